@@ -1,0 +1,235 @@
+"""Constants, program ids, and everything that works element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.ops.rules import (
+    Rule,
+    pointee_of,
+    require,
+    require_float,
+    require_int,
+    require_number,
+    require_same,
+    require_same_shape,
+    same_floats,
+    same_ints,
+    same_numbers,
+)
+from tilewright.ir.table import Attribute, Operand, OpSpec, Shape, Trait
+from tilewright.ir.types import (
+    I1,
+    I32,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+    bit_width,
+    element_type,
+    with_element,
+)
+
+
+def _constant(shape: Shape) -> Sequence[Type]:
+    result, value = shape.result, shape.attributes["value"]
+    if result is I1:
+        require(isinstance(value, bool), f"an i1 constant is true or false, not {value!r}")
+    elif isinstance(result, IntType):
+        require(isinstance(value, int) and not isinstance(value, bool), f"a constant of {result} is an integer, not {value!r}")
+        require(result.minimum <= value <= result.maximum, f"constant {value} is out of range of {result}")
+    elif isinstance(result, FloatType):
+        require(isinstance(value, float), f"a constant of {result} is a float, not {value!r}")
+    elif isinstance(result, PointerType):
+        require(value == 0 and not isinstance(value, bool | float), f"the only pointer constant is the null pointer 0, not {value!r}")
+    else:
+        require(False, f"a constant is a scalar, not {result}")
+    return (result,)
+
+
+def _arange(shape: Shape) -> Sequence[Type]:
+    start, end = shape.attributes["start"], shape.attributes["end"]
+    require(end > start, f"end must be greater than start, got {start} and {end}")
+    require(start >= -(2**31) and end <= 2**31, "start and end must fit int32")
+    return (TileType((end - start,), I32),)
+
+
+def _axis_id(shape: Shape) -> Sequence[Type]:
+    require(0 <= shape.attributes["axis"] <= 2, f"axis must be 0, 1 or 2, not {shape.attributes['axis']}")
+    return (I32,)
+
+
+def _negatable(shape: Shape) -> Sequence[Type]:
+    require(element_type(shape.type("x")) is not I1, "i1 has no negative")
+    return same_numbers(shape)
+
+
+def _arithmetic(shape: Shape) -> Sequence[Type]:
+    (result,) = same_numbers(shape)
+    require(element_type(result) is not I1, "i1 has no arithmetic: use and, or, xor")
+    return (result,)
+
+
+def _mulhi(shape: Shape) -> Sequence[Type]:
+    (result,) = same_ints(shape)
+    require(bit_width(result) in (32, 64), f"operands must be 32 or 64 bits wide, not {result}")
+    return (result,)
+
+
+def _cmp(shape: Shape) -> Sequence[Type]:
+    a, b = shape.type("a"), shape.type("b")
+    require_same((a, b), "operands")
+    return (with_element(a, I1),)
+
+
+def _select(shape: Shape) -> Sequence[Type]:
+    condition, a, b = shape.type("condition"), shape.type("a"), shape.type("b")
+    require_same((a, b), "both choices")
+    expected = with_element(a, I1)
+    require(condition is expected, f"condition must be {expected}, not {condition}")
+    return (a,)
+
+
+def _cast(shape: Shape) -> Sequence[Type]:
+    source, result = shape.type("x"), shape.result
+    require_number(source, "operand")
+    require_number(result, "result")
+    require_same_shape(source, result, "operand and result")
+    if shape.attributes["rounding"] == "rtz":
+        narrowing = isinstance(element_type(source), FloatType) and isinstance(element_type(result), FloatType) and bit_width(result) < bit_width(source)
+        require(narrowing, f"rounding rtz is only for a float made narrower, not {source} to {result}")
+    return (result,)
+
+
+def _bitcast(shape: Shape) -> Sequence[Type]:
+    source, result = shape.type("x"), shape.result
+    require_same_shape(source, result, "operand and result")
+    require(bit_width(source) == bit_width(result), f"operand and result must have one width, not {source} and {result}")
+    return (result,)
+
+
+def _addptr(shape: Shape) -> Sequence[Type]:
+    pointer, offset = shape.type("pointer"), shape.type("offset")
+    pointee_of(pointer)
+    require_int(offset, "offset")
+    require_same_shape(pointer, offset, "pointer and offset")
+    return (pointer,)
+
+
+def _math(shape: Shape) -> Sequence[Type]:
+    (result,) = same_floats(shape)
+    require(bit_width(result) >= 32, f"operand must be f32 or f64, not {result}")
+    return (result,)
+
+
+def _ldexp(shape: Shape) -> Sequence[Type]:
+    x, exponent = shape.type("x"), shape.type("exponent")
+    require_float(x, "x")
+    require(bit_width(x) >= 32, f"x must be f32 or f64, not {x}")
+    expected = with_element(x, I32)
+    require(exponent is expected, f"exponent must be {expected}, not {exponent}")
+    return (x,)
+
+
+def _bits(shape: Shape) -> Sequence[Type]:
+    (result,) = same_ints(shape)
+    return (result,)
+
+
+_X, _A, _B = Operand("x"), Operand("a"), Operand("b")
+_NAN = Attribute("nan", "enum", "ignore: the other operand where one is NaN; propagate: NaN", "ignore", ("ignore", "propagate"))
+
+
+def _unary(name: str, summary: str, rule: Rule, *attributes: Attribute) -> OpSpec:
+    return OpSpec(name, summary, (_X,), rule, attributes, traits=Trait.ELEMENTWISE, family="arithmetic")
+
+
+def _binary(name: str, summary: str, rule: Rule, *attributes: Attribute, commutative: bool = False) -> OpSpec:
+    traits = Trait.ELEMENTWISE | Trait.COMMUTATIVE if commutative else Trait.ELEMENTWISE
+    return OpSpec(name, summary, (_A, _B), rule, attributes, traits=traits, family="arithmetic")
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec("constant", "a scalar known at compile time", (), _constant, (Attribute("value", "number"),), explicit_results=True),
+    OpSpec("arange", "the integers start .. end-1", (), _arange, (Attribute("start", "int"), Attribute("end", "int"))),
+    OpSpec("program_id", "this program's position along an axis of the grid", (), _axis_id, (Attribute("axis", "int"),)),
+    OpSpec("num_programs", "the grid's extent along an axis", (), _axis_id, (Attribute("axis", "int"),)),
+    _binary("add", "a + b; integers wrap around", _arithmetic, commutative=True),
+    _binary("sub", "a - b; integers wrap around", _arithmetic),
+    _binary("mul", "a * b; integers wrap around", _arithmetic, commutative=True),
+    _binary(
+        "div",
+        "a / b: floats correctly rounded (or within 2 ULP where approximate); integers truncate towards zero, undefined for b = 0",
+        _arithmetic,
+        Attribute("approximate", "bool", "f32 only: 2 ULP are enough", False),
+    ),
+    _binary("rem", "the remainder of the division that truncates towards zero: C's % and fmod; the sign is a's", _arithmetic),
+    _unary("neg", "-x; a float's sign flips, zero's and NaN's too; integers wrap around", _negatable),
+    _unary("abs", "the absolute value; the most negative integer wraps around to itself", _negatable),
+    _binary("and", "bitwise a & b", same_ints, commutative=True),
+    _binary("or", "bitwise a | b", same_ints, commutative=True),
+    _binary("xor", "bitwise a ^ b", same_ints, commutative=True),
+    _binary("shl", "a shifted left by b bits; undefined unless 0 <= b < bits", same_ints),
+    _binary("shr", "a shifted right by b bits: the sign bit comes in where signed; undefined unless 0 <= b < bits", same_ints),
+    _binary("mulhi", "the upper half of the double-width product", _mulhi, commutative=True),
+    _binary("min", "the smaller of a and b; -0.0 may count as equal to 0.0", same_numbers, _NAN, commutative=True),
+    _binary("max", "the greater of a and b; -0.0 may count as equal to 0.0", same_numbers, _NAN, commutative=True),
+    _binary(
+        "cmp",
+        "whether a PREDICATE b; false where a float is NaN, but 'ne' is true there",
+        _cmp,
+        Attribute("predicate", "enum", choices=("eq", "ne", "lt", "le", "gt", "ge")),
+    ),
+    OpSpec(
+        "select",
+        "a where condition holds, b elsewhere; both are computed",
+        (Operand("condition"), _A, _B),
+        _select,
+        traits=Trait.ELEMENTWISE,
+    ),
+    OpSpec("fma", "a * b + c, rounded once", (_A, _B, Operand("c")), same_floats, traits=Trait.ELEMENTWISE),
+    OpSpec(
+        "cast",
+        "x as another number type: to a narrower float with the given rounding (overflow goes to infinity, or to NaN where the format has "
+        "none), float to integer truncates (undefined out of range), to i1 it is x != 0, integer to integer wraps around",
+        (_X,),
+        _cast,
+        (Attribute("rounding", "enum", "to nearest even, or towards zero", "rtne", ("rtne", "rtz")),),
+        traits=Trait.ELEMENTWISE,
+        explicit_results=True,
+    ),
+    OpSpec(
+        "bitcast",
+        "the same bits as another type of the same width; pointers are 64 bits wide",
+        (_X,),
+        _bitcast,
+        traits=Trait.ELEMENTWISE,
+        explicit_results=True,
+    ),
+    OpSpec(
+        "addptr",
+        "the pointer moved by offset elements; the offset is widened to 64 bits by its own signedness",
+        (Operand("pointer"), Operand("offset")),
+        _addptr,
+        traits=Trait.ELEMENTWISE,
+    ),
+    _unary("exp", "e to the x", _math),
+    _unary("exp2", "2 to the x", _math),
+    _unary("log", "the natural logarithm", _math),
+    _unary("log2", "the logarithm to base 2", _math),
+    _unary("sin", "the sine of x radians", _math),
+    _unary("cos", "the cosine of x radians", _math),
+    _unary("tanh", "the hyperbolic tangent", _math),
+    _unary("erf", "the error function", _math),
+    _unary("sqrt", "the square root", _math, Attribute("approximate", "bool", "f32 only: 2 ULP are enough", False)),
+    _unary("rsqrt", "1 / sqrt(x)", _math),
+    _unary("floor", "the greatest integer not above x, as a float", _math),
+    _unary("ceil", "the least integer not below x, as a float", _math),
+    _unary("round_even", "the nearest integer, ties to even, as a float", _math),
+    _unary("trunc", "x without its fraction, as a float", _math),
+    _binary("copysign", "the magnitude of a with the sign of b", _math),
+    OpSpec("ldexp", "x * 2**exponent, rounded once", (_X, Operand("exponent")), _ldexp, traits=Trait.ELEMENTWISE),
+    _unary("clz", "leading zero bits; all bits for 0", _bits),
+    _unary("popcount", "bits that are set", _bits),
+)

@@ -1,0 +1,218 @@
+"""Operations with regions, their terminators, and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.ir.ops.rules import nothing, require, require_axis, require_tile
+from tilewright.ir.table import Attribute, Effect, Kind, Operand, OpSpec, Shape
+from tilewright.ir.types import I1, IntType, TileType, Type, tile_or_scalar
+
+if TYPE_CHECKING:
+    from tilewright.ir.core import Operation, Region, Value
+
+
+def _texts(types: Sequence[Type]) -> str:
+    return f"({', '.join(map(str, types))})"
+
+
+def _types(values: Sequence[Value]) -> list[Type]:
+    return [value.type for value in values]
+
+
+def require_types(found: Sequence[Type], expected: Sequence[Type], what: str) -> None:
+    """Type lists must agree."""
+    require(list(found) == list(expected), f"{what} must have types {_texts(expected)}, not {_texts(found)}")
+
+
+def _require_yield(region: Region, expected: Sequence[Type], what: str, terminator: str = "yield") -> None:
+    last = region.terminator
+    require(last is not None and last.name == terminator, f"{what} must end with {terminator}")
+    assert last is not None
+    values = last.group("values")
+    require_types(_types(values), expected, f"{terminator} of {what}")
+
+
+def _if_rule(shape: Shape) -> Sequence[Type]:
+    require(shape.type("condition") is I1, f"condition must be i1, not {shape.type('condition')}")
+    return shape.results
+
+
+def _if_check(operation: Operation) -> None:
+    for region, name in zip(operation.regions, ("then", "else"), strict=True):
+        require(not region.arguments, f"region {name} has no arguments")
+        _require_yield(region, _types(operation.results), f"region {name}")
+
+
+def _for_rule(shape: Shape) -> Sequence[Type]:
+    bounds = [shape.type(name) for name in ("lower", "upper", "step")]
+    require(
+        len(set(bounds)) == 1 and isinstance(bounds[0], IntType) and bounds[0] is not I1,
+        f"lower, upper and step must have one integer type, not {_texts(bounds)}",
+    )
+    return tuple(shape.groups["inits"])
+
+
+def _for_check(operation: Operation) -> None:
+    carried = _types(operation.group("inits"))
+    (body,) = operation.regions
+    require_types(_types(body.arguments), [operation.operands[0].type, *carried], "arguments of region body")
+    _require_yield(body, carried, "region body")
+
+
+def _while_rule(shape: Shape) -> Sequence[Type]:
+    return shape.results
+
+
+def _while_check(operation: Operation) -> None:
+    carried, forwarded = _types(operation.group("inits")), _types(operation.results)
+    before, after = operation.regions
+    require_types(_types(before.arguments), carried, "arguments of region before")
+    _require_yield(before, forwarded, "region before", "condition")
+    require_types(_types(after.arguments), forwarded, "arguments of region after")
+    _require_yield(after, carried, "region after")
+
+
+def _condition(shape: Shape) -> Sequence[Type]:
+    require(shape.type("condition") is I1, f"condition must be i1, not {shape.type('condition')}")
+    return ()
+
+
+def _same_shape_tiles(shape: Shape, at_least: int = 1) -> list[TileType]:
+    tiles = [require_tile(type_, "operands") for type_ in shape.groups["inputs"]]
+    require(len(tiles) >= at_least, f"takes at least {at_least} inputs")
+    require(len({tile.shape for tile in tiles}) <= 1, f"inputs must have one shape, not {_texts(tiles)}")
+    return tiles
+
+
+def _reduce(shape: Shape) -> Sequence[Type]:
+    tiles, axis = _same_shape_tiles(shape), shape.attributes["axis"]
+    require_axis(axis, tiles[0].rank)
+    return [tile_or_scalar(tile.shape[:axis] + tile.shape[axis + 1 :], tile.element) for tile in tiles]
+
+
+def _scan(shape: Shape) -> Sequence[Type]:
+    tiles = _same_shape_tiles(shape)
+    require_axis(shape.attributes["axis"], tiles[0].rank)
+    return tiles
+
+
+def _combine_check(operation: Operation) -> None:
+    elements = [value.type.element for value in operation.operands if isinstance(value.type, TileType)]
+    (combine,) = operation.regions
+    require_types(_types(combine.arguments), elements * 2, "arguments of region combine")
+    _require_yield(combine, elements, "region combine")
+
+
+def _map(shape: Shape) -> Sequence[Type]:
+    tiles = _same_shape_tiles(shape)
+    results = [require_tile(type_, "results") for type_ in shape.results]
+    require(all(result.shape == tiles[0].shape for result in results), f"results must have the inputs' shape, not {_texts(results)}")
+    pack = shape.attributes["pack"]
+    require(pack >= 1 and tiles[0].numel % pack == 0, f"pack {pack} must divide the {tiles[0].numel} elements")
+    return results
+
+
+def _map_check(operation: Operation) -> None:
+    pack = operation.attribute("pack")
+
+    def elements(values: Sequence[Value]) -> list[Type]:
+        return [value.type.element for value in values if isinstance(value.type, TileType) for _ in range(pack)]
+
+    (body,) = operation.regions
+    require_types(_types(body.arguments), elements(operation.operands), "arguments of region body")
+    _require_yield(body, elements(operation.results), "region body")
+
+
+def _explicit(shape: Shape) -> Sequence[Type]:
+    return shape.results
+
+
+_VALUES = Operand("values", kind=Kind.VARIADIC)
+_INITS = Operand("inits", "the carried values before the first iteration", Kind.VARIADIC)
+_INPUTS = Operand("inputs", "tiles of one shape", Kind.VARIADIC)
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "if",
+        "the values that region then yields where condition holds, else those of region else",
+        (Operand("condition"),),
+        _if_rule,
+        effects=Effect.REGION,
+        regions=("then", "else"),
+        explicit_results=True,
+        check=_if_check,
+    ),
+    OpSpec(
+        "for",
+        "run body(i, *carried) for i = lower, lower + step, ... below upper (by the type's signedness; step must be positive), carrying what it yields",
+        (Operand("lower"), Operand("upper"), Operand("step"), _INITS),
+        _for_rule,
+        (
+            Attribute("num_stages", "int", "software pipeline depth; 0 is the kernel's own", 0),
+            Attribute("unroll", "int", "unroll factor; 0 is the compiler's choice", 0),
+            Attribute("flatten", "bool", "merge with the loop nest inside", False),
+            Attribute("warp_specialize", "bool", "split loads and arithmetic among warps", False),
+            Attribute("single_accumulator", "bool", "keep one buffer for the accumulator", False),
+            Attribute("no_licm", "bool", "hoist nothing out of this loop", False),
+        ),
+        effects=Effect.REGION,
+        regions=("body",),
+        check=_for_check,
+    ),
+    OpSpec(
+        "while",
+        "run before(*carried); while its condition holds run after(*forwarded) and carry what that yields; the results are the values forwarded last",
+        (_INITS,),
+        _while_rule,
+        (Attribute("no_licm", "bool", "hoist nothing out of this loop", False),),
+        effects=Effect.REGION,
+        regions=("before", "after"),
+        explicit_results=True,
+        check=_while_check,
+    ),
+    OpSpec(
+        "reduce",
+        "combine the elements along axis into one, in any order and grouping; combine(*lefts, *rights) yields one value an input",
+        (_INPUTS,),
+        _reduce,
+        (Attribute("axis", "int"),),
+        effects=Effect.REGION,
+        regions=("combine",),
+        check=_combine_check,
+    ),
+    OpSpec(
+        "scan",
+        "inclusive prefix combination along axis, in any grouping; combine(*earlier, *later) yields one value an input",
+        (_INPUTS,),
+        _scan,
+        (Attribute("axis", "int"), Attribute("reverse", "bool", "from the last element to the first", False)),
+        effects=Effect.REGION,
+        regions=("combine",),
+        check=_combine_check,
+    ),
+    OpSpec(
+        "map",
+        "run body on every group of pack elements that follow each other in row-major order: pack arguments an input, pack values a result",
+        (_INPUTS,),
+        _map,
+        (Attribute("pack", "int", "elements a run", 1),),
+        effects=Effect.REGION,
+        regions=("body",),
+        explicit_results=True,
+        check=_map_check,
+    ),
+    OpSpec(
+        "call",
+        "run a function of the module",
+        (Operand("arguments", kind=Kind.VARIADIC),),
+        _explicit,
+        (Attribute("callee", "str"),),
+        effects=Effect.READ | Effect.WRITE | Effect.ORDER,
+        explicit_results=True,
+    ),
+    OpSpec("yield", "end a region with its values", (_VALUES,), nothing, terminator=True),
+    OpSpec("condition", "end the before region of a while: go on where condition holds", (Operand("condition"), _VALUES), _condition, terminator=True),
+    OpSpec("return", "end a function with its results", (_VALUES,), nothing, terminator=True),
+)

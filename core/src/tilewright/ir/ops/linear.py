@@ -1,0 +1,111 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.ops.rules import require, require_tile
+from tilewright.ir.table import Attribute, Kind, Operand, OpSpec, Shape
+from tilewright.ir.types import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I8,
+    I32,
+    U8,
+    FloatType,
+    TileType,
+    Type,
+)
+
+#: Element formats of a block-scaled operand: name -> (elements a byte holds, element type in the IR).
+SCALED_FORMATS: dict[str, Type] = {"e2m1": U8, "e4m3": FloatType("f8e4m3fn"), "e5m2": FloatType("f8e5m2"), "bf16": BF16, "fp16": F16}
+
+
+def accumulator_types(element: Type) -> tuple[Type, ...]:
+    """The accumulator elements that a dot of ``element`` operands may have."""
+    if element in (I8, U8):
+        return (I32,)
+    if element is F64:
+        return (F64,)
+    if isinstance(element, FloatType) and (element.is_fp8 or element is F16):
+        return (F32, F16)
+    if element in (F32, BF16):
+        return (F32,)
+    return ()
+
+
+def _dot(shape: Shape) -> Sequence[Type]:
+    a, b, c = (require_tile(shape.type(name), name) for name in ("a", "b", "c"))
+    mixed_fp8 = isinstance(a.element, FloatType) and isinstance(b.element, FloatType) and a.element.is_fp8 and b.element.is_fp8
+    mixed_int8 = {a.element, b.element} <= {I8, U8}
+    require(a.element is b.element or mixed_fp8 or mixed_int8, f"a and b must have one element type, not {a} and {b}")
+    require(bool(accumulator_types(a.element)), f"there is no dot of {a.element}")
+    require(c.element in accumulator_types(a.element), f"a dot of {a.element} does not accumulate in {c.element}")
+    require(a.rank == b.rank == c.rank >= 2, f"a, b and c must have one rank of at least 2, not {a}, {b} and {c}")
+    fits = a.shape[:-2] == b.shape[:-2] == c.shape[:-2] and a.shape[-1] == b.shape[-2] and c.shape[-2:] == (a.shape[-2], b.shape[-1])
+    require(fits, f"shapes must be [..., M, K], [..., K, N] and [..., M, N], not {a}, {b} and {c}")
+    return (c,)
+
+
+def _scaled_operand(shape: Shape, name: str, k_axis: int) -> tuple[int, int]:
+    """(extent along M or N, extent along K) of operand ``a`` or ``b``, unpacked."""
+    tile = require_tile(shape.type(name), name)
+    kind = shape.attributes[f"{name}_format"]
+    require(tile.rank == 2, f"{name} must have rank 2, not {tile}")
+    require(tile.element is SCALED_FORMATS[kind], f"{name} in format {kind} must hold {SCALED_FORMATS[kind]}, not {tile.element}")
+    extents = list(tile.shape)
+    if kind == "e2m1":
+        extents[k_axis if shape.attributes[f"{name}_pack_k"] else 1 - k_axis] *= 2
+    outer, k = extents[1 - k_axis], extents[k_axis]
+    scale = shape.optional(f"{name}_scale")
+    if scale is not None:
+        scale = require_tile(scale, f"{name}_scale")
+        group = 16 if scale.element is FloatType("f8e4m3fn") else 32
+        require(scale.element in (U8, FloatType("f8e4m3fn")), f"{name}_scale must hold u8 (e8m0) or f8e4m3fn, not {scale.element}")
+        require(scale.shape == (outer, k // group), f"{name}_scale must have shape {(outer, k // group)}, not {scale.shape}")
+    return outer, k
+
+
+def _dot_scaled(shape: Shape) -> Sequence[Type]:
+    (m, k), (n, other_k) = _scaled_operand(shape, "a", 1), _scaled_operand(shape, "b", 0)
+    require(k == other_k, f"a and b must agree along K, not {k} and {other_k}")
+    c = shape.type("c")
+    require(c is TileType((m, n), F32), f"c must be {TileType((m, n), F32)}, not {c}")
+    return (c,)
+
+
+_FORMATS = tuple(SCALED_FORMATS)
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "dot",
+        "a @ b + c over the last two axes, leading axes are batches; products are exact, sums in c's type in any order",
+        (Operand("a", "[..., M, K]"), Operand("b", "[..., K, N]"), Operand("c", "[..., M, N]")),
+        _dot,
+        (
+            Attribute("precision", "enum", "how f32 operands may be rounded", "ieee", ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")),
+            Attribute("max_imprecise", "int", "fp8: products summed at reduced precision before a full-precision add; 0 is the target's choice", 0),
+        ),
+    ),
+    OpSpec(
+        "dot_scaled",
+        "the dot of block-scaled operands: each group along K shares a power-of-two scale (u8 e8m0 by 32, 0xFF is NaN) or an f8e4m3fn scale (by 16)",
+        (
+            Operand("a", "[M, K]"),
+            Operand("a_scale", "[M, K / group]", Kind.OPTIONAL),
+            Operand("b", "[K, N]"),
+            Operand("b_scale", "[N, K / group]", Kind.OPTIONAL),
+            Operand("c", "[M, N], f32"),
+        ),
+        _dot_scaled,
+        (
+            Attribute("a_format", "enum", choices=_FORMATS),
+            Attribute("b_format", "enum", choices=_FORMATS),
+            Attribute("a_pack_k", "bool", "e2m1 pairs lie along K (else along M)", True),
+            Attribute("b_pack_k", "bool", "e2m1 pairs lie along K (else along N)", True),
+            Attribute("fast_math", "bool", "NaN scales need no care", False),
+        ),
+    ),
+)

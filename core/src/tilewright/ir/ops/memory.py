@@ -1,0 +1,234 @@
+"""Loads, stores, atomics, tensor descriptors, barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.ops.rules import (
+    accessed_type,
+    nothing,
+    pointee_of,
+    require,
+    require_int,
+    require_mask,
+    require_tile,
+)
+from tilewright.ir.table import Attribute, Effect, Kind, Operand, OpSpec, RuleError, Shape
+from tilewright.ir.types import (
+    I64,
+    DescriptorType,
+    FloatType,
+    IntType,
+    PointerType,
+    TileType,
+    Type,
+    bit_width,
+    element_type,
+)
+
+
+def _load(shape: Shape) -> Sequence[Type]:
+    pointer = shape.type("pointer")
+    value, mask, other = accessed_type(pointer), shape.optional("mask"), shape.optional("other")
+    require_mask(mask, pointer)
+    if other is not None:
+        require(mask is not None, "other needs a mask")
+        require(other is value, f"other must be {value}, not {other}")
+    return (value,)
+
+
+def _store(shape: Shape) -> Sequence[Type]:
+    pointer, value = shape.type("pointer"), shape.type("value")
+    expected = accessed_type(pointer)
+    require(value is expected, f"value must be {expected}, not {value}")
+    require_mask(shape.optional("mask"), pointer)
+    return ()
+
+
+def _atomic_rmw(shape: Shape) -> Sequence[Type]:
+    pointer, value, kind = shape.type("pointer"), shape.type("value"), shape.attributes["kind"]
+    expected = accessed_type(pointer)
+    require(value is expected, f"value must be {expected}, not {value}")
+    require_mask(shape.optional("mask"), pointer)
+    check_atomic_element(kind, pointee_of(pointer))
+    return (value,)
+
+
+def check_atomic_element(kind: str, element: Type) -> None:
+    """The element types each kind of atomic works on."""
+    if kind == "add":
+        fits = (isinstance(element, FloatType) and not element.is_fp8) or (isinstance(element, IntType) and element.bits >= 32)
+    elif kind in ("min", "max"):
+        fits = isinstance(element, IntType | FloatType) and bit_width(element) >= 32
+    elif kind == "xchg":
+        fits = isinstance(element, IntType | FloatType | PointerType) and bit_width(element) >= 16
+    else:
+        fits = isinstance(element, IntType) and element.bits >= 32
+    if not fits:
+        raise RuleError(f"an atomic {kind} does not work on {element}")
+
+
+def _atomic_cas(shape: Shape) -> Sequence[Type]:
+    pointer, compare, value = shape.type("pointer"), shape.type("compare"), shape.type("value")
+    expected = accessed_type(pointer)
+    require(value is expected and compare is expected, f"compare and value must be {expected}, not {compare} and {value}")
+    require(bit_width(value) in (16, 32, 64), f"an atomic cas works on 16, 32 or 64 bits, not {element_type(value)}")
+    return (value,)
+
+
+def _make_descriptor(shape: Shape) -> Sequence[Type]:
+    result = shape.result
+    if not isinstance(result, DescriptorType):
+        raise RuleError(f"result must be a descriptor, not {result}")
+    base = shape.type("base")
+    require(base.is_scalar and pointee_of(base, "base") is result.element, f"base must be a pointer to {result.element}, not {base}")
+    for name in ("shape", "strides"):
+        group = shape.groups[name]
+        require(len(group) == result.rank, f"{name} must have {result.rank} entries, not {len(group)}")
+        require(all(type_ is I64 for type_ in group), f"{name} must be i64")
+    return (result,)
+
+
+def _descriptor(shape: Shape) -> DescriptorType:
+    descriptor = shape.type("descriptor")
+    if not isinstance(descriptor, DescriptorType):
+        raise RuleError(f"descriptor must be a descriptor, not {descriptor}")
+    return descriptor
+
+
+def _check_offsets(shape: Shape, descriptor: DescriptorType) -> None:
+    offsets = shape.groups["offsets"]
+    require(len(offsets) == descriptor.rank, f"offsets must have {descriptor.rank} entries, not {len(offsets)}")
+    require(all(isinstance(type_, IntType) for type_ in offsets), "offsets must be integers")
+
+
+def _descriptor_load(shape: Shape) -> Sequence[Type]:
+    descriptor = _descriptor(shape)
+    _check_offsets(shape, descriptor)
+    return (descriptor.block_type,)
+
+
+def _descriptor_store(shape: Shape) -> Sequence[Type]:
+    descriptor = _descriptor(shape)
+    _check_offsets(shape, descriptor)
+    value = shape.type("value")
+    require(value is descriptor.block_type, f"value must be {descriptor.block_type}, not {value}")
+    return ()
+
+
+def _descriptor_reduce(shape: Shape) -> Sequence[Type]:
+    check_atomic_element(shape.attributes["kind"], _descriptor(shape).element)
+    return _descriptor_store(shape)
+
+
+def _rows(shape: Shape) -> tuple[DescriptorType, int]:
+    """The descriptor and the number of rows of a gather or scatter of rows."""
+    descriptor = _descriptor(shape)
+    require(descriptor.rank == 2 and descriptor.block_shape[0] == 1, f"the descriptor's block must be one row, not {descriptor}")
+    rows = require_tile(shape.type("rows"), "rows")
+    require(rows.rank == 1, f"rows must have rank 1, not {rows}")
+    require_int(rows, "rows")
+    require(isinstance(shape.type("column"), IntType), "column must be an integer")
+    return descriptor, rows.shape[0]
+
+
+def _descriptor_gather(shape: Shape) -> Sequence[Type]:
+    descriptor, count = _rows(shape)
+    return (TileType((count, descriptor.block_shape[1]), descriptor.element),)
+
+
+def _descriptor_scatter(shape: Shape) -> Sequence[Type]:
+    descriptor, count = _rows(shape)
+    expected = TileType((count, descriptor.block_shape[1]), descriptor.element)
+    require(shape.type("value") is expected, f"value must be {expected}, not {shape.type('value')}")
+    return ()
+
+
+_POINTER, _VALUE, _DESCRIPTOR = Operand("pointer"), Operand("value"), Operand("descriptor")
+_MASK = Operand("mask", "lanes where it is false are not accessed", Kind.OPTIONAL)
+_OFFSETS = Operand("offsets", "the block's first coordinate along each axis", Kind.VARIADIC)
+_EVICTION = Attribute("eviction", "enum", "cache eviction hint", "normal", ("normal", "first", "last"))
+_ORDER = Attribute("order", "enum", "memory ordering", "acq_rel", ("relaxed", "acquire", "release", "acq_rel"))
+_SCOPE = Attribute("scope", "enum", "who sees it in order: this program, this device, the whole system", "device", ("program", "device", "system"))
+_KIND = Attribute("kind", "enum", "what is done to the old value", choices=("add", "min", "max", "and", "or", "xor", "xchg"))
+_REDUCE = Attribute("kind", "enum", "what is done to the old value", choices=("add", "min", "max", "and", "or", "xor"))
+_UPDATE = Effect.READ | Effect.WRITE
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "load",
+        "the values at the pointers; where the mask is false, other, or anything at all without it",
+        (_POINTER, _MASK, Operand("other", "the value of masked-off lanes", Kind.OPTIONAL)),
+        _load,
+        (
+            Attribute("cache", "enum", "cache operator hint", "", ("", "ca", "cg", "cs", "cv")),
+            _EVICTION,
+            Attribute("volatile", "bool", "never merged, moved or dropped", False),
+        ),
+        effects=Effect.READ,
+    ),
+    OpSpec(
+        "store",
+        "write value to the pointers where the mask holds; two lanes that write one address leave either value",
+        (_POINTER, _VALUE, _MASK),
+        _store,
+        (Attribute("cache", "enum", "cache operator hint", "", ("", "wb", "cg", "cs", "wt")), _EVICTION),
+        effects=Effect.WRITE,
+    ),
+    OpSpec(
+        "atomic_rmw",
+        "update the values at the pointers as one step each and give back the old ones; min and max of floats order -0.0 below 0.0; "
+        "masked-off lanes give back anything",
+        (_POINTER, _VALUE, _MASK),
+        _atomic_rmw,
+        (_KIND, _ORDER, _SCOPE),
+        effects=_UPDATE,
+    ),
+    OpSpec(
+        "atomic_cas",
+        "where the value at the pointer has the bits of compare, replace it by value, as one step; gives back the old one",
+        (_POINTER, Operand("compare"), _VALUE),
+        _atomic_cas,
+        (_ORDER, _SCOPE),
+        effects=_UPDATE,
+    ),
+    OpSpec(
+        "make_descriptor",
+        "a descriptor of the tensor at base; shape and strides count elements",
+        (Operand("base"), Operand("shape", kind=Kind.VARIADIC), Operand("strides", kind=Kind.VARIADIC)),
+        _make_descriptor,
+        (Attribute("padding", "enum", "what a load gives outside the tensor", "zero", ("zero", "nan")),),
+        explicit_results=True,
+    ),
+    OpSpec("descriptor_load", "the block at offsets; padding outside the tensor", (_DESCRIPTOR, _OFFSETS), _descriptor_load, effects=Effect.READ),
+    OpSpec(
+        "descriptor_store",
+        "write the block at offsets; elements outside the tensor are dropped",
+        (_DESCRIPTOR, _OFFSETS, _VALUE),
+        _descriptor_store,
+        effects=Effect.WRITE,
+    ),
+    OpSpec(
+        "descriptor_reduce",
+        "update the block at offsets atomically, element by element; elements outside the tensor are dropped",
+        (_DESCRIPTOR, _OFFSETS, _VALUE),
+        _descriptor_reduce,
+        (_REDUCE,),
+        effects=_UPDATE,
+    ),
+    OpSpec(
+        "descriptor_gather",
+        "the given rows of the tensor, from column on; padding outside the tensor",
+        (_DESCRIPTOR, Operand("rows"), Operand("column")),
+        _descriptor_gather,
+        effects=Effect.READ,
+    ),
+    OpSpec(
+        "descriptor_scatter",
+        "write the given rows of the tensor, from column on; elements outside the tensor are dropped",
+        (_DESCRIPTOR, Operand("rows"), Operand("column"), _VALUE),
+        _descriptor_scatter,
+        effects=Effect.WRITE,
+    ),
+    OpSpec("barrier", "what this program's threads wrote before is seen by all of them after", (), nothing, effects=Effect.ORDER),
+)

@@ -1,0 +1,136 @@
+"""Operations that move or repeat elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.ops.rules import require, require_axis, require_int, require_mask, require_same, require_tile
+from tilewright.ir.table import Attribute, Kind, Operand, OpSpec, Shape, Trait
+from tilewright.ir.types import I32, TileType, Type, tile_or_scalar
+
+
+def _splat(shape: Shape) -> Sequence[Type]:
+    source, result = shape.type("x"), require_tile(shape.result, "result")
+    require(source.is_scalar, f"operand must be a scalar, not {source}")
+    require(result.element is source, f"the result's element must be {source}, not {result.element}")
+    return (result,)
+
+
+def _unsplat(shape: Shape) -> Sequence[Type]:
+    source = require_tile(shape.type("x"), "operand")
+    require(source.numel == 1, f"operand must have one element, not {source}")
+    return (source.element,)
+
+
+def _broadcast(shape: Shape) -> Sequence[Type]:
+    source, result = require_tile(shape.type("x"), "operand"), require_tile(shape.result, "result")
+    require(source.element is result.element, f"operand and result must have one element type, not {source} and {result}")
+    fits = source.rank == result.rank and all(a in (1, b) for a, b in zip(source.shape, result.shape, strict=True))
+    require(fits, f"only extents of 1 grow, and the rank stays: not {source} to {result}")
+    return (result,)
+
+
+def _expand_dims(shape: Shape) -> Sequence[Type]:
+    source, axis = require_tile(shape.type("x"), "operand"), shape.attributes["axis"]
+    require_axis(axis, source.rank + 1)
+    return (TileType((*source.shape[:axis], 1, *source.shape[axis:]), source.element),)
+
+
+def _reshape(shape: Shape) -> Sequence[Type]:
+    source, result = require_tile(shape.type("x"), "operand"), require_tile(shape.result, "result")
+    require(source.element is result.element, f"operand and result must have one element type, not {source} and {result}")
+    require(source.numel == result.numel, f"operand and result must have as many elements, not {source} and {result}")
+    return (result,)
+
+
+def _permute(shape: Shape) -> Sequence[Type]:
+    source, order = require_tile(shape.type("x"), "operand"), shape.attributes["order"]
+    require(sorted(order) == list(range(source.rank)), f"order {order} is not a permutation of the {source.rank} axes of {source}")
+    return (TileType(tuple(source.shape[axis] for axis in order), source.element),)
+
+
+def _cat(shape: Shape) -> Sequence[Type]:
+    a, b, axis = require_tile(shape.type("a"), "a"), require_tile(shape.type("b"), "b"), shape.attributes["axis"]
+    require(a.element is b.element and a.rank == b.rank, f"operands must have one element type and rank, not {a} and {b}")
+    require_axis(axis, a.rank)
+    agree = all(x == y for i, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)) if i != axis)
+    require(agree, f"extents other than axis {axis} must agree, not {a} and {b}")
+    return (TileType(tuple(x + y if i == axis else x for i, (x, y) in enumerate(zip(a.shape, b.shape, strict=True))), a.element),)
+
+
+def _join(shape: Shape) -> Sequence[Type]:
+    a, b = shape.type("a"), shape.type("b")
+    require_same((a, b), "operands")
+    tile = require_tile(a, "operands")
+    return (TileType((*tile.shape, 2), tile.element),)
+
+
+def _split(shape: Shape) -> Sequence[Type]:
+    source = require_tile(shape.type("x"), "operand")
+    require(source.shape[-1] == 2, f"the last extent must be 2, not {source}")
+    part = tile_or_scalar(source.shape[:-1], source.element)
+    return (part, part)
+
+
+def _gather(shape: Shape) -> Sequence[Type]:
+    source, index = require_tile(shape.type("x"), "x"), require_tile(shape.type("index"), "index")
+    axis = shape.attributes["axis"]
+    require_int(index, "index")
+    require(source.rank == index.rank, f"x and index must have one rank, not {source} and {index}")
+    require_axis(axis, source.rank)
+    agree = all(a == b for i, (a, b) in enumerate(zip(source.shape, index.shape, strict=True)) if i != axis)
+    require(agree, f"extents other than axis {axis} must agree, not {source} and {index}")
+    return (TileType(index.shape, source.element),)
+
+
+def _histogram(shape: Shape) -> Sequence[Type]:
+    source = require_tile(shape.type("x"), "x")
+    require_int(source, "x")
+    require(source.rank == 1, f"x must have rank 1, not {source}")
+    require_mask(shape.optional("mask"), source)
+    require(shape.attributes["bins"] >= 1, f"bins must be at least 1, not {shape.attributes['bins']}")
+    return (TileType((shape.attributes["bins"],), I32),)
+
+
+_X, _A, _B, _AXIS = Operand("x"), Operand("a"), Operand("b"), Attribute("axis", "int")
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec("splat", "a tile whose every element is x", (_X,), _splat, traits=Trait.SHAPE, explicit_results=True),
+    OpSpec("unsplat", "the element of a tile that has one", (_X,), _unsplat, traits=Trait.SHAPE),
+    OpSpec("broadcast", "x with its extents of 1 repeated", (_X,), _broadcast, traits=Trait.SHAPE, explicit_results=True),
+    OpSpec("expand_dims", "x with a new axis of extent 1, at position axis of the result", (_X,), _expand_dims, (_AXIS,), traits=Trait.SHAPE),
+    OpSpec(
+        "reshape",
+        "the same elements, in row-major order, in another shape",
+        (_X,),
+        _reshape,
+        (Attribute("reorder", "bool", "any order of the elements is as good", False),),
+        traits=Trait.SHAPE,
+        explicit_results=True,
+    ),
+    OpSpec(
+        "permute",
+        "x with its axes reordered: axis i of the result is axis order[i] of x",
+        (_X,),
+        _permute,
+        (Attribute("order", "ints"),),
+        traits=Trait.SHAPE,
+    ),
+    OpSpec("cat", "a, then b, along an axis", (_A, _B), _cat, (_AXIS,), traits=Trait.SHAPE),
+    OpSpec("join", "a and b side by side in a new last axis of 2", (_A, _B), _join, traits=Trait.SHAPE),
+    OpSpec("split", "the two halves of a last axis of 2", (_X,), _split, traits=Trait.SHAPE),
+    OpSpec(
+        "gather",
+        "x picked along an axis by index, the other coordinates kept; undefined where an index is out of range",
+        (_X, Operand("index")),
+        _gather,
+        (_AXIS,),
+    ),
+    OpSpec(
+        "histogram",
+        "how often each of 0 .. bins-1 occurs in x where the mask holds; other values are ignored",
+        (_X, Operand("mask", kind=Kind.OPTIONAL)),
+        _histogram,
+        (Attribute("bins", "int"),),
+    ),
+)

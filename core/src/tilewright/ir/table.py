@@ -1,0 +1,231 @@
+"""How an operation is declared, and the table of all of them.
+
+An operation is declared once, as an :class:`OpSpec`: builder, printer, parser, verifier, reference, passes and the reference pages read it from
+here. A plugin adds operations of its own under a dotted name (``vendor.op``) by extending the table, never by editing it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tilewright.ir.types import FloatType, IntType, Type
+
+if TYPE_CHECKING:
+    from tilewright.ir.core import Operation
+
+
+class RuleError(Exception):
+    """An operation breaks a rule of its row in the table. The message is the rule, with the types at hand."""
+
+
+class Effect(enum.Flag):
+    """What an operation does beyond computing its results."""
+
+    NONE = 0
+    READ = enum.auto()  # reads memory
+    WRITE = enum.auto()  # writes memory
+    ORDER = enum.auto()  # must keep its place among effects: barriers, prints, asserts
+    REGION = enum.auto()  # whatever the operations in its regions do
+
+
+class Trait(enum.Flag):
+    """Properties that passes and backends rely on."""
+
+    NONE = 0
+    ELEMENTWISE = enum.auto()  # scalars, or tiles of one shape, element by element
+    COMMUTATIVE = enum.auto()
+    SHAPE = enum.auto()  # moves or repeats elements, computes nothing
+
+
+class Kind(enum.Enum):
+    """How many operands a group takes."""
+
+    SINGLE = "single"
+    OPTIONAL = "optional"
+    VARIADIC = "variadic"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A named group of operands."""
+
+    name: str
+    meaning: str = ""
+    kind: Kind = Kind.SINGLE
+
+
+REQUIRED: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A named attribute. ``kind`` is one of ``int bool str float number ints strs type``, or ``enum`` with its ``choices``.
+
+    ``number`` is an int, float or bool (the value of a constant). An attribute equal to its default is not printed.
+    """
+
+    name: str
+    kind: str
+    meaning: str = ""
+    default: Any = REQUIRED
+    choices: tuple[str, ...] = ()
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+    def accepts(self, value: object) -> bool:
+        """Whether ``value`` is of this attribute's kind."""
+        match self.kind:
+            case "int":
+                return isinstance(value, int) and not isinstance(value, bool)
+            case "bool":
+                return isinstance(value, bool)
+            case "str":
+                return isinstance(value, str)
+            case "float":
+                return isinstance(value, float)
+            case "number":
+                return isinstance(value, int | float | bool)
+            case "type":
+                return isinstance(value, Type)
+            case "ints":
+                return isinstance(value, tuple) and all(isinstance(v, int) and not isinstance(v, bool) for v in value)
+            case "strs":
+                return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+            case "enum":
+                return value in self.choices
+        raise AssertionError(f"attribute kind {self.kind!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a type rule sees of an operation: operand types by group, attributes with defaults filled in, and, where the operation states
+    its result types itself (``explicit_results``), those types."""
+
+    spec: OpSpec
+    groups: Mapping[str, Sequence[Type]]
+    attributes: Mapping[str, Any]
+    results: Sequence[Type] = ()
+
+    def type(self, name: str) -> Type:
+        """The type of the single operand ``name``."""
+        return self.groups[name][0]
+
+    def optional(self, name: str) -> Type | None:
+        group = self.groups[name]
+        return group[0] if group else None
+
+    @property
+    def result(self) -> Type:
+        if len(self.results) != 1:
+            raise RuleError(f"has one result, not {len(self.results)}")
+        return self.results[0]
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """One row of the op table.
+
+    ``rule`` maps a :class:`Shape` to the result types, or raises :class:`RuleError`. With ``explicit_results`` the result types are part
+    of the operation's text; the rule then checks and returns them. ``check`` verifies what only the whole operation shows (its regions).
+    ``regions`` names the regions.
+    """
+
+    name: str
+    summary: str
+    operands: tuple[Operand, ...]
+    rule: Callable[[Shape], Sequence[Type]]
+    attributes: tuple[Attribute, ...] = ()
+    effects: Effect = Effect.NONE
+    traits: Trait = Trait.NONE
+    regions: tuple[str, ...] = ()
+    explicit_results: bool = False
+    terminator: bool = False
+    check: Callable[[Operation], None] | None = None
+    family: str = ""
+    _attributes: dict[str, Attribute] = field(default_factory=dict, repr=False, compare=False)
+    _simple: bool = field(default=False, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._attributes.update({attribute.name: attribute for attribute in self.attributes})
+        object.__setattr__(self, "_simple", all(operand.kind is Kind.SINGLE for operand in self.operands))
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def simple_operands(self) -> bool:
+        """True where every operand group is single, so that segments carry no information."""
+        return self._simple
+
+    @property
+    def pure(self) -> bool:
+        """No effect of its own (a pure operation's regions may still have effects only if ``Effect.REGION`` is set)."""
+        return self.effects is Effect.NONE and not self.terminator
+
+    @property
+    def elementwise(self) -> bool:
+        return Trait.ELEMENTWISE in self.traits
+
+    @property
+    def python_name(self) -> str:
+        """The builder's method name: keywords of Python get a trailing underscore, dots become underscores."""
+        import keyword
+
+        name = self.name.replace(".", "_")
+        return f"{name}_" if keyword.iskeyword(name) else name
+
+    def attribute(self, name: str) -> Attribute:
+        try:
+            return self._attributes[name]
+        except KeyError:
+            raise KeyError(f"{self.name} has no attribute {name!r}") from None
+
+    def has_attribute(self, name: str) -> bool:
+        return name in self._attributes
+
+
+class OpTable:
+    """The operations by name."""
+
+    def __init__(self, specs: Iterable[OpSpec]) -> None:
+        self._specs: dict[str, OpSpec] = {}
+        for spec in specs:
+            if spec.name in self._specs:
+                raise ValueError(f"operation {spec.name!r} is declared twice")
+            self._specs[spec.name] = spec
+
+    def __getitem__(self, name: str) -> OpSpec:
+        try:
+            return self._specs[name]
+        except KeyError:
+            raise KeyError(f"no operation {name!r} in the table") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._specs
+
+    def __iter__(self) -> Iterator[OpSpec]:
+        return iter(self._specs.values())
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def extended(self, specs: Iterable[OpSpec]) -> OpTable:
+        """A new table with a plugin's operations, whose names must be dotted (``vendor.op``)."""
+        specs = tuple(specs)
+        for spec in specs:
+            if "." not in spec.name:
+                raise ValueError(f"a plugin's operation is named 'vendor.op', not {spec.name!r}")
+        return OpTable((*self, *specs))
+
+
+def is_int(type_: Type) -> bool:
+    return isinstance(type_, IntType)
+
+
+def is_float(type_: Type) -> bool:
+    return isinstance(type_, FloatType)

@@ -1,0 +1,4 @@
+"""Backends as plugins: hook specifications, manifests, discovery and the registry. May import ``ir`` only.
+
+What does not live here: anything that runs a kernel (``runtime``), any backend.
+"""

@@ -1,0 +1,95 @@
+"""The hooks a backend implements, project name ``tilewright``, entry-point group ``tilewright``.
+
+A plugin is a module (or object) with functions marked by :data:`hookimpl`; its entry point is named like its backend. Each hook is called for one
+plugin at a time, so an implementation speaks only for its own backend, and takes only the arguments it names. Only ``tilewright_backend``,
+``tilewright_devices``, ``tilewright_target``, ``tilewright_lower``, ``tilewright_load`` and ``tilewright_launcher`` are needed to run kernels.
+Hooks run when a kernel is set up, never on the launch path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pluggy
+
+from tilewright.ir import Module
+from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Memory, Parameter, Pass, Target, Timer
+
+PROJECT = "tilewright"
+hookspec = pluggy.HookspecMarker(PROJECT)
+#: Marks a function as the implementation of the hook of the same name.
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+# ---- lowering
+
+
+@hookspec(firstresult=True)
+def tilewright_backend() -> Manifest | None:
+    """The backend's manifest. Must be cheap: no driver, no compiler is touched."""
+
+
+@hookspec(firstresult=True)
+def tilewright_target(device: Device) -> Target | None:
+    """The target of a device."""
+
+
+@hookspec(firstresult=True)
+def tilewright_passes(target: Target, options: Mapping[str, Any], passes: Sequence[Pass]) -> Sequence[Pass] | None:
+    """The passes to run on Tile IR before lowering; ``passes`` is the standard pipeline, to be extended or replaced."""
+
+
+@hookspec(firstresult=True)
+def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject | None:
+    """Turn a module of one kernel into code. ``options`` has every option of the manifest.
+
+    Raises:
+        LoweringError, OutOfResources: what cannot be done, and why.
+    """
+
+
+# ---- launching
+
+
+@hookspec(firstresult=True)
+def tilewright_devices() -> Sequence[Device] | None:
+    """The devices present now. Empty where there are none; must not raise for a missing driver."""
+
+
+@hookspec(firstresult=True)
+def tilewright_load(code: CodeObject, device: Device) -> Any:
+    """Load code on a device. The result is the backend's own; the runtime keeps it as long as the kernel."""
+
+
+@hookspec(firstresult=True)
+def tilewright_launcher(loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher | None:
+    """The callable that starts the loaded kernel. It is cached and called for every launch."""
+
+
+@hookspec(firstresult=True)
+def tilewright_memory(device: Device) -> Memory | None:
+    """The memory of a device."""
+
+
+@hookspec(firstresult=True)
+def tilewright_timer(device: Device) -> Timer | None:
+    """A timer for a device; without one the runtime measures wall time around a synchronised launch."""
+
+
+# ---- autotuning
+
+
+@hookspec(firstresult=True)
+def tilewright_tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]] | None:
+    """Option sets worth trying for a kernel whose author gave no configurations."""
+
+
+@hookspec(firstresult=True)
+def tilewright_prune(configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+    """The configurations that can fit the target, in any order; each is the meta-parameters and options of one trial."""
+
+
+@hookspec(firstresult=True)
+def tilewright_cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any]) -> float | None:
+    """An estimate that orders trials, lowest first."""

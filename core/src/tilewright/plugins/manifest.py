@@ -1,0 +1,218 @@
+"""What a backend registers about itself, and the data that passes between it and the runtime.
+
+All of it is frozen data that checks itself: a malformed manifest raises :class:`ManifestError` and disables its plugin alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from tilewright.ir import IR_VERSION, Module, OpSpec
+from tilewright.ir.table import OpTable
+
+
+class ManifestError(ValueError):
+    """A manifest breaks a rule; the message names the field and the rule."""
+
+
+def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    return MappingProxyType(dict(mapping))
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a backend's targets can do. Used for errors that say what is missing, and by the conformance suite.
+
+    Attributes:
+        dtypes: element types of the IR by text (``"f32"``, ``"f8e4m3fn"``) that the backend loads, stores and computes with.
+        dot: operand element type -> accumulator element types of ``dot``.
+        dot_precisions: values of ``dot``'s ``precision`` that are honoured.
+        min_dot: smallest (M, N, K) of a dot.
+        atomics: element type -> kinds of ``atomic_rmw`` (``cas`` stands for ``atomic_cas``).
+        power_of_two: tile extents must be powers of two.
+        max_tile_elements: the largest tile.
+        features: further names: ``descriptors``, ``print``, ``assert``, ``inline_asm``, ``dot_scaled``, ``noinline``.
+    """
+
+    dtypes: frozenset[str]
+    dot: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    dot_precisions: tuple[str, ...] = ("ieee",)
+    min_dot: tuple[int, int, int] = (1, 1, 1)
+    atomics: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    power_of_two: bool = True
+    max_tile_elements: int = 1 << 20
+    features: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        from tilewright.ir.type_text import parse_type
+
+        for name in (*self.dtypes, *self.dot, *self.atomics):
+            try:
+                parse_type(name)
+            except ValueError as error:
+                raise ManifestError(f"capabilities: {error}") from None
+        object.__setattr__(self, "dot", _frozen(self.dot))
+        object.__setattr__(self, "atomics", _frozen(self.atomics))
+
+
+#: Options every backend takes as launch keywords, with their defaults. A backend may ignore a hint that means nothing to it.
+PORTABLE_OPTIONS: Mapping[str, Any] = _frozen(
+    {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "enable_fp_fusion": True, "debug": False, "sanitize_overflow": True}
+)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A backend's self-description, returned by the hook ``tilewright_backend``.
+
+    Attributes:
+        name: how users ask for it: lower-case letters, digits, ``-`` and ``_``.
+        version: the backend's own version.
+        summary: one line for ``tilewright backends``.
+        ir_versions: lowest and highest Tile IR version (major, minor) it accepts.
+        device_kinds: kinds of devices it serves, in the terms of argument protocols (``"cpu"``, ``"cuda"``, ``"hip"``).
+        targets: architectures it generates code for.
+        capabilities: see :class:`Capabilities`; None where no target is available yet.
+        options: launch options beyond :data:`PORTABLE_OPTIONS`, or other defaults for those, by name.
+        ops: operations it adds to the table (dotted names).
+        priority: among backends that serve one device kind the highest is the default; equal ones go by name.
+        status: why it cannot run anything now; empty where it can.
+    """
+
+    name: str
+    version: str
+    summary: str
+    device_kinds: tuple[str, ...]
+    targets: tuple[str, ...]
+    capabilities: Capabilities | None = None
+    ir_versions: tuple[tuple[int, int], tuple[int, int]] = ((IR_VERSION[0], 0), IR_VERSION)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    ops: tuple[OpSpec, ...] = ()
+    priority: int = 0
+    status: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_-]*", self.name):
+            raise ManifestError(f"name must be lower-case letters, digits, '-' and '_', not {self.name!r}")
+        for label in ("version", "summary"):
+            if not isinstance(getattr(self, label), str) or not getattr(self, label):
+                raise ManifestError(f"{label} must be a non-empty string, not {getattr(self, label)!r}")
+        for label in ("device_kinds", "targets"):
+            value = getattr(self, label)
+            if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
+                raise ManifestError(f"{label} must be a tuple of strings, not {value!r}")
+        low, high = self.ir_versions
+        if low > high:
+            raise ManifestError(f"ir_versions must be (lowest, highest), not {self.ir_versions}")
+        if self.capabilities is None and not self.status:
+            raise ManifestError("capabilities may be absent only where status says why nothing runs")
+        OpTable(()).extended(self.ops)
+        object.__setattr__(self, "options", _frozen({**PORTABLE_OPTIONS, **self.options}))
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device a backend found. ``properties`` holds what ``tilewright backends`` prints (cores, memory bytes, vector bits …)."""
+
+    backend: str
+    kind: str
+    index: int
+    name: str
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What code is generated for. Everything that changes the code is in here: the whole of it is part of cache keys.
+
+    Attributes:
+        backend: the backend's name.
+        arch: one of the manifest's targets, for instance ``x86-64``.
+        cpu: the exact model where code generation takes one.
+        features: ISA features.
+        warp_size: lanes that run in lockstep; 1 on a CPU.
+        limits: resource limits by name (``shared_memory`` bytes, ``registers`` …).
+    """
+
+    backend: str
+    arch: str
+    cpu: str = ""
+    features: tuple[str, ...] = ()
+    warp_size: int = 1
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """The text that goes into cache keys."""
+        return "|".join((self.backend, self.arch, self.cpu, ",".join(self.features), str(self.warp_size), repr(sorted(self.limits.items()))))
+
+
+@dataclass
+class CodeObject:
+    """A lowered kernel: what the disk cache keeps.
+
+    Attributes:
+        name: the kernel's symbol.
+        binary: what :func:`tilewright_load` loads (an object file, a cubin, source text in UTF-8 …).
+        stages: each stage's text or bytes by name, in order, for inspection (``tileir``, ``llir``, ``asm`` …).
+        metadata: JSON-able facts the launcher needs (shared memory bytes, scratch bytes, num_warps …).
+        timings: stage -> milliseconds.
+    """
+
+    name: str
+    binary: bytes
+    stages: dict[str, str | bytes] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A runtime parameter of a compiled kernel, as the launcher receives it.
+
+    ``type`` is the IR type of the function's argument in text: ``ptr<f32>``, ``i32``, ``f32``, ``desc<64x64xf16>``. ``divisibility`` is what the code
+    relies on: a launch with a less aligned argument is another specialisation.
+    """
+
+    name: str
+    type: str
+    divisibility: int = 1
+
+
+#: Start a kernel: (grid of three, stream or None, argument values in parameter order). Values are what the caller passed: tensors, ints, floats.
+Launcher = Callable[[tuple[int, int, int], Any, tuple[Any, ...]], None]
+
+#: Rewrites a module in place.
+Pass = Callable[[Module], Any]
+
+
+class Memory(Protocol):
+    """A backend's memory of one device."""
+
+    def allocate(self, size: int, alignment: int) -> Any:
+        """``size`` bytes; an object with ``data_ptr()`` that frees itself."""
+        ...
+
+    def copy_to_device(self, buffer: Any, data: memoryview) -> None: ...
+
+    def copy_to_host(self, buffer: Any, data: memoryview) -> None: ...
+
+    def synchronize(self) -> None:
+        """Wait for all work of the device."""
+        ...
+
+
+class Timer(Protocol):
+    """Times what runs on a device."""
+
+    def measure(self, call: Callable[[], None], repetitions: int) -> list[float]:
+        """Milliseconds of each repetition."""
+        ...
+
+    def flush_cache(self) -> None:
+        """Drop the device's caches between repetitions."""
+        ...
