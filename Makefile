@@ -1,0 +1,43 @@
+# make demo: the five classic kernels on this machine's CPU.  make test: everything the tests' gate checks.
+PYTHON ?= python3
+VENV ?= .venv
+# 1 to install PyTorch for the tests that use it
+TORCH ?= 0
+BIN := $(VENV)/bin
+PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e conformance
+
+.PHONY: demo test lint docs bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/python examples/demo.py
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/.developer
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.developer
+	$(BIN)/python -m mkdocs build --strict
+
+bench: $(VENV)/.developer
+	$(BIN)/python benchmarks/cpu/compile_time.py
+	$(BIN)/python benchmarks/cpu/kernels.py
+
+$(VENV)/.created:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.created core/pyproject.toml backends/cpu/pyproject.toml backends/nvidia/pyproject.toml backends/amd/pyproject.toml conformance/pyproject.toml
+	$(BIN)/python -m pip install --quiet $(PACKAGES)
+	touch $@
+
+$(VENV)/.developer: $(VENV)/.installed requirements-dev.txt requirements-torch.txt
+	$(BIN)/python -m pip install --quiet -r requirements-dev.txt $(if $(filter 1,$(TORCH)),-r requirements-torch.txt)
+	touch $@
+
+clean:
+	rm -rf $(VENV) site build dist

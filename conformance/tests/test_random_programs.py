@@ -1,0 +1,60 @@
+"""Random tile programs give the same results on the reference interpreter and on the CPU backend."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tilewright.reference.interpreter import run
+
+from tilewright.plugins.manifest import Parameter
+from tilewright.plugins.registry import registry
+from tilewright_conformance.programs import Program, mismatch, programs
+
+EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "400"))
+
+
+def run_on_backend(name: str, program: Program, arguments: list[object]) -> None:
+    """Lower, load and launch a program's module on a backend's first device."""
+    backend = registry().get(name)
+    device = backend.call("tilewright_devices")[0]
+    options = {**backend.manifest.options, "enable_fp_fusion": False}
+    code = backend.call("tilewright_lower", module=program.module, target=backend.call("tilewright_target", device=device), options=options)
+    function = program.module.kernel
+    parameters = [Parameter(argument.name, str(argument.type)) for argument in function.arguments]
+    loaded = backend.call("tilewright_load", code=code, device=device)
+    backend.call("tilewright_launcher", loaded=loaded, parameters=parameters, options=options)(program.grid, None, tuple(arguments))
+
+
+@pytest.mark.slow
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(programs())
+def test_cpu_agrees_with_the_reference(program: Program) -> None:
+    expected, found = program.arguments(), program.arguments()
+    with np.errstate(all="ignore"):
+        run(program.module, expected, program.grid)
+    run_on_backend("cpu", program, found)
+    for output in program.outputs:
+        wrong = mismatch(output, expected[output.index], found[output.index])
+        assert not wrong, f"output {output.index} of {output.element}: {wrong}\n{program.module}"
+
+
+def test_a_wrong_result_is_noticed() -> None:
+    found: list[str] = []
+
+    @settings(max_examples=20, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(programs())
+    def flip(program: Program) -> None:
+        expected, wrong = program.arguments(), program.arguments()
+        with np.errstate(all="ignore"):
+            run(program.module, expected, program.grid)
+            run(program.module, wrong, program.grid)
+        output = program.outputs[0]
+        assert not mismatch(output, expected[output.index], wrong[output.index])
+        wrong[output.index].view(np.uint8)[output.element.bits // 8 - 1] ^= 0x41
+        found.append(mismatch(output, expected[output.index], wrong[output.index]))
+
+    flip()
+    assert sum(map(bool, found)) >= 15

@@ -1,0 +1,66 @@
+"""The layers of the core: what each package may import, and that no vendor is named in it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "tilewright"
+
+#: package -> packages of the core it may import at module level or inside functions
+ALLOWED = {
+    "ir": set(),
+    "reference": {"ir", "errors"},
+    "language": {"ir", "errors", "plugins"},
+    "frontend": {"ir", "language", "errors", "plugins"},
+    "passes": {"ir", "errors"},
+    "plugins": {"ir", "errors"},
+    "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "llvm"},
+    "llvm": {"errors"},
+    "testing": None,
+    "tools": None,
+}
+
+VENDOR = re.compile(r"nvidia|\bamd|amdgcn|hopper|cuda|\bhip\b|rocm|tilewright_(?!conformance)\w+", re.I)
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((SOURCE / package).rglob("*.py"))
+
+
+def imported_packages(file: Path) -> set[str]:
+    """The packages of the core that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module] if node.module != "tilewright" else [f"tilewright.{alias.name}" for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("tilewright.")}
+    return found
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_a_package_imports_only_the_layers_below_it(package: str) -> None:
+    allowed = ALLOWED[package]
+    assert modules(package), f"{package} is empty"
+    if allowed is None:
+        return
+    for file in modules(package):
+        extra = imported_packages(file) - allowed - {package}
+        assert not extra, f"{file.relative_to(SOURCE)} imports {', '.join(sorted(extra))}"
+
+
+def test_the_core_names_no_vendor() -> None:
+    # Device kinds of argument protocols ("cuda" in __cuda_array_interface__) and names of the language's surface are data, not dependencies.
+    exempt = {"language", "compat"}
+    exempt_files = {"runtime/arguments.py"}
+    named = []
+    for file in SOURCE.rglob("*.py"):
+        relative = file.relative_to(SOURCE)
+        if relative.parts[0] in exempt or str(relative) in exempt_files:
+            continue
+        named += [f"{relative}:{number}: {line.strip()}" for number, line in enumerate(file.read_text().splitlines(), 1) if VENDOR.search(line)]
+    assert not named, "\n".join(named)

@@ -1,0 +1,82 @@
+"""Pages of the site that are made from the code. An mkdocs hook: ``reference/ir.md`` is the op table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import IR_VERSION, TABLE, Effect, Kind, OpSpec
+
+FAMILIES = {
+    "arithmetic": "Numbers, element by element",
+    "shape": "Shape",
+    "memory": "Memory",
+    "linear": "Matrix products",
+    "control": "Control flow and regions",
+    "debug": "Debugging, hints, the target's own code",
+}
+
+INTRODUCTION = """# Tile IR
+
+Tile IR {major}.{minor} is what the frontend makes of a kernel and what a backend lowers. It is in SSA form with structured control flow: an operation may
+hold regions, a region is one straight line of operations, and there are no branches. This page is made from the op table
+(`tilewright.ir.TABLE`), which also drives the builder, the parser, the verifier and the reference interpreter: {count} operations.
+
+A value is a number (`i1`, `i8` … `i64`, `u8` … `u64`, `f16`, `bf16`, `f32`, `f64`, and the fp8 kinds), a pointer (`ptr<f32>`), a tile
+(`tile<128x64xf32>`) or a tensor descriptor (`desc<64x64xf16>`). Scalars are not tiles. Signedness belongs to the integer type.
+
+"""
+
+
+def ir_page() -> str:
+    """The Markdown of ``reference/ir.md``."""
+    text = INTRODUCTION.format(major=IR_VERSION[0], minor=IR_VERSION[1], count=len(TABLE))
+    for family, title in FAMILIES.items():
+        text += f"## {title}\n\n"
+        text += "".join(_operation(spec) for spec in TABLE if family_of(spec) == family)
+    return text
+
+
+def family_of(spec: OpSpec) -> str:
+    """The file of ``tilewright.ir.ops`` an operation is declared in."""
+    from tilewright.ir import ops
+
+    return next(name for name in FAMILIES if spec in getattr(ops, name).OPS)
+
+
+def _operation(spec: OpSpec) -> str:
+    lines = [f"### {spec.name}\n", f"{spec.summary[0].upper()}{spec.summary[1:]}.\n"]
+    if spec.operands or spec.attributes:
+        lines.append("| name | kind | meaning |\n|---|---|---|")
+        for operand in spec.operands:
+            kind = {Kind.SINGLE: "operand", Kind.OPTIONAL: "optional operand", Kind.VARIADIC: "operands"}[operand.kind]
+            lines.append(f"| `{operand.name}` | {kind} | {_cell(operand.meaning)} |")
+        for attribute in spec.attributes:
+            kind = " ".join(f"`{choice!r}`" for choice in attribute.choices) or attribute.kind
+            default = "" if attribute.required else f" = `{attribute.default!r}`"
+            lines.append(f"| `{attribute.name}` | {kind}{default} | {_cell(attribute.meaning)} |")
+        lines.append("")
+    notes = []
+    if spec.regions:
+        notes.append("Regions: " + ", ".join(f"`{name}`" for name in spec.regions) + ".")
+    effects = [
+        name for flag, name in ((Effect.READ, "reads memory"), (Effect.WRITE, "writes memory"), (Effect.ORDER, "keeps its place")) if flag in spec.effects
+    ]
+    if effects:
+        notes.append(f"Effects: {', '.join(effects)}.")
+    if spec.terminator:
+        notes.append("A terminator.")
+    if notes:
+        lines.append(" ".join(notes) + "\n")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages to the site."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, "reference/ir.md", content=ir_page()))
+    return files

@@ -1,0 +1,58 @@
+"""Every Python block of the site runs, prints what the page says, and the site builds without a warning."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "docs" / "site"
+BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.M | re.S)
+PAGES = [page for page in sorted(SITE.rglob("*.md")) if "```python" in page.read_text()]
+
+
+def script_and_output(page: Path) -> tuple[str, str]:
+    """The page's Python blocks as one script whose lines keep their numbers, and the output the page promises."""
+    text = page.read_text()
+    lines = [""] * text.count("\n")
+    expected = ""
+    for block in BLOCK.finditer(text):
+        if block[1] == "output":
+            expected += block[2]
+            continue
+        first = text.count("\n", 0, block.start(2))
+        for offset, line in enumerate(block[2].splitlines()):
+            lines[first + offset] = line
+    return "\n".join(lines) + "\n", expected
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(SITE)))
+def test_the_code_of_a_page_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    script, expected = script_and_output(page)
+    file = tmp_path / "page.py"
+    file.write_text(script)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(script, str(file), "exec"), {"__name__": "__page__", "__file__": str(file)})
+    assert printed.getvalue() == expected
+
+
+def test_pages_with_code_are_found() -> None:
+    assert len(PAGES) >= 5
+
+
+def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "site" / "reference" / "ir" / "index.html").read_text()
+    assert "atomic_cas" in page and "descriptor_gather" in page
