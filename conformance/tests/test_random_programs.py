@@ -7,25 +7,12 @@ import os
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tilewright.reference.interpreter import run
 
-from tilewright.plugins.manifest import Parameter
-from tilewright.plugins.registry import registry
+from tilewright.reference.interpreter import run
 from tilewright_conformance.programs import Program, mismatch, programs
+from tilewright_conformance.running import run_on_backend
 
 EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "400"))
-
-
-def run_on_backend(name: str, program: Program, arguments: list[object]) -> None:
-    """Lower, load and launch a program's module on a backend's first device."""
-    backend = registry().get(name)
-    device = backend.call("tilewright_devices")[0]
-    options = {**backend.manifest.options, "enable_fp_fusion": False}
-    code = backend.call("tilewright_lower", module=program.module, target=backend.call("tilewright_target", device=device), options=options)
-    function = program.module.kernel
-    parameters = [Parameter(argument.name, str(argument.type)) for argument in function.arguments]
-    loaded = backend.call("tilewright_load", code=code, device=device)
-    backend.call("tilewright_launcher", loaded=loaded, parameters=parameters, options=options)(program.grid, None, tuple(arguments))
 
 
 @pytest.mark.slow
@@ -35,7 +22,7 @@ def test_cpu_agrees_with_the_reference(program: Program) -> None:
     expected, found = program.arguments(), program.arguments()
     with np.errstate(all="ignore"):
         run(program.module, expected, program.grid)
-    run_on_backend("cpu", program, found)
+    run_on_backend("cpu", program.module, found, program.grid)
     for output in program.outputs:
         wrong = mismatch(output, expected[output.index], found[output.index])
         assert not wrong, f"output {output.index} of {output.element}: {wrong}\n{program.module}"

@@ -1,0 +1,132 @@
+"""Tilewright: tile kernels written in Python, compiled to CPUs and GPUs by plugin backends.
+
+    import tilewright as tw
+    import tilewright.language as tl
+
+    @tw.jit
+    def add(x, y, out, n, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = offsets < n
+        tl.store(out + offsets, tl.load(x + offsets, mask) + tl.load(y + offsets, mask), mask)
+
+    add[(tw.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)
+
+Everything is imported when it is first used, so that ``import tilewright`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tilewright import errors, ir, language, testing
+    from tilewright.errors import (
+        AutotunerError,
+        BackendError,
+        CompilationError,
+        KernelError,
+        LaunchError,
+        LoweringError,
+        OutOfResources,
+        TilewrightError,
+    )
+    from tilewright.language.aggregate import aggregate
+    from tilewright.language.binding import must_use_result
+    from tilewright.language.callable import constexpr_function
+    from tilewright.runtime.allocator import set_allocator
+    from tilewright.runtime.autotune import Autotuner, Config, autotune
+    from tilewright.runtime.backend_choice import backend
+    from tilewright.runtime.descriptor import TensorDescriptor
+    from tilewright.runtime.heuristics import heuristics
+    from tilewright.runtime.hooks import hooks
+    from tilewright.runtime.integers import cdiv, next_power_of_2
+    from tilewright.runtime.jit import JITFunction, KernelInterface, jit
+    from tilewright.runtime.kernel import CompiledKernel
+    from tilewright.runtime.tensors import MockTensor, TensorWrapper, reinterpret
+
+#: public name -> module that defines it
+_MODULES: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "AutotunerError",
+            "BackendError",
+            "CompilationError",
+            "KernelError",
+            "LaunchError",
+            "LoweringError",
+            "OutOfResources",
+            "TilewrightError",
+        ),
+        "tilewright.errors",
+    ),
+    "aggregate": "tilewright.language.aggregate",
+    "must_use_result": "tilewright.language.binding",
+    "constexpr_function": "tilewright.language.callable",
+    "set_allocator": "tilewright.runtime.allocator",
+    **dict.fromkeys(("Autotuner", "Config", "autotune"), "tilewright.runtime.autotune"),
+    "backend": "tilewright.runtime.backend_choice",
+    "TensorDescriptor": "tilewright.runtime.descriptor",
+    "heuristics": "tilewright.runtime.heuristics",
+    "hooks": "tilewright.runtime.hooks",
+    **dict.fromkeys(("cdiv", "next_power_of_2"), "tilewright.runtime.integers"),
+    **dict.fromkeys(("JITFunction", "KernelInterface", "jit"), "tilewright.runtime.jit"),
+    "CompiledKernel": "tilewright.runtime.kernel",
+    **dict.fromkeys(("MockTensor", "TensorWrapper", "reinterpret"), "tilewright.runtime.tensors"),
+}
+
+_SUBMODULES = frozenset({"compat", "errors", "frontend", "ir", "language", "passes", "plugins", "reference", "runtime", "testing", "tools"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        found = getattr(importlib.import_module(_MODULES[name]), name)
+    elif name in _SUBMODULES:
+        found = importlib.import_module(f"tilewright.{name}")
+    else:
+        raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, *_SUBMODULES})
+
+
+__all__ = [
+    "Autotuner",
+    "AutotunerError",
+    "BackendError",
+    "CompilationError",
+    "CompiledKernel",
+    "Config",
+    "JITFunction",
+    "KernelError",
+    "KernelInterface",
+    "LaunchError",
+    "LoweringError",
+    "MockTensor",
+    "OutOfResources",
+    "TensorDescriptor",
+    "TensorWrapper",
+    "TilewrightError",
+    "__version__",
+    "aggregate",
+    "autotune",
+    "backend",
+    "cdiv",
+    "constexpr_function",
+    "errors",
+    "heuristics",
+    "hooks",
+    "ir",
+    "jit",
+    "language",
+    "must_use_result",
+    "next_power_of_2",
+    "reinterpret",
+    "set_allocator",
+    "testing",
+]

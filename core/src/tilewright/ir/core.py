@@ -165,6 +165,14 @@ class Operation:
         self.operands[position] = value
         value.uses[self] = value.uses.get(self, 0) + 1
 
+    def replace_operands(self, operands: Iterable[Value], segments: tuple[int, ...]) -> None:
+        """Read other operands, maybe more or fewer, grouped by ``segments``."""
+        for operand in self.operands:
+            _drop_use(operand, self)
+        self.operands, self.segments = list(operands), segments
+        for operand in self.operands:
+            operand.uses[self] = operand.uses.get(self, 0) + 1
+
     def erase(self) -> None:
         """Take the operation out of its region and drop its reads, those of its regions included. Its results must be unread."""
         if self.parent is not None:

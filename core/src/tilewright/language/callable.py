@@ -1,3 +1,370 @@
 """A function written in the language: its source, syntax tree, parameters and the key of everything its meaning depends on."""
 
 from __future__ import annotations
+
+import ast
+import inspect
+import re
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from tilewright.language.source import FunctionSource, parse_definition
+
+_EMPTY = inspect.Parameter.empty
+_DOTTED = re.compile(r"[A-Za-z_][\w.]*$")
+
+
+class FunctionParameter:
+    """A parameter of a function of the language.
+
+    Attributes:
+        num: its position; name.
+        annotation: as written: an object, or text under ``from __future__ import annotations``.
+        has_default, default: ``inspect.Parameter.empty`` where there is none.
+        is_constexpr: annotated ``tl.constexpr``.
+        is_const: annotated ``tl.const``: a pointer that is only read.
+        annotation_type: the type text (``"i64"``, ``"*fp32"``) that the annotation fixes; empty where it fixes none.
+        keyword_only, variadic: written after ``*``; written ``*name``.
+        do_not_specialize, do_not_specialize_on_alignment: what the runtime must not assume about its value.
+    """
+
+    __slots__ = (
+        "annotation",
+        "annotation_type",
+        "default",
+        "do_not_specialize",
+        "do_not_specialize_on_alignment",
+        "has_default",
+        "is_const",
+        "is_constexpr",
+        "keyword_only",
+        "name",
+        "num",
+        "variadic",
+    )
+
+    def __init__(self, num: int, name: str, annotation: Any, default: Any, namespace: dict[str, Any]) -> None:
+        self.num, self.name, self.annotation, self.default = num, name, annotation, default
+        self.has_default = default is not _EMPTY
+        self.keyword_only = self.variadic = False
+        self.do_not_specialize = self.do_not_specialize_on_alignment = False
+        self.is_constexpr, self.is_const, self.annotation_type = _read_annotation(annotation, namespace)
+
+    def __repr__(self) -> str:
+        return f"<FunctionParameter {self.num} {self.name}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: getattr(self, name) for name in self.__slots__}
+        state["annotation"] = self.annotation if isinstance(self.annotation, str) else None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+def _read_annotation(annotation: Any, namespace: dict[str, Any]) -> tuple[bool, bool, str]:
+    """(is constexpr, is const, type text) of an annotation."""
+    if annotation is _EMPTY or annotation is None:
+        return False, False, ""
+    from tilewright.language import dtypes
+    from tilewright.language.core import constexpr
+
+    if isinstance(annotation, str):
+        text = annotation.strip().strip("'\"").strip()
+        if "constexpr" in text:
+            return True, False, ""
+        found = dtypes.signature_dtype(text)
+        if found is None and _DOTTED.match(text):
+            found = _resolve_dotted(text, namespace)
+        annotation = found
+    if annotation is constexpr or isinstance(annotation, constexpr):
+        return True, False, ""
+    if annotation is dtypes.const:
+        return False, True, ""
+    if isinstance(annotation, dtypes.dtype) and not annotation.is_block() and not annotation.is_void():
+        return False, annotation.is_const(), annotation.cache_key_part
+    return False, False, ""
+
+
+def _resolve_dotted(text: str, namespace: dict[str, Any]) -> Any:
+    head, *rest = text.split(".")
+    found = namespace.get(head)
+    for name in rest:
+        found = getattr(found, name, None)
+    return found
+
+
+class JitCallable:
+    """A function of the language. Calling it is for the compiler: see :func:`device_function` and ``tilewright.jit``.
+
+    Attributes:
+        fn: the Python function.
+        noinline: compiled as a function of its own, not into each caller.
+        hash: the cache key once it is known; set to None to have it worked out again.
+    """
+
+    fn: Any
+    noinline: bool
+    hash: str | None
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        noinline: bool | None = None,
+        do_not_specialize: list[int | str] | tuple[int | str, ...] | None = None,
+        do_not_specialize_on_alignment: list[int | str] | tuple[int | str, ...] | None = None,
+    ) -> None:
+        """Wrap ``fn``.
+
+        Raises:
+            ValueError: ``fn`` was not written in a file, so that its source cannot be read.
+            TypeError: ``fn`` is not a Python function.
+        """
+        if not inspect.isfunction(fn):
+            raise TypeError(f"a function of the language is made from a Python function, not from {type(fn).__name__}")
+        self.fn = fn
+        self._source = FunctionSource(fn)
+        self.noinline = bool(noinline)
+        self.do_not_specialize = tuple(do_not_specialize or ())
+        self.do_not_specialize_on_alignment = tuple(do_not_specialize_on_alignment or ())
+        self.hash = None
+        self.used_global_vals: Any = {}
+        self._hash_lock: Any = threading.RLock()
+        self._params: list[FunctionParameter] | None = None
+        self._text: str | None = None
+        self._tree: ast.FunctionDef | None = None
+        self._dependencies: Any = None
+        #: what the frontend keeps about the syntax tree
+        self.analysis: Any = None
+        self.__name__: str = fn.__name__
+        self.__qualname__: str = fn.__qualname__
+        self.__module__: str = fn.__module__
+        self.__doc__: str | None = fn.__doc__
+        self.__globals__: Any = fn.__globals__
+
+    # -- source ---------------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def module(self) -> str:
+        """The name of the module the function is defined in."""
+        return self.__module__
+
+    @property
+    def file(self) -> str:
+        """The path of the file the function is written in."""
+        return self._source.file
+
+    @property
+    def raw_src(self) -> list[str]:
+        """The lines in the file, decorators included."""
+        return self._source.raw_lines
+
+    @property
+    def src(self) -> str:
+        """The dedented source from ``def`` on."""
+        return self._source.text if self._text is None else self._text
+
+    @src.setter
+    def src(self, text: str) -> None:
+        raise AttributeError("src cannot be set: use _unsafe_update_src(), and clear `hash` of every caller")
+
+    def _unsafe_update_src(self, text: str) -> None:
+        """Replace the source. The keys of callers that are known already keep what they were."""
+        self._text = text
+        self.hash = self._tree = self._dependencies = self.analysis = None
+
+    @property
+    def starting_line_number(self) -> int:
+        """The line of the file at which :attr:`raw_src` starts."""
+        return self._source.first_line
+
+    @property
+    def definition_line(self) -> int:
+        """The line of the file that holds ``def``: line 1 of :attr:`src`."""
+        return self._source.definition_line
+
+    @property
+    def indent(self) -> int:
+        """How many columns :attr:`src` stands left of the file's text."""
+        return self._source.indent
+
+    def parse(self) -> ast.FunctionDef:
+        """The syntax tree of :attr:`src`: the same one every time; do not change it."""
+        if self._tree is None:
+            self._tree = self._source.parse() if self._text is None else parse_definition(self._text)
+        return self._tree
+
+    # -- parameters -----------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def params(self) -> list[FunctionParameter]:
+        """The parameters in order; a ``*name`` parameter comes after the positional ones, keyword-only ones last.
+
+        Raises:
+            TypeError: there is a ``**name`` parameter.
+        """
+        if self._params is None:
+            self._params = self._read_params()
+        return self._params
+
+    @property
+    def arg_names(self) -> list[str]:
+        return [parameter.name for parameter in self.params]
+
+    def _read_params(self) -> list[FunctionParameter]:
+        fn, code = self.fn, self.fn.__code__
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            raise TypeError(f"{self.__name__}: **{code.co_varnames[-1]} is not supported; name each keyword parameter")
+        positional = list(code.co_varnames[: code.co_argcount])
+        keyword_only = list(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
+        variadic = [code.co_varnames[code.co_argcount + code.co_kwonlyargcount]] if code.co_flags & inspect.CO_VARARGS else []
+        defaults = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False)) | (fn.__kwdefaults__ or {})
+        annotations = fn.__annotations__
+        params = []
+        for num, name in enumerate((*positional, *variadic, *keyword_only)):
+            parameter = FunctionParameter(num, name, annotations.get(name, _EMPTY), defaults.get(name, _EMPTY), fn.__globals__)
+            parameter.keyword_only = num >= len(positional) + len(variadic)
+            parameter.variadic = name in variadic
+            parameter.do_not_specialize = num in self.do_not_specialize or name in self.do_not_specialize
+            parameter.do_not_specialize_on_alignment = num in self.do_not_specialize_on_alignment or name in self.do_not_specialize_on_alignment
+            params.append(parameter)
+        return params
+
+    # -- what the meaning depends on ------------------------------------------------------------------------------------------------------
+
+    @property
+    def nonlocals(self) -> dict[str, Any]:
+        """The variables of enclosing functions that the function reads, with their values now."""
+        closure = self.fn.__closure__
+        if not closure:
+            return {}
+        found = {}
+        for name, cell in zip(self.fn.__code__.co_freevars, closure, strict=True):
+            try:
+                found[name] = cell.cell_contents
+            except ValueError:  # not assigned yet
+                continue
+        return found
+
+    @property
+    def cache_key(self) -> str:
+        """SHA-256 (hex) of the source, its line, and the same of every function it calls, with the values of the globals they read.
+
+        Computing it fills :attr:`used_global_vals`: ``(name, id of its namespace) -> (value, namespace)``.
+        """
+        if self.hash is None:
+            from tilewright.language.dependencies import cache_key
+
+            with self._hash_lock:
+                if self.hash is None:
+                    self.hash, self.used_global_vals = cache_key(self)
+        return self.hash
+
+    def __hash__(self) -> int:
+        return id(self) >> 4
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"Cannot call @jit function {self.__name__!r} outside of the scope of a kernel")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.__module__}:{self.__qualname__})"
+
+    # -- copying --------------------------------------------------------------------------------------------------------------------------
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """By name where the module holds this very object under it; else by value, without the Python function."""
+        import sys
+
+        found: Any = sys.modules.get(self.__module__)
+        for name in self.__qualname__.split("."):
+            found = getattr(found, name, None)
+        if found is self:
+            return self.__qualname__
+        return object.__reduce_ex__(self, protocol)
+
+    def __getstate__(self) -> dict[str, Any]:
+        key, _, _ = self.cache_key if self.fn is not None else self.hash, self.params, self.src
+        unpicklable = {"fn", "__globals__", "_hash_lock", "used_global_vals", "_tree", "_dependencies", "analysis"}
+        state = {name: value for name, value in self.__dict__.items() if name not in unpicklable}
+        return {**state, "hash": key, "_text": self.src}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.fn = self.__globals__ = self._tree = self._dependencies = self.analysis = None
+        self.used_global_vals = {}
+        self._hash_lock = threading.RLock()
+
+
+class ConstexprFunction(JitCallable):
+    """A Python function that runs at compile time: on the values of its arguments, giving a constexpr.
+
+    Called from the host it is the plain function. As a method it is bound to its instance.
+    """
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else BoundConstexprFunction(instance, self)
+
+    def __call__(self, *args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
+        from tilewright.language.core import constexpr
+
+        result = self.fn(*map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()})
+        if _semantic is None:
+            return result
+        return result if isinstance(result, constexpr) else constexpr(result)
+
+
+class BoundConstexprFunction:
+    """A :class:`ConstexprFunction` bound to an instance."""
+
+    def __init__(self, instance: Any, function: ConstexprFunction) -> None:
+        self.__self__, self.__func__ = instance, function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__(self.__self__, *args, **kwargs)
+
+
+def _plain(value: Any) -> Any:
+    """A constexpr's value; tuples element by element, fields kept."""
+    from tilewright.language import core
+
+    if isinstance(value, core.constexpr):
+        return _plain(value.value) if isinstance(value.value, core.constexpr) else value.value
+    if isinstance(value, tuple):
+        items = [_plain(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, core.tuple):
+        return tuple(_plain(item) for item in value)
+    return value
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def device_function(fn: Callable[..., Any], *, noinline: bool = False) -> JitCallable: ...
+@overload
+def device_function(fn: None = None, *, noinline: bool = False) -> Callable[[Callable[..., Any]], JitCallable]: ...
+def device_function(fn: Callable[..., Any] | None = None, *, noinline: bool = False) -> JitCallable | Callable[[Callable[..., Any]], JitCallable]:
+    """A function of the language that kernels call and that is no kernel itself; with ``noinline`` it is compiled once and called.
+
+    Raises:
+        ValueError: the function was not written in a file.
+    """
+    if fn is None:
+        return lambda function: JitCallable(function, noinline=noinline)
+    return JitCallable(fn, noinline=noinline)
+
+
+def constexpr_function(fn: Callable[..., Any] | ConstexprFunction) -> ConstexprFunction:
+    """A Python function that kernels may call at compile time.
+
+    In a kernel it takes the values of constexpr arguments and gives a constexpr; on the host it is called as it is. Its source is part of the key
+    of the functions that call it.
+    """
+    return fn if isinstance(fn, ConstexprFunction) else ConstexprFunction(fn)

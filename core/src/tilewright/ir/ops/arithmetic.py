@@ -160,11 +160,16 @@ OPS: tuple[OpSpec, ...] = (
     _binary("mul", "a * b; integers wrap around", _arithmetic, commutative=True),
     _binary(
         "div",
-        "a / b: floats correctly rounded (or within 2 ULP where approximate); integers truncate towards zero, undefined for b = 0",
+        "a / b: floats correctly rounded (or within 2 ULP where approximate); integers truncate towards zero, undefined for b = 0 "
+        "and where the quotient overflows",
         _arithmetic,
         Attribute("approximate", "bool", "f32 only: 2 ULP are enough", False),
     ),
-    _binary("rem", "the remainder of the division that truncates towards zero: C's % and fmod; the sign is a's", _arithmetic),
+    _binary(
+        "rem",
+        "the remainder of the division that truncates towards zero: C's % and fmod; the sign is a's; for integers undefined where a / b is",
+        _arithmetic,
+    ),
     _unary("neg", "-x; a float's sign flips, zero's and NaN's too; integers wrap around", _negatable),
     _unary("abs", "the absolute value; the most negative integer wraps around to itself", _negatable),
     _binary("and", "bitwise a & b", same_ints, commutative=True),

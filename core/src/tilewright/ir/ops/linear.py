@@ -64,6 +64,7 @@ def _scaled_operand(shape: Shape, name: str, k_axis: int) -> tuple[int, int]:
         scale = require_tile(scale, f"{name}_scale")
         group = 16 if scale.element is FloatType("f8e4m3fn") else 32
         require(scale.element in (U8, FloatType("f8e4m3fn")), f"{name}_scale must hold u8 (e8m0) or f8e4m3fn, not {scale.element}")
+        require(k % group == 0, f"{name}'s extent along K must be a multiple of the {group} elements that share a scale, not {k}")
         require(scale.shape == (outer, k // group), f"{name}_scale must have shape {(outer, k // group)}, not {scale.shape}")
     return outer, k
 

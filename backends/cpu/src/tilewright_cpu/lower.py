@@ -1,0 +1,38 @@
+"""Tile IR to object code for a CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir.core import Module
+from tilewright.plugins.manifest import CodeObject, Target
+from tilewright_cpu.lowering.kernel import write_module
+
+
+def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
+    """Turn a module of one kernel into an object file.
+
+    The module is left as it is. Stages: ``tileir``, ``llir``. Metadata: ``kernel`` (the symbol), ``asserts`` (messages by index), ``arena_bytes`` (heap
+    memory a thread takes), ``contracted`` (whether products and sums were fused).
+
+    Raises:
+        LoweringError: something cannot be lowered, with the operation and its location.
+    """
+    from tilewright.llvm.compile import compile_to_object
+    from tilewright_cpu.target import llvm_target
+
+    triple, cpu, features = llvm_target(target)
+    started = time.perf_counter()
+    vector_bits = int(target.limits.get("vector_bits", 128))
+    found = write_module(module, target.arch, cpu, tuple(features.split(",")) if features else (), vector_bits, options)
+    timings = {"lower": (time.perf_counter() - started) * 1e3}
+    binary = compile_to_object(found.text, triple=triple, cpu=cpu, features=features, timings=timings)
+    metadata = {
+        "kernel": found.symbol,
+        "asserts": found.messages,
+        "arena_bytes": found.arena_bytes,
+        "contracted": bool(options.get("enable_fp_fusion", True)),
+    }
+    return CodeObject(found.symbol, binary, {"tileir": str(module), "llir": found.text}, metadata, timings)

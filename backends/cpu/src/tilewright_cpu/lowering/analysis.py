@@ -1,0 +1,407 @@
+"""What is decided about a function before it is lowered.
+
+- *Lazy* operations produce tiles that are evaluated where they are read; every other operation is a *reader* that makes its tile operands be
+  evaluated in a loop nest.
+- Positions: operations are numbered in program order; ``last_use`` of a value is the position of the last reader that reaches it through lazy operations. A
+  value from outside a loop that is read inside lives to the loop's end.
+- Carried tiles that a loop only moves by a uniform step (pointers, offsets) become ``first value + scalar``; the scalar is carried instead.
+- Accumulators that are only added to in a loop and only summed after it are kept in registers.
+- Expensive tiles that more than one nest reads are kept in memory: written by the first nest that evaluates them (``kept``), or in a nest of their own right
+  where they are defined (``eager``) if that first nest lies in a loop or reads them in another shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops import TABLE
+from tilewright.ir.table import Effect
+from tilewright.ir.types import I64, FloatType, IntType, PointerType, TileType, element_type
+
+#: Cost of evaluating an operation once a lane, in additions. What is not listed costs one.
+COSTS: dict[str, int] = {
+    "exp": 16,
+    "exp2": 14,
+    "log": 20,
+    "log2": 20,
+    "sin": 24,
+    "cos": 24,
+    "tanh": 30,
+    "erf": 30,
+    "div": 10,
+    "rem": 12,
+    "sqrt": 8,
+    "rsqrt": 12,
+    "load": 2,
+    "mulhi": 3,
+    "ldexp": 2,
+    "clz": 3,
+    "popcount": 3,
+    "constant": 0,
+    "splat": 0,
+    "arange": 1,
+    "broadcast": 0,
+    "expand_dims": 0,
+    "permute": 0,
+    "reshape": 0,
+    "hint": 0,
+}
+#: From this cost on a tile is kept rather than evaluated again.
+EXPENSIVE = 10
+#: Independent accumulators of a sum that a loop keeps in registers.
+LANE_SUM_GROUPS = 4
+_LAZY_SHAPE = frozenset(("splat", "broadcast", "expand_dims", "permute", "reshape"))
+#: Operations whose results keep the coordinates of their operands.
+_SAME_INDEX = frozenset(("load", "hint"))
+
+
+def is_lazy(operation: Operation) -> bool:
+    """Whether an operation that gives a tile is evaluated where it is read."""
+    spec = operation.spec
+    if spec.elementwise or spec.name in _LAZY_SHAPE or spec.name == "arange":
+        return True
+    return spec.name == "load" and not operation.attribute("volatile")
+
+
+def is_tile(value: Value) -> bool:
+    return isinstance(value.type, TileType)
+
+
+def unit_reshape(source: tuple[int, ...], result: tuple[int, ...]) -> list[int | None] | None:
+    """For a reshape that only adds or drops axes of extent 1: for each axis of the source the axis of the result it becomes, None where its
+    extent is 1. None for other reshapes."""
+    if [extent for extent in source if extent != 1] != [extent for extent in result if extent != 1]:
+        return None
+    axes = iter(axis for axis, extent in enumerate(result) if extent != 1)
+    return [None if extent == 1 else next(axes) for extent in source]
+
+
+class Analysis:
+    """See the module's text. Made for one function.
+
+    Attributes:
+        start, end: positions of an operation and of the last operation inside it.
+        last_use: position of the last reader of a value.
+        replaced: value -> the value that stands for it.
+        inductions: loop -> {number of the carried value: (first value, scalar inside, scalar after, step value)}.
+        lane_sums: loop -> numbers of carried tiles kept in vector registers.
+        kept, eager: tiles to keep in memory.
+        writes: operations that may write memory, themselves or inside.
+    """
+
+    def __init__(self, function: Function, vector_bytes: int) -> None:
+        self.function, self.vector_bytes = function, vector_bytes
+        self.start: dict[Operation, int] = {}
+        self.end: dict[Operation, int] = {}
+        self.last_use: dict[Value, int] = {}
+        self.replaced: dict[Value, Value] = {}
+        self.inductions: dict[Operation, dict[int, Induction]] = {}
+        self.lane_sums: dict[Operation, dict[int, LaneSum]] = {}
+        self.kept: set[Value] = set()
+        self.eager: set[Value] = set()
+        self.writes: set[Operation] = set()
+        self._synthetic: list[Operation] = []
+        self._readers: dict[Value, Operation] = {}
+        self._costs: dict[Value, int] = {}
+        self._loops: dict[Region, tuple[Region, ...]] = {}
+        self._number(function.body, 0, ())
+        for operation in list(self.start):
+            if operation.name == "for":
+                self._find_carried(operation)
+        for operation in self.start:
+            if not is_lazy(operation) or not operation.results or not is_tile(operation.results[0]):
+                self._read(operation)
+
+    def detach(self) -> None:
+        """Take away the operations made here, which are listed as users of the function's values."""
+        for operation in reversed(self._synthetic):
+            operation.erase()
+
+    # ---- positions
+
+    def _number(self, region: Region, position: int, chain: tuple[Region, ...]) -> int:
+        self._loops[region] = chain = (*chain, region)
+        for operation in region:
+            position += 1
+            self.start[operation] = position
+            effects = operation.spec.effects
+            if Effect.WRITE in effects:
+                self.writes.add(operation)
+            for inner in operation.regions:
+                position = self._number(inner, position, chain)
+                if Effect.REGION in effects and any(op in self.writes for op in inner):
+                    self.writes.add(operation)
+            self.end[operation] = position
+        return position
+
+    def region_of(self, value: Value) -> Region | None:
+        """The region a value is defined in."""
+        owner = value.owner
+        if isinstance(owner, Region):
+            return owner
+        return owner.parent
+
+    def _lifetime(self, value: Value, reader: Operation) -> int:
+        """Where a value read by ``reader`` is last read: the end of the outermost loop around the reader that the value comes from outside of."""
+        home, position = self.region_of(value), self.start[reader]
+        region = reader.parent
+        while region is not None and region is not home:
+            owner = region.owner
+            if not isinstance(owner, Operation):
+                break
+            # also for an if: its other region may come later in the numbering
+            position = max(position, self.end[owner])
+            region = owner.parent
+        return position
+
+    def in_loop_of(self, value: Value, reader: Operation) -> bool:
+        """Whether a loop lies between the value's definition and a reader."""
+        home, region = self.region_of(value), reader.parent
+        while region is not None and region is not home:
+            owner = region.owner
+            if not isinstance(owner, Operation):
+                break
+            if owner.name in ("for", "while"):
+                return True
+            region = owner.parent
+        return False
+
+    # ---- carried tiles
+
+    def _find_carried(self, loop: Operation) -> None:
+        (body,) = loop.regions
+        last = body.terminator
+        assert last is not None
+        for number, (argument, value) in enumerate(zip(body.arguments[1:], last.operands, strict=True)):
+            if not is_tile(argument):
+                continue
+            first, result = loop.operands[3 + number], loop.results[number]
+            if value is argument:
+                self.replaced[argument] = self.replaced[result] = first
+                continue
+            step = self._step(argument, value)
+            if step is not None:
+                self._induction(loop, number, step)
+                continue
+            term = self._accumulated(loop, argument, value, result)
+            if term is not None:
+                self.lane_sums.setdefault(loop, {})[number] = term
+
+    def _step(self, argument: Value, value: Value) -> tuple[Value, bool] | None:
+        """The uniform tile by which a loop moves a carried one, and whether it is subtracted."""
+        operation = value.definition
+        element = element_type(argument.type)
+        if operation is None:
+            return None
+        if operation.name == "hint":
+            return self._step(argument, operation.operands[0])
+        if operation.name == "addptr" and operation.operands[0] is argument:
+            return (operation.operands[1], False) if self.is_uniform(operation.operands[1]) else None
+        if isinstance(element, IntType) and operation.name in ("add", "sub"):
+            a, b = operation.operands
+            if a is argument and self.is_uniform(b):
+                return b, operation.name == "sub"
+            if b is argument and operation.name == "add" and self.is_uniform(a):
+                return a, False
+        return None
+
+    def is_uniform(self, value: Value) -> bool:
+        """Whether all elements of a tile are equal because of how it is made."""
+        if not is_tile(value):
+            return True
+        operation = value.definition
+        if operation is None:
+            return False
+        if operation.name == "splat":
+            return True
+        if operation.spec.elementwise or operation.name in _LAZY_SHAPE:
+            return all(self.is_uniform(operand) for operand in operation.operands)
+        return False
+
+    def _induction(self, loop: Operation, number: int, step: tuple[Value, bool]) -> None:
+        (body,) = loop.regions
+        first, argument, result = loop.operands[3 + number], body.arguments[1 + number], loop.results[number]
+        element = element_type(argument.type)
+        counter = I64 if isinstance(element, PointerType) else element
+        inside, after = Value(counter, body), Value(counter, loop)
+        for scalar, old in ((inside, argument), (after, result)):
+            assert isinstance(old.type, TileType)
+            offset = Operation(TABLE["splat"], [scalar], (1,), {}, [TileType(old.type.shape, counter)])
+            name = "addptr" if counter is I64 and isinstance(element, PointerType) else "add"
+            moved = Operation(TABLE[name], [first, offset.results[0]], (1, 1), {}, [old.type])
+            offset.parent = moved.parent = body if scalar is inside else loop.parent
+            self._synthetic += (offset, moved)
+            self.replaced[old] = moved.results[0]
+        self.inductions.setdefault(loop, {})[number] = Induction(first, inside, after, step[0], step[1])
+
+    def _accumulated(self, loop: Operation, argument: Value, value: Value, result: Value) -> LaneSum | None:
+        """Whether a carried rank-1 tile is only added to in the loop, and only summed after it."""
+        assert isinstance(argument.type, TileType)
+        element = argument.type.element
+        operation = value.definition
+        if argument.type.rank != 1 or not isinstance(element, FloatType) or element.bits < 32 or operation is None or operation.name != "add":
+            return None
+        if len(argument.uses) != 1 or operation not in argument.uses or argument.uses[operation] != 1 or len(value.uses) != 1:
+            return None
+        if operation.parent is not argument.owner or argument.type.numel % (LANE_SUM_GROUPS * self.vector_bytes // (element.bits // 8)):
+            return None
+        (first,) = (loop.operands[3 + number] for number, other in enumerate(loop.results) if other is result)
+        start = first.definition
+        if start is None or start.name != "splat":
+            return None
+        zero = start.operands[0].definition
+        if zero is None or zero.name != "constant" or zero.attribute("value") != 0:
+            return None
+        if not result.uses or not all(is_sum(user) for user in result.uses):
+            return None
+        a, b = operation.operands
+        return LaneSum(b if a is argument else a, operation)
+
+    # ---- reads
+
+    def cost(self, value: Value) -> int:
+        """What evaluating a value once a lane costs, in additions; capped."""
+        value = self._resolved(value)
+        if not is_tile(value):
+            return 0
+        known = self._costs.get(value)
+        if known is not None:
+            return known
+        operation = value.definition
+        if operation is None or not is_lazy(operation):
+            cost = 1
+        else:
+            name = operation.name
+            cost = COSTS.get(name, 1)
+            if name == "div" and isinstance(element_type(value.type), IntType):
+                cost = 12
+            operands = operation.operands
+            if name == "load":
+                # affine addresses cost nothing a lane; what is expensive in them is kept on its own account
+                operands = operation.operands[1:]
+            if name in ("splat", "constant"):
+                operands = []
+            cost += sum(self.cost(operand) for operand in operands)
+        self._costs[value] = min(cost, 1000)
+        return self._costs[value]
+
+    def _resolved(self, value: Value) -> Value:
+        while value in self.replaced:
+            value = self.replaced[value]
+        return value
+
+    def lazy_operands(self, operation: Operation) -> Iterator[Value]:
+        for operand in operation.operands:
+            yield self._resolved(operand)
+
+    def _read(self, reader: Operation) -> None:
+        """Note that ``reader`` evaluates its tile operands in a nest."""
+        owner = reader.parent.owner if reader.name == "yield" and reader.parent is not None else reader if reader.name == "for" else None
+        values = list(reader.operands)
+        if isinstance(owner, Operation) and owner.name == "for":
+            first = 0 if reader.name == "yield" else 3
+            for number, induction in self.inductions.get(owner, {}).items():
+                values[first + number] = induction.step if first == 0 else owner.operands[0]
+            for number, lane_sum in self.lane_sums.get(owner, {}).items():
+                values[first + number] = lane_sum.term if first == 0 else owner.operands[0]
+        seen: set[tuple[Value, bool]] = set()
+        stack = [(self._resolved(value), True) for value in values]
+        while stack:
+            value, same = stack.pop()
+            if (value, same) in seen:
+                continue
+            seen.add((value, same))
+            last = self._lifetime(value, reader)
+            if last > self.last_use.get(value, -1):
+                self.last_use[value] = last
+            if not is_tile(value):
+                continue
+            operation = value.definition
+            if operation is None or not is_lazy(operation):
+                continue
+            if value in self.eager:
+                continue
+            if self.cost(value) >= EXPENSIVE and self._own_cost(operation):
+                earlier = self._readers.get(value)
+                if self.in_loop_of(value, reader) or not same:
+                    self.eager.add(value)
+                    self.kept.discard(value)
+                elif earlier is not None and earlier is not reader:
+                    if earlier.parent is self.region_of(value):
+                        self.kept.add(value)
+                        continue
+                    self.eager.add(value)
+                    self.kept.discard(value)
+                self._readers.setdefault(value, reader)
+            name = operation.name
+            keeps = operation.spec.elementwise or name in _SAME_INDEX or name in ("permute", "reshape")
+            if name == "expand_dims":
+                keeps = True
+            elif name == "broadcast":
+                keeps = is_tile(operation.operands[0]) and operation.operands[0].type is value.type
+            stack.extend((self._resolved(operand), same and keeps) for operand in operation.operands)
+
+    def _own_cost(self, operation: Operation) -> bool:
+        """Whether keeping this operation's result saves work of its own, and not just of an operand that is kept anyway."""
+        own = COSTS.get(operation.name, 1)
+        if operation.name in _LAZY_SHAPE or operation.name in ("hint", "load", "splat", "arange"):
+            return False
+        if own >= 8 or (operation.name in ("div", "rem")):
+            return True
+        # a long chain of cheap operations
+        return all(self.cost(operand) < EXPENSIVE * 4 for operand in operation.operands) and self.cost(operation.results[0]) >= EXPENSIVE * 4
+
+    def reaches(self, value: Value, target: Value) -> bool:
+        """Whether evaluating ``value`` reads ``target``."""
+        stack, seen = [self._resolved(value)], set()
+        while stack:
+            here = stack.pop()
+            if here is target:
+                return True
+            if here in seen or not is_tile(here):
+                continue
+            seen.add(here)
+            operation = here.definition
+            if operation is not None and is_lazy(operation):
+                stack.extend(self._resolved(operand) for operand in operation.operands)
+        return False
+
+
+class Induction:
+    """A carried tile that is ``first + scalar``: the scalar inside the loop, after it, and the uniform tile added in an iteration."""
+
+    __slots__ = ("after", "first", "inside", "step", "subtract")
+
+    def __init__(self, first: Value, inside: Value, after: Value, step: Value, subtract: bool) -> None:
+        self.first, self.inside, self.after, self.step, self.subtract = first, inside, after, step, subtract
+
+
+class LaneSum:
+    """A carried accumulator kept in registers: what is added in an iteration, and the addition."""
+
+    __slots__ = ("addition", "term")
+
+    def __init__(self, term: Value, addition: Operation) -> None:
+        self.term, self.addition = term, addition
+
+
+def combine_kind(operation: Operation) -> Operation | None:
+    """The one operation of a reduce's combine region if it is ``op(left, right)`` of a reduction of one tile, else None."""
+    (region,) = operation.regions
+    first = region.first
+    if len(operation.operands) != 1 or first is None or first.next is not region.last or region.last is None:
+        return None
+    if list(region.last.operands) != list(first.results):
+        return None
+    if first.operands != region.arguments and first.operands != region.arguments[::-1]:
+        return None
+    return first if first.name in ("add", "mul", "min", "max", "and", "or", "xor") else None
+
+
+def is_sum(operation: Operation) -> bool:
+    """Whether an operation is the sum of a tile along its only axis."""
+    if operation.name != "reduce":
+        return False
+    kind = combine_kind(operation)
+    return kind is not None and kind.name == "add" and isinstance(operation.operands[0].type, TileType) and operation.operands[0].type.rank == 1

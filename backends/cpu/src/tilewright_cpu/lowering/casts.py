@@ -1,0 +1,156 @@
+"""Casts between number types, on LLVM scalars and vectors.
+
+bf16 and fp8 values are their bits in registers: conversions to and from them are integer arithmetic (bf16 here, the rest from the shared library),
+exact for subnormals too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.errors import LoweringError
+from tilewright.ir.types import BF16, F16, F32, F64, I1, I64, FloatType, IntType, Type
+from tilewright.llvm.writer import splat_constant, vector
+from tilewright_cpu.lowering.registers import constant, register_type, vector_type
+
+if TYPE_CHECKING:
+    from tilewright_cpu.lowering.context import Context
+
+_NATIVE = (F16, F32, F64)
+
+
+def emit_cast(context: Context, name: str, source: Type, result: Type, width: int, rounding: str = "rtne") -> str:
+    """``name`` of element type ``source`` as ``result``, by the rules of the operation ``cast``."""
+    if source is result:
+        return name
+    if isinstance(source, IntType):
+        return _from_int(context, name, source, result, width)
+    assert isinstance(source, FloatType), source
+    if isinstance(result, IntType):
+        return _to_int(context, name, source, result, width)
+    assert isinstance(result, FloatType), result
+    return _float_to_float(context, name, source, result, width, rounding)
+
+
+def _from_int(context: Context, name: str, source: IntType, result: Type, width: int) -> str:
+    writer, from_, to = context.writer, vector_type(source, width), vector_type(result, width)
+    if isinstance(result, IntType):
+        if result is I1:
+            return writer.emit(f"icmp ne {from_} {name}, {constant(source, 0, width)}")
+        if result.bits == source.bits:
+            return name
+        if result.bits < source.bits:
+            return writer.emit(f"trunc {from_} {name} to {to}")
+        if not name.startswith("%") and not width:
+            return name if name.lstrip("-").isdigit() and int(name) >= 0 else writer.emit(f"{'sext' if source.signed else 'zext'} {from_} {name} to {to}")
+        return writer.emit(f"{'sext' if source.signed else 'zext'} {from_} {name} to {to}")
+    if isinstance(result, FloatType):
+        if result in (F32, F64):
+            return writer.emit(f"{'si' if source.signed else 'ui'}tofp {from_} {name} to {to}")
+        # f64 holds every integer of 32 bits; the one rounding is the narrowing
+        through = F32 if source.bits <= 16 else F64
+        wide = writer.emit(f"{'si' if source.signed else 'ui'}tofp {from_} {name} to {vector_type(through, width)}")
+        return _float_to_float(context, wide, through, result, width, "rtne")
+    raise LoweringError(f"there is no cast of {source} to {result}")
+
+
+def _to_int(context: Context, name: str, source: FloatType, result: IntType, width: int) -> str:
+    writer = context.writer
+    if source not in _NATIVE:
+        name, source = _float_to_float(context, name, source, F32, width, "rtne"), F32
+    from_ = vector_type(source, width)
+    if result is I1:
+        return writer.emit(f"fcmp une {from_} {name}, {constant(source, 0.0, width)}")
+    if result.bits >= 32:
+        return writer.emit(f"fpto{'s' if result.signed else 'u'}i {from_} {name} to {vector_type(result, width)}")
+    wide = vector("i32", width)
+    whole = writer.emit(f"fptosi {from_} {name} to {wide}")
+    return writer.emit(f"trunc {wide} {whole} to {vector_type(result, width)}")
+
+
+def _float_to_float(context: Context, name: str, source: FloatType, result: FloatType, width: int, rounding: str) -> str:
+    writer, from_, to = context.writer, vector_type(source, width), vector_type(result, width)
+    if source is result:
+        return name
+    if source in _NATIVE and result in _NATIVE:
+        if result.bits > source.bits:
+            if source is F16 and result is F64:
+                name, from_ = writer.emit(f"fpext {from_} {name} to {vector('float', width)}"), vector("float", width)
+            return writer.emit(f"fpext {from_} {name} to {to}")
+        if rounding == "rtne":
+            if source is F64 and result is F16:
+                name, from_ = _round_to_odd(context, name, width), vector("float", width)
+            return writer.emit(f"fptrunc {from_} {name} to {to}")
+    if source is BF16 and result in (F32, F64):
+        wide = writer.emit(f"zext {from_} {name} to {vector('i32', width)}")
+        bits = writer.emit(f"shl {vector('i32', width)} {wide}, {splat_constant('i32', '16', width)}")
+        single = writer.emit(f"bitcast {vector('i32', width)} {bits} to {vector('float', width)}")
+        return single if result is F32 else writer.emit(f"fpext {vector('float', width)} {single} to {to}")
+    if source is F32 and result is BF16 and rounding == "rtne":
+        return _round_to_bf16(context, name, width)
+    if source is F64 and result is BF16 and rounding == "rtne":
+        return _round_to_bf16(context, _round_to_odd(context, name, width), width)
+    from tilewright.passes.math_library import cast_function
+    from tilewright_cpu.lowering.elementwise import run_function
+
+    function = cast_function(source, result, rounding)
+    if function is not None:
+        return run_function(context, function, [name], width)
+    if source is not F32 and result is not F32:
+        # two steps: into f32 is exact from every narrow format
+        if source is F64:
+            single = _round_to_odd(context, name, width)
+        else:
+            single = _float_to_float(context, name, source, F32, width, "rtne")
+        return _float_to_float(context, single, F32, result, width, rounding)
+    raise LoweringError(f"there is no cast of {source} to {result} with rounding {rounding}")
+
+
+def _round_to_bf16(context: Context, name: str, width: int) -> str:
+    """f32 to bf16 to nearest even on the bits; a NaN stays a quiet NaN."""
+    writer, i32, float_ = context.writer, vector("i32", width), vector("float", width)
+
+    def number(value: int) -> str:
+        return splat_constant("i32", str(value), width)
+
+    bits = writer.emit(f"bitcast {float_} {name} to {i32}")
+    high = writer.emit(f"lshr {i32} {bits}, {number(16)}")
+    odd = writer.emit(f"and {i32} {high}, {number(1)}")
+    carry = writer.emit(f"add {i32} {odd}, {number(0x7FFF)}")
+    rounded = writer.emit(f"add {i32} {bits}, {carry}")
+    rounded = writer.emit(f"lshr {i32} {rounded}, {number(16)}")
+    quiet = writer.emit(f"or {i32} {high}, {number(0x40)}")
+    is_nan = writer.emit(f"fcmp uno {float_} {name}, {name}")
+    chosen = writer.emit(f"select {vector('i1', width)} {is_nan}, {i32} {quiet}, {i32} {rounded}")
+    return writer.emit(f"trunc {i32} {chosen} to {vector('i16', width)}")
+
+
+def _round_to_odd(context: Context, name: str, width: int) -> str:
+    """f64 to f32 rounded to odd: towards zero, with the last bit set where that was not exact. Rounding the result again to a narrower format
+    then gives what rounding once would have (Boldo and Melquiond, "When double rounding is odd")."""
+    writer = context.writer
+    double, float_, i32, i1 = (vector(type_, width) for type_ in ("double", "float", "i32", "i1"))
+    near = writer.emit(f"fptrunc {double} {name} to {float_}")
+    back = writer.emit(f"fpext {float_} {near} to {double}")
+    inexact = writer.emit(f"fcmp one {double} {back}, {name}")
+    size, size_back = (writer.intrinsic("llvm.fabs", double, [(double, x)]) for x in (name, back))
+    beyond = writer.emit(f"fcmp ogt {double} {size_back}, {size}")
+    bits = writer.emit(f"bitcast {float_} {near} to {i32}")
+    one = writer.emit(f"zext {i1} {beyond} to {i32}")
+    bits = writer.emit(f"sub {i32} {bits}, {one}")
+    sticky = writer.emit(f"zext {i1} {inexact} to {i32}")
+    bits = writer.emit(f"or {i32} {bits}, {sticky}")
+    return writer.emit(f"bitcast {i32} {bits} to {float_}")
+
+
+def emit_bitcast(context: Context, name: str, source: Type, result: Type, width: int) -> str:
+    """The same bits as another type of the same width."""
+    from_, to = register_type(source), register_type(result)
+    if from_ == to:
+        return name
+    if "ptr" in (from_, to) and "i64" not in (from_, to):
+        # LLVM casts pointers to and from integers only
+        name = emit_bitcast(context, name, source, I64, width)
+        return emit_bitcast(context, name, I64, result, width)
+    how = "ptrtoint" if from_ == "ptr" else "inttoptr" if to == "ptr" else "bitcast"
+    return context.writer.emit(f"{how} {vector(from_, width)} {name} to {vector(to, width)}")

@@ -1,0 +1,488 @@
+"""The state of lowering one function, and what a lowering of an operation may ask of it.
+
+A tile is *lazy* until something needs it in memory: elementwise operations, loads, and operations that only move elements are evaluated chunk by
+chunk where they are read (:mod:`.evaluate`). :meth:`Context.materialize` puts a tile into a row-major :class:`Buffer`.
+
+A lowering is a function ``lower_<op>(context, operation) -> None``, listed in ``LOWERINGS`` of its file. It reads its operands with
+:meth:`Context.scalar`, :meth:`Context.materialize` or :meth:`Context.in_place`, writes code with ``context.writer``, and gives each result with
+:meth:`Context.bind_scalar` or :meth:`Context.bind_buffer`. It may write any control flow; when it returns, ``writer.current`` is an open block that
+everything before dominates. Names it binds must be defined in a block that dominates the end of what it wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Function, Location, Operation, Region, Value
+from tilewright.ir.types import I1, TileType, Type, element_type
+from tilewright.llvm.writer import Block, FunctionWriter, Loop, ModuleWriter
+from tilewright_cpu.lowering.registers import constant, register_type, storage_size, storage_type, vector_type
+
+if TYPE_CHECKING:
+    from tilewright_cpu.lowering.analysis import Analysis
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tile in memory: row-major, dense, 64-byte aligned, elements in storage form (see :mod:`.registers`).
+
+    ``pointer`` is the LLVM name of its first element's address, good in the whole function.
+    """
+
+    pointer: str
+    shape: tuple[int, ...]
+    element: Type
+
+    @property
+    def numel(self) -> int:
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements from one coordinate to the next, by axis."""
+        found, step = [], 1
+        for extent in reversed(self.shape):
+            found.append(step)
+            step *= extent
+        return tuple(reversed(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """A tile that can be read where the kernel's data lies: element ``i`` is at ``pointer + sum(strides[d] * i[d])`` elements.
+
+    ``strides`` are i64 operands, numbers where they are known. ``valid`` is an i1: where it is false some lane is masked off, and the tile must be
+    materialised instead. ``"true"`` where there is no mask.
+    """
+
+    pointer: str
+    strides: tuple[str, ...]
+    element: Type
+    valid: str = "true"
+
+
+class Coordinate(NamedTuple):
+    """One coordinate of an index: ``base`` is an i64 operand, defined in the scope ``depth``; with a ``width`` it stands for the lanes base,
+    base + 1, … base + width - 1."""
+
+    base: str
+    depth: int = 0
+    width: int = 0
+
+
+class Partial(NamedTuple):
+    """A kept tile of rank 1 whose lanes from ``start`` on were not written: they stand for ``number``, being beyond the comparison ``leaf``.
+    ``certain``: ``start`` is where the comparison ends, in any case."""
+
+    leaf: Value
+    start: str
+    number: float
+    certain: bool
+
+
+Index = tuple[Coordinate, ...]
+ZERO = Coordinate("0")
+
+
+class Scope:
+    """A place where code that is invariant in deeper loops goes: the block, and what has been evaluated there."""
+
+    __slots__ = ("block", "memo")
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.memo: dict[tuple[Value, Index], str] = {}
+
+
+class KernelState:
+    """What the functions of one module share.
+
+    Attributes:
+        vector_bytes: size of a vector register.
+        features: names of the target's ISA features, without signs.
+        options: the launch options.
+        messages: what each assertion says, by its index in the status block.
+    """
+
+    def __init__(self, module: ModuleWriter, arch: str, vector_bytes: int, features: frozenset[str], options: Mapping[str, Any]) -> None:
+        self.module = module
+        self.arch = arch
+        self.vector_bytes = vector_bytes
+        self.features = features
+        self.options = options
+        self.messages: list[str] = []
+        self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
+        #: what lowerings of single operations keep between uses, by a name of their own
+        self.extra: dict[str, Any] = {}
+
+
+class Slot:
+    """Memory of buffers. It is free again after the position ``end``. ``holders`` are the values it holds or held since it was allocated."""
+
+    __slots__ = ("end", "holders", "pointer", "size")
+
+    def __init__(self, pointer: str, size: int) -> None:
+        self.pointer, self.size, self.end = pointer, size, -1
+        self.holders: list[Value] = []
+
+
+#: Bytes of stack a function's buffers may take; what is beyond comes from the heap, once a call.
+STACK_LIMIT = 256 << 10
+
+
+class Context:
+    """Lowering of one function.
+
+    Attributes:
+        writer: where code goes.
+        state: what the functions of the module share.
+        operation: the operation being lowered.
+        program_ids: the position of the running program, i32 operands x, y, z.
+    """
+
+    def __init__(self, state: KernelState, writer: FunctionWriter, function: Function, analysis: Analysis) -> None:
+        self.state, self.writer, self.function, self.analysis = state, writer, function, analysis
+        self.operation: Operation | None = None
+        self.program_ids: tuple[str, str, str] = ("0", "0", "0")
+        self.grid: tuple[str, str, str] = ("1", "1", "1")
+        self.status = "null"
+        self.contract = state.contract
+        self.stop_block: Block | None = None
+        #: position of the operation being lowered, in the analysis' numbering
+        self.position = 0
+        self.scalars: dict[Value, str] = {}
+        self.buffers: dict[Value, Buffer] = {}
+        self.descriptors: dict[Value, Any] = {}
+        # chunk evaluation
+        self.scopes: list[Scope] = []
+        self.floor = 0
+        self.assumed: frozenset[Value] = frozenset()
+        #: (comparison, its lane axis) -> lanes from the first on that satisfy it, i64, in the row at hand
+        self.limits: dict[tuple[Value, int], str] = {}
+        #: tiles the nest at hand fills, and the index of the nest's own chunk
+        self.caching: dict[Value, Buffer] = {}
+        self.nest_index: Index = ()
+        self.partial: dict[Value, Partial] = {}
+        #: results of loops that are kept in vector registers
+        self.lane_sums: dict[Value, Any] = {}
+        self.forms: dict[tuple[Value, int], Any] = {}
+        #: loads that were not evaluated yet, in order
+        self.pending: dict[Value, Operation] = {}
+        # memory
+        self._slots: dict[str, Slot] = {}
+        self._free: list[Slot] = []
+        self._scratch: list[Slot] = []
+        self._stack = 0
+        self.arena_bytes = 0
+        self._dummy = self._dummy_store = ""
+
+    # ---- values
+
+    def scalar(self, value: Value) -> str:
+        """The LLVM operand of a scalar (a number or a pointer)."""
+        try:
+            return self.scalars[value]
+        except KeyError:
+            raise LoweringError(f"scalar {value!r} is read before it is lowered, in {self.operation!r}") from None
+
+    def bind_scalar(self, value: Value, name: str) -> None:
+        """Give a scalar result."""
+        self.scalars[value] = name
+
+    def resolve(self, value: Value) -> Value:
+        """The value that stands for ``value``: carried tiles that only move by a uniform step are rewritten in terms of their first value."""
+        replaced = self.analysis.replaced
+        while value in replaced:
+            value = replaced[value]
+        return value
+
+    def materialize(self, value: Value) -> Buffer:
+        """The tile in memory. What is in memory already is given back as it is; it must not be written to (see :meth:`take_buffer`)."""
+        from tilewright_cpu.lowering.nest import materialize
+
+        return materialize(self, value)
+
+    def take_buffer(self, value: Value) -> Buffer | None:
+        """The tile's buffer if the operation being lowered is its last reader, so that the result may be written over it; else None. Bind the
+        result to it."""
+        value = self.resolve(value)
+        buffer, operation = self.buffers.get(value), self.operation
+        last_use, position = self.analysis.last_use, self.position
+        if buffer is None or last_use.get(value, -1) > position:
+            return None
+        if any(other is not value and last_use.get(other, -1) >= position for other in self._slots[buffer.pointer].holders):
+            return None
+        if operation is not None:
+            operands = [self.resolve(operand) for operand in operation.operands]
+            if operands.count(value) > 1 or any(operand is not value and self.analysis.reaches(operand, value) for operand in operands):
+                return None
+        return buffer
+
+    def materialize_owned(self, value: Value) -> Buffer:
+        """The tile in memory that the operation being lowered may overwrite: the tile's own buffer where this is its last reader, else a copy."""
+        from tilewright_cpu.lowering.nest import copy_buffer
+
+        buffer = self.materialize(value)
+        if self.take_buffer(value) is not None:
+            return buffer
+        copy = self.new_buffer(buffer.shape, buffer.element)
+        copy_buffer(self, buffer, copy)
+        return copy
+
+    def bind_buffer(self, value: Value, buffer: Buffer) -> None:
+        """Give a tile result. The buffer lives until the last reader of ``value``."""
+        assert isinstance(value.type, TileType) and value.type.shape == buffer.shape and value.type.element is buffer.element, (value, buffer)
+        self.buffers[value] = buffer
+        slot = self._slots[buffer.pointer]
+        slot.holders.append(value)
+        slot.end = max(slot.end, self.analysis.last_use.get(value, self.position))
+
+    def holders(self, buffer: Buffer) -> list[Value]:
+        """The values that were bound to the memory of a buffer since it was allocated."""
+        return self._slots[buffer.pointer].holders
+
+    def reserve(self, buffer: Buffer, end: int) -> None:
+        """Keep a buffer's memory until the position ``end``."""
+        slot = self._slots[buffer.pointer]
+        slot.end = max(slot.end, end)
+
+    def in_place(self, value: Value) -> Strided | None:
+        """Where a tile can be read without copying it: a load whose addresses are a sum of strides (its mask, if any, bounds each axis), or a tile
+        in memory. None where it must be computed. Code is written for the address and strides."""
+        from tilewright_cpu.lowering.memory import in_place
+
+        return in_place(self, value)
+
+    # ---- buffers
+
+    def new_buffer(self, shape: Sequence[int], element: Type) -> Buffer:
+        """Memory for a tile, not cleared: on the stack, or on the heap where it is large. It is free again after the operation being lowered
+        unless a value was bound to it."""
+        shape = tuple(shape)
+        count = 1
+        for extent in shape:
+            count *= extent
+        slot = self._allocate(count * storage_size(element))
+        return Buffer(slot.pointer, shape, element)
+
+    def adopt(self, pointer: str, shape: Sequence[int], element: Type) -> Buffer:
+        """Memory that is not ours as a buffer: a callee's operands and results."""
+        slot = Slot(pointer, 0)
+        slot.end = 1 << 60
+        self._slots[pointer] = slot
+        return Buffer(pointer, tuple(shape), element)
+
+    def scratch(self, size: int) -> str:
+        """The address of ``size`` bytes (64-byte aligned) for the operation being lowered."""
+        return self._allocate(size).pointer
+
+    def _allocate(self, size: int) -> Slot:
+        size = max(64, (size + 63) & ~63)
+        best: Slot | None = None
+        for slot in self._free:
+            if size <= slot.size <= 2 * size and (best is None or slot.size < best.size):
+                best = slot
+        if best is not None:
+            self._free.remove(best)
+        else:
+            if self._stack + size <= STACK_LIMIT:
+                self._stack += size
+                pointer = self.writer.alloca("i8", size, 64)
+            else:
+                pointer = self.writer.fresh("h")
+                self.arena_parts.append((pointer, self.arena_bytes))
+                self.arena_bytes += size
+            best = Slot(pointer, size)
+            self._slots[pointer] = best
+        best.end = self.position
+        best.holders = []
+        self._scratch.append(best)
+        return best
+
+    @property
+    def arena_parts(self) -> list[tuple[str, int]]:
+        """Buffers on the heap: (name, offset)."""
+        return self.state.extra.setdefault(f"arena of {self.writer.name}", [])  # type: ignore[no-any-return]
+
+    def release(self) -> None:
+        """Make memory free whose last reader was lowered. Called between operations."""
+        position = self.position
+        kept = []
+        for slot in self._scratch:
+            if slot.end <= position:
+                self._free.append(slot)
+            else:
+                kept.append(slot)
+        self._scratch = kept
+
+    def _address(self, buffer: Buffer, index: Sequence[str | int]) -> str:
+        """The address of an element. ``index`` has an i64 operand or a number for each axis."""
+        fixed, parts = 0, []
+        for coordinate, stride in zip(index, buffer.strides, strict=True):
+            if isinstance(coordinate, int) or coordinate.isdigit():
+                fixed += int(coordinate) * stride
+            else:
+                parts.append(coordinate if stride == 1 else self.writer.emit(f"mul nsw i64 {coordinate}, {stride}"))
+        type_, pointer = storage_type(buffer.element), buffer.pointer
+        for part in parts:
+            pointer = self.writer.gep(type_, pointer, part)
+        return self.writer.gep(type_, pointer, fixed)
+
+    def load_element(self, buffer: Buffer, index: Sequence[str | int]) -> str:
+        """One element in register form."""
+        size = storage_size(buffer.element)
+        raw = self.writer.load(storage_type(buffer.element), self._address(buffer, index), size)
+        return self.writer.emit(f"trunc i8 {raw} to i1") if buffer.element is I1 else raw
+
+    def store_element(self, buffer: Buffer, index: Sequence[str | int], value: str) -> None:
+        """Store one element given in register form."""
+        if buffer.element is I1:
+            value = self.writer.emit(f"zext i1 {value} to i8")
+        self.writer.store(storage_type(buffer.element), value, self._address(buffer, index), storage_size(buffer.element))
+
+    def load_vector(self, buffer: Buffer, index: Sequence[str | int], width: int) -> str:
+        """``width`` elements that follow each other along the last axis, in register form."""
+        raw = self.writer.load(f"<{width} x {storage_type(buffer.element)}>", self._address(buffer, index), storage_size(buffer.element))
+        return self.writer.emit(f"trunc <{width} x i8> {raw} to <{width} x i1>") if buffer.element is I1 else raw
+
+    def store_vector(self, buffer: Buffer, index: Sequence[str | int], value: str, width: int) -> None:
+        """Store ``width`` elements along the last axis, given in register form."""
+        if buffer.element is I1:
+            value = self.writer.emit(f"zext <{width} x i1> {value} to <{width} x i8>")
+        self.writer.store(f"<{width} x {storage_type(buffer.element)}>", value, self._address(buffer, index), storage_size(buffer.element))
+
+    @property
+    def dummy(self) -> str:
+        """64 zero bytes that a lane that is off may read."""
+        if not self._dummy:
+            self._dummy = self.writer.alloca("i8", 64, 64)
+            self.writer._allocas.append(f"  call void @llvm.memset.p0.i64(ptr align 64 {self._dummy}, i8 0, i64 64, i1 false)")
+            self.state.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
+        return self._dummy
+
+    @property
+    def dummy_store(self) -> str:
+        """64 bytes that a lane that is off may write to."""
+        if not self._dummy_store:
+            self._dummy_store = self.writer.alloca("i8", 64, 64)
+        return self._dummy_store
+
+    # ---- types and conversions
+
+    def llvm_type(self, type_: Type, width: int = 0) -> str:
+        """The register type of a scalar, or of a vector of ``width`` elements. Storage is the same but for i1, which is i8 in memory."""
+        return vector_type(element_type(type_), width)
+
+    def register_type(self, element: Type) -> str:
+        return register_type(element)
+
+    def storage_type(self, element: Type) -> str:
+        return storage_type(element)
+
+    def constant(self, element: Type, value: float | bool, width: int = 0) -> str:
+        """A constant operand."""
+        return constant(element, value, width)
+
+    def convert(self, name: str, source: Type, result: Type, width: int = 0, rounding: str = "rtne") -> str:
+        """A number in register form as another number type, by the rules of ``cast``."""
+        from tilewright_cpu.lowering.casts import emit_cast
+
+        return emit_cast(self, name, source, result, width, rounding)
+
+    def elements_for(self, element: Type) -> int:
+        """Elements of a type that a vector register holds."""
+        return max(1, self.state.vector_bytes // storage_size(element))
+
+    # ---- regions of scalars
+
+    def is_straight_line(self, region: Region) -> bool:
+        """Whether a region is elementwise operations and constants only, so that :meth:`evaluate_vectors` takes it."""
+        from tilewright_cpu.lowering.regions import is_straight_line
+
+        return is_straight_line(region)
+
+    def evaluate_scalars(self, region: Region, arguments: Sequence[str]) -> list[str]:
+        """Run a region of scalars (the body of a combine or a map) on LLVM scalars; what it yields."""
+        from tilewright_cpu.lowering.regions import evaluate_scalars
+
+        return evaluate_scalars(self, region, arguments)
+
+    def evaluate_vectors(self, region: Region, arguments: Sequence[str], width: int) -> list[str]:
+        """Run a straight-line region on vectors of ``width`` lanes; what it yields."""
+        from tilewright_cpu.lowering.regions import evaluate_vectors
+
+        return evaluate_vectors(self, region, arguments, width)
+
+    # ---- tiles by chunks
+
+    def evaluate(self, value: Value, index: Index) -> str:
+        """A tile at an index: a vector where a coordinate has a width, else a scalar. Only inside :meth:`nest` and :meth:`loop`, after
+        :func:`.nest.prepare` of the tile."""
+        from tilewright_cpu.lowering.evaluate import evaluate
+
+        return evaluate(self, value, index)
+
+    @contextmanager
+    def nest(self) -> Iterator[None]:
+        """Open the outermost scope of a loop nest at the current block."""
+        assert not self.scopes, "a nest is written inside another"
+        self.scopes, self.floor = [Scope(self.writer.current)], 0
+        try:
+            yield
+        finally:
+            self.scopes, self.floor, self.assumed = [], 0, frozenset()
+            self.limits, self.caching = {}, {}
+
+    @contextmanager
+    def scope(self, block: Block, assume: frozenset[Value] = frozenset(), *, floor: bool = False) -> Iterator[int]:
+        """A scope that starts at ``block``; its depth. With ``assume`` those conditions hold in it. With ``floor`` nothing evaluated in it is
+        hoisted above the block."""
+        saved = self.floor, self.assumed
+        self.scopes.append(Scope(block))
+        if assume - self.assumed:
+            self.assumed = self.assumed | assume
+            floor = True
+        if floor:
+            self.floor = len(self.scopes) - 1
+        try:
+            yield len(self.scopes) - 1
+        finally:
+            self.scopes.pop()
+            self.floor, self.assumed = saved
+
+    @contextmanager
+    def loop(
+        self,
+        lower: str,
+        upper: str,
+        step: int = 1,
+        carried: Sequence[tuple[str, str]] = (),
+        *,
+        nonempty: bool = False,
+        assume: frozenset[Value] = frozenset(),
+    ) -> Iterator[tuple[Loop, Coordinate]]:
+        """A loop of a nest: the loop, and its coordinate without a width. What does not depend on it is hoisted out as it is written."""
+        self.scopes[-1].block = self.writer.current
+        loop = self.writer.begin_loop(lower, upper, step, carried, nonempty=nonempty)
+        with self.scope(loop.preheader, assume, floor=bool(assume)), self.scope(self.writer.current) as depth:
+            yield loop, Coordinate(loop.index, depth)
+            self.writer.end_loop(loop, loop.next_values)
+
+    # ---- leaving the kernel
+
+    def stop(self) -> None:
+        """Leave the function for good: programs that did not start yet will not run in this thread. Ends the current block."""
+        assert self.stop_block is not None
+        self.writer.branch(self.stop_block)
+
+    def message(self, text: str, location: Location | None) -> int:
+        """The index under which the status block names an assertion's message."""
+        self.state.messages.append(f"{text} at {location}" if location is not None else text)
+        return len(self.state.messages) - 1

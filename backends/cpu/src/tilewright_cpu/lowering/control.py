@@ -1,0 +1,463 @@
+"""Control flow: loops, branches, calls. Scalars are carried as phis, tiles in buffers.
+
+A carried tile's buffer holds the value of the iteration at hand; the yielded tile is evaluated into it, in place where it reads the old value at
+its own coordinates only. What reads a buffer that another carried tile is about to overwrite goes first, or through a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.types import F64, I64, IntType, PointerType, TileType, Type, element_type
+from tilewright_cpu.lowering.analysis import LANE_SUM_GROUPS, Induction, LaneSum, is_lazy, is_tile
+from tilewright_cpu.lowering.context import ZERO, Buffer, Context
+from tilewright_cpu.lowering.elementwise import emit_operation
+from tilewright_cpu.lowering.evaluate import as_vector, evaluate
+from tilewright_cpu.lowering.nest import Lanes, Plan, begin_fill, complete_partial, copy_buffer, donated, end_fill, identity, materialize_into
+from tilewright_cpu.lowering.reduce import Known, skippable
+from tilewright_cpu.lowering.registers import constant, register_type, storage_size, vector_type
+from tilewright_cpu.lowering.statements import lower_region
+
+# ---- carried tiles
+
+
+def first_buffer(context: Context, operation: Operation, init: Value, argument: Value) -> Buffer:
+    """A buffer with a carried tile's first value, owned by the loop ``operation``."""
+    init = context.resolve(init)
+    type_ = argument.type
+    assert isinstance(type_, TileType)
+    buffer = context.take_buffer(init)
+    if buffer is None:
+        if init not in context.buffers:
+            buffer = donated(context, init, type_)
+        if buffer is None:
+            buffer = context.new_buffer(type_.shape, type_.element)
+        materialize_into(context, init, buffer)
+    context.reserve(buffer, context.analysis.end[operation])
+    context.bind_buffer(argument, buffer)
+    return buffer
+
+
+def _reads(context: Context, value: Value) -> dict[str, bool]:
+    """The memory that evaluating a tile reads: buffer -> only at its own coordinates."""
+    found: dict[str, bool] = {}
+    value = context.resolve(value)
+    stack: list[tuple[Value, bool]] = [(value, True)]
+    seen: set[tuple[Value, bool]] = set()
+    while stack:
+        here, same = stack.pop()
+        here = context.resolve(here)
+        if (here, same) in seen or not isinstance(here.type, TileType):
+            continue
+        seen.add((here, same))
+        buffer = context.buffers.get(here)
+        if buffer is not None:
+            size_fits = isinstance(value.type, TileType) and storage_size(value.type.element) == storage_size(buffer.element)
+            found[buffer.pointer] = found.get(buffer.pointer, True) and same and size_fits
+            continue
+        operation = here.definition
+        if operation is None or not is_lazy(operation):
+            continue
+        keeps = same and (operation.spec.elementwise or operation.name == "load")
+        stack.extend((operand, keeps) for operand in operation.operands)
+    return found
+
+
+def assign(context: Context, pairs: Sequence[tuple[Value, Buffer]]) -> None:
+    """Evaluate each value into its buffer, all as if at once."""
+    waiting: list[_Assignment] = []
+    for value, buffer in pairs:
+        value = context.resolve(value)
+        own = context.buffers.get(value)
+        if own is not None and own.pointer == buffer.pointer:
+            continue
+        waiting.append((value, buffer, _reads(context, value)))
+    while waiting:
+        ready = next((item for item in waiting if _may_go(item, waiting)), None)
+        if ready is not None:
+            waiting.remove(ready)
+            _put(context, ready[0], ready[1])
+            continue
+        # something must be moved aside
+        value, buffer, _ = waiting[0]
+        aside = context.new_buffer(buffer.shape, buffer.element)
+        _put(context, value, aside)
+        waiting[0] = (aside, buffer, {aside.pointer: True})
+
+
+_Assignment = tuple[Value | Buffer, Buffer, dict[str, bool]]
+
+
+def _may_go(item: _Assignment, waiting: Sequence[_Assignment]) -> bool:
+    """Whether nobody else still reads the buffer an assignment writes, nor itself at other coordinates."""
+    target = item[1].pointer
+    return item[2].get(target, True) and not any(target in other[2] for other in waiting if other is not item)
+
+
+def _put(context: Context, value: Value | Buffer, buffer: Buffer) -> None:
+    if isinstance(value, Buffer):
+        copy_buffer(context, value, buffer)
+    else:
+        materialize_into(context, value, buffer)
+
+
+# ---- for
+
+
+class LaneSumState:
+    """A sum over a loop, in registers: the vectors, one a group."""
+
+    __slots__ = ("element", "groups", "width")
+
+    def __init__(self, element: Type, width: int, groups: list[str]) -> None:
+        self.element, self.width, self.groups = element, width, groups
+
+
+def finish_lane_sum(context: Context, state: LaneSumState) -> str:
+    """The sum of all lanes of all groups."""
+    writer, type_ = context.writer, vector_type(state.element, state.width)
+    total = state.groups[0]
+    for group in state.groups[1:]:
+        total = writer.emit(f"fadd {type_} {total}, {group}")
+    scalar = register_type(state.element)
+    return writer.intrinsic("llvm.vector.reduce.fadd", scalar, [(scalar, constant(state.element, -0.0)), (type_, total)], [type_], "reassoc")
+
+
+def _add_lanes(context: Context, lane_sum: LaneSum, groups: list[str], width: int) -> list[str]:
+    """Add a tile to the accumulators of a sum kept in registers."""
+    type_ = lane_sum.term.type
+    assert isinstance(type_, TileType)
+    plan = Plan(context, type_.shape, [(lane_sum.term, identity(1))], lane=0)
+    plan.width = width
+    combination = Known(context, lane_sum.addition, type_.element)
+    skip = None if plan.fresh or plan.row_conditions else skippable(plan, lane_sum.term, combination)
+    if skip is not None and skip[1].conditions:
+        skip = None
+    plan.row_conditions = []
+    complete_partial(plan, frozenset() if skip is None else frozenset((skip[0].leaf,)))
+    vector = vector_type(type_.element, width)
+    with context.nest():
+        filled = begin_fill(plan)
+
+        def body(index: tuple, values: list[str], copy: int) -> Sequence[str]:  # type: ignore[type-arg]
+            text = as_vector(context, lane_sum.term, index, width)
+            for value in filled:
+                evaluate(context, value, index)
+            return combination.combine(values, [text], width)
+
+        lanes = Lanes(plan, (ZERO,), body, [(vector, "")])
+        limit = lanes.limit()
+        stop = context.limits[(skip[0].leaf, skip[0].axis)] if skip is not None else None
+        lanes.initial = [[group] for group in groups]
+        after = lanes.run(stop, limit)
+        end_fill(context, filled)
+    return [group[0] for group in after]
+
+
+def lower_for(context: Context, operation: Operation) -> None:
+    """``for``."""
+    writer, analysis = context.writer, context.analysis
+    (body,) = operation.regions
+    counter = operation.operands[0].type
+    assert isinstance(counter, IntType)
+    inits = operation.operands[3:]
+    arguments = body.arguments[1:]
+    lower, upper, step = (_widened(context, value) for value in operation.operands[:3])
+    inductions = analysis.inductions.get(operation, {})
+    sums = analysis.lane_sums.get(operation, {})
+    carried: list[tuple[str, str]] = []
+    buffers: dict[int, Buffer] = {}
+    groups: dict[int, int] = {}
+    for number, (init, argument) in enumerate(zip(inits, arguments, strict=True)):
+        if number in inductions:
+            carried.append((register_type(inductions[number].inside.type), "0"))
+        elif argument in analysis.replaced:
+            continue
+        elif not is_tile(argument):
+            carried.append((context.llvm_type(argument.type), context.scalar(init)))
+        elif number in sums:
+            width = _lane_sum_width(context, argument)
+            element = element_type(argument.type)
+            groups[number] = len(carried)
+            carried.extend([(vector_type(element, width), constant(element, 0.0, width))] * LANE_SUM_GROUPS)
+        else:
+            buffers[number] = first_buffer(context, operation, init, argument)
+    loop = writer.begin_loop(lower, upper, step, carried, signed=counter.signed)
+    index = loop.index if counter.bits == 64 else writer.emit(f"trunc i64 {loop.index} to i{counter.bits}")
+    context.bind_scalar(body.arguments[0], index)
+    names = iter(loop.values)
+    for number, argument in enumerate(arguments):
+        if number in inductions:
+            context.bind_scalar(inductions[number].inside, next(names))
+        elif argument in analysis.replaced:
+            continue
+        elif not is_tile(argument):
+            context.bind_scalar(argument, next(names))
+        elif number in sums:
+            for _ in range(LANE_SUM_GROUPS):
+                next(names)
+
+    following: list[str] = []
+
+    def finish(terminator: Operation) -> None:
+        pairs: list[tuple[Value, Buffer]] = []
+        for number, value in enumerate(terminator.operands):
+            if number in inductions:
+                following.append(_moved(context, inductions[number]))
+            elif arguments[number] in analysis.replaced:
+                continue
+            elif not is_tile(value):
+                following.append(context.scalar(value))
+            elif number in sums:
+                start = groups[number]
+                width = _lane_sum_width(context, arguments[number])
+                following.extend(_add_lanes(context, sums[number], loop.values[start : start + LANE_SUM_GROUPS], width))
+            else:
+                pairs.append((value, buffers[number]))
+        assign(context, pairs)
+
+    lower_region(context, body, finish)
+    results = iter(writer.end_loop(loop, following))
+    for number, result in enumerate(operation.results):
+        if number in inductions:
+            context.bind_scalar(inductions[number].after, next(results))
+        elif arguments[number] in analysis.replaced:
+            continue
+        elif not is_tile(result):
+            context.bind_scalar(result, next(results))
+        elif number in sums:
+            state = LaneSumState(element_type(result.type), _lane_sum_width(context, result), [next(results) for _ in range(LANE_SUM_GROUPS)])
+            context.lane_sums[result] = state
+        else:
+            context.bind_buffer(result, buffers[number])
+
+
+def _lane_sum_width(context: Context, value: Value) -> int:
+    return context.state.vector_bytes // (8 if element_type(value.type) is F64 else 4)
+
+
+def _widened(context: Context, value: Value) -> str:
+    """A loop bound as i64, so that the counter does not overflow."""
+    text, type_ = context.scalar(value), value.type
+    assert isinstance(type_, IntType)
+    if type_.bits == 64 or not text.startswith("%"):
+        return text if type_.signed or not text.startswith("-") else str(int(text) % (1 << type_.bits))
+    return context.writer.emit(f"{'sext' if type_.signed else 'zext'} {context.llvm_type(type_)} {text} to i64")
+
+
+def _moved(context: Context, induction: Induction) -> str:
+    """The scalar of a carried tile that moves by a uniform step, in the next iteration."""
+    writer = context.writer
+    step = context.resolve(induction.step)
+    if is_tile(step):
+        assert isinstance(step.type, TileType)
+        Plan(context, step.type.shape, [(step, identity(step.type.rank))])
+        with context.nest():
+            text = evaluate(context, step, (ZERO,) * step.type.rank)
+    else:
+        text = context.scalar(step)
+    target, source = induction.inside.type, element_type(step.type)
+    if target is I64 and source is not I64:
+        text = context.convert(text, source, I64)
+    return writer.emit(f"{'sub' if induction.subtract else 'add'} {register_type(target)} {context.scalar(induction.inside)}, {text}")
+
+
+# ---- while
+
+
+def lower_while(context: Context, operation: Operation) -> None:
+    """``while``."""
+    writer = context.writer
+    before, after = operation.regions
+    scalars = [argument for argument in before.arguments if not is_tile(argument)]
+    firsts = [context.scalar(init) for init in operation.operands if not is_tile(init)]
+    buffers: dict[Value, Buffer] = {}
+    for init, argument in zip(operation.operands, before.arguments, strict=True):
+        if is_tile(argument):
+            buffers[argument] = first_buffer(context, operation, init, argument)
+    entry = writer.current
+    header, body, leave = writer.new_block("while"), writer.new_block("do"), writer.new_block("done")
+    writer.branch(header)
+    writer.place(header)
+    phis = [writer.fresh("c") for _ in scalars]
+    for argument, name in zip(scalars, phis, strict=True):
+        context.bind_scalar(argument, name)
+    header.lines.extend([""] * len(scalars))
+    forwarded: list[Buffer | None] = []
+
+    def decide(terminator: Operation) -> None:
+        values = terminator.operands[1:]
+        pairs: list[tuple[Value, Buffer]] = []
+        for value, result in zip(values, operation.results, strict=True):
+            if not is_tile(value):
+                context.bind_scalar(result, context.scalar(value))
+                forwarded.append(None)
+                continue
+            assert isinstance(result.type, TileType)
+            own = context.buffers.get(context.resolve(value))
+            carried = {buffer.pointer for buffer in buffers.values()}
+            if own is not None and own.pointer in carried:
+                forwarded.append(own)
+                continue
+            buffer = context.new_buffer(result.type.shape, result.type.element)
+            context.reserve(buffer, context.analysis.end[operation])
+            pairs.append((value, buffer))
+            forwarded.append(buffer)
+        assign(context, pairs)
+        writer.branch_if(context.scalar(terminator.operands[0]), body, leave)
+
+    lower_region(context, before, decide)
+    writer.place(body)
+    for argument, result, buffer in zip(after.arguments, operation.results, forwarded, strict=True):
+        if buffer is None:
+            context.bind_scalar(argument, context.scalar(result))
+        else:
+            context.bind_buffer(argument, buffer)
+    following: list[str] = []
+
+    def finish(terminator: Operation) -> None:
+        following.extend(context.scalar(value) for value in terminator.operands if not is_tile(value))
+        assign(context, [(value, buffers[argument]) for value, argument in zip(terminator.operands, before.arguments, strict=True) if is_tile(value)])
+
+    lower_region(context, after, finish)
+    latch = writer.current
+    writer.branch(header)
+    for number, (argument, name) in enumerate(zip(scalars, phis, strict=True)):
+        header.lines[number] = (
+            f"  {name} = phi {context.llvm_type(argument.type)} [ {firsts[number]}, %{entry.label} ], [ {following[number]}, %{latch.label} ]"
+        )
+    writer.place(leave)
+    for result, buffer in zip(operation.results, forwarded, strict=True):
+        if buffer is not None:
+            context.bind_buffer(result, buffer)
+
+
+# ---- if
+
+
+def lower_if(context: Context, operation: Operation) -> None:
+    """``if``."""
+    writer = context.writer
+    condition = context.scalar(operation.operands[0])
+    buffers: dict[int, Buffer] = {}
+    for number, result in enumerate(operation.results):
+        if is_tile(result):
+            assert isinstance(result.type, TileType)
+            buffers[number] = context.new_buffer(result.type.shape, result.type.element)
+            context.reserve(buffers[number], context.analysis.end[operation])
+    join = writer.new_block("join")
+    blocks = [writer.new_block("then"), writer.new_block("else")]
+    simple = len(operation.regions[1]) == 1 and not operation.results
+    writer.branch_if(condition, blocks[0], join if simple else blocks[1])
+    incoming: list[tuple[list[str], object]] = []
+    for region, block in zip(operation.regions, blocks, strict=True):
+        if simple and region is operation.regions[1]:
+            continue
+        writer.place(block)
+        scalars: list[str] = []
+
+        def finish(terminator: Operation, scalars: list[str] = scalars) -> None:
+            scalars.extend(context.scalar(value) for value in terminator.operands if not is_tile(value))
+            assign(context, [(terminator.operands[number], buffer) for number, buffer in buffers.items()])
+
+        lower_region(context, region, finish)
+        incoming.append((scalars, writer.current))
+        writer.branch(join)
+    writer.place(join)
+    at = 0
+    for number, result in enumerate(operation.results):
+        if number in buffers:
+            context.bind_buffer(result, buffers[number])
+            continue
+        pairs = [(names[at], block) for names, block in incoming]
+        context.bind_scalar(result, writer.phi(context.llvm_type(result.type), pairs))  # type: ignore[arg-type]
+        at += 1
+
+
+# ---- calls
+
+
+def lower_call(context: Context, operation: Operation) -> None:
+    """``call``: scalars by value, tiles by the address of a buffer, results through addresses. The callee tells whether the kernel must stop."""
+    from tilewright_cpu.lowering.kernel import argument_operands, callee_symbol
+
+    writer = context.writer
+    operands: list[tuple[str, str]] = [("ptr", "%args"), *(("i32", name) for name in context.program_ids)]
+    for value in operation.operands:
+        operands.extend(argument_operands(context, value))
+    results: list[tuple[Value, Buffer | str]] = []
+    for result in operation.results:
+        if is_tile(result):
+            assert isinstance(result.type, TileType)
+            buffer = context.new_buffer(result.type.shape, result.type.element)
+            operands.append(("ptr", buffer.pointer))
+            results.append((result, buffer))
+        else:
+            slot = writer.alloca(context.llvm_type(result.type), 1, 8)
+            operands.append(("ptr", slot))
+            results.append((result, slot))
+    stopped = writer.call(callee_symbol(operation.attribute("callee")), "i1", operands)
+    with writer.when(stopped, likely=False):
+        context.stop()
+    for result, place in results:
+        if isinstance(place, Buffer):
+            context.bind_buffer(result, place)
+        else:
+            context.bind_scalar(result, writer.load(context.llvm_type(result.type), place, 8))
+
+
+# ---- scalars out of tiles
+
+
+def lower_unsplat(context: Context, operation: Operation) -> None:
+    """``unsplat``: the one element of a tile."""
+    value = context.resolve(operation.operands[0])
+    assert isinstance(value.type, TileType)
+    plan = Plan(context, value.type.shape, [(value, identity(value.type.rank))])
+    complete_partial(plan, frozenset())
+    with context.nest():
+        context.bind_scalar(operation.results[0], evaluate(context, value, (ZERO,) * value.type.rank))
+
+
+def lower_scalar(context: Context, operation: Operation) -> None:
+    """An elementwise operation of scalars."""
+    texts = [context.scalar(value) for value in operation.operands]
+    context.bind_scalar(operation.results[0], emit_operation(context, operation, texts, 0))
+
+
+def lower_constant(context: Context, operation: Operation) -> None:
+    result = operation.results[0]
+    context.bind_scalar(result, constant(element_type(result.type), operation.attribute("value")))
+
+
+def lower_program_id(context: Context, operation: Operation) -> None:
+    context.bind_scalar(operation.results[0], context.program_ids[operation.attribute("axis")])
+
+
+def lower_num_programs(context: Context, operation: Operation) -> None:
+    context.bind_scalar(operation.results[0], context.grid[operation.attribute("axis")])
+
+
+def lower_assume(context: Context, operation: Operation) -> None:
+    condition = context.scalar(operation.operands[0])
+    if condition.startswith("%"):
+        context.writer.call("llvm.assume", "void", [("i1", condition)])
+
+
+def lower_nothing(context: Context, operation: Operation) -> None:
+    """A barrier: one thread runs a program, in order."""
+
+
+LOWERINGS = {
+    "for": lower_for,
+    "while": lower_while,
+    "if": lower_if,
+    "call": lower_call,
+    "unsplat": lower_unsplat,
+    "constant": lower_constant,
+    "program_id": lower_program_id,
+    "num_programs": lower_num_programs,
+    "assume": lower_assume,
+    "barrier": lower_nothing,
+}

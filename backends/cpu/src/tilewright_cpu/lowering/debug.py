@@ -1,0 +1,313 @@
+"""Prints, assertions, hints, assembly and functions of other libraries.
+
+``print`` calls the function ``tilewright_print`` once an element, which the runtime exports:
+
+    void tilewright_print(const char *prefix, const char *element, int32_t x, int32_t y, int32_t z,
+                          const int64_t *index, int32_t rank, uint64_t bits, int32_t hexadecimal)
+
+``element`` is the text of the element's IR type. ``bits`` are an integer's value widened to 64 bits by its own signedness, or a float's own bits in the
+low bytes. A scalar has rank 0.
+
+A failed assertion writes the status block, five i32, once: 1 for "an assertion failed", the index of its message, and the program's x, y and z.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type
+from tilewright_cpu.lowering.chunks import for_chunks, for_each, viewed
+from tilewright_cpu.lowering.context import Buffer, Context
+from tilewright_cpu.lowering.registers import constant, register_type
+
+PRINT_SYMBOL = "tilewright_print"
+_PRINT_PARAMETERS = ("ptr", "ptr", "i32", "i32", "i32", "ptr", "i32", "i64", "i32")
+#: Status code of a failed assertion.
+ASSERTION_FAILED = 1
+
+
+# ---- print
+
+
+def lower_print(context: Context, operation: Operation) -> None:
+    """One call an element, in row-major order."""
+    w = context.writer
+    prefix = w.module.string(operation.attribute("prefix").encode())
+    hexadecimal = "1" if operation.attribute("hex") else "0"
+
+    def call(value: Value, index: str, rank: int, text: str) -> None:
+        element = element_type(value.type)
+        kind = w.module.string(str(element).encode())
+        values = (prefix, kind, *context.program_ids, index, str(rank), _bits64(context, text, element), hexadecimal)
+        w.call(PRINT_SYMBOL, "void", list(zip(_PRINT_PARAMETERS, values, strict=True)))
+
+    for value in operation.operands:
+        if isinstance(value.type, TileType):
+            coordinates = w.alloca("i64", value.type.rank)
+            _each_element(context, context.materialize(value), coordinates, functools.partial(call, value, coordinates, value.type.rank))
+        else:
+            call(value, "null", 0, context.scalar(value))
+
+
+def _each_element(context: Context, buffer: Buffer, coordinates: str, body: Callable[[str], None]) -> None:
+    """Run ``body`` on every element, with its coordinates in memory."""
+    w = context.writer
+
+    def axis(position: int, index: tuple[str, ...]) -> None:
+        if position == len(buffer.shape):
+            body(context.load_element(buffer, index))
+            return
+
+        def step(coordinate: str) -> None:
+            w.store("i64", coordinate, w.gep("i64", coordinates, position), 8)
+            axis(position + 1, (*index, coordinate))
+
+        for_each(w, buffer.shape[position], step)
+
+    axis(0, ())
+
+
+def _bits64(context: Context, name: str, element: Type) -> str:
+    """A number or pointer in register form as 64 bits."""
+    w, type_ = context.writer, register_type(element)
+    if isinstance(element, PointerType):
+        return w.emit(f"ptrtoint ptr {name} to i64")
+    if isinstance(element, FloatType) and type_[0] != "i":
+        name, type_ = w.emit(f"bitcast {type_} {name} to i{element.bits}"), f"i{element.bits}"
+    if type_ == "i64":
+        return name
+    signed = isinstance(element, IntType) and element.signed
+    return w.emit(f"{'sext' if signed else 'zext'} {type_} {name} to i64")
+
+
+# ---- assert
+
+
+def lower_assert(context: Context, operation: Operation) -> None:
+    """Stop where a condition is false and its mask holds."""
+    condition, mask = operation.operand("condition"), operation.operand("mask")
+    assert condition is not None
+    holds = _all_hold(context, condition, mask)
+    w = context.writer
+    failed, passed = w.new_block("failed"), w.new_block("passed")
+    w.branch_if(holds, passed, failed, likely=True)
+    w.place(failed)
+    index = context.message(operation.attribute("message"), operation.location)
+    pair = w.emit(f"cmpxchg ptr {context.status}, i32 0, i32 {ASSERTION_FAILED} monotonic monotonic, align 4")
+    first, report, leave = w.emit(f"extractvalue {{ i32, i1 }} {pair}, 1"), w.new_block("report"), w.new_block("leave")
+    w.branch_if(first, report, leave)
+    w.place(report)
+    for position, value in enumerate((str(index), *context.program_ids), start=1):
+        w.store("i32", value, w.gep("i32", context.status, position), 4)
+    w.branch(leave)
+    w.place(leave)
+    context.stop()
+    w.place(passed)
+
+
+def _all_hold(context: Context, condition: Value, mask: Value | None) -> str:
+    """An i1: whether the condition holds in every lane where the mask does."""
+    w = context.writer
+    if not isinstance(condition.type, TileType):
+        holds = context.scalar(condition)
+        if mask is None:
+            return holds
+        return w.emit(f"or i1 {holds}, {w.emit(f'xor i1 {context.scalar(mask)}, true')}")
+    buffers = [_flat(context.materialize(value)) for value in (condition, mask) if value is not None]
+    width = context.elements_for(I1)
+    bad = w.alloca("i1", 1, 1)
+    w.store("i1", "false", bad, 1)
+
+    def chunk(index: str, lanes: int) -> None:
+        type_ = f"<{lanes} x i1>" if lanes else "i1"
+        loaded = [context.load_vector(buffer, (index,), lanes) if lanes else context.load_element(buffer, (index,)) for buffer in buffers]
+        fails = w.emit(f"xor {type_} {loaded[0]}, {constant(I1, True, lanes)}")
+        if len(loaded) > 1:
+            fails = w.emit(f"and {type_} {fails}, {loaded[1]}")
+        if lanes:
+            fails = w.intrinsic("llvm.vector.reduce.or", "i1", [(type_, fails)], [type_])
+        w.store("i1", w.emit(f"or i1 {fails}, {w.load('i1', bad, 1)}"), bad, 1)
+
+    for_chunks(w, buffers[0].numel, width, chunk)
+    return w.emit(f"xor i1 {w.load('i1', bad, 1)}, true")
+
+
+def _flat(buffer: Buffer) -> Buffer:
+    return viewed(buffer, buffer.numel)
+
+
+def lower_nothing(context: Context, operation: Operation) -> None:
+    """``assume``: code generation has no use for it. ``barrier``: a program runs in one thread."""
+
+
+# ---- assembly
+
+
+def lower_inline_asm(context: Context, operation: Operation) -> None:
+    """Run assembly on every group of ``pack`` elements.
+
+    Elements narrower than 32 bits share a 32-bit operand, as many as fit, the first in the low bits; others have an operand each. An operand's
+    spare elements are zero.
+    """
+    pack = operation.attribute("pack")
+    text = _assembly_text(operation)
+
+    def run(groups: list[list[str]]) -> list[list[str]]:
+        w = context.writer
+        arguments: list[tuple[str, str]] = []
+        for value, names in zip(operation.operands, groups, strict=True):
+            arguments += _packed(context, element_type(value.type), names, pack)
+        outputs = [_operand_types(element_type(value.type), pack) for value in operation.results]
+        types = [type_ for group in outputs for type_ in group]
+        listed = ", ".join(f"{type_} {name}" for type_, name in arguments)
+        result_type = "void" if not types else types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
+        call = f"call {result_type} asm {text}({listed})"
+        if not types:
+            w.do(call)
+            return []
+        packed = w.emit(call)
+        names = [packed] if len(types) == 1 else [w.emit(f"extractvalue {result_type} {packed}, {i}") for i in range(len(types))]
+        results, taken = [], 0
+        for value, group in zip(operation.results, outputs, strict=True):
+            results.append(_unpacked(context, element_type(value.type), names[taken : taken + len(group)], pack))
+            taken += len(group)
+        return results
+
+    _by_groups(context, operation, pack, run)
+
+
+def _assembly_text(operation: Operation) -> str:
+    """The flags, assembly and constraints of an ``asm`` call."""
+
+    def quoted(text: str) -> str:
+        return "".join(character if 32 <= ord(character) < 127 and character not in '"\\' else f"\\{ord(character):02X}" for character in text)
+
+    assembly, constraints = operation.attribute("assembly"), operation.attribute("constraints")
+    if not (assembly + constraints).isascii():
+        raise LoweringError(f"assembly and its constraints must be ASCII, at {operation.location}")
+    flag = "" if operation.attribute("pure") else "sideeffect "
+    return f'{flag}"{quoted(assembly)}", "{quoted(constraints.replace(" ", ""))}"'
+
+
+def _operand_types(element: Type, pack: int) -> list[str]:
+    """LLVM types of the operands that hold ``pack`` elements."""
+    bits = max(8, bit_width(element))
+    if bits >= 32:
+        return [register_type(element)] * pack
+    return ["i32"] * -(-pack * bits // 32)
+
+
+def _packed(context: Context, element: Type, names: Sequence[str], pack: int) -> list[tuple[str, str]]:
+    """(type, name) of the operands for elements in register form."""
+    w, bits = context.writer, max(8, bit_width(element))
+    if bits >= 32:
+        return [(register_type(element), name) for name in names]
+    share, operands = 32 // bits, []
+    for first in range(0, pack, share):
+        total = ""
+        for position, name in enumerate(names[first : first + share]):
+            type_ = register_type(element)
+            if type_ == "half":
+                name, type_ = w.emit(f"bitcast half {name} to i16"), "i16"
+            signed = pack == 1 and isinstance(element, IntType) and element.signed
+            wide = w.emit(f"{'sext' if signed else 'zext'} {type_} {name} to i32")
+            if position:
+                wide = w.emit(f"shl i32 {wide}, {position * bits}")
+            total = w.emit(f"or i32 {total}, {wide}") if total else wide
+        operands.append(("i32", total))
+    return operands
+
+
+def _unpacked(context: Context, element: Type, names: Sequence[str], pack: int) -> list[str]:
+    """The elements, in register form, of operands."""
+    w, bits, type_ = context.writer, max(8, bit_width(element)), register_type(element)
+    if bits >= 32:
+        return list(names)
+    share, elements = 32 // bits, []
+    for position in range(pack):
+        name, shift = names[position // share], position % share * bits
+        if shift:
+            name = w.emit(f"lshr i32 {name}, {shift}")
+        name = w.emit(f"trunc i32 {name} to {'i16' if type_ == 'half' else type_}")
+        elements.append(w.emit(f"bitcast i16 {name} to half") if type_ == "half" else name)
+    return elements
+
+
+# ---- functions of other libraries
+
+
+def lower_extern(context: Context, operation: Operation) -> None:
+    """Call a C function for every element. Booleans are passed as bytes."""
+    symbol, w = operation.attribute("symbol"), context.writer
+    if len(operation.results) > 1:
+        raise LoweringError(f"extern function {symbol!r} gives {len(operation.results)} results; a C function gives one, at {operation.location}")
+
+    def c_type(value: Value) -> str:
+        type_ = register_type(element_type(value.type))
+        return "i8" if type_ == "i1" else type_
+
+    def run(groups: list[list[str]]) -> list[list[str]]:
+        arguments = []
+        for value, (name,) in zip(operation.operands, groups, strict=True):
+            if element_type(value.type) is I1:
+                name = w.emit(f"zext i1 {name} to i8")
+            arguments.append((c_type(value), name))
+        result = w.call(symbol, c_type(operation.results[0]) if operation.results else "void", arguments)
+        if not operation.results:
+            return []
+        return [[w.emit(f"trunc i8 {result} to i1") if element_type(operation.results[0].type) is I1 else result]]
+
+    _by_groups(context, operation, 1, run)
+
+
+# ---- groups of elements
+
+
+def _by_groups(context: Context, operation: Operation, pack: int, run: Callable[[list[list[str]]], list[list[str]]]) -> None:
+    """Run code on scalars, or on every ``pack`` elements of tiles that follow each other; bind its results. A last group is filled up with zeros."""
+    w = context.writer
+    values = [*operation.operands, *operation.results]
+    tile = next((value.type for value in values if isinstance(value.type, TileType)), None)
+    if tile is None:
+        groups = [[context.scalar(value), *_zeros(value, pack - 1)] for value in operation.operands]
+        for value, names in zip(operation.results, run(groups), strict=True):
+            context.bind_scalar(value, names[0])
+        return
+    inputs = [_flat(context.materialize(value)) for value in operation.operands]
+    outputs = [context.new_buffer(tile.shape, element_type(value.type)) for value in operation.results]
+
+    def group(first: str, count: int) -> None:
+        places = [first] + [str(int(first) + i) if first.isdigit() else w.emit(f"add nuw nsw i64 {first}, {i}") for i in range(1, count)]
+        groups = [
+            [*(context.load_element(buffer, (place,)) for place in places), *_zeros(value, pack - count)]
+            for value, buffer in zip(operation.operands, inputs, strict=True)
+        ]
+        for buffer, names in zip(outputs, run(groups), strict=True):
+            for place, name in zip(places, names[:count], strict=True):
+                context.store_element(_flat(buffer), (place,), name)
+
+    whole = tile.numel // pack * pack
+    if whole:
+        with w.loop("0", str(whole), pack, nonempty=True) as loop:
+            group(loop.index, pack)
+    if whole < tile.numel:
+        group(str(whole), tile.numel - whole)
+    for value, buffer in zip(operation.results, outputs, strict=True):
+        context.bind_buffer(value, buffer)
+
+
+def _zeros(value: Value, count: int) -> list[str]:
+    return [constant(element_type(value.type), 0)] * count
+
+
+LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
+    "print": lower_print,
+    "assert": lower_assert,
+    "assume": lower_nothing,
+    "barrier": lower_nothing,
+    "inline_asm": lower_inline_asm,
+    "extern": lower_extern,
+}

@@ -1,0 +1,132 @@
+"""Matrix products: where the operands lie, where the sums go, and a loop over batches.
+
+The product itself is written by :mod:`.dot_product`, from matrices in memory. Operands are read where the kernel's data lies if that is possible;
+a transposition in front of a dot costs nothing (the strides change places), nor does a widening cast of an operand (the micro-kernels' packing does
+it). Sums go into the accumulator's own memory where the dot is its last reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import F32, FloatType, TileType, Type, element_type
+from tilewright_cpu.lowering.context import Buffer, Context
+from tilewright_cpu.lowering.dot_kernel import Accumulator
+from tilewright_cpu.lowering.dot_pack import Extent, Matrix, scaled
+from tilewright_cpu.lowering.dot_product import Machine, write_product
+from tilewright_cpu.lowering.forms import constant_value
+from tilewright_cpu.lowering.nest import copy_buffer
+from tilewright_cpu.lowering.registers import storage_size, storage_type
+
+
+def lower_dot(context: Context, operation: Operation) -> None:
+    """``a @ b + c``."""
+    a, b, c = operation.operands
+    place_a, place_b = _operand(context, a), _operand(context, b)
+    target, zero = sums_of(context, c, (place_a.pointer, place_b.pointer))
+    multiply(context, (element_type(a.type), element_type(b.type)), place_a, place_b, target, zero)
+    context.bind_buffer(operation.results[0], target)
+
+
+def machine_of(context: Context) -> Machine:
+    """What the target's dots are chosen by."""
+    state = context.state
+    return Machine(state.features, state.arch == "x86-64", state.vector_bytes * 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tile of rank 2 or more lies: element ``i`` at ``pointer`` + sum(strides[d] * i[d]), in elements of ``element``."""
+
+    pointer: str
+    shape: tuple[int, ...]
+    strides: tuple[Extent, ...]
+    element: Type
+
+    def swapped(self) -> Place:
+        """The place of the tile with its last two axes exchanged."""
+        return Place(self.pointer, _swapped(self.shape), _swapped(self.strides), self.element)
+
+    def matrix(self, pointer: str) -> Matrix:
+        """One batch, at ``pointer``."""
+        return Matrix(pointer, self.element, self.shape[-2], self.shape[-1], self.strides[-2], self.strides[-1])
+
+
+_T = TypeVar("_T")
+
+
+def _swapped(items: tuple[_T, ...]) -> tuple[_T, ...]:
+    return (*items[:-2], items[-1], items[-2])
+
+
+def place_of_buffer(buffer: Buffer) -> Place:
+    return Place(buffer.pointer, buffer.shape, buffer.strides, buffer.element)
+
+
+def _operand(context: Context, value: Value) -> Place:
+    """Where an operand lies in memory, perhaps in a narrower type that packing widens; it is put there if it must be."""
+    value = context.resolve(value)
+    operation = value.definition
+    if value not in context.buffers and operation is not None and value not in context.analysis.eager:
+        source = operation.operands[0] if operation.operands else None
+        if operation.name == "permute" and source is not None:
+            rank = len(operation.attribute("order"))
+            if tuple(operation.attribute("order")) == (*range(rank - 2), rank - 1, rank - 2):
+                return _operand(context, source).swapped()
+        if operation.name == "cast" and source is not None and element_type(value.type) is F32:
+            narrow = element_type(source.type)
+            if isinstance(narrow, FloatType) and narrow.bits < 32:
+                return _operand(context, source)
+    strided = context.in_place(value)
+    if strided is not None and strided.valid == "true":
+        assert isinstance(value.type, TileType)
+        return Place(strided.pointer, value.type.shape, tuple(_extent(stride) for stride in strided.strides), strided.element)
+    return place_of_buffer(context.materialize(value))
+
+
+def _extent(text: str) -> Extent:
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def sums_of(context: Context, c: Value, operands: tuple[str, ...]) -> tuple[Buffer, bool]:
+    """The memory of the result, and whether its sums start at zero instead of what it holds."""
+    assert isinstance(c.type, TileType)
+    if constant_value(context.resolve(c)) == 0:
+        return context.new_buffer(c.type.shape, c.type.element), True
+    owned = context.materialize_owned(c)
+    if owned.pointer not in operands:
+        return owned, False
+    # The accumulator is an operand too: the blocks would overwrite what others still read.
+    copy = context.new_buffer(c.type.shape, c.type.element)
+    copy_buffer(context, owned, copy)
+    return copy, False
+
+
+def multiply(context: Context, elements: tuple[Type, Type], a: Place, b: Place, target: Buffer, zero: bool) -> None:
+    """Write the product of two places into ``target``, or add it to what is there unless ``zero``, for each batch.
+
+    ``elements`` are the operands' own types, which those of the places may be narrower than.
+    """
+    w, machine = context.writer, machine_of(context)
+
+    def allocate(count: int, element: Type) -> str:
+        return context.scratch(count * storage_size(element))
+
+    def batch(axis: int, a_at: str, b_at: str, c_at: str) -> None:
+        if axis == len(target.shape) - 2:
+            sums = Accumulator(c_at, target.element, target.shape[-1], storage_size(target.element), zero)
+            write_product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate)
+            return
+        with w.loop("0", str(target.shape[axis]), 1, nonempty=True) as loop:
+            moved = []
+            for pointer, strides, element in ((a_at, a.strides, a.element), (b_at, b.strides, b.element), (c_at, target.strides, target.element)):
+                moved.append(w.gep(storage_type(element), pointer, scaled(w, loop.index, strides[axis])))
+            batch(axis + 1, *moved)
+
+    batch(0, a.pointer, b.pointer, target.pointer)
+
+
+LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {"dot": lower_dot}

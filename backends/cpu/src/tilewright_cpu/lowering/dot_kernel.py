@@ -1,0 +1,254 @@
+"""The micro-kernels of dot: a block of accumulators stays in registers over the whole loop along K.
+
+Each step reads one vector of units of B per vector of the block, broadcasts one unit of A per row, and multiplies and adds. The code generator folds the
+broadcasts into the arithmetic where the target can, so no more is done by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.types import F16, Type
+from tilewright.llvm.writer import FunctionWriter, mangle, vector
+from tilewright_cpu.lowering.dot_pack import Extent, plus, scaled
+from tilewright_cpu.lowering.dot_plan import BF16_PAIRS, BYTE_QUADS, FMA32, FMA64, INT32, WORD_PAIRS, Panel, Scheme
+from tilewright_cpu.lowering.registers import storage_type
+
+_WORD_PAIRS = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
+
+#: Lanes of the narrowest vector that instructions on groups take.
+_NARROWEST = 4
+#: Beyond this many steps along K the loop is kept; below it is written out.
+_UNROLL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class UnitsA:
+    """Operand A in units: unit (m, k) lies at ``pointer`` + m * row_stride + k * k_stride elements of ``element``, an LLVM type."""
+
+    pointer: str
+    element: str
+    row_stride: Extent
+    k_stride: Extent
+    align: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitsB:
+    """Operand B in units.
+
+    Packed: panels as :mod:`dot_pack` lays them out. Else unit (k, n) lies at ``pointer`` + k * row_stride + n, in ``stored`` elements that ``convert``
+    makes units.
+    """
+
+    pointer: str
+    packed: bool
+    row_stride: Extent
+    align: int
+    stored: str
+    convert: Callable[[str, int], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """Operand C and the result: row-major, ``row_stride`` elements a row. ``zero``: what is there now does not count, the sum starts at zero."""
+
+    pointer: str
+    element: Type
+    row_stride: int
+    align: int
+    zero: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What all micro-kernels of a dot have in common.
+
+    Attributes:
+        fused: the target has fused multiply-add.
+        a_unsigned: whether bytes of A are the unsigned ones (byte quads).
+        units: extent along K in units.
+        correction: address of one accumulator value a column that every sum starts with, or None.
+    """
+
+    scheme: Scheme
+    fused: bool
+    a_unsigned: bool
+    units: int
+    correction: str | None = None
+
+
+def write_block(
+    w: FunctionWriter,
+    kernel: Kernel,
+    a: UnitsA,
+    b: UnitsB,
+    c: Accumulator,
+    row: Extent,
+    row_offsets: Sequence[Extent],
+    panel: Panel,
+    column: Extent,
+) -> None:
+    """Write one block: ``len(row_offsets)`` rows from ``row`` on, the columns of ``panel`` from ``column`` on.
+
+    ``row_offsets`` are r * a.row_stride for the rows of the block.
+    """
+    scheme, rows, widths = kernel.scheme, len(row_offsets), panel.widths
+    a_row = w.gep(a.element, a.pointer, scaled(w, row, a.row_stride))
+    b_stride: Extent
+    if b.packed:
+        b_column, b_stride = w.gep(scheme.unit, b.pointer, scaled(w, column, kernel.units)), panel.columns
+    else:
+        b_column, b_stride = w.gep(b.stored, b.pointer, column), b.row_stride
+    stored = storage_type(c.element)
+    c_corner = w.gep(stored, c.pointer, plus(w, scaled(w, row, c.row_stride), column))
+    starts = [sum(widths[:v]) for v in range(len(widths))]
+
+    def step(k: Extent, sums: Sequence[str]) -> list[str]:
+        b_row = w.gep(scheme.unit if b.packed else b.stored, b_column, scaled(w, k, b_stride))
+        vectors = [_load_b(w, kernel, b, b_row, starts[v], width, panel.valid if v == len(widths) - 1 else width) for v, width in enumerate(widths)]
+        a_k = w.gep(a.element, a_row, scaled(w, k, a.k_stride))
+        result = []
+        for r in range(rows):
+            unit = w.load(scheme.unit, w.gep(a.element, a_k, row_offsets[r]), a.align)
+            splats: dict[int, str] = {}
+            for v, width in enumerate(widths):
+                if width not in splats:
+                    splats[width] = w.splat(scheme.unit, unit, width)
+                result.append(_multiply_add(w, kernel, splats[width], vectors[v], sums[r * len(widths) + v], width))
+        return result
+
+    sums = [
+        _load_sum(w, kernel, c, c_corner, r, starts[v], width, panel.valid if v == len(widths) - 1 else width, column)
+        for r in range(rows)
+        for v, width in enumerate(widths)
+    ]
+    if kernel.units <= _UNROLL:
+        for k in range(kernel.units):
+            sums = step(k, sums)
+    else:
+        types = [vector(scheme.accumulator, width) for _ in range(rows) for width in widths]
+        with w.loop("0", str(kernel.units), 1, list(zip(types, sums, strict=True)), nonempty=True) as loop:
+            loop.next_values = step(loop.index, loop.values)
+        sums = loop.results
+    for r in range(rows):
+        for v, width in enumerate(widths):
+            valid = panel.valid if v == len(widths) - 1 else width
+            _store_sum(w, kernel, c, c_corner, r, starts[v], width, valid, sums[r * len(widths) + v])
+
+
+def _mask(width: int, valid: int) -> str:
+    """The first ``valid`` of ``width`` lanes."""
+    return f"<{', '.join('i1 true' if lane < valid else 'i1 false' for lane in range(width))}>"
+
+
+def masked_load(w: FunctionWriter, element: str, pointer: str, align: int, width: int, valid: int) -> str:
+    """The first ``valid`` lanes from memory, zero in the rest; memory beyond is not touched."""
+    type_ = vector(element, width)
+    if valid == width:
+        return w.load(type_, pointer, align)
+    w.module.declare(f"llvm.masked.load.{mangle(type_)}.p0", type_, ["ptr", f"<{width} x i1>", type_])
+    return w.emit(
+        f"call {type_} @llvm.masked.load.{mangle(type_)}.p0(ptr align {align} {pointer}, <{width} x i1> {_mask(width, valid)}, {type_} zeroinitializer)"
+    )
+
+
+def masked_store(w: FunctionWriter, element: str, value: str, pointer: str, align: int, width: int, valid: int) -> None:
+    """Write the first ``valid`` lanes."""
+    type_ = vector(element, width)
+    if valid == width:
+        w.store(type_, value, pointer, align)
+        return
+    w.module.declare(f"llvm.masked.store.{mangle(type_)}.p0", "void", [type_, "ptr", f"<{width} x i1>"])
+    w.do(f"call void @llvm.masked.store.{mangle(type_)}.p0({type_} {value}, ptr align {align} {pointer}, <{width} x i1> {_mask(width, valid)})")
+
+
+def _load_b(w: FunctionWriter, kernel: Kernel, b: UnitsB, b_row: str, start: int, width: int, valid: int) -> str:
+    """A vector of units of B."""
+    if b.packed:
+        return w.load(vector(kernel.scheme.unit, width), w.gep(kernel.scheme.unit, b_row, start), b.align)
+    value = masked_load(w, b.stored, w.gep(b.stored, b_row, start), b.align, width, valid)
+    return b.convert(value, width) if b.convert is not None else value
+
+
+def _load_sum(w: FunctionWriter, kernel: Kernel, c: Accumulator, corner: str, row: int, start: int, width: int, valid: int, column: Extent) -> str:
+    """What the sums of a vector start with."""
+    type_, stored = vector(kernel.scheme.accumulator, width), storage_type(c.element)
+    value = "zeroinitializer"
+    if not c.zero:
+        value = masked_load(w, stored, w.gep(stored, corner, row * c.row_stride + start), c.align, width, valid)
+        if c.element is F16:
+            value = w.emit(f"fpext {vector('half', width)} {value} to {type_}")
+    if kernel.correction is not None:
+        offset = w.gep("i32", kernel.correction, plus(w, column, start))
+        value = w.emit(f"add {type_} {value}, {w.load(type_, offset, 4)}")
+    return value
+
+
+def _store_sum(w: FunctionWriter, kernel: Kernel, c: Accumulator, corner: str, row: int, start: int, width: int, valid: int, value: str) -> None:
+    stored = storage_type(c.element)
+    if c.element is F16:
+        value = w.emit(f"fptrunc {vector('float', width)} {value} to {vector('half', width)}")
+    masked_store(w, stored, value, w.gep(stored, corner, row * c.row_stride + start), c.align, width, valid)
+
+
+def _multiply_add(w: FunctionWriter, kernel: Kernel, a: str, b: str, total: str, width: int) -> str:
+    """``total`` plus the products of the units of two vectors."""
+    scheme = kernel.scheme
+    if scheme in (FMA32, FMA64):
+        type_ = vector(scheme.accumulator, width)
+        return w.intrinsic("llvm.fma" if kernel.fused else "llvm.fmuladd", type_, [(type_, a), (type_, b), (type_, total)])
+    if scheme is INT32:
+        type_ = vector("i32", width)
+        return w.emit(f"add {type_} {total}, {w.emit(f'mul {type_} {a}, {b}')}")
+    if width < _NARROWEST:
+        # Narrower than any register the instruction takes.
+        a, b = (_resize(w, "i32", value, width, _NARROWEST) for value in (a, b))
+        total = _resize(w, scheme.accumulator, total, width, _NARROWEST)
+        return _resize(w, scheme.accumulator, _multiply_add(w, kernel, a, b, total, _NARROWEST), _NARROWEST, width)
+    bits, i32s = width * 32, vector("i32", width)
+    if scheme is BYTE_QUADS:
+        return byte_quads(w, total, a, b, width) if kernel.a_unsigned else byte_quads(w, total, b, a, width)
+    if scheme is BF16_PAIRS:
+        pairs, floats = vector("bfloat", 2 * width), vector("float", width)
+        a, b = (w.emit(f"bitcast {i32s} {value} to {pairs}") for value in (a, b))
+        return w.call(f"llvm.x86.avx512bf16.dpbf16ps.{bits}", floats, [(floats, total), (pairs, a), (pairs, b)])
+    assert scheme is WORD_PAIRS
+    words = vector("i16", 2 * width)
+    a, b = (w.emit(f"bitcast {i32s} {value} to {words}") for value in (a, b))
+    return w.emit(f"add {i32s} {total}, {w.call(_WORD_PAIRS[bits], i32s, [(words, a), (words, b)])}")
+
+
+def _resize(w: FunctionWriter, element: str, value: str, width: int, wanted: int) -> str:
+    """A vector with lanes added (of any value) or dropped at its end."""
+    lanes = ", ".join(f"i32 {i}" if i < width else "i32 poison" for i in range(wanted))
+    return w.emit(f"shufflevector {vector(element, width)} {value}, {vector(element, width)} zeroinitializer, <{wanted} x i32> <{lanes}>")
+
+
+def byte_quads(w: FunctionWriter, total: str, unsigned: str, signed: str, width: int) -> str:
+    """``total`` plus, in each lane, the sum of four products of an unsigned and a signed byte. Vectors of ``width`` units, or splats of bytes."""
+    i32s, quads = vector("i32", width), vector("i8", 4 * width)
+    unsigned, signed = (value if value[0] != "%" else w.emit(f"bitcast {i32s} {value} to {quads}") for value in (unsigned, signed))
+    return w.call(f"llvm.x86.avx512.vpdpbusd.{width * 32}", i32s, [(i32s, total), (quads, unsigned), (quads, signed)])
+
+
+def write_column_sums(w: FunctionWriter, kernel: Kernel, packed: str, panels: Sequence[Panel], b_unsigned: bool, factor: int, target: str) -> None:
+    """For each packed column of bytes, ``factor`` times the sum along K, into ``target`` (i32)."""
+    ones = "splat (i8 1)"
+    for panel in panels:
+        with w.loop("0", str(panel.count), 1, nonempty=True) as loop:
+            column = plus(w, scaled(w, loop.index, panel.columns), panel.start)
+            base = w.gep("i32", packed, scaled(w, column, kernel.units))
+            start = 0
+            for width in panel.widths:
+                type_, wide = vector("i32", width), max(width, _NARROWEST)
+                with w.loop("0", str(kernel.units), 1, [(vector("i32", wide), "zeroinitializer")], nonempty=True) as steps:
+                    units = w.load(type_, w.gep("i32", base, plus(w, scaled(w, steps.index, panel.columns), start)), 4)
+                    if width != wide:
+                        units = _resize(w, "i32", units, width, wide)
+                    operands = (units, ones) if b_unsigned else (ones, units)
+                    steps.next_values = [byte_quads(w, steps.values[0], *operands, wide)]
+                total = steps.results[0] if width == wide else _resize(w, "i32", steps.results[0], wide, width)
+                w.store(type_, w.emit(f"mul {type_} {total}, splat (i32 {factor})"), w.gep("i32", target, plus(w, column, start)), 4)
+                start += width

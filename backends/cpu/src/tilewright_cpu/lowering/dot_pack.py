@@ -1,0 +1,276 @@
+"""Copying the operands of a dot into the form the micro-kernels read: elements converted, groups along K made one unit, and B in panels.
+
+A packed B is a row of panels. A panel of P columns holds, for each unit along K, P units that follow each other; so a micro-kernel reads memory
+straight through. Columns that pad the last vector are zero, and so are elements that pad the last group along K.
+
+Which loops run depends on which axis is contiguous in the source: along N vectors are copied (and interleaved into groups), along K square
+blocks are transposed in registers, and otherwise elements are copied one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.types import Type, byte_size
+from tilewright.llvm.writer import FunctionWriter, vector
+from tilewright_cpu.lowering.dot_plan import Panel, Scheme, packed_columns
+from tilewright_cpu.lowering.registers import storage_type
+from tilewright_cpu.lowering.widen import widen
+
+#: Blocks of this many units a side are transposed in registers: 16 a side run 10 % faster, and take LLVM five times as long to compile.
+_TRANSPOSED = 8
+_SMALLEST_TRANSPOSED = 4
+
+#: A stride or an extent: known now, or the name of an i64.
+Extent = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix of rows x columns in memory: element (r, c) lies at ``pointer`` + r * row_stride + c * column_stride, strides counting elements."""
+
+    pointer: str
+    element: Type
+    rows: int
+    columns: int
+    row_stride: Extent
+    column_stride: Extent
+
+    @property
+    def transposed(self) -> Matrix:
+        return Matrix(self.pointer, self.element, self.columns, self.rows, self.column_stride, self.row_stride)
+
+
+def scaled(w: FunctionWriter, index: Extent, stride: Extent) -> Extent:
+    """index * stride, folded where both are known."""
+    if isinstance(index, int) and isinstance(stride, int):
+        return index * stride
+    if 0 in (index, stride):
+        return 0
+    if index == 1:
+        return stride
+    if stride == 1:
+        return index
+    return w.emit(f"mul nsw i64 {index}, {stride}")
+
+
+def plus(w: FunctionWriter, a: Extent, b: Extent) -> Extent:
+    """a + b, folded where both are known."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    if a == 0:
+        return b
+    if b == 0:
+        return a
+    return w.emit(f"add nsw i64 {a}, {b}")
+
+
+def address(w: FunctionWriter, matrix: Matrix, row: Extent, column: Extent) -> str:
+    """The address of an element."""
+    offset = plus(w, scaled(w, row, matrix.row_stride), scaled(w, column, matrix.column_stride))
+    return w.gep(storage_type(matrix.element), matrix.pointer, offset)
+
+
+class Packer:
+    """Packs one operand for a scheme.
+
+    Args:
+        source: seen as K x N, whichever operand it is: A is packed as its transpose.
+        flip: flip the sign bit of each packed byte.
+    """
+
+    def __init__(self, w: FunctionWriter, scheme: Scheme, source: Matrix, flip: bool, half_is_fast: bool) -> None:
+        self.w, self.scheme, self.source, self.flip, self.half_is_fast = w, scheme, source, flip, half_is_fast
+        self.stored = storage_type(source.element)
+        self.align = byte_size(source.element)
+        self.k = source.rows
+        self.n = source.columns
+        self.units = -(-self.k // scheme.group)
+
+    # ---- elements and vectors
+
+    def convert(self, value: str, lanes: int) -> str:
+        """A vector (scalar for 0 lanes) of source elements as packed elements."""
+        w, element = self.w, self.scheme.element
+        value = widen(w, self.source.element, value, lanes, element, self.half_is_fast)
+        if self.flip:
+            high = "-128" if not lanes else "splat (i8 -128)"
+            value = w.emit(f"xor {vector(element, lanes)} {value}, {high}")
+        return value
+
+    def load(self, pointer: str, lanes: int) -> str:
+        return self.convert(self.w.load(vector(self.stored, lanes), pointer, self.align), lanes)
+
+    # ---- panels of columns
+
+    def pack_panels(self, panels: tuple[Panel, ...], target: str) -> None:
+        """Fill ``target`` with ``units`` x packed columns units."""
+        w, columns = self.w, packed_columns(panels)
+        if columns != self.n or self.k % self.scheme.group:
+            self._fill_zero(target, self.units * columns)
+        if self.source.column_stride == 1 and self.n > 1:
+            self._by_rows(panels, target)
+        elif self.source.row_stride == 1 and self.k > 1:
+            self._by_columns(panels, target)
+        else:
+            for panel in panels:
+                with w.loop("0", str(panel.count), 1, nonempty=True) as loop:
+                    self._by_elements(panel, loop.index, target, 0, self._valid(panel), 0, self.k)
+
+    def _valid(self, panel: Panel) -> int:
+        """Columns of a panel that exist."""
+        return panel.columns - panel.widths[-1] + panel.valid
+
+    def _fill_zero(self, target: str, units: int) -> None:
+        w, unit = self.w, self.scheme.unit
+        with w.loop("0", str(units), 1, nonempty=True) as loop:
+            w.store(unit, "0.0" if unit in ("float", "double") else "0", w.gep(unit, target, loop.index), self.scheme.unit_bytes)
+
+    def _panel_base(self, panel: Panel, index: str, target: str) -> tuple[str, Extent]:
+        """(address, first column) of panel ``index`` of its kind."""
+        w = self.w
+        offset = plus(w, scaled(w, index, self.units * panel.columns), panel.start * self.units)
+        column = plus(w, scaled(w, index, panel.columns), panel.start)
+        return w.gep(self.scheme.unit, target, offset), column
+
+    def _by_rows(self, panels: tuple[Panel, ...], target: str) -> None:
+        """Elements of a row are contiguous: copy vectors of them, ``group`` rows at a time."""
+        w, group = self.w, self.scheme.group
+        whole, rest = divmod(self.k, group)
+
+        def rows(unit: Extent, present: int) -> None:
+            for panel in panels:
+                with w.loop("0", str(panel.count), 1, nonempty=True) as loop:
+                    base, column = self._panel_base(panel, loop.index, target)
+                    row = w.gep(self.scheme.unit, base, scaled(w, unit, panel.columns))
+                    first = scaled(w, unit, group)
+                    pointers = [address(w, self.source, plus(w, first, g), column) for g in range(present)]
+                    self._row_of_vectors(panel, pointers, row)
+
+        if whole:
+            with w.loop("0", str(whole), 1, nonempty=True) as loop:
+                rows(loop.index, group)
+        if rest:
+            rows(whole, rest)
+
+    def _row_of_vectors(self, panel: Panel, pointers: list[str], row: str) -> None:
+        w, group, element = self.w, self.scheme.group, self.scheme.element
+        start = 0
+        for position, width in enumerate(panel.widths):
+            last = position == len(panel.widths) - 1
+            if last and panel.valid != width:
+                for column in range(start, start + panel.valid):
+                    for g, pointer in enumerate(pointers):
+                        value = self.load(w.gep(self.stored, pointer, column), 0)
+                        w.store(element, value, w.gep(element, row, column * group + g), 1)
+                return
+            loaded = [self.load(w.gep(self.stored, pointer, start), width) for pointer in pointers]
+            loaded += ["zeroinitializer"] * (group - len(loaded))
+            w.store(vector(element, width * group), self._interleave(loaded, width), w.gep(self.scheme.unit, row, start), self.scheme.unit_bytes)
+            start += width
+
+    def _interleave(self, rows: list[str], width: int) -> str:
+        """Vectors of ``width`` elements as one vector in which those of one column follow each other."""
+        w, element = self.w, self.scheme.element
+        while len(rows) > 1:
+            # Interleave row i with row i + half: after the last step the rows of a column are in order.
+            half = len(rows) // 2
+            type_ = vector(element, width)
+            lanes = ", ".join(f"i32 {i // 2 + (width if i % 2 else 0)}" for i in range(2 * width))
+            rows = [w.emit(f"shufflevector {type_} {rows[i]}, {type_} {rows[i + half]}, <{2 * width} x i32> <{lanes}>") for i in range(half)]
+            width *= 2
+        return rows[0]
+
+    def _by_columns(self, panels: tuple[Panel, ...], target: str) -> None:
+        """Elements of a column are contiguous, so units are: transpose square blocks of units in registers."""
+        w, group = self.w, self.scheme.group
+        whole = self.k // group
+        for panel in panels:
+            full = panel.columns - (panel.widths[-1] if panel.valid != panel.widths[-1] else 0)
+            block = min(_TRANSPOSED, full & -full, whole & -whole)
+            if block < _SMALLEST_TRANSPOSED:
+                full = 0
+            with w.loop("0", str(panel.count), 1, nonempty=True) as loop:
+                if full:
+                    with w.loop("0", str(full), block, nonempty=True) as columns:
+                        self._transposed_blocks(panel, loop.index, target, columns.index, block, whole)
+                    if self.k % group:
+                        self._by_elements(panel, loop.index, target, 0, full, whole * group, self.k)
+                if full < self._valid(panel):
+                    self._by_elements(panel, loop.index, target, full, self._valid(panel) - full, 0, self.k)
+
+    def _transposed_blocks(self, panel: Panel, index: str, target: str, start: str, block: int, whole: int) -> None:
+        w, scheme = self.w, self.scheme
+        base, first = self._panel_base(panel, index, target)
+        with w.loop("0", str(whole), block, nonempty=True) as loop:
+            corner = address(w, self.source, scaled(w, loop.index, scheme.group), plus(w, first, start))
+            columns = []
+            for c in range(block):
+                value = self.load(w.gep(self.stored, corner, scaled(w, c, self.source.column_stride)), block * scheme.group)
+                if scheme.group > 1:
+                    value = w.emit(f"bitcast {vector(scheme.element, block * scheme.group)} {value} to {vector(scheme.unit, block)}")
+                columns.append(value)
+            row = w.gep(scheme.unit, base, plus(w, scaled(w, loop.index, panel.columns), start))
+            for r, value in enumerate(transpose(w, scheme.unit, columns)):
+                w.store(vector(scheme.unit, block), value, w.gep(scheme.unit, row, r * panel.columns), scheme.unit_bytes)
+
+    def _by_elements(self, panel: Panel, index: str, target: str, start: int, count: int, k_from: int, k_to: int) -> None:
+        """Copy ``count`` columns from ``start`` of a panel on, element by element."""
+        w, scheme = self.w, self.scheme
+        base, first = self._panel_base(panel, index, target)
+        with w.loop(str(start), str(start + count), 1, nonempty=True) as columns:
+            source_column = plus(w, first, columns.index)
+            with w.loop(str(k_from), str(k_to), 1, nonempty=True) as rows:
+                value = self.load(address(w, self.source, rows.index, source_column), 0)
+                if scheme.group == 1:
+                    offset = plus(w, scaled(w, rows.index, panel.columns), columns.index)
+                else:
+                    unit = w.emit(f"udiv i64 {rows.index}, {scheme.group}")
+                    within = w.emit(f"urem i64 {rows.index}, {scheme.group}")
+                    place = plus(w, scaled(w, unit, panel.columns), columns.index)
+                    offset = plus(w, scaled(w, place, scheme.group), within)
+                w.store(scheme.element, value, w.gep(scheme.element, base, offset), 1)
+
+    # ---- rows of units along K
+
+    def pack_columns(self, target: str, lanes: int) -> None:
+        """Fill ``target`` with N x units units, those of one column of the source following each other. The source's columns must be contiguous."""
+        w, scheme = self.w, self.scheme
+        if self.k % scheme.group:
+            self._fill_zero(target, self.n * self.units)
+        chunk = lanes * scheme.group
+        with w.loop("0", str(self.n), 1, nonempty=True) as columns:
+            row = w.gep(scheme.element, target, scaled(w, columns.index, self.units * scheme.group))
+            column = address(w, self.source, 0, columns.index)
+            done = 0
+            while done < self.k:
+                repeat = (self.k - done) // chunk
+                if repeat:
+                    type_ = vector(scheme.element, chunk)
+                    with w.loop(str(done), str(done + repeat * chunk), chunk, nonempty=True) as rows:
+                        value = self.load(w.gep(self.stored, column, rows.index), chunk)
+                        w.store(type_, value, w.gep(scheme.element, row, rows.index), 1)
+                    done += repeat * chunk
+                chunk = chunk // 2 if chunk > 1 else 1
+
+
+def transpose(w: FunctionWriter, unit: str, vectors: list[str]) -> list[str]:
+    """The transpose of a square matrix given as its columns, each a vector, by log2(n) rounds of two-operand shuffles.
+
+    Round s swaps the off-diagonal s x s blocks of every 2s x 2s block (Eklundh, "A fast computer method for matrix transposing", 1972).
+    """
+    n = len(vectors)
+    type_ = vector(unit, n)
+    step = 1
+    while step < n:
+        low = ", ".join(f"i32 {j if not j & step else n + (j ^ step)}" for j in range(n))
+        high = ", ".join(f"i32 {j | step if not j & step else n + j}" for j in range(n))
+        result = list(vectors)
+        for i in range(n):
+            if not i & step:
+                a, b = vectors[i], vectors[i | step]
+                result[i] = w.emit(f"shufflevector {type_} {a}, {type_} {b}, <{n} x i32> <{low}>")
+                result[i | step] = w.emit(f"shufflevector {type_} {a}, {type_} {b}, <{n} x i32> <{high}>")
+        vectors = result
+        step *= 2
+    return vectors

@@ -1,0 +1,135 @@
+"""One matrix product: chooses what is read in place and what is packed, then writes the loops over blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.ir.types import F32, F64, I32, IntType, Type, byte_size
+from tilewright.llvm.writer import FunctionWriter
+from tilewright_cpu.lowering.dot_kernel import Accumulator, Kernel, UnitsA, UnitsB, write_block, write_column_sums
+from tilewright_cpu.lowering.dot_pack import Extent, Matrix, Packer, plus, scaled
+from tilewright_cpu.lowering.dot_plan import (
+    Block,
+    Panel,
+    Scheme,
+    a_is_unsigned,
+    choose_block,
+    choose_scheme,
+    flips_sign,
+    packed_columns,
+    split_columns,
+    split_rows,
+)
+from tilewright_cpu.lowering.registers import storage_type
+from tilewright_cpu.lowering.widen import widen
+
+#: Gives the address of room for a number of elements, aligned to 64 bytes.
+Allocate = Callable[[int, Type], str]
+
+#: Rows of B further apart than this are packed even where they could be read in place: each would be in a page, or a cache set, of its own.
+_FAR_BYTES = 1024
+#: As many blocks along M must read a panel of B before packing it pays.
+_REUSES_TO_PACK = 3
+
+_BUFFER_ELEMENT: dict[str, Type] = {"float": F32, "double": F64, "i32": I32}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a dot needs to know of a target: LLVM feature names, whether it is an x86, its vector registers."""
+
+    features: frozenset[str]
+    x86: bool
+    vector_bits: int
+
+    @property
+    def registers(self) -> int:
+        """Vector registers."""
+        if self.x86:
+            return 32 if self.vector_bits == 512 else 16
+        return 32
+
+    @property
+    def fused(self) -> bool:
+        """Whether it has fused multiply-add."""
+        return not self.x86 or "fma" in self.features or "avx512f" in self.features
+
+    @property
+    def half_is_fast(self) -> bool:
+        """Whether it converts f16 to f32."""
+        return not self.x86 or "f16c" in self.features or "avx512f" in self.features
+
+
+def write_product(w: FunctionWriter, machine: Machine, elements: tuple[Type, Type], a: Matrix, b: Matrix, c: Accumulator, allocate: Allocate) -> None:
+    """Write ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for matrices M x K and K x N.
+
+    ``elements`` are the operand types of the dot; a matrix may hold narrower floats, which are widened exactly.
+    """
+    scheme = choose_scheme(*elements, machine.features, machine.x86, machine.vector_bits)
+    lanes = machine.vector_bits // 8 // scheme.unit_bytes
+    block = choose_block(a.rows, b.columns, lanes, machine.registers)
+    panels = split_columns(b.columns, block)
+    flip = flips_sign(scheme, *elements)
+    units_a = _operand_a(w, machine, scheme, a, flip, lanes, allocate)
+    units_b = _operand_b(w, machine, scheme, b, panels, -(-a.rows // block.rows), allocate)
+    units = -(-a.columns // scheme.group)
+    kernel = Kernel(scheme, machine.fused, a_is_unsigned(a.element, flip), units)
+    if flip:
+        kernel = _corrected(w, kernel, b, units_b, panels, allocate)
+    _write_blocks(w, kernel, units_a, units_b, c, a.rows, block, panels)
+
+
+def _corrected(w: FunctionWriter, kernel: Kernel, b: Matrix, units_b: UnitsB, panels: tuple[Panel, ...], allocate: Allocate) -> Kernel:
+    """The kernel with the correction that A moved by 128 needs."""
+    assert isinstance(b.element, IntType)
+    sums = allocate(packed_columns(panels), I32)
+    # A + 128 unsigned adds 128 * B too much, A - 128 signed as much too little.
+    write_column_sums(w, kernel, units_b.pointer, panels, not b.element.signed, -128 if kernel.a_unsigned else 128, sums)
+    return Kernel(kernel.scheme, kernel.fused, kernel.a_unsigned, kernel.units, sums)
+
+
+def _operand_a(w: FunctionWriter, machine: Machine, scheme: Scheme, a: Matrix, flip: bool, lanes: int, allocate: Allocate) -> UnitsA:
+    """A in place where its memory holds units already, else packed: along K where that is contiguous, else as its transpose is."""
+    if storage_type(a.element) == scheme.element and not flip and (scheme.group == 1 or (a.column_stride == 1 and a.columns % scheme.group == 0)):
+        return UnitsA(a.pointer, scheme.element, a.row_stride, scaled(w, scheme.group, a.column_stride), byte_size(a.element))
+    packer = Packer(w, scheme, a.transposed, flip, machine.half_is_fast)
+    element = _BUFFER_ELEMENT[scheme.unit]
+    if a.column_stride == 1:
+        target = allocate(a.rows * packer.units, element)
+        packer.pack_columns(target, lanes)
+        return UnitsA(target, scheme.unit, packer.units, 1, scheme.unit_bytes)
+    panels = split_columns(a.rows, Block(1, -(-a.rows // lanes), lanes))
+    assert len(panels) == 1
+    target = allocate(packed_columns(panels) * packer.units, element)
+    packer.pack_panels(panels, target)
+    return UnitsA(target, scheme.unit, 1, panels[0].columns, scheme.unit_bytes)
+
+
+def _operand_b(w: FunctionWriter, machine: Machine, scheme: Scheme, b: Matrix, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate) -> UnitsB:
+    """B in place where its rows are contiguous and packing would not pay, else packed."""
+    if scheme.group == 1 and b.column_stride == 1:
+        same = storage_type(b.element) == scheme.element
+        near = isinstance(b.row_stride, int) and b.row_stride * byte_size(b.element) <= _FAR_BYTES
+        if row_blocks < _REUSES_TO_PACK or (same and near):
+
+            def convert(value: str, lanes: int) -> str:
+                return widen(w, b.element, value, lanes, scheme.element, machine.half_is_fast)
+
+            return UnitsB(b.pointer, False, b.row_stride, byte_size(b.element), storage_type(b.element), None if same else convert)
+    packer = Packer(w, scheme, b, False, machine.half_is_fast)
+    target = allocate(packed_columns(panels) * packer.units, _BUFFER_ELEMENT[scheme.unit])
+    packer.pack_panels(panels, target)
+    return UnitsB(target, True, 0, scheme.unit_bytes, scheme.unit)
+
+
+def _write_blocks(w: FunctionWriter, kernel: Kernel, a: UnitsA, b: UnitsB, c: Accumulator, m: int, block: Block, panels: tuple[Panel, ...]) -> None:
+    """The loops over panels of columns and, inside, blocks of rows, so that a panel of B stays in the nearest cache."""
+    row_offsets: list[Extent] = [scaled(w, r, a.row_stride) for r in range(min(m, block.rows))]
+    for panel in panels:
+        with w.loop("0", str(panel.count), 1, nonempty=True) as columns:
+            column = plus(w, scaled(w, columns.index, panel.columns), panel.start)
+            for first, count, rows in split_rows(m, block):
+                with w.loop("0", str(count), 1, nonempty=True) as blocks:
+                    row = plus(w, scaled(w, blocks.index, rows), first)
+                    write_block(w, kernel, a, b, c, row, row_offsets[:rows], panel, column)

@@ -1,0 +1,350 @@
+"""Elementwise operations on LLVM scalars and vectors: one emitter an operation.
+
+An emitter takes the operands in register form, all of one width (0 for scalars), and gives the name of the result. Formats that LLVM does not compute
+in as we need it (bf16, fp8, and fused operations of f16) are widened, computed and rounded back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Operation
+from tilewright.ir.types import BF16, F16, F32, F64, I1, I32, I64, FloatType, IntType, PointerType, Type, element_type
+from tilewright.llvm.writer import vector
+from tilewright_cpu.lowering.casts import emit_bitcast, emit_cast
+from tilewright_cpu.lowering.registers import constant, register_type, storage_type, vector_type
+
+if TYPE_CHECKING:
+    from tilewright_cpu.lowering.context import Context
+
+Emitter = Callable[["Context", Operation, list[str], int, Type], str]
+
+
+def emit_operation(context: Context, operation: Operation, operands: list[str], width: int) -> str:
+    """The result of an elementwise operation on operands of ``width`` lanes."""
+    emitter = EMITTERS.get(operation.name)
+    if emitter is None:
+        raise LoweringError(f"operation {operation.name} is not known elementwise, at {operation.location}")
+    return emitter(context, operation, operands, width, element_type(operation.results[0].type))
+
+
+def compute_type(element: Type) -> Type:
+    """The type that arithmetic on ``element`` is done in."""
+    if isinstance(element, FloatType) and (element is BF16 or element.is_fp8):
+        return F32
+    return element
+
+
+def _widened(
+    context: Context, operands: list[str], element: Type, width: int, compute: Callable[[list[str], str, Type], str], through: Type | None = None
+) -> str:
+    """Run ``compute(operands, LLVM type, element)`` in a type that can, and bring the result back."""
+    inner = through or compute_type(element)
+    if inner is element:
+        return compute(operands, vector_type(element, width), element)
+    wide = [emit_cast(context, operand, element, inner, width) for operand in operands]
+    return emit_cast(context, compute(wide, vector_type(inner, width), inner), inner, element, width)
+
+
+def _arithmetic(int_op: str, float_op: str) -> Emitter:
+    def emit(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+        if isinstance(element, IntType):
+            return context.writer.emit(f"{int_op} {vector_type(element, width)} {operands[0]}, {operands[1]}")
+        return _widened(
+            context, operands, element, width, lambda ops, type_, _: context.writer.emit(f"{float_op}{context.contract} {type_} {ops[0]}, {ops[1]}")
+        )
+
+    return emit
+
+
+def _bitwise(name: str) -> Emitter:
+    def emit(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+        return context.writer.emit(f"{name} {vector_type(element, width)} {operands[0]}, {operands[1]}")
+
+    return emit
+
+
+def _shift_right(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    assert isinstance(element, IntType)
+    return context.writer.emit(f"{'ashr' if element.signed else 'lshr'} {vector_type(element, width)} {operands[0]}, {operands[1]}")
+
+
+def _is_constant(operand: str) -> bool:
+    return not operand.startswith("%")
+
+
+def _constant_divisor(operand: str) -> int | None:
+    text = operand
+    if text.startswith("splat ("):
+        text = text[:-1].rsplit(" ", 1)[1]
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def guarded_divisor(context: Context, a: str, b: str, width: int, element: IntType) -> str:
+    """``b``, or 1 where dividing by ``b`` would trap: by zero (undefined, but a dead lane must not trap), and the most negative integer by -1 (wraps)."""
+    known = _constant_divisor(b)
+    if known not in (None, 0, -1):
+        return b
+    writer, type_, mask = context.writer, vector_type(element, width), vector("i1", width)
+    bad = writer.emit(f"icmp eq {type_} {b}, {constant(element, 0, width)}")
+    if element.signed:
+        lowest = writer.emit(f"icmp eq {type_} {a}, {constant(element, element.minimum, width)}")
+        minus = writer.emit(f"icmp eq {type_} {b}, {constant(element, -1, width)}")
+        overflow = writer.emit(f"and {mask} {lowest}, {minus}")
+        bad = writer.emit(f"or {mask} {bad}, {overflow}")
+    return writer.emit(f"select {mask} {bad}, {type_} {constant(element, 1, width)}, {type_} {b}")
+
+
+def int_divide(context: Context, a: str, b: str, width: int, element: IntType) -> str:
+    """The quotient truncated towards zero.
+
+    Vectors of up to 32 bits are divided as doubles: both operands are exact there, and a quotient that is no integer is further from the next one
+    than rounding can move it.
+    """
+    writer, type_ = context.writer, vector_type(element, width)
+    signed = "s" if element.signed else "u"
+    b = guarded_divisor(context, a, b, width, element)
+    if not width or element.bits == 64 or _is_constant(b):
+        return writer.emit(f"{signed}div {type_} {a}, {b}")
+    double = vector("double", width)
+    x, y = (writer.emit(f"{signed}itofp {type_} {operand} to {double}") for operand in (a, b))
+    quotient = writer.emit(f"fdiv {double} {x}, {y}")
+    wide = vector("i32", width)
+    result = writer.emit(f"fpto{signed}i {double} {quotient} to {wide}")
+    return result if element.bits == 32 else writer.emit(f"trunc {wide} {result} to {type_}")
+
+
+def _divide(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    if isinstance(element, IntType):
+        return int_divide(context, operands[0], operands[1], width, element)
+    return _widened(context, operands, element, width, lambda ops, type_, _: context.writer.emit(f"fdiv {type_} {ops[0]}, {ops[1]}"))
+
+
+def _remainder(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    writer = context.writer
+    if not isinstance(element, IntType):
+        # LLVM widens half itself, and calls fmod an element: exact
+        return _widened(context, operands, element, width, lambda ops, type_, _: writer.emit(f"frem {type_} {ops[0]}, {ops[1]}"))
+    a, b = operands
+    type_ = vector_type(element, width)
+    if not width or element.bits == 64 or _is_constant(b):
+        b = guarded_divisor(context, a, b, width, element)
+        return writer.emit(f"{'s' if element.signed else 'u'}rem {type_} {a}, {b}")
+    quotient = int_divide(context, a, b, width, element)
+    product = writer.emit(f"mul {type_} {quotient}, {b}")
+    return writer.emit(f"sub {type_} {a}, {product}")
+
+
+def _negate(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    writer, type_ = context.writer, vector_type(element, width)
+    if isinstance(element, IntType):
+        return writer.emit(f"sub {type_} {constant(element, 0, width)}, {operands[0]}")
+    assert isinstance(element, FloatType)
+    if register_type(element) in ("half", "float", "double"):
+        return writer.emit(f"fneg {type_} {operands[0]}")
+    if not element.has_negative_zero:
+        # the encoding of -0 is the NaN: zero and NaN stay
+        return _widened(context, operands, element, width, lambda ops, inner, _: writer.emit(f"fneg {inner} {ops[0]}"))
+    return writer.emit(f"xor {type_} {operands[0]}, {_bits(element, 1 << (element.bits - 1), width)}")
+
+
+def _bits(element: FloatType, bits: int, width: int) -> str:
+    type_ = register_type(element)
+    return f"splat ({type_} {bits})" if width else str(bits)
+
+
+def _absolute(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    writer, type_ = context.writer, vector_type(element, width)
+    if isinstance(element, IntType):
+        return writer.intrinsic("llvm.abs", type_, [(type_, operands[0]), ("i1", "false")]) if element.signed else operands[0]
+    assert isinstance(element, FloatType)
+    if register_type(element) in ("half", "float", "double"):
+        return writer.intrinsic("llvm.fabs", type_, [(type_, operands[0])])
+    if not element.has_negative_zero:
+        return _widened(context, operands, element, width, lambda ops, inner, _: writer.intrinsic("llvm.fabs", inner, [(inner, ops[0])]))
+    return writer.emit(f"and {type_} {operands[0]}, {_bits(element, (1 << (element.bits - 1)) - 1, width)}")
+
+
+def _multiply_high(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    assert isinstance(element, IntType)
+    writer, type_, wide = context.writer, vector_type(element, width), vector(f"i{2 * element.bits}", width)
+    extend = "sext" if element.signed else "zext"
+    a, b = (writer.emit(f"{extend} {type_} {operand} to {wide}") for operand in operands)
+    product = writer.emit(f"mul {wide} {a}, {b}")
+    shift = f"splat (i{2 * element.bits} {element.bits})" if width else str(element.bits)
+    high = writer.emit(f"lshr {wide} {product}, {shift}")
+    return writer.emit(f"trunc {wide} {high} to {type_}")
+
+
+def extreme(context: Context, name: str, a: str, b: str, width: int, element: Type, nan: str) -> str:
+    """``min`` or ``max`` with the NaN rule ``ignore`` or ``propagate``."""
+    writer = context.writer
+    if isinstance(element, IntType):
+        type_ = vector_type(element, width)
+        if element is I1:
+            return writer.emit(f"{'and' if name == 'min' else 'or'} {type_} {a}, {b}")
+        return writer.intrinsic(f"llvm.{'s' if element.signed else 'u'}{name}", type_, [(type_, a), (type_, b)])
+    intrinsic = f"llvm.{name}{'imum' if nan == 'propagate' else 'num'}"
+
+    def compute(operands: list[str], type_: str, _: Type) -> str:
+        return writer.intrinsic(intrinsic, type_, [(type_, operand) for operand in operands])
+
+    return _widened(context, [a, b], element, width, compute, F32 if element is F16 else None)
+
+
+def _extreme(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    return extreme(context, operation.name, operands[0], operands[1], width, element, operation.attribute("nan"))
+
+
+_INT_PREDICATES = {"eq": ("eq", "eq"), "ne": ("ne", "ne"), "lt": ("slt", "ult"), "le": ("sle", "ule"), "gt": ("sgt", "ugt"), "ge": ("sge", "uge")}
+_FLOAT_PREDICATES = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+
+
+def compare(context: Context, predicate: str, a: str, b: str, width: int, element: Type) -> str:
+    """An i1 (or a vector of them)."""
+    writer = context.writer
+    if isinstance(element, FloatType):
+        inner = compute_type(element)
+        if inner is not element:
+            a, b = (emit_cast(context, operand, element, inner, width) for operand in (a, b))
+        return writer.emit(f"fcmp {_FLOAT_PREDICATES[predicate]} {vector_type(inner, width)} {a}, {b}")
+    unsigned = not (isinstance(element, IntType) and element.signed)
+    return writer.emit(f"icmp {_INT_PREDICATES[predicate][unsigned]} {vector_type(element, width)} {a}, {b}")
+
+
+def _compare(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    return compare(context, operation.attribute("predicate"), operands[0], operands[1], width, element_type(operation.operands[0].type))
+
+
+def _select(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    type_ = vector_type(element, width)
+    return context.writer.emit(f"select {vector('i1', width)} {operands[0]}, {type_} {operands[1]}, {type_} {operands[2]}")
+
+
+def _fma(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    def compute(ops: list[str], type_: str, _: Type) -> str:
+        return context.writer.intrinsic("llvm.fma", type_, [(type_, operand) for operand in ops])
+
+    # the product of two narrow numbers is exact in f64
+    return _widened(context, operands, element, width, compute, F64 if isinstance(element, FloatType) and element.bits < 32 else None)
+
+
+def _cast(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    return emit_cast(context, operands[0], element_type(operation.operands[0].type), element, width, operation.attribute("rounding"))
+
+
+def _bitcast(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    return emit_bitcast(context, operands[0], element_type(operation.operands[0].type), element, width)
+
+
+def _move_pointer(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    return move_pointer(context, operands[0], width, operands[1], width, element_type(operation.operands[1].type), element)
+
+
+def move_pointer(context: Context, pointer: str, pointer_width: int, offset: str, width: int, offset_type: Type, element: Type) -> str:
+    """``pointer + offset`` in elements. A scalar pointer may meet a vector of offsets: a gather then has it as its base register."""
+    assert isinstance(element, PointerType)
+    offset = emit_cast(context, offset, offset_type, I64, width)
+    return context.writer.emit(f"getelementptr {storage_type(element.pointee)}, {vector('ptr', pointer_width)} {pointer}, {vector('i64', width)} {offset}")
+
+
+def _library(name: str) -> Emitter:
+    def emit(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+        return library_function(context, name, operands, width, element)
+
+    return emit
+
+
+def library_function(context: Context, name: str, operands: list[str], width: int, element: Type) -> str:
+    """A mathematical function of the shared library, on chunks."""
+    from tilewright.passes.math_library import math_function
+
+    assert isinstance(element, FloatType)
+    function = math_function(name, element)
+    if function is None:
+        raise LoweringError(f"there is no {name} of {element}")
+    return run_function(context, function, operands, width)
+
+
+def run_function(context: Context, function: object, operands: list[str], width: int) -> str:
+    """A pure scalar function of one result, inlined lane by lane. Its own roundings count: nothing is contracted."""
+    from tilewright.ir.core import Function
+    from tilewright_cpu.lowering.regions import evaluate_vectors
+
+    assert isinstance(function, Function)
+    saved, context.contract = context.contract, ""
+    try:
+        (result,) = evaluate_vectors(context, function.body, operands, width)
+    finally:
+        context.contract = saved
+    return result
+
+
+def _intrinsic(name: str) -> Emitter:
+    def emit(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+        type_ = vector_type(element, width)
+        return context.writer.intrinsic(name, type_, [(type_, operand) for operand in operands])
+
+    return emit
+
+
+def _rsqrt(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    type_ = vector_type(element, width)
+    root = context.writer.intrinsic("llvm.sqrt", type_, [(type_, operands[0])])
+    return context.writer.emit(f"fdiv {type_} {constant(element, 1.0, width)}, {root}")
+
+
+def _ldexp(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    type_, exponent = vector_type(element, width), vector_type(I32, width)
+    return context.writer.intrinsic("llvm.ldexp", type_, [(type_, operands[0]), (exponent, operands[1])], [type_, exponent])
+
+
+def _count_leading_zeros(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    type_ = vector_type(element, width)
+    return context.writer.intrinsic("llvm.ctlz", type_, [(type_, operands[0]), ("i1", "false")])
+
+
+def _hint(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    return operands[0]
+
+
+EMITTERS: dict[str, Emitter] = {
+    "add": _arithmetic("add", "fadd"),
+    "sub": _arithmetic("sub", "fsub"),
+    "mul": _arithmetic("mul", "fmul"),
+    "div": _divide,
+    "rem": _remainder,
+    "neg": _negate,
+    "abs": _absolute,
+    "and": _bitwise("and"),
+    "or": _bitwise("or"),
+    "xor": _bitwise("xor"),
+    "shl": _bitwise("shl"),
+    "shr": _shift_right,
+    "mulhi": _multiply_high,
+    "min": _extreme,
+    "max": _extreme,
+    "cmp": _compare,
+    "select": _select,
+    "fma": _fma,
+    "cast": _cast,
+    "bitcast": _bitcast,
+    "addptr": _move_pointer,
+    **{name: _library(name) for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf")},
+    "sqrt": _intrinsic("llvm.sqrt"),
+    "rsqrt": _rsqrt,
+    "floor": _intrinsic("llvm.floor"),
+    "ceil": _intrinsic("llvm.ceil"),
+    "round_even": _intrinsic("llvm.roundeven"),
+    "trunc": _intrinsic("llvm.trunc"),
+    "copysign": _intrinsic("llvm.copysign"),
+    "ldexp": _ldexp,
+    "clz": _count_leading_zeros,
+    "popcount": _intrinsic("llvm.ctpop"),
+    "hint": _hint,
+}

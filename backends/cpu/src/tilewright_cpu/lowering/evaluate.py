@@ -1,0 +1,439 @@
+"""Evaluating a chunk of a tile at an index.
+
+The value is followed back through lazy operations; each is computed in the outermost scope of the nest that defines its coordinates, once
+(:class:`.context.Scope` keeps what has been evaluated). Along the lane axis a value is one scalar where it is uniform, ``base + lane * step`` where it is an affine
+integer, and a vector otherwise. Evaluation writes no control flow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
+from tilewright_cpu.lowering.analysis import unit_reshape
+from tilewright_cpu.lowering.elementwise import emit_operation, move_pointer
+from tilewright_cpu.lowering.forms import SYMBOLIC, form
+from tilewright_cpu.lowering.registers import constant, register_type, storage_size, storage_type, vector_type
+
+if TYPE_CHECKING:
+    from tilewright_cpu.lowering.context import Context, Coordinate, Index, Scope
+
+
+def _zero() -> Coordinate:
+    from tilewright_cpu.lowering.context import ZERO
+
+    return ZERO
+
+
+def lane_axis(index: Index) -> int:
+    """The axis that has a width; -1 for an index of scalars."""
+    for axis, coordinate in enumerate(index):
+        if coordinate.width:
+            return axis
+    return -1
+
+
+def with_coordinate(index: Index, axis: int, coordinate: Coordinate) -> Index:
+    return (*index[:axis], coordinate, *index[axis + 1 :])
+
+
+def scope_of(context: Context, index: Index) -> Scope:
+    """The outermost scope in which all coordinates of an index are defined, and above which nothing may be hoisted."""
+    depth = context.floor
+    for coordinate in index:
+        if coordinate.depth > depth:
+            depth = coordinate.depth
+    return context.scopes[depth]
+
+
+def all_true(text: str) -> bool:
+    return text in ("true", "splat (i1 true)")
+
+
+def evaluate(context: Context, value: Value, index: Index) -> str:
+    """``value`` at ``index`` in register form: a vector where the index has a lane coordinate, else a scalar."""
+    type_ = value.type
+    if not isinstance(type_, TileType):
+        name = context.scalar(value)
+        return name
+    value = context.resolve(value)
+    scope = scope_of(context, index)
+    key = (value, index)
+    found = scope.memo.get(key)
+    if found is not None:
+        return found
+    writer = context.writer
+    lane = lane_axis(index)
+    saved = writer.current
+    if lane >= 0 and (step := form(context, value, lane)) is not None and not (step != 0 and (step is SYMBOLIC or not isinstance(type_.element, IntType))):
+        # uniform, or an affine integer
+        width = index[lane].width
+        zero = _zero()
+        base = evaluate(context, value, with_coordinate(index, lane, zero))
+        register = register_type(type_.element)
+        if step == 0:
+            home = scope_of(context, with_coordinate(index, lane, zero))
+            splat_key = (value, with_coordinate(index, lane, zero._replace(width=width)))
+            found = home.memo.get(splat_key)
+            if found is None:
+                if home is not context.scopes[-1]:
+                    writer.current = home.block
+                found = writer.splat(register, base, width)
+                writer.current = saved
+                home.memo[splat_key] = found
+        else:
+            if scope is not context.scopes[-1]:
+                writer.current = scope.block
+            found = affine_lanes(context, type_.element, base, index[lane], step)  # type: ignore[arg-type]
+            writer.current = saved
+        scope.memo[key] = found
+        return found
+    buffer = context.buffers.get(value)
+    if buffer is not None:
+        if scope is not context.scopes[-1]:
+            writer.current = scope.block
+        found = load_chunk(context, buffer_address(context, buffer.pointer, buffer.strides, type_.element, index), buffer.strides, type_.element, index)
+        writer.current = saved
+    else:
+        operation = value.definition
+        if operation is None:
+            raise LoweringError(f"tile {value!r} of type {type_} has no value here: an argument of a region that was not bound")
+        found = _compute(context, operation, value, index, lane, scope)
+        if context.caching and value in context.caching:
+            # only the first evaluation at the nest's own index fills the buffer
+            kept = context.caching[value]
+            if index == context.nest_index:
+                store_chunk(context, kept.pointer, kept.strides, kept.element, index, found)
+    scope.memo[key] = found
+    return found
+
+
+def as_vector(context: Context, value: Value, index: Index, width: int) -> str:
+    """``value`` at ``index`` as a vector of ``width`` lanes, splat where it has no lane coordinate (``width`` 0: as it is)."""
+    text = evaluate(context, value, index)
+    if width and (not isinstance(value.type, TileType) or lane_axis(index) < 0):
+        return context.writer.splat(register_type(element_type(value.type)), text, width)
+    return text
+
+
+def affine_lanes(context: Context, element: IntType, base: str, lane: Coordinate, step: int) -> str:
+    """The vector ``base + step * (lane.base + iota)`` modulo the element's size."""
+    writer, type_, vector = context.writer, register_type(element), vector_type(element, lane.width)
+    first = base
+    if lane.base != "0":
+        moved = lane.base
+        if element.bits < 64:
+            moved = str(_wrap(int(moved), element.bits)) if moved.isdigit() else writer.emit(f"trunc i64 {moved} to {type_}")
+        if step != 1:
+            moved = writer.emit(f"mul {type_} {moved}, {_wrap(step, element.bits)}")
+        first = writer.emit(f"add {type_} {base}, {moved}")
+    splat = writer.splat(type_, first, lane.width)
+    lanes = f"<{', '.join(f'{type_} {_wrap(step * i, element.bits)}' for i in range(lane.width))}>"
+    if splat.startswith("splat") and first in ("0",):
+        return lanes
+    return writer.emit(f"add {vector} {splat}, {lanes}")
+
+
+def _wrap(number: int, bits: int) -> int:
+    number &= (1 << bits) - 1
+    return number - (1 << bits) if number >> (bits - 1) else number
+
+
+# ---- operations
+
+
+def _compute(context: Context, operation: Operation, value: Value, index: Index, lane: int, scope: Scope) -> str:
+    name = operation.name
+    operands = operation.operands
+    width = index[lane].width if lane >= 0 else 0
+    if value in context.assumed:
+        return constant(I1, True, width)
+    if name == "expand_dims":
+        axis = operation.attribute("axis")
+        return evaluate(context, operands[0], (*index[:axis], *index[axis + 1 :]))
+    if name == "broadcast":
+        source = operands[0].type
+        assert isinstance(source, TileType)
+        zero = _zero()
+        inner = tuple(zero if extent == 1 else coordinate for extent, coordinate in zip(source.shape, index, strict=True))
+        return as_vector(context, operands[0], inner, width)
+    if name == "permute":
+        order = operation.attribute("order")
+        source_index: list[Coordinate] = [_zero()] * len(order)
+        for axis, origin in enumerate(order):
+            source_index[origin] = index[axis]
+        return evaluate(context, operands[0], tuple(source_index))
+    if name == "reshape":
+        source, result = operands[0].type, value.type
+        assert isinstance(source, TileType) and isinstance(result, TileType)
+        axes = unit_reshape(source.shape, result.shape)
+        if axes is None:
+            raise LoweringError(f"reshape of {source} to {result} was not put into memory before it is read")
+        return as_vector(context, operands[0], tuple(_zero() if axis is None else index[axis] for axis in axes), width)
+    if name == "splat":
+        return context.scalar(operands[0])
+    writer = context.writer
+    saved = writer.current
+    if name == "arange":
+        # with a lane coordinate it is affine and was dealt with
+        (coordinate,) = index
+        start = operation.attribute("start")
+        if coordinate.base.isdigit():
+            return str(start + int(coordinate.base))
+        if scope is not context.scopes[-1]:
+            writer.current = scope.block
+        text = writer.emit(f"trunc i64 {coordinate.base} to i32")
+        if start:
+            text = writer.emit(f"add i32 {text}, {start}")
+        writer.current = saved
+        return text
+    if name == "load":
+        return _load(context, operation, index, lane, scope)
+    if name == "hint":
+        return evaluate(context, operands[0], index)
+    if not operation.spec.elementwise:
+        raise LoweringError(f"the result of {name} was not put into memory before it is read, at {operation.location}")
+    element = element_type(value.type)
+    if element is I1:
+        limit = context.limits.get((value, lane))
+        if limit is not None:
+            return _below_limit(context, limit, index[lane], scope)
+    if name == "addptr" and lane >= 0:
+        return _addptr(context, operation, value, index, lane, scope)
+    texts = [as_vector(context, operand, index, width) for operand in operands]
+    if element is I1 and name == "and":
+        if all_true(texts[0]):
+            return texts[1]
+        if all_true(texts[1]):
+            return texts[0]
+    if name == "select" and all_true(texts[0]):
+        return texts[1]
+    if scope is not context.scopes[-1]:
+        writer.current = scope.block
+    text = emit_operation(context, operation, texts, width)
+    writer.current = saved
+    return text
+
+
+def _below_limit(context: Context, limit: str, coordinate: Coordinate, scope: Scope) -> str:
+    """The lanes whose coordinate is below ``limit`` (an i64 of at most the extent)."""
+    writer, width = context.writer, coordinate.width
+    saved = writer.current
+    if scope is not context.scopes[-1]:
+        writer.current = scope.block
+    rest = limit if coordinate.base == "0" else writer.emit(f"sub i64 {limit}, {coordinate.base}")
+    # lanes are compared in 32 bits; an extent fits, and so does what is left of it
+    narrow = writer.emit(f"trunc i64 {rest} to i32")
+    splat = writer.splat("i32", narrow, width)
+    text = writer.emit(f"icmp slt <{width} x i32> {writer.iota('i32', width)}, {splat}")
+    writer.current = saved
+    return text
+
+
+def _addptr(context: Context, operation: Operation, value: Value, index: Index, lane: int, scope: Scope) -> str:
+    pointer, offset = operation.operands
+    width = index[lane].width
+    uniform = form(context, pointer, lane) == 0
+    base = evaluate(context, pointer, with_coordinate(index, lane, _zero()) if uniform else index)
+    offsets = as_vector(context, offset, index, width)
+    writer = context.writer
+    saved = writer.current
+    if scope is not context.scopes[-1]:
+        writer.current = scope.block
+    text = move_pointer(context, base, 0 if uniform else width, offsets, width, element_type(offset.type), element_type(value.type))
+    writer.current = saved
+    return text
+
+
+# ---- memory
+
+
+def buffer_address(context: Context, pointer: str, strides: tuple[int, ...], element: object, index: Index) -> str:
+    """The address of a buffer's element at an index, of the first lane where it has lanes. Parts that change least come first."""
+    writer = context.writer
+    fixed = 0
+    parts: list[tuple[int, str, int]] = []
+    for coordinate, stride in zip(index, strides, strict=True):
+        if coordinate.base.isdigit():
+            fixed += int(coordinate.base) * stride
+        elif stride:
+            parts.append((coordinate.depth, coordinate.base, stride))
+    type_ = storage_type(element)  # type: ignore[arg-type]
+    parts.sort(key=lambda part: part[0])
+    for _, base, stride in parts:
+        if stride != 1:
+            base = writer.emit(f"mul nuw nsw i64 {base}, {stride}")
+        pointer = writer.emit(f"getelementptr {type_}, ptr {pointer}, i64 {base}")
+    return writer.gep(type_, pointer, fixed)
+
+
+def load_chunk(context: Context, address: str, strides: tuple[int, ...], element: object, index: Index) -> str:
+    """What a buffer holds at an address: one element, or lanes ``strides[lane]`` elements apart."""
+    writer = context.writer
+    size, type_ = storage_size(element), storage_type(element)  # type: ignore[arg-type]
+    lane = lane_axis(index)
+    if lane < 0:
+        raw = writer.load(type_, address, size)
+        return writer.emit(f"trunc i8 {raw} to i1") if element is I1 else raw
+    width = index[lane].width
+    if strides[lane] == 1:
+        raw = writer.load(f"<{width} x {type_}>", address, size)
+    else:
+        offsets = writer.iota("i64", width, strides[lane])
+        pointers = writer.emit(f"getelementptr {type_}, ptr {address}, <{width} x i64> {offsets}")
+        raw = gather(context, pointers, type_, width, size)
+    return writer.emit(f"trunc <{width} x i8> {raw} to <{width} x i1>") if element is I1 else raw
+
+
+def store_chunk(context: Context, pointer: str, strides: tuple[int, ...], element: object, index: Index, text: str) -> None:
+    """Store a chunk into a buffer at an index."""
+    writer = context.writer
+    size, type_ = storage_size(element), storage_type(element)  # type: ignore[arg-type]
+    lane = lane_axis(index)
+    address = buffer_address(context, pointer, strides, element, index)
+    width = index[lane].width if lane >= 0 else 0
+    if element is I1:
+        text = writer.emit(f"zext {vector_type(I1, width)} {text} to {f'<{width} x i8>' if width else 'i8'}")
+    if not width:
+        writer.store(type_, text, address, size)
+    elif strides[lane] == 1:
+        writer.store(f"<{width} x {type_}>", text, address, size)
+    else:
+        offsets = writer.iota("i64", width, strides[lane])
+        pointers = writer.emit(f"getelementptr {type_}, ptr {address}, <{width} x i64> {offsets}")
+        scatter(context, text, pointers, type_, width, size, constant(I1, True, width))
+
+
+def gather(context: Context, pointers: str, type_: str, width: int, size: int, mask: str | None = None, other: str | None = None) -> str:
+    """Load a lane from each pointer where the mask holds."""
+    vector = f"<{width} x {type_}>"
+    operands = [
+        (f"<{width} x ptr>", pointers),
+        (f"<{width} x i1>", mask or constant(I1, True, width)),
+        (vector, other or "poison"),
+    ]
+    return _masked(context, "llvm.masked.gather", vector, operands, 0, size, (vector, f"<{width} x ptr>"))
+
+
+def scatter(context: Context, text: str, pointers: str, type_: str, width: int, size: int, mask: str) -> None:
+    """Store a lane to each pointer where the mask holds; of lanes that share an address the last one counts."""
+    vector = f"<{width} x {type_}>"
+    operands = [(vector, text), (f"<{width} x ptr>", pointers), (f"<{width} x i1>", mask)]
+    _masked(context, "llvm.masked.scatter", "void", operands, 1, size, (vector, f"<{width} x ptr>"))
+
+
+def masked_load(context: Context, address: str, type_: str, width: int, size: int, mask: str, other: str) -> str:
+    vector = f"<{width} x {type_}>"
+    operands = [("ptr", address), (f"<{width} x i1>", mask), (vector, other)]
+    return _masked(context, "llvm.masked.load", vector, operands, 0, size, (vector, "ptr"))
+
+
+def masked_store(context: Context, address: str, text: str, type_: str, width: int, size: int, mask: str) -> None:
+    vector = f"<{width} x {type_}>"
+    operands = [(vector, text), ("ptr", address), (f"<{width} x i1>", mask)]
+    _masked(context, "llvm.masked.store", "void", operands, 1, size, (vector, "ptr"))
+
+
+def _masked(context: Context, name: str, result: str, operands: list[tuple[str, str]], pointer: int, alignment: int, overloads: tuple[str, ...]) -> str:
+    """Call a masked memory intrinsic; its alignment is an attribute of the pointer operand."""
+    from tilewright.llvm.writer import mangle
+
+    full = ".".join((name, *map(mangle, overloads)))
+    context.state.module.declare(full, result, [type_ for type_, _ in operands])
+    listed = ", ".join(f"{type_} align {alignment} {text}" if at == pointer else f"{type_} {text}" for at, (type_, text) in enumerate(operands))
+    call = f"call {result} @{full}({listed})"
+    if result == "void":
+        context.writer.do(call)
+        return ""
+    return context.writer.emit(call)
+
+
+def pointer_chunk(context: Context, pointer: Value, index: Index, lane: int, size: int) -> tuple[str, bool]:
+    """(address, True) where the lanes of ``pointer`` are consecutive elements, else (vector of pointers, False). A scalar index gives (address, True)."""
+    if lane < 0:
+        return evaluate(context, pointer, index), True
+    step = form(context, pointer, lane)
+    zero = _zero()
+    coordinate = index[lane]
+    writer = context.writer
+    if isinstance(step, int) and step != 0:
+        base = evaluate(context, pointer, with_coordinate(index, lane, zero))
+        element = element_type(pointer.type)
+        assert isinstance(element, PointerType)
+        if step == size:
+            return writer.gep(storage_type(element.pointee), base, coordinate.base), True
+        moved = coordinate.base
+        if step != 1 and moved != "0":
+            moved = str(int(moved) * step) if moved.isdigit() else writer.emit(f"mul nsw i64 {moved}, {step}")
+        address = writer.gep("i8", base, moved)
+        return writer.emit(f"getelementptr i8, ptr {address}, <{coordinate.width} x i64> {writer.iota('i64', coordinate.width, step)}"), False
+    return as_vector(context, pointer, index, coordinate.width), False
+
+
+def _load(context: Context, operation: Operation, index: Index, lane: int, scope: Scope) -> str:
+    """A chunk of a load from the kernel's memory."""
+    pointer = operation.operands[0]
+    mask, other = operation.operand("mask"), operation.operand("other")
+    element = element_type(operation.results[0].type)
+    size, type_ = storage_size(element), storage_type(element)
+    width = index[lane].width if lane >= 0 else 0
+    guard = None if mask is None else as_vector(context, mask, index, width)
+    if guard is not None and all_true(guard):
+        guard = None
+    writer = context.writer
+    saved = writer.current
+    other_text = None
+    if guard is not None:
+        other_text = constant(element, 0, width) if other is None else as_vector(context, other, index, width)
+    home = scope is not context.scopes[-1]
+    if lane >= 0:
+        # what the address needs is evaluated where it belongs; the address itself goes with the load
+        _prepare_pointer(context, pointer, index, lane)
+    else:
+        evaluate(context, pointer, index)
+    if home:
+        writer.current = scope.block
+    address, consecutive = pointer_chunk(context, pointer, index, lane, size)
+    if guard is None:
+        if not width:
+            raw = writer.load(type_, address, size)
+        elif consecutive:
+            raw = writer.load(f"<{width} x {type_}>", address, size)
+        else:
+            raw = gather(context, address, type_, width, size)
+        if element is I1:
+            raw = writer.emit(f"icmp ne {f'<{width} x i8>' if width else 'i8'} {raw}, {'zeroinitializer' if width else '0'}")
+        writer.current = saved
+        return raw
+    assert other_text is not None
+    if not width:
+        # a lane that is off reads zeros of our own
+        safe = writer.emit(f"select i1 {guard}, ptr {address}, ptr {context.dummy}")
+        raw = writer.load(type_, safe, size)
+        if element is I1:
+            raw = writer.emit(f"icmp ne i8 {raw}, 0")
+        text = writer.emit(f"select i1 {guard}, {register_type(element)} {raw}, {register_type(element)} {other_text}")
+    elif element is I1:
+        raw = (
+            masked_load(context, address, type_, width, size, guard, "zeroinitializer")
+            if consecutive
+            else gather(context, address, type_, width, size, guard, "zeroinitializer")
+        )
+        raw = writer.emit(f"icmp ne <{width} x i8> {raw}, zeroinitializer")
+        text = writer.emit(f"select <{width} x i1> {guard}, <{width} x i1> {raw}, <{width} x i1> {other_text}")
+    elif consecutive:
+        text = masked_load(context, address, type_, width, size, guard, other_text)
+    else:
+        text = gather(context, address, type_, width, size, guard, other_text)
+    writer.current = saved
+    return text
+
+
+def _prepare_pointer(context: Context, pointer: Value, index: Index, lane: int) -> None:
+    step = form(context, pointer, lane)
+    if isinstance(step, int) and step != 0:
+        evaluate(context, pointer, with_coordinate(index, lane, _zero()))
+    else:
+        as_vector(context, pointer, index, index[lane].width)

@@ -1,0 +1,291 @@
+"""Loads and stores, and the order between them.
+
+A load of a tile is evaluated where it is read. Before something writes memory, every earlier load that is still to be read afterwards is put into a
+buffer. Within the nest of one store, a load is read chunk by chunk just before the chunk is stored: that is as good as reading it all first where both go
+through the same pointers, or through different arguments of the kernel lane by lane (the order of such accesses is not defined on
+parallel hardware either). Otherwise the load is put into a buffer first.
+"""
+
+from __future__ import annotations
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.types import I1, PointerType, TileType, element_type
+from tilewright_cpu.lowering.analysis import is_lazy, is_tile, unit_reshape
+from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index, Strided
+from tilewright_cpu.lowering.evaluate import (
+    all_true,
+    as_vector,
+    evaluate,
+    lane_axis,
+    masked_store,
+    pointer_chunk,
+    scatter,
+    with_coordinate,
+)
+from tilewright_cpu.lowering.forms import form
+from tilewright_cpu.lowering.masks import Bound, bound_of, conjuncts, emit_limit
+from tilewright_cpu.lowering.nest import Plan, complete_partial, identity, materialize, write_rows
+from tilewright_cpu.lowering.registers import constant, storage_size, storage_type, vector_type
+
+# ---- order
+
+
+def note_load(context: Context, operation: Operation) -> None:
+    """A tile is loaded: now if the load is volatile, else where it is read."""
+    (value,) = operation.results
+    context.pending[value] = operation
+
+
+def before_write(context: Context, operation: Operation) -> None:
+    """Put loads into memory that ``operation`` could write over before they are read."""
+    if not context.pending:
+        return
+    position, end = context.position, context.analysis.end[operation]
+    for value in list(context.pending):
+        last = context.analysis.last_use.get(value, -1)
+        if value in context.buffers or last < position:
+            del context.pending[value]
+        elif last > end or operation.regions or operation.name != "store" or not _safe_in_chunks(context, operation, value):
+            materialize(context, value)
+
+
+def pointer_root(context: Context, pointer: Value) -> Value | None:
+    """The argument of the function that a pointer is computed from; None where that is not known."""
+    while True:
+        pointer = context.resolve(pointer)
+        operation = pointer.definition
+        if operation is None:
+            owner = pointer.owner
+            return pointer if isinstance(owner, Region) and owner.owner is context.function and not is_tile(pointer) else None
+        if operation.name not in ("addptr", "splat", "broadcast", "expand_dims", "permute", "reshape", "hint"):
+            return None
+        pointer = operation.operands[0]
+
+
+def _safe_in_chunks(context: Context, store: Operation, load: Value) -> bool:
+    """Whether the store's nest may read ``load`` chunk by chunk."""
+    stack: list[tuple[Value, bool]] = [(operand, True) for operand in store.operands]
+    seen: set[tuple[Value, bool]] = set()
+    while stack:
+        value, same = stack.pop()
+        value = context.resolve(value)
+        if (value, same) in seen or not is_tile(value):
+            continue
+        seen.add((value, same))
+        if value is load and not same:
+            return False
+        operation = value.definition
+        if value in context.buffers or operation is None or not is_lazy(operation):
+            continue
+        keeps = same and (operation.spec.elementwise or operation.name == "load")
+        stack.extend((operand, keeps) for operand in operation.operands)
+    definition = load.definition
+    assert definition is not None
+    mine, other = definition.operands[0], store.operands[0]
+    if context.resolve(mine) is context.resolve(other):
+        return all(form(context, other, axis) not in (0, None) for axis in range(other.type.rank) if other.type.shape[axis] > 1)  # type: ignore[attr-defined]
+    roots = pointer_root(context, mine), pointer_root(context, other)
+    return None not in roots and roots[0] is not roots[1]
+
+
+# ---- stores
+
+
+def lower_store(context: Context, operation: Operation) -> None:
+    """``store``."""
+    pointer, value, mask = operation.operands[0], operation.operands[1], operation.operand("mask")
+    if not is_tile(pointer):
+        _store_scalar(context, pointer, value, mask)
+        return
+    assert isinstance(pointer.type, TileType)
+    shape = pointer.type.shape
+    element = element_type(value.type)
+    size, stored = storage_size(element), storage_type(element)
+    axes = identity(len(shape))
+    roots = [(operand, axes) for operand in operation.operands]
+    plan = Plan(context, shape, roots, mask)
+    stopping: list[Bound] = [bound for bound in plan.bounds if bound.leaf in plan.store_conditions]
+    complete_partial(plan, frozenset() if plan.fresh else frozenset(bound.leaf for bound in stopping))
+    writer = context.writer
+
+    def store(index: Index) -> None:
+        lane = lane_axis(index)
+        width = index[lane].width if lane >= 0 else 0
+        guard = None if mask is None else as_vector(context, mask, index, width)
+        if guard is not None and all_true(guard):
+            guard = None
+        text = as_vector(context, value, index, width)
+        if element is I1:
+            text = writer.emit(f"zext {vector_type(I1, width)} {text} to {f'<{width} x i8>' if width else 'i8'}")
+        address, consecutive = pointer_chunk(context, pointer, index, lane, size)
+        if not width:
+            if guard is not None:
+                address = writer.emit(f"select i1 {guard}, ptr {address}, ptr {context.dummy_store}")
+            writer.store(stored, text, address, size)
+        elif not consecutive:
+            scatter(context, text, address, stored, width, size, guard or constant(I1, True, width))
+        elif guard is None:
+            writer.store(f"<{width} x {stored}>", text, address, size)
+        else:
+            masked_store(context, address, text, stored, width, size, guard)
+
+    with context.nest():
+        write_rows(plan, store, stores_only=True, bounded_by=stopping)
+
+
+def _store_scalar(context: Context, pointer: Value, value: Value, mask: Value | None) -> None:
+    writer, element = context.writer, value.type
+    text, address = context.scalar(value), context.scalar(pointer)
+    if element is I1:
+        text = writer.emit(f"zext i1 {text} to i8")
+    if mask is None:
+        writer.store(storage_type(element), text, address, storage_size(element))
+        return
+    with writer.when(context.scalar(mask)):
+        writer.store(storage_type(element), text, address, storage_size(element))
+
+
+# ---- loads
+
+
+def lower_load(context: Context, operation: Operation) -> None:
+    """``load`` of a scalar; of a tile if it is volatile (other tiles are lazy)."""
+    (result,) = operation.results
+    if is_tile(result):
+        if operation.attribute("volatile"):
+            _load_now(context, operation, result)
+        else:
+            note_load(context, operation)
+        return
+    writer, element = context.writer, result.type
+    mask, other = operation.operand("mask"), operation.operand("other")
+    address = context.scalar(operation.operands[0])
+    guard = None if mask is None else context.scalar(mask)
+    if guard is not None:
+        address = writer.emit(f"select i1 {guard}, ptr {address}, ptr {context.dummy}")
+    volatile = "volatile " if operation.attribute("volatile") else ""
+    text = writer.emit(f"load {volatile}{storage_type(element)}, ptr {address}, align {storage_size(element)}")
+    if element is I1:
+        text = writer.emit(f"icmp ne i8 {text}, 0")
+    if guard is not None and other is not None:
+        type_ = context.llvm_type(element)
+        text = writer.emit(f"select i1 {guard}, {type_} {text}, {type_} {context.scalar(other)}")
+    context.bind_scalar(result, text)
+
+
+def _load_now(context: Context, operation: Operation, result: Value) -> None:
+    """A volatile load of a tile: read once, here."""
+    assert isinstance(result.type, TileType)
+    from tilewright_cpu.lowering.nest import store_to_buffer
+
+    buffer = context.new_buffer(result.type.shape, result.type.element)
+    plan = Plan(context, result.type.shape, [(result, identity(result.type.rank))], volatile=True)
+    complete_partial(plan, frozenset())
+    with context.nest():
+        write_rows(plan, lambda index: store_to_buffer(context, buffer, result, index))
+    context.bind_buffer(result, buffer)
+
+
+# ---- reading in place
+
+
+def in_place(context: Context, value: Value) -> Strided | None:
+    """See :meth:`.context.Context.in_place`."""
+    value = context.resolve(value)
+    type_ = value.type
+    assert isinstance(type_, TileType)
+    buffer = context.buffers.get(value)
+    if buffer is not None:
+        if value in context.partial:
+            materialize(context, value)
+        return Strided(
+            buffer.pointer, tuple("0" if extent == 1 else str(stride) for extent, stride in zip(buffer.shape, buffer.strides, strict=True)), buffer.element
+        )
+    operation = value.definition
+    if operation is None or value in context.analysis.kept:
+        return None
+    match operation.name:
+        case "permute":
+            inner = in_place(context, operation.operands[0])
+            return (
+                None
+                if inner is None
+                else Strided(inner.pointer, tuple(inner.strides[axis] for axis in operation.attribute("order")), inner.element, inner.valid)
+            )
+        case "expand_dims":
+            inner, axis = in_place(context, operation.operands[0]), operation.attribute("axis")
+            return None if inner is None else Strided(inner.pointer, (*inner.strides[:axis], "0", *inner.strides[axis:]), inner.element, inner.valid)
+        case "broadcast" | "hint":
+            return in_place(context, operation.operands[0])
+        case "reshape":
+            source = operation.operands[0].type
+            assert isinstance(source, TileType)
+            mapped = unit_reshape(source.shape, type_.shape)
+            inner = in_place(context, operation.operands[0]) if mapped is not None else None
+            if inner is None or mapped is None:
+                return None
+            strides = ["0"] * type_.rank
+            for axis, target in enumerate(mapped):
+                if target is not None:
+                    strides[target] = inner.strides[axis]
+            return Strided(inner.pointer, tuple(strides), inner.element, inner.valid)
+        case "load" if not operation.attribute("volatile") and type_.element is not I1:
+            return _load_in_place(context, operation, type_)
+    return None
+
+
+def _load_in_place(context: Context, operation: Operation, type_: TileType) -> Strided | None:
+    pointer = operation.operands[0]
+    size = storage_size(type_.element)
+    forms = [form(context, pointer, axis) for axis in range(type_.rank)]
+    if any(step is None or (isinstance(step, int) and step % size) for step in forms):
+        return None
+    mask = operation.operand("mask")
+    leaves = conjuncts(context, mask, identity(type_.rank)) if mask is not None else []
+    bounds: list[tuple[Bound, int]] = []
+    flags: list[Value] = []
+    for leaf, axes in leaves:
+        moving = [axis for axis in axes if axis is not None and form(context, leaf, axes.index(axis)) != 0]
+        if leaf in context.buffers:
+            return None
+        if not moving:
+            flags.append(leaf)
+            continue
+        bound = bound_of(context, leaf, axes, moving[0]) if len(moving) == 1 else None
+        if bound is None:
+            return None
+        bounds.append((bound, moving[0]))
+    writer = context.writer
+    zeros: Index = (ZERO,) * type_.rank
+    with context.nest():
+        base = evaluate(context, pointer, zeros)
+        strides = []
+        for axis, step in enumerate(forms):
+            if isinstance(step, int):
+                strides.append(str(step // size))
+                continue
+            second = evaluate(context, pointer, with_coordinate(zeros, axis, Coordinate("1")))
+            a, b = (writer.emit(f"ptrtoint ptr {text} to i64") for text in (second, base))
+            distance = writer.emit(f"sub i64 {a}, {b}")
+            strides.append(writer.emit(f"sdiv exact i64 {distance}, {size}") if size > 1 else distance)
+        valid = "true"
+        for flag in flags:
+            text = evaluate(context, flag, (ZERO,) * flag.type.rank)  # type: ignore[attr-defined]
+            valid = text if valid == "true" else writer.emit(f"and i1 {valid}, {text}")
+        for bound, axis in bounds:
+            limit = emit_limit(context, bound, zeros, type_.shape[axis])
+            text = writer.emit(f"icmp uge i64 {limit}, {type_.shape[axis]}")
+            valid = text if valid == "true" else writer.emit(f"and i1 {valid}, {text}")
+    return Strided(base, tuple(strides), type_.element, valid)
+
+
+def require_pointer(value: Value) -> PointerType:
+    """The element type of a pointer or a tile of pointers."""
+    element = element_type(value.type)
+    if not isinstance(element, PointerType):
+        raise LoweringError(f"a pointer is needed, not {value.type}")
+    return element
+
+
+LOWERINGS = {"store": lower_store, "load": lower_load}

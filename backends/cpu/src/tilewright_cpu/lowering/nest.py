@@ -1,0 +1,658 @@
+"""Loop nests: one loop an outer axis, and along the lane axis a loop over vector chunks.
+
+Masks bound the lanes of a row. Chunks below the bound are evaluated without masks, several at a time; the chunk that the bound cuts is evaluated with
+masks; chunks beyond it are skipped where they have no effect. Conditions that do not depend on the lane are decided once a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Value
+from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, element_type
+from tilewright_cpu.lowering.analysis import COSTS, is_lazy, is_tile, unit_reshape
+from tilewright_cpu.lowering.context import ZERO, Buffer, Context, Coordinate, Index
+from tilewright_cpu.lowering.evaluate import as_vector, evaluate, lane_axis, store_chunk, with_coordinate
+from tilewright_cpu.lowering.forms import form
+from tilewright_cpu.lowering.masks import Axes, Bound, DeadLanes, bound_of, conjuncts, emit_limit, operand_axes
+from tilewright_cpu.lowering.registers import storage_size
+
+if TYPE_CHECKING:
+    from tilewright.llvm.writer import Block
+
+#: A root of a nest: a tile, and the nest's axis each of its axes runs along.
+Root = tuple[Value, Axes]
+#: Writes the code of one chunk: (index, carried values, number of the unrolled copy) -> next carried values.
+Body = Callable[[Index, list[str], int], Sequence[str]]
+#: Above this many chunks a row is a loop; up to it, straight code.
+STRAIGHT_CHUNKS = 4
+
+
+def identity(rank: int) -> Axes:
+    return tuple(range(rank))
+
+
+class Plan:
+    """How a nest over ``shape`` evaluates its roots.
+
+    Attributes:
+        lane: the axis of the lanes; -1 where every extent is 1.
+        width: lanes of a chunk.
+        unroll: chunks a turn of the main loop takes.
+        bounds: comparisons that bound the lanes.
+        row_conditions: conditions of loads' and stores' masks that a row decides, with their axes.
+        loads: the loads that are evaluated.
+    """
+
+    __slots__ = ("bounds", "context", "cost", "fresh", "lane", "loads", "roots", "row_conditions", "shape", "store_conditions", "unroll", "width")
+
+    def __init__(
+        self,
+        context: Context,
+        shape: tuple[int, ...],
+        roots: Sequence[Root],
+        store_mask: Value | None = None,
+        *,
+        lane: int | None = None,
+        volatile: bool = False,
+    ) -> None:
+        self.context, self.shape, self.roots = context, shape, roots
+        self.fresh: list[Value] = []
+        self.loads: list[Root] = []
+        visited = self._prepare(volatile)
+        self.lane = self._choose_lane(visited) if lane is None else lane
+        self.width = self._choose_width(visited)
+        self._decide_kept()
+        self.cost = self._cost(visited)
+        self.unroll = 4 if self.cost <= 24 else 2 if self.cost <= 64 else 1
+        self.bounds: list[Bound] = []
+        self.row_conditions: list[Root] = []
+        self.store_conditions: set[Value] = set()
+        self._find_conditions(visited, store_mask)
+
+    # ---- what is evaluated
+
+    def _prepare(self, volatile: bool) -> dict[Value, Axes]:
+        """Put into memory what cannot be evaluated in this nest; all the values that are."""
+        context, kept = self.context, self.context.analysis.kept
+        own = identity(len(self.shape))
+        visited: dict[Value, Axes] = {}
+        twice: set[Value] = set()
+        stack: list[Root] = [(context.resolve(value), axes) for value, axes in reversed(self.roots)]
+        while stack:
+            value, axes = stack.pop()
+            type_ = value.type
+            if not isinstance(type_, TileType):
+                continue
+            value = context.resolve(value)
+            if value in visited:
+                if visited[value] == axes:
+                    continue
+                twice.add(value)
+            visited[value] = axes
+            if value in context.buffers:
+                continue
+            operation = value.definition
+            if operation is None or not (is_lazy(operation) or (volatile and operation.name == "load")):
+                where = operation.name if operation is not None else "a region's argument"
+                raise LoweringError(f"a tile made by {where} is read before it is in memory, by {context.operation!r}")
+            if operation.name == "reshape":
+                source = operation.operands[0].type
+                assert isinstance(source, TileType)
+                if unit_reshape(source.shape, type_.shape) is None:
+                    materialize(context, value)
+                    continue
+            if value in kept and value not in self.fresh:
+                if axes == own and type_.shape == self.shape:
+                    self.fresh.append(value)
+                else:
+                    materialize(context, value)
+                    continue
+            if operation.name == "load":
+                self.loads.append((value, axes))
+            for number, operand in enumerate(operation.operands):
+                stack.append((operand, operand_axes(value, axes, number)))
+        for value in twice:
+            visited[value] = ()
+        return visited
+
+    def _choose_lane(self, visited: dict[Value, Axes]) -> int:
+        """The axis along which most accesses are consecutive; the last one if that is no help."""
+        context, shape = self.context, self.shape
+        candidates = [axis for axis, extent in enumerate(shape) if extent > 1]
+        if len(candidates) < 2:
+            return candidates[0] if candidates else -1
+        votes = dict.fromkeys(candidates, 0)
+        for value, axes in visited.items():
+            type_ = value.type
+            assert isinstance(type_, TileType)
+            if len(axes) != type_.rank:
+                continue
+            if value in context.buffers:
+                strides = context.buffers[value].strides
+                for axis, extent, stride in zip(axes, type_.shape, strides, strict=True):
+                    if axis in votes and extent > 1 and stride == 1:
+                        votes[axis] += type_.numel
+            elif isinstance(type_.element, PointerType):
+                size = storage_size(type_.element.pointee)
+                for number, axis in enumerate(axes):
+                    if axis in votes and type_.shape[number] > 1 and form(context, value, number) == size:
+                        votes[axis] += type_.numel
+        return max(candidates, key=lambda axis: (votes[axis], axis))
+
+    def _choose_width(self, visited: dict[Value, Axes]) -> int:
+        if self.lane < 0:
+            return 0
+        widest = 1
+        for value, axes in visited.items():
+            element = element_type(value.type)
+            if isinstance(element, FloatType):
+                size = max(4, element.bits // 8) if value.definition is not None and value.definition.name not in ("load", "select") else element.bits // 8
+            elif isinstance(element, IntType) and element is not I1:
+                size = element.bits // 8
+                if size > widest and len(axes) == len(value.type.shape) and self.lane in axes:  # type: ignore[attr-defined]
+                    step = form(self.context, value, axes.index(self.lane))
+                    if step is not None:
+                        continue
+            else:
+                continue
+            widest = max(widest, size)
+        if widest == 1 and not any(isinstance(element_type(value.type), IntType | FloatType) and element_type(value.type) is not I1 for value in visited):
+            widest = 8 if any(isinstance(element_type(value.type), PointerType) for value in visited) else 1
+        width = max(1, self.context.state.vector_bytes // widest)
+        extent = self.shape[self.lane]
+        while width > extent:
+            width //= 2
+        return width
+
+    def _decide_kept(self) -> None:
+        """A kept tile that is uniform along the lanes is not evaluated once a chunk, so it gets a nest of its own."""
+        context = self.context
+        for value in list(self.fresh):
+            if self.lane < 0 or form(context, value, self.lane) is not None:
+                self.fresh.remove(value)
+                materialize(context, value)
+
+    def _cost(self, visited: dict[Value, Axes]) -> int:
+        context, lane, cost = self.context, self.lane, 0
+        for value, axes in visited.items():
+            operation = value.definition
+            if operation is None or value in context.buffers or isinstance(element_type(value.type), PointerType):
+                cost += 1
+            elif lane in axes and form(context, value, axes.index(lane)) is None:
+                cost += COSTS.get(operation.name, 1)
+        return cost
+
+    def _find_conditions(self, visited: dict[Value, Axes], store_mask: Value | None) -> None:
+        context = self.context
+        if self.lane < 0:
+            return
+        seen: set[Value] = set()
+        masks: list[tuple[Value, Axes, bool]] = []
+        if store_mask is not None:
+            masks.append((store_mask, identity(len(self.shape)), True))
+        for value, axes in visited.items():
+            operation = value.definition
+            if operation is None or value in context.buffers or len(axes) != value.type.rank:  # type: ignore[attr-defined]
+                continue
+            if operation.name == "load" and len(operation.operands) > 1:
+                masks.append((operation.operands[1], axes, True))
+            elif operation.name == "select":
+                masks.append((operation.operands[0], axes, False))
+        for mask, axes, access in masks:
+            for leaf, leaf_axes in conjuncts(context, mask, axes):
+                if leaf in self.context.buffers or (leaf in visited and len(visited[leaf]) != len(leaf_axes)):
+                    continue
+                if mask is store_mask:
+                    self.store_conditions.add(leaf)
+                if leaf in seen:
+                    continue
+                seen.add(leaf)
+                uniform = self.lane not in leaf_axes or form(context, leaf, leaf_axes.index(self.lane)) == 0
+                if uniform:
+                    if access:
+                        self.row_conditions.append((leaf, leaf_axes))
+                    continue
+                bound = bound_of(context, leaf, leaf_axes, self.lane)
+                if bound is not None:
+                    self.bounds.append(bound)
+
+    # ---- loops
+
+    def outer_axes(self) -> list[int]:
+        return [axis for axis, extent in enumerate(self.shape) if axis != self.lane and extent > 1]
+
+    def rows(self, skip: int = -1) -> Iterator[Index]:
+        """Loops over the outer axes but ``skip``: write one row in the body of a ``for`` over this. The index has 0 along the lanes."""
+        axes = [axis for axis in self.outer_axes() if axis != skip]
+        index = [ZERO] * len(self.shape)
+        yield from self._loops(axes, index)
+
+    def _loops(self, axes: list[int], index: list[Coordinate]) -> Iterator[Index]:
+        if not axes:
+            yield tuple(index)
+            return
+        with self.context.loop("0", str(self.shape[axes[0]]), 1, nonempty=True) as (_, coordinate):
+            index[axes[0]] = coordinate
+            yield from self._loops(axes[1:], index)
+
+
+def decide_row(plan: Plan, index: Index, write: Callable[[], list[tuple[str, str]]], stores_only: bool) -> list[str]:
+    """Write a row twice: for the case that all its row conditions hold, and for the other one.
+
+    ``write`` writes the row and gives back (type, name) of what it computed. With ``stores_only`` a row whose store conditions do not all hold is
+    skipped.
+    """
+    context, writer = plan.context, plan.context.writer
+    if not plan.row_conditions:
+        return [name for _, name in write()]
+
+    def holds(conditions: Sequence[Root]) -> str | None:
+        result: str | None = None
+        for leaf, axes in conditions:
+            own = tuple(ZERO if axis is None or axis == plan.lane else index[axis] for axis in axes)
+            text = evaluate(context, leaf, own)
+            result = text if result is None else writer.emit(f"and i1 {result}, {text}")
+        return result
+
+    leaves = frozenset(leaf for leaf, _ in plan.row_conditions)
+    condition = holds(plan.row_conditions)
+    assert condition is not None
+    scope = context.scopes[-1]
+    scope.block = writer.current
+    only_stores = stores_only and leaves <= plan.store_conditions
+    then, join = writer.new_block("row"), writer.new_block("join")
+    other = join if only_stores else writer.new_block("edge")
+    writer.branch_if(condition, then, other)
+    writer.place(then)
+    incoming: list[tuple[list[tuple[str, str]], Block]] = []
+    saved_limits = dict(context.limits)
+    with context.scope(then, leaves):
+        incoming.append((write(), writer.current))
+    context.limits = saved_limits
+    writer.branch(join)
+    if not only_stores:
+        writer.place(other)
+        stored = [root for root in plan.row_conditions if root[0] in plan.store_conditions] if stores_only else []
+        with context.scope(other, floor=True):
+            kept = holds(stored)
+            if kept is not None:
+                inner = writer.new_block("edge")
+                context.scopes[-1].block = writer.current
+                writer.branch_if(kept, inner, join)
+                writer.place(inner)
+                with context.scope(inner, frozenset(leaf for leaf, _ in stored)):
+                    write()
+            else:
+                incoming.append((write(), writer.current))
+        context.limits = dict(saved_limits)
+        writer.branch(join)
+    writer.place(join)
+    results = []
+    for number, (type_, _) in enumerate(incoming[0][0]):
+        results.append(writer.phi(type_, [(values[number][1], block) for values, block in incoming]))
+    return results
+
+
+class Lanes:
+    """The loop over the lanes of one row.
+
+    ``carried`` are (type, first value) of one group of accumulators; each unrolled copy has a group of its own. ``stop`` is an i64 from which on lanes
+    need not be visited (None: all are). Lanes left over where the extent is no multiple of the width go to ``body`` in narrower chunks, or to
+    ``rest`` where one is given.
+    """
+
+    def __init__(self, plan: Plan, index: Index, body: Body, carried: Sequence[tuple[str, str]] = (), rest: Callable[[Index], None] | None = None) -> None:
+        self.plan, self.index, self.body, self.rest = plan, index, body, rest
+        self.context, self.writer = plan.context, plan.context.writer
+        self.carried = carried
+        #: accumulators to go on from, instead of copies of ``carried``
+        self.initial: list[list[str]] = []
+
+    def _chunk(self, coordinate: Coordinate, width: int, values: list[str], copy: int) -> list[str]:
+        index = with_coordinate(self.index, self.plan.lane, coordinate._replace(width=width))
+        self.context.nest_index = index
+        return list(self.body(index, values, copy))
+
+    def limit(self) -> tuple[str, frozenset[Value]] | None:
+        """The smallest bound of this row, and the comparisons that hold below it. Notes each bound for chunks that it cuts."""
+        context, plan = self.context, self.plan
+        lowest: str | None = None
+        for bound in plan.bounds:
+            text = emit_limit(context, bound, self.index, plan.shape[plan.lane])
+            context.limits[(bound.leaf, bound.axis)] = text
+            if lowest is None:
+                lowest = text
+            elif lowest != text:
+                lowest = self.writer.intrinsic("llvm.umin", "i64", [("i64", lowest), ("i64", text)])
+        if lowest is None:
+            return None
+        return lowest, frozenset(bound.leaf for bound in plan.bounds)
+
+    def run(self, stop: str | None = None, limit: tuple[str, frozenset[Value]] | None = None) -> list[list[str]]:
+        """Write the loops; the groups of accumulators after them."""
+        plan, width = self.plan, self.plan.width
+        first = [value for _, value in self.carried]
+        if plan.lane < 0:
+            self.context.nest_index = self.index
+            return [list(self.body(self.index, first, 0))]
+        extent = plan.shape[plan.lane]
+        chunks = extent // width
+        whole = chunks * width
+        if limit is None:
+            limit = self.limit()
+        rows = len(plan.outer_axes()) > 0
+        straight = chunks <= STRAIGHT_CHUNKS and (rows or chunks <= 2) and plan.cost * chunks <= 160
+        copies = min(plan.unroll if not straight else chunks, 4, chunks)
+        groups = [list(first) for _ in range(copies)]
+        if self.initial:
+            copies, straight = len(self.initial), False
+            groups = [list(group) for group in self.initial]
+        if limit is None and stop is None:
+            groups = self._all(chunks, groups, straight)
+        else:
+            groups = self._bounded(whole, groups, straight, limit, stop)
+        position = whole
+        piece = width
+        while position < extent:
+            while position + piece > extent:
+                piece //= 2
+            coordinate = Coordinate(str(position), 0, piece)
+            index = with_coordinate(self.index, plan.lane, coordinate)
+            self.context.nest_index = index
+            if self.rest is not None:
+                self.rest(index)
+            else:
+                self.body(index, [], 0)
+            position += piece
+        return groups
+
+    def _straight(self, groups: list[list[str]], chunks: int) -> list[list[str]]:
+        for chunk in range(chunks):
+            copy = chunk % len(groups)
+            groups[copy] = self._chunk(Coordinate(str(chunk * self.plan.width)), self.plan.width, groups[copy], copy)
+        return groups
+
+    def _loop(
+        self, lower: str, upper: str, step: int, groups: list[list[str]], *, nonempty: bool = False, assume: frozenset[Value] = frozenset()
+    ) -> list[list[str]]:
+        """A loop that takes one chunk a group a turn; groups keep their number."""
+        flat = [(type_, value) for group in groups for (type_, _), value in zip(self.carried, group, strict=True)]
+        width, count = self.plan.width, len(self.carried)
+        with self.context.loop(lower, upper, step, flat, nonempty=nonempty, assume=assume) as (loop, coordinate):
+            following: list[str] = []
+            for copy in range(len(groups)):
+                at = coordinate
+                if copy:
+                    at = Coordinate(self.writer.emit(f"add nuw nsw i64 {coordinate.base}, {copy * width}"), coordinate.depth)
+                following.extend(self._chunk(at, width, loop.values[copy * count : (copy + 1) * count], copy))
+            loop.next_values = following
+        results = loop.results
+        return [results[copy * count : (copy + 1) * count] for copy in range(len(groups))]
+
+    def _all(self, chunks: int, groups: list[list[str]], straight: bool) -> list[list[str]]:
+        if straight:
+            return self._straight(groups, chunks)
+        width, copies = self.plan.width, len(groups)
+        main = chunks // copies * copies
+        groups = self._loop("0", str(main * width), copies * width, groups, nonempty=True)
+        for chunk in range(main, chunks):
+            copy = chunk - main
+            groups[copy] = self._chunk(Coordinate(str(chunk * width)), width, groups[copy], copy)
+        return groups
+
+    def _bounded(self, whole: int, groups: list[list[str]], straight: bool, limit: tuple[str, frozenset[Value]] | None, stop: str | None) -> list[list[str]]:
+        writer, _context, width = self.writer, self.context, self.plan.width
+        end = str(whole) if stop is None else writer.intrinsic("llvm.umin", "i64", [("i64", stop), ("i64", str(whole))])
+        if limit is None:
+            return self._one_by_one("0", end, groups)
+        lanes, leaves = limit
+        if straight:
+            return self._versioned(whole, groups, lanes, leaves, end)
+        inside = lanes
+        if whole < self.plan.shape[self.plan.lane]:
+            inside = writer.intrinsic("llvm.umin", "i64", [("i64", lanes), ("i64", str(whole))])
+        copies = len(groups)
+        chunk_end = writer.emit(f"and i64 {inside}, {-width}")
+        start = "0"
+        if copies > 1:
+            if copies & (copies - 1) == 0:
+                start = writer.emit(f"and i64 {inside}, {-width * copies}")
+            else:
+                turns = writer.emit(f"udiv i64 {inside}, {width * copies}")
+                start = writer.emit(f"mul i64 {turns}, {width * copies}")
+            groups = self._loop("0", start, copies * width, groups, assume=leaves)
+        groups[0] = self._loop(start, chunk_end, width, groups[:1], assume=leaves)[0]
+        groups[0] = self._loop(chunk_end, end, width, groups[:1])[0]
+        return groups
+
+    def _one_by_one(self, start: str, end: str, groups: list[list[str]]) -> list[list[str]]:
+        groups[0] = self._loop(start, end, self.plan.width, groups[:1])[0]
+        return groups
+
+    def _versioned(self, whole: int, groups: list[list[str]], lanes: str, leaves: frozenset[Value], end: str) -> list[list[str]]:
+        """Few chunks: all of them without masks if the bound is no less than the extent, else one by one."""
+        writer, context = self.writer, self.context
+        full = writer.emit(f"icmp uge i64 {lanes}, {whole}")
+        then, other, join = writer.new_block("full"), writer.new_block("cut"), writer.new_block("join")
+        context.scopes[-1].block = writer.current
+        writer.branch_if(full, then, other)
+        writer.place(then)
+        before = [list(group) for group in groups]
+        with context.scope(then, leaves):
+            one = self._straight(groups, whole // self.plan.width)
+            one_end = writer.current
+        writer.branch(join)
+        writer.place(other)
+        with context.scope(other):
+            two = self._one_by_one("0", end, before)
+            two_end = writer.current
+        writer.branch(join)
+        writer.place(join)
+        return [
+            [writer.phi(type_, [(a, one_end), (b, two_end)]) for (type_, _), a, b in zip(self.carried, first, second, strict=True)]
+            for first, second in zip(one, two, strict=True)
+        ]
+
+
+# ---- kept tiles
+
+
+def begin_fill(plan: Plan) -> dict[Value, Buffer]:
+    """Buffers for the kept tiles that this nest is the first to evaluate."""
+    context = plan.context
+    for value in plan.fresh:
+        assert isinstance(value.type, TileType)
+        buffer = context.new_buffer(value.type.shape, value.type.element)
+        context.caching[value] = buffer
+    return dict(context.caching)
+
+
+def end_fill(context: Context, filled: dict[Value, Buffer]) -> None:
+    for value, buffer in filled.items():
+        context.bind_buffer(value, buffer)
+        context.pending.pop(value, None)
+
+
+def complete_partial(plan: Plan, leaves: frozenset[Value]) -> None:
+    """Write the lanes that were left out of kept tiles, unless this nest stops at one of the comparisons ``leaves`` too."""
+    context = plan.context
+    if not context.partial:
+        return
+    wanted = [value for value in _reached(plan) if value in context.partial and context.partial[value].leaf not in leaves]
+    for value in wanted:
+        partial = context.partial.pop(value)
+        buffer = context.buffers[value]
+        assert len(buffer.shape) == 1
+        writer = context.writer
+        loop = writer.begin_loop(partial.start, str(buffer.shape[0]), 1)
+        context.store_element(buffer, [loop.index], context.constant(buffer.element, partial.number))
+        writer.end_loop(loop)
+
+
+def _reached(plan: Plan) -> set[Value]:
+    context = plan.context
+    stack, seen = [context.resolve(value) for value, _ in plan.roots], set()
+    while stack:
+        value = stack.pop()
+        if value in seen or not is_tile(value):
+            continue
+        seen.add(value)
+        operation = value.definition
+        if value not in context.buffers and operation is not None and is_lazy(operation):
+            stack.extend(context.resolve(operand) for operand in operation.operands)
+    return seen
+
+
+# ---- writing tiles to memory
+
+
+def write_rows(plan: Plan, store: Callable[[Index], None], *, stores_only: bool = False, bounded_by: Sequence[Bound] = ()) -> None:
+    """Run ``store`` on every chunk of a nest. ``bounded_by`` are the bounds of a store's own mask: beyond the least of them nothing is written."""
+    context = plan.context
+    filled = begin_fill(plan)
+
+    def body(index: Index, values: list[str], copy: int) -> Sequence[str]:
+        store(index)
+        # a kept tile that the stored value needs not be in this chunk is evaluated all the same
+        for value in filled:
+            evaluate(context, value, index)
+        return ()
+
+    for index in plan.rows():
+
+        def write(index: Index = index) -> list[tuple[str, str]]:
+            lanes = Lanes(plan, index, body)
+            stop: str | None = None
+            limit = lanes.limit() if plan.lane >= 0 else None
+            if not filled:
+                for bound in bounded_by:
+                    own = context.limits[(bound.leaf, bound.axis)]
+                    stop = own if stop is None else context.writer.intrinsic("llvm.umin", "i64", [("i64", stop), ("i64", own)])
+            lanes.run(stop, limit)
+            return []
+
+        decide_row(plan, index, write, stores_only and not filled)
+    context.caching = {}
+    end_fill(context, filled)
+
+
+def materialize(context: Context, value: Value) -> Buffer:
+    """See :meth:`.context.Context.materialize`."""
+    value = context.resolve(value)
+    buffer = context.buffers.get(value)
+    if buffer is not None:
+        if value in context.partial:
+            complete_partial(Plan(context, buffer.shape, [(value, identity(len(buffer.shape)))]), frozenset())
+        return buffer
+    type_ = value.type
+    assert isinstance(type_, TileType), value
+    operation = value.definition
+    if operation is not None and operation.name in ("reshape", "expand_dims", "hint"):
+        source = materialize(context, operation.operands[0])
+        buffer = Buffer(source.pointer, type_.shape, type_.element)
+        context.bind_buffer(value, buffer)
+        return buffer
+    assert not context.scopes, "a tile is put into memory in the middle of a nest"
+    buffer = donated(context, value, type_)
+    if buffer is None:
+        buffer = context.new_buffer(type_.shape, type_.element)
+    context.analysis.kept.discard(value)
+    materialize_into(context, value, buffer)
+    context.bind_buffer(value, buffer)
+    context.pending.pop(value, None)
+    return buffer
+
+
+def materialize_into(context: Context, value: Value, buffer: Buffer) -> None:
+    """Evaluate a tile into a buffer, which may be one that it reads itself at the same coordinates only."""
+    value = context.resolve(value)
+    source = context.buffers.get(value)
+    if source is not None:
+        if source.pointer != buffer.pointer:
+            copy_buffer(context, materialize(context, value), buffer)
+        return
+    axes = identity(len(buffer.shape))
+    plan = Plan(context, buffer.shape, [(value, axes)])
+    complete_partial(plan, frozenset())
+    with context.nest():
+        write_rows(plan, lambda index: store_to_buffer(context, buffer, value, index))
+
+
+def store_to_buffer(context: Context, buffer: Buffer, value: Value, index: Index) -> None:
+    lane = lane_axis(index)
+    text = as_vector(context, value, index, index[lane].width if lane >= 0 else 0)
+    store_chunk(context, buffer.pointer, buffer.strides, buffer.element, index, text)
+
+
+def copy_buffer(context: Context, source: Buffer, target: Buffer) -> None:
+    """Copy a tile of the same shape and element."""
+    size = source.numel * storage_size(source.element)
+    writer = context.writer
+    chunk = context.state.vector_bytes
+    if size < chunk or size % chunk:
+        writer.call("llvm.memcpy.p0.p0.i64", "void", [("ptr", target.pointer), ("ptr", source.pointer), ("i64", str(size)), ("i1", "false")])
+        return
+    with writer.loop("0", str(size), chunk, nonempty=True) as loop:
+        raw = writer.load(f"<{chunk} x i8>", writer.gep("i8", source.pointer, loop.index), 64 if chunk == 64 else 16)
+        writer.store(f"<{chunk} x i8>", raw, writer.gep("i8", target.pointer, loop.index), 64 if chunk == 64 else 16)
+
+
+def donated(context: Context, value: Value, type_: TileType) -> Buffer | None:
+    """A buffer that ``value`` reads at its own coordinates only and nobody reads after it, to be written over."""
+    analysis, position = context.analysis, context.position
+    size = storage_size(type_.element)
+    stack: list[tuple[Value, bool]] = [(value, True)]
+    seen: set[tuple[Value, bool]] = set()
+    candidates: dict[Value, Buffer] = {}
+    refused: set[str] = set()
+    while stack:
+        here, same = stack.pop()
+        here = context.resolve(here)
+        if (here, same) in seen or not isinstance(here.type, TileType):
+            continue
+        seen.add((here, same))
+        buffer = context.buffers.get(here)
+        if buffer is not None:
+            if same and here.type.shape == type_.shape and storage_size(here.type.element) == size:
+                candidates[here] = buffer
+            else:
+                refused.add(buffer.pointer)
+            continue
+        operation = here.definition
+        if operation is None or not is_lazy(operation):
+            continue
+        keeps = operation.spec.elementwise or operation.name in ("load", "hint")
+        stack.extend((operand, same and keeps) for operand in operation.operands)
+    for here, buffer in candidates.items():
+        if buffer.pointer in refused or analysis.last_use.get(here, -1) > position:
+            continue
+        if any(other is not here and analysis.last_use.get(other, -1) >= position for other in context.holders(buffer)):
+            continue
+        reader = context.operation
+        if reader is not None:
+            others = [context.resolve(operand) for operand in reader.operands]
+            if others.count(value) > 1 or any(other is not value and analysis.reaches(other, here) for other in others):
+                continue
+            if reader.name not in _SINGLE_STEP:
+                continue
+        return Buffer(buffer.pointer, type_.shape, type_.element)
+    return None
+
+
+#: Operations that evaluate each operand once, so that an operand may be written over what it reads.
+_SINGLE_STEP = frozenset(("dot", "dot_scaled", "reduce", "scan", "for", "histogram", "gather", "descriptor_store", "exp", "exp2", "div", "mul", "sub", "add"))
+
+
+def force_pending(context: Context, values: Sequence[Value]) -> None:
+    """Put loads into memory before what they read is written over."""
+    for value in values:
+        if value in context.pending and value not in context.buffers:
+            materialize(context, value)
+        context.pending.pop(value, None)
+
+
+def dead_lanes(plan: Plan, bound: Bound) -> DeadLanes:
+    return DeadLanes(plan.context, bound.leaf, plan.lane)

@@ -1,0 +1,79 @@
+"""Lowering a region, operation by operation, through the tables of the files named after operations."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from tilewright.errors import LoweringError, TilewrightError
+from tilewright.ir.core import Operation, Region
+from tilewright.ir.types import TileType
+from tilewright_cpu.lowering.analysis import is_lazy
+from tilewright_cpu.lowering.context import Context
+from tilewright_cpu.lowering.nest import materialize
+
+Lowering = Callable[[Context, Operation], None]
+
+
+@functools.cache
+def lowerings() -> dict[str, Lowering]:
+    """Operation name -> its lowering, for every operation that is not lazy."""
+    from tilewright_cpu.lowering import atomics, control, debug, descriptors, dot, dot_scaled, histogram, map, memory, rearrange, reduce, scan
+
+    table: dict[str, Lowering] = {}
+    for module in (control, memory, reduce, atomics, debug, descriptors, dot, dot_scaled, histogram, map, rearrange, scan):
+        table.update(module.LOWERINGS)
+    return table
+
+
+def lower_region(context: Context, region: Region, finish: Callable[[Operation], None] | None = None) -> Operation:
+    """Lower a region's operations, then ``finish`` with its terminator, where tiles of the region may still be read; the terminator."""
+    table = lowerings()
+    analysis = context.analysis
+    saved = context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums
+    # what is put into memory in this region is in memory in this region only
+    context.buffers, context.pending = dict(context.buffers), dict(context.pending)
+    context.partial, context.lane_sums = dict(context.partial), dict(context.lane_sums)
+    terminator: Operation | None = None
+    for operation in region:
+        context.operation = operation
+        # a combine or map region that is run more than once keeps its place
+        context.position = analysis.start.get(operation, context.position)
+        if operation.spec.terminator:
+            terminator = operation
+            if finish is not None:
+                finish(operation)
+            break
+        try:
+            _lower(context, operation, table)
+        except TilewrightError:
+            raise
+        except (AssertionError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+            raise LoweringError(f"the CPU backend could not lower {operation.name} at {operation.location}: {type(error).__name__}: {error}") from error
+        context.release()
+    context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums = saved
+    assert terminator is not None
+    return terminator
+
+
+def _lower(context: Context, operation: Operation, table: dict[str, Lowering]) -> None:
+    results = operation.results
+    if operation in context.analysis.writes:
+        from tilewright_cpu.lowering.memory import before_write
+
+        before_write(context, operation)
+    if results and isinstance(results[0].type, TileType) and is_lazy(operation):
+        if operation.name == "load":
+            context.pending[results[0]] = operation
+        if results[0] in context.analysis.eager:
+            materialize(context, results[0])
+        return
+    lowering = table.get(operation.name)
+    if lowering is not None:
+        lowering(context, operation)
+    elif operation.spec.elementwise:
+        from tilewright_cpu.lowering.control import lower_scalar
+
+        lower_scalar(context, operation)
+    else:
+        raise LoweringError(f"the CPU backend does not lower {operation.name}, at {operation.location}")

@@ -1,0 +1,90 @@
+"""The CPU backend's hooks. Each imports what it needs when it is called, so that looking at the manifest stays cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import Module
+from tilewright.plugins.hooks import hookimpl
+from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
+
+if TYPE_CHECKING:
+    from tilewright_cpu.runtime import HostMemory, HostTimer, LoadedKernel
+
+
+@hookimpl
+def tilewright_backend() -> Manifest:
+    from tilewright_cpu.manifest import manifest
+
+    return manifest()
+
+
+@hookimpl
+def tilewright_devices() -> Sequence[Device]:
+    from tilewright_cpu.target import devices
+
+    return devices()
+
+
+@hookimpl
+def tilewright_target(device: Device) -> Target:
+    from tilewright_cpu.target import host
+
+    return host()
+
+
+@hookimpl
+def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
+    from tilewright_cpu.lower import lower
+
+    return lower(module, target, options)
+
+
+@hookimpl
+def tilewright_load(code: CodeObject, device: Device) -> LoadedKernel:
+    from tilewright_cpu.runtime import load
+
+    return load(code)
+
+
+@hookimpl
+def tilewright_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+    from tilewright_cpu.launch import make_launcher
+
+    return make_launcher(loaded, parameters, options)
+
+
+@hookimpl
+def tilewright_memory(device: Device) -> HostMemory:
+    from tilewright_cpu.runtime import HostMemory
+
+    return HostMemory()
+
+
+@hookimpl
+def tilewright_timer(device: Device) -> HostTimer:
+    from tilewright_cpu.runtime import HostTimer
+
+    return HostTimer()
+
+
+@hookimpl
+def tilewright_tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]]:
+    from tilewright_cpu.tuning import tuning_space
+
+    return tuning_space(module, target)
+
+
+@hookimpl
+def tilewright_prune(configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    from tilewright_cpu.tuning import prune
+
+    return prune(configurations, target, arguments)
+
+
+@hookimpl
+def tilewright_cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any]) -> float:
+    from tilewright_cpu.tuning import cost
+
+    return cost(configuration, target, arguments)

@@ -1,0 +1,259 @@
+"""Running a grid on the threads of this process.
+
+The programs of a launch are shared among
+
+- the threads of the OpenMP runtime that PyTorch uses, once that is loaded: a second pool, or worse a second OpenMP runtime, would fight with it for the
+  cores (measured: up to thirty times slower);
+- else workers of our own, which sleep on a futex (Linux on x86-64 and aarch64);
+- else a pool of Python threads, which run the kernel with the interpreter lock released.
+
+Work that is too little to share runs in the calling thread: each kernel's cost a program is measured as it runs. So does a launch that finds the
+pool busy with another thread's. The pool starts its threads at the first launch that can use them, again in the child of a fork, and stops at exit.
+
+Environment: ``TILEWRIGHT_NUM_THREADS`` (default: the cores this process may run on; with OpenMP: as many threads as PyTorch uses) and
+``TILEWRIGHT_CPU_POOL``: ``auto``, ``openmp``, ``native``, ``python`` or ``serial``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+import sys
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from tilewright.errors import BackendError
+from tilewright_cpu.pool_ir import COMMON_SYMBOLS, MAX_WORKERS, THREAD_SYMBOLS, pool_ir, supports_threads
+from tilewright_cpu.target import available_cores
+
+MODES = ("auto", "openmp", "native", "python", "serial")
+
+#: Seconds of work worth sharing with threads that are awake, and with threads that sleep (measured: the break-even is at about half of this).
+HOT_SECONDS, COLD_SECONDS = 10e-6, 100e-6
+
+#: Looks a worker takes for the next job before it sleeps, about 30 microseconds; and the caller's for workers to leave.
+SPIN, SPIN_CALLER = 2000, 1000
+
+
+class KernelRecord(ctypes.Structure):
+    """What the pool knows of a kernel: see :mod:`tilewright_cpu.pool_ir`. Its address must stay the same while the kernel can be launched."""
+
+    _fields_ = (("function", ctypes.c_void_p), ("cost", ctypes.c_int64), ("launches", ctypes.c_int64), ("limit", ctypes.c_int32))
+
+
+class _Job(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("function", "arguments", "programs", "chunk", "next", "cycles", "done"))
+
+
+def requested_threads() -> int:
+    """``TILEWRIGHT_NUM_THREADS``, or 0 where it is not set.
+
+    Raises:
+        BackendError: it is not a positive number.
+    """
+    text = os.environ.get("TILEWRIGHT_NUM_THREADS", "")
+    if not text:
+        return 0
+    if not text.isdigit() or int(text) < 1:
+        raise BackendError(f"TILEWRIGHT_NUM_THREADS must be a positive number, not {text!r}")
+    return int(text)
+
+
+def _requested_mode() -> str:
+    mode = os.environ.get("TILEWRIGHT_CPU_POOL", "auto")
+    if mode not in MODES:
+        raise BackendError(f"TILEWRIGHT_CPU_POOL must be one of {', '.join(MODES)}, not {mode!r}")
+    return mode
+
+
+class Pool:
+    """The threads that run grids.
+
+    Attributes:
+        threads: how many, the caller's included.
+        mode: ``openmp``, ``native``, ``python`` or ``serial``.
+        launch_address: the native entry ``void (record, arguments, programs)``; 0 in the mode ``python``.
+        estimate_address: ``i64 (record, programs)``, the cycles a launch is expected to take; all ones while unknown.
+        serial_address: like ``launch_address``, in the calling thread alone.
+        cycles_per_second: of the counter that costs are measured with.
+    """
+
+    def __init__(self, threads: int, mode: str) -> None:
+        from tilewright.llvm.compile import compile_to_object, host_target
+        from tilewright.llvm.link import load_object
+
+        triple, cpu, features = host_target()
+        machine, _, system = (triple.split("-") + ["", ""])[:3]
+        self.threads = 1 if mode == "serial" else min(threads, MAX_WORKERS + 1)
+        native = supports_threads(machine, system)
+        if mode in ("native", "openmp") and not native:
+            raise BackendError(f"TILEWRIGHT_CPU_POOL={mode} needs Linux on x86-64 or aarch64, not {triple}")
+        self.mode = mode if mode in ("python", "serial") else "native" if native else "python"
+        text = pool_ir(machine, threads=native, spin=SPIN, spin_caller=SPIN_CALLER)
+        symbols = (*COMMON_SYMBOLS, *THREAD_SYMBOLS) if native else COMMON_SYMBOLS
+        self._object = load_object(compile_to_object(text, triple=triple, cpu=cpu, features=features), symbols)
+        address = self._object.address
+        self.estimate_address, self.serial_address = address("estimate"), address("serial")
+        self.launch_address = 0 if self.mode == "python" else address("launch") if native else self.serial_address
+        self._serial = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(self.serial_address)
+        self._estimate = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(self.estimate_address)
+        self._forked = False
+        self._native = native
+        self.cycles_per_second = _cycles_per_second(machine)
+        self._set("hot", ctypes.c_int64, int(HOT_SECONDS * self.cycles_per_second))
+        self._set("cold", ctypes.c_int64, int(COLD_SECONDS * self.cycles_per_second))
+        if native:
+            self._launch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address("launch"))
+            self._forget, self._stop = ctypes.CFUNCTYPE(None)(address("forget")), ctypes.CFUNCTYPE(None)(address("stop"))
+            self._set_workers = ctypes.CFUNCTYPE(None, ctypes.c_int32)(address("set_workers"))
+            self._set_workers(self.threads - 1 if self.mode == "native" else 0)
+            os.register_at_fork(after_in_child=self._after_fork)
+            atexit.register(self.stop)
+        self._share = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address("share_timed"))
+        self._executor: ThreadPoolExecutor | None = None
+        self._executor_lock = threading.Lock()
+        if self.mode == "python" and hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def _set(self, symbol: str, kind: type[ctypes.c_int64] | type[ctypes.c_int32] | type[ctypes.c_void_p], value: int) -> None:
+        kind.from_address(self._object.address(symbol)).value = value
+
+    def run(self, record: int, arguments: int, programs: int) -> None:
+        """Run programs 0 to ``programs`` - 1 of a kernel, the interpreter lock released.
+
+        Args:
+            record: the address of a :class:`KernelRecord`.
+            arguments: the address of the kernel's argument slots.
+        """
+        if self.mode == "python":
+            self._run_python(record, arguments, programs)
+        else:
+            self._launch(record, arguments, programs)
+
+    def expected_seconds(self, record: int, programs: int) -> float | None:
+        """What a launch is expected to take in one thread; None while the kernel's cost is unknown."""
+        cycles = self._estimate(record, programs)
+        return None if cycles == -1 else cycles / self.cycles_per_second
+
+    # ---- OpenMP
+
+    def adopt_openmp(self) -> bool:
+        """Use the OpenMP runtime PyTorch uses from now on, if PyTorch is loaded; whether it is in use."""
+        if self.mode == "openmp":
+            return True
+        if self.mode != "native" or self._forked:
+            return False
+        entries = _torch_openmp()
+        if entries is None:
+            return False
+        self._set("openmp_threads", ctypes.c_void_p, entries[1])
+        self._set("forced", ctypes.c_int32, requested_threads())
+        self._set("openmp", ctypes.c_void_p, entries[0])
+        self.mode = "openmp"
+        return True
+
+    # ---- life and death
+
+    def stop(self) -> None:
+        """End the pool's own threads. Launches after this run in the calling thread."""
+        if self._native:
+            self._set_workers(0)
+            self._stop()
+        if self._executor is not None:
+            self._executor.shutdown()
+
+    def _after_fork(self) -> None:
+        # OpenMP's threads do not survive a fork, and its runtime may not be used again in the child.
+        self._forked = True
+        self._executor, self._executor_lock = None, threading.Lock()
+        if self._native:
+            self._forget()
+            if self.mode == "openmp":
+                self.mode = "native"
+                self._set_workers(self.threads - 1)
+
+    # ---- Python threads
+
+    def _run_python(self, record: int, arguments: int, programs: int) -> None:
+        kernel = KernelRecord.from_address(record)
+        threads = min(self.threads, kernel.limit or self.threads, programs)
+        expected = self.expected_seconds(record, programs)
+        # handing a job to a Python thread takes tens of microseconds
+        if threads <= 1 or (expected is not None and expected < 4 * COLD_SECONDS):
+            self._serial(record, arguments, programs)
+            return
+        job = _Job(kernel.function, arguments, programs, max(1, programs // (8 * threads)), 0, 0, 0)
+        address = ctypes.addressof(job)
+        futures: list[Future[None]] = [self._threads().submit(self._share, address) for _ in range(threads - 1)]
+        self._share(address)
+        for future in futures:
+            # one that has not begun will find nothing left to do
+            if not future.cancel():
+                future.result()
+        each = max(1, 16 * job.cycles // job.done)
+        kernel.cost = each if not kernel.cost else max(1, (3 * kernel.cost + each) // 4)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        with self._executor_lock:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(self.threads - 1, "tilewright")
+            return self._executor
+
+
+def _torch_openmp() -> tuple[int, int] | None:
+    """The addresses of GOMP_parallel and omp_get_max_threads in the OpenMP runtime of the PyTorch that is loaded; None where there is none."""
+    torch = sys.modules.get("torch")
+    file = getattr(torch, "__file__", None)
+    if file is None:
+        return None
+    for library in sorted((Path(file).parent / "lib").glob("libtorch_cpu.*")):
+        try:
+            # looks through what the library depends on as well, so it finds the runtime PyTorch itself calls
+            loaded = ctypes.CDLL(str(library))
+            found = [ctypes.cast(getattr(loaded, name), ctypes.c_void_p).value for name in ("GOMP_parallel", "omp_get_max_threads")]
+        except (OSError, AttributeError):
+            continue
+        if found[0] and found[1]:
+            return found[0], found[1]
+    return None
+
+
+@functools.cache
+def _cycles_per_second(machine: str) -> float:
+    """The rate of the counter costs are measured with, from half a millisecond of it; of a nominal gigahertz where there is none."""
+    from tilewright.llvm.compile import compile_to_object, host_target
+    from tilewright.llvm.link import load_object
+
+    name = "llvm.readsteadycounter" if machine == "aarch64" else "llvm.readcyclecounter"
+    triple, cpu, features = host_target()
+    text = f"declare i64 @{name}()\ndefine i64 @now() {{\n  %t = call i64 @{name}()\n  ret i64 %t\n}}\n"
+    loaded = load_object(compile_to_object(text, triple=triple, cpu=cpu, features=features), ("now",))
+    now = ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("now"))
+    began, first = time.perf_counter(), now()
+    while time.perf_counter() - began < 5e-4:
+        pass
+    cycles, seconds = now() - first, time.perf_counter() - began
+    return cycles / seconds if cycles > 0 else 1e9
+
+
+_pool: Pool | None = None
+_pool_lock = threading.Lock()
+
+
+def pool() -> Pool:
+    """The pool of this process, made when first asked for; it adopts OpenMP when PyTorch has been loaded since.
+
+    Raises:
+        BackendError: an environment variable has a value that is not understood.
+    """
+    global _pool
+    with _pool_lock:
+        if _pool is None:
+            _pool = Pool(requested_threads() or available_cores(), _requested_mode())
+        if _requested_mode() in ("auto", "openmp"):
+            _pool.adopt_openmp()
+        return _pool

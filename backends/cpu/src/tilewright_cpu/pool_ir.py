@@ -1,0 +1,512 @@
+"""The native part of the thread pool, as LLVM IR: sharing a grid among threads, the decision to do so, and workers that sleep on a futex.
+
+Everything works on two structures. A *kernel record* belongs to one loaded kernel:
+
+    { ptr function, i64 cost, i64 launches, i32 limit }     cost: cycles a program takes, times 16, 0 while unknown; limit: threads, 0 for all
+
+A *job* is one launch: ``next`` is the first program nobody has taken yet. Threads take ``chunk`` programs at a time until none is left.
+
+The state word of the pool has an epoch in its upper half, odd while a job is open, and in its lower half how many workers are inside the job. A worker
+joins by a compare-and-swap that fails once the job is closed, so the caller waits for those only that joined. Every spin is bounded and ends in a futex
+wait: where threads outnumber processors, a thread that spins keeps the one it waits for from running.
+"""
+
+from __future__ import annotations
+
+#: Most workers a pool can have.
+MAX_WORKERS = 1023
+
+_FUTEX_CALL = {"x86_64": 202, "aarch64": 98}
+_PAUSE = {"x86_64": ("llvm.x86.sse2.pause", ""), "aarch64": ("llvm.aarch64.hint", "i32 1")}
+_CYCLES = {"x86_64": "llvm.readcyclecounter", "aarch64": "llvm.readsteadycounter"}
+
+_COMMON = """
+%Kernel = type { ptr, i64, i64, i32 }
+%Job = type { ptr, ptr, i64, i64, i64, i64, i64 }          ; function, arguments, programs, chunk, next, cycles, done
+@hot = global i64 0                                         ; cycles of work worth sharing with threads that are awake
+@cold = global i64 0                                        ; ... that sleep
+
+declare i64 @CYCLES()
+declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.umax.i64(i64, i64)
+
+; Take chunks of a job until none is left; programs run.
+define i64 @share(ptr %job) #0 {
+entry:
+  %function = load ptr, ptr %job
+  %p1 = getelementptr %Job, ptr %job, i64 0, i32 1
+  %arguments = load ptr, ptr %p1
+  %p2 = getelementptr %Job, ptr %job, i64 0, i32 2
+  %programs = load i64, ptr %p2
+  %p3 = getelementptr %Job, ptr %job, i64 0, i32 3
+  %chunk = load i64, ptr %p3
+  %next = getelementptr %Job, ptr %job, i64 0, i32 4
+  br label %take
+take:
+  %done = phi i64 [ 0, %entry ], [ %sum, %run ]
+  %first = atomicrmw add ptr %next, i64 %chunk monotonic
+  %some = icmp ult i64 %first, %programs
+  br i1 %some, label %run, label %none
+run:
+  %end = add i64 %first, %chunk
+  %last = call i64 @llvm.umin.i64(i64 %end, i64 %programs)
+  call void %function(ptr %arguments, i64 %first, i64 %last)
+  %count = sub i64 %last, %first
+  %sum = add i64 %done, %count
+  br label %take
+none:
+  ret i64 %done
+}
+
+; Take chunks, and add the cycles and programs to the job's sums.
+define void @share_timed(ptr %job) #0 {
+  %start = call i64 @CYCLES()
+  %done = call i64 @share(ptr %job)
+  %end = call i64 @CYCLES()
+  %cycles = sub i64 %end, %start
+  %some = icmp ne i64 %done, 0
+  br i1 %some, label %add, label %out
+add:
+  %p5 = getelementptr %Job, ptr %job, i64 0, i32 5
+  %p6 = getelementptr %Job, ptr %job, i64 0, i32 6
+  %x = atomicrmw add ptr %p5, i64 %cycles monotonic
+  %y = atomicrmw add ptr %p6, i64 %done monotonic
+  br label %out
+out:
+  ret void
+}
+
+; Move a kernel's cost a quarter of the way to what was measured.
+define internal void @learn(ptr %kernel, i64 %cycles, i64 %done) #0 {
+  %some = icmp ne i64 %done, 0
+  br i1 %some, label %go, label %out
+go:
+  %cost = getelementptr %Kernel, ptr %kernel, i64 0, i32 1
+  %old = load atomic i64, ptr %cost monotonic, align 8
+  %scaled = shl i64 %cycles, 4
+  %each0 = udiv i64 %scaled, %done
+  %each = call i64 @llvm.umax.i64(i64 %each0, i64 1)
+  %first = icmp eq i64 %old, 0
+  %three = mul i64 %old, 3
+  %four = add i64 %three, %each
+  %mean0 = lshr i64 %four, 2
+  %mean = call i64 @llvm.umax.i64(i64 %mean0, i64 1)
+  %new = select i1 %first, i64 %each, i64 %mean
+  store atomic i64 %new, ptr %cost monotonic, align 8
+  br label %out
+out:
+  ret void
+}
+
+; Cycles that the kernel's cost predicts; all ones while it is unknown.
+define i64 @estimate(ptr %kernel, i64 %programs) #0 {
+  %p = getelementptr %Kernel, ptr %kernel, i64 0, i32 1
+  %cost = load atomic i64, ptr %p monotonic, align 8
+  %unknown = icmp eq i64 %cost, 0
+  %product = mul i64 %cost, %programs
+  %cycles = lshr i64 %product, 4
+  %found = select i1 %unknown, i64 -1, i64 %cycles
+  ret i64 %found
+}
+
+; Run all programs in the calling thread. One program alone is timed now and then only: its cost decides nothing but whether to keep the interpreter lock.
+define void @serial(ptr %kernel, ptr %arguments, i64 %programs) #0 {
+  %function = load ptr, ptr %kernel
+  %p = getelementptr %Kernel, ptr %kernel, i64 0, i32 2
+  %launches = load atomic i64, ptr %p monotonic, align 8
+  %more = add i64 %launches, 1
+  store atomic i64 %more, ptr %p monotonic, align 8
+  %phase = and i64 %launches, 15
+  %due = icmp eq i64 %phase, 0
+  %several = icmp ugt i64 %programs, 1
+  %timed = or i1 %due, %several
+  br i1 %timed, label %measure, label %plain
+plain:
+  call void %function(ptr %arguments, i64 0, i64 %programs)
+  ret void
+measure:
+  %start = call i64 @CYCLES()
+  call void %function(ptr %arguments, i64 0, i64 %programs)
+  %end = call i64 @CYCLES()
+  %cycles = sub i64 %end, %start
+  call void @learn(ptr %kernel, i64 %cycles, i64 %programs)
+  ret void
+}
+
+; A job for a launch. Eight chunks a thread even out what programs differ in.
+define void @prepare(ptr %job, ptr %kernel, ptr %arguments, i64 %programs, i64 %threads) #0 {
+  %function = load ptr, ptr %kernel
+  %parts = shl i64 %threads, 3
+  %share = udiv i64 %programs, %parts
+  %chunk = call i64 @llvm.umax.i64(i64 %share, i64 1)
+  store ptr %function, ptr %job
+  %p1 = getelementptr %Job, ptr %job, i64 0, i32 1
+  store ptr %arguments, ptr %p1
+  %p2 = getelementptr %Job, ptr %job, i64 0, i32 2
+  store i64 %programs, ptr %p2
+  %p3 = getelementptr %Job, ptr %job, i64 0, i32 3
+  store i64 %chunk, ptr %p3
+  %p4 = getelementptr %Job, ptr %job, i64 0, i32 4
+  store i64 0, ptr %p4
+  %p5 = getelementptr %Job, ptr %job, i64 0, i32 5
+  store i64 0, ptr %p5
+  %p6 = getelementptr %Job, ptr %job, i64 0, i32 6
+  store i64 0, ptr %p6
+  ret void
+}
+"""
+
+_THREADS = """
+%Pool = type { i64, [7 x i64], i32, i32, i32, i32, i32, i32, i64, [4 x i64] }
+; 0 state | 2 sleepers 3 lock 4 shutdown 5 started 6 wanted workers 7 workers let in 8 end of the last shared launch
+@pool = global %Pool zeroinitializer, align 64
+@job = global %Job zeroinitializer, align 64
+@workers = internal global [MAX_WORKERS x i64] zeroinitializer
+@openmp = global ptr null                                   ; GOMP_parallel, where another library's OpenMP runs the threads
+@openmp_threads = global ptr null                           ; omp_get_max_threads
+@forced = global i32 0                                      ; threads asked for by the user; 0: as many as OpenMP would use
+
+declare void @PAUSE(PAUSE_TYPE)
+declare i64 @syscall(i64, ...)
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_join(i64, ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+declare i32 @pthread_attr_destroy(ptr)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @sigfillset(ptr)
+
+define internal void @wait(ptr %word, i32 %value) #0 {
+  %r = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %word, i32 128, i32 %value, ptr null, ptr null, i32 0)
+  ret void
+}
+
+define internal void @wake(ptr %word, i32 %count) #0 {
+  %r = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %word, i32 129, i32 %count, ptr null, ptr null, i32 0)
+  ret void
+}
+
+define internal ptr @worker(ptr %unused) #0 {
+entry:
+  br label %idle
+idle:
+  ; %seen: the epoch, in the upper half, of the job this worker was in last
+  %seen = phi i64 [ 0, %entry ], [ %seen, %awake ], [ %seen, %join ], [ %epoch, %left ], [ %epoch, %last ]
+  br label %spin
+spin:
+  %k = phi i64 [ 0, %idle ], [ %k1, %again ]
+  %state = load atomic i64, ptr @pool acquire, align 64
+  %epoch = and i64 %state, -4294967296
+  %openbit = and i64 %state, 4294967296
+  %open = icmp ne i64 %openbit, 0
+  %new = icmp ne i64 %epoch, %seen
+  %inside = trunc i64 %state to i32
+  %limit = load atomic i32, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 7) monotonic, align 4
+  %room = icmp ult i32 %inside, %limit
+  %mine0 = and i1 %open, %new
+  %mine = and i1 %mine0, %room
+  br i1 %mine, label %join, label %again
+again:
+  call void @PAUSE(PAUSE_ARG)
+  %k1 = add i64 %k, 1
+  %more = icmp ult i64 %k1, SPIN
+  br i1 %more, label %spin, label %sleep
+sleep:
+  %s0 = atomicrmw add ptr getelementptr (%Pool, ptr @pool, i64 0, i32 2), i32 1 seq_cst
+  br label %check
+check:
+  ; The futex word is the epoch: a job opened after this load changes it, so that the wait returns at once. The caller wakes where it sees sleepers;
+  ; both sides are sequentially consistent, so one of them sees the other.
+  %state1 = load atomic i64, ptr @pool seq_cst, align 64
+  %high = lshr i64 %state1, 32
+  %word = trunc i64 %high to i32
+  %epoch1 = and i64 %state1, -4294967296
+  %odd = and i32 %word, 1
+  %open1 = icmp ne i32 %odd, 0
+  %new1 = icmp ne i64 %epoch1, %seen
+  %inside1 = trunc i64 %state1 to i32
+  %limit1 = load atomic i32, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 7) monotonic, align 4
+  %room1 = icmp ult i32 %inside1, %limit1
+  %mine1 = and i1 %open1, %new1
+  %mine2 = and i1 %mine1, %room1
+  %down0 = load atomic i32, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 4) acquire, align 4
+  %down = icmp ne i32 %down0, 0
+  %up = or i1 %mine2, %down
+  br i1 %up, label %awake, label %block
+block:
+  call void @wait(ptr getelementptr (i8, ptr @pool, i64 4), i32 %word)
+  br label %check
+awake:
+  %s1 = atomicrmw sub ptr getelementptr (%Pool, ptr @pool, i64 0, i32 2), i32 1 seq_cst
+  br i1 %down, label %exit, label %idle
+join:
+  %joined = add i64 %state, 1
+  %swap = cmpxchg ptr @pool, i64 %state, i64 %joined acq_rel monotonic, align 64
+  %ok = extractvalue { i64, i1 } %swap, 1
+  br i1 %ok, label %run, label %idle
+run:
+  %done = call i64 @share(ptr @job)
+  %old = atomicrmw sub ptr @pool, i64 1 acq_rel
+  %count = trunc i64 %old to i32
+  %one = icmp eq i32 %count, 1
+  %oldopen = and i64 %old, 4294967296
+  %closed = icmp eq i64 %oldopen, 0
+  %tell = and i1 %one, %closed
+  br i1 %tell, label %last, label %left
+left:
+  br label %idle
+last:
+  call void @wake(ptr @pool, i32 1)
+  br label %idle
+exit:
+  ret ptr null
+}
+
+; Start the wanted workers, signals blocked: they are the interpreter's business.
+define internal void @start() #0 {
+entry:
+  %attributes = alloca [128 x i8], align 16
+  %all = alloca [128 x i8], align 16
+  %saved = alloca [128 x i8], align 16
+  %wanted = load i32, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 6)
+  %r0 = call i32 @pthread_attr_init(ptr %attributes)
+  %r1 = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 8388608)
+  %r2 = call i32 @sigfillset(ptr %all)
+  %r3 = call i32 @pthread_sigmask(i32 2, ptr %all, ptr %saved)
+  br label %next
+next:
+  %i = phi i32 [ 0, %entry ], [ %i1, %made ]
+  %more = icmp slt i32 %i, %wanted
+  br i1 %more, label %make, label %out
+make:
+  %slot = getelementptr [MAX_WORKERS x i64], ptr @workers, i64 0, i32 %i
+  %r4 = call i32 @pthread_create(ptr %slot, ptr %attributes, ptr @worker, ptr null)
+  %ok = icmp eq i32 %r4, 0
+  %i1 = add i32 %i, 1
+  br i1 %ok, label %made, label %out
+made:
+  br label %next
+out:
+  %r5 = call i32 @pthread_sigmask(i32 2, ptr %saved, ptr null)
+  %r6 = call i32 @pthread_attr_destroy(ptr %attributes)
+  store atomic i32 %i, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 5) monotonic, align 4
+  ; a system that refuses threads is not asked again
+  store i32 %i, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 6)
+  ret void
+}
+
+; End the workers and wait for them. No launch may be running.
+define void @stop() #0 {
+entry:
+  store atomic i32 1, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 4) seq_cst, align 4
+  %e = atomicrmw add ptr @pool, i64 8589934592 seq_cst
+  call void @wake(ptr getelementptr (i8, ptr @pool, i64 4), i32 2147483647)
+  %n = load atomic i32, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 5) monotonic, align 4
+  br label %next
+next:
+  %i = phi i32 [ 0, %entry ], [ %i1, %join ]
+  %more = icmp slt i32 %i, %n
+  br i1 %more, label %join, label %out
+join:
+  %slot = getelementptr [MAX_WORKERS x i64], ptr @workers, i64 0, i32 %i
+  %t = load i64, ptr %slot
+  %r = call i32 @pthread_join(i64 %t, ptr null)
+  %i1 = add i32 %i, 1
+  br label %next
+out:
+  store atomic i32 0, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 5) monotonic, align 4
+  store atomic i32 0, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 4) seq_cst, align 4
+  ret void
+}
+
+; In the child of a fork there are no workers, nobody holds the lock, and OpenMP's threads are gone too.
+define void @forget() #0 {
+  %wanted = load i32, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 6)
+  store %Pool zeroinitializer, ptr @pool
+  store i32 %wanted, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 6)
+  store ptr null, ptr @openmp
+  ret void
+}
+
+define void @set_workers(i32 %wanted) #0 {
+  store i32 %wanted, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 6)
+  ret void
+}
+
+define internal void @with_openmp(ptr %kernel, ptr %arguments, i64 %programs, i64 %threads, i32 %asked) #0 {
+  %job = alloca %Job, align 64
+  call void @prepare(ptr %job, ptr %kernel, ptr %arguments, i64 %programs, i64 %threads)
+  %parallel = load ptr, ptr @openmp
+  call void %parallel(ptr @share_timed, ptr %job, i32 %asked, i32 0)
+  %p5 = getelementptr %Job, ptr %job, i64 0, i32 5
+  %p6 = getelementptr %Job, ptr %job, i64 0, i32 6
+  %cycles = load i64, ptr %p5
+  %done = load i64, ptr %p6
+  call void @learn(ptr %kernel, i64 %cycles, i64 %done)
+  ret void
+}
+
+; Share a launch with the pool's workers. The lock is held.
+define internal void @with_workers(ptr %kernel, ptr %arguments, i64 %programs, i32 %threads) #0 {
+entry:
+  %wide = zext i32 %threads to i64
+  call void @prepare(ptr @job, ptr %kernel, ptr %arguments, i64 %programs, i64 %wide)
+  %guests = sub i32 %threads, 1
+  store atomic i32 %guests, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 7) monotonic, align 4
+  %opened = atomicrmw add ptr @pool, i64 4294967296 seq_cst
+  %sleepers = load atomic i32, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 2) seq_cst, align 4
+  %any = icmp ne i32 %sleepers, 0
+  br i1 %any, label %rouse, label %go
+rouse:
+  call void @wake(ptr getelementptr (i8, ptr @pool, i64 4), i32 %guests)
+  br label %go
+go:
+  %start = call i64 @CYCLES()
+  %done = call i64 @share(ptr @job)
+  %end = call i64 @CYCLES()
+  %cycles = sub i64 %end, %start
+  call void @learn(ptr %kernel, i64 %cycles, i64 %done)
+  %closing = atomicrmw add ptr @pool, i64 4294967296 seq_cst
+  br label %waiting
+waiting:
+  %k = phi i64 [ 0, %go ], [ %k1, %pause ], [ %k, %block ]
+  %state = load atomic i64, ptr @pool acquire, align 64
+  %inside = trunc i64 %state to i32
+  %alone = icmp eq i32 %inside, 0
+  br i1 %alone, label %out, label %patience
+patience:
+  %spinning = icmp ult i64 %k, SPIN_CALLER
+  br i1 %spinning, label %pause, label %block
+pause:
+  call void @PAUSE(PAUSE_ARG)
+  %k1 = add i64 %k, 1
+  br label %waiting
+block:
+  call void @wait(ptr @pool, i32 %inside)
+  br label %waiting
+out:
+  ret void
+}
+
+; Run all programs of a launch: alone where the work is too little to share or the pool is busy, else with the threads there are.
+define void @launch(ptr %kernel, ptr %arguments, i64 %programs) #0 {
+entry:
+  %single = icmp ule i64 %programs, 1
+  br i1 %single, label %alone, label %several
+several:
+  %p = getelementptr %Kernel, ptr %kernel, i64 0, i32 3
+  %limit = load i32, ptr %p
+  %work = call i64 @estimate(ptr %kernel, i64 %programs)
+  %hot = load i64, ptr @hot
+  %little = icmp ult i64 %work, %hot
+  br i1 %little, label %alone, label %choose
+choose:
+  %cold = load i64, ptr @cold
+  %parallel = load ptr, ptr @openmp
+  %foreign = icmp ne ptr %parallel, null
+  br i1 %foreign, label %openmp, label %own
+openmp:
+  %now = call i64 @CYCLES()
+  %before = load atomic i64, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 8) monotonic, align 8
+  %gap = sub i64 %now, %before
+  ; OpenMP's threads spin for about a millisecond after their last region; ten times the cold threshold is of that size
+  %recently = mul i64 %cold, 10
+  %awake = icmp ult i64 %gap, %recently
+  %big = icmp uge i64 %work, %cold
+  %worth = or i1 %awake, %big
+  br i1 %worth, label %ask, label %alone
+ask:
+  %forced = load i32, ptr @forced
+  %limited = icmp ne i32 %limit, 0
+  %asked = select i1 %limited, i32 %limit, i32 %forced
+  %free = icmp eq i32 %asked, 0
+  br i1 %free, label %default, label %team
+default:
+  %get = load ptr, ptr @openmp_threads
+  %usual = call i32 %get()
+  br label %team
+team:
+  %count = phi i32 [ %asked, %ask ], [ %usual, %default ]
+  %pair = icmp ugt i32 %count, 1
+  br i1 %pair, label %both, label %alone
+both:
+  %wide = zext i32 %count to i64
+  call void @with_openmp(ptr %kernel, ptr %arguments, i64 %programs, i64 %wide, i32 %asked)
+  %after = call i64 @CYCLES()
+  store atomic i64 %after, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 8) monotonic, align 8
+  ret void
+own:
+  %sleepers = load atomic i32, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 2) monotonic, align 4
+  %asleep = icmp ne i32 %sleepers, 0
+  %small = icmp ult i64 %work, %cold
+  %unfit = and i1 %asleep, %small
+  br i1 %unfit, label %alone, label %lock
+lock:
+  %wanted = load i32, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 6)
+  %nobody = icmp eq i32 %wanted, 0
+  %justone = icmp eq i32 %limit, 1
+  %refused = or i1 %nobody, %justone
+  br i1 %refused, label %alone, label %try
+try:
+  %swap = cmpxchg ptr getelementptr (%Pool, ptr @pool, i64 0, i32 3), i32 0, i32 1 acquire monotonic
+  %ok = extractvalue { i32, i1 } %swap, 1
+  br i1 %ok, label %ready, label %alone
+ready:
+  %started = load atomic i32, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 5) monotonic, align 4
+  %none = icmp eq i32 %started, 0
+  br i1 %none, label %begin, label %share
+begin:
+  call void @start()
+  br label %share
+share:
+  %workers = load atomic i32, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 5) monotonic, align 4
+  %all = add i32 %workers, 1
+  %unlimited = icmp eq i32 %limit, 0
+  %fewer = icmp ult i32 %limit, %all
+  %bounded = select i1 %fewer, i32 %limit, i32 %all
+  %threads = select i1 %unlimited, i32 %all, i32 %bounded
+  call void @with_workers(ptr %kernel, ptr %arguments, i64 %programs, i32 %threads)
+  store atomic i32 0, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 3) release, align 4
+  ret void
+alone:
+  call void @serial(ptr %kernel, ptr %arguments, i64 %programs)
+  ret void
+}
+"""
+
+_ATTRIBUTES = "\nattributes #0 = { nounwind }\n"
+
+#: What the IR defines that Python calls or sets.
+COMMON_SYMBOLS = ("share_timed", "serial", "estimate", "hot", "cold")
+THREAD_SYMBOLS = ("launch", "stop", "forget", "set_workers", "pool", "openmp", "openmp_threads", "forced")
+
+
+def supports_threads(machine: str, system: str) -> bool:
+    """Whether the native pool runs there; ``machine`` and ``system`` as LLVM triples name them."""
+    return system == "linux" and machine in _FUTEX_CALL
+
+
+def pool_ir(machine: str, *, threads: bool, spin: int, spin_caller: int) -> str:
+    """The module's text: with ``threads`` all of it, else what only shares a job among threads that Python makes.
+
+    Args:
+        machine: ``x86_64`` or ``aarch64``; others get no measured costs.
+        spin: how often a worker looks for a job before it sleeps.
+        spin_caller: how often the caller looks whether the workers have left before it sleeps.
+    """
+    text = _COMMON + (_THREADS if threads else "") + _ATTRIBUTES
+    pause, argument = _PAUSE.get(machine, ("", ""))
+    cycles = _CYCLES.get(machine, "llvm.readcyclecounter")
+    words = {
+        "MAX_WORKERS": str(MAX_WORKERS),
+        "PAUSE_TYPE": argument.split(" ")[0],
+        "PAUSE_ARG": argument,
+        "PAUSE": pause,
+        "FUTEX": str(_FUTEX_CALL.get(machine, 0)),
+        "SPIN_CALLER": str(spin_caller),
+        "SPIN": str(spin),
+        "CYCLES": cycles,
+    }
+    for word, replacement in words.items():
+        text = text.replace(word, replacement)
+    return text

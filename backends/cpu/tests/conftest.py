@@ -1,0 +1,127 @@
+"""Running kernels of Tile IR on this machine, and comparing them with the reference."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.ir import Module
+from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, Type
+from tilewright.reference import interpreter
+from tilewright.reference.numerics import encode, numpy_dtype
+from tilewright.testing.op_samples import Sample, check_outputs
+
+#: Bytes in front of and behind every array, which no kernel may touch.
+_GUARD = 128
+
+
+class CompiledModule:
+    """A module's kernel in this process; call it with arguments in the kernel's order, and a grid."""
+
+    def __init__(self, module: Module, options: dict[str, Any] | None = None, imports: dict[str, int] | None = None) -> None:
+        from tilewright.llvm.link import load_object
+        from tilewright_cpu.lower import lower
+        from tilewright_cpu.target import host
+
+        self.module = module
+        self.code = lower(module, host(), options or {})
+        symbol = self.code.metadata["kernel"]
+        self.loaded = load_object(self.code.binary, [symbol], imports or {})
+        self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(self.loaded.address(symbol))
+        self.status = np.zeros(16, np.int32)
+
+    def pack(self, arguments: Sequence[Any], grid: tuple[int, int, int]) -> np.ndarray:
+        """The kernel's argument slots."""
+        slots = [*grid, self.status.ctypes.data, 0]
+        for value, argument in zip(arguments, self.module.kernel.arguments, strict=True):
+            if isinstance(argument.type, DescriptorType):
+                slots += [value.base.ctypes.data, *value.shape, *value.strides]
+            else:
+                slots.append(value.ctypes.data if isinstance(argument.type, PointerType) else _slot(value, argument.type))
+        return np.array([int(slot) & (2**64 - 1) for slot in slots], np.uint64)
+
+    def __call__(self, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1)) -> None:
+        slots = self.pack(arguments, grid)
+        self.status[:] = 0
+        self.function(slots.ctypes.data, 0, grid[0] * grid[1] * grid[2])
+
+
+def _slot(value: Any, type_: Type) -> int:
+    if isinstance(type_, IntType):
+        return int(value)
+    assert isinstance(type_, FloatType)
+    bits = encode(np.asarray([value], np.float64), type_) if numpy_dtype(type_).kind == "u" else np.array([value], numpy_dtype(type_))
+    return int(bits.view(f"u{type_.bits // 8}")[0])
+
+
+def _guarded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(a copy of the array with guards around it, the memory of both)."""
+    memory = np.full(array.nbytes + 2 * _GUARD + 64, 0xA5, np.uint8)
+    start = _GUARD + (-memory.ctypes.data - _GUARD) % 64
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy, memory
+
+
+def _bare(value: Any) -> np.ndarray | None:
+    base = getattr(value, "base", None) if not isinstance(value, np.ndarray) else value
+    return base if isinstance(base, np.ndarray) else None
+
+
+def run_guarded(kernel: CompiledModule, arguments: Sequence[Any], grid: tuple[int, int, int]) -> list[Any]:
+    """Launch with copies of the arrays that lie between guards; the copies, or an assertion about what was written beside them."""
+    copies, memories = [], []
+    for value in arguments:
+        array = _bare(value)
+        if array is None:
+            copies.append(value)
+            continue
+        copy, memory = _guarded(array)
+        memories.append((copy, memory))
+        copies.append(copy if isinstance(value, np.ndarray) else interpreter.DescriptorValue(copy, value.shape, value.strides, value.padding))
+    kernel(copies, grid)
+    for copy, memory in memories:
+        start = copy.ctypes.data - memory.ctypes.data
+        assert (memory[:start] == 0xA5).all() and (memory[start + copy.nbytes :] == 0xA5).all(), "the kernel wrote beside an array"
+    return copies
+
+
+@pytest.fixture(scope="session")
+def compiled() -> type[CompiledModule]:
+    """The class whose calls compile a module for this machine."""
+    return CompiledModule
+
+
+@pytest.fixture(scope="session")
+def guarded() -> Callable[..., list[Any]]:
+    """See :func:`run_guarded`."""
+    return run_guarded
+
+
+@pytest.fixture(scope="session")
+def agree() -> Callable[..., list[Any]]:
+    """``agree(sample, seed=0)``: run a sample here and on the reference, with outputs poisoned, and compare; the arguments after the run here."""
+
+    def check(sample: Sample, seed: int = 0, arguments: Sequence[Any] | None = None) -> list[Any]:
+        given = list(arguments) if arguments is not None else sample.make_arguments(np.random.default_rng(seed))
+        for position in sample.outputs:
+            array = _bare(given[position])
+            if array is not None and sample.arguments[position].draw.array is not None and not array.any():
+                array.view(np.uint8)[...] = 1 if array.dtype == np.bool_ else 0xA5
+        expected = []
+        for value in given:
+            array = _bare(value)
+            if array is None or isinstance(value, np.ndarray):
+                expected.append(value if array is None else array.copy())
+            else:
+                expected.append(interpreter.DescriptorValue(array.copy(), value.shape, value.strides, value.padding))
+        interpreter.run(sample.module, expected, sample.grid)
+        found = run_guarded(CompiledModule(sample.module), given, sample.grid)
+        check_outputs(sample, expected, found)
+        return found
+
+    return check

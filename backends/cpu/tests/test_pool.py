@@ -1,0 +1,270 @@
+"""The thread pool: every program runs exactly once, whoever launches, after idling, after a fork."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tilewright.errors import BackendError
+from tilewright.llvm.compile import compile_to_object, host_target
+from tilewright.llvm.link import load_object
+from tilewright_cpu import pool as pool_module
+from tilewright_cpu.pool import KernelRecord, Pool
+from tilewright_cpu.pool_ir import supports_threads
+
+# counts[pid] += 1 for each of its programs, after spinning slots[1] rounds
+KERNEL = """
+define void @kernel(ptr %slots, i64 %lo, i64 %hi) {
+entry:
+  %counts = load ptr, ptr %slots
+  %p = getelementptr i64, ptr %slots, i64 1
+  %rounds = load i64, ptr %p
+  br label %program
+program:
+  %pid = phi i64 [ %lo, %entry ], [ %next, %end ]
+  br label %spin
+spin:
+  %k = phi i64 [ 0, %program ], [ %k1, %spin ]
+  %x = load volatile i64, ptr %p
+  %k1 = add i64 %k, 1
+  %more = icmp ult i64 %k1, %rounds
+  br i1 %more, label %spin, label %end
+end:
+  %q = getelementptr i32, ptr %counts, i64 %pid
+  %old = load i32, ptr %q
+  %new = add i32 %old, 1
+  store i32 %new, ptr %q
+  %next = add i64 %pid, 1
+  %again = icmp slt i64 %next, %hi
+  br i1 %again, label %program, label %out
+out:
+  ret void
+}
+"""
+
+TRIPLE = host_target()[0]
+NATIVE = supports_threads(TRIPLE.split("-")[0], TRIPLE.split("-")[2])
+MODES = ["native", "python", "serial"] if NATIVE else ["python", "serial"]
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    triple, cpu, features = host_target()
+    loaded = load_object(compile_to_object(KERNEL, triple=triple, cpu=cpu, features=features), ["kernel"])
+    yield loaded.address("kernel")
+
+
+@pytest.fixture(scope="module")
+def pools():
+    made = {(mode, threads): Pool(threads, mode) for mode in MODES for threads in (1, 2, 5)}
+    yield made
+    for pool in made.values():
+        pool.stop()
+
+
+class Launch:
+    """A kernel's record and its arguments for a grid."""
+
+    def __init__(self, kernel, programs, rounds=1, limit=0):
+        self.record = KernelRecord(kernel, 0, 0, limit)
+        self.counts = np.zeros(programs, np.int32)
+        self.slots = np.asarray([self.counts.ctypes.data, rounds], np.int64)
+
+    def run(self, pool):
+        pool.run(ctypes.addressof(self.record), self.slots.ctypes.data, len(self.counts))
+
+    def check(self, times=1):
+        np.testing.assert_array_equal(self.counts, times)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_every_program_runs_once(pools, kernel, mode, threads):
+    for programs in (1, 2, 3, 7, 64, 1000, 12345):
+        launch = Launch(kernel, programs)
+        for _ in range(3):
+            launch.run(pools[mode, threads])
+        launch.check(3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_costly_programs_are_shared_and_their_cost_is_learnt(pools, kernel, mode):
+    launch = Launch(kernel, 64, rounds=20000)
+    for _ in range(4):
+        launch.run(pools[mode, 2])
+    launch.check(4)
+    pool, record = pools[mode, 2], ctypes.addressof(launch.record)
+    assert pool.expected_seconds(record, 64) == pytest.approx(64 * pool.expected_seconds(record, 1), rel=0.1)
+    assert 64 * 2e-6 < pool.expected_seconds(record, 64) < 1.0
+    assert Pool.expected_seconds(pool, ctypes.addressof(Launch(kernel, 1).record), 1) is None
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_the_number_of_threads_can_be_limited(pools, kernel, limit):
+    for mode in MODES:
+        launch = Launch(kernel, 200, rounds=2000, limit=limit)
+        for _ in range(5):
+            launch.run(pools[mode, 5])
+        launch.check(5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_launches_from_many_threads(pools, kernel, mode):
+    """Three threads launch at once: who finds the pool busy runs alone."""
+    failures, stop = [], time.monotonic() + 1.0
+
+    def work(seed):
+        random = np.random.default_rng(seed)
+        try:
+            while time.monotonic() < stop:
+                launch = Launch(kernel, int(random.integers(1, 300)), rounds=int(random.integers(1, 500)))
+                repeats = int(random.integers(1, 6))
+                for _ in range(repeats):
+                    launch.run(pools[mode, 5])
+                launch.check(repeats)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a launch hangs"
+    assert not failures
+
+
+@pytest.mark.skipif(not NATIVE, reason="needs the native pool")
+def test_workers_wake_after_sleeping_and_restart_after_a_stop(kernel):
+    pool = Pool(3, "native")
+    for _ in range(5):
+        launch = Launch(kernel, 100, rounds=3000)
+        launch.run(pool)
+        launch.check()
+        time.sleep(0.02)  # long past the spin: the workers sleep
+    for _ in range(3):
+        pool.stop()
+        launch = Launch(kernel, 100, rounds=3000)
+        launch.run(pool)
+        launch.check()
+        pool._set_workers(2)
+        launch.run(pool)
+        launch.check(2)
+    pool.stop()
+
+
+def run_script(body, timeout=60, **environment):
+    script = textwrap.dedent(body)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+SETUP = f"""
+import ctypes, os, sys, time
+import numpy as np
+from tilewright.llvm.compile import compile_to_object, host_target
+from tilewright.llvm.link import load_object
+from tilewright_cpu.pool import KernelRecord, pool
+triple, cpu, features = host_target()
+loaded = load_object(compile_to_object('''{KERNEL}''', triple=triple, cpu=cpu, features=features), ["kernel"])
+def check(programs, rounds, repeats=3):
+    record = KernelRecord(loaded.address("kernel"), 0, 0, 0)
+    counts = np.zeros(programs, np.int32)
+    slots = np.asarray([counts.ctypes.data, rounds], np.int64)
+    for _ in range(repeats):
+        pool().run(ctypes.addressof(record), slots.ctypes.data, programs)
+    assert (counts == repeats).all()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("mode", ["auto", "python"])
+@pytest.mark.parametrize("torch", [False, True])
+def test_the_child_of_a_fork_launches(mode, torch):
+    if torch:
+        pytest.importorskip("torch")
+    body = SETUP + ("import torch; torch.ones(200000).add(1)\n" if torch else "")
+    body += """
+check(100, 3000)
+before = pool().mode
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        check(100, 3000); check(7, 100)
+        grandchild = os.fork()
+        if grandchild == 0:
+            check(100, 3000)
+            os._exit(0)
+        assert os.waitpid(grandchild, 0)[1] == 0
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    check(100, 3000)
+print(before, pool().mode)
+"""
+    out = run_script(body, TILEWRIGHT_NUM_THREADS="3", TILEWRIGHT_CPU_POOL=mode).split()
+    if mode == "auto" and NATIVE:
+        assert out == (["openmp", "openmp"] if torch else ["native", "native"])
+
+
+def test_the_process_ends_while_workers_sleep_and_while_they_spin():
+    for pause in ("0", "0.05"):
+        run_script(SETUP + f"check(100, 3000); time.sleep({pause})", timeout=30, TILEWRIGHT_NUM_THREADS="4")
+
+
+def test_openmp_of_torch_is_adopted_when_it_is_imported_later():
+    pytest.importorskip("torch")
+    if not NATIVE:
+        pytest.skip("needs the native pool")
+    body = SETUP + 'check(50, 2000); first = pool().mode\nimport torch\ncheck(50, 2000, 10); print(first, pool().mode)\nassert torch.ones(300000).sum() == 300000'
+    assert run_script(body, TILEWRIGHT_NUM_THREADS="2").split() == ["native", "openmp"]
+    assert run_script(body, TILEWRIGHT_NUM_THREADS="2", TILEWRIGHT_CPU_POOL="native").split() == ["native", "native"]
+
+
+@pytest.mark.skipif(not NATIVE, reason="needs the native pool")
+def test_an_interrupt_reaches_the_main_thread():
+    """Workers block signals, so the interpreter's own handler runs where Python expects it."""
+    body = SETUP + "check(100, 3000)\nimport signal, threading\n"
+    body += "signal.signal(signal.SIGUSR1, lambda *a: print('caught', threading.current_thread() is threading.main_thread()))\n"
+    body += "os.kill(os.getpid(), signal.SIGUSR1)\ncheck(100, 3000)\n"
+    assert run_script(body, TILEWRIGHT_NUM_THREADS="4").split() == ["caught", "True"]
+    assert signal.SIGUSR1
+
+
+def test_settings_are_checked(monkeypatch):
+    for value in ("0", "-1", "many"):
+        monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", value)
+        with pytest.raises(BackendError, match="TILEWRIGHT_NUM_THREADS must be a positive number"):
+            pool_module.requested_threads()
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "3")
+    assert pool_module.requested_threads() == 3
+    monkeypatch.setenv("TILEWRIGHT_CPU_POOL", "quick")
+    with pytest.raises(BackendError, match="TILEWRIGHT_CPU_POOL must be one of auto"):
+        pool_module._requested_mode()
+
+
+@pytest.mark.skipif(not NATIVE, reason="needs the native pool")
+def test_sharing_pays_where_it_should(kernel):
+    """Programs of 100 microseconds on two threads take less than alone (only where two cores are free)."""
+    if len(os.sched_getaffinity(0)) < 2 or os.getloadavg()[0] > 0.7:
+        pytest.skip("needs two idle cores")
+    spent = {}
+    for threads in (1, 2):
+        pool = Pool(threads, "native")
+        launch = Launch(kernel, 32, rounds=100000)
+        best = 1e9
+        for _ in range(20):
+            start = time.perf_counter()
+            launch.run(pool)
+            best = min(best, time.perf_counter() - start)
+        spent[threads] = best
+        pool.stop()
+    assert spent[2] < 0.8 * spent[1]

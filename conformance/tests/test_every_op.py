@@ -1,0 +1,29 @@
+"""Every operation of the table, over its samples' dtypes and attributes: the CPU backend agrees with the reference interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.ir import TABLE
+from tilewright.reference.interpreter import run
+from tilewright.testing.op_samples import check_outputs, samples
+from tilewright_conformance.running import run_on_backend
+
+#: Operations that only a target can give a meaning: they are tested with the backend that has it.
+TARGET_CODE = {"inline_asm", "extern"}
+
+
+@pytest.mark.parametrize("name", [spec.name for spec in TABLE if spec.name not in TARGET_CODE])
+def test_cpu_agrees_with_the_reference(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    count = 0
+    for sample in samples(name):
+        expected, found = (sample.make_arguments(np.random.default_rng(count)) for _ in range(2))
+        with np.errstate(all="ignore"):
+            run(sample.module, expected, sample.grid)
+        printed = capsys.readouterr().out
+        run_on_backend("cpu", sample.module, found, sample.grid)
+        assert sorted(capsys.readouterr().out.splitlines()) == sorted(printed.splitlines())
+        check_outputs(sample, expected, found)
+        count += 1
+    assert count, f"{name} has no samples"

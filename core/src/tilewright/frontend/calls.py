@@ -1,0 +1,238 @@
+"""Calls: evaluating the arguments, telling what is called, and binding arguments to the parameters of a function of the language."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tilewright.errors import CompilationError
+from tilewright.frontend.errors import located, unsupported, with_help
+from tilewright.frontend.python_builtins import PYTHON_BUILTINS, PythonBuiltin, items_of, plain
+from tilewright.frontend.values import describe, lift
+from tilewright.language.binding import BoundCallable, is_builtin
+from tilewright.language.callable import BoundConstexprFunction, ConstexprFunction, JitCallable
+from tilewright.language.core import base_type, base_value, constexpr
+from tilewright.language.core import tuple as tl_tuple
+from tilewright.language.iteration import condition as tl_condition
+from tilewright.language.iteration import range as tl_range
+from tilewright.language.iteration import static_range
+
+if TYPE_CHECKING:
+    from tilewright.frontend.generator import Generator
+
+_ITERATION = (tl_range, static_range, tl_condition)
+_RANGE = PYTHON_BUILTINS["range"]
+#: Modules whose functions are evaluated while compiling, on compile-time values.
+_EVALUATED_MODULES = frozenset({"math", "cmath", "_operator", "operator"})
+
+
+def call(g: Generator, node: ast.Call) -> Any:
+    """Evaluate a call."""
+    fn = g.evaluate(node.func)
+    args, kwargs = _arguments(g, node)
+    g.locate(node)
+    if fn.__class__ is type and fn in _ITERATION:
+        raise _outside_loop(g, node, fn)
+    saved, g.call_node = g.call_node, node
+    result = invoke(g, fn, args, kwargs)
+    g.call_node = saved
+    return result
+
+
+def call_statement(g: Generator, node: ast.Call) -> None:
+    """Evaluate a call whose result is dropped.
+
+    Raises:
+        CompilationError: the function's result must be used.
+    """
+    fn = g.evaluate(node.func)
+    target = fn.fn if isinstance(fn, BoundCallable) else fn
+    must_use = getattr(target, "_must_use_result", None) if not isinstance(target, base_value) else None
+    if must_use:
+        why = f": {must_use}" if isinstance(must_use, str) else ""
+        message = with_help(f"the result of {_name_of(target)} is not used{why}", f"assign it: x = {ast.unparse(node)}")
+        raise located(g.frame, node, message, CompilationError)
+    g.evaluate(node)
+
+
+def _arguments(g: Generator, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
+    args: list[Any] = []
+    for argument in node.args:
+        if argument.__class__ is ast.Starred:
+            args.extend(items_of(g.evaluate(argument.value)))  # type: ignore[attr-defined]
+        else:
+            args.append(g.evaluate(argument))
+    kwargs: dict[str, Any] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise unsupported(g.frame, keyword.value, "** in a call is", "name each keyword argument")
+        kwargs[keyword.arg] = g.evaluate(keyword.value)
+    return args, kwargs
+
+
+def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call ``fn``, whatever it is, with values of a kernel.
+
+    Raises:
+        TypeError: it cannot be called, or not with these arguments.
+    """
+    while True:
+        if isinstance(fn, BoundCallable):
+            fn, args = fn.fn, [fn.receiver, *args]
+        elif type(fn) is constexpr:
+            fn = fn.value
+        else:
+            break
+    if isinstance(fn, JitCallable):
+        if isinstance(fn, ConstexprFunction):
+            return lift(_evaluate_constexpr(fn, args, kwargs, g))
+        return g.call(fn, args, kwargs)
+    if is_builtin(fn):
+        return lift(fn(*args, _semantic=g.semantic, **kwargs))
+    if isinstance(fn, PythonBuiltin):
+        return fn.implementation(g, args, kwargs)
+    if isinstance(fn, BoundConstexprFunction):
+        return lift(_evaluate_constexpr(fn, args, kwargs, g))
+    if isinstance(fn, type):
+        return _construct(g, fn, args, kwargs)
+    if isinstance(fn, BuiltinFunctionType | FunctionType | MethodType) or callable(fn):
+        return _host_function(fn, args, kwargs)
+    raise TypeError(f"{describe(fn)} cannot be called")
+
+
+def _evaluate_constexpr(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], g: Generator) -> Any:
+    name = _name_of(fn)
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, base_value) and value.flatten() and not getattr(value, "_is_aggregate", False):
+            message = f"{name} runs at compile time: its arguments must be constexprs, not {describe(value)}"
+            raise TypeError(with_help(message, "pass a constexpr, or decorate the function with @jit"))
+    return fn(*args, _semantic=g.semantic, **kwargs)
+
+
+def _construct(g: Generator, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """An instance of a class that kernels may make."""
+    if cls is constexpr:
+        (value,) = args
+        return constexpr(plain(value, "tl.constexpr()"))
+    if cls is tl_tuple:
+        return tl_tuple(items_of(args[0]))
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return tl_tuple(cls(*args, **kwargs))
+    if issubclass(cls, base_type):
+        values = [plain(value, cls.__name__) for value in args]
+        return cls(*values, **{name: plain(value, cls.__name__) for name, value in kwargs.items()})
+    if issubclass(cls, BaseException):
+        raise TypeError("kernels raise no exceptions")
+    raise TypeError(with_help(f"{cls.__name__} cannot be made in a kernel: it is a plain Python class", "make it an aggregate or a namedtuple"))
+
+
+def _host_function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A plain Python function: of :mod:`math`, or a method of a compile-time value."""
+    owner = getattr(fn, "__self__", None)
+    name = _name_of(fn)
+    of_value = owner is not None and not isinstance(owner, ModuleType | base_value)
+    if of_value or getattr(fn, "__module__", None) in _EVALUATED_MODULES or isinstance(owner, constexpr):
+        if not of_value and fn is not getattr(math, name, None) and getattr(fn, "__module__", None) == "math":
+            raise TypeError(f"{name} cannot be called from a kernel")
+        values = [plain(value, f"{name}()") for value in args]
+        return lift(fn(*values, **{key: plain(value, f"{name}()") for key, value in kwargs.items()}))
+    if owner is builtins:
+        raise TypeError(f"Python's {name}() is not available in a kernel")
+    message = f"{name} is a plain Python function: a kernel cannot call it"
+    raise TypeError(with_help(message, "decorate it with @jit, or with @constexpr_function if it runs at compile time"))
+
+
+def _name_of(fn: Any) -> str:
+    while isinstance(fn, BoundCallable | BoundConstexprFunction):
+        fn = fn.fn if isinstance(fn, BoundCallable) else fn.__func__
+    return getattr(fn, "__name__", None) or repr(fn)
+
+
+def iterable(g: Generator, node: ast.expr) -> Any:
+    """What a loop goes through: a ``tl.range``, a ``static_range``, or any value. Python's ``range`` becomes a ``tl.range``."""
+    if isinstance(node, ast.Call):
+        fn = g.evaluate(node.func)
+        if type(fn) is constexpr:
+            fn = fn.value
+        if fn is _RANGE or fn is tl_range or fn is static_range:
+            args, kwargs = _arguments(g, node)
+            g.locate(node)
+            made = static_range if fn is static_range else tl_range
+            try:
+                return made(*args, **kwargs)
+            except (TypeError, ValueError) as error:
+                raise g.relocated(node, error) from error
+    return g.evaluate(node)
+
+
+def loop_condition(g: Generator, node: ast.expr) -> Any:
+    """The value of a ``while`` loop's test, which may be a ``tl.condition``."""
+    if isinstance(node, ast.Call):
+        fn = g.evaluate(node.func)
+        if fn is tl_condition:
+            args, kwargs = _arguments(g, node)
+            return tl_condition(*args, **kwargs)
+    return g.evaluate(node)
+
+
+def _outside_loop(g: Generator, node: ast.Call, fn: Any) -> CompilationError:
+    where = "`while`" if fn is tl_condition else "`for ... in`"
+    return located(g.frame, node, f"{fn.__name__} is only for {where}", CompilationError)
+
+
+# -- binding ------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def bind(fn: JitCallable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by parameter name, as Python binds them.
+
+    Raises:
+        TypeError: they do not fit the parameters.
+    """
+    params = fn.params
+    bound: dict[str, Any] = {}
+    given = len(args)
+    position = 0
+    for parameter in params:
+        name = parameter.name
+        if parameter.variadic:
+            bound[name] = tl_tuple([_argument(value) for value in args[position:]])
+            position = given
+            continue
+        if position < given and not parameter.keyword_only:
+            if name in kwargs:
+                raise TypeError(f"{fn.__name__}() got multiple values for argument {name!r}")
+            bound[name] = _argument(args[position])
+            position += 1
+        elif name in kwargs:
+            bound[name] = _argument(kwargs[name])
+        elif parameter.has_default:
+            bound[name] = _argument(parameter.default)
+        else:
+            missing = [p.name for p in params if not p.has_default and not p.variadic and p.name not in bound and p.name not in kwargs]
+            raise TypeError(f"{fn.__name__}() is missing {_plural('argument', missing)}: {', '.join(map(repr, missing))}")
+    if position < given:
+        takes = sum(not parameter.keyword_only for parameter in params)
+        raise TypeError(f"{fn.__name__}() takes {takes} positional {'argument' if takes == 1 else 'arguments'}, not {given}")
+    for name in kwargs:
+        if name not in bound or name not in fn.arg_names:
+            raise TypeError(f"{fn.__name__}() has no parameter {name!r}; its parameters are {', '.join(fn.arg_names)}")
+    return bound
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, base_value):
+        return value
+    if value is inspect.Parameter.empty:
+        raise TypeError("an argument is missing")
+    lifted = lift(value)
+    return lifted if isinstance(lifted, base_value) else constexpr(lifted)
+
+
+def _plural(word: str, items: Sequence[object]) -> str:
+    return word if len(items) == 1 else f"{word}s"

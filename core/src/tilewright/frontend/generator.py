@@ -1,0 +1,362 @@
+"""The visitor that turns a function's syntax tree into Tile IR, and the calls between functions.
+
+Nodes are dispatched by their type through the tables of ``expressions`` and ``statements``. A call to another function of the language is inlined: its
+tree is visited at the current insertion point with the argument values as its variables, so it is specialised on their types and constexprs by nature.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tilewright import ir
+from tilewright.errors import CompilationError, UnsupportedLanguageConstruct
+from tilewright.frontend import calls, errors, expressions, names, statements
+from tilewright.frontend.analysis import NONE
+from tilewright.frontend.errors import with_help
+from tilewright.frontend.frame import RETURN_VALUE, Completion, Frame, Scope, Undefined
+from tilewright.frontend.values import decay, describe, describe_type, flatten, name_values, type_of, unflatten
+from tilewright.language.binding import is_builtin
+from tilewright.language.callable import ConstexprFunction, JitCallable
+from tilewright.language.core import base_type, base_value, constexpr, constexpr_type, tensor
+from tilewright.language.core import tuple as tl_tuple
+from tilewright.language.semantic import Options, Semantic
+
+#: Calls nested deeper than this are a recursion that does not end.
+MAX_DEPTH = 100
+
+_EXPRESSIONS = expressions.EXPRESSIONS
+_CONDITIONS = (bool, int, type(None))
+
+
+class Generator:
+    """Generates one module.
+
+    Attributes:
+        module: what is generated.
+        semantic: the language's operations, at the current insertion point.
+        frame: the function being visited; ``scope`` its variables now.
+        call_node: the call being evaluated.
+    """
+
+    __slots__ = ("_callees", "builder", "call_node", "frame", "module", "scope", "semantic")
+
+    frame: Frame
+    scope: Scope
+
+    def __init__(self, options: Options) -> None:
+        self.module = ir.Module()
+        self.builder = ir.Builder()
+        self.semantic = Semantic(self.builder, options, self)
+        self.scope = {}
+        self.call_node: ast.AST | None = None
+        #: functions compiled on their own, by what they are specialised on; None while one is under way
+        self._callees: dict[Any, tuple[ir.Function, base_type] | None] = {}
+
+    # -- visiting -------------------------------------------------------------------------------------------------------------------------
+
+    def evaluate(self, node: ast.expr) -> Any:
+        """The value of an expression.
+
+        Raises:
+            CompilationError: with the place of the innermost node that is wrong.
+        """
+        visit = _EXPRESSIONS.get(node.__class__)
+        if visit is None:
+            raise errors.unsupported(self.frame, node, f"{type(node).__name__} is")
+        try:
+            return visit(self, node)
+        except CompilationError as error:
+            if error.file is None:
+                raise self.relocated(node, error) from error
+            raise
+        except Exception as error:
+            raise self.relocated(node, error) from error
+
+    def block(self, body: Sequence[ast.stmt], live: frozenset[str], follows: bool) -> Completion:
+        """Visit a block: see :func:`~tilewright.frontend.statements.block`."""
+        return statements.block(self, body, live, follows)
+
+    def locate(self, node: ast.AST) -> None:
+        """Give the operations that follow the place of ``node``."""
+        frame = self.frame
+        self.builder.location = ir.Location(
+            frame.file,
+            node.lineno + frame.line_offset,  # type: ignore[attr-defined]
+            node.col_offset + frame.indent,  # type: ignore[attr-defined]
+            frame.name,
+            frame.site,
+        )
+
+    def relocated(self, node: ast.AST, error: Exception) -> CompilationError:
+        """``error`` as an error at ``node`` of the function being visited."""
+        if isinstance(error, RecursionError):
+            return errors.located(self.frame, node, _TOO_DEEP, CompilationError)
+        return errors.relocated(self.frame, node, error)
+
+    def enter(self, region: ir.Region) -> tuple[Scope, Any]:
+        """Append to ``region`` from now on; gives what :meth:`leave` takes."""
+        builder = self.builder
+        saved = self.scope, (builder.region, builder.before)
+        builder.region, builder.before = region, None
+        return saved
+
+    def leave(self, scope: Scope, saved: Any) -> None:
+        """Go back to where :meth:`enter` left."""
+        self.scope = scope
+        self.builder.region, self.builder.before = saved
+
+    # -- conditions -----------------------------------------------------------------------------------------------------------------------
+
+    def condition(self, node: ast.expr) -> Any:
+        """The value of an ``if``'s test: a bool where it is known at compile time, else a scalar tensor of int1."""
+        return self.truth(node, self.evaluate(node))
+
+    def truth(self, node: ast.expr, value: Any) -> Any:
+        """``value`` as a condition: see :meth:`condition`."""
+        if type(value) is constexpr:
+            inner = value.value
+            if type(inner) in _CONDITIONS:
+                return bool(inner)
+        elif isinstance(value, tensor):
+            self.locate(node)
+            if value.extents and value.numel.value == 1:
+                line, _ = errors.position(self.frame, node)
+                message = f"a condition of type {value.type} is used as a scalar; take its element with `.item()` or reduce it"
+                warnings.warn_explicit(message, UserWarning, self.frame.file, line)
+                value = self.semantic.scalar_of(value)
+            try:
+                return self.semantic.truth(value)
+            except Exception as error:
+                raise self.relocated(node, error) from error
+        message = f"a condition is a scalar tensor, or a constexpr of type bool, int or NoneType, not {describe(value)}"
+        raise errors.located(self.frame, node, with_help(message, "compare it with something, or test it with `is not None`"), CompilationError)
+
+    def known_test(self, node: ast.expr, assigned: frozenset[str]) -> bool | None:
+        """The outcome of a test that reads no name of ``assigned`` and is known at compile time; None for any other. Emits nothing."""
+        for inner in ast.walk(node):
+            kind = inner.__class__
+            if kind is ast.Name:
+                value = self.scope.get(inner.id)  # type: ignore[attr-defined]
+                if inner.id in assigned or type(value) is Undefined:  # type: ignore[attr-defined]
+                    return None
+            elif kind in (ast.NamedExpr, ast.Lambda, ast.ListComp, ast.GeneratorExp):
+                return None
+        builder = self.builder
+        saved = builder.region, builder.before, builder.location
+        builder.region, builder.before = ir.Region(), None
+        try:
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Call):
+                    fn = self.evaluate(inner.func)
+                    if is_builtin(fn) or (isinstance(fn, JitCallable) and not isinstance(fn, ConstexprFunction)):
+                        return None
+            value = self.evaluate(node)
+            if type(value) is constexpr and type(value.value) in _CONDITIONS:
+                return bool(value.value)
+            return None
+        except CompilationError:
+            return None  # reported when the statement itself is visited
+        finally:
+            for operation in builder.region:
+                operation.erase()
+            builder.region, builder.before, builder.location = saved
+
+    # -- names and parts ------------------------------------------------------------------------------------------------------------------
+
+    def load_name(self, node: ast.AST, name: str) -> Any:
+        """The value of a name: see :func:`~tilewright.frontend.names.load_name`."""
+        return names.load_name(self, node, name)
+
+    def assign_target(self, target: ast.expr, value: Any, plain: bool = True) -> None:
+        """Bind a target: see :func:`~tilewright.frontend.statements.assign_target`."""
+        statements.assign_target(self, target, value, plain)
+
+    def operate(self, node: ast.AST, operator: type[ast.operator], lhs: Any, rhs: Any) -> Any:
+        """``lhs operator rhs``: see :func:`~tilewright.frontend.expressions.operate`."""
+        return expressions.operate(self, node, operator, lhs, rhs)
+
+    def attribute(self, value: Any, name: str) -> Any:
+        """``value.name``: see :func:`~tilewright.frontend.expressions.attribute`."""
+        return expressions.attribute(self, value, name)
+
+    def iterable(self, node: ast.expr) -> Any:
+        """What a loop goes through: see :func:`~tilewright.frontend.calls.iterable`."""
+        return calls.iterable(self, node)
+
+    def loop_condition(self, node: ast.expr) -> Any:
+        """A ``while``'s test: see :func:`~tilewright.frontend.calls.loop_condition`."""
+        return calls.loop_condition(self, node)
+
+    def invoke(self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call anything that can be called: see :func:`~tilewright.frontend.calls.invoke`."""
+        return calls.invoke(self, fn, args, kwargs)
+
+    def call_statement(self, node: ast.Call) -> None:
+        """A call whose result is dropped: see :func:`~tilewright.frontend.calls.call_statement`."""
+        calls.call_statement(self, node)
+
+    def is_constexpr_annotation(self, node: ast.expr) -> bool:
+        """Whether an annotation is ``tl.constexpr``, as an object or as text."""
+        if isinstance(node, ast.Constant):
+            return isinstance(node.value, str) and node.value.rpartition(".")[2] == "constexpr"
+        if not isinstance(node, ast.Name | ast.Attribute):
+            return False
+        try:
+            return self.evaluate(node) is constexpr
+        except CompilationError:
+            return False  # an annotation for people and type checkers
+
+    # -- functions of the language --------------------------------------------------------------------------------------------------------
+
+    def call(self, fn: JitCallable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The value of ``fn(*args, **kwargs)``: inlined here, or a call where ``fn`` is ``noinline``.
+
+        Raises:
+            TypeError: the arguments do not fit the parameters.
+            CompilationError: an error inside ``fn``, with the chain of calls.
+        """
+        if type(fn) is constexpr:
+            fn = fn.value
+        scope = calls.bind(fn, args, kwargs)
+        if fn.noinline:
+            return self._call_separate(fn, scope)
+        return self._visit(self._frame(fn), scope)
+
+    def region(self, fn: JitCallable, argument_types: Sequence[base_type]) -> tuple[ir.Region, list[base_type]]:
+        """A region whose body is ``fn`` inlined on the region's arguments, ended by ``yield``; and the types it yields.
+
+        Raises:
+            TypeError: ``fn`` gives no value.
+        """
+        region = ir.Region([flat for type_ in argument_types for flat in type_.flatten()])
+        location = self.builder.location
+        outer, saved = self.enter(region)
+        result = self.call(fn, unflatten(argument_types, region.arguments), {})
+        found = result.values if isinstance(result, tl_tuple) else [result]
+        if type(result) is constexpr and result.value is None:
+            raise TypeError(f"{describe(fn)} must return a value here")
+        tensors = [self.semantic.to_tensor(value) for value in found]
+        self.builder.location = location
+        self.builder.yield_([value.handle for value in tensors])
+        self.leave(outer, saved)
+        return region, [value.type for value in tensors]
+
+    def _frame(self, fn: JitCallable) -> Frame:
+        frame = Frame(fn, self.frame, self.call_node, self.builder.location)
+        if frame.depth > MAX_DEPTH:
+            raise errors.located(self.frame, self.call_node or frame.analysis.tree, _TOO_DEEP, CompilationError)
+        return frame
+
+    def _visit(self, frame: Frame, scope: Scope) -> Any:
+        """Visit a function's body with the given variables; its value."""
+        builder = self.builder
+        outer = getattr(self, "frame", None), self.scope, self.call_node, builder.location
+        self.frame, self.scope, self.call_node = frame, scope, None
+        frame.region = builder.region
+        done = self.block(frame.analysis.body, NONE, False)
+        value = self._returned(frame, done)
+        self.frame, self.scope, self.call_node, builder.location = outer  # type: ignore[assignment]
+        return value
+
+    def _returned(self, frame: Frame, done: Completion) -> Any:
+        if not done.falls:
+            return self.scope[RETURN_VALUE]
+        for node, type_ in frame.returned:
+            if not (isinstance(type_, constexpr_type) and type_.value is None) and done.jumps:
+                message = f"{frame.name} returns a value of type {describe_type(type_)} here, but may also end without a return"
+                raise errors.located(frame, node, with_help(message, "return a value on every path"), CompilationError)
+        return constexpr(None)
+
+    # -- functions compiled on their own --------------------------------------------------------------------------------------------------
+
+    def _call_separate(self, fn: JitCallable, scope: Scope) -> Any:
+        for name, value in scope.items():
+            for part in _parts(value):
+                if isinstance(part, tensor) and part.numel.value != 1:
+                    message = with_help(
+                        f"{fn.__name__} is noinline: argument {name} must be a scalar, not a tensor of type {describe(part)}",
+                        "pass scalars and pointers, or drop noinline",
+                    )
+                    raise errors.located(self.frame, self.call_node or self.frame.analysis.tree, message, UnsupportedLanguageConstruct)
+        types = {name: type_of(value) for name, value in scope.items()}
+        key = (id(fn), tuple((name, type_) for name, type_ in types.items()))
+        if key not in self._callees:
+            self._callees[key] = None
+            self._callees[key] = self._compile_separate(fn, types)
+        compiled = self._callees[key]
+        if compiled is None:
+            message = with_help(f"{fn.__name__} is noinline and calls itself with the same argument types", "use a loop")
+            raise errors.located(self.frame, self.call_node or self.frame.analysis.tree, message, UnsupportedLanguageConstruct)
+        function, result_type = compiled
+        operands = [flat for value in scope.values() for flat in flatten(value)]
+        spec = ir.TABLE["call"]
+        operation = self.builder.create(spec, [operands], {"callee": function.name}, function.result_types)
+        return unflatten([result_type], operation.results)[0]
+
+    def _compile_separate(self, fn: JitCallable, types: Mapping[str, base_type]) -> tuple[ir.Function, base_type]:
+        builder = self.builder
+        frame = self._frame(fn)
+        frame.separate, frame.site = True, None
+        flat = [part for type_ in types.values() for part in type_.flatten()]
+        name, number = fn.__name__, 1
+        while name in self.module.functions or (self._kernel_name() == name):
+            name = f"{fn.__name__}__{number}"
+            number += 1
+        function = ir.Function(name, flat, kernel=False, location=builder.location)
+        self.module.functions[name] = function
+        location = builder.location
+        outer, saved = self.enter(function.body)
+        scope = dict(zip(types, unflatten(types.values(), function.arguments), strict=True))
+        for variable, value in scope.items():
+            name_values(value, variable)
+        value = self._visit(frame, scope)
+        builder.location = location
+        value = decay(self, value)
+        results = flatten(value)
+        builder.return_(results)
+        function.result_types = tuple(result.type for result in results)
+        self.leave(outer, saved)
+        return function, type_of(value)
+
+    def _kernel_name(self) -> str:
+        frame = self.frame
+        while frame.caller is not None:
+            frame = frame.caller
+        return frame.name
+
+    # -- the kernel -----------------------------------------------------------------------------------------------------------------------
+
+    def kernel(self, fn: JitCallable, function: ir.Function, scope: Scope) -> None:
+        """Visit a kernel's body into ``function``, whose arguments ``scope`` holds.
+
+        Raises:
+            CompilationError: the kernel returns a value, or breaks any other rule.
+        """
+        self.module.add(function)
+        self.builder.region, self.builder.before = function.body, None
+        frame = Frame(fn)
+        self._visit(frame, scope)
+        for node, type_ in frame.returned:
+            if not (isinstance(type_, constexpr_type) and type_.value is None):
+                message = with_help(f"a kernel returns nothing, but this gives {describe_type(type_)}", "write the value to memory with tl.store")
+                raise errors.located(frame, node, message, CompilationError)
+        self.builder.location = function.location
+        self.builder.return_([])
+
+
+_TOO_DEEP = with_help(
+    f"calls are nested deeper than {MAX_DEPTH}: this recursion does not end at compile time",
+    "recursion must be on a tl.constexpr that reaches its base case",
+)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    if isinstance(value, tl_tuple):
+        for item in value.values:
+            yield from _parts(item)
+    elif isinstance(value, base_value):
+        yield value
+

@@ -1,0 +1,80 @@
+"""What a name means: a variable of the function, a captured one, a permitted global, or one of the few builtins of Python that kernels have."""
+
+from __future__ import annotations
+
+import ast
+import os
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tilewright.errors import CompilationError
+from tilewright.frontend.errors import located, with_help
+from tilewright.frontend.frame import Undefined
+from tilewright.frontend.python_builtins import PYTHON_BUILTINS
+from tilewright.frontend.values import lift
+from tilewright.language.binding import BoundCallable, is_builtin
+from tilewright.language.callable import BoundConstexprFunction, JitCallable
+from tilewright.language.core import base_type, base_value, constexpr
+
+if TYPE_CHECKING:
+    from tilewright.frontend.generator import Generator
+
+_ALLOW_GLOBALS = "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS"
+_MISSING = object()
+#: Kinds of globals that need no further look.
+_PERMITTED = (ModuleType, JitCallable, constexpr, base_type, BoundConstexprFunction, BoundCallable)
+
+
+def load_name(g: Generator, node: ast.AST, name: str) -> Any:
+    """The value of a name.
+
+    Raises:
+        CompilationError: it has none, or is a global that kernels may not read.
+    """
+    value = g.scope.get(name, _MISSING)
+    if value is not _MISSING:
+        if type(value) is Undefined:
+            raise located(g.frame, node, f"{name} is not defined here: it {value.reason}", CompilationError)
+        return value
+    frame = g.frame
+    if name in frame.analysis.locals:
+        raise located(g.frame, node, f"{name} is used before it is assigned", CompilationError)
+    value = frame.nonlocals.get(name, _MISSING)
+    if value is _MISSING:
+        value = frame.namespace.get(name, _MISSING)
+    if value is not _MISSING:
+        if isinstance(value, _PERMITTED) or is_permitted(value) or name in PYTHON_BUILTINS or os.environ.get(_ALLOW_GLOBALS, "0") == "1":
+            return lift(value)
+        raise _refused(name, value)
+    value = PYTHON_BUILTINS.get(name, _MISSING)
+    if value is not _MISSING:
+        return value
+    raise NameError(f"{name} is not defined")
+
+
+def is_permitted(value: Any) -> bool:
+    """Whether a kernel may read a global of this value: it cannot change what the kernel means without being noticed."""
+    if isinstance(value, _PERMITTED) or is_builtin(value) or isinstance(value, base_value):
+        return True
+    if isinstance(value, type):
+        # Classes of the language, aggregates, namedtuples, and enumerations of the language's options.
+        return (
+            value.__module__.startswith("tilewright.")
+            or (issubclass(value, tuple) and hasattr(value, "_fields"))
+            or getattr(value, "_is_aggregate", False) is True
+            or value is constexpr
+        )
+    return type(value).__module__.startswith("tilewright.language")
+
+
+def _refused(name: str, value: Any) -> NameError:
+    kind = type(value).__name__
+    if callable(value):
+        what = f"the plain Python {'class' if isinstance(value, type) else 'function'} {name}"
+        return NameError(with_help(f"Cannot access {what} from a kernel", "decorate it with @jit, or with @constexpr_function if it runs at compile time"))
+    return NameError(
+        with_help(
+            f"Cannot access global variable {name} (of type {kind}) from a kernel: a global must be an instance of tl.constexpr",
+            f"write `{name} = tl.constexpr({value!r})`, pass it as an argument, or set {_ALLOW_GLOBALS}=1",
+        )
+    )

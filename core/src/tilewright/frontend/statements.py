@@ -1,0 +1,308 @@
+"""Statements: blocks of them, assignments, jumps, ``with``, assertions, and the constructs of Python that kernels do not have."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright.errors import CompilationError
+from tilewright.frontend.analysis import Facts, Names
+from tilewright.frontend.branches import guarded, if_statement
+from tilewright.frontend.errors import located, unsupported, with_help
+from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Undefined, break_flag, continue_flag
+from tilewright.frontend.loops import for_statement, while_statement
+from tilewright.frontend.values import decay, decayed_type, describe, describe_type, name_values
+from tilewright.language.core import constexpr, tensor
+from tilewright.language.core import tuple as tl_tuple
+from tilewright.language.debug import device_assert
+
+if TYPE_CHECKING:
+    from tilewright.frontend.generator import Generator
+
+
+def block(g: Generator, statements: Sequence[ast.stmt], live: Names, follows: bool, start: int = 0) -> Completion:
+    """Visit the statements from ``start`` on.
+
+    Args:
+        live: names live after the block.
+        follows: statements follow the block before the target of a jump is reached, so that someone will ask for its flag.
+    """
+    facts = g.frame.analysis.facts
+    count = len(statements)
+    for index in range(start, count):
+        node = statements[index]
+        kind = type(node)
+        last = index + 1 == count
+        consumed = False
+        try:
+            simple = _SIMPLE.get(kind)
+            if simple is not None:
+                simple(g, node)
+                continue
+
+            def rest(following: int = index + 1) -> Completion:
+                return block(g, statements, live, follows, following)
+
+            if kind is ast.If:
+                done, consumed = if_statement(g, node, facts[node].live_after, None if last else rest, live, follows)  # type: ignore[arg-type]
+            else:
+                compound = _COMPOUND.get(kind)
+                if compound is None:
+                    raise _no_such_statement(g, node)
+                done = compound(g, node, facts[node], follows or not last)
+        except CompilationError as error:
+            if error.file is None:
+                raise g.relocated(node, error) from error
+            raise
+        except Exception as error:
+            raise g.relocated(node, error) from error
+        if consumed or last or not done.falls:
+            return done
+        if done.jumps:
+            after = guarded(g, node, done, rest, live, follows)
+            return Completion(after.falls, after.jumps | done.jumps)
+    return NORMAL
+
+
+# -- assignments --------------------------------------------------------------------------------------------------------------------------------------
+
+
+def _assign(g: Generator, node: ast.Assign) -> None:
+    value = g.evaluate(node.value)
+    g.locate(node)
+    for target in node.targets:
+        g.assign_target(target, value)
+
+
+def assign_target(g: Generator, target: ast.expr, value: Any, plain: bool = True) -> None:
+    """Bind ``value`` to a target: a name, or names in tuples, one of which may be starred.
+
+    ``plain`` assignments turn compile-time numbers into tensors; loop variables and ``tl.constexpr`` ones keep them.
+    """
+    if isinstance(target, ast.Name):
+        name = target.id
+        if plain and name not in g.frame.constants:
+            value = decay(g, value)
+            name_values(value, name)
+        elif plain:
+            value = _constant(g, target, name, value)
+        g.scope[name] = value
+    elif isinstance(target, ast.Tuple | ast.List):
+        _unpack(g, target, value, plain)
+    elif isinstance(target, ast.Subscript):
+        remedy = "tensors cannot be changed in place: use tl.where, or write to memory with tl.store"
+        raise located(g.frame, target, with_help("__setitem__ is not supported", remedy), CompilationError)
+    elif isinstance(target, ast.Attribute):
+        _set_field(g, target, value)
+    else:
+        raise unsupported(g.frame, target, f"assignment to {type(target).__name__} is")
+
+
+def _set_field(g: Generator, target: ast.Attribute, value: Any) -> None:
+    """``self.field = value`` in the ``__init__`` of an aggregate."""
+    instance = g.evaluate(target.value)
+    if not getattr(instance, "_is_aggregate", False):
+        remedy = "values cannot be changed in place; assign to a variable"
+        raise located(g.frame, target, with_help(f"assignment to the attribute {target.attr!r} is not supported", remedy), CompilationError)
+    if g.builder.region is not g.frame.region:
+        remedy = "assign to a variable there, and to the field after it"
+        raise located(g.frame, target, with_help(f"field {target.attr!r} cannot be set inside a conditional or a loop", remedy), CompilationError)
+    setattr(instance, target.attr, value)
+
+
+def _unpack(g: Generator, target: ast.Tuple | ast.List, value: Any, plain: bool) -> None:
+    if type(value) is constexpr and isinstance(value.value, tuple | list):
+        value = tl_tuple(value.value)
+    if not isinstance(value, tl_tuple):
+        raise located(g.frame, target, f"cannot unpack {describe(value)} into {len(target.elts)} names: it is not a tuple", CompilationError)
+    items, names = value.values, target.elts
+    starred = next((i for i, name in enumerate(names) if isinstance(name, ast.Starred)), None)
+    if starred is None:
+        if len(items) != len(names):
+            raise located(g.frame, target, f"cannot unpack a tuple of {len(items)} values into {len(names)} names", CompilationError)
+        for name, item in zip(names, items, strict=True):
+            assign_target(g, name, item, plain)
+        return
+    after = len(names) - starred - 1
+    if len(items) < len(names) - 1:
+        raise located(g.frame, target, f"cannot unpack a tuple of {len(items)} values into {len(names) - 1} names or more", CompilationError)
+    middle = items[starred : len(items) - after]
+    for name, item in zip(names[:starred], items[:starred], strict=True):
+        assign_target(g, name, item, plain)
+    star = names[starred]
+    assert isinstance(star, ast.Starred)
+    assign_target(g, star.value, tl_tuple(middle), plain)
+    for name, item in zip(names[starred + 1 :], items[len(items) - after :], strict=True):
+        assign_target(g, name, item, plain)
+
+
+def _augmented(g: Generator, node: ast.AugAssign) -> None:
+    if not isinstance(node.target, ast.Name):
+        assign_target(g, node.target, None)
+        return
+    old = g.load_name(node.target, node.target.id)
+    value = g.evaluate(node.value)
+    assign_target(g, node.target, g.operate(node, type(node.op), old, value))
+
+
+def _annotated(g: Generator, node: ast.AnnAssign) -> None:
+    is_constant = g.is_constexpr_annotation(node.annotation)
+    if not is_constant:
+        if node.value is not None:
+            assign_target(g, node.target, g.evaluate(node.value))
+        return
+    if not isinstance(node.target, ast.Name):
+        raise unsupported(g.frame, node.target, "a constexpr annotation of anything but a name is")
+    name = node.target.id
+    frame = g.frame
+    if node.value is None:
+        frame.constants.add(name)
+        return
+    previous = g.scope.get(name)
+    # An unrolled loop comes by the same declaration again; that is no second one.
+    if previous is not None and type(previous) is not Undefined and frame.declared.get(name) is not node:
+        remedy = "give the constant another name, or drop the annotation to make it a variable"
+        raise located(frame, node, with_help(f"{name} is already defined. constexpr cannot be reassigned.", remedy), CompilationError)
+    frame.declared[name] = node
+    g.scope[name] = _constant(g, node.value, name, g.evaluate(node.value))
+
+
+def _constant(g: Generator, node: ast.AST, name: str, value: Any) -> Any:
+    """``value`` as the value of a name declared ``tl.constexpr``.
+
+    Raises:
+        CompilationError: it is computed at run time.
+    """
+    if isinstance(value, tensor) or (isinstance(value, tl_tuple) and value.flatten()):
+        message = with_help(
+            f"{name} is declared tl.constexpr, but its value is computed at run time: it is of type {describe(value)}",
+            "drop the annotation, or compute it from constexprs only",
+        )
+        raise located(g.frame, node, message, CompilationError)
+    return value
+
+
+# -- other simple statements --------------------------------------------------------------------------------------------------------------------------
+
+
+def _expression(g: Generator, node: ast.Expr) -> None:
+    value = node.value
+    if isinstance(value, ast.Constant):
+        return
+    if isinstance(value, ast.Call):
+        g.call_statement(value)
+    else:
+        g.evaluate(value)
+
+
+def _assert(g: Generator, node: ast.Assert) -> None:
+    test = g.evaluate(node.test)
+    message = g.evaluate(node.msg) if node.msg is not None else constexpr("")
+    g.locate(node)
+    device_assert(test, message, _semantic=g.semantic)
+
+
+def _pass(g: Generator, node: ast.stmt) -> None:
+    """Nothing."""
+
+
+def _delete(g: Generator, node: ast.Delete) -> None:
+    for target in node.targets:
+        if not isinstance(target, ast.Name):
+            raise unsupported(g.frame, target, f"`del` of {ast.unparse(target)} is", "delete names only")
+        g.load_name(target, target.id)
+        g.scope[target.id] = Undefined(f"was deleted at line {node.lineno + g.frame.line_offset}")
+
+
+# -- jumps and with -----------------------------------------------------------------------------------------------------------------------------------
+
+
+def _return(g: Generator, node: ast.Return, facts: Facts, follows: bool) -> Completion:
+    value = constexpr(None) if node.value is None else g.evaluate(node.value)
+    frame = g.frame
+    if frame.returned:
+        first, type_ = frame.returned[0]
+        own = decayed_type(value)
+        if own != type_ and not (isinstance(value, tl_tuple) or hasattr(type_, "types")):
+            line = first.lineno + frame.line_offset
+            message = f"return of type {describe_type(own)}, but the return at line {line} is of type {describe_type(type_)}"
+            raise located(frame, node, with_help(message, "every `return` of a function gives one type; convert with `.to(dtype)`"), CompilationError)
+    else:
+        frame.returned.append((node, decayed_type(value)))
+    g.scope[RETURN_VALUE] = value
+    g.scope[RETURN_FLAG] = _TRUE
+    return Completion(False, _RETURNED)
+
+
+def _break(g: Generator, node: ast.stmt, facts: Facts, follows: bool) -> Completion:
+    flag = break_flag(g.frame.loops)
+    g.scope[flag] = _TRUE
+    return Completion(False, frozenset((flag,)))
+
+
+def _continue(g: Generator, node: ast.stmt, facts: Facts, follows: bool) -> Completion:
+    flag = continue_flag(g.frame.loops)
+    g.scope[flag] = _TRUE
+    return Completion(False, frozenset((flag,)))
+
+
+def _with(g: Generator, node: ast.With, facts: Facts, follows: bool) -> Completion:
+    managers = []
+    for item in node.items:
+        manager = g.evaluate(item.context_expr)
+        if not (hasattr(manager, "__enter__") and hasattr(manager, "__exit__")):
+            message = f"{describe(manager)} is no context manager of the language"
+            raise located(g.frame, item.context_expr, message, CompilationError)
+        entered = manager.__enter__()
+        managers.append(manager)
+        if item.optional_vars is not None:
+            assign_target(g, item.optional_vars, entered)
+    done = block(g, node.body, facts.live_after, follows)
+    for manager in reversed(managers):
+        manager.__exit__(None, None, None)
+    return done
+
+
+_TRUE = constexpr(True)
+_RETURNED = frozenset({RETURN_FLAG})
+
+
+def _no_such_statement(g: Generator, node: ast.stmt) -> CompilationError:
+    construct, alternative = _UNSUPPORTED.get(type(node), (f"the statement {type(node).__name__} is", ""))
+    return unsupported(g.frame, node, construct, alternative)
+
+
+_SIMPLE: dict[type[ast.stmt], Any] = {
+    ast.Assign: _assign,
+    ast.AugAssign: _augmented,
+    ast.AnnAssign: _annotated,
+    ast.Expr: _expression,
+    ast.Assert: _assert,
+    ast.Pass: _pass,
+    ast.Delete: _delete,
+}
+_COMPOUND: dict[type[ast.stmt], Any] = {
+    ast.For: for_statement,
+    ast.While: while_statement,
+    ast.Return: _return,
+    ast.Break: _break,
+    ast.Continue: _continue,
+    ast.With: _with,
+}
+_UNSUPPORTED: dict[type[ast.stmt], tuple[str, str]] = {
+    ast.FunctionDef: ("nested function definitions are not allowed: they are", "define the function at module level and decorate it with @jit"),
+    ast.AsyncFunctionDef: ("async functions are", "define a plain function at module level and decorate it with @jit"),
+    ast.ClassDef: ("class definitions are", "define an aggregate at module level"),
+    ast.Try: ("try is", "kernels raise no exceptions: test the condition with `if`, or stop with tl.device_assert"),
+    ast.Raise: ("raise is", "use tl.static_assert at compile time, or tl.device_assert at run time"),
+    ast.Import: ("import is", "import at module level"),
+    ast.ImportFrom: ("import is", "import at module level"),
+    ast.Global: ("global is", "pass the value as an argument; kernels cannot change globals"),
+    ast.Nonlocal: ("nonlocal is", "return the value to the caller"),
+    ast.Match: ("match is", "use if and elif"),
+    ast.AsyncFor: ("async for is", "use for"),
+    ast.AsyncWith: ("async with is", "use with"),
+}
+if hasattr(ast, "TryStar"):
+    _UNSUPPORTED[ast.TryStar] = _UNSUPPORTED[ast.Try]

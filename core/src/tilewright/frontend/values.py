@@ -1,0 +1,129 @@
+"""Values in scopes: what plain assignment makes of them, what carries them between regions, and how their types are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tilewright import ir
+from tilewright.ir import types as ir_types
+from tilewright.language.core import base_type, base_value, constexpr, constexpr_type, tensor
+from tilewright.language.core import tuple as tl_tuple
+from tilewright.language.promotion import scalar_type
+
+if TYPE_CHECKING:
+    from tilewright.frontend.generator import Generator
+
+_NUMBERS = frozenset((int, float, bool))
+_PLAIN = frozenset((int, float, bool, str, type(None)))
+
+
+def lift(value: Any) -> Any:
+    """What Python code handed over, as a value of a scope: numbers, strings and None become constexprs, tuples and lists tuples."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return constexpr(value)
+    if kind is tuple or kind is list or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        return tl_tuple(value)
+    return value
+
+
+def decay(g: Generator, value: Any) -> Any:
+    """What a plain assignment stores: numbers known at compile time become scalar tensors; everything else stays.
+
+    Items of tuples decay too.
+    """
+    kind = type(value)
+    if kind is tensor:
+        return value
+    if kind is constexpr:
+        inner = value.value
+        if type(inner) in _NUMBERS:
+            return g.semantic.scalar_constant(inner, scalar_type(inner))
+        return lift(inner) if isinstance(inner, tuple | list) else value
+    if kind is tl_tuple:
+        items = [decay(g, item) for item in value.values]
+        if all(new is old for new, old in zip(items, value.values, strict=True)):
+            return value
+        return value._with_fields(items)
+    return value
+
+
+def decayed_type(value: Any) -> Any:
+    """The type that :func:`decay` would give, without emitting anything."""
+    if type(value) is constexpr and type(value.value) in _NUMBERS:
+        return scalar_type(value.value)
+    return type_of(value)
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a number known at compile time."""
+    return type(value) is constexpr and type(value.value) in _NUMBERS
+
+
+def type_of(value: Any) -> base_type:
+    """The type of any value of a scope; what is no value of the language is its own type, as a constexpr is."""
+    if isinstance(value, base_value):
+        found: base_type = value.type
+        return found
+    return constexpr_type(value)
+
+
+def flatten(value: Any) -> list[ir.Value]:
+    """The IR values that carry ``value``."""
+    return value.flatten() if isinstance(value, base_value) else []
+
+
+def unflatten(types: Iterable[base_type], values: Iterable[ir.Value]) -> list[Any]:
+    """Values of ``types``, carried by ``values`` in order."""
+    source = iter(values)
+    return [type_.unflatten(source) for type_ in types]
+
+
+def placeholder(g: Generator, type_: base_type) -> Any:
+    """A value of ``type_`` that nothing will read: zeros.
+
+    Raises:
+        TypeError: no constant has such a type (a tensor descriptor).
+    """
+    return unflatten([type_], [_zero(g.builder, flat) for flat in type_.flatten()])[0]
+
+
+def _zero(builder: ir.Builder, type_: ir_types.Type) -> ir.Value:
+    element = ir_types.element_type(type_)
+    if not element.is_scalar:
+        raise TypeError(f"a value of type {type_} cannot depend on control flow")
+    return builder.constant_like(type_, 0)
+
+
+def name_values(value: Any, name: str) -> None:
+    """Let the IR values of a variable be printed under its name, where they have none yet."""
+    kind = type(value)
+    if kind is tensor:
+        if not value.handle.name:
+            value.handle.name = name
+    elif kind is tl_tuple:
+        for index, item in enumerate(value.values):
+            name_values(item, f"{name}.{index}")
+
+
+def describe(value: Any) -> str:
+    """A value's type in words for an error message."""
+    if isinstance(value, ModuleType):
+        return f"module {value.__name__}"
+    if type(value) is constexpr:
+        return f"constexpr {value.value!r}"
+    if isinstance(value, base_value):
+        return str(value.type)
+    if isinstance(value, type):
+        return f"class {value.__name__}"
+    return getattr(value, "__name__", None) or repr(value)
+
+
+def describe_type(type_: base_type) -> str:
+    """A type in words for an error message."""
+    if isinstance(type_, constexpr_type):
+        value = type_.value
+        return f"constexpr {value if not hasattr(value, '__name__') else value.__name__!r}"
+    return str(type_)

@@ -1,0 +1,276 @@
+"""Aggregates: classes of kernel values with named fields and methods.
+
+@aggregate
+class Tile:
+    pointer: tl.tensor
+    rows: tl.constexpr
+
+    @jit
+    def load(self): ...
+
+tile = Tile(x_ptr, BLOCK)        # inside a kernel
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilewright import ir
+from tilewright.ir import types as ir_types
+from tilewright.language.binding import Member, builtin, is_builtin, mark_builtin
+from tilewright.language.dtypes import base_type
+from tilewright.language.tensors import tensor
+from tilewright.language.tuples import to_value
+from tilewright.language.values import _unwrap_if_constexpr, base_value, constexpr
+
+
+class aggregate_type(base_type):  # noqa: N801
+    """The type of an aggregate's instance: its class and the types of its fields."""
+
+    __slots__ = ("base_cls", "fields")
+
+    def __init__(self, base_cls: type[aggregate_value], fields: Mapping[str, base_type]) -> None:
+        self.base_cls = base_cls
+        self.fields: dict[str, base_type] = dict(fields)
+
+    def flatten(self) -> list[ir_types.Type]:
+        return [flat for type_ in self.fields.values() for flat in type_.flatten()]
+
+    def unflatten(self, values: Iterator[ir.Value]) -> aggregate_value:
+        return self.base_cls._from_fields({name: type_.unflatten(values) for name, type_ in self.fields.items()})
+
+    def mangle(self) -> str:
+        return f"{self.base_cls.__name__}A{'_'.join(type_.mangle() for type_ in self.fields.values())}A"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, aggregate_type) and self.base_cls is other.base_cls and self.fields == other.fields
+
+    def __hash__(self) -> int:
+        return hash((self.base_cls, tuple(self.fields)))
+
+    def __str__(self) -> str:
+        return f"{self.base_cls.__name__}[{', '.join(f'{name}: {type_}' for name, type_ in self.fields.items())}]"
+
+    __repr__ = __str__
+
+
+class aggregate_value(base_value):  # noqa: N801
+    """Base of all aggregates."""
+
+    _is_aggregate = True
+    #: field name -> annotation as written, in order, inherited ones first
+    _annotations: dict[str, Any] = {}  # noqa: RUF012
+    _defaults: dict[str, Any] = {}  # noqa: RUF012
+    _initializer: Any = None
+    _source_class: type = object
+    #: functions whose source the meaning of the class depends on
+    hash_attrs: tuple[Any, ...] = ()
+
+    _values: dict[str, Any]
+    _frozen: bool
+    _semantic: Any
+
+    def __new__(cls, *args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
+        self = cls._blank(_semantic)
+        _initialise(self, args, kwargs, _semantic)
+        for name in cls._annotations:
+            if name not in self._values:
+                if name not in cls._defaults:
+                    raise AttributeError(f"{cls.__name__}.__init__ does not set field {name!r}")
+                setattr(self, name, cls._defaults[name])
+        object.__setattr__(self, "_frozen", True)
+        object.__setattr__(self, "_semantic", None)
+        return self
+
+    @classmethod
+    def _blank(cls, semantic: Any) -> Any:
+        self = object.__new__(cls)
+        object.__setattr__(self, "_values", {})
+        object.__setattr__(self, "_frozen", False)
+        object.__setattr__(self, "_semantic", semantic)
+        return self
+
+    @classmethod
+    def _from_fields(cls, values: Mapping[str, Any]) -> Any:
+        self = cls._blank(None)
+        self._values.update(values)
+        object.__setattr__(self, "_frozen", True)
+        return self
+
+    @property
+    def type(self) -> aggregate_type:
+        return aggregate_type(type(self), {name: self._values[name].type for name in self._annotations})
+
+    def flatten(self) -> list[ir.Value]:
+        return [flat for name in self._annotations for flat in self._values[name].flatten()]
+
+    def __getattr__(self, name: str) -> Any:
+        values = object.__getattribute__(self, "_values")
+        if name in values:
+            return values[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}; its fields are {', '.join(self._annotations)}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._annotations:
+            raise AttributeError(f"{type(self).__name__} has no field {name!r}; its fields are {', '.join(self._annotations)}")
+        if self._frozen:
+            raise AttributeError(f"{type(self).__name__} is immutable: field {name!r} cannot be set; use aggregate_replace")
+        self._values[name] = _field_value(type(self), name, value, self._semantic)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
+
+
+def _initialise(self: aggregate_value, args: tuple[Any, ...], kwargs: dict[str, Any], semantic: Any) -> None:
+    """Run ``__init__``, however it is written."""
+    from tilewright.language.callable import ConstexprFunction, JitCallable
+
+    init = self._initializer
+    if init is None:
+        _assign_fields(self, args, kwargs)
+    elif isinstance(init, ConstexprFunction):
+        init.fn(self, *map(_unwrap_if_constexpr, args), **{name: _unwrap_if_constexpr(value) for name, value in kwargs.items()})
+    elif isinstance(init, JitCallable):
+        if semantic is None:
+            raise ValueError(f"{type(self).__name__} can be made only inside a kernel: its __init__ is a function of the language")
+        semantic.generator.call(init, (self, *args), kwargs)
+    elif is_builtin(init):
+        init(self, *args, _semantic=semantic, **kwargs)
+    else:
+        init(self, *args, **kwargs)
+
+
+def _assign_fields(self: aggregate_value, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The constructor of a class that writes none: fields by position or name, defaults for the rest."""
+    cls = type(self)
+    names = list(cls._annotations)
+    if len(args) > len(names):
+        raise TypeError(f"{cls.__name__} takes at most {len(names)} arguments ({', '.join(names)}), got {len(args)}")
+    given = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name in given:
+            raise TypeError(f"{cls.__name__} got several values for argument {name!r}")
+        if name not in cls._annotations:
+            raise TypeError(f"{cls.__name__} has no field {name!r}; its fields are {', '.join(names)}")
+        given[name] = value
+    missing = [name for name in names if name not in given and name not in cls._defaults]
+    if missing:
+        raise TypeError(f"{cls.__name__} is missing arguments: {', '.join(missing)}")
+    for name in names:
+        setattr(self, name, given[name] if name in given else cls._defaults[name])
+
+
+def _field_value(cls: type[aggregate_value], name: str, value: Any, semantic: Any) -> Any:
+    """``value`` as the field's annotation wants it.
+
+    Raises:
+        TypeError: it is of another kind.
+    """
+    wanted = _annotation(cls, name)
+    value = to_value(value)
+    if wanted is tensor and isinstance(value, constexpr) and semantic is not None and semantic.number(value) is not None:
+        return semantic.to_tensor(value)
+    fits = not isinstance(wanted, type) or not issubclass(wanted, base_value) or isinstance(value, wanted)
+    if not fits:
+        raise TypeError(f"field {name!r} of {cls.__name__} must be {wanted.__name__}, got {value!r}")
+    return value
+
+
+def _annotation(cls: type[aggregate_value], name: str) -> Any:
+    """The class a field is annotated with; texts are read in the module of the class. None where it cannot be found."""
+    wanted = cls._annotations[name]
+    if isinstance(wanted, str):
+        namespace = vars(sys.modules.get(cls.__module__, object())) if cls.__module__ in sys.modules else {}
+        try:
+            wanted = eval(wanted, dict(namespace))
+        except Exception:
+            return None
+    return type(wanted) if isinstance(wanted, constexpr) else wanted
+
+
+def aggregate(cls: type) -> type[aggregate_value]:
+    """Make a class of kernel values out of ``cls``.
+
+    Fields are annotated: ``tl.tensor``, ``tl.constexpr``, ``tl.tuple``, another aggregate; a class attribute of the same name is the default. ``__init__``
+    may be a function of the language, a constexpr function or plain Python that sets every field; without it fields come by position or name.
+    Methods are functions of the language or constexpr functions. Instances cannot be changed once made; see :func:`aggregate_replace`. Bases must be
+    aggregates; their fields come first.
+
+    Raises:
+        TypeError: a base is no aggregate, or there are no fields.
+    """
+    from tilewright.language.callable import ConstexprFunction, JitCallable
+
+    bases: list[type[aggregate_value]] = []
+    for base in cls.__bases__:
+        if issubclass(base, aggregate_value):
+            bases.append(base)
+        elif base is not object:
+            raise TypeError(f"aggregate {cls.__name__} can inherit from aggregates only, not from {base.__name__}")
+    annotations: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    dependencies: list[Any] = []
+    for base in reversed(bases):
+        annotations.update(base._annotations)
+        defaults.update(base._defaults)
+        dependencies.extend(base.hash_attrs)
+    own = dict(vars(cls))
+    declared = _own_annotations(cls)
+    annotations.update(declared)
+    namespace: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "_source_class": cls}
+    for name, member in own.items():
+        if name in ("__dict__", "__weakref__", "__annotations__", "__annotate_func__", "__annotate__", "__module__", "__qualname__", "__doc__", "__init__"):
+            continue
+        if name in annotations:
+            defaults[name] = member
+        elif isinstance(member, JitCallable) and not isinstance(member, ConstexprFunction):
+            namespace[name] = Member(member)
+            dependencies.append(member)
+        else:
+            if isinstance(member, ConstexprFunction):
+                dependencies.append(member)
+            namespace[name] = member
+    init = own.get("__init__")
+    if init is None and bases:
+        init = next((base._initializer for base in bases if base._initializer is not None), None)
+        if init is not None and declared:
+            init = None
+    if init is not None:
+        dependencies.append(init)
+    if not annotations:
+        raise TypeError(f"aggregate {cls.__name__} has no fields: annotate them in the class")
+    namespace.update(_annotations=annotations, _defaults=defaults, _initializer=init, hash_attrs=tuple(dependencies))
+    made: type[aggregate_value] = type(cls.__name__, tuple(bases) or (aggregate_value,), namespace)
+    mark_builtin(made)
+    return made
+
+
+def _own_annotations(cls: type) -> dict[str, Any]:
+    """The annotations written in the class itself."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return dict(annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF))
+    return dict(vars(cls).get("__annotations__", {}))
+
+
+@builtin
+def aggregate_replace(instance: Any, _semantic: Any = None, **changes: Any) -> Any:
+    """A copy of an aggregate with other values of some fields. ``__init__`` is not run.
+
+    tile = aggregate_replace(tile, pointer=tile.pointer + stride)
+    """
+    if not isinstance(instance, aggregate_value):
+        raise TypeError(f"aggregate_replace takes an aggregate, got {instance!r}")
+    cls = type(instance)
+    values = dict(instance._values)
+    for name, value in changes.items():
+        if name not in cls._annotations:
+            raise AttributeError(f"{cls.__name__} has no field {name!r}; its fields are {', '.join(cls._annotations)}")
+        values[name] = _field_value(cls, name, value, _semantic)
+    return cls._from_fields(values)
+
+
+__all__ = ["aggregate", "aggregate_replace", "aggregate_type", "aggregate_value"]

@@ -1,0 +1,88 @@
+"""What marks a Python function as part of the language, and what binds functions to the values they are members of."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MARK = "__tilewright_builtin__"
+
+
+def builtin(fn: F) -> F:
+    """Make ``fn`` callable from kernels: the compiler calls it while it builds the kernel, passing ``_semantic``.
+
+    ``fn`` must take a keyword ``_semantic``. Arguments arrive as tensors, constexprs, tuples or plain Python values. Called from ordinary Python
+    it raises ValueError, because there is no kernel under construction.
+
+        @builtin
+        def twice(x, _semantic=None):
+            return _semantic.binary("add", x, x)
+    """
+    if "_semantic" not in inspect.signature(fn).parameters:
+        raise TypeError(f"builtin {fn.__name__} must take a keyword parameter _semantic")
+    name = fn.__name__
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("_semantic") is None:
+            raise ValueError(f"{name} can be called only inside a kernel. Did you forget to add @jit? (`_semantic` must be provided outside of kernels.)")
+        return fn(*args, **kwargs)
+
+    setattr(wrapper, _MARK, True)
+    return wrapper  # type: ignore[return-value]
+
+
+def extern(fn: F) -> F:
+    """A builtin that stands for a function of a target's library. The same as :func:`builtin`."""
+    return builtin(fn)
+
+
+def is_builtin(fn: Any) -> bool:
+    """Whether the compiler calls ``fn`` with ``_semantic=`` instead of compiling its source: builtins and aggregate classes."""
+    return getattr(fn, _MARK, False) is True
+
+
+def mark_builtin(target: Any) -> Any:
+    """Mark a class whose constructor takes ``_semantic``."""
+    setattr(target, _MARK, True)
+    return target
+
+
+def must_use_result(x: Any, s: Any = True) -> Any:
+    """Refuse kernels that call ``x`` and drop the result. ``s`` may be a text that tells why; usable with or without arguments."""
+    if isinstance(x, str):
+        return lambda fn: must_use_result(fn, x)
+    x._must_use_result = s
+    return x
+
+
+class BoundCallable:
+    """A function written in the language with its first argument: what ``x.sum`` is in a kernel.
+
+    The compiler calls ``fn`` with ``receiver`` before the other arguments.
+    """
+
+    __slots__ = ("fn", "receiver")
+
+    def __init__(self, fn: Any, receiver: Any) -> None:
+        self.fn = fn
+        self.receiver = receiver
+
+    def __repr__(self) -> str:
+        return f"<{getattr(self.fn, '__name__', self.fn)} of {self.receiver}>"
+
+
+class Member:
+    """A function written in the language as a member of a class of values."""
+
+    __slots__ = ("fn",)
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self.fn if instance is None else BoundCallable(self.fn, instance)

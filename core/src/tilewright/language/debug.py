@@ -1,0 +1,91 @@
+"""Printing and checking, while compiling and while running."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.errors import CompileTimeAssertionFailure
+from tilewright.language.binding import builtin
+from tilewright.language.dtypes import int1
+from tilewright.language.tensors import tensor
+from tilewright.language.tuples import tuple as tl_tuple
+from tilewright.language.values import _unwrap_if_constexpr
+
+
+@builtin
+def static_print(*values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: Any = False, _semantic: Any = None) -> None:
+    """Print while compiling, like Python's ``print``: constexprs by value, tensors by type.
+
+    tl.static_print("BLOCK =", BLOCK)
+    """
+    plain = [_unwrap_if_constexpr(value) for value in values]
+    options = {name: _unwrap_if_constexpr(value) for name, value in (("sep", sep), ("end", end), ("file", file), ("flush", flush))}
+    print(*plain, **options)
+
+
+@builtin
+def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
+    """Refuse to compile unless the constexpr ``cond`` holds.
+
+    Raises:
+        CompileTimeAssertionFailure: it does not.
+        NotImplementedError: ``cond`` is not known at compile time.
+
+        tl.static_assert(BLOCK % 16 == 0, "BLOCK must be a multiple of 16")
+    """
+    if isinstance(cond, tensor):
+        raise NotImplementedError(
+            "Assertion condition could not be determined at compile-time. Make sure that it depends only on `constexpr` values; use device_assert for others"
+        )
+    if not _unwrap_if_constexpr(cond):
+        message = _unwrap_if_constexpr(msg)
+        raise CompileTimeAssertionFailure(str(message) if message else "static_assert failed")
+
+
+@builtin
+def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = None) -> None:
+    """Print while running: for each argument and element ``pid (x, y, z) idx (i, ...) prefix: value``.
+
+    Args:
+        prefix: printable ASCII text, known at compile time.
+        args: tensors and numbers.
+        hex: integers in hexadecimal.
+
+        tl.device_print("x", x)
+    """
+    text = _unwrap_if_constexpr(prefix)
+    if not isinstance(text, str):
+        raise ValueError(f"device_print's prefix must be a string known at compile time, got {text!r}")
+    if not text.isascii() or not text.isprintable():
+        raise ValueError(f"Cannot print a prefix with characters that are not printable ASCII: {text!r}")
+    values = [value.handle for arg in args for value in _flat(_semantic, arg)]
+    attributes = {"hex": True} if _unwrap_if_constexpr(hex) else {}
+    _semantic.builder.print(values=values, prefix=text, **attributes)
+
+
+def _flat(semantic: Any, arg: Any) -> list[tensor]:
+    if isinstance(arg, tl_tuple | tuple | list):
+        return [value for item in arg for value in _flat(semantic, item)]
+    return [semantic.to_tensor(arg)]
+
+
+@builtin
+def device_assert(cond: Any, msg: Any = "", mask: Any = None, _semantic: Any = None) -> None:
+    """In debug mode, stop the kernel with an error where ``cond`` is false and ``mask`` holds. Otherwise nothing is compiled.
+
+    Args:
+        cond: a condition, cast to ``int1``.
+        msg: text known at compile time.
+        mask: ``int1``; it broadcasts with the condition.
+
+        tl.device_assert(index < n, "index out of range", mask=mask)
+    """
+    if not _semantic.options.debug:
+        return
+    condition = _semantic.cast(_semantic.to_tensor(cond), int1)
+    lanes = None
+    if _unwrap_if_constexpr(mask) is not None:
+        lanes = _semantic.cast(_semantic.to_tensor(mask), int1)
+        condition, lanes = _semantic.broadcast_pair(condition, lanes)
+    message = _unwrap_if_constexpr(msg)
+    _semantic.builder.assert_(condition.handle, mask=None if lanes is None else lanes.handle, message=str(message))

@@ -1,0 +1,166 @@
+"""What the meaning of a function of the language depends on: the functions it calls and the globals it reads, and the key made of them."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+from tilewright.language.callable import JitCallable
+
+#: (name, id of the namespace) -> (value, namespace)
+UsedGlobals = dict[tuple[str, int], tuple[Any, dict[str, Any]]]
+
+_SIMPLE = (bool, int, float, complex, str, bytes, type(None))
+
+
+class Dependencies:
+    """One function's own part: the digest of its text and of the values it reads, those values, and the functions it names."""
+
+    __slots__ = ("callees", "digest", "globals")
+
+    def __init__(self, digest: str, used_globals: UsedGlobals, callees: list[JitCallable]) -> None:
+        self.digest, self.globals, self.callees = digest, used_globals, callees
+
+
+def cache_key(function: JitCallable) -> tuple[str, UsedGlobals]:
+    """The key of ``function`` and the globals it was made with.
+
+    The key covers every function reachable through calls, so it is sound for mutual recursion too: it is the hash of the sorted digests of all of them.
+    """
+    seen: dict[int, JitCallable] = {}
+    pending = [function]
+    used: UsedGlobals = {}
+    digests = []
+    while pending:
+        current = pending.pop()
+        if id(current) in seen:
+            continue
+        seen[id(current)] = current
+        if current.fn is None:  # came from a pickle: its key is all there is
+            digests.append(str(current.hash))
+            continue
+        own = dependencies(current)
+        digests.append(own.digest)
+        used.update(own.globals)
+        pending.extend(own.callees)
+    first, rest = digests[0], sorted(digests[1:])
+    return hashlib.sha256("\n".join((first, *rest)).encode()).hexdigest(), used
+
+
+def dependencies(function: JitCallable) -> Dependencies:
+    """The function's own dependencies, with the values its globals have now."""
+    tree = function.parse()
+    names = function._dependencies
+    if names is None:
+        names = function._dependencies = sorted(set(_free_chains(tree)))
+    nonlocals, namespace = function.nonlocals, function.fn.__globals__
+    used: UsedGlobals = {}
+    callees: list[JitCallable] = []
+    parts = [function.src, str(function.starting_line_number), function.file, str(function.noinline)]
+    parts.append(describe(function.fn.__defaults__))
+    for chain in names:
+        name, *attributes = chain
+        if name in nonlocals:
+            space, value = nonlocals, nonlocals[name]
+        elif name in namespace:
+            space, value = namespace, namespace[name]
+        else:
+            continue  # a builtin of Python, or unknown: the frontend reports it where it is used
+        for attribute in attributes:
+            if not isinstance(value, ModuleType):
+                break
+            found = value.__dict__.get(attribute, _MISSING)
+            if found is _MISSING:  # a module that makes its attributes when they are asked for
+                found = getattr(value, attribute, _MISSING)
+            if found is _MISSING:
+                break
+            name, space, value = attribute, value.__dict__, found
+        _add(value, name, space, used, callees, parts, space is nonlocals)
+    return Dependencies(hashlib.sha256("\x00".join(parts).encode()).hexdigest(), used, callees)
+
+
+_MISSING: Any = object()
+
+
+def _add(value: Any, name: str, space: dict[str, Any], used: UsedGlobals, callees: list[JitCallable], parts: list[str], captured: bool) -> None:
+    if isinstance(value, ModuleType):
+        return
+    if isinstance(value, JitCallable):
+        callees.append(value)
+    elif isinstance(value, type):
+        parts.append(f"{name}={value.__module__}.{value.__qualname__}")
+        _add_class(value, callees, parts)
+    elif isinstance(value, FunctionType):
+        parts.append(f"{name}={value.__module__}.{value.__qualname__}")
+    elif name not in vars(builtins):
+        text = describe(value)
+        if text:
+            parts.append(f"{name}={text}")
+            if not captured:
+                used[(name, id(space))] = (value, space)
+
+
+def _add_class(cls: type, callees: list[JitCallable], parts: list[str]) -> None:
+    """The methods of an aggregate."""
+    if cls.__module__ == "builtins":
+        return
+    for base in cls.__mro__[:-1]:
+        for name, member in vars(base).items():
+            if isinstance(member, JitCallable):
+                callees.append(member)
+            elif isinstance(member, FunctionType) and name == "__init__":
+                parts.append(f"{name}:{hashlib.sha256(member.__code__.co_code).hexdigest()}{member.__code__.co_names}")
+        parts.append(repr(sorted(map(str, vars(base).get("__annotations__", {}).items()))))
+
+
+def describe(value: Any) -> str:
+    """A text that changes with the value and is the same in every process; empty for what has no such text."""
+    from tilewright.language.core import base_type, constexpr
+
+    if isinstance(value, _SIMPLE):
+        return f"{type(value).__name__}:{value!r}"
+    if isinstance(value, constexpr):
+        inner = describe(value.value)
+        return f"constexpr({inner})" if inner else ""
+    if isinstance(value, base_type):
+        return repr(value)
+    if isinstance(value, JitCallable):
+        return value.cache_key
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__}({', '.join(map(describe, value))})"
+    if isinstance(value, dict):
+        return f"dict({', '.join(f'{describe(key)}: {describe(item)}' for key, item in value.items())})"
+    return ""
+
+
+def _free_chains(tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
+    """The names, with the attributes read of them, that are not the function's own: ``tl.math.exp`` is ``("tl", "math", "exp")``."""
+    arguments = tree.args
+    local = {argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    local.update(argument.arg for argument in (arguments.vararg, arguments.kwarg) if argument is not None)
+    chains: list[tuple[str, ...]] = []
+    pending: list[ast.AST] = list(tree.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Attribute):
+            attributes = [node.attr]
+            inner: ast.AST = node.value
+            while isinstance(inner, ast.Attribute):
+                attributes.append(inner.attr)
+                inner = inner.value
+            if isinstance(inner, ast.Name):
+                chains.append((inner.id, *reversed(attributes)))
+            else:
+                pending.append(inner)
+        elif isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Load):
+                chains.append((node.id,))
+            else:
+                local.add(node.id)
+        else:
+            pending.extend(ast.iter_child_nodes(node))
+    return (chain for chain in chains if chain[0] not in local)

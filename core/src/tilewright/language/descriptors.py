@@ -1,0 +1,339 @@
+"""Tensor descriptors: a strided tensor in memory that is read and written in blocks, with padding outside its bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tilewright import ir
+from tilewright.ir import types as ir_types
+from tilewright.language.atomics import check_capability
+from tilewright.language.binding import builtin
+from tilewright.language.block_pointers import _integers, _items
+from tilewright.language.dtypes import base_type, bfloat16, block_type, dtype, float16, float32, float64, int1, int8, int32, int64, uint32, uint64
+from tilewright.language.memory import from_memory, in_memory
+from tilewright.language.tensors import tensor
+from tilewright.language.tuples import shape_tuple, tuple_type
+from tilewright.language.tuples import tuple as tl_tuple
+from tilewright.language.values import base_value, constexpr
+
+_MEMBER_TYPES: dict[str, tuple[dtype, ...]] = {
+    "add": (int32, uint32, int64, uint64, float16, bfloat16, float32, float64),
+    "min": (int32, uint32, int64, uint64, float32, float64),
+    "max": (int32, uint32, int64, uint64, float32, float64),
+    "and": (int32, uint32, int64, uint64),
+    "or": (int32, uint32, int64, uint64),
+    "xor": (int32, uint32, int64, uint64),
+}
+
+
+class tensor_descriptor_base_type(base_type):  # noqa: N801
+    """The type of a descriptor whose blocks are of ``block_type``: carried by one IR value."""
+
+    __slots__ = ("block_type",)
+
+    def __init__(self, block_type: block_type) -> None:
+        self.block_type = block_type
+
+    @property
+    def ir_type(self) -> ir_types.DescriptorType:
+        element = self.block_type.element_ty
+        return ir_types.DescriptorType(self.block_type.shape, (int8 if element is int1 else element).ir_type)
+
+    def flatten(self) -> list[ir_types.Type]:
+        return [self.ir_type]
+
+    def unflatten(self, values: Iterator[ir.Value]) -> tensor_descriptor_base:
+        return tensor_descriptor_base(next(values), self.block_type)
+
+    def mangle(self) -> str:
+        return f"TD{self.block_type.mangle()}"
+
+    def _key(self) -> tuple[Any, ...]:
+        return (self.block_type,)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.block_type))
+
+    def __str__(self) -> str:
+        return f"tensor_descriptor<{self.block_type}>"
+
+    __repr__ = __str__
+
+
+class tensor_descriptor_type(tensor_descriptor_base_type):  # noqa: N801
+    """The type of a descriptor made in a kernel: it carries the tensor's shape and strides too."""
+
+    __slots__ = ("shape_type", "strides_type")
+
+    def __init__(self, block_type: block_type, shape_type: tuple_type, strides_type: tuple_type) -> None:
+        super().__init__(block_type)
+        self.shape_type, self.strides_type = shape_type, strides_type
+
+    def flatten(self) -> list[ir_types.Type]:
+        return [self.ir_type, *self.shape_type.flatten(), *self.strides_type.flatten()]
+
+    def unflatten(self, values: Iterator[ir.Value]) -> tensor_descriptor:
+        handle = next(values)
+        return tensor_descriptor(handle, self.shape_type.unflatten(values), self.strides_type.unflatten(values), self.block_type)
+
+    def _key(self) -> tuple[Any, ...]:
+        return (self.block_type, self.shape_type, self.strides_type)
+
+    __hash__ = tensor_descriptor_base_type.__hash__
+
+
+class tensor_descriptor_base(base_value):  # noqa: N801
+    """A descriptor, made in the kernel or passed by the host.
+
+    Attributes:
+        block_type, block_shape, dtype: of the blocks it is accessed in.
+        shape, strides: of the tensor, in elements: tuples of scalars.
+    """
+
+    __slots__ = ("block_type", "handle")
+
+    def __init__(self, handle: ir.Value, block_type: block_type) -> None:
+        self.handle = handle
+        self.block_type = block_type
+
+    @property
+    def type(self) -> tensor_descriptor_base_type:
+        return tensor_descriptor_base_type(self.block_type)
+
+    @property
+    def block_shape(self) -> tl_tuple:
+        return shape_tuple(self.block_type.shape)
+
+    @property
+    def dtype(self) -> dtype:
+        return self.block_type.element_ty
+
+    def flatten(self) -> list[ir.Value]:
+        return [self.handle]
+
+    def __str__(self) -> str:
+        return str(self.type)
+
+    def _emit_attribute(self, name: str, semantic: Any) -> Any:
+        """The compiler's ``getattr``: shape and strides of a host's descriptor are read from it."""
+        if name not in ("shape", "strides"):
+            return getattr(self, name)
+        read = semantic.builder.descriptor_extent if name == "shape" else semantic.builder.descriptor_stride
+        return tl_tuple([tensor(read(self.handle, axis=axis), int64) for axis in range(len(self.block_type.shape))])
+
+    @builtin
+    def load(self, offsets: Any, _semantic: Any = None) -> tensor:
+        """The block at ``offsets`` (scalar integers, one an axis); outside the tensor the descriptor's padding.
+
+        x = desc.load([pid * BLOCK_M, k])
+        """
+        handle = _semantic.builder.descriptor_load(self.handle, offsets=_offsets(_semantic, self, offsets))
+        return from_memory(_semantic, handle, self.dtype)
+
+    @builtin
+    def store(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
+        """Write ``value``, cast to the element type, to the block at ``offsets``; elements outside the tensor are dropped."""
+        _semantic.builder.descriptor_store(self.handle, offsets=_offsets(_semantic, self, offsets), value=_block(_semantic, self, value))
+
+    @builtin
+    def atomic_add(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
+        """Add ``value`` to the block at ``offsets``, each element as one step. 32 and 64-bit integers and floats, fp16, bf16."""
+        _reduce(_semantic, self, "add", offsets, value)
+
+    @builtin
+    def atomic_min(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
+        """Put the smaller values into the block at ``offsets``, each element as one step."""
+        _reduce(_semantic, self, "min", offsets, value)
+
+    @builtin
+    def atomic_max(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
+        """Put the greater values into the block at ``offsets``, each element as one step."""
+        _reduce(_semantic, self, "max", offsets, value)
+
+    @builtin
+    def atomic_and(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
+        """Bitwise and of ``value`` into the block at ``offsets``, each element as one step."""
+        _reduce(_semantic, self, "and", offsets, value)
+
+    @builtin
+    def atomic_or(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
+        """Bitwise or of ``value`` into the block at ``offsets``, each element as one step."""
+        _reduce(_semantic, self, "or", offsets, value)
+
+    @builtin
+    def atomic_xor(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
+        """Bitwise exclusive or of ``value`` into the block at ``offsets``, each element as one step."""
+        _reduce(_semantic, self, "xor", offsets, value)
+
+    @builtin
+    def gather(self, *args: Any, _semantic: Any = None) -> tensor:
+        """``gather(x_offsets, y_offset)``: the rows ``x_offsets`` (a 1-D integer tensor) from column ``y_offset`` on.
+
+        The descriptor is 2-D with blocks of one row; the result is ``[rows, block_shape[1]]``.
+        """
+        x_offsets, y_offset = _rows(_semantic, self, args, "gather")
+        handle = _semantic.builder.descriptor_gather(self.handle, x_offsets.handle, y_offset.handle)
+        return from_memory(_semantic, handle, self.dtype)
+
+    @builtin
+    def scatter(self, value: Any, *args: Any, _semantic: Any = None) -> None:
+        """``scatter(value, x_offsets, y_offset)``: write ``value`` to the rows ``x_offsets`` from column ``y_offset`` on."""
+        x_offsets, y_offset = _rows(_semantic, self, args, "scatter")
+        value = _semantic.cast(_semantic.to_tensor(value), self.dtype)
+        extents = (x_offsets.extents[0], self.block_type.shape[1])
+        if value.extents != extents:
+            raise ValueError(f"scatter takes a value of shape {list(extents)}, got {list(value.extents)}")
+        _semantic.builder.descriptor_scatter(self.handle, x_offsets.handle, y_offset.handle, in_memory(_semantic, value).handle)
+
+
+class tensor_descriptor(tensor_descriptor_base):  # noqa: N801
+    """A descriptor made in a kernel by :func:`~tilewright.language.make_tensor_descriptor`."""
+
+    __slots__ = ("shape", "strides")
+
+    def __init__(self, handle: ir.Value, shape: Any, strides: Any, block_type: block_type) -> None:
+        super().__init__(handle, block_type)
+        self.shape = shape if isinstance(shape, tl_tuple) else tl_tuple(shape)
+        self.strides = strides if isinstance(strides, tl_tuple) else tl_tuple(strides)
+
+    @property
+    def type(self) -> tensor_descriptor_type:
+        return tensor_descriptor_type(self.block_type, self.shape.type, self.strides.type)
+
+    def flatten(self) -> list[ir.Value]:
+        return [self.handle, *self.shape.flatten(), *self.strides.flatten()]
+
+    def _emit_attribute(self, name: str, semantic: Any) -> Any:
+        return getattr(self, name)
+
+
+def _offsets(semantic: Any, descriptor: tensor_descriptor_base, offsets: Any) -> list[ir.Value]:
+    rank = len(descriptor.block_type.shape)
+    items = _items(offsets)
+    if len(items) != rank:
+        raise ValueError(f"expected {rank} offsets, but got {len(items)}")
+    result = []
+    for item in items:
+        offset = semantic.to_tensor(item)
+        if offset.extents or not offset.dtype.is_int():
+            raise ValueError(f"offsets of a descriptor are scalar integers, not {offset}")
+        result.append(offset.handle)
+    return result
+
+
+def _block(semantic: Any, descriptor: tensor_descriptor_base, value: Any) -> ir.Value:
+    value = semantic.to_tensor(value)
+    if value.extents and value.extents != descriptor.block_type.shape:
+        raise ValueError(f"a descriptor of blocks {list(descriptor.block_type.shape)} takes a value of that shape, got {list(value.extents)}")
+    value = semantic.broadcast_to(semantic.cast(value, descriptor.dtype), descriptor.block_type.shape)
+    return in_memory(semantic, value).handle
+
+
+def _reduce(semantic: Any, descriptor: tensor_descriptor_base, kind: str, offsets: Any, value: Any) -> None:
+    element = descriptor.dtype
+    if element not in _MEMBER_TYPES[kind]:
+        raise ValueError(f"atomic_{kind} of a descriptor does not support {element}; it works on {', '.join(map(str, _MEMBER_TYPES[kind]))}")
+    check_capability(semantic, element, kind, f"atomic_{kind} of a descriptor")
+    semantic.builder.descriptor_reduce(descriptor.handle, offsets=_offsets(semantic, descriptor, offsets), value=_block(semantic, descriptor, value), kind=kind)
+
+
+def _rows(semantic: Any, descriptor: tensor_descriptor_base, args: tuple[Any, ...], name: str) -> tuple[tensor, tensor]:
+    if len(args) != 2:
+        raise ValueError(f"descriptor {name} takes x_offsets and y_offset, got {len(args)} arguments")
+    extents = descriptor.block_type.shape
+    if len(extents) != 2:
+        raise ValueError(f"descriptor {name} must be 2D, but the descriptor has blocks of shape {list(extents)}")
+    if extents[0] != 1:
+        raise ValueError(f"descriptor {name} block must have 1 row, but has {extents[0]}")
+    x_offsets, y_offset = args
+    if not isinstance(x_offsets, tensor) or len(x_offsets.extents) != 1 or not x_offsets.dtype.is_int():
+        raise ValueError(f"x_offsets of descriptor {name} must be a 1D tensor of integers, got {getattr(x_offsets, 'type', x_offsets)}")
+    if x_offsets.extents[0] < 8:
+        raise ValueError(f"descriptor {name} must have at least 8 rows, but got {x_offsets.extents[0]}")
+    column = semantic.to_tensor(y_offset)
+    if column.extents or not column.dtype.is_int():
+        raise ValueError(f"y_offset of descriptor {name} must be a scalar integer, got {column}")
+    return x_offsets, column
+
+
+@builtin
+def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any, padding_option: Any = "zero", _semantic: Any = None) -> tensor_descriptor:
+    """A descriptor of the tensor of ``shape`` and ``strides`` (in elements) at ``base``, accessed in blocks of ``block_shape``.
+
+    Args:
+        base: a pointer, aligned to 16 bytes.
+        shape, strides: 1 to 5 scalar integers; the last stride is the constexpr 1.
+        block_shape: constexprs, powers of two; the last axis spans at least 16 bytes.
+        padding_option: what a load gives outside the tensor, ``"zero"`` or ``"nan"`` (floats only).
+
+        desc = tl.make_tensor_descriptor(x, [M, N], [N, 1], [BLOCK_M, BLOCK_N])
+        block = desc.load([pid * BLOCK_M, 0])
+    """
+    if not isinstance(base, tensor) or not base.type.is_ptr():
+        raise ValueError(f"base of a tensor descriptor must be a pointer, got {getattr(base, 'type', base)}")
+    extents = [_semantic.constant(extent, "block_shape") for extent in _items(block_shape)]
+    rank = len(extents)
+    if not 1 <= rank <= 5:
+        raise ValueError(f"Expected 1 <= ndim <= 5 but got {rank} dimensions")
+    for name, value in (("shape", shape), ("strides", strides)):
+        if len(_items(value)) != rank:
+            raise ValueError(f"Expected {rank} {name} but got {len(_items(value))}")
+    element = base.type.element_ty
+    padding = _semantic.constant(padding_option, "padding_option")
+    if padding not in ("zero", "nan"):
+        raise ValueError(f"Padding option {padding} not supported; one of 'zero', 'nan'")
+    if padding == "nan" and not element.is_floating():
+        raise ValueError(f"Padding option `nan` is not supported for {element} blocks: integers have no NaN")
+    type_ = block_type(element, extents)
+    if extents[-1] * max(8, element.primitive_bitwidth) < 128:
+        raise ValueError(
+            "Descriptor block shape must have at least 16 bytes in the last dimension, "
+            f"but got {extents[-1]} * {max(8, element.primitive_bitwidth) // 8} = {extents[-1] * max(8, element.primitive_bitwidth) // 8} bytes"
+        )
+    sizes = _integers(_semantic, "shape", shape, rank)
+    steps = _integers(_semantic, "strides", strides, rank)
+    last = steps[-1]
+    if not isinstance(last, constexpr) or last.value != 1:
+        raise ValueError(f"Tensor descriptor last dim must be 1 but got {last!r}: the last stride is the constexpr 1")
+    sizes = [_semantic.to_tensor(size) for size in sizes]
+    wide = [_semantic.cast(size, int64) for size in sizes]
+    steps = [_semantic.cast(_semantic.to_tensor(step), int64) for step in steps]
+    described = tensor_descriptor_base_type(type_)
+    handle = _semantic.builder.make_descriptor(
+        base.handle, shape=[size.handle for size in wide], strides=[step.handle for step in steps], padding=padding, result=described.ir_type
+    )
+    return tensor_descriptor(handle, sizes, steps, type_)
+
+
+@builtin
+def load_tensor_descriptor(desc: Any, offsets: Any, _semantic: Any = None) -> tensor:
+    """The block at ``offsets``: ``desc.load(offsets)``."""
+    return _descriptor(desc).load(offsets, _semantic=_semantic)
+
+
+@builtin
+def store_tensor_descriptor(desc: Any, offsets: Any, value: Any, _semantic: Any = None) -> None:
+    """Write ``value`` to the block at ``offsets``: ``desc.store(offsets, value)``."""
+    _descriptor(desc).store(offsets, value, _semantic=_semantic)
+
+
+def _descriptor(desc: Any) -> tensor_descriptor_base:
+    if not isinstance(desc, tensor_descriptor_base):
+        raise TypeError(f"expected a tensor descriptor, got {getattr(desc, 'type', desc)}")
+    return desc
+
+
+__all__ = [
+    "int32",
+    "load_tensor_descriptor",
+    "make_tensor_descriptor",
+    "store_tensor_descriptor",
+    "tensor_descriptor",
+    "tensor_descriptor_base",
+    "tensor_descriptor_base_type",
+    "tensor_descriptor_type",
+]

@@ -1,0 +1,238 @@
+"""Builtins that work element by element on any numbers: arithmetic by name, choice, minimum and maximum, hints."""
+
+from __future__ import annotations
+
+import enum
+import math
+import warnings
+from typing import Any
+
+from tilewright.language.binding import builtin
+from tilewright.language.dtypes import bfloat16, float32, int1
+from tilewright.language.tensors import tensor
+from tilewright.language.tuples import tuple as tl_tuple
+from tilewright.language.values import _unwrap_if_constexpr, constexpr, is_negative_zero
+
+
+class PropagateNan(enum.Enum):
+    """What ``minimum``, ``maximum`` and ``clamp`` give where an operand is NaN: NONE the other operand, ALL NaN."""
+
+    NONE = 0
+    ALL = 0xFFFF
+
+
+@builtin
+def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
+    """``x + y``. Without ``sanitize_overflow`` the debug mode's check for integer overflow is left out."""
+    return _arithmetic(_semantic, "add", x, y, sanitize_overflow)
+
+
+@builtin
+def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
+    """``x - y``. Without ``sanitize_overflow`` the debug mode's check for integer overflow is left out."""
+    return _arithmetic(_semantic, "sub", x, y, sanitize_overflow)
+
+
+@builtin
+def mul(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
+    """``x * y``. Without ``sanitize_overflow`` the debug mode's check for integer overflow is left out."""
+    return _arithmetic(_semantic, "mul", x, y, sanitize_overflow)
+
+
+def _arithmetic(semantic: Any, op: str, x: Any, y: Any, sanitize_overflow: Any) -> Any:
+    if not isinstance(x, tensor) and not isinstance(y, tensor):
+        return semantic.binary(op, x, y)
+    return getattr(semantic, op)(x, y, bool(_unwrap_if_constexpr(sanitize_overflow)))
+
+
+@builtin
+def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
+    """``x`` where ``condition`` holds, ``y`` elsewhere. Both are computed; use a mask of ``load`` to keep memory from being read.
+
+    ``x`` and ``y`` are promoted to one type, and all three broadcast. Pointers of one type can be chosen too.
+
+        y = tl.where(x > 0, x, 0.0)
+    """
+    condition = _semantic.to_tensor(condition)
+    if condition.dtype is not int1:
+        warnings.warn(f"where: a condition of type {condition.dtype} is deprecated; compare with 0 instead", stacklevel=2)
+        condition = _semantic.cast(condition, int1)
+    a, b = _semantic.promote(x, y, lhs_pointer=True, rhs_pointer=True)
+    if a.dtype is not b.dtype:
+        raise TypeError(f"where cannot choose between {a.dtype} and {b.dtype}")
+    condition, a, b = _semantic.broadcast_all(condition, a, b)
+    return tensor(_semantic.builder.select(condition.handle, a.handle, b.handle), a.type)
+
+
+def _strong(x: Any, semantic: Any) -> tensor:
+    """An operand of minimum, maximum and clamp: numbers keep their own type, bf16 is computed as fp32."""
+    x = semantic.to_tensor(x)
+    return semantic.cast(x, float32) if x.dtype is bfloat16 else x
+
+
+def _nan(propagate_nan: Any) -> dict[str, str]:
+    propagate_nan = _unwrap_if_constexpr(propagate_nan)
+    if propagate_nan is PropagateNan.ALL:
+        return {"nan": "propagate"}
+    if propagate_nan is PropagateNan.NONE:
+        return {}
+    raise ValueError(f"Unexpected propagate_nan {propagate_nan}: it is PropagateNan.NONE or PropagateNan.ALL")
+
+
+def _extremum(semantic: Any, op: str, x: Any, y: Any, propagate_nan: Any) -> tensor:
+    nan = _nan(propagate_nan)
+    a, b = semantic.promote(_strong(x, semantic), _strong(y, semantic))
+    return tensor(getattr(semantic.builder, op)(a.handle, b.handle, **(nan if a.dtype.is_floating() else {})), a.type)
+
+
+@builtin
+def minimum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
+    """The smaller of ``x`` and ``y``. bf16 gives fp32; numbers of the program text take part with their own type.
+
+    y = tl.minimum(x, limit)
+    """
+    return _extremum(_semantic, "min", x, y, propagate_nan)
+
+
+@builtin
+def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
+    """The greater of ``x`` and ``y``. bf16 gives fp32; numbers of the program text take part with their own type.
+
+    y = tl.maximum(x, 0.0)
+    """
+    return _extremum(_semantic, "max", x, y, propagate_nan)
+
+
+@builtin
+def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
+    """``x`` limited to ``min .. max``; undefined where ``min > max``. bf16 gives fp32. With PropagateNan.ALL a NaN in ``x`` stays.
+
+    y = tl.clamp(x, -1.0, 1.0)
+    """
+    nan = _nan(propagate_nan)
+    a, low = _semantic.promote(_strong(x, _semantic), _strong(min, _semantic))
+    high, a = _semantic.promote(_strong(max, _semantic), a)
+    high, low = _semantic.promote(high, low)
+    a, low, high = _semantic.broadcast_all(a, low, high)
+    nan = nan if a.dtype.is_floating() else {}
+    builder = _semantic.builder
+    return tensor(builder.min(builder.max(a.handle, low.handle, **nan), high.handle, **nan), a.type)
+
+
+@builtin
+def expect_zero(x: Any, mask: Any, _semantic: Any = None) -> tensor:
+    """``x`` itself, which is expected to be zero wherever ``mask`` is true. In debug mode that is asserted.
+
+    p = tl.expect_zero(tl.exp(x), x < -200.0)
+    """
+    x, mask = _semantic.to_tensor(x), _semantic.to_tensor(mask)
+    if _semantic.options.debug:
+        zero = _semantic.compare("eq", x, 0)
+        zero, mask = _semantic.broadcast_pair(zero, _semantic.cast(mask, int1))
+        _semantic.builder.assert_(zero.handle, mask=mask.handle, message="expect_zero: a value is not zero")
+    return x
+
+
+# -- Python's min and max in kernels ------------------------------------------------------------------------------------------------------------
+
+_NOTHING = object()
+
+
+def _python_extremum(semantic: Any, args: tuple[Any, ...], propagate_nan: Any, op: str) -> Any:
+    items = args
+    if len(items) == 1:
+        only = _unwrap_if_constexpr(items[0])
+        items = tuple(only) if isinstance(only, tuple | list | tl_tuple) else items
+    if not items:
+        raise ValueError(f"{op}() expects at least one value")
+    if any(isinstance(item, tensor) for item in items):
+        nan = PropagateNan.NONE if propagate_nan is _NOTHING else propagate_nan
+        result = items[0]
+        for item in items[1:]:
+            result = _extremum(semantic, op, result, item, nan)
+        return semantic.to_tensor(result)
+    values = [_unwrap_if_constexpr(item) for item in items]
+    for value in values:
+        if isinstance(value, float) and math.isnan(value):
+            raise ValueError(f"{op}() of constants: NaN is not supported")
+        if is_negative_zero(value):
+            raise ValueError(f"{op}() of constants: -0.0 is not supported")
+    return constexpr(min(values) if op == "min" else max(values))
+
+
+@builtin
+def builtin_max(*args: Any, propagate_nan: Any = _NOTHING, _semantic: Any = None) -> Any:
+    """Python's ``max`` in a kernel: of constexprs a constexpr (NaN and -0.0 are refused), of tensors like :func:`maximum`."""
+    return _python_extremum(_semantic, args, propagate_nan, "max")
+
+
+@builtin
+def builtin_min(*args: Any, propagate_nan: Any = _NOTHING, _semantic: Any = None) -> Any:
+    """Python's ``min`` in a kernel: of constexprs a constexpr (NaN and -0.0 are refused), of tensors like :func:`minimum`."""
+    return _python_extremum(_semantic, args, propagate_nan, "min")
+
+
+# -- hints --------------------------------------------------------------------------------------------------------------------------------------
+
+
+def _promise(semantic: Any, name: str, attribute: str, input: Any, values: Any) -> tensor:
+    x = semantic.to_tensor(input)
+    plain = _unwrap_if_constexpr(values)
+    items = list(plain) if isinstance(plain, list | tuple | tl_tuple) else [plain]
+    numbers = []
+    for i, item in enumerate(items):
+        if isinstance(item, tensor):
+            raise TypeError(f"{name}: values element {i} must have type `constexpr`")
+        number = _unwrap_if_constexpr(item)
+        if type(number) is not int or number < 1:
+            raise TypeError(f"{name}: values element {i} must have type `constexpr[int]` and be positive, got `constexpr[{number!r}]`")
+        numbers.append(number)
+    if len(numbers) != max(1, len(x.extents)):
+        raise ValueError(f"Shape of input to {name} does not match the length of values: {list(x.extents)} and {numbers}")
+    return tensor(semantic.builder.hint(x.handle, **{attribute: tuple(numbers)}), x.type)
+
+
+@builtin
+def multiple_of(input: Any, values: Any, _semantic: Any = None) -> tensor:
+    """``input`` itself, with the promise that the first value of each contiguous run is a multiple of ``values`` (constexprs, one an axis).
+
+    offsets = tl.multiple_of(pid * stride, 16) + tl.arange(0, 128)
+    """
+    return _promise(_semantic, "multiple_of", "divisibility", input, values)
+
+
+@builtin
+def max_contiguous(input: Any, values: Any, _semantic: Any = None) -> tensor:
+    """``input`` itself, with the promise that its values come in runs of ``values`` (constexprs, one an axis) consecutive integers.
+
+    rows = tl.max_contiguous(tl.multiple_of(rows % M, BLOCK_M), BLOCK_M)
+    """
+    return _promise(_semantic, "max_contiguous", "contiguity", input, values)
+
+
+@builtin
+def max_constancy(input: Any, values: Any, _semantic: Any = None) -> tensor:
+    """``input`` itself, with the promise that its values come in runs of ``values`` (constexprs, one an axis) equal ones.
+
+    group = tl.max_constancy(index // 8, 8)
+    """
+    return _promise(_semantic, "max_constancy", "constancy", input, values)
+
+
+@builtin
+def assume(cond: Any, _semantic: Any = None) -> None:
+    """Let the compiler rely on the scalar ``cond``. A constexpr that holds says nothing.
+
+    Raises:
+        ValueError: the condition is not a scalar, or is known to be false.
+
+        tl.assume(stride > 0)
+    """
+    if not isinstance(cond, tensor):
+        if not _unwrap_if_constexpr(cond):
+            raise ValueError("assume: the condition is known to be false")
+        return
+    if cond.numel.value != 1:
+        raise ValueError(f"assume takes a scalar condition, got {cond}")
+    condition = _semantic.cast(_semantic.scalar_of(cond), int1)
+    _semantic.builder.assume(condition.handle)

@@ -1,0 +1,5 @@
+"""Functions beyond the core language: ``tl.extra.libdevice``."""
+
+from tilewright.language import libdevice
+
+__all__ = ["libdevice"]

@@ -1,0 +1,86 @@
+"""What a kernel's loops iterate over. The compiler recognises these classes; nothing here runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.language.values import _unwrap_if_constexpr, constexpr
+
+
+class range:  # noqa: N801
+    """A loop's iterations with hints to the compiler; otherwise Python's ``range``.
+
+        for k in tl.range(0, K, BLOCK_K, num_stages=3):
+
+    Bounds are scalars of any integer type; the induction variable has their promoted type. A negative step must be a constexpr.
+
+    Args:
+        num_stages: depth of the software pipeline.
+        loop_unroll_factor: how many iterations to unroll; 1 forbids unrolling.
+        disallow_acc_multi_buffer: keep one buffer for a dot's accumulator.
+        flatten: merge with the loop nest inside.
+        warp_specialize: split the body among groups of warps.
+        disable_licm: hoist nothing out of the loop.
+    """
+
+    def __init__(
+        self,
+        arg1: Any,
+        arg2: Any = None,
+        step: Any = None,
+        num_stages: Any = None,
+        loop_unroll_factor: Any = None,
+        disallow_acc_multi_buffer: Any = False,
+        flatten: Any = False,
+        warp_specialize: Any = False,
+        disable_licm: Any = False,
+    ) -> None:
+        self.start, self.end, self.step = bounds(arg1, arg2, step)
+        self.num_stages: int | None = _unwrap_if_constexpr(num_stages)
+        self.loop_unroll_factor: int | None = _unwrap_if_constexpr(loop_unroll_factor)
+        self.disallow_acc_multi_buffer = bool(_unwrap_if_constexpr(disallow_acc_multi_buffer))
+        self.flatten = bool(_unwrap_if_constexpr(flatten))
+        self.warp_specialize = bool(_unwrap_if_constexpr(warp_specialize))
+        self.disable_licm = bool(_unwrap_if_constexpr(disable_licm))
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("tl.range can be iterated only inside a kernel. Did you forget to add @jit?")
+
+    def __next__(self) -> Any:
+        raise RuntimeError("tl.range can be iterated only inside a kernel. Did you forget to add @jit?")
+
+
+class static_range:  # noqa: N801
+    """A loop unrolled while compiling: bounds are constexprs, and so is the induction variable.
+
+    for i in tl.static_range(4):
+    """
+
+    def __init__(self, arg1: Any, arg2: Any = None, step: Any = None) -> None:
+        for bound in (arg1, arg2, step):
+            if bound is not None and not isinstance(_unwrap_if_constexpr(bound), int):
+                raise TypeError(f"static_range takes constexpr integers, not {bound!r}")
+        self.start, self.end, self.step = (constexpr(bound) for bound in bounds(arg1, arg2, step))
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("static_range can be iterated only inside a kernel. Did you forget to add @jit?")
+
+    def __next__(self) -> Any:
+        raise RuntimeError("static_range can be iterated only inside a kernel. Did you forget to add @jit?")
+
+
+class condition:  # noqa: N801
+    """A ``while`` loop's condition with hints: ``while tl.condition(i < n, disable_licm=True):``."""
+
+    def __init__(self, arg1: Any, disable_licm: Any = False) -> None:
+        self.condition = arg1
+        self.disable_licm = bool(_unwrap_if_constexpr(disable_licm))
+
+
+def bounds(arg1: Any, arg2: Any, step: Any) -> tuple[Any, Any, Any]:
+    """(start, end, step) of the arguments of a range, absent ones filled in."""
+    if step is None or _unwrap_if_constexpr(step) is None:
+        step = constexpr(1)
+    if arg2 is None or _unwrap_if_constexpr(arg2) is None:
+        return constexpr(0), arg1, step
+    return arg1, arg2, step

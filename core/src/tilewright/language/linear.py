@@ -1,0 +1,253 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.ops.linear import SCALED_FORMATS
+from tilewright.language.binding import builtin
+from tilewright.language.dtypes import (
+    bfloat16,
+    block_type,
+    dtype,
+    float8e4b15,
+    float8e4nv,
+    float16,
+    float32,
+    float64,
+    from_ir,
+    int8,
+    int32,
+    uint8,
+)
+from tilewright.language.tensors import tensor
+from tilewright.language.values import _unwrap_if_constexpr
+
+_PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
+
+
+@builtin
+def dot(
+    input: Any,
+    other: Any,
+    acc: Any = None,
+    input_precision: Any = None,
+    allow_tf32: Any = None,
+    max_num_imprecise_acc: Any = None,
+    out_dtype: Any = None,
+    _semantic: Any = None,
+) -> tensor:
+    """The matrix product ``input @ other + acc`` over the last two axes; leading axes are batches.
+
+    Args:
+        input, other: ``[..., M, K]`` and ``[..., K, N]`` of one type: int8, fp16, bf16, fp32, fp64, or fp8 kinds in any mix.
+        acc: ``[..., M, N]`` of the result's type.
+        input_precision: how fp32 operands may be rounded: ``"ieee"``, ``"tf32"``, ``"tf32x3"``, ``"bf16x3"``, ``"bf16x6"``; the default comes
+            from the options.
+        allow_tf32: older spelling: true is ``"tf32"``, false ``"ieee"``.
+        max_num_imprecise_acc: fp8 only: how many products may be summed at reduced precision before a full-precision add; at most K.
+        out_dtype: fp32 or fp16, for fp16 and fp8 operands; by default the type of ``acc``, or fp32. int8 gives int32, fp64 gives fp64,
+            all else fp32.
+
+    Raises:
+        ValueError: types, shapes or options that do not fit, or that the target lacks.
+
+        acc = tl.dot(a, b, acc)
+    """
+    lhs, rhs = _semantic.to_tensor(input), _semantic.to_tensor(other)
+    for operand in (lhs, rhs):
+        if not operand.extents:
+            raise ValueError(f"dot takes tensors of rank 2 or more, got {operand}")
+    precision = _precision(_semantic, _unwrap_if_constexpr(input_precision), _unwrap_if_constexpr(allow_tf32))
+    lhs, rhs = _dot_operands(_semantic, lhs, rhs)
+    extents, depth = _dot_shape(_semantic, lhs, rhs)
+    acc = None if _unwrap_if_constexpr(acc) is None else acc
+    element = _dot_result(lhs.dtype, _unwrap_if_constexpr(out_dtype), acc)
+    _check_dot_capability(_semantic, lhs.dtype, element)
+    result = block_type(element, extents)
+    if acc is None:
+        acc = _semantic.full(extents, 0, element)
+    elif not isinstance(acc, tensor) or acc.type is not result:
+        raise ValueError(f"acc of dot must have type {result}, got {getattr(acc, 'type', acc)}")
+    attributes: dict[str, Any] = {}
+    if lhs.dtype is float32 and precision != "ieee":
+        attributes["precision"] = precision
+    imprecise = _unwrap_if_constexpr(max_num_imprecise_acc)
+    if imprecise is not None and lhs.dtype.is_fp8():
+        if not 0 <= imprecise <= depth:
+            raise ValueError(f"max_num_imprecise_acc ({imprecise}) must be <= K ({depth})")
+        attributes["max_imprecise"] = imprecise
+    return tensor(_semantic.builder.dot(lhs.handle, rhs.handle, acc.handle, **attributes), result)
+
+
+def _precision(semantic: Any, input_precision: str | None, allow_tf32: Any) -> str:
+    if input_precision is not None and allow_tf32 is not None:
+        raise ValueError("Only one of input_precision and allow_tf32 can be specified")
+    capabilities = semantic.options.capabilities
+    allowed = _PRECISIONS if capabilities is None else capabilities.dot_precisions
+    if input_precision is None:
+        default = semantic.options.default_dot_precision
+        if allow_tf32 is None:
+            return default if default in allowed else "ieee"
+        # The older spelling allows, it does not require: a target without tf32 computes exactly.
+        return "tf32" if allow_tf32 and "tf32" in allowed else "ieee"
+    if input_precision not in allowed:
+        raise ValueError(f"input_precision must be one of {tuple(allowed)}. Got {input_precision}")
+    return input_precision
+
+
+def _dot_operands(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tensor, tensor]:
+    a, b = lhs.dtype, rhs.dtype
+    if not (a.is_fp8() and b.is_fp8()) and a is not b:
+        raise ValueError(f"Both operands must be same dtype. Got {a} and {b}")
+    if a not in (int8, uint8, float16, bfloat16, float32, float64) and not a.is_fp8():
+        raise ValueError(f"Unsupported dtype of dot: {a}; it takes int8, uint8, fp16, bf16, fp32, fp64 and the fp8 kinds")
+    if float8e4b15 in (a, b):
+        return semantic.cast(lhs, float16), semantic.cast(rhs, float16)
+    return lhs, rhs
+
+
+def _dot_shape(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tuple[int, ...], int]:
+    """The shape of the result, and K."""
+    a, b = lhs.extents, rhs.extents
+    if len(a) != len(b) or len(a) < 2:
+        raise ValueError(f"Both inputs must have one rank of at least 2; (lhs: {list(a)} vs rhs: {list(b)})")
+    if a[-1] != b[-2]:
+        raise ValueError(
+            f"First input shape ({list(a)}) and second input shape {list(b)} are not compatible for matmul "
+            f"(second index of first shape ({a[-1]}) must be equal to first index of second shape ({b[-2]}))"
+        )
+    if a[:-2] != b[:-2]:
+        raise ValueError(f"Batch dimensions of dot must agree: {list(a[:-2])} and {list(b[:-2])}")
+    capabilities = semantic.options.capabilities
+    if capabilities is not None:
+        m, n, k = capabilities.min_dot
+        if a[-2] < m or b[-1] < n or a[-1] < k:
+            raise ValueError(f"Input shapes should have M >= {m}, N >= {n} and K >= {k}; got M = {a[-2]}, N = {b[-1]}, K = {a[-1]}")
+    return (*a[:-1], b[-1]), a[-1]
+
+
+def _dot_result(element: dtype, out_dtype: dtype | None, acc: Any) -> dtype:
+    if out_dtype is bfloat16:
+        raise ValueError("out_dtype=bfloat16 is unsupported. Please use out_dtype=float32/float16 and cast with `.to(tl.bfloat16)`")
+    if element.is_int():
+        if out_dtype is not None and not (out_dtype is int32 or out_dtype is float32):
+            raise ValueError(f"a dot of {element} gives int32, not {out_dtype}")
+        return int32
+    if element is float64:
+        return float64
+    if element in (float32, bfloat16):
+        return float32
+    if out_dtype is None:
+        out_dtype = acc.dtype if isinstance(acc, tensor) else float32
+    if out_dtype not in (float16, float32):
+        raise ValueError(f"a dot of {element} gives fp16 or fp32, not {out_dtype}")
+    return out_dtype
+
+
+def _check_dot_capability(semantic: Any, element: dtype, result: dtype) -> None:
+    capabilities = semantic.options.capabilities
+    if capabilities is None:
+        return
+    accumulators = capabilities.dot.get(str(element.ir_type))
+    where = f"backend {semantic.options.backend}" if semantic.options.backend else "this target"
+    if not accumulators:
+        raise ValueError(f"dot of {element} is not supported by {where}; it has {', '.join(map(str, capabilities.dot)) or 'no dot'}")
+    if str(result.ir_type) not in accumulators:
+        raise ValueError(f"dot of {element} does not accumulate in {result} on {where}; it has {', '.join(accumulators)}")
+
+
+@builtin
+def dot_scaled(
+    lhs: Any,
+    lhs_scale: Any,
+    lhs_format: Any,
+    rhs: Any,
+    rhs_scale: Any,
+    rhs_format: Any,
+    acc: Any = None,
+    fast_math: Any = False,
+    lhs_k_pack: Any = True,
+    rhs_k_pack: Any = True,
+    out_dtype: Any = float32,
+    _semantic: Any = None,
+) -> tensor:
+    """The matrix product of block-scaled operands: every group of 32 elements along K shares a power-of-two scale.
+
+    Args:
+        lhs: ``[M, K]`` in ``lhs_format``: ``"e2m1"`` (two in a uint8, the low half first), ``"e4m3"``, ``"e5m2"``, ``"bf16"``, ``"fp16"``.
+        lhs_scale: ``[M, K // 32]`` uint8 exponents (e8m0, 0xFF is NaN), ``[M, K // 16]`` fp8e4nv, or None.
+        rhs, rhs_format: ``[K, N]``, likewise.
+        rhs_scale: ``[N, K // 32]``, not transposed; or None.
+        acc: ``[M, N]`` fp32.
+        fast_math: NaN scales need no care.
+        lhs_k_pack, rhs_k_pack: pairs of ``"e2m1"`` lie along K; otherwise along M or N.
+        out_dtype: fp32.
+
+        acc = tl.dot_scaled(a, a_scale, "e4m3", b, b_scale, "e2m1", acc)
+    """
+    a, b = _semantic.to_tensor(lhs), _semantic.to_tensor(rhs)
+    if len(a.extents) != 2 or len(b.extents) != 2:
+        raise ValueError(f"dot_scaled takes operands of rank 2, got {list(a.extents)} and {list(b.extents)}")
+    capabilities = _semantic.options.capabilities
+    if capabilities is not None and "dot_scaled" not in capabilities.features:
+        raise ValueError(f"dot_scaled is not supported by backend {_semantic.options.backend or '?'}")
+    if _unwrap_if_constexpr(out_dtype) is not float32:
+        raise ValueError(f"dot_scaled gives fp32, not {_unwrap_if_constexpr(out_dtype)}")
+    a_format, b_format = _unwrap_if_constexpr(lhs_format), _unwrap_if_constexpr(rhs_format)
+    a_pack, b_pack = bool(_unwrap_if_constexpr(lhs_k_pack)), bool(_unwrap_if_constexpr(rhs_k_pack))
+    for name, format_, pack in (("lhs", a_format, a_pack), ("rhs", b_format, b_pack)):
+        if format_ not in SCALED_FORMATS:
+            raise ValueError(f"{name}_format must be one of {', '.join(SCALED_FORMATS)}, got {format_}")
+        if not pack and format_ != "e2m1":
+            raise ValueError(f"only e2m1 (fp4) operands can be packed along another axis than K, not {format_} ({name}_k_pack)")
+    a, b = _scaled_operand(_semantic, a, a_format, "lhs"), _scaled_operand(_semantic, b, b_format, "rhs")
+    m, k = (extent * (2 if a_format == "e2m1" and along == a_pack else 1) for extent, along in zip(a.extents, (False, True), strict=True))
+    other_k, n = (extent * (2 if b_format == "e2m1" and along == b_pack else 1) for extent, along in zip(b.extents, (True, False), strict=True))
+    if k != other_k:
+        raise ValueError(f"the operands of dot_scaled must agree along K, got {k} and {other_k} ({list(a.extents)} and {list(b.extents)})")
+    a_scale = _scale(_semantic, lhs_scale, "lhs_scale", m, k)
+    b_scale = _scale(_semantic, rhs_scale, "rhs_scale", n, k)
+    result = block_type(float32, (m, n))
+    acc = None if _unwrap_if_constexpr(acc) is None else acc
+    if acc is None:
+        acc = _semantic.full((m, n), 0, float32)
+    elif not isinstance(acc, tensor) or acc.type is not result:
+        raise ValueError(f"acc of dot_scaled must have type {result}, got {getattr(acc, 'type', acc)}")
+    handle = _semantic.builder.dot_scaled(
+        a.handle,
+        None if a_scale is None else a_scale.handle,
+        b.handle,
+        None if b_scale is None else b_scale.handle,
+        acc.handle,
+        a_format=a_format,
+        b_format=b_format,
+        a_pack_k=a_pack,
+        b_pack_k=b_pack,
+        fast_math=bool(_unwrap_if_constexpr(fast_math)),
+    )
+    return tensor(handle, result)
+
+
+def _scaled_operand(semantic: Any, x: tensor, format_: str, name: str) -> tensor:
+    """The operand with the element type of its format; 8-bit integers stand for the bits of fp8."""
+    wanted = from_ir(SCALED_FORMATS[format_])
+    if x.dtype is wanted:
+        return x
+    if wanted.primitive_bitwidth == x.dtype.primitive_bitwidth == 8 and x.dtype in (int8, uint8):
+        return semantic.bitcast(x, wanted)
+    raise ValueError(f"{name} in format {format_} must hold {wanted}, got {x.dtype}")
+
+
+def _scale(semantic: Any, scale: Any, name: str, outer: int, k: int) -> tensor | None:
+    if _unwrap_if_constexpr(scale) is None:
+        return None
+    scale = semantic.to_tensor(scale)
+    if scale.dtype is int8:
+        scale = semantic.bitcast(scale, uint8)
+    if scale.dtype not in (uint8, float8e4nv):
+        raise ValueError(f"{name} must hold uint8 (e8m0) or fp8e4nv, got {scale.dtype}")
+    group = 16 if scale.dtype is float8e4nv else 32
+    if scale.extents != (outer, k // group):
+        raise ValueError(f"{name} must be a tensor of shape [..., {outer}, {k // group}]. Got {list(scale.extents)}")
+    return scale

@@ -1,0 +1,25 @@
+"""Functions of the language whose first argument is a tensor, as members of :class:`tensor`."""
+
+from __future__ import annotations
+
+from tilewright.language import core, math, standard
+from tilewright.language.binding import Member
+from tilewright.language.tensors import tensor
+
+_BUILTINS = {
+    core: (
+        "advance associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or atomic_xchg atomic_xor broadcast_to cast expand_dims "
+        "gather histogram item permute reduce reshape split store trans view"
+    ),
+    math: "abs ceil cos erf exp exp2 floor log log2 rsqrt sin sqrt sqrt_rn",
+}
+_LIBRARY = "argmax argmin cdiv cumprod cumsum flip max min ravel reduce_or sigmoid softmax sort sum xor_sum"
+
+
+def attach() -> None:
+    """Give :class:`tensor` its members: builtins as methods, functions of the library as :class:`~tilewright.language.binding.Member`."""
+    for module, names in _BUILTINS.items():
+        for name in names.split():
+            setattr(tensor, name, getattr(module, name))
+    for name in _LIBRARY.split():
+        setattr(tensor, name, Member(getattr(standard, name)))

@@ -1,0 +1,152 @@
+"""Reductions, scans and maps with functions written in the language."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.language.binding import builtin
+from tilewright.language.shape import _reshape, wrap_axis
+from tilewright.language.tensors import tensor
+from tilewright.language.tuples import tuple as tl_tuple
+from tilewright.language.values import _unwrap_if_constexpr
+
+
+@builtin
+def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _semantic: Any = None) -> Any:
+    """The elements along ``axis`` combined into one, in any order and grouping.
+
+    Args:
+        input: a tensor, or a tuple of n tensors of one shape that are reduced together.
+        axis: a constexpr; None reduces all elements.
+        combine_fn: a function of the language over scalars, ``f(a0, .., b0, ..)`` with n values for either side, giving n values of the inputs'
+            types; it must be associative and commutative.
+        keep_dims: keep the axis, with extent 1.
+
+    The result is a tensor (a scalar if no axis is left), or a tuple of n.
+
+        @jit
+        def add(a, b):
+            return a + b
+
+        total = tl.reduce(x, 0, add)
+    """
+    inputs, single = _inputs(_semantic, input, "reduce")
+    axis, keep_dims = _semantic.constant(axis, "axis"), bool(_unwrap_if_constexpr(keep_dims))
+    rank = len(inputs[0].extents)
+    if axis is None:
+        inputs = [x if rank == 1 else _reshape(_semantic, x, (x.numel.value,), False) for x in inputs]
+        position = 0
+    else:
+        position = wrap_axis(axis, rank)
+    region = _combine(_semantic, combine_fn, inputs, "reduce")
+    operation = _semantic.builder.region_op("reduce", [x.handle for x in inputs], regions=[region], axis=position)
+    results = [_semantic.wrap(handle, x.dtype) for handle, x in zip(operation.results, inputs, strict=True)]
+    if keep_dims:
+        if axis is None:
+            results = [_semantic.splat(x, (1,) * rank) for x in results]
+        else:
+            results = [_semantic.expand_dims(x, position) for x in results]
+    return results[0] if single else tl_tuple(results)
+
+
+@builtin
+def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = False, _semantic: Any = None) -> Any:
+    """The inclusive prefix combination along ``axis``: element i combines elements 0 .. i (i .. the last, where ``reverse``).
+
+    Args:
+        input: a tensor, or a tuple of n tensors of one shape that are scanned together.
+        axis: a constexpr.
+        combine_fn: as for :func:`reduce`; associative, earlier values on the left.
+
+        running = tl.associative_scan(x, 0, add)
+    """
+    inputs, single = _inputs(_semantic, input, "associative_scan")
+    position = wrap_axis(_semantic.constant(axis, "axis"), len(inputs[0].extents))
+    region = _combine(_semantic, combine_fn, inputs, "associative_scan")
+    attributes = {"reverse": True} if _unwrap_if_constexpr(reverse) else {}
+    operation = _semantic.builder.region_op("scan", [x.handle for x in inputs], regions=[region], axis=position, **attributes)
+    results = [_semantic.wrap(handle, x.dtype) for handle, x in zip(operation.results, inputs, strict=True)]
+    return results[0] if single else tl_tuple(results)
+
+
+@builtin
+def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = None) -> Any:
+    """``scalar_fn`` run on every element of the arguments, which broadcast; it may branch and loop on its scalars.
+
+    Args:
+        scalar_fn: a function of the language over scalars. With ``pack`` > 1 it takes ``pack`` consecutive elements of each argument in turn, and
+            gives ``pack`` values for each result.
+
+    The result is a tensor, or a tuple where ``scalar_fn`` gives several values. Nothing is masked.
+
+        @jit
+        def collatz(n):
+            steps = 0
+            while n > 1:
+                n = n // 2 if n % 2 == 0 else 3 * n + 1
+                steps += 1
+            return steps
+
+        steps = tl.map_elementwise(collatz, x)
+    """
+    pack = _semantic.constant(pack, "pack")
+    if not args:
+        raise ValueError("map_elementwise needs at least one tensor")
+    if type(pack) is not int or pack < 1:
+        raise ValueError(f"pack must be a positive constexpr integer, got {pack}")
+    inputs = _semantic.broadcast_all(*(_semantic.to_tensor(x) for x in args))
+    scalar = not inputs[0].extents
+    if scalar:
+        inputs = [_semantic.splat(x, (1,)) for x in inputs]
+    extents, numel = inputs[0].extents, inputs[0].numel.value
+    if numel % pack:
+        raise ValueError(f"pack {pack} must divide the {numel} elements")
+    region, types = _semantic.generator.region(_unwrap_if_constexpr(scalar_fn), [x.dtype for x in inputs for _ in range(pack)])
+    elements = [flat for type_ in types for flat in _scalars(type_)]
+    if not elements or len(elements) % pack:
+        raise ValueError(f"map_elementwise: the function gives {len(elements)} values, which is no multiple of pack ({pack})")
+    groups = [elements[i : i + pack] for i in range(0, len(elements), pack)]
+    if any(type_ is not group[0] for group in groups for type_ in group):
+        raise ValueError(f"map_elementwise: the {pack} values of one result must have one type, got {', '.join(map(str, elements))}")
+    from tilewright.language.dtypes import block_type
+
+    results = [block_type(group[0], extents).ir_type for group in groups]
+    operation = _semantic.builder.region_op("map", [x.handle for x in inputs], regions=[region], results=results, pack=pack)
+    outputs = [_semantic.wrap(handle, group[0]) for handle, group in zip(operation.results, groups, strict=True)]
+    if scalar:
+        outputs = [_semantic.scalar_of(x) for x in outputs]
+    return outputs[0] if len(outputs) == 1 else tl_tuple(outputs)
+
+
+def _inputs(semantic: Any, input: Any, function: str) -> tuple[list[tensor], bool]:
+    """The tensors of one shape that are combined together, and whether there was a single one."""
+    plain = _unwrap_if_constexpr(input)
+    single = not isinstance(plain, list | tuple | tl_tuple)
+    inputs = [semantic.to_tensor(x) for x in ([plain] if single else plain)]
+    if not inputs:
+        raise ValueError(f"{function} needs at least one tensor")
+    extents = inputs[0].extents
+    if not extents:
+        raise ValueError(f"{function} takes tensors of rank 1 or more, got a scalar of {inputs[0]}")
+    if any(x.extents != extents for x in inputs):
+        raise ValueError(f"all inputs of {function} must have the same shape, got {', '.join(map(str, inputs))}")
+    return inputs, single
+
+
+def _combine(semantic: Any, combine_fn: Any, inputs: Sequence[tensor], function: str) -> Any:
+    elements = [x.dtype for x in inputs]
+    region, types = semantic.generator.region(_unwrap_if_constexpr(combine_fn), elements * 2)
+    found = [flat for type_ in types for flat in _scalars(type_)]
+    if found != elements:
+        raise ValueError(
+            f"{function}: the combine function must give values of the inputs' types ({', '.join(map(str, elements))}), "
+            f"got ({', '.join(map(str, found))}); cast its result"
+        )
+    return region
+
+
+def _scalars(type_: Any) -> list[Any]:
+    """The scalar types of a value, tuples taken apart."""
+    parts = getattr(type_, "types", None)
+    return [type_] if parts is None else [flat for part in parts for flat in _scalars(part)]

@@ -1,0 +1,134 @@
+"""The source of a Python function: found once, cut out of its file, dedented."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+_DEFINITION = re.compile(r"[ \t]*(?:async[ \t]+)?def\b")
+_CLOSING = (")", "]", "}")
+
+
+class FunctionSource:
+    """Where a function is written, and its text.
+
+    The file's lines are taken when the function is made, so that a later edit of the file changes nothing; everything else is worked out when it
+    is first asked for.
+
+    Attributes:
+        file: the path the function was compiled from.
+        first_line: the 1-based line of its first decorator, or of its ``def``.
+    """
+
+    __slots__ = ("_lines", "_parsed", "_raw", "_tree", "file", "first_line")
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        """Take the lines of ``fn``'s file.
+
+        Raises:
+            ValueError: the function was not defined in a file.
+        """
+        code = fn.__code__
+        self.file: str = code.co_filename
+        self.first_line: int = code.co_firstlineno
+        linecache.checkcache(self.file)
+        self._lines = linecache.getlines(self.file, fn.__globals__)
+        if len(self._lines) < self.first_line:
+            raise ValueError(f"@jit functions should be defined in a Python file; the source of {fn.__name__!r} ({self.file}) cannot be read")
+        self._raw: list[str] | None = None
+        self._tree: ast.Module | None = None
+        self._parsed: tuple[str, int, int] | None = None
+
+    @property
+    def raw_lines(self) -> list[str]:
+        """The lines of the function as they stand in the file, decorators included."""
+        if self._raw is None:
+            self._raw = self._cut()
+        return self._raw
+
+    @property
+    def text(self) -> str:
+        """The dedented text from ``def`` on."""
+        return self._definition()[0]
+
+    @property
+    def definition_line(self) -> int:
+        """The 1-based line of the file that holds ``def``."""
+        return self._definition()[1]
+
+    @property
+    def indent(self) -> int:
+        """How many columns :attr:`text` was moved to the left."""
+        return self._definition()[2]
+
+    def parse(self) -> ast.FunctionDef:
+        """The syntax tree of :attr:`text`.
+
+        Raises:
+            ValueError: there is another kind of function.
+        """
+        text = self.text
+        tree, self._tree = self._tree, None
+        return _only_definition(tree if tree is not None else ast.parse(text))
+
+    def _definition(self) -> tuple[str, int, int]:
+        if self._parsed is None:
+            lines = self.raw_lines
+            start = next((i for i, line in enumerate(lines) if _DEFINITION.match(line)), None)
+            if start is None:
+                raise ValueError(f"@jit functions are written with `def`; at {self.file}:{self.first_line} there is another kind of function")
+            text = "".join(lines[start:])
+            dedented = textwrap.dedent(text)
+            indent = len(lines[start]) - len(lines[start].lstrip())
+            self._parsed = dedented, self.first_line + start, indent
+        return self._parsed
+
+    def _cut(self) -> list[str]:
+        """The lines of the block that starts at :attr:`first_line`.
+
+        The block ends where a line is indented no more than its ``def``. A line inside a string or a bracket may be, and then the text cut off is
+        not valid Python: only in that case the (slow) tokenizer of :mod:`inspect` decides.
+        """
+        lines = self._lines[self.first_line - 1 :]
+        start = next((i for i, line in enumerate(lines) if _DEFINITION.match(line)), None)
+        if start is None:
+            return inspect.getblock(lines)
+        indent = len(lines[start]) - len(lines[start].lstrip())
+        end = last = start + 1
+        for end in range(start + 1, len(lines) + 1):
+            if end == len(lines):
+                break
+            line = lines[end]
+            stripped = line.lstrip()
+            if not stripped or stripped.startswith("#"):
+                continue
+            if len(line) - len(stripped) <= indent and not stripped.startswith(_CLOSING):
+                break
+            last = end + 1
+        block = lines[:last]
+        try:
+            self._tree = ast.parse(textwrap.dedent("".join(block[start:])))
+        except SyntaxError:
+            return inspect.getblock(lines)
+        return block
+
+
+def parse_definition(text: str) -> ast.FunctionDef:
+    """The syntax tree of the one function in ``text``.
+
+    Raises:
+        ValueError: the text holds something else.
+    """
+    return _only_definition(ast.parse(text))
+
+
+def _only_definition(tree: ast.Module) -> ast.FunctionDef:
+    if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
+        found = type(tree.body[0]).__name__ if tree.body else "nothing"
+        raise ValueError(f"a @jit function is one `def`, not {found}")
+    return tree.body[0]

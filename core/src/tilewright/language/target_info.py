@@ -1,0 +1,92 @@
+"""What the kernel is compiled for, as compile-time values.
+
+Inside a kernel the answers come from its compilation's options; called from ordinary Python there is no target and all of them say no.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from tilewright.language.binding import mark_builtin
+from tilewright.language.values import _unwrap_if_constexpr, constexpr
+
+#: Names of backends -> names of the targets' kinds, as kernels ask for them.
+_KINDS = {"nvidia": "cuda", "amd": "hip"}
+
+
+class TargetInfo(NamedTuple):
+    """The target: ``backend`` is ``"cuda"``, ``"hip"``, or the name of any other backend; ``arch`` is the backend's own term."""
+
+    backend: str
+    arch: Any
+    warp_size: int
+
+
+def _target(semantic: Any) -> TargetInfo | None:
+    if semantic is None:
+        return None
+    options = semantic.options
+    return TargetInfo(_KINDS.get(options.backend, options.backend), options.arch, int(options.extra.get("warp_size", 1)))
+
+
+def _answer(value: Any, semantic: Any) -> Any:
+    return value if semantic is None else constexpr(value)
+
+
+@mark_builtin
+def current_target(_semantic: Any = None) -> Any:
+    """The target as a :class:`TargetInfo`, or None outside a kernel."""
+    return _answer(_target(_semantic), _semantic)
+
+
+@mark_builtin
+def is_cuda(_semantic: Any = None) -> Any:
+    """Whether the kernel is compiled for an NVIDIA GPU."""
+    target = _target(_semantic)
+    return _answer(target is not None and target.backend == "cuda", _semantic)
+
+
+@mark_builtin
+def is_hip(_semantic: Any = None) -> Any:
+    """Whether the kernel is compiled for an AMD GPU."""
+    target = _target(_semantic)
+    return _answer(target is not None and target.backend == "hip", _semantic)
+
+
+def _is_gfx(semantic: Any, *archs: str) -> Any:
+    target = _target(semantic)
+    return _answer(target is not None and target.backend == "hip" and str(target.arch).split(":")[0] in archs, semantic)
+
+
+@mark_builtin
+def is_hip_cdna3(_semantic: Any = None) -> Any:
+    """Whether the kernel is compiled for an AMD CDNA3 GPU."""
+    return _is_gfx(_semantic, "gfx940", "gfx941", "gfx942")
+
+
+@mark_builtin
+def is_hip_cdna4(_semantic: Any = None) -> Any:
+    """Whether the kernel is compiled for an AMD CDNA4 GPU."""
+    return _is_gfx(_semantic, "gfx950")
+
+
+@mark_builtin
+def is_hip_gfx1250(_semantic: Any = None) -> Any:
+    """Whether the kernel is compiled for an AMD gfx1250 GPU."""
+    return _is_gfx(_semantic, "gfx1250")
+
+
+@mark_builtin
+def cuda_capability_geq(major: Any, minor: Any = 0, _semantic: Any = None) -> Any:
+    """Whether the kernel is compiled for an NVIDIA GPU of at least this compute capability.
+
+    if tl.target_info.cuda_capability_geq(9):
+    """
+    target = _target(_semantic)
+    if target is None or target.backend != "cuda":
+        return _answer(False, _semantic)
+    found = re.search(r"\d+", str(target.arch))
+    number = int(found[0]) if found else 0
+    wanted = (_unwrap_if_constexpr(major), _unwrap_if_constexpr(minor))
+    return _answer(divmod(number, 10) >= wanted, _semantic)

@@ -1,0 +1,149 @@
+"""LLVM IR text to object code and assembly.
+
+The text is parsed, always verified, and handed to code generation. Invalid IR is a defect of the backend that wrote it: it is reported with a file
+that reproduces it. The LLVM of the llvmlite wheel has assertions on, so IR that skipped the verifier would end the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from tilewright.errors import LoweringError
+
+
+@functools.cache
+def _initialize(everything: bool) -> None:
+    if everything:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    else:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        llvm.initialize_native_asmparser()
+
+
+@functools.cache
+def host_target() -> tuple[str, str, str]:
+    """(triple, cpu, features) of this machine, as LLVM names them. Features that a hypervisor hides are in the list with a minus."""
+    _initialize(False)
+    try:
+        features = sorted(f"{'+' if on else '-'}{name}" for name, on in llvm.get_host_cpu_features().items())
+    except RuntimeError:  # LLVM cannot list this host's features: those the model implies
+        features = []
+    return llvm.get_process_triple(), llvm.get_host_cpu_name(), ",".join(features)
+
+
+@functools.cache
+def target_machine(triple: str, cpu: str = "", features: str = "", opt: int = 2, reloc: str = "pic", codemodel: str = "small") -> llvm.TargetMachine:
+    """The target machine for a triple, one per process and set of arguments. ``opt`` is the code generator's level, 0 to 3.
+
+    Raises:
+        LoweringError: this LLVM has no such target.
+    """
+    native = triple == llvm.get_process_triple()
+    _initialize(not native)
+    try:
+        target = llvm.Target.from_triple(triple)
+    except RuntimeError as error:
+        raise LoweringError(f"this LLVM generates no code for {triple!r}: {error}") from None
+    return target.create_target_machine(cpu=cpu, features=features, opt=opt, reloc=reloc, codemodel=codemodel, jit=native)
+
+
+def parse(ir_text: str) -> llvm.ModuleRef:
+    """Parse and verify LLVM IR text.
+
+    Raises:
+        LoweringError: the text is not valid LLVM IR. The message has LLVM's reason and the path of a file with the text.
+    """
+    try:
+        module = llvm.parse_assembly(ir_text, context=llvm.create_context())
+        module.verify()
+    except RuntimeError as error:
+        path = write_reproducer(ir_text)
+        raise LoweringError(f"the backend wrote LLVM IR that LLVM rejects; this is a defect of the backend. {str(error).strip()}\nreproducer: {path}") from None
+    return module
+
+
+def write_reproducer(ir_text: str) -> Path:
+    """Write IR text to a file named by its content, in ``TILEWRIGHT_REPRODUCER_DIR`` or the directory of temporary files."""
+    folder = Path(os.environ.get("TILEWRIGHT_REPRODUCER_DIR") or tempfile.gettempdir())
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"tilewright-{hashlib.sha256(ir_text.encode()).hexdigest()[:16]}.ll"
+    path.write_text(ir_text)
+    return path
+
+
+def run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Sequence[str]) -> None:
+    """Run LLVM's IR passes on a module. A name is a level, ``O1`` to ``O3``, or a pass as llvmlite names it (``sroa``, ``instruction_combine``).
+
+    Raises:
+        ValueError: no such pass.
+    """
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(machine, options)
+    for name in passes:
+        if name in ("O1", "O2", "O3"):
+            options.speed_level = int(name[1])
+            leveled = llvm.create_pass_builder(machine, options)
+            leveled.getModulePassManager().run(module, leveled)
+            continue
+        manager = llvm.create_new_module_pass_manager()
+        add = getattr(manager, f"add_{name}_pass", None)
+        if add is None:
+            raise ValueError(f"LLVM has no pass {name!r} here")
+        add()
+        manager.run(module, builder)
+
+
+def _prepared(ir_text: str, machine: llvm.TargetMachine, passes: Sequence[str]) -> llvm.ModuleRef:
+    module = parse(ir_text)
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    if passes:
+        run_passes(module, machine, passes)
+    return module
+
+
+def compile_to_object(
+    ir_text: str,
+    *,
+    triple: str,
+    cpu: str = "",
+    features: str = "",
+    opt: int = 2,
+    passes: Sequence[str] = (),
+    timings: dict[str, float] | None = None,
+) -> bytes:
+    """Object code of LLVM IR text. No IR pass runs unless ``passes`` names it: see :func:`run_passes`.
+
+    Args:
+        opt: the code generator's level, 0 to 3.
+        timings: gets ``parse`` and ``codegen`` in milliseconds.
+
+    Raises:
+        LoweringError: the text is not valid LLVM IR, or this LLVM has no such target.
+    """
+    start = time.perf_counter()
+    machine = target_machine(triple, cpu, features, opt)
+    module = _prepared(ir_text, machine, passes)
+    parsed = time.perf_counter()
+    binary: bytes = machine.emit_object(module)
+    if timings is not None:
+        timings["parse"] = (parsed - start) * 1e3
+        timings["codegen"] = (time.perf_counter() - parsed) * 1e3
+    return binary
+
+
+def assembly(ir_text: str, *, triple: str, cpu: str = "", features: str = "", opt: int = 2, passes: Sequence[str] = ()) -> str:
+    """The target's assembly of LLVM IR text; arguments and errors as :func:`compile_to_object`."""
+    machine = target_machine(triple, cpu, features, opt)
+    text: str = machine.emit_assembly(_prepared(ir_text, machine, passes))
+    return text

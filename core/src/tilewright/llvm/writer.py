@@ -1,0 +1,404 @@
+"""Writing LLVM IR as text: names, blocks, loops, constants, declarations.
+
+Text is written because it is an order of magnitude faster than building IR objects from Python and LLVM parses it in well under a millisecond. The
+writer keeps each block as a list of lines with its terminator apart, so that code may still be added to a block that already branches on: that
+is how loop-invariant code is hoisted while the loop is being written.
+
+    module = ModuleWriter()
+    f = module.function("scale", [("ptr", "p"), ("i64", "n"), ("float", "s")])
+    with f.loop("0", "%n", 1) as loop:
+        q = f.emit(f"getelementptr float, ptr %p, i64 {loop.index}")
+        f.store("float", f.emit(f"fmul float {f.load('float', q)}, %s"), q)
+    f.ret()
+    text = module.text()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+#: LLVM type -> the letters that stand for it in the names of overloaded intrinsics.
+_MANGLED: Final[dict[str, str]] = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
+
+
+def vector(type_: str, width: int) -> str:
+    """``<width x type_>``; the scalar type itself for width 0."""
+    return f"<{width} x {type_}>" if width else type_
+
+
+def mangle(type_: str) -> str:
+    """The suffix of an overloaded intrinsic for a type: ``<16 x float>`` gives ``v16f32``."""
+    if type_.startswith("<"):
+        count, element = type_[1:-1].split(" x ")
+        return f"v{count}{_MANGLED.get(element, element)}"
+    return _MANGLED.get(type_, type_)
+
+
+def float_constant(type_: str, value: float) -> str:
+    """The exact text of a float of LLVM type ``half``, ``float`` or ``double``, rounded to nearest where it does not fit."""
+    if type_ == "half":
+        try:
+            bits = struct.unpack("<H", struct.pack("<e", value))[0]
+        except OverflowError:
+            bits = 0x7C00 | (0x8000 if value < 0 else 0)
+        return f"0xH{bits:04X}"
+    if type_ == "float" and math.isfinite(value):
+        try:
+            value = struct.unpack("<f", struct.pack("<f", value))[0]
+        except OverflowError:
+            value = math.copysign(math.inf, value)
+    if math.isnan(value):
+        return "0xFFF8000000000000" if math.copysign(1.0, value) < 0 else "0x7FF8000000000000"
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+def splat_constant(type_: str, text: str, width: int) -> str:
+    """A constant as an operand of ``<width x type_>``; the scalar constant for width 0."""
+    return f"splat ({type_} {text})" if width else text
+
+
+class Block:
+    """A basic block: lines, then one terminator."""
+
+    __slots__ = ("label", "lines", "terminator")
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.lines: list[str] = []
+        self.terminator = ""
+
+
+class Loop:
+    """A counted loop being written.
+
+    Attributes:
+        index: the induction variable, i64 unless another type was asked for.
+        values: the carried values at the top of an iteration.
+        preheader: runs once if the loop runs at all; code may be added to it while the body is written.
+        body: the first block of the body.
+        results: after the loop has ended, the carried values' last states.
+    """
+
+    __slots__ = (
+        "_carried",
+        "_exit",
+        "_guard",
+        "_header",
+        "_nonempty",
+        "_signed",
+        "_slots",
+        "_start",
+        "_step",
+        "_type",
+        "_upper",
+        "body",
+        "index",
+        "next_values",
+        "preheader",
+        "results",
+        "values",
+    )
+
+    index: str
+    values: list[str]
+    preheader: Block
+    body: Block
+    results: list[str]
+    next_values: Sequence[str]
+
+
+class FunctionWriter:
+    """Writes one function. Values are named ``%t1``, ``%t2`` …; parameters keep their names."""
+
+    def __init__(
+        self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], result: str = "void", *, linkage: str = "", attributes: str = "#0"
+    ) -> None:
+        self.module, self.name = module, name
+        listed = ", ".join(f"{type_} %{parameter}" for type_, parameter in parameters)
+        self._head = f"define {linkage + ' ' if linkage else ''}{result} @{name}({listed}) {attributes} {{"
+        self._count = 0
+        self.entry = Block("entry")
+        #: first lines of the entry block
+        self._allocas: list[str] = []
+        self.blocks: list[Block] = [self.entry]
+        self.current = self.entry
+        self._types: dict[str, str] = {}
+
+    # ---- names and plain instructions
+
+    def fresh(self, hint: str = "t") -> str:
+        """A new value name."""
+        self._count += 1
+        return f"%{hint}{self._count}"
+
+    def emit(self, text: str, type_: str = "") -> str:
+        """Append ``name = text`` to the current block and return the name. ``type_`` is remembered for :meth:`type_of` where given."""
+        self._count += 1
+        name = f"%t{self._count}"
+        self.current.lines.append(f"  {name} = {text}")
+        if type_:
+            self._types[name] = type_
+        return name
+
+    def do(self, text: str) -> None:
+        """Append an instruction without a result."""
+        self.current.lines.append(f"  {text}")
+
+    def type_of(self, name: str) -> str:
+        """The type given to :meth:`emit` with this name."""
+        return self._types[name]
+
+    # ---- blocks
+
+    def new_block(self, hint: str = "b") -> Block:
+        """A block that is not placed yet."""
+        self._count += 1
+        return Block(f"{hint}{self._count}")
+
+    def place(self, block: Block) -> Block:
+        """Add a block to the function and go on writing in it."""
+        self.blocks.append(block)
+        self.current = block
+        return block
+
+    @contextlib.contextmanager
+    def inserting(self, block: Block) -> Iterator[None]:
+        """Append to ``block``, before its terminator, for the length of a ``with`` block that writes no control flow."""
+        saved = self.current
+        self.current = block
+        try:
+            yield
+        finally:
+            self.current = saved
+
+    def branch(self, block: Block) -> None:
+        assert not self.current.terminator, f"block {self.current.label} has a terminator already"
+        self.current.terminator = f"  br label %{block.label}"
+
+    def branch_if(self, condition: str, then: Block, otherwise: Block, *, likely: bool | None = None) -> None:
+        """Branch on an i1. ``likely`` tells which way is the usual one."""
+        assert not self.current.terminator, f"block {self.current.label} has a terminator already"
+        hint = "" if likely is None else f", !prof {self.module.metadata(_LIKELY if likely else _UNLIKELY)}"
+        self.current.terminator = f"  br i1 {condition}, label %{then.label}, label %{otherwise.label}{hint}"
+
+    def ret(self, text: str = "void") -> None:
+        assert not self.current.terminator, f"block {self.current.label} has a terminator already"
+        self.current.terminator = f"  ret {text}"
+
+    def unreachable(self) -> None:
+        assert not self.current.terminator
+        self.current.terminator = "  unreachable"
+
+    def phi(self, type_: str, incoming: Iterable[tuple[str, Block]]) -> str:
+        listed = ", ".join(f"[ {value}, %{block.label} ]" for value, block in incoming)
+        return self.emit(f"phi {type_} {listed}")
+
+    # ---- control flow
+
+    def begin_loop(
+        self,
+        lower: str,
+        upper: str,
+        step: str | int,
+        carried: Sequence[tuple[str, str]] = (),
+        *,
+        nonempty: bool = False,
+        type_: str = "i64",
+        signed: bool = True,
+    ) -> Loop:
+        """Open ``for index in range(lower, upper, step)`` with carried values given as (type, first value); end it with :meth:`end_loop`.
+
+        ``nonempty`` promises one iteration at least. The step is positive.
+        """
+        loop = Loop()
+        loop._carried, loop._nonempty, loop._type, loop._upper, loop._step, loop._signed, loop._start = (
+            carried,
+            nonempty,
+            type_,
+            upper,
+            step,
+            signed,
+            lower,
+        )
+        loop._exit = self.new_block("exit")
+        loop._guard = self.current
+        if nonempty:
+            loop.preheader = self.current
+        else:
+            loop.preheader = self.new_block("preheader")
+            runs = self.emit(f"icmp {'slt' if signed else 'ult'} {type_} {lower}, {upper}")
+            loop._guard = self.current
+            self.branch_if(runs, loop.preheader, loop._exit)
+            self.place(loop.preheader)
+        loop._header = self.new_block("loop")
+        self.branch(loop._header)
+        self.place(loop._header)
+        loop.body = loop._header
+        loop.index = self.fresh("i")
+        loop.values = [self.fresh("c") for _ in carried]
+        loop._slots = len(self.current.lines)
+        self.current.lines.extend([""] * (1 + len(carried)))
+        loop.results = []
+        loop.next_values = ()
+        return loop
+
+    def end_loop(self, loop: Loop, next_values: Sequence[str] = ()) -> list[str]:
+        """Close a loop with the carried values of the next iteration; the values after the loop."""
+        assert len(next_values) == len(loop._carried)
+        header, preheader = loop._header, loop.preheader
+        overflow = " nuw nsw" if loop._type == "i64" and loop._start[0] != "-" and loop._start.isdigit() else ""
+        following = self.emit(f"add{overflow} {loop._type} {loop.index}, {loop._step}")
+        again = self.emit(f"icmp {'slt' if loop._signed else 'ult'} {loop._type} {following}, {loop._upper}")
+        latch = self.current
+        self.branch_if(again, header, loop._exit)
+        lines = [f"  {loop.index} = phi {loop._type} [ {loop._start}, %{preheader.label} ], [ {following}, %{latch.label} ]"]
+        for (type_, first), name, value in zip(loop._carried, loop.values, next_values, strict=True):
+            lines.append(f"  {name} = phi {type_} [ {first}, %{preheader.label} ], [ {value}, %{latch.label} ]")
+        header.lines[loop._slots : loop._slots + len(lines)] = lines
+        self.place(loop._exit)
+        if loop._nonempty:
+            loop.results = list(next_values)
+        else:
+            loop.results = [self.phi(type_, ((first, loop._guard), (value, latch))) for (type_, first), value in zip(loop._carried, next_values, strict=True)]
+        return loop.results
+
+    @contextlib.contextmanager
+    def loop(
+        self, lower: str, upper: str, step: str | int = 1, carried: Sequence[tuple[str, str]] = (), *, nonempty: bool = False, type_: str = "i64"
+    ) -> Iterator[Loop]:
+        """A loop as a ``with`` block: read ``index`` and ``values``, set ``next_values`` inside; read ``results`` after it."""
+        loop = self.begin_loop(lower, upper, step, carried, nonempty=nonempty, type_=type_)
+        yield loop
+        self.end_loop(loop, loop.next_values)
+
+    @contextlib.contextmanager
+    def when(self, condition: str, *, likely: bool | None = None) -> Iterator[None]:
+        """Run the ``with`` block's code where an i1 holds. It gives no value."""
+        then, join = self.new_block("then"), self.new_block("join")
+        self.branch_if(condition, then, join, likely=likely)
+        self.place(then)
+        yield
+        if not self.current.terminator:
+            self.branch(join)
+        self.place(join)
+
+    # ---- memory
+
+    def alloca(self, type_: str, count: int = 1, align: int = 64) -> str:
+        """Stack space in the entry block."""
+        name = self.fresh("a")
+        self._allocas.append(f"  {name} = alloca {f'[{count} x {type_}]' if count != 1 else type_}, align {align}")
+        return name
+
+    def load(self, type_: str, pointer: str, align: int = 1, suffix: str = "") -> str:
+        return self.emit(f"load {type_}, ptr {pointer}, align {align}{suffix}")
+
+    def store(self, type_: str, value: str, pointer: str, align: int = 1, suffix: str = "") -> None:
+        self.current.lines.append(f"  store {type_} {value}, ptr {pointer}, align {align}{suffix}")
+
+    def gep(self, type_: str, pointer: str, index: str | int) -> str:
+        """The address of element ``index`` (i64) of type ``type_``; the pointer itself for index 0."""
+        if index in (0, "0"):
+            return pointer
+        return self.emit(f"getelementptr {type_}, ptr {pointer}, i64 {index}")
+
+    # ---- values
+
+    def splat(self, type_: str, value: str, width: int) -> str:
+        """A vector whose every lane is ``value``; constants stay constants."""
+        if value[0] != "%":
+            return f"splat ({type_} {value})"
+        first = self.emit(f"insertelement <{width} x {type_}> poison, {type_} {value}, i64 0")
+        return self.emit(f"shufflevector <{width} x {type_}> {first}, <{width} x {type_}> poison, <{width} x i32> zeroinitializer")
+
+    def iota(self, type_: str, width: int, step: int = 1) -> str:
+        """The constant vector 0, step, 2*step …"""
+        return f"<{', '.join(f'{type_} {i * step}' for i in range(width))}>"
+
+    def intrinsic(self, name: str, result: str, operands: Sequence[tuple[str, str]], overloads: Sequence[str] | None = None, flags: str = "") -> str:
+        """Call an intrinsic whose name is ``name`` plus the mangled ``overloads`` (default: the result type), declaring it."""
+        full = ".".join((name, *map(mangle, (result,) if overloads is None else overloads)))
+        return self.call(full, result, operands, flags)
+
+    def call(self, name: str, result: str, operands: Sequence[tuple[str, str]], flags: str = "") -> str:
+        """Call a function by name, declaring it unless the module defines it; ``""`` for a void result."""
+        self.module.declare(name, result, [type_ for type_, _ in operands])
+        text = f"call {flags + ' ' if flags else ''}{result} @{name}({', '.join(f'{type_} {value}' for type_, value in operands)})"
+        if result == "void":
+            self.do(text)
+            return ""
+        return self.emit(text)
+
+    def text(self) -> str:
+        lines = [self._head, "entry:", *self._allocas]
+        for block in self.blocks:
+            if block is not self.entry:
+                lines.append(f"{block.label}:")
+            lines.extend(block.lines)
+            assert block.terminator, f"block {block.label} of @{self.name} has no terminator"
+            lines.append(block.terminator)
+        lines.append("}\n")
+        return "\n".join(lines)
+
+
+_LIKELY: Final = '!{!"branch_weights", i32 2000, i32 1}'
+_UNLIKELY: Final = '!{!"branch_weights", i32 1, i32 2000}'
+
+
+class ModuleWriter:
+    """Writes a module: functions, the declarations they need, constants, attributes and metadata.
+
+    ``attributes`` is the text of attribute group #0, which :class:`FunctionWriter` gives to each function.
+    """
+
+    def __init__(self, attributes: str = "nounwind") -> None:
+        self.attributes = attributes
+        self.functions: list[FunctionWriter] = []
+        self._declared: dict[str, str] = {}
+        self._globals: list[str] = []
+        self._strings: dict[bytes, str] = {}
+        self._metadata: dict[str, str] = {}
+
+    def function(self, name: str, parameters: Sequence[tuple[str, str]], result: str = "void", *, linkage: str = "", attributes: str = "#0") -> FunctionWriter:
+        """A new function of parameters (type, name), and its writer."""
+        writer = FunctionWriter(self, name, parameters, result, linkage=linkage, attributes=attributes)
+        self.functions.append(writer)
+        return writer
+
+    def declare(self, name: str, result: str, parameters: Sequence[str]) -> None:
+        """Declare an external function or an intrinsic; once is enough."""
+        if name not in self._declared:
+            self._declared[name] = f"declare {result} @{name}({', '.join(parameters)})"
+
+    def string(self, data: bytes) -> str:
+        """A private constant that holds ``data`` and a zero; its name."""
+        name = self._strings.get(data)
+        if name is None:
+            name = self._strings[data] = f"@str.{len(self._strings)}"
+            text = "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in data)
+            self._globals.append(f'{name} = private unnamed_addr constant [{len(data) + 1} x i8] c"{text}\\00"')
+        return name
+
+    def add_global(self, text: str) -> None:
+        """A global given as its whole line of IR."""
+        self._globals.append(text)
+
+    def metadata(self, text: str) -> str:
+        """The number (``!3``) of a metadata node given as its text."""
+        name = self._metadata.get(text)
+        if name is None:
+            name = self._metadata[text] = f"!{len(self._metadata)}"
+        return name
+
+    def text(self) -> str:
+        """The module."""
+        defined = {function.name for function in self.functions}
+        bodies = [function.text() for function in self.functions]
+        parts = [*self._globals, *bodies, *(line for name, line in self._declared.items() if name not in defined)]
+        parts.append(f"attributes #0 = {{ {self.attributes} }}")
+        parts.extend(f"{name} = {text}" for text, name in self._metadata.items())
+        return "\n".join(parts) + "\n"

@@ -1,0 +1,471 @@
+"""Axis analysis: how the values of integer and pointer tiles run along each axis.
+
+A forward data-flow analysis over structured control flow; loops are iterated to a fixed point, optimistically from what their carried values begin
+as. Backends read from it how wide a memory access may be, how far it is aligned, and where a mask changes.
+
+Index arithmetic is taken not to overflow its type: a run that wrapped around inside would address memory on both ends of the address space.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.types import I1, IntType, PointerType, Type, byte_size, element_type, shape_of
+
+#: The divisibility of zero, which everything divides.
+UNBOUNDED = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class AxisInfo:
+    """What is known of a value, an entry an axis (one entry for a scalar).
+
+    Attributes:
+        contiguity: the axis falls into aligned runs of this many elements, each one more than the one before (pointers: the next element).
+        divisibility: the power of two known to divide the first value of each such run (pointers: its address, in bytes).
+        constancy: the axis falls into aligned runs of this many equal elements.
+        constant: the number that every element is, or None.
+        nonnegative: whether no element is below zero.
+    """
+
+    contiguity: tuple[int, ...]
+    divisibility: tuple[int, ...]
+    constancy: tuple[int, ...]
+    constant: int | float | bool | None = None
+    nonnegative: bool = False
+
+    @property
+    def rank(self) -> int:
+        return len(self.contiguity)
+
+    def divisibility_at(self, axis: int, group: int, unit: int = 1) -> int:
+        """What divides the first value of each aligned group of ``group`` elements; consecutive elements are ``unit`` apart."""
+        run, known = self.contiguity[axis], self.divisibility[axis]
+        if group % run == 0:
+            return known
+        return min(known, power_of_two_in(math.gcd(group, run) * unit))
+
+    def divisibility_of_all(self, unit: int = 1) -> int:
+        """What divides every element."""
+        return max(self.divisibility_at(axis, 1, unit) for axis in range(self.rank))
+
+
+def power_of_two_in(value: int) -> int:
+    """The greatest power of two that divides ``value``."""
+    return min(value & -value, UNBOUNDED) if value else UNBOUNDED
+
+
+def axis_info(function: Function) -> dict[Value, AxisInfo]:
+    """What is known of every value of the function."""
+    analysis = _Analysis()
+    for argument, attributes in zip(function.arguments, function.argument_attributes, strict=True):
+        info = unknown(argument.type)
+        analysis.known[argument] = replace(info, divisibility=(power_of_two_in(attributes.get("divisibility", 1)),) * info.rank)
+    analysis.region(function.body)
+    return analysis.known
+
+
+def unknown(type_: Type) -> AxisInfo:
+    """Nothing but the type."""
+    ones = (1,) * max(1, len(shape_of(type_)))
+    element = element_type(type_)
+    return AxisInfo(ones, ones, ones, None, isinstance(element, IntType) and not element.signed)
+
+
+def _join(a: AxisInfo, b: AxisInfo, unit: int) -> AxisInfo:
+    """What holds of a value that is one or the other."""
+    if a == b:
+        return a
+    contiguity = tuple(map(math.gcd, a.contiguity, b.contiguity))
+    divisibility = tuple([min(a.divisibility_at(i, run, unit), b.divisibility_at(i, run, unit)) for i, run in enumerate(contiguity)])
+    same = a.constant is not None and type(a.constant) is type(b.constant) and a.constant == b.constant
+    return AxisInfo(contiguity, divisibility, tuple(map(math.gcd, a.constancy, b.constancy)), a.constant if same else None, a.nonnegative and b.nonnegative)
+
+
+def _unit(type_: Type) -> int:
+    """How far apart consecutive elements are, in the unit of divisibility: bytes for pointers."""
+    element = element_type(type_)
+    return byte_size(element.pointee) if isinstance(element, PointerType) else 1
+
+
+class _Analysis:
+    """Evaluates operations in order. ``known`` holds what was found."""
+
+    def __init__(self) -> None:
+        self.known: dict[Value, AxisInfo] = {}
+
+    def region(self, region: Region) -> None:
+        for operation in region:
+            structured = _STRUCTURED.get(operation.name)
+            if structured is not None:
+                structured(self, operation)
+                continue
+            transfer = _TRANSFER.get(operation.name)
+            if transfer is not None:
+                self.known[operation.results[0]] = transfer(operation, [self.known[operand] for operand in operation.operands])
+                continue
+            for result in operation.results:
+                self.known[result] = unknown(result.type)
+            for inner in operation.regions:
+                for argument in inner.arguments:
+                    self.known[argument] = unknown(argument.type)
+                self.region(inner)
+
+    def _infos(self, values: Sequence[Value]) -> list[AxisInfo]:
+        return [self.known[value] for value in values]
+
+    def _merge_into(self, values: Sequence[Value], found: Sequence[AxisInfo]) -> bool:
+        """Weaken what is known of ``values`` by ``found``; whether anything changed."""
+        changed = False
+        for value, info in zip(values, found, strict=True):
+            joined = _join(self.known[value], info, _unit(value.type))
+            if joined != self.known[value]:
+                self.known[value] = joined
+                changed = True
+        return changed
+
+    def if_(self, operation: Operation) -> None:
+        for region in operation.regions:
+            self.region(region)
+        then, otherwise = (self._infos(_last(region).operands) for region in operation.regions)
+        for result, a, b in zip(operation.results, then, otherwise, strict=True):
+            self.known[result] = _join(a, b, _unit(result.type))
+
+    def for_(self, operation: Operation) -> None:
+        lower, _, step = self._infos(operation.operands[:3])
+        inits = self._infos(operation.operands[3:])
+        (body,) = operation.regions
+        divisibility = (min(lower.divisibility[0], step.divisibility[0]),)
+        self.known[body.arguments[0]] = AxisInfo((1,), divisibility, (1,), None, lower.nonnegative)
+        carried = body.arguments[1:]
+        self.known.update(zip(carried, inits, strict=True))
+        while True:
+            self.region(body)
+            if not self._merge_into(carried, self._infos(_last(body).operands)):
+                break
+        self.known.update(zip(operation.results, self._infos(carried), strict=True))
+
+    def while_(self, operation: Operation) -> None:
+        before, after = operation.regions
+        self.known.update(zip(before.arguments, self._infos(operation.operands), strict=True))
+        while True:
+            self.region(before)
+            forwarded = self._infos(_last(before).operands[1:])
+            self.known.update(zip(after.arguments, forwarded, strict=True))
+            self.region(after)
+            if not self._merge_into(before.arguments, self._infos(_last(after).operands)):
+                break
+        self.known.update(zip(operation.results, forwarded, strict=True))
+
+
+def _last(region: Region) -> Operation:
+    assert region.last is not None
+    return region.last
+
+
+_STRUCTURED: dict[str, Callable[[_Analysis, Operation], None]] = {"if": _Analysis.if_, "for": _Analysis.for_, "while": _Analysis.while_}
+
+# One function an operation: from what is known of the operands to what is known of the result.
+
+Transfer = Callable[[Operation, list[AxisInfo]], AxisInfo]
+
+
+def _constancy(infos: Sequence[AxisInfo]) -> tuple[int, ...]:
+    return tuple([math.gcd(*runs) for runs in zip(*[info.constancy for info in infos], strict=True)])
+
+
+def _constant(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    value = operation.attributes["value"]
+    divisibility = power_of_two_in(int(value)) if isinstance(value, int) else 1
+    return AxisInfo((1,), (divisibility,), (1,), value, isinstance(value, int) and value >= 0)
+
+
+def _arange(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    start, end = operation.attribute("start"), operation.attribute("end")
+    return AxisInfo((end - start,), (power_of_two_in(start),), (1,), None, start >= 0)
+
+
+def _grid(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    return AxisInfo((1,), (1,), (1,), None, True)
+
+
+def _same_constancy(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    """Equal operands give equal results; nothing else is known."""
+    return replace(unknown(operation.result.type), constancy=_constancy(infos))
+
+
+def _add(operation: Operation, infos: list[AxisInfo], scale: int = 1, *, subtract: bool = False) -> AxisInfo:
+    """a + b * scale, where ``scale`` is the size of what a pointer points to."""
+    a, b = infos
+    contiguity, divisibility = [], []
+    for axis in range(a.rank):
+        run = math.gcd(a.contiguity[axis], b.constancy[axis])
+        if not subtract:
+            run = max(run, math.gcd(a.constancy[axis], b.contiguity[axis]))
+        contiguity.append(run)
+        scaled = min(b.divisibility_at(axis, run) * power_of_two_in(scale), UNBOUNDED)
+        divisibility.append(min(a.divisibility_at(axis, run, scale), scaled))
+    known = unknown(operation.result.type)
+    nonnegative = known.nonnegative or (a.nonnegative and b.nonnegative and not subtract)
+    return AxisInfo(tuple(contiguity), tuple(divisibility), _constancy(infos), None, nonnegative)
+
+
+def _sub(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    return _add(operation, infos, subtract=True)
+
+
+def _addptr(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    return _add(operation, infos, _unit(operation.result.type))
+
+
+def _scaled(operation: Operation, infos: list[AxisInfo], factors: Sequence[int]) -> AxisInfo:
+    """A product whose elements are divisible by the product of ``factors``, an entry an axis."""
+    known = unknown(operation.result.type)
+    nonnegative = known.nonnegative or all(info.nonnegative for info in infos)
+    return AxisInfo(known.contiguity, tuple([min(factor, UNBOUNDED) for factor in factors]), _constancy(infos), None, nonnegative)
+
+
+def _mul(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    a, b = infos
+    return _scaled(operation, infos, [a.divisibility_at(axis, 1) * b.divisibility_at(axis, 1) for axis in range(a.rank)])
+
+
+def _shl(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    a, amount = infos[0], infos[1].constant
+    shift = amount if isinstance(amount, int) and 0 <= amount < 63 else 0
+    return _scaled(operation, infos, [a.divisibility_at(axis, 1) << shift for axis in range(a.rank)])
+
+
+def _quotient(operation: Operation, infos: list[AxisInfo], divisor: int) -> AxisInfo:
+    """a / divisor rounded down: equal within each aligned group of as many elements as the divisor's power of two."""
+    a, known = infos[0], _same_constancy(operation, infos)
+    step = power_of_two_in(divisor)
+    constancy, divisibility = [], []
+    for axis in range(a.rank):
+        group = math.gcd(a.contiguity[axis], step)
+        if a.divisibility_at(axis, group) >= group:
+            constancy.append(max(known.constancy[axis], group))
+        else:
+            constancy.append(known.constancy[axis])
+        all_ = a.divisibility_at(axis, 1)
+        divisibility.append(max(1, all_ // divisor) if step == divisor else 1)
+    return AxisInfo(known.contiguity, tuple(divisibility), tuple(constancy), None, known.nonnegative or a.nonnegative)
+
+
+def _div(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    divisor = infos[1].constant
+    # Below zero, rounding towards zero is not rounding down.
+    if isinstance(divisor, int) and divisor > 0 and infos[0].nonnegative and isinstance(element_type(operation.result.type), IntType):
+        return _quotient(operation, infos, divisor)
+    known = _same_constancy(operation, infos)
+    return replace(known, nonnegative=known.nonnegative or all(info.nonnegative for info in infos))
+
+
+def _shr(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    amount = infos[1].constant
+    if isinstance(amount, int) and 0 <= amount < 63:
+        return _quotient(operation, infos, 1 << amount)
+    return _same_constancy(operation, infos)
+
+
+def _remainder(operation: Operation, infos: list[AxisInfo], steps: Sequence[int]) -> AxisInfo:
+    """a modulo multiples of ``steps``: an aligned group that does not straddle a multiple stays contiguous."""
+    a, b = infos
+    known = unknown(operation.result.type)
+    contiguity, divisibility = [], []
+    for axis, step in enumerate(steps):
+        group = math.gcd(a.contiguity[axis], b.constancy[axis], step)
+        if a.divisibility_at(axis, group) < group:
+            group = 1
+        contiguity.append(group)
+        divisibility.append(min(a.divisibility_at(axis, group), step))
+    return AxisInfo(tuple(contiguity), tuple(divisibility), _constancy(infos), None, known.nonnegative or a.nonnegative)
+
+
+def _rem(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    a, b = infos
+    if not a.nonnegative or not isinstance(element_type(operation.result.type), IntType):
+        return _same_constancy(operation, infos)
+    return _remainder(operation, infos, [b.divisibility_at(axis, 1) for axis in range(b.rank)])
+
+
+def _and(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    a, b = infos
+    if element_type(operation.result.type) is I1:
+        return _same_constancy(operation, infos)
+    mask = b.constant
+    if isinstance(mask, int) and mask > 0 and mask & (mask + 1) == 0:  # the low bits: a modulo a power of two
+        return replace(_remainder(operation, infos, [mask + 1] * a.rank), nonnegative=True)
+    known = _same_constancy(operation, infos)
+    divisibility = tuple([max(a.divisibility_at(axis, 1), b.divisibility_at(axis, 1)) for axis in range(a.rank)])
+    constancy = known.constancy
+    if isinstance(mask, int) and mask < 0 and -mask & (-mask - 1) == 0:  # the low bits cleared: a rounded down
+        groups = [math.gcd(run, -mask) for run in a.contiguity]
+        cleared = [group if a.divisibility_at(axis, group) >= group else 1 for axis, group in enumerate(groups)]
+        constancy = tuple(map(max, constancy, cleared))
+    return AxisInfo(known.contiguity, divisibility, constancy, None, known.nonnegative or a.nonnegative or b.nonnegative)
+
+
+def _keeps_low_zeros(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    """Bits that are zero in all operands are zero in the result: or, xor, neg, min, max."""
+    known = _same_constancy(operation, infos)
+    if not isinstance(element_type(operation.result.type), IntType):
+        return known
+    divisibility = tuple([min(info.divisibility_at(axis, 1) for info in infos) for axis in range(known.rank)])
+    return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or (operation.name != "neg" and all(info.nonnegative for info in infos)))
+
+
+def _cmp(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    a, b = infos
+    known = _same_constancy(operation, infos)
+    predicate = operation.attribute("predicate")
+    if predicate in ("gt", "le"):  # n > a is a < n
+        a, b, predicate = b, a, {"gt": "lt", "le": "ge"}[predicate]
+    if predicate not in ("lt", "ge") or not isinstance(element_type(operation.operands[0].type), IntType):
+        return known
+    constancy = list(known.constancy)
+    for axis in range(a.rank):
+        # Where a group's first value and the bound are multiples of its length, the group lies on one side of the bound.
+        group = math.gcd(a.contiguity[axis], b.constancy[axis])
+        group = math.gcd(group, b.divisibility_at(axis, group), a.divisibility_at(axis, group))
+        constancy[axis] = max(constancy[axis], group)
+    return replace(known, constancy=tuple(constancy))
+
+
+def _select(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    condition, a, b = infos
+    unit = _unit(operation.result.type)
+    contiguity = tuple([math.gcd(*runs) for runs in zip(condition.constancy, a.contiguity, b.contiguity, strict=True)])
+    divisibility = tuple([min(a.divisibility_at(axis, run, unit), b.divisibility_at(axis, run, unit)) for axis, run in enumerate(contiguity)])
+    return AxisInfo(contiguity, divisibility, _constancy(infos), None, a.nonnegative and b.nonnegative)
+
+
+def _cast(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    (x,) = infos
+    source, target = element_type(operation.operands[0].type), element_type(operation.result.type)
+    known = _same_constancy(operation, infos)
+    if not (isinstance(source, IntType) and isinstance(target, IntType)) or source is I1 or target is I1:
+        return replace(known, nonnegative=known.nonnegative or source is I1)
+    if target.bits >= source.bits:
+        kept = x.nonnegative and (source.signed or target.bits > source.bits)
+        return replace(x, constant=None, nonnegative=known.nonnegative or kept)
+    # Made narrower, a group does not wrap inside if its first value is a multiple of its length.
+    contiguity = tuple([math.gcd(run, x.divisibility[axis], 1 << target.bits) for axis, run in enumerate(x.contiguity)])
+    divisibility = tuple([min(x.divisibility_at(axis, run), 1 << target.bits) for axis, run in enumerate(contiguity)])
+    return AxisInfo(contiguity, divisibility, x.constancy, None, known.nonnegative)
+
+
+def _bitcast(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    (x,) = infos
+    source, target = operation.operands[0].type, operation.result.type
+    known = _same_constancy(operation, infos)
+    integers = isinstance(element_type(source), IntType | PointerType) and isinstance(element_type(target), IntType | PointerType)
+    if not integers:
+        return known
+    if _unit(source) == _unit(target):
+        return replace(x, constant=None, nonnegative=known.nonnegative)
+    return replace(known, divisibility=tuple([x.divisibility_at(axis, 1, _unit(source)) for axis in range(x.rank)]))
+
+
+def _splat(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    (x,) = infos
+    shape = shape_of(operation.result.type)
+    return AxisInfo((1,) * len(shape), x.divisibility * len(shape), shape, x.constant, x.nonnegative)
+
+
+def _broadcast(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    (x,) = infos
+    before, after = shape_of(operation.operands[0].type), shape_of(operation.result.type)
+    constancy = tuple([new if old == 1 else run for old, new, run in zip(before, after, x.constancy, strict=True)])
+    return replace(x, constancy=constancy)
+
+
+def _expand_dims(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    (x,) = infos
+    axis = operation.attribute("axis")
+    all_ = x.divisibility_of_all(_unit(operation.result.type))
+
+    def widened(entries: tuple[int, ...], entry: int) -> tuple[int, ...]:
+        return (*entries[:axis], entry, *entries[axis:])
+
+    return AxisInfo(widened(x.contiguity, 1), widened(x.divisibility, all_), widened(x.constancy, 1), x.constant, x.nonnegative)
+
+
+def _permute(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    (x,) = infos
+    order = operation.attribute("order")
+    contiguity, divisibility, constancy = (tuple([entries[axis] for axis in order]) for entries in (x.contiguity, x.divisibility, x.constancy))
+    return AxisInfo(contiguity, divisibility, constancy, x.constant, x.nonnegative)
+
+
+def _reshape(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    """Row-major order keeps runs along the last axis as far as they fit the new one."""
+    (x,) = infos
+    before, after = shape_of(operation.operands[0].type), shape_of(operation.result.type)
+    unit = _unit(operation.result.type)
+    rank = len(after)
+    contiguity, constancy = [1] * rank, [1] * rank
+    divisibility = [x.divisibility_of_all(unit)] * rank
+    if x.constancy == before:
+        constancy = list(after)
+    elif not operation.attribute("reorder"):
+        run = x.contiguity[-1] if before[-1] % x.contiguity[-1] == 0 else 1
+        equal = x.constancy[-1] if before[-1] % x.constancy[-1] == 0 else 1
+        contiguity[-1], constancy[-1] = math.gcd(run, after[-1]), math.gcd(equal, after[-1])
+        divisibility[-1] = x.divisibility_at(len(before) - 1, contiguity[-1], unit)
+        if rank > 1 and equal % after[-1] == 0:
+            constancy[-2] = math.gcd(equal // after[-1], after[-2])
+    return AxisInfo(tuple(contiguity), tuple(divisibility), tuple(constancy), x.constant, x.nonnegative)
+
+
+def _unsplat(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    (x,) = infos
+    return AxisInfo((1,), (x.divisibility_of_all(_unit(operation.result.type)),), (1,), x.constant, x.nonnegative)
+
+
+def _hint(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    """The kernel author's promises, where they say more than was known."""
+    (x,) = infos
+    unit = _unit(operation.result.type)
+    promised = {name: operation.attribute(name) or (1,) * x.rank for name in ("contiguity", "divisibility", "constancy")}
+    contiguity = tuple(map(max, x.contiguity, promised["contiguity"]))
+    known = [x.divisibility_at(axis, run, unit) for axis, run in enumerate(contiguity)]
+    divisibility = tuple([max(old, power_of_two_in(new)) for old, new in zip(known, promised["divisibility"], strict=True)])
+    return AxisInfo(contiguity, divisibility, tuple(map(max, x.constancy, promised["constancy"])), x.constant, x.nonnegative)
+
+
+_TRANSFER: dict[str, Transfer] = {
+    "constant": _constant,
+    "arange": _arange,
+    "program_id": _grid,
+    "num_programs": _grid,
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "rem": _rem,
+    "shl": _shl,
+    "shr": _shr,
+    "and": _and,
+    **dict.fromkeys(("or", "xor", "neg", "abs", "min", "max"), _keeps_low_zeros),
+    **dict.fromkeys(("mulhi", "fma", "copysign", "ldexp", "clz", "popcount", "load"), _same_constancy),
+    **dict.fromkeys(("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt"), _same_constancy),
+    **dict.fromkeys(("floor", "ceil", "round_even", "trunc"), _same_constancy),
+    "cmp": _cmp,
+    "select": _select,
+    "cast": _cast,
+    "bitcast": _bitcast,
+    "addptr": _addptr,
+    "splat": _splat,
+    "broadcast": _broadcast,
+    "expand_dims": _expand_dims,
+    "permute": _permute,
+    "reshape": _reshape,
+    "unsplat": _unsplat,
+    "hint": _hint,
+}
+
+__all__ = ["UNBOUNDED", "AxisInfo", "axis_info", "power_of_two_in", "unknown"]

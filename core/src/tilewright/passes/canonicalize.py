@@ -1,0 +1,21 @@
+"""Simplification by local laws: constant folding, algebra, shapes, known masks, control flow with known conditions.
+
+The laws are the rows of :mod:`tilewright.passes.rewrites`; each says what it rests on.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Module
+from tilewright.passes.rewriter import Rewrite, Rewriter, by_operation
+from tilewright.passes.rewrites import arithmetic, control, memory, shape
+
+REWRITES: tuple[Rewrite, ...] = (*arithmetic.REWRITES, *shape.REWRITES, *memory.REWRITES, *control.REWRITES)
+_BY_OPERATION = by_operation(REWRITES)
+
+
+def canonicalize(module: Module) -> bool:
+    """Rewrite every function to a fixed point of the laws; whether anything changed."""
+    changed = False
+    for function in module.functions.values():
+        changed |= Rewriter(_BY_OPERATION).run(function)
+    return changed

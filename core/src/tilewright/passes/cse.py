@@ -1,0 +1,116 @@
+"""Common subexpression elimination: a second operation that computes what a visible one has computed gives way to it.
+
+Visible are the operations before it in its region and in those around it. Loads merge too, as long as nothing in between, nor anything in a loop
+around, may have written.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from tilewright.ir.core import Module, Operation, Region, Value
+from tilewright.ir.table import Effect, Trait
+from tilewright.passes.effects import clobbers_memory, effects_of
+
+
+def cse(module: Module) -> bool:
+    """Merge equal computations; whether there were any."""
+    changed = False
+    for function in module.functions.values():
+        changed |= _Scopes().region(function.body)
+    return changed
+
+
+class _Scopes:
+    """``known`` maps what was computed, and the state of memory where it matters, to the operation that did."""
+
+    __slots__ = ("known", "memory")
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[Any, ...], Operation] = {}
+        self.memory = 0
+
+    def region(self, region: Region) -> bool:
+        added: list[tuple[Any, ...]] = []
+        changed = False
+        for operation in region:
+            spec = operation.spec
+            if spec.terminator:
+                continue
+            effects = effects_of(operation)
+            if effects is Effect.NONE or effects is Effect.READ:
+                key = (_key(operation), self.memory if effects is Effect.READ else -1)
+                earlier = self.known.get(key)
+                if earlier is not None:
+                    _merge(earlier, operation)
+                    changed = True
+                    continue
+                self.known[key] = operation
+                added.append(key)
+            if operation.regions:
+                changed |= self._inside(operation)
+            elif clobbers_memory(operation):
+                self.memory += 1
+        for key in added:
+            del self.known[key]
+        return changed
+
+    def _inside(self, operation: Operation) -> bool:
+        changed = False
+        if operation.name in ("reduce", "scan", "map"):
+            # Their regions are scalar programs of their own: values of the surroundings stay outside.
+            saved, self.known = self.known, {}
+            for region in operation.regions:
+                changed |= self.region(region)
+            self.known = saved
+            return changed
+        if operation.name != "if" and clobbers_memory(operation):
+            self.memory += 1  # an earlier iteration may have written
+        for region in operation.regions:
+            changed |= self.region(region)
+        return changed
+
+
+def _merge(earlier: Operation, later: Operation) -> None:
+    for ours, theirs in zip(earlier.results, later.results, strict=True):
+        theirs.replace_all_uses(ours)
+        ours.name = ours.name or theirs.name
+    later.erase()
+
+
+def _key(operation: Operation) -> tuple[Any, ...]:
+    spec = operation.spec
+    operands: Any = tuple(operation.operands)
+    if Trait.COMMUTATIVE in spec.traits:
+        operands = frozenset(operands)
+    types = tuple([value.type for value in operation.results])
+    key = (spec.name, operands, operation.segments, _attributes(operation), types)
+    return (*key, *[_region_key(region, {}) for region in operation.regions]) if operation.regions else key
+
+
+def _region_key(region: Region, numbers: dict[Value, int]) -> tuple[Any, ...]:
+    """The region's structure: values defined inside by number, those of the surroundings as themselves."""
+    parts: list[Any] = [tuple([value.type for value in region.arguments])]
+    for argument in region.arguments:
+        numbers[argument] = len(numbers)
+    for operation in region:
+        operands = tuple([numbers.get(value, value) for value in operation.operands])
+        types = tuple([value.type for value in operation.results])
+        parts.append((operation.name, operands, operation.segments, _attributes(operation), types))
+        for result in operation.results:
+            numbers[result] = len(numbers)
+        parts += [_region_key(inner, numbers) for inner in operation.regions]
+    return tuple(parts)
+
+
+def _attributes(operation: Operation) -> tuple[Any, ...]:
+    given = operation.attributes
+    if not given:
+        return ()
+    found = []
+    for declared in operation.spec.attributes:
+        value = given.get(declared.name, declared.default)
+        # 0.0 and -0.0 are equal and a NaN is not, but a constant is its bits.
+        found.append(struct.pack("<d", value) if isinstance(value, float) else value)
+    return tuple(found)

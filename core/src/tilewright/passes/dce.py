@@ -1,0 +1,167 @@
+"""Dead code elimination: operations without effect whose results nobody needs, and values that structured control flow carries for nobody."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.table import Effect
+from tilewright.passes.effects import effects_of
+
+
+def dce(module: Module) -> bool:
+    """Remove what is dead, carried values of loops that only feed themselves included; whether there was any."""
+    changed = False
+    for function in module.functions.values():
+        liveness = _Liveness(function)
+        changed |= _sweep(function.body, liveness)
+    return changed
+
+
+class _Liveness:
+    """What is needed: found backwards from effects and the function's results, each operation and value visited once."""
+
+    __slots__ = ("_pending", "operations", "values")
+
+    def __init__(self, function: Function) -> None:
+        self.operations: set[Operation] = set()
+        self.values: set[Value] = set()
+        self._pending: list[Value] = []
+        self._roots(function.body)
+        pending = self._pending
+        while pending:
+            self._value(pending.pop())
+
+    def _roots(self, region: Region) -> None:
+        for operation in region:
+            spec = operation.spec
+            if spec.name == "return":
+                self._needed(operation)
+                self._read(operation.operands)
+            elif spec.effects is not Effect.NONE and not spec.terminator:
+                if Effect.REGION in spec.effects:
+                    for inner in operation.regions:
+                        self._roots(inner)
+                elif effects_of(operation) & ~Effect.READ is not Effect.NONE:
+                    self._needed(operation)
+
+    def _read(self, values: list[Value]) -> None:
+        known, pending = self.values, self._pending
+        for value in values:
+            if value not in known:
+                known.add(value)
+                pending.append(value)
+
+    def _needed(self, operation: Operation) -> None:
+        """The operation stays, and with it those whose regions hold it."""
+        current: Operation | None = operation
+        while current is not None and current not in self.operations:
+            self.operations.add(current)
+            name = current.name
+            if name == "for":
+                self._read(current.operands[:3])
+            elif name == "if":
+                self._read(current.operands[:1])
+            elif name == "while":
+                condition = current.regions[0].last
+                assert condition is not None
+                self._read(condition.operands[:1])
+            else:
+                self._read(current.operands)
+                for region in current.regions:  # reduce, scan, map: the combination is one piece
+                    if region.last is not None:
+                        self._read(region.last.operands)
+            region_ = current.parent
+            current = region_.owner if region_ is not None and isinstance(region_.owner, Operation) else None
+
+    def _value(self, value: Value) -> None:
+        owner = value.owner
+        if isinstance(owner, Operation):
+            self._needed(owner)
+            if owner.name in _CARRIERS:
+                self._carried(owner, value, owner)
+        elif isinstance(owner.owner, Operation):
+            self._needed(owner.owner)
+            if owner.owner.name in _CARRIERS:
+                self._carried(owner.owner, value, owner)
+
+    def _carried(self, operation: Operation, value: Value, owner: Operation | Region) -> None:
+        """Values that flow into ``value``, a result or region argument of ``if``, ``for`` or ``while``."""
+        index = value.index
+        if operation.name == "if":
+            self._read([_last(region).operands[index] for region in operation.regions])
+        elif operation.name == "for":
+            body = operation.regions[0]
+            if owner is body:
+                index -= 1
+            if index >= 0:
+                self._read([operation.operands[3 + index], _last(body).operands[index], body.arguments[1 + index]])
+        else:
+            before, after = operation.regions
+            if owner is before:
+                self._read([operation.operands[index], _last(after).operands[index]])
+            else:  # a result, or the argument of region after
+                self._read([_last(before).operands[1 + index]])
+
+
+_CARRIERS = frozenset({"if", "for", "while"})
+
+
+def _last(region: Region) -> Operation:
+    assert region.last is not None
+    return region.last
+
+
+def _sweep(region: Region, liveness: _Liveness) -> bool:
+    """Remove what is not live, last first, so that readers go before what they read."""
+    changed = False
+    operation = region.last
+    while operation is not None:
+        previous = operation.previous
+        if not operation.spec.terminator and operation not in liveness.operations:
+            operation.erase()
+            changed = True
+        elif operation.regions:
+            if operation.name in _CARRIERS:
+                changed |= _drop_dead_carried(operation, liveness.values)
+            for inner in operation.regions:
+                changed |= _sweep(inner, liveness)
+        operation = previous
+    return changed
+
+
+def _drop_dead_carried(operation: Operation, live: set[Value]) -> bool:
+    """Shorten the operation's carried values and results to the live ones."""
+    if operation.name == "if":
+        kept = [index for index, value in enumerate(operation.results) if value in live]
+        if len(kept) == len(operation.results):
+            return False
+        for region in operation.regions:
+            _keep_operands(_last(region), kept)
+        operation.results[:] = [operation.results[index] for index in kept]
+        return True
+    if operation.name == "for":
+        body = operation.regions[0]
+        kept = [index for index, value in enumerate(operation.results) if value in live or body.arguments[1 + index] in live]
+        if len(kept) == len(operation.results):
+            return False
+        _keep_operands(_last(body), kept)
+        body.arguments[:] = [body.arguments[0], *(body.arguments[1 + index] for index in kept)]
+        operation.results[:] = [operation.results[index] for index in kept]
+        operation.replace_operands([*operation.operands[:3], *(operation.operands[3 + index] for index in kept)], (1, 1, 1, len(kept)))
+        return True
+    before, after = operation.regions
+    carried = [index for index, value in enumerate(before.arguments) if value in live]
+    forwarded = [index for index, value in enumerate(operation.results) if value in live or after.arguments[index] in live]
+    if len(carried) == len(before.arguments) and len(forwarded) == len(operation.results):
+        return False
+    condition = _last(before)
+    condition.replace_operands([condition.operands[0], *(condition.operands[1 + index] for index in forwarded)], (1, len(forwarded)))
+    after.arguments[:] = [after.arguments[index] for index in forwarded]
+    operation.results[:] = [operation.results[index] for index in forwarded]
+    _keep_operands(_last(after), carried)
+    before.arguments[:] = [before.arguments[index] for index in carried]
+    operation.replace_operands([operation.operands[index] for index in carried], (len(carried),))
+    return True
+
+
+def _keep_operands(terminator: Operation, kept: list[int]) -> None:
+    terminator.replace_operands([terminator.operands[index] for index in kept], (len(kept),))

@@ -1,0 +1,115 @@
+"""Exact arithmetic on the values of Tile IR's float formats: rounding any rational number to a format, and values to bits and back.
+
+Floats are held as Python floats, in which every format but f64's own arithmetic is exact.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from fractions import Fraction
+
+from tilewright.ir.types import F32, F64, FloatType
+
+
+@functools.cache
+def greatest_finite(type_: FloatType) -> float:
+    """The greatest finite number of the format."""
+    top = (1 << type_.exponent) - 1 - type_.bias
+    if type_.has_infinity:  # the top exponent holds infinity and NaN
+        return math.ldexp(2.0 - math.ldexp(1.0, -type_.mantissa), top - 1)
+    lost = 2 if type_.has_negative_zero else 1  # the all-ones encoding is NaN, or no number is lost to it
+    return math.ldexp(2.0 - math.ldexp(lost, -type_.mantissa), top)
+
+
+@functools.cache
+def least_exponent(type_: FloatType) -> int:
+    """The binary exponent of the least positive number, a subnormal."""
+    return 1 - type_.bias - type_.mantissa
+
+
+def contains(wide: FloatType, narrow: FloatType) -> bool:
+    """Whether every finite number of ``narrow`` is one of ``wide``, and infinities and zero's sign survive."""
+    return wide is narrow or (
+        wide.mantissa >= narrow.mantissa
+        and greatest_finite(wide) >= greatest_finite(narrow)
+        and least_exponent(wide) <= least_exponent(narrow)
+        and wide.has_infinity >= narrow.has_infinity
+        and wide.has_negative_zero >= narrow.has_negative_zero
+    )
+
+
+def round_to(value: float | Fraction, type_: FloatType, *, towards_zero: bool = False) -> float:
+    """``value`` rounded once to the format, ties to even. Overflow gives infinity, or NaN where the format has none."""
+    if isinstance(value, float):
+        if type_ is F64:
+            return value
+        if not math.isfinite(value):
+            if value == value and not type_.has_infinity:
+                return math.nan
+            return value
+        if value == 0:
+            return value if type_.has_negative_zero else 0.0
+        if type_ is F32 and not towards_zero:
+            try:
+                return float(struct.unpack("<f", struct.pack("<f", value))[0])
+            except OverflowError:
+                return math.copysign(math.inf, value)
+    if value == 0:
+        return 0.0
+    magnitude = abs(Fraction(value))
+    # The unit in the last place: 2**scale, with 2**mantissa <= magnitude / unit < 2**(mantissa + 1) unless subnormal.
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    if magnitude < Fraction(2) ** exponent:
+        exponent -= 1
+    scale = max(exponent - type_.mantissa, least_exponent(type_))
+    quotient = magnitude / Fraction(2) ** scale
+    units = math.floor(quotient) if towards_zero else round(quotient)  # Fraction rounds ties to even
+    rounded = Fraction(units) * Fraction(2) ** scale
+    if rounded > Fraction(greatest_finite(type_)):
+        result = math.inf if type_.has_infinity else math.nan
+    else:
+        result = float(rounded)
+    if value < 0 and (result != 0 or type_.has_negative_zero):
+        return -result
+    return result
+
+
+def to_bits(value: float, type_: FloatType) -> int | None:
+    """The encoding of a number of the format; None for NaN, whose encodings are many."""
+    if value != value:
+        return None
+    sign = int(math.copysign(1.0, value) < 0) << (type_.bits - 1)
+    magnitude = abs(value)
+    if magnitude == math.inf:
+        return sign | ((1 << type_.exponent) - 1) << type_.mantissa
+    if magnitude == 0:
+        return sign
+    _, exponent = math.frexp(magnitude)  # magnitude = fraction * 2**exponent, 0.5 <= fraction < 1
+    biased = exponent - 1 + type_.bias
+    if biased < 1:
+        return sign | int(math.ldexp(magnitude, -least_exponent(type_)))
+    fraction = int(math.ldexp(magnitude, type_.mantissa - exponent + 1)) - (1 << type_.mantissa)
+    return sign | biased << type_.mantissa | fraction
+
+
+def from_bits(bits: int, type_: FloatType) -> float | None:
+    """The number that ``bits`` encode; None for NaN."""
+    negative = bits >> (type_.bits - 1)
+    exponent = (bits >> type_.mantissa) & ((1 << type_.exponent) - 1)
+    fraction = bits & ((1 << type_.mantissa) - 1)
+    top = (1 << type_.exponent) - 1
+    if type_.has_infinity:
+        if exponent == top:
+            return None if fraction else (-math.inf if negative else math.inf)
+    elif not type_.has_negative_zero:
+        if negative and not exponent and not fraction:
+            return None
+    elif exponent == top and fraction == (1 << type_.mantissa) - 1:
+        return None
+    if exponent:
+        magnitude = math.ldexp((1 << type_.mantissa) + fraction, exponent - type_.bias - type_.mantissa)
+    else:
+        magnitude = math.ldexp(fraction, least_exponent(type_))
+    return -magnitude if negative else magnitude

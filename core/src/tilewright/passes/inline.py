@@ -1,0 +1,67 @@
+"""Replacing calls by the bodies of what they call, for backends without calls."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Function, Location, Module, Operation, Value
+from tilewright.passes.clone import clone_operation
+
+
+def inline(module: Module) -> bool:
+    """Inline every ``call`` and drop the functions that were called; whether there were any.
+
+    Raises:
+        ValueError: a function calls itself, directly or through others.
+    """
+    done: set[str] = set()
+    changed = False
+    for function in module.functions.values():
+        if function.kernel:
+            changed |= _inline_into(function, module, done, ())
+    callees = [name for name, function in module.functions.items() if not function.kernel]
+    for name in callees:
+        del module.functions[name]
+    return changed or bool(callees)
+
+
+def _inline_into(function: Function, module: Module, done: set[str], chain: tuple[str, ...]) -> bool:
+    """Make ``function`` free of calls, callees first. ``chain`` names the functions on the way here."""
+    if function.name in chain:
+        raise ValueError(f"@{function.name} calls itself ({' -> '.join(['@' + name for name in (*chain, function.name)])}) and cannot be inlined")
+    if function.name in done:
+        return False
+    changed = False
+    for operation in list(function.walk()):
+        if operation.name == "call":
+            callee = module.functions[operation.attribute("callee")]
+            _inline_into(callee, module, done, (*chain, function.name))
+            _replace(operation, callee)
+            changed = True
+    done.add(function.name)
+    return changed
+
+
+def _replace(call: Operation, callee: Function) -> None:
+    mapping: dict[Value, Value] = dict(zip(callee.arguments, call.operands, strict=True))
+    moved: dict[Location, Location] = {}
+
+    def relocate(location: Location | None) -> Location | None:
+        """The place in the callee, called from here."""
+        if location is None or call.location is None:
+            return location or call.location
+        known = moved.get(location)
+        if known is None:
+            known = call.location
+            for place in reversed(location.chain()):
+                known = Location(place.file, place.line, place.column, place.function, known)
+            moved[location] = known
+        return known
+
+    region = call.parent
+    assert region is not None
+    for operation in callee.body:
+        if operation.name == "return":
+            for result, value in zip(call.results, operation.operands, strict=True):
+                result.replace_all_uses(mapping.get(value, value))
+        else:
+            region.insert_before(clone_operation(operation, mapping, relocate), call)
+    call.erase()

@@ -1,0 +1,188 @@
+"""Conversions among number formats that hardware seldom has: bf16, the fp8 kinds, and rounding towards zero.
+
+All are exact: rounded once, by integer arithmetic on the encodings, subnormals included. Overflow to nearest gives infinity, or NaN where the format
+has none, and so does infinity itself; rounding towards zero leaves finite numbers finite. NaN gives the canonical quiet NaN of its sign.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from tilewright.ir.core import Function
+from tilewright.ir.types import BF16, F16, F32, F64, I1, U8, U16, U32, U64, FloatType, IntType, Type
+from tilewright.passes.math_expressions import Number, Scope, select
+
+_BITS: dict[int, IntType] = {8: U8, 16: U16, 32: U32, 64: U64}
+
+
+def _is_foreign(type_: Type) -> bool:
+    return isinstance(type_, FloatType) and (type_ is BF16 or type_.is_fp8)
+
+
+def _infinity_bits(format_: FloatType) -> int:
+    return ((1 << format_.exponent) - 1) << format_.mantissa
+
+
+def _nan_bits(format_: FloatType) -> int:
+    """The canonical NaN. Formats without infinity have theirs in the all-ones encoding; the fnuz kinds in that of negative zero."""
+    if not format_.has_negative_zero:
+        return 1 << (format_.bits - 1)
+    if format_.has_infinity:
+        return _infinity_bits(format_) | (1 << (format_.mantissa - 1))
+    return (1 << (format_.bits - 1)) - 1
+
+
+def _greatest_bits(format_: FloatType) -> int:
+    """The encoding of the greatest finite number."""
+    if format_.has_infinity:
+        return _infinity_bits(format_) - 1
+    everything = (1 << (format_.bits - 1)) - 1
+    return everything - 1 if format_.has_negative_zero else everything
+
+
+def _magnitude_and_sign(bits: Number, width: int) -> tuple[Number, Number]:
+    sign = bits & (1 << (width - 1))
+    return bits ^ sign, sign
+
+
+def _decode(x: Number, format_: FloatType) -> Number:
+    """A bf16 or fp8 number as f32, exactly."""
+    bits = x.bits(signed=False).cast(U32)
+    if format_ is BF16:
+        return (bits << 16).bitcast(F32)
+    magnitude, sign = _magnitude_and_sign(bits, format_.bits)
+    shifted = magnitude << (F32.mantissa - format_.mantissa)
+    normal = shifted + ((F32.bias - format_.bias) << F32.mantissa)
+    # A subnormal is its fraction times the least number: let the fraction be the low bits of a power of two whose unit that is, and subtract it.
+    anchor = math.ldexp(1.0, F32.mantissa + 1 - format_.bias - format_.mantissa)
+    subnormal = ((magnitude + _f32_bits(anchor)).bitcast(F32) - anchor).bits(signed=False)
+    found = select(magnitude < (1 << format_.mantissa), subnormal, normal)
+    if format_.has_infinity:
+        infinity = _infinity_bits(format_)
+        found = select(magnitude < infinity, found, select(magnitude > infinity, _nan_bits(F32), found.like(_infinity_bits(F32))))
+    elif format_.has_negative_zero:
+        found = select(magnitude.equals(_nan_bits(format_)), _nan_bits(F32), found)
+    else:
+        found = select(bits.equals(_nan_bits(format_)), _nan_bits(F32), found)
+    return (found | (sign << (32 - format_.bits))).bitcast(F32)
+
+
+def _f32_bits(value: float) -> int:
+    import struct
+
+    return int.from_bytes(struct.pack("<f", value), "little")
+
+
+def _encode(x: Number, format_: FloatType, rounding: str) -> Number:
+    """An f32 or f64 number rounded to a narrower format."""
+    source = x.type
+    assert isinstance(source, FloatType)
+    bits = x.bits(signed=False)
+    magnitude, sign = _magnitude_and_sign(bits, source.bits)
+    dropped = source.mantissa - format_.mantissa
+    rebias = (source.bias - format_.bias) << source.mantissa
+    if rounding == "rtne":
+        # half a unit, less one where a tie goes down to even; a carry out of the fraction is a carry into the exponent
+        odd = (magnitude >> dropped) & 1
+        rounded = (magnitude + odd + ((1 << (dropped - 1)) - 1 - rebias)) >> dropped
+    else:
+        rounded = (magnitude - rebias) >> dropped
+    if source.bias != format_.bias:
+        least_normal = rebias + (1 << source.mantissa)
+        rounded = select(magnitude < least_normal, _subnormal(magnitude, source, format_, rounding), rounded)
+    greatest, overflow = _greatest_bits(format_), _infinity_bits(format_) if format_.has_infinity else _nan_bits(format_)
+    if rounding == "rtne":
+        rounded = select(rounded > greatest, overflow, rounded)
+    else:
+        infinite = magnitude.equals(_infinity_bits(source))
+        rounded = select(infinite, overflow, select(rounded > greatest, greatest, rounded))
+    rounded = select(magnitude > _infinity_bits(source), _nan_bits(format_), rounded)
+    narrow_sign = sign >> (source.bits - format_.bits)
+    if not format_.has_negative_zero:
+        plain = rounded.equals(0)
+        narrow_sign = select(plain, 0, narrow_sign)
+    return (rounded | narrow_sign).cast(_BITS[format_.bits]).bitcast(format_)
+
+
+def _subnormal(magnitude: Number, source: FloatType, format_: FloatType, rounding: str) -> Number:
+    """The encoding of a magnitude below the format's least normal number: how many times the least number it is, rounded."""
+    # value / least number = significand * 2**-shift; beyond the significand's width the quotient is below a half
+    least = 1 - format_.bias - format_.mantissa  # exponent of the least number
+    exponent = magnitude >> source.mantissa
+    significand = (magnitude & ((1 << source.mantissa) - 1)) | (1 << source.mantissa)
+    shift = exponent.like(least + source.bias + source.mantissa) - exponent
+    limit = source.mantissa + 2
+    shift = select(shift > limit, limit, shift)  # unsigned: what is not subnormal has wrapped around, and is not used
+    quotient = significand >> shift
+    if rounding == "rtz":
+        return quotient
+    # twice the rest against the divisor, odd quotients rounding a tie up
+    rest = significand - (quotient << shift)
+    half = (shift.like(1) << shift) >> 1
+    return quotient + select((rest + (quotient & 1)) > half, 1, quotient.like(0))
+
+
+def _to_float64(x: Number) -> Number:
+    """An integer as f64; 64-bit ones beyond 2**53 keep their upper 53 bits with the last one set where bits below are: enough to round once more."""
+    type_ = x.type
+    assert isinstance(type_, IntType)
+    if type_.bits < 64:
+        return x.cast(F64)
+    if type_.signed:
+        negative = x < 0
+        magnitude = select(negative, -x, x).bitcast(U64)
+    else:
+        negative, magnitude = None, x
+    sticky = (magnitude & ~0xFFF) | select((magnitude & 0xFFF).differs(0), 0x800, magnitude.like(0))
+    odd = select(magnitude < (1 << 53), magnitude, sticky)
+    found = odd.cast(F64)
+    return found if negative is None else select(negative, -found, found)
+
+
+@functools.cache
+def cast_function(source: Type, result: Type, rounding: str = "rtne") -> Function | None:
+    """The scalar function of a ``cast`` between element types that targets rarely have; None where the target's own conversion serves.
+
+    Given for every cast from or to bf16 and the fp8 kinds, for floats made narrower towards zero, and for f64 to f16, which many targets round twice.
+    The function is shared and ended by ``return``. It uses integer operations, f32 and f64 arithmetic, and the casts that targets do have.
+    """
+    if source is result:
+        return None
+    narrowing = isinstance(source, FloatType) and isinstance(result, FloatType) and result.bits < source.bits
+    if not (_is_foreign(source) or _is_foreign(result) or (narrowing and (rounding == "rtz" or (source is F64 and result is F16)))):
+        return None
+    scope = Scope(f"cast_{source}_{result}_{rounding}", (source,), result)
+    (x,) = scope.arguments
+    return scope.finish(_convert(x, result, rounding))
+
+
+def _convert(x: Number, result: Type, rounding: str) -> Number:
+    source = x.type
+    if isinstance(source, FloatType):
+        if result is I1:
+            return _truth(x)
+        if _is_foreign(source):
+            x = _decode(x, source)
+        elif source is F16:
+            x = x.cast(F32)
+    else:
+        x = _to_float64(x)
+    if not isinstance(result, FloatType):
+        return x.cast(result)
+    if not (_is_foreign(result) or rounding == "rtz" or (x.type is F64 and result is F16)):
+        return x.cast(result)
+    return _encode(x, result, rounding)
+
+
+def _truth(x: Number) -> Number:
+    """x != 0; NaN is not 0."""
+    format_ = x.type
+    assert isinstance(format_, FloatType)
+    bits = x.bits(signed=False)
+    if not format_.has_negative_zero:
+        return bits.differs(0)
+    return (bits & ((1 << (format_.bits - 1)) - 1)).differs(0)
+
+
+__all__ = ["cast_function"]

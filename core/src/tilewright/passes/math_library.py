@@ -1,0 +1,298 @@
+"""The math functions of the IR, written in its elementary operations, so that every backend computes the same.
+
+Each is a scalar function of arithmetic, comparisons and bit operations, without regions: a backend evaluates it on whatever it calls a vector, or lets
+:func:`tilewright.passes.math.expand_math` inline it. Special values follow IEEE 754 and C's Annex F: infinities, NaN, signed zeros, subnormals in and
+out, overflow to infinity and underflow through the subnormals to zero.
+
+The arithmetic must not be reassociated or contracted: fusions that pay are written as ``fma``. Polynomials were fitted by
+``core/tools/fit_math.py``. :data:`MATH` states each function's error.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.ir.core import Function
+from tilewright.ir.types import F32, F64, I32, FloatType, IntType
+from tilewright.passes.math_casts import cast_function
+from tilewright.passes.math_coefficients import COEFFICIENTS
+from tilewright.passes.math_expressions import Number, Scope, at_most, clamp, estrin, fma, horner, select, split_constant
+from tilewright.passes.math_trigonometry import FAST_LIMIT, sine_or_cosine
+
+
+@dataclass(frozen=True, slots=True)
+class MathRow:
+    """One function for one element type.
+
+    Attributes:
+        strict_ulp: the error of the function here, at most, in units in the last place of the exact result.
+        relaxed_ulp: the error a backend's own instruction may have where accuracy is relaxed.
+        source: the method.
+        fast_limit: where not None, ``math_function(..., full_range=False)`` is a shorter function within the same bound for |x| up to this
+            (and infinities and NaN). A backend that can branch cheaply evaluates that one, and the other only where some |x| is beyond.
+    """
+
+    strict_ulp: float
+    relaxed_ulp: float
+    source: str
+    fast_limit: float | None = None
+
+
+_LN2 = "0.693147180559945309417232121458176568075500134360255254120680009493393621969694715605863326996418687"
+_LOG2E = "1.442695040888963407359924681001892137426645954152985934135449406931109219181185079885526622893506344"
+
+#: f32 and f64: (1.5 * 2**mantissa: adding it rounds to an integer in the low bits; ln 2 in two pieces, the first short so that its products are exact)
+_MAGIC = {F32: 1.5 * 2.0**23, F64: 1.5 * 2.0**52}
+_LN2_HIGH = {F32: 0.693145751953125, F64: math.ldexp(math.floor(math.ldexp(math.log(2), 42)), -42)}
+
+
+def _float_type(x: Number) -> FloatType:
+    assert isinstance(x.type, FloatType)
+    return x.type
+
+
+def _coefficients(name: str, element: FloatType) -> tuple[float, ...]:
+    return COEFFICIENTS[name, str(element)]
+
+
+def _polynomial(name: str, x: Number) -> Number:
+    coefficients = _coefficients(name, _float_type(x))
+    return estrin(coefficients, x) if len(coefficients) > 8 else horner(coefficients, x)
+
+
+def _nearest_integer(x: Number, factor: float) -> tuple[Number, Number]:
+    """round(x * factor) as a float and as the low 32 bits of an integer, for magnitudes far below 2**mantissa. NaN gives NaN and any integer:
+    a cast would be undefined there."""
+    element = _float_type(x)
+    magic = _MAGIC[element]
+    shifted = x + magic if factor == 1.0 else fma(x, factor, magic)
+    bits = shifted.bits()
+    base = bits.like(_encoding(magic, element))
+    return shifted - magic, (bits - base).cast(I32)
+
+
+def _encoding(value: float, element: FloatType) -> int:
+    import struct
+
+    return int.from_bytes(struct.pack("<f" if element is F32 else "<d", value), "little")
+
+
+def _power_of_two(exponent: Number, element: FloatType) -> Number:
+    """2**exponent for exponents of normal numbers."""
+    biased = (exponent + element.bias).cast(IntType(element.bits))
+    return (biased << element.mantissa).bitcast(element)
+
+
+def _scale(x: Number, exponent: Number, native: bool) -> Number:
+    """x * 2**exponent rounded once, for normal x near 1 and exponents that at most halve out of range."""
+    if native:
+        return x.ldexp(exponent)
+    element = _float_type(x)
+    half = exponent >> 1
+    return x * _power_of_two(half, element) * _power_of_two(exponent - half, element)
+
+
+def _exp_parts(x: Number) -> tuple[Number, Number]:
+    """(p, k) with exp(x) = p * 2**k and p near 1, for |x| where k fits."""
+    element = _float_type(x)
+    n, k = _nearest_integer(x, 1 / math.log(2))
+    high = _LN2_HIGH[element]
+    low = split_constant(str(_exact_rest(_LN2, high)), element, 1)[0]
+    r = fma(n, -low, fma(n, -high, x))
+    return fma(r * r, _polynomial("exp", r), r) + 1.0, k
+
+
+def _exact_rest(decimal: str, high: float) -> object:
+    from fractions import Fraction
+
+    return Fraction(decimal) - Fraction(high)
+
+
+def _exp_inside(x: Number) -> Number:
+    """exp(x) for x whose result is a normal number; NaN stays NaN."""
+    p, k = _exp_parts(x)
+    return p * _power_of_two(k, _float_type(x))
+
+
+def _exp(x: Number, native: bool) -> Number:
+    # Beyond these bounds the result is 0 or infinity, which p * 2**k at the bound already is.
+    low, high = (-104.0, 89.0) if x.type is F32 else (-746.0, 710.0)
+    p, k = _exp_parts(clamp(x, low, high))
+    return _scale(p, k, native)
+
+
+def _exp2(x: Number, native: bool) -> Number:
+    element = _float_type(x)
+    low, high = (-151.0, 129.0) if element is F32 else (-1076.0, 1025.0)
+    x = clamp(x, low, high)
+    n, k = _nearest_integer(x, 1.0)
+    r = x - n
+    if element is F32:
+        return _scale(fma(_polynomial("exp2", r), r, 1.0), k, native)
+    first, second = split_constant(_LN2, element, 2)
+    return _scale(fma(r, first, fma(r * r, _polynomial("exp2", r), r * second)) + 1.0, k, native)
+
+
+def _significand(x: Number) -> tuple[Number, Number]:
+    """(f, e) with x = (1 + f) * 2**e and 1 + f in [sqrt(1/2), sqrt(2)), both floats, for finite x > 0, subnormals included."""
+    element = _float_type(x)
+    tiny = x < math.ldexp(1.0, 1 - element.bias)
+    bits = select(tiny, x * 2.0**element.mantissa, x).bits()
+    exponent = (bits - _encoding(math.sqrt(0.5), element)) >> element.mantissa
+    significand = (bits - (exponent << element.mantissa)).bitcast(element)
+    # exponent fits 32 bits; the cast from 64 would be slow where vectors have none
+    count = exponent.cast(I32).cast(element)
+    return significand - 1.0, count + select(tiny, float(-element.mantissa), x.like(0.0))
+
+
+def _log_specials(x: Number, y: Number) -> Number:
+    """The logarithm's values at 0, below, at infinity and NaN; ``y`` elsewhere."""
+    y = select(x < math.inf, y, x)
+    return select(x > 0.0, y, select(x.equals(0.0), -math.inf, x.like(math.nan)))
+
+
+def _log_series_f64(f: Number) -> tuple[Number, Number]:
+    """(f*f/2, q) with log(1 + f) = f - (f*f/2 - q)."""
+    s = f / (f + 2.0)
+    z = s * s
+    half = f * f * 0.5
+    return half, s * fma(z, _polynomial("log", z), half)
+
+
+def _log(x: Number) -> Number:
+    element = _float_type(x)
+    f, e = _significand(x)
+    if element is F32:
+        high, low = 0.693359375, split_constant(str(_exact_rest(_LN2, 0.693359375)), element, 1)[0]
+        f2 = f * f
+        q = fma(f2 * f, _polynomial("log", f), e * low)
+        y = fma(e, high, fma(f2, -0.5, q) + f)
+    else:
+        high = _LN2_HIGH[element]
+        low = split_constant(str(_exact_rest(_LN2, high)), element, 1)[0]
+        half, q = _log_series_f64(f)
+        y = fma(e, high, f - (half - fma(e, low, q)))
+    return _log_specials(x, y)
+
+
+def _log2(x: Number) -> Number:
+    element = _float_type(x)
+    first, second = split_constant(_LOG2E, element, 2)
+    f, e = _significand(x)
+    if element is F32:
+        y = fma(f, first, fma(f * f, _polynomial("log2", f), f * second)) + e
+    else:
+        half, q = _log_series_f64(f)
+        rest = half - q
+        # log(1 + f) as a sum, times log2(e) as a sum, added to e without losing what the additions drop
+        natural = f - rest
+        lost = (f - natural) - rest
+        product = natural * first
+        small = fma(natural, first, -product) + fma(natural, second, lost * first)
+        total = e + product
+        y = total + (small + ((e - total) + product))
+    return _log_specials(x, y)
+
+
+def _tanh(x: Number) -> Number:
+    a, t = abs(x), x * x
+    small = fma(t * a, _polynomial("tanh", t), a)
+    # 1 - 2/(exp(2a) + 1), which is 1 from the bound on
+    power = _exp_inside(at_most(a, 10.0 if x.type is F32 else 20.0) * 2.0)
+    large = 1.0 - 2.0 / (power + 1.0)
+    return select(a < 0.625, small, large).copysign(x)
+
+
+def _erf(x: Number) -> Number:
+    split, end = (0.9375, 3.93) if x.type is F32 else (1.0, 5.95)
+    a, t = abs(x), x * x
+    small = fma(_polynomial("erf_small", t), a, a)
+    bounded = at_most(a, end)  # erf is 1 from there on
+    large = 1.0 - _exp_inside(fma(_polynomial("erf_large", bounded), bounded, -bounded))
+    return select(a < split, small, large).copysign(x)
+
+
+def _rsqrt(x: Number) -> Number:
+    return 1.0 / x.sqrt()
+
+
+def _ldexp(x: Number, exponent: Number) -> Number:
+    """x * 2**exponent rounded once: two steps bring the exponent into range, neither rounding unless the result is zero or infinity anyway."""
+    element = _float_type(x)
+    greatest, least = element.bias, 1 - element.bias
+    down = element.bias - 1 - element.mantissa - 1
+    for _ in range(2):
+        over, under = exponent > greatest, exponent < least
+        x = x * select(over, 2.0**greatest, select(under, 2.0**-down, x.like(1.0)))
+        # not below the least integer: the subtraction must not wrap around
+        exponent = exponent - select(over, greatest, select(under, -down, exponent.like(0)))
+    return x * _power_of_two(clamp(exponent, least, greatest), element)
+
+
+#: The functions by operation: (argument, whether the target's ldexp is used, whether all arguments are served) -> result.
+_FUNCTIONS: dict[str, Callable[[Number, bool, bool], Number]] = {
+    "exp": lambda x, native, full: _exp(x, native),
+    "exp2": lambda x, native, full: _exp2(x, native),
+    "log": lambda x, native, full: _log(x),
+    "log2": lambda x, native, full: _log2(x),
+    "sin": lambda x, native, full: sine_or_cosine(x, cosine=False, full_range=full),
+    "cos": lambda x, native, full: sine_or_cosine(x, cosine=True, full_range=full),
+    "tanh": lambda x, native, full: _tanh(x),
+    "erf": lambda x, native, full: _erf(x),
+    "rsqrt": lambda x, native, full: _rsqrt(x),
+}
+
+_REDUCED = "power of two split off, minimax polynomial"
+_SERIES = "power of two split off, minimax polynomial in (x-1)/(x+1)"
+_TURNS = "Cody and Waite, Payne and Hanek reduction; minimax polynomials"
+_TANH = "minimax polynomial below 0.625, 1 - 2/(exp(2x) + 1) above"
+_ERF = "minimax polynomials of erf(x)/x near 0 and of log(erfc(x)) beyond"
+
+#: The error of every function, by operation and element. Bounds of f32 were measured over all arguments, of f64 over random ones.
+MATH: dict[tuple[str, FloatType], MathRow] = {
+    ("exp", F32): MathRow(1.1, 2.0, _REDUCED),
+    ("exp", F64): MathRow(1.0, 2.0, _REDUCED),
+    ("exp2", F32): MathRow(1.0, 2.0, _REDUCED),
+    ("exp2", F64): MathRow(1.0, 2.0, _REDUCED),
+    ("log", F32): MathRow(1.0, 4.0, _REDUCED),
+    ("log", F64): MathRow(1.0, 4.0, _SERIES),
+    ("log2", F32): MathRow(1.3, 4.0, _REDUCED),
+    ("log2", F64): MathRow(1.0, 4.0, _SERIES),
+    ("sin", F32): MathRow(1.6, 4.0, _TURNS, FAST_LIMIT[F32]),
+    ("sin", F64): MathRow(1.0, 4.0, _TURNS, FAST_LIMIT[F64]),
+    ("cos", F32): MathRow(1.6, 4.0, _TURNS, FAST_LIMIT[F32]),
+    ("cos", F64): MathRow(1.0, 4.0, _TURNS, FAST_LIMIT[F64]),
+    ("tanh", F32): MathRow(1.5, 4.0, _TANH),
+    ("tanh", F64): MathRow(1.5, 4.0, _TANH),
+    ("erf", F32): MathRow(1.2, 4.0, _ERF),
+    ("erf", F64): MathRow(1.2, 4.0, _ERF),
+    ("rsqrt", F32): MathRow(1.5, 2.0, "1/sqrt(x), both correctly rounded"),
+    ("rsqrt", F64): MathRow(1.5, 2.0, "1/sqrt(x), both correctly rounded"),
+}
+
+
+@functools.cache
+def math_function(name: str, element: FloatType, *, full_range: bool = True, native_ldexp: bool = True) -> Function | None:
+    """The scalar function that computes an operation of the table for f32 or f64, ended by ``return``; None where there is none.
+
+    The function is shared: read it, or clone its body; do not change it. The error is that of :data:`MATH`.
+
+    Args:
+        name: ``exp exp2 log log2 sin cos tanh erf rsqrt``; or ``ldexp``, for targets without one (exact, two arguments).
+        full_range: False gives the shorter function for arguments within the row's ``fast_limit``, where it has one.
+        native_ldexp: False writes exp and exp2 without the operation ldexp, for targets where that is slow.
+    """
+    if name == "ldexp" and element in (F32, F64):
+        scope = Scope(f"ldexp_{element}", (element, I32), element)
+        return scope.finish(_ldexp(*scope.arguments))
+    write = _FUNCTIONS.get(name)
+    if write is None or element not in (F32, F64):
+        return None
+    scope = Scope(f"{name}_{element}", (element,), element)
+    return scope.finish(write(*scope.arguments, native_ldexp, full_range))
+
+
+__all__ = ["MATH", "MathRow", "cast_function", "math_function"]

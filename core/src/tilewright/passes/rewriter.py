@@ -1,0 +1,172 @@
+"""A worklist engine for local rewrites.
+
+A rewrite looks at one operation and what is around it. The engine visits every operation once in program order, then again those whose operands or
+readers changed, until none matches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.types import Type
+from tilewright.passes.effects import is_removable
+
+#: What a rewrite gives back that changed the graph itself instead of naming replacements.
+DONE: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One law. ``apply(operation, rewriter)`` gives values for the operation's results, :data:`DONE`, or None where the law does not apply."""
+
+    operations: tuple[str, ...]
+    law: str
+    apply: Callable[[Operation, Rewriter], Any]
+
+
+def by_operation(rewrites: Iterable[Rewrite]) -> dict[str, tuple[Rewrite, ...]]:
+    """The rewrites of each operation, in order."""
+    found: dict[str, tuple[Rewrite, ...]] = {}
+    for rewrite in rewrites:
+        for name in rewrite.operations:
+            found[name] = (*found.get(name, ()), rewrite)
+    return found
+
+
+class Rewriter(Builder):
+    """Applies rewrites to a function. Inside a rewrite it is a builder that inserts before the operation at hand."""
+
+    __slots__ = ("_pending", "_queue", "_rewrites")
+
+    def __init__(self, rewrites: Mapping[str, Sequence[Rewrite]]) -> None:
+        super().__init__()
+        self._rewrites = rewrites
+        self._queue: deque[Operation] = deque()
+        self._pending: set[Operation] = set()
+
+    def run(self, function: Function) -> bool:
+        """Rewrite to a fixed point; whether anything changed."""
+        changed = False
+        queue, pending = self._queue, self._pending
+        queue.extend(function.walk())
+        pending.update(queue)
+        while queue:
+            operation = queue.popleft()
+            pending.discard(operation)
+            if operation.parent is None or operation.spec.terminator:
+                continue
+            changed |= self._visit(operation)
+        return changed
+
+    def _visit(self, operation: Operation) -> bool:
+        if not _is_read(operation) and is_removable(operation):
+            self.erase(operation)
+            return True
+        for rewrite in self._rewrites.get(operation.name, ()):
+            self.region, self.before, self.location = operation.parent, operation, operation.location
+            found = rewrite.apply(operation, self)
+            if found is None:
+                continue
+            if found is not DONE:
+                self.replace(operation, found if isinstance(found, Sequence) else (found,))
+            return True
+        return False
+
+    def insert(self, operation: Operation) -> Operation:
+        self.revisit(operation)
+        return super().insert(operation)
+
+    def revisit(self, operation: Operation) -> None:
+        """Look at ``operation`` (again)."""
+        if operation not in self._pending:
+            self._pending.add(operation)
+            self._queue.append(operation)
+
+    def revisit_readers(self, value: Value) -> None:
+        for reader in value.uses:
+            self.revisit(reader)
+            if reader.spec.terminator and reader.parent is not None and isinstance(reader.parent.owner, Operation):
+                self.revisit(reader.parent.owner)
+
+    def replace_value(self, old: Value, new: Value) -> None:
+        """Let the readers of ``old`` read ``new``."""
+        self.revisit_readers(old)
+        if not new.name:
+            new.name = old.name
+        old.replace_all_uses(new)
+
+    def replace(self, operation: Operation, values: Sequence[Value]) -> None:
+        """Let the readers of the operation's results read ``values``, and erase it."""
+        for old, new in zip(operation.results, values, strict=True):
+            self.replace_value(old, new)
+        self.erase(operation)
+
+    def erase(self, operation: Operation) -> None:
+        """Erase the operation; what it read may have become dead, or single-use."""
+        for inner in operation.walk():
+            for operand in inner.operands:
+                if isinstance(operand.owner, Operation):
+                    self.revisit(operand.owner)
+        operation.erase()
+
+    def update(self, operation: Operation) -> Any:
+        """Note that the operation was changed in place."""
+        self.revisit(operation)
+        for result in operation.results:
+            self.revisit_readers(result)
+        return DONE
+
+    def splice(self, region: Region, arguments: Sequence[Value], anchor: Operation) -> list[Value]:
+        """Move the region's operations before ``anchor``, reading ``arguments`` for its own; gives what its terminator holds."""
+        for argument, value in zip(region.arguments, arguments, strict=True):
+            self.replace_value(argument, value)
+        terminator = region.last
+        assert terminator is not None
+        for operation in region:
+            if operation is not terminator:
+                operation.move_before(anchor)
+                self.revisit(operation)
+        values = list(terminator.operands)
+        terminator.erase()
+        return values
+
+
+def _is_read(operation: Operation) -> bool:
+    return any(result.uses for result in operation.results)
+
+
+def defined_by(value: Value, name: str) -> Operation | None:
+    """The operation called ``name`` that made ``value``, if one did."""
+    owner = value.owner
+    return owner if isinstance(owner, Operation) and owner.spec.name == name else None
+
+
+def constant_of(value: Value) -> Any:
+    """The number that ``value``, or each of its elements, is known to be; None where unknown."""
+    owner = value.owner
+    if not isinstance(owner, Operation):
+        return None
+    if owner.spec.name == "splat":
+        owner = owner.operands[0].owner
+        if not isinstance(owner, Operation):
+            return None
+    return owner.attributes["value"] if owner.spec.name == "constant" else None
+
+
+def is_positive_zero(value: Any) -> bool:
+    return isinstance(value, float) and value == 0 and math.copysign(1.0, value) > 0
+
+
+def is_negative_zero(value: Any) -> bool:
+    return isinstance(value, float) and value == 0 and math.copysign(1.0, value) < 0
+
+
+def scalar_type(value: Value) -> Type:
+    """The type of one element of ``value``."""
+    return getattr(value.type, "element", value.type)

@@ -1,0 +1,433 @@
+"""Laws of numbers. Integers are those modulo 2**bits; a law of floats holds to the last bit, signed zeros and infinities included (a NaN stays a NaN)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import I1, FloatType, IntType, Type, bit_width, element_type, with_element
+from tilewright.passes.fold import fold
+from tilewright.passes.formats import contains, round_to
+from tilewright.passes.rewriter import Rewrite, Rewriter, constant_of, defined_by, is_negative_zero, is_positive_zero
+
+# Operations on constants.
+
+_ELEMENTWISE = (
+    *("add", "sub", "mul", "div", "rem", "neg", "abs", "and", "or", "xor", "shl", "shr", "mulhi", "min", "max", "cmp", "select", "fma"),
+    *("cast", "bitcast", "addptr", "exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt", "floor", "ceil", "round_even"),
+    *("trunc", "copysign", "ldexp", "clz", "popcount"),
+)
+
+
+def _fold(operation: Operation, rewriter: Rewriter) -> Any:
+    values = []
+    for operand in operation.operands:
+        value = constant_of(operand)
+        if value is None:
+            return None
+        values.append(value)
+    found = fold(operation, values)
+    return None if found is None else rewriter.constant_like(operation.result.type, found)
+
+
+def _uniform(operation: Operation, rewriter: Rewriter) -> Any:
+    scalars = []
+    for operand in operation.operands:
+        splat = defined_by(operand, "splat")
+        if splat is None:
+            return None
+        scalars.append(splat.operands[0])
+    spec, result = operation.spec, operation.result.type
+    explicit = (element_type(result),) if spec.explicit_results else ()
+    inner = rewriter.create(spec, [[scalar] for scalar in scalars], operation.attributes, explicit)
+    inner.result.name = operation.result.name
+    return rewriter.splat(inner.result, result=result)
+
+
+# op(x, constant) = x or a constant.
+
+_X = object()  # stands for the other operand
+
+
+def _is(wanted: float) -> Callable[[Any, Type], bool]:
+    return lambda value, type_: bool(value == wanted)
+
+
+def _all_ones(value: Any, type_: Type) -> bool:
+    assert isinstance(type_, IntType)
+    return bool(value is True if type_ is I1 else value == type_.wrap(-1))
+
+
+def _greatest(value: Any, type_: Type) -> bool:
+    return isinstance(type_, IntType) and value == type_.maximum
+
+
+def _least(value: Any, type_: Type) -> bool:
+    return isinstance(type_, IntType) and value == type_.minimum
+
+
+_INT, _FLOAT = IntType, FloatType
+
+#: (law, operation, kind of element, test of the right operand, what the result is: the left operand, or the right one where False)
+_WITH_CONSTANT: tuple[tuple[str, str, type[Type], Callable[[Any, Type], bool], bool], ...] = (
+    ("x + 0 = x", "add", _INT, _is(0), True),
+    ("x - 0 = x", "sub", _INT, _is(0), True),
+    ("x * 1 = x", "mul", _INT, _is(1), True),
+    ("x * 0 = 0", "mul", _INT, _is(0), False),
+    ("x / 1 = x", "div", _INT, _is(1), True),
+    ("x & 0 = 0", "and", _INT, _is(0), False),
+    ("x & ~0 = x", "and", _INT, _all_ones, True),
+    ("x | 0 = x", "or", _INT, _is(0), True),
+    ("x | ~0 = ~0", "or", _INT, _all_ones, False),
+    ("x ^ 0 = x", "xor", _INT, _is(0), True),
+    ("x << 0 = x", "shl", _INT, _is(0), True),
+    ("x >> 0 = x", "shr", _INT, _is(0), True),
+    ("min(x, greatest) = x", "min", _INT, _greatest, True),
+    ("min(x, least) = least", "min", _INT, _least, False),
+    ("max(x, least) = x", "max", _INT, _least, True),
+    ("max(x, greatest) = greatest", "max", _INT, _greatest, False),
+    ("x + -0.0 = x, for 0.0 + -0.0 = 0.0; x + 0.0 is not x where x = -0.0", "add", _FLOAT, lambda v, t: is_negative_zero(v), True),
+    ("x - 0.0 = x, for -0.0 - 0.0 = -0.0", "sub", _FLOAT, lambda v, t: is_positive_zero(v), True),
+    ("x * 1.0 = x", "mul", _FLOAT, _is(1.0), True),
+    ("x / 1.0 = x", "div", _FLOAT, _is(1.0), True),
+)
+
+
+def _with_constant(row: tuple[str, str, type[Type], Callable[[Any, Type], bool], bool]) -> Rewrite:
+    law, name, kind, test, left = row
+
+    def apply(operation: Operation, rewriter: Rewriter) -> Value | None:
+        value = constant_of(operation.operands[1])
+        if value is None:
+            return None
+        element = element_type(operation.operands[1].type)
+        if not isinstance(element, kind) or not test(value, element):
+            return None
+        return operation.operands[0 if left else 1]
+
+    return Rewrite((name,), law, apply)
+
+
+#: (law, operation, kind of element, the result of op(x, x): a constant, or x itself)
+_WITH_ITSELF: tuple[tuple[str, str, type[Type], object], ...] = (
+    ("x - x = 0", "sub", _INT, 0),
+    ("x / x = 1, undefined for 0", "div", _INT, 1),
+    ("x % x = 0, undefined for 0", "rem", _INT, 0),
+    ("x ^ x = 0", "xor", _INT, 0),
+    ("x & x = x", "and", _INT, _X),
+    ("x | x = x", "or", _INT, _X),
+    ("min(x, x) = x", "min", Type, _X),
+    ("max(x, x) = x", "max", Type, _X),
+)
+
+
+def _with_itself(row: tuple[str, str, type[Type], object]) -> Rewrite:
+    law, name, kind, gives = row
+
+    def apply(operation: Operation, rewriter: Rewriter) -> Value | None:
+        a, b = operation.operands
+        if a is not b or not isinstance(element_type(a.type), kind):
+            return None
+        return a if gives is _X else rewriter.constant_like(a.type, gives)  # type: ignore[arg-type]
+
+    return Rewrite((name,), law, apply)
+
+
+# Order and grouping.
+
+#: predicate -> what it is with its operands exchanged, and its complement where no operand is NaN
+SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+
+
+def _constant_right(operation: Operation, rewriter: Rewriter) -> Any:
+    a, b = operation.operands
+    if constant_of(a) is None or constant_of(b) is not None:
+        return None
+    if operation.name == "cmp":
+        return rewriter.cmp(b, a, predicate=SWAPPED[operation.attribute("predicate")])
+    return rewriter.create(operation.spec, [[b], [a]], operation.attributes).result
+
+
+def _regroup(operation: Operation, rewriter: Rewriter) -> Any:
+    a, b = operation.operands
+    inner = defined_by(a, operation.name)
+    if inner is None or not isinstance(element_type(a.type), IntType):
+        return None
+    first, second = constant_of(inner.operands[1]), constant_of(b)
+    if first is None or second is None:
+        return None
+    combined = fold(operation, [first, second])
+    if combined is None:
+        return None
+    return rewriter.create(operation.spec, [[inner.operands[0]], [rewriter.constant_like(a.type, combined)]], {}).result
+
+
+def _add_negated(operation: Operation, rewriter: Rewriter) -> Any:
+    a, b = operation.operands
+    negated = defined_by(b, "neg")
+    if negated is not None:
+        return rewriter.sub(a, negated.operands[0])
+    negated = defined_by(a, "neg")
+    return None if negated is None else rewriter.sub(b, negated.operands[0])
+
+
+def _subtract_negated(operation: Operation, rewriter: Rewriter) -> Any:
+    a, b = operation.operands
+    negated = defined_by(b, "neg")
+    return None if negated is None else rewriter.add(a, negated.operands[0])
+
+
+def _subtract_from_zero(operation: Operation, rewriter: Rewriter) -> Any:
+    a, b = operation.operands
+    zero = constant_of(a)
+    if zero is None or zero != 0:
+        return None
+    element = element_type(a.type)
+    if isinstance(element, FloatType) and not (is_negative_zero(zero) and element.has_negative_zero):
+        return None
+    return rewriter.neg(b)
+
+
+def _remainder_by_one(operation: Operation, rewriter: Rewriter) -> Any:
+    a, b = operation.operands
+    if constant_of(b) != 1 or not isinstance(element_type(a.type), IntType):
+        return None
+    return rewriter.constant_like(a.type, 0)
+
+
+def _zero_left(operation: Operation, rewriter: Rewriter) -> Value | None:
+    a = operation.operands[0]
+    return a if constant_of(a) == 0 and isinstance(element_type(a.type), IntType) else None
+
+
+def _divide_by_power_of_two(operation: Operation, rewriter: Rewriter) -> Any:
+    a, b = operation.operands
+    divisor, element = constant_of(b), element_type(a.type)
+    if not isinstance(element, FloatType) or divisor is None or not math.isfinite(divisor) or divisor == 0:
+        return None
+    if abs(math.frexp(divisor)[0]) != 0.5:
+        return None
+    reciprocal = 1.0 / divisor if abs(divisor) > 2.0**-1000 else math.inf
+    if not math.isfinite(reciprocal) or round_to(reciprocal, element) != reciprocal or round_to(divisor, element) != divisor:
+        return None
+    return rewriter.mul(a, rewriter.constant_like(b.type, reciprocal))
+
+
+def _involution(operation: Operation, rewriter: Rewriter) -> Value | None:
+    inner = defined_by(operation.operands[0], "neg")
+    return None if inner is None else inner.operands[0]
+
+
+def _absolute(operation: Operation, rewriter: Rewriter) -> Any:
+    x = operation.operands[0]
+    element = element_type(x.type)
+    if isinstance(element, IntType) and not element.signed:
+        return x
+    if defined_by(x, "abs") is not None:
+        return x
+    negated = defined_by(x, "neg")
+    return None if negated is None else rewriter.abs(negated.operands[0])
+
+
+def _fused(operation: Operation, rewriter: Rewriter) -> Any:
+    a, b, c = operation.operands
+    if is_negative_zero(constant_of(c)):
+        return rewriter.mul(a, b)
+    if constant_of(b) == 1.0:
+        return rewriter.add(a, c)
+    if constant_of(a) == 1.0:
+        return rewriter.add(b, c)
+    return None
+
+
+def _scale_by_zero(operation: Operation, rewriter: Rewriter) -> Value | None:
+    return operation.operands[0] if constant_of(operation.operands[1]) == 0 else None
+
+
+# Comparison and choice.
+
+
+def _compare_itself(operation: Operation, rewriter: Rewriter) -> Any:
+    a, b = operation.operands
+    if a is not b:
+        return None
+    predicate = operation.attribute("predicate")
+    if isinstance(element_type(a.type), FloatType) and predicate not in ("lt", "gt"):
+        return None  # NaN
+    return rewriter.constant_like(operation.result.type, predicate in ("eq", "le", "ge"))
+
+
+def _compare_limit(operation: Operation, rewriter: Rewriter) -> Any:
+    a, b = operation.operands
+    bound, element = constant_of(b), element_type(a.type)
+    if bound is None or not isinstance(element, IntType):
+        return None
+    known = {("lt", element.minimum): False, ("ge", element.minimum): True, ("gt", element.maximum): False, ("le", element.maximum): True}
+    answer = known.get((operation.attribute("predicate"), int(bound)))
+    return None if answer is None else rewriter.constant_like(operation.result.type, answer)
+
+
+def _compare_widened_boolean(operation: Operation, rewriter: Rewriter) -> Any:
+    a, b = operation.operands
+    widened = defined_by(a, "cast")
+    predicate = operation.attribute("predicate")
+    if widened is None or predicate not in ("eq", "ne") or element_type(widened.operands[0].type) is not I1:
+        return None
+    bound = constant_of(b)
+    if bound is None or bound not in (0, 1):
+        return None
+    boolean = widened.operands[0]
+    if (predicate == "ne") == (bound == 0):
+        return boolean
+    return rewriter.xor(boolean, rewriter.constant_like(boolean.type, True))
+
+
+def _negate_comparison(operation: Operation, rewriter: Rewriter) -> Any:
+    a, b = operation.operands
+    if element_type(a.type) is not I1 or constant_of(b) is not True:
+        return None
+    compared = defined_by(a, "cmp")
+    if compared is None:
+        return None
+    predicate = compared.attribute("predicate")
+    if isinstance(element_type(compared.operands[0].type), FloatType) and predicate not in ("eq", "ne"):
+        return None  # with NaN, not (a < b) is not a >= b
+    return rewriter.cmp(*compared.operands, predicate=NEGATED[predicate])
+
+
+def _select(operation: Operation, rewriter: Rewriter) -> Any:
+    condition, a, b = operation.operands
+    if a is b:
+        return a
+    known = constant_of(condition)
+    if known is not None:
+        return a if known else b
+    if element_type(a.type) is I1:
+        choices = constant_of(a), constant_of(b)
+        if choices == (True, False):
+            return condition
+        if choices == (False, True):
+            return rewriter.xor(condition, rewriter.constant_like(condition.type, True))
+    negated = defined_by(condition, "xor")
+    if negated is not None and constant_of(negated.operands[1]) is True:
+        return rewriter.select(negated.operands[0], b, a)
+    return None
+
+
+# Casts.
+
+
+def _cast_same(operation: Operation, rewriter: Rewriter) -> Value | None:
+    x = operation.operands[0]
+    return x if x.type is operation.result.type else None
+
+
+def _holds_integers(wide: Type, narrow: IntType) -> bool:
+    """Whether a cast from ``narrow`` to ``wide`` keeps every value."""
+    if isinstance(wide, IntType):
+        return wide.minimum <= narrow.minimum and narrow.maximum <= wide.maximum
+    assert isinstance(wide, FloatType)
+    return narrow.bits - narrow.signed <= wide.mantissa + 1 and round_to(float(narrow.maximum), wide) == narrow.maximum
+
+
+def _cast_of_cast(operation: Operation, rewriter: Rewriter) -> Any:
+    inner = defined_by(operation.operands[0], "cast")
+    if inner is None:
+        return None
+    x = inner.operands[0]
+    first, second, third = element_type(x.type), element_type(inner.result.type), element_type(operation.result.type)
+    if isinstance(first, IntType):
+        keeps = _holds_integers(second, first)
+        drops = isinstance(second, IntType) and isinstance(third, IntType) and second is not I1 and third is not I1 and second.bits >= third.bits
+        if not (keeps or drops):
+            return None
+    elif not (isinstance(second, FloatType) and isinstance(first, FloatType) and contains(second, first)):
+        return None
+    rounding = operation.attribute("rounding")
+    narrows = isinstance(first, FloatType) and isinstance(third, FloatType) and bit_width(third) < bit_width(first)
+    if rounding == "rtz" and not narrows:
+        if not (isinstance(first, FloatType) and isinstance(third, FloatType) and contains(third, first)):
+            return None
+        rounding = "rtne"
+    return rewriter.cast(x, rounding=rounding, result=operation.result.type)
+
+
+def _bitcast(operation: Operation, rewriter: Rewriter) -> Any:
+    x, result = operation.operands[0], operation.result.type
+    if x.type is result:
+        return x
+    inner = defined_by(x, "bitcast")
+    return None if inner is None else rewriter.bitcast(inner.operands[0], result=result)
+
+
+# Pointers.
+
+
+def _move_by_zero(operation: Operation, rewriter: Rewriter) -> Value | None:
+    return operation.operands[0] if constant_of(operation.operands[1]) == 0 else None
+
+
+def _move_twice(operation: Operation, rewriter: Rewriter) -> Any:
+    pointer, offset = operation.operands
+    inner = defined_by(pointer, "addptr")
+    if inner is None:
+        return None
+    first, second = constant_of(inner.operands[1]), constant_of(offset)
+    element = element_type(offset.type)
+    if first is None or second is None or not isinstance(element, IntType):
+        return None
+    if inner.operands[1].type is not offset.type or not element.minimum <= int(first) + int(second) <= element.maximum:
+        return None
+    return rewriter.addptr(inner.operands[0], rewriter.constant_like(offset.type, int(first) + int(second)))
+
+
+def _move_uniformly_first(operation: Operation, rewriter: Rewriter) -> Any:
+    pointer, offset = operation.operands
+    inner, uniform = defined_by(pointer, "addptr"), defined_by(offset, "splat")
+    if inner is None or uniform is None:
+        return None
+    base = defined_by(inner.operands[0], "splat")
+    if base is None:
+        return None
+    moved = rewriter.addptr(base.operands[0], uniform.operands[0])
+    return rewriter.addptr(rewriter.splat(moved, result=with_element(pointer.type, element_type(pointer.type))), inner.operands[1])
+
+
+def _hint_constant(operation: Operation, rewriter: Rewriter) -> Value | None:
+    x = operation.operands[0]
+    return x if constant_of(x) is not None else None
+
+
+REWRITES: tuple[Rewrite, ...] = (
+    Rewrite(_ELEMENTWISE, "f(constants) = the constant f gives", _fold),
+    Rewrite(("add", "mul", "and", "or", "xor", "min", "max", "mulhi", "cmp"), "a op b = b op a: the constant stands right", _constant_right),
+    *map(_with_constant, _WITH_CONSTANT),
+    *map(_with_itself, _WITH_ITSELF),
+    Rewrite(("rem",), "x % 1 = 0", _remainder_by_one),
+    Rewrite(("div", "rem", "shl", "shr"), "0 / x = 0 % x = 0 << x = 0 >> x = 0 wherever defined", _zero_left),
+    Rewrite(("add", "mul", "and", "or", "xor"), "(x op a) op b = x op (a op b) for integers", _regroup),
+    Rewrite(("add",), "x + -y = x - y", _add_negated),
+    Rewrite(("sub",), "x - -y = x + y", _subtract_negated),
+    Rewrite(("sub",), "0 - x = -x for integers; for floats -0.0 - x = -x", _subtract_from_zero),
+    Rewrite(("div",), "x / c = x * (1 / c) where c and 1 / c are powers of two that the format holds: both round one number once", _divide_by_power_of_two),
+    Rewrite(("neg",), "--x = x", _involution),
+    Rewrite(("abs",), "||x|| = |x|, |-x| = |x|, and |x| = x for unsigned x", _absolute),
+    Rewrite(("fma",), "a * b + -0.0 = a * b; a * 1 + c = a + c", _fused),
+    Rewrite(("ldexp",), "x * 2**0 = x", _scale_by_zero),
+    Rewrite(("cmp",), "x = x, x <= x, x >= x, and not x < x; with NaN only the last", _compare_itself),
+    Rewrite(("cmp",), "least <= x <= greatest", _compare_limit),
+    Rewrite(("cmp",), "int(c) != 0 = c and int(c) == 0 = not c for i1 c", _compare_widened_boolean),
+    Rewrite(("xor",), "not (a < b) = a >= b for integers; not (a == b) = a != b for all", _negate_comparison),
+    Rewrite(("select",), "c ? x : x = x; true ? a : b = a; c ? true : false = c; not c ? a : b = c ? b : a", _select),
+    Rewrite(("cast",), "T(x) = x for x of type T", _cast_same),
+    Rewrite(("cast",), "T(S(x)) = T(x) where S keeps every value of x, or T keeps fewer bits than S", _cast_of_cast),
+    Rewrite(("bitcast",), "the bits of the same bits are the same", _bitcast),
+    Rewrite(("addptr",), "p + 0 = p", _move_by_zero),
+    Rewrite(("addptr",), "(p + a) + b = p + (a + b) for constants whose sum does not wrap", _move_twice),
+    Rewrite(("addptr",), "(splat p + x) + splat s = splat (p + s) + x: addresses add in 64 bits", _move_uniformly_first),
+    Rewrite(("hint",), "a constant needs no promises", _hint_constant),
+    Rewrite(_ELEMENTWISE, "f(splat x, splat y) = splat f(x, y)", _uniform),
+)

@@ -1,0 +1,181 @@
+"""Laws of structured control flow."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from tilewright.ir.core import Operation, Region, Value
+from tilewright.passes.rewriter import Rewrite, Rewriter, constant_of, defined_by
+
+
+def _yielded(region: Region) -> list[Value]:
+    assert region.last is not None
+    return region.last.operands
+
+
+def _same_constant(a: Value, b: Value) -> bool:
+    first, second = constant_of(a), constant_of(b)
+    if first is None or second is None or a.type is not b.type:
+        return False
+    if isinstance(first, float) and isinstance(second, float):
+        return struct.pack("<d", first) == struct.pack("<d", second)
+    return bool(first == second)
+
+
+def _defined_outside(value: Value, operation: Operation) -> bool:
+    owner = value.owner
+    region: Region | None = owner.parent if isinstance(owner, Operation) else owner
+    while region is not None and isinstance(region.owner, Operation):
+        if region.owner is operation:
+            return False
+        region = region.owner.parent
+    return True
+
+
+def _available(value: Value, operation: Operation, rewriter: Rewriter) -> Value | None:
+    """``value``, defined in a region of ``operation`` or outside, as a value before ``operation``; None where it is not to be had there."""
+    if _defined_outside(value, operation):
+        return value
+    constant = constant_of(value)
+    return None if constant is None else rewriter.constant_like(value.type, constant)
+
+
+# if
+
+
+def _known_condition(operation: Operation, rewriter: Rewriter) -> Any:
+    known = constant_of(operation.operands[0])
+    if known is None:
+        return None
+    return rewriter.splice(operation.regions[0 if known else 1], (), operation)
+
+
+def _negated_condition(operation: Operation, rewriter: Rewriter) -> Any:
+    negated = defined_by(operation.operands[0], "xor")
+    if negated is None or constant_of(negated.operands[1]) is not True:
+        return None
+    operation.set_operand(0, negated.operands[0])
+    operation.regions.reverse()
+    rewriter.revisit(negated)
+    return rewriter.update(operation)
+
+
+def _same_either_way(operation: Operation, rewriter: Rewriter) -> Any:
+    changed = False
+    then, otherwise = operation.regions
+    for index, result in enumerate(operation.results):
+        if not result.uses:
+            continue
+        a, b = _yielded(then)[index], _yielded(otherwise)[index]
+        if a is b or _same_constant(a, b):
+            found = _available(a, operation, rewriter)
+            if found is not None:
+                rewriter.replace_value(result, found)
+                changed = True
+    return rewriter.update(operation) if changed else None
+
+
+def _choose(operation: Operation, rewriter: Rewriter) -> Any:
+    changed = False
+    then, otherwise = operation.regions
+    for index, result in enumerate(operation.results):
+        if not result.uses or not result.type.is_scalar:
+            continue
+        a, b = _yielded(then)[index], _yielded(otherwise)[index]
+        if any(not _defined_outside(value, operation) and constant_of(value) is None for value in (a, b)):
+            continue
+        choices = _available(a, operation, rewriter), _available(b, operation, rewriter)
+        rewriter.replace_value(result, rewriter.select(operation.operands[0], *choices))
+        changed = True
+    return rewriter.update(operation) if changed else None
+
+
+# for
+
+
+def _no_trip(operation: Operation, rewriter: Rewriter) -> Any:
+    lower, upper = constant_of(operation.operands[0]), constant_of(operation.operands[1])
+    if operation.operands[0] is not operation.operands[1] and (lower is None or upper is None or lower < upper):
+        return None
+    return operation.operands[3:]
+
+
+def _one_trip(operation: Operation, rewriter: Rewriter) -> Any:
+    bounds = [constant_of(value) for value in operation.operands[:3]]
+    if None in bounds:
+        return None
+    lower, upper, step = bounds
+    if step <= 0 or not lower < upper <= lower + step:
+        return None
+    return rewriter.splice(operation.regions[0], [operation.operands[0], *operation.operands[3:]], operation)
+
+
+def _unchanged_by_body(operation: Operation, rewriter: Rewriter) -> Any:
+    changed = False
+    body = operation.regions[0]
+    for index, result in enumerate(operation.results):
+        init, argument = operation.operands[3 + index], body.arguments[1 + index]
+        if not (result.uses or argument.uses):
+            continue
+        value = _yielded(body)[index]
+        if value is argument or value is init or _same_constant(value, init):
+            rewriter.replace_value(argument, init)
+            rewriter.replace_value(result, init)
+            changed = True
+    return rewriter.update(operation) if changed else None
+
+
+# while
+
+
+def _never(operation: Operation, rewriter: Rewriter) -> Any:
+    before = operation.regions[0]
+    if constant_of(_yielded(before)[0]) is not False:
+        return None
+    return rewriter.splice(before, operation.operands, operation)[1:]
+
+
+def _forwarded_from_outside(operation: Operation, rewriter: Rewriter) -> Any:
+    changed = False
+    before, after = operation.regions
+    for index, result in enumerate(operation.results):
+        argument = after.arguments[index]
+        if not (result.uses or argument.uses):
+            continue
+        found = _available(_yielded(before)[1 + index], operation, rewriter)
+        if found is not None:
+            rewriter.replace_value(argument, found)
+            rewriter.replace_value(result, found)
+            changed = True
+    return rewriter.update(operation) if changed else None
+
+
+def _unchanged_by_loop(operation: Operation, rewriter: Rewriter) -> Any:
+    changed = False
+    before, after = operation.regions
+    positions = {argument: index for index, argument in enumerate(after.arguments)}
+    for index, argument in enumerate(before.arguments):
+        if not argument.uses:
+            continue
+        init, value = operation.operands[index], _yielded(after)[index]
+        forwarded = positions.get(value)
+        returns = forwarded is not None and _yielded(before)[1 + forwarded] is argument
+        if returns or value is init or _same_constant(value, init):
+            rewriter.replace_value(argument, init)
+            changed = True
+    return rewriter.update(operation) if changed else None
+
+
+REWRITES: tuple[Rewrite, ...] = (
+    Rewrite(("if",), "if true then x else y = x", _known_condition),
+    Rewrite(("if",), "if not c then x else y = if c then y else x", _negated_condition),
+    Rewrite(("if",), "if c then x else x = x", _same_either_way),
+    Rewrite(("if",), "if c then a else b = c ? a : b for scalars that are there already", _choose),
+    Rewrite(("for",), "from lower to no more than lower, nothing runs", _no_trip),
+    Rewrite(("for",), "from lower to no more than lower + step, the body runs once", _one_trip),
+    Rewrite(("for",), "what every iteration hands on unchanged is what it began as", _unchanged_by_body),
+    Rewrite(("while",), "where the condition never holds, only region before runs, once", _never),
+    Rewrite(("while",), "what is forwarded from outside is the same each time", _forwarded_from_outside),
+    Rewrite(("while",), "what every iteration hands back unchanged is what it began as", _unchanged_by_loop),
+)

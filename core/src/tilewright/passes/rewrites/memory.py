@@ -1,0 +1,93 @@
+"""Laws of accesses whose masks are known, and of matrix products that are added to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.core import Operation
+from tilewright.ir.types import FloatType, IntType, PointerType, element_type
+from tilewright.passes.rewriter import DONE, Rewrite, Rewriter, constant_of, defined_by
+
+
+def _unmask(operation: Operation, rewriter: Rewriter) -> Any:
+    mask = operation.operand("mask")
+    if mask is None or constant_of(mask) is not True:
+        return None
+    groups = [
+        [] if declared.name in ("mask", "other") else operation.group(declared.name)  # a load's other has no lane left
+        for declared in operation.spec.operands
+    ]
+    return rewriter.create(operation.spec, groups, operation.attributes).results
+
+
+def _masked_off_load(operation: Operation, rewriter: Rewriter) -> Any:
+    mask = operation.operand("mask")
+    if mask is None or constant_of(mask) is not False or operation.attribute("volatile"):
+        return None
+    return operation.operand("other") or _zero(operation, rewriter)
+
+
+def _masked_off_update(operation: Operation, rewriter: Rewriter) -> Any:
+    mask = operation.operand("mask")
+    if mask is None or constant_of(mask) is not False:
+        return None
+    if operation.results:
+        return _zero(operation, rewriter)
+    rewriter.erase(operation)
+    return DONE
+
+
+def _zero(operation: Operation, rewriter: Rewriter) -> Any:
+    """Zero of the result's type: as good as anything."""
+    type_ = operation.result.type
+    assert isinstance(element_type(type_), IntType | FloatType | PointerType)
+    return rewriter.constant_like(type_, 0)
+
+
+def _holds(operation: Operation, rewriter: Rewriter) -> Any:
+    if constant_of(operation.operands[0]) is not True:
+        return None
+    rewriter.erase(operation)
+    return DONE
+
+
+def _accumulate(operation: Operation, rewriter: Rewriter) -> Any:
+    for position in (0, 1):
+        product = operation.operands[position].definition
+        if product is None or product.name not in ("dot", "dot_scaled") or len(product.result.uses) != 1 or product.parent is not operation.parent:
+            continue
+        zero, addend = constant_of(product.operands[-1]), operation.operands[1 - position]
+        if zero is None or zero != 0 or addend is product.result:
+            continue
+        groups = [product.group(declared.name) for declared in product.spec.operands]
+        groups[-1] = [addend]
+        return rewriter.create(product.spec, groups, product.attributes).result
+    return None
+
+
+def _histogram_unmask(operation: Operation, rewriter: Rewriter) -> Any:
+    mask = operation.operand("mask")
+    known = None if mask is None else constant_of(mask)
+    if known is None:
+        return None
+    if known:
+        return rewriter.histogram(operation.operands[0], bins=operation.attribute("bins"))
+    return rewriter.constant_like(operation.result.type, 0)
+
+
+def _same_promise(operation: Operation, rewriter: Rewriter) -> Any:
+    inner = defined_by(operation.operands[0], "hint")
+    if inner is None or inner.attributes != operation.attributes:
+        return None
+    return operation.operands[0]
+
+
+REWRITES: tuple[Rewrite, ...] = (
+    Rewrite(("load", "store", "atomic_rmw", "assert"), "a mask that holds everywhere masks nothing", _unmask),
+    Rewrite(("load",), "where no lane is loaded, other is all there is; without it anything is as good", _masked_off_load),
+    Rewrite(("store", "atomic_rmw", "assert"), "where no lane takes part, nothing happens", _masked_off_update),
+    Rewrite(("histogram",), "a mask that holds everywhere masks nothing; one that holds nowhere counts nothing", _histogram_unmask),
+    Rewrite(("assert", "assume"), "what holds needs no saying", _holds),
+    Rewrite(("add",), "(a @ b + 0) + c = a @ b + c: the products sum in any order", _accumulate),
+    Rewrite(("hint",), "a promise made twice is one", _same_promise),
+)

@@ -1,0 +1,56 @@
+"""Finding plugins: the entry points of the group ``tilewright``, read from the metadata of installed distributions.
+
+Nothing is imported here. What an entry point refers to is imported when its backend is first needed, by :meth:`PluginSource.load`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.plugins.hooks import PROJECT
+
+#: The entry-point group.
+GROUP = PROJECT
+
+
+@dataclass(frozen=True)
+class PluginSource:
+    """Where a plugin comes from.
+
+    Attributes:
+        name: the entry point's name, which is the backend's.
+        distribution: name and version of the distribution that ships it, for messages.
+        reference: what the entry point names, ``package.module`` or ``package.module:object``.
+        load: imports and returns the plugin.
+    """
+
+    name: str
+    distribution: str
+    reference: str
+    load: Callable[[], Any]
+
+
+def installed_plugins() -> list[PluginSource]:
+    """Every entry point of the group, sorted by name. One that several path entries show twice (an editable install) is listed once."""
+    return _sources(importlib.metadata.entry_points(group=GROUP))
+
+
+def _sources(entry_points: Iterable[importlib.metadata.EntryPoint]) -> list[PluginSource]:
+    found: dict[tuple[str, str, str], PluginSource] = {}
+    for entry in entry_points:
+        distribution = _distribution_text(entry)
+        found.setdefault((entry.name, distribution, entry.value), PluginSource(entry.name, distribution, entry.value, entry.load))
+    return sorted(found.values(), key=lambda source: (source.name, source.distribution))
+
+
+def _distribution_text(entry: importlib.metadata.EntryPoint) -> str:
+    distribution = getattr(entry, "dist", None)
+    if distribution is None:
+        return "an unknown distribution"
+    try:
+        return f"{distribution.name} {distribution.version}"
+    except Exception:  # metadata without a name or version: the plugin may still work
+        return "a distribution with damaged metadata"

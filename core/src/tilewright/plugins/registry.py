@@ -1,0 +1,257 @@
+"""The backends that are installed: loading each one when it is needed, and keeping a broken one from disturbing the rest.
+
+A plugin that cannot be imported, whose hooks do not match their specifications, whose manifest is malformed, or that shares its name with another
+is disabled alone. :meth:`Registry.broken` tells why; asked for by name, it raises its own error.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pluggy
+
+from tilewright.errors import BackendError, TilewrightError
+from tilewright.ir import IR_VERSION, TABLE
+from tilewright.ir.table import OpTable
+from tilewright.plugins import hooks
+from tilewright.plugins.discovery import PluginSource, installed_plugins
+from tilewright.plugins.manifest import Manifest
+
+
+class Backend:
+    """One plugin that loaded. Its hooks are called for it alone."""
+
+    def __init__(self, source: PluginSource, manifest: Manifest, manager: pluggy.PluginManager, load_seconds: float) -> None:
+        self.source = source
+        self.manifest = manifest
+        #: seconds that importing it took
+        self.load_seconds = load_seconds
+        self._manager = manager
+        self._table: OpTable | None = None
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @property
+    def distribution(self) -> str:
+        return self.source.distribution
+
+    @property
+    def table(self) -> OpTable:
+        """The op table with this backend's own operations."""
+        if self._table is None:
+            self._table = TABLE.extended(self.manifest.ops) if self.manifest.ops else TABLE
+        return self._table
+
+    def implements(self, hook: str) -> bool:
+        """Whether the plugin has an implementation of ``hook``."""
+        return bool(getattr(self._manager.hook, hook).get_hookimpls())
+
+    def call(self, hook: str, /, **arguments: Any) -> Any:
+        """Call one hook of this plugin; None where it has no implementation.
+
+        Raises:
+            TilewrightError: what the plugin raised on purpose.
+            BackendError: the plugin failed in another way; the cause is chained.
+        """
+        try:
+            return getattr(self._manager.hook, hook)(**arguments)
+        except TilewrightError:
+            raise
+        except Exception as error:
+            raise BackendError(
+                f"backend {self.name!r} ({self.distribution}) failed in {hook}: {type(error).__name__}: {error}. "
+                f"This is a defect of the backend: report it to the authors of {self.distribution}."
+            ) from error
+
+    def require(self, hook: str, /, **arguments: Any) -> Any:
+        """Like :meth:`call` for a hook that has to answer.
+
+        Raises:
+            BackendError: there is no implementation, or it gave None.
+        """
+        result = self.call(hook, **arguments)
+        if result is None:
+            what = "gave no answer to" if self.implements(hook) else "does not implement"
+            raise BackendError(f"backend {self.name!r} ({self.distribution}) {what} {hook}, which running a kernel needs. Use a newer version of it.")
+        return result
+
+    def __repr__(self) -> str:
+        return f"<Backend {self.name} {self.manifest.version} of {self.distribution}>"
+
+
+def load_backend(source: PluginSource) -> Backend:
+    """Import a plugin and check all of it: hooks against their specifications, then the manifest.
+
+    Raises:
+        BackendError: naming plugin, distribution, cause and remedy.
+    """
+    started = time.perf_counter()
+    try:
+        plugin = source.load()
+    except (Exception, SystemExit) as error:
+        raise _refusal(source, f"it cannot be imported: {_cause(error)}", "Reinstall or update it, with what it needs") from error
+    manager = pluggy.PluginManager(hooks.PROJECT)
+    manager.add_hookspecs(hooks)
+    try:
+        manager.register(plugin, source.name)
+        manager.check_pending()
+    except Exception as error:
+        raise _refusal(source, f"its hooks do not match their specifications: {error}", "Update it to a version made for this release") from error
+    try:
+        manifest = manager.hook.tilewright_backend()
+    except Exception as error:
+        raise _refusal(source, f"tilewright_backend failed: {_cause(error)}", "Update it, or report this to its authors") from error
+    _check_manifest(source, manifest)
+    return Backend(source, manifest, manager, time.perf_counter() - started)
+
+
+def _check_manifest(source: PluginSource, manifest: object) -> None:
+    if manifest is None:
+        raise _refusal(source, "it does not implement tilewright_backend", "Mark that function of its module with tilewright.plugins.hooks.hookimpl")
+    if not isinstance(manifest, Manifest):
+        raise _refusal(source, f"tilewright_backend returned {type(manifest).__name__}, not a Manifest", "Report this to its authors")
+    if manifest.name != source.name:
+        raise _refusal(
+            source, f"its manifest is named {manifest.name!r} and its entry point {source.name!r}", "Both must be the same: report this to its authors"
+        )
+    low, high = manifest.ir_versions
+    if not low <= IR_VERSION <= high:
+        accepted = f"{low[0]}.{low[1]} to {high[0]}.{high[1]}"
+        newer = "this backend" if high < IR_VERSION else "tilewright"
+        raise _refusal(source, f"it accepts Tile IR {accepted}, and this tilewright writes Tile IR {IR_VERSION[0]}.{IR_VERSION[1]}", f"Update {newer}")
+
+
+def _cause(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _refusal(source: PluginSource, cause: str, remedy: str) -> BackendError:
+    return BackendError(f"backend {source.name!r} ({source.distribution}, {source.reference}) is disabled: {cause}. {remedy}.")
+
+
+class Registry:
+    """The installed backends. Each is imported when first asked for; :meth:`backends` imports all.
+
+    Args:
+        discover: what lists the plugins; the installed distributions by default.
+    """
+
+    def __init__(self, discover: Callable[[], Sequence[PluginSource]] = installed_plugins) -> None:
+        self._discover = discover
+        self._lock = threading.RLock()
+        self._sources: dict[str, list[PluginSource]] | None = None
+        self._loaded: dict[str, Backend | BackendError] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def names(self) -> list[str]:
+        """The names of all installed plugins, working or not."""
+        return sorted(self._all_sources())
+
+    def get(self, name: str) -> Backend:
+        """The backend called ``name``.
+
+        Raises:
+            BackendError: it is not installed, or is broken (its own error).
+        """
+        found = self._loaded.get(name) or self._load(name)
+        if isinstance(found, BackendError):
+            raise BackendError(str(found)) from found.__cause__
+        return found
+
+    def backends(self) -> list[Backend]:
+        """The backends that work, highest priority first, then by name."""
+        found = [self._loaded.get(name) or self._load(name) for name in self.names()]
+        working = [backend for backend in found if isinstance(backend, Backend)]
+        return sorted(working, key=lambda backend: (-backend.manifest.priority, backend.name))
+
+    def broken(self) -> dict[str, BackendError]:
+        """The plugins that disabled themselves, with why."""
+        self.backends()
+        return {name: found for name, found in sorted(self._loaded.items()) if isinstance(found, BackendError)}
+
+    def for_device_kind(self, kind: str) -> list[Backend]:
+        """The backends that serve devices of a kind, the default one first."""
+        return [backend for backend in self.backends() if kind in backend.manifest.device_kinds]
+
+    def register(self, plugin: object, name: str, *, distribution: str = "registered in this process") -> Backend:
+        """Add a plugin object or module that no distribution ships, in place of any of that name.
+
+        Raises:
+            BackendError: it is malformed; nothing is registered.
+        """
+        source = PluginSource(name, distribution, getattr(plugin, "__name__", type(plugin).__name__), lambda: plugin)
+        backend = load_backend(source)
+        with self._lock:
+            self._all_sources()[name] = [source]
+            self._loaded[name] = backend
+        self._changed()
+        return backend
+
+    def unregister(self, name: str) -> None:
+        """Take back :meth:`register`; an installed plugin of that name shows again."""
+        with self._lock:
+            installed = [source for source in self._discover() if source.name == name]
+            self._loaded.pop(name, None)
+            if installed:
+                self._all_sources()[name] = installed
+            else:
+                self._all_sources().pop(name, None)
+        self._changed()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` whenever a plugin is registered or taken back: choices that were made of the old set are stale."""
+        self._listeners.append(listener)
+
+    def _changed(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    def _all_sources(self) -> dict[str, list[PluginSource]]:
+        if self._sources is None:
+            with self._lock:
+                if self._sources is None:
+                    grouped: dict[str, list[PluginSource]] = {}
+                    for source in self._discover():
+                        grouped.setdefault(source.name, []).append(source)
+                    self._sources = grouped
+        return self._sources
+
+    def _load(self, name: str) -> Backend | BackendError:
+        with self._lock:
+            if name in self._loaded:
+                return self._loaded[name]
+            sources = self._all_sources().get(name)
+            if not sources:
+                return self._missing(name)
+            found: Backend | BackendError
+            if len(sources) > 1:
+                shippers = " and ".join(source.distribution for source in sources)
+                found = BackendError(f"backend {name!r} is disabled: {shippers} both ship a plugin of that name. Uninstall all but one of them.")
+            else:
+                try:
+                    found = load_backend(sources[0])
+                except BackendError as error:
+                    found = error
+            self._loaded[name] = found
+            return found
+
+    def _missing(self, name: str) -> BackendError:
+        return BackendError(
+            f"no backend named {name!r} is installed; installed: {', '.join(self.names()) or 'none'}. Install it with: pip install tilewright-{name}"
+        )
+
+
+_registry: Registry | None = None
+
+
+def registry() -> Registry:
+    """The registry of this process."""
+    global _registry
+    if _registry is None:
+        _registry = Registry()
+    return _registry

@@ -1,0 +1,73 @@
+"""What the checked mode looks for, and how it says what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.errors import KernelError
+from tilewright.ir.core import Location
+from tilewright.reference.failures import where
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedOptions:
+    """What to look for. Bounds are always checked.
+
+    Attributes:
+        uninitialized: names or positions of arguments that hold nothing yet: reading what no program wrote there is a finding.
+        buffers: further arrays that the kernel may touch, for kernels that load pointers from memory.
+        undefined: lanes that a mask left undefined and that reach a store, an address or a branch.
+        races: accesses of different programs to the same bytes, not all of them reads or atomics, with no order between them.
+        overflow: signed integer addition, subtraction or multiplication that wraps around.
+        arithmetic: integer division by zero, shifts and float-to-integer casts out of range, gathers out of range.
+        promises: ``assume`` and hints that do not hold.
+        limit: the number of findings after which the run stops.
+    """
+
+    uninitialized: Collection[str | int] = ()
+    buffers: Sequence[Any] = ()
+    undefined: bool = True
+    races: bool = True
+    overflow: bool = True
+    arithmetic: bool = True
+    promises: bool = True
+    limit: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing wrong with a kernel, at the first lane it was seen at; ``count`` lanes of that run of the operation have it.
+
+    ``kind`` is one of ``out-of-bounds uninitialized-read undefined-value race integer-overflow division-by-zero shift-out-of-range
+    cast-out-of-range index-out-of-range broken-promise``. ``location`` carries the chain of inlined calls, ``calls`` the call sites of
+    functions that were not inlined. ``lane`` is the index into the operation's tile, ``()`` for a scalar.
+    """
+
+    kind: str
+    message: str
+    location: Location | None
+    calls: tuple[Location | None, ...]
+    program: tuple[int, int, int]
+    lane: tuple[int, ...]
+    argument: str | None
+    count: int
+
+    def __str__(self) -> str:
+        lane = f", lane {self.lane if len(self.lane) > 1 else self.lane[0]}" if self.lane else ""
+        more = f" (and {self.count - 1} more)" if self.count > 1 else ""
+        return f"{where(self.location, self.calls)}: {self.kind}: {self.message}; program {self.program}{lane}{more}"
+
+
+class CheckError(KernelError):
+    """The checked mode found something. ``findings`` has all of it, at most one an operation and kind."""
+
+    def __init__(self, findings: Sequence[Finding], complete: bool = True) -> None:
+        self.findings = tuple(findings)
+        self.complete = complete
+        count = f"{len(self.findings)} finding{'s' if len(self.findings) != 1 else ''}{'' if complete else ', where the run was stopped'}"
+        super().__init__("\n".join([f"the checked mode has {count}:", *(f"  {finding}" for finding in self.findings)]))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.findings, self.complete)

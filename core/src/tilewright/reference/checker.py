@@ -1,0 +1,326 @@
+"""The checked mode's eye on a run: it sees every operation and every access, and keeps what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.errors import LaunchError
+from tilewright.ir.core import Module, Operation, Value
+from tilewright.ir.types import element_type, shape_of
+from tilewright.reference import access, promises, undefined
+from tilewright.reference.arithmetic import Meaning
+from tilewright.reference.buffers import Buffer
+from tilewright.reference.checked import CheckedOptions, CheckError, Finding
+from tilewright.reference.clocks import Clocks
+from tilewright.reference.failures import program_coordinates, where
+from tilewright.reference.memory import Memory
+from tilewright.reference.numerics import Array
+from tilewright.reference.provenance import Provenance, synchronizes
+from tilewright.reference.shadow import Shadow
+from tilewright.reference.values import Tracked, expanded
+
+if TYPE_CHECKING:
+    from tilewright.reference.frame import Frame
+
+#: Operands that must be defined: operation -> ((group, what it is, the group whose mask says where it counts), ...).
+_SINKS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "load": (("pointer", "the address of a load", "mask"), ("mask", "the mask of a load", "")),
+    "store": (("pointer", "the address of a store", "mask"), ("mask", "the mask of a store", ""), ("value", "a store", "mask")),
+    "atomic_rmw": (("pointer", "the address of an atomic", "mask"), ("mask", "the mask of an atomic", ""), ("value", "an atomic", "mask")),
+    "atomic_cas": (("pointer", "the address of an atomic", ""), ("compare", "an atomic", ""), ("value", "an atomic", "")),
+    "make_descriptor": (("base", "the address of a descriptor", ""), ("shape", "the shape of a descriptor", ""), ("strides", "the strides of a descriptor", "")),
+    "descriptor_load": (("offsets", "the address of a load", ""),),
+    "descriptor_store": (("offsets", "the address of a store", ""), ("value", "a store", "block")),
+    "descriptor_reduce": (("offsets", "the address of an atomic", ""), ("value", "an atomic", "block")),
+    "descriptor_gather": (("rows", "the address of a load", ""), ("column", "the address of a load", "")),
+    "descriptor_scatter": (("rows", "the address of a store", ""), ("column", "the address of a store", ""), ("value", "a store", "rows")),
+    "assert": (("condition", "the condition of an assert", "mask"), ("mask", "the mask of an assert", "")),
+    "assume": (("condition", "the condition of an assume", ""),),
+}
+
+
+class Checker:
+    """Watches one run. ``buffers`` has the memory of the arguments by position, ``names`` the name of every argument."""
+
+    def __init__(
+        self,
+        options: CheckedOptions,
+        module: Module,
+        grid: tuple[int, int, int],
+        memory: Memory,
+        buffers: dict[int, Buffer],
+        names: Sequence[str],
+    ) -> None:
+        self.options, self.grid, self.memory, self.buffers, self.names = options, grid, memory, buffers, names
+        self.provenance = Provenance(module)
+        self.synchronizes = options.races and synchronizes(module)
+        self.findings: dict[tuple[str, Operation, str | None], Finding] = {}
+        self.clocks = Clocks(grid[0] * grid[1] * grid[2]) if self.synchronizes else None
+        empty = [buffers[index].own for index in _positions(options.uninitialized, names, buffers)]
+        self.shadows = [
+            Shadow(block.start, block.end, [(low, high) for low, high in empty if block.start <= low < high <= block.end], self.clocks)
+            for block in memory.blocks
+        ]
+        #: operations that left lanes undefined, or accessed memory, by their number less one
+        self._sites: list[tuple[Operation, list[Any]]] = []
+        self._numbers: dict[Operation, int] = {}
+
+    def finish(self) -> None:
+        """Raise what was found, if anything was."""
+        if self.findings:
+            raise CheckError(list(self.findings.values()))
+
+    def report(self, frame: Frame, operation: Operation, kind: str, message: str, bad: NDArray[np.bool_], argument: str | None = None) -> None:
+        """Keep a finding for the lanes that are bad: an array of the operation's tile, or of that for each row. One is kept an operation and kind."""
+        key = (kind, operation, argument)
+        if key in self.findings:
+            return
+        rank = len(shape_of(_shaped(operation).type)) if _shaped(operation) is not None else 0
+        where_bad = np.argwhere(bad if bad.ndim > rank else bad[np.newaxis])
+        row, *lane = (int(i) for i in where_bad[0])
+        self.findings[key] = Finding(
+            kind, message, operation.location, tuple(frame.calls()), frame.coordinates(row), tuple(lane), argument, len(where_bad)
+        )
+        if len(self.findings) >= self.options.limit:
+            raise CheckError(list(self.findings.values()), complete=False)
+
+    def _number(self, frame: Frame, operation: Operation) -> int:
+        """A number, from 1, that stands for an operation as the origin of undefined lanes or as a site of accesses."""
+        found = self._numbers.get(operation)
+        if found is None:
+            self._sites.append((operation, frame.calls()))
+            found = self._numbers[operation] = len(self._sites)
+        return found
+
+    def _site(self, number: int) -> str:
+        operation, calls = self._sites[number - 1]
+        return f"the {operation.name} at {where(operation.location, calls)}"
+
+    # -- operations --------------------------------------------------------------------------------------------------------------------------------
+
+    def run(self, frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any]) -> Any:
+        """Check an operation's operands, compute it, and say which lanes of its result are undefined."""
+        arrays = [[_array(x) for x in operand] if isinstance(operand, list) else _array(operand) for operand in operands]
+        origins = [[_origins(x) for x in operand] if isinstance(operand, list) else _origins(operand) for operand in operands]
+        tracked = any(any(x is not None for x in origin) if isinstance(origin, list) else origin is not None for origin in origins)
+        if tracked and operation.name in _SINKS:
+            self._sink(frame, operation, arrays, origins)
+        for option, kind, message, check in promises.CHECKS.get(operation.name, ()):
+            if getattr(self.options, option):
+                bad = check(operation, *arrays)
+                if bad is not None and bad.any():
+                    defined = undefined.union(*origins)
+                    bad = bad if defined is None else bad & (defined == 0)
+                    if bad.any():
+                        self.report(frame, operation, kind, message, bad)
+        result = meaning(frame, operation, *arrays)
+        if not self.options.undefined:
+            return result
+        left = undefined.rule_of(operation)(frame, operation, meaning, arrays, origins) if tracked else None
+        fresh = self._left_undefined(frame, operation, arrays)
+        if isinstance(left, tuple):
+            return tuple(_tracked(part, origin) for part, origin in zip(result, left, strict=True))
+        return _tracked(result, undefined.union(left, fresh))
+
+    def _left_undefined(self, frame: Frame, operation: Operation, arrays: list[Any]) -> Any:
+        """The lanes that an operation leaves undefined itself: masked off, with nothing to put there."""
+        if operation.name == "load":
+            missing = None if arrays[1] is None or arrays[2] is not None else ~arrays[1]
+        elif operation.name == "atomic_rmw":
+            missing = None if arrays[2] is None else ~arrays[2]
+        elif operation.name == "gather":
+            missing = promises._index_out_of_range(operation, *arrays)
+        else:
+            missing = None
+        if missing is None or not missing.any():
+            return None
+        return np.where(missing, np.int32(self._number(frame, operation)), np.int32(0))
+
+    def _sink(self, frame: Frame, operation: Operation, arrays: list[Any], origins: list[Any]) -> None:
+        groups = {declared.name: position for position, declared in enumerate(operation.spec.operands)}
+        for name, what, mask_name in _SINKS[operation.name]:
+            found = origins[groups[name]]
+            for origin in found if isinstance(found, list) else [found]:
+                if origin is None:
+                    continue
+                if mask_name == "block":
+                    mask = access.block_elements(operation, arrays[0], arrays[groups["offsets"]])[1]
+                elif mask_name == "rows":
+                    mask = access.row_elements(operation, arrays[0], arrays[groups["rows"]], arrays[groups["column"]])[1]
+                else:
+                    mask = arrays[groups[mask_name]] if mask_name else None
+                self._undefined(frame, operation, origin if mask is None else np.where(mask, origin, np.int32(0)), what)
+
+    def decided(self, frame: Frame, operation: Operation, value: Tracked, what: str) -> Array:
+        """The array of a value that control flow hangs on; a finding where it is undefined."""
+        if self.options.undefined:
+            self._undefined(frame, operation, value.origins, what)
+        return value.array
+
+    def _undefined(self, frame: Frame, operation: Operation, origins: Array, what: str) -> None:
+        bad = origins != 0
+        if bad.any():
+            source = self._site(int(origins[bad].flat[0] if origins.ndim else origins))
+            self.report(frame, operation, "undefined-value", f"an undefined value reaches {what}: its lane is masked off in {source}", bad)
+
+    # -- accesses ----------------------------------------------------------------------------------------------------------------------------------
+
+    def access(
+        self, frame: Frame, operation: Operation, kind: str, addresses: Array, mask: Array | None, size: int, rank: int, argument: int | None
+    ) -> Array | None:
+        """Check the accesses an operation is about to make; the mask comes back without those that must not be made."""
+        shape = np.broadcast_shapes(addresses.shape, () if mask is None else mask.shape)
+        uniform = len(shape) == rank
+        full = (frame.rows, *shape) if uniform else shape
+        chosen = np.ones(full, dtype=np.bool_) if mask is None else np.broadcast_to(mask, full)
+        lanes = np.flatnonzero(chosen)
+        flat = np.broadcast_to(addresses, full)[chosen]
+        if not lanes.size:
+            return mask
+        if argument is None:
+            argument = self.provenance.only(operation.operands[0])
+        inside, name = self._inside(flat, size, argument)
+        if not inside.all():
+            bad = np.zeros(full, dtype=np.bool_)
+            bad.flat[lanes[~inside]] = True
+            owner = f" argument {name}" if name else " every argument"
+            message = f"{operation.name} outside{owner}: {self._distance(int(flat[~inside][0]), argument)}"
+            self.report(frame, operation, "out-of-bounds", message, bad, name)
+            chosen = chosen & ~bad
+            mask = chosen[0] if uniform and frame.rows == 1 else chosen
+            lanes, flat = lanes[inside], flat[inside]
+        if lanes.size:
+            rows = lanes // max(1, int(np.prod(full[1:])))
+            self._watch(frame, operation, kind, flat, lanes, frame.pids[rows], size, full, name)
+        return mask
+
+    def _inside(self, addresses: NDArray[np.int64], size: int, argument: int | None) -> tuple[NDArray[np.bool_], str | None]:
+        """Which accesses lie in the argument that the address came from, where that is known, else in any."""
+        inside = self.memory.inside(addresses, size)
+        if argument is None or self.buffers[argument].own == (0, 0):
+            return inside, None
+        low, high = self.buffers[argument].own
+        return inside & (addresses >= low) & (addresses <= high - size), self.names[argument]
+
+    def _distance(self, address: int, argument: int | None) -> str:
+        if argument is None or self.buffers[argument].own == (0, 0):
+            return self.memory.nearest(address)
+        low, high = self.buffers[argument].own
+        extent = f"{high - low} bytes"
+        if address < low:
+            return f"{low - address} bytes before its first of {extent}"
+        return f"at byte {address - low} of {extent}"
+
+    def _watch(
+        self,
+        frame: Frame,
+        operation: Operation,
+        kind: str,
+        addresses: NDArray[np.int64],
+        lanes: NDArray[np.intp],
+        programs: NDArray[np.int64],
+        size: int,
+        full: tuple[int, ...],
+        name: str | None,
+    ) -> None:
+        """Follow accesses, all of them inside, in the shadow of their blocks."""
+        order = operation.attribute("order") if operation.name.startswith("atomic") else "acq_rel" if kind == "atomic" else ""
+        if operation.name == "load" and operation.attribute("volatile"):
+            kind, order = "peek", "acquire"
+        if self.clocks is not None:
+            self.clocks.enter(int(programs[0]))
+        place = np.searchsorted(self.memory.starts, addresses, side="right") - 1
+        for index in np.unique(place):
+            chosen = place == index
+            shadow = self.shadows[index]
+            granules, each = shadow.granules(addresses[chosen], size)
+            self._check_written(frame, operation, kind, shadow, granules, each, lanes[chosen], full, name)
+            if not self.options.races:
+                continue
+            if self.clocks is not None and order in ("acquire", "acq_rel") and shadow.released is not None:
+                self.clocks.acquire(shadow.released[granules])
+            found = shadow.races(kind, granules, np.repeat(programs[chosen], each), self._number(frame, operation))
+            if found is not None:
+                self._race(frame, operation, kind, found, np.repeat(lanes[chosen], each), full, name)
+            if self.clocks is not None and order in ("release", "acq_rel"):
+                shadow.synchronize(granules, order)
+        if self.clocks is not None:
+            self.clocks.tick(order)
+
+    def _check_written(
+        self,
+        frame: Frame,
+        operation: Operation,
+        kind: str,
+        shadow: Shadow,
+        granules: NDArray[np.int64],
+        each: int,
+        lanes: NDArray[np.intp],
+        full: tuple[int, ...],
+        name: str | None,
+    ) -> None:
+        if kind != "write":
+            unwritten = shadow.unwritten(granules)
+            if unwritten is not None and unwritten.any():
+                bad = np.zeros(full, dtype=np.bool_)
+                bad.flat[np.repeat(lanes, each)[unwritten]] = True
+                self.report(frame, operation, "uninitialized-read", f"{operation.name} of memory that nothing wrote", bad, name)
+        if kind in ("write", "atomic"):
+            shadow.mark_written(granules)
+
+    def _race(self, frame: Frame, operation: Operation, kind: str, found: Any, lanes: NDArray[np.intp], full: tuple[int, ...], name: str | None) -> None:
+        racing, sites, others = found
+        bad = np.zeros(full, dtype=np.bool_)
+        bad.flat[lanes[racing]] = True
+        # The first racing lane in lane order is the one that is reported.
+        first = int(np.flatnonzero(racing)[0])
+        other = program_coordinates(int(others[first]), self.grid)
+        message = f"{operation.name} races with {self._site(int(sites[first]))} of program {other}: nothing orders the two"
+        self.report(frame, operation, "race", message, bad, name)
+
+
+def _positions(chosen: Any, names: Sequence[str], buffers: dict[int, Buffer]) -> list[int]:
+    """Positions of the arguments that an option names.
+
+    Raises:
+        LaunchError: there is no such argument, or it has no memory.
+    """
+    positions = []
+    for item in chosen:
+        index = item if isinstance(item, int) else names.index(item) if item in names else -1
+        if index not in buffers:
+            raise LaunchError(f"uninitialized names argument {item!r}; arguments with memory are {', '.join(f'{names[i]} ({i})' for i in buffers)}")
+        positions.append(index)
+    return positions
+
+
+def _shaped(operation: Operation) -> Value | None:
+    """The value whose type has the shape of the lanes that a finding on this operation is about."""
+    if operation.name in ("if", "for", "while", "condition", "yield"):
+        return None
+    if operation.name in ("descriptor_store", "descriptor_reduce", "descriptor_scatter"):
+        return operation.operands[-1]
+    if operation.name.startswith("descriptor") or operation.name == "gather":
+        return operation.results[0]
+    return operation.operands[0] if operation.operands and element_type(operation.operands[0].type).is_scalar else None
+
+
+def _array(value: Any) -> Any:
+    return value.array if isinstance(value, Tracked) else value
+
+
+def _origins(value: Any) -> Any:
+    return value.origins if isinstance(value, Tracked) else None
+
+
+def _tracked(result: Any, origins: Any) -> Any:
+    """A result with its undefined lanes, if it has any. The two come in one shape."""
+    if origins is None or not origins.any():
+        return result
+    if origins.ndim > result.ndim:
+        return Tracked(expanded(result, origins.shape[1:], origins.shape[0]), np.asarray(origins))
+    return Tracked(result, np.broadcast_to(origins, result.shape))

@@ -1,0 +1,63 @@
+"""The meaning of prints, asserts and hints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilewright.ir.types import element_type, shape_of
+from tilewright.reference import printing
+from tilewright.reference.numerics import Array, number
+from tilewright.reference.values import expanded
+
+if TYPE_CHECKING:
+    from tilewright.ir.core import Operation
+    from tilewright.reference.arithmetic import Meaning
+    from tilewright.reference.frame import Frame
+
+
+def print_values(frame: Frame, operation: Operation, values: list[Array]) -> None:
+    prefix, hexadecimal = operation.attributes["prefix"], operation.attribute("hex")
+    arrays = [expanded(value, shape_of(operand.type), frame.rows) for value, operand in zip(values, operation.operands, strict=True)]
+    for row in range(frame.rows):
+        for array, operand in zip(arrays, operation.operands, strict=True):
+            element = element_type(operand.type)
+            for index in np.ndindex(array.shape[1:]):
+                text = printing.element_text(number(array[(row, *index)], element), element, hexadecimal=hexadecimal)
+                frame.interpreter.printer(printing.line(frame.coordinates(row), index, prefix, text))
+
+
+def assert_(frame: Frame, operation: Operation, condition: Array, mask: Array | None) -> None:
+    failed = ~condition if mask is None else ~condition & mask
+    if failed.any():
+        full = expanded(failed, shape_of(operation.operands[0].type), frame.rows)
+        row, *lane = (int(i) for i in np.argwhere(full)[0])
+        raise frame.failure(operation, f"assertion failed: {operation.attributes['message']}", row, tuple(lane))
+
+
+def assume(frame: Frame, operation: Operation, condition: Array) -> None:
+    """A promise to compilers; the checked mode holds the kernel to it."""
+
+
+def hint(frame: Frame, operation: Operation, x: Array) -> Array:
+    """A promise to compilers; the checked mode holds the kernel to it."""
+    return x
+
+
+def inline_asm(frame: Frame, operation: Operation, inputs: list[Array]) -> None:
+    raise frame.failure(operation, f"the reference runs no code of a target's own: inline_asm {operation.attributes['assembly']!r}")
+
+
+def extern(frame: Frame, operation: Operation, inputs: list[Array]) -> None:
+    raise frame.failure(operation, f"the reference runs no code of a target's own: extern function {operation.attributes['symbol']!r}")
+
+
+MEANINGS: dict[str, Meaning] = {
+    "print": print_values,
+    "assert": assert_,
+    "assume": assume,
+    "hint": hint,
+    "inline_asm": inline_asm,
+    "extern": extern,
+}

@@ -1,0 +1,177 @@
+"""Which argument a pointer comes from, and whether the programs of a grid must run one after the other.
+
+Running all programs in step is one of the orders the language allows, whatever they read and write, as long as no program waits for another:
+then only one that runs to its end first can be waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tilewright.ir.core import Function, Module, Operation, Value
+from tilewright.ir.table import Effect
+from tilewright.ir.types import DescriptorType, PointerType, element_type
+
+#: Positions of kernel arguments; None is "any memory".
+Roots = frozenset[int] | None
+
+_NONE: frozenset[int] = frozenset()
+_FOLLOWS = ("addptr", "splat", "unsplat", "broadcast", "expand_dims", "reshape", "permute", "cat", "join", "split", "gather", "hint", "make_descriptor")
+
+
+def _is_address(value: Value) -> bool:
+    return isinstance(value.type, DescriptorType) or isinstance(element_type(value.type), PointerType)
+
+
+def _union(a: Roots, b: Roots) -> Roots:
+    return None if a is None or b is None else a | b
+
+
+class Provenance:
+    """The arguments that each pointer and descriptor of a module's kernel may come from: a forward analysis to a fixed point."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self._roots: dict[Value, Roots] = {}
+        self._changed = True
+        kernel = module.kernel
+        for function in module.functions.values():
+            for index, argument in enumerate(function.arguments):
+                if _is_address(argument):
+                    self._roots[argument] = frozenset((index,)) if function is kernel else None
+        while self._changed:
+            self._changed = False
+            for function in module.functions.values():
+                for operation in function.walk():
+                    self._visit(operation)
+
+    def of(self, value: Value) -> Roots:
+        """The arguments a pointer or descriptor may come from. The null pointer comes from none."""
+        return self._roots.get(value, _NONE)
+
+    def only(self, value: Value) -> int | None:
+        """The one argument a pointer or descriptor comes from, where it is one."""
+        roots = self.of(value)
+        return next(iter(roots)) if roots is not None and len(roots) == 1 else None
+
+    def _join(self, value: Value, roots: Roots) -> None:
+        if not _is_address(value):
+            return
+        old = self._roots.get(value, _NONE)
+        new = _union(old, roots)
+        if new != old or value not in self._roots:
+            self._roots[value] = new
+            self._changed = True
+
+    def _flow(self, sources: Iterable[Value], targets: Iterable[Value]) -> None:
+        for source, target in zip(sources, targets, strict=True):
+            if _is_address(target):
+                self._join(target, self.of(source))
+
+    def _visit(self, operation: Operation) -> None:
+        name = operation.name
+        if name == "for":
+            (body,) = operation.regions
+            for values in (operation.operands[3:], _yielded(operation, 0)):
+                self._flow(values, body.arguments[1:])
+                self._flow(values, operation.results)
+        elif name == "while":
+            before, after = operation.regions
+            forwarded = _yielded(operation, 0)[1:]
+            self._flow(operation.operands, before.arguments)
+            self._flow(_yielded(operation, 1), before.arguments)
+            self._flow(forwarded, after.arguments)
+            self._flow(forwarded, operation.results)
+        elif name == "if":
+            for index in (0, 1):
+                self._flow(_yielded(operation, index), operation.results)
+        elif any(_is_address(result) for result in operation.results):
+            self._follow(operation)
+        if name in ("map", "reduce", "scan"):
+            for argument in operation.regions[0].arguments:
+                self._join(argument, None)
+
+    def _follow(self, operation: Operation) -> None:
+        roots: Roots = _NONE
+        copies = operation.name == "bitcast" and _is_address(operation.operands[0])
+        if operation.name in _FOLLOWS or operation.name == "select" or copies:
+            for operand in operation.operands:
+                if _is_address(operand):
+                    roots = _union(roots, self.of(operand))
+        elif operation.name != "constant":
+            roots = None
+        for result in operation.results:
+            self._join(result, roots)
+
+
+def _yielded(operation: Operation, region: int) -> list[Value]:
+    last = operation.regions[region].terminator
+    assert last is not None
+    return last.operands
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the order of programs hangs on: ``sequential`` asks for one after the other in any case; otherwise they must run so if a loop may
+    wait for a write: if ``awaited`` and ``written`` (arguments) share memory."""
+
+    sequential: bool
+    awaited: Roots
+    written: Roots
+
+
+def order_of(module: Module) -> Order:
+    """Static and conservative: a ``while`` loop with an atomic or a volatile load may wait for another program, and so may one that loads what
+    the module writes. Prints come out in the order of programs only if these run in it."""
+    loops = [operation for operation in module.walk() if operation.name == "while"]
+    reached = [inner for loop in loops for inner in _reached(module, loop)]
+    waits = any(inner.name.startswith("atomic") or (inner.name == "load" and inner.attribute("volatile")) for inner in reached)
+    if waits or any(operation.name == "print" for operation in module.walk()):
+        return Order(True, _NONE, _NONE)
+    reads = [inner for inner in reached if inner.spec.effects & Effect.READ and inner.name != "call"]
+    if not reads:
+        return Order(False, _NONE, _NONE)
+    provenance = Provenance(module)
+    writes = [operation for operation in module.walk() if operation.spec.effects & Effect.WRITE and operation.name != "call"]
+    return Order(False, _all_roots(provenance, reads), _all_roots(provenance, writes))
+
+
+def _all_roots(provenance: Provenance, accesses: Iterable[Operation]) -> Roots:
+    """All arguments that some accesses may touch."""
+    roots: Roots = _NONE
+    for operation in accesses:
+        roots = _union(roots, provenance.of(operation.operands[0]))
+    return roots
+
+
+def _reached(module: Module, operation: Operation) -> Iterator[Operation]:
+    """An operation, what its regions hold, and the bodies of the functions called there."""
+    seen: set[Function] = set()
+    pending = [operation]
+    while pending:
+        for inner in pending.pop().walk():
+            yield inner
+            if inner.name == "call":
+                callee = module.functions[inner.attributes["callee"]]
+                if callee not in seen:
+                    seen.add(callee)
+                    pending.extend(callee.body)
+
+
+def loads_pointers(module: Module) -> bool:
+    """Whether the kernel may use addresses that it found in memory or made of integers."""
+    return any(
+        any(isinstance(element_type(result.type), PointerType) for result in operation.results)
+        and (operation.spec.effects & Effect.READ or (operation.name == "bitcast" and not _is_address(operation.operands[0])))
+        for operation in module.walk()
+        if operation.name != "call"
+    )
+
+
+def synchronizes(module: Module) -> bool:
+    """Whether programs may order their accesses among one another, by atomics that are not relaxed or by volatile loads."""
+    return any(
+        (operation.name.startswith("atomic") and operation.attribute("order") != "relaxed") or (operation.name == "load" and operation.attribute("volatile"))
+        for operation in module.walk()
+    )

@@ -1,0 +1,13 @@
+"""The meaning of every operation of the table, by name.
+
+A meaning is ``(frame, operation, *operands)``, an operand for each group of the op table: an array, None for an optional one that is absent, a
+list for a variadic one. It gives the result, a tuple of results, or None. Operations with regions, calls and terminators are not here: they
+are what the interpreter does (``regions``).
+"""
+
+from __future__ import annotations
+
+from tilewright.reference import access, arithmetic, debug, linear, shape
+from tilewright.reference.arithmetic import Meaning
+
+MEANINGS: dict[str, Meaning] = {**arithmetic.MEANINGS, **shape.MEANINGS, **access.MEANINGS, **linear.MEANINGS, **debug.MEANINGS}

@@ -1,0 +1,132 @@
+"""How undefined lanes spread through operations.
+
+``origins`` are int32 arrays: 0 where a lane is defined, else the number of the operation that left it undefined. None is "defined everywhere".
+A rule gives the origins of a result from those of the operands, which come in the op table's groups as the operands do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.ir.core import Operation
+from tilewright.ir.table import Trait
+from tilewright.ir.types import shape_of
+from tilewright.reference.arithmetic import Meaning
+from tilewright.reference.numerics import Array
+
+if TYPE_CHECKING:
+    from tilewright.reference.frame import Frame
+
+Origins = Any  # an int32 array, None, or a list of these for a variadic group
+#: (frame, operation, meaning, operands, origins) -> origins of the result, or of each result.
+Rule = Callable[["Frame", Operation, Meaning, list[Any], list[Origins]], Origins]
+
+_DEFINED = np.int32(0)
+
+
+def union(*origins: Origins) -> Origins:
+    """Undefined where any of several is."""
+    result = None
+    for part in origins:
+        if part is not None:
+            result = part if result is None else np.where(result != 0, result, part)
+    return result
+
+
+def _or_zero(origins: Origins) -> Array:
+    return _DEFINED if origins is None else origins
+
+
+def _elementwise(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+    return union(*origins)
+
+
+def _moved(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+    """Origins move as the elements do."""
+    filled = [np.zeros(x.shape, np.int32) if origin is None else origin for x, origin in zip(operands, origins, strict=True)]
+    return meaning(frame, operation, *filled)
+
+
+def _select(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+    condition, a, b = origins
+    return union(condition, np.where(operands[0], _or_zero(a), _or_zero(b)))
+
+
+def _absorbing(absorbs: Callable[[Array], Array]) -> Rule:
+    """A binary operation of which one defined operand can settle the result: ``absorbs`` tells where it does."""
+
+    def rule(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+        a, b = operands
+        a_origin, b_origin = origins
+        settled = (absorbs(a) & (_or_zero(a_origin) == 0)) | (absorbs(b) & (_or_zero(b_origin) == 0))
+        return np.where(settled, _DEFINED, union(a_origin, b_origin))
+
+    return rule
+
+
+def _all_zero(x: Array) -> Array:
+    return ~x if x.dtype.kind == "b" else (x == 0) & (x.dtype.kind != "f")
+
+
+def _all_ones(x: Array) -> Array:
+    return x if x.dtype.kind == "b" else ~x == 0
+
+
+def _gather(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+    x_origin, index_origin = origins
+    moved = None if x_origin is None else meaning(frame, operation, x_origin, operands[1])
+    return union(index_origin, moved)
+
+
+def _dot(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+    a, b, c = origins
+    return union(None if a is None else a.max(axis=-1, keepdims=True), None if b is None else b.max(axis=-2, keepdims=True), c)
+
+
+def _everything(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+    """One undefined lane leaves all of the result undefined."""
+    return np.full(shape_of(operation.results[0].type), max(int(origin.max()) for origin in origins if origin is not None), np.int32)
+
+
+def _histogram(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+    counted = union(origins[1], np.where(True if operands[1] is None else operands[1], _or_zero(origins[0]), _DEFINED))
+    return np.broadcast_to(counted.max(axis=-1, keepdims=True), (*counted.shape[:-1], operation.attributes["bins"]))
+
+
+def _load(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+    """A lane masked off is what ``other`` is."""
+    return None if origins[2] is None else np.where(operands[1], _DEFINED, origins[2])
+
+
+def _settled(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+    """The result is defined: undefined operands were found already."""
+    return None
+
+
+_RULES: dict[str, Rule] = {
+    "select": _select,
+    "and": _absorbing(_all_zero),
+    "or": _absorbing(_all_ones),
+    "mul": _absorbing(_all_zero),
+    "gather": _gather,
+    "dot": _dot,
+    "dot_scaled": _everything,
+    "histogram": _histogram,
+    "load": _load,
+    **dict.fromkeys(
+        ("store", "atomic_rmw", "atomic_cas", "make_descriptor", "barrier", "print", "assert", "assume", "inline_asm", "extern"),
+        _settled,
+    ),
+    **dict.fromkeys(("descriptor_load", "descriptor_store", "descriptor_reduce", "descriptor_gather", "descriptor_scatter"), _settled),
+}
+
+
+def rule_of(operation: Operation) -> Rule:
+    """The rule for an operation."""
+    found = _RULES.get(operation.name)
+    if found is None:
+        found = _moved if Trait.SHAPE in operation.spec.traits else _elementwise
+    return found

@@ -1,0 +1,501 @@
+"""The autotuner: finding the fastest of several configurations of a kernel, once per tuning key, device and target."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tilewright.errors import AutotunerError, CompileTimeAssertionFailure, LoweringError, OutOfResources
+from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.registry import Backend
+from tilewright.runtime import backend_choice, devices, trials, tuning_records
+from tilewright.runtime.arguments import array_kind, is_array_type
+from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.hooks import hooks
+from tilewright.runtime.jit import KernelInterface
+from tilewright.runtime.keys import UnstableError, digest, stable_text
+
+#: What a configuration may fail with; it is then no candidate. Anything else is an error of the kernel or the caller, and is raised.
+FAILURES = (OutOfResources, CompileTimeAssertionFailure, LoweringError, TimeoutError)
+_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
+_INFINITE = [math.inf, math.inf, math.inf]
+#: seconds that one configuration may take to compile, and again to be measured
+TIME_LIMIT = 60.0
+
+
+class Config:
+    """One configuration: meta-parameters of the kernel by name, and launch options.
+
+    Attributes:
+        kwargs: values of meta-parameters (or further launch options of a backend).
+        num_warps, num_stages, num_ctas, maxnreg: the launch options of those names.
+        pre_hook: called with a dict of all arguments before each launch of this configuration.
+        ir_override: path of a file of Tile IR text that is compiled in place of the kernel's source.
+    """
+
+    def __init__(
+        self,
+        kwargs: Mapping[str, Any],
+        num_warps: int = 4,
+        num_stages: int = 3,
+        num_ctas: int = 1,
+        maxnreg: int | None = None,
+        pre_hook: Callable[[dict[str, Any]], Any] | None = None,
+        ir_override: str | None = None,
+    ) -> None:
+        self.kwargs: dict[str, Any] = dict(kwargs)
+        self.num_warps, self.num_stages, self.num_ctas, self.maxnreg = num_warps, num_stages, num_ctas, maxnreg
+        self.pre_hook = pre_hook
+        self.ir_override = ir_override
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        defaults = {"kwargs": {}, "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "pre_hook": None, "ir_override": None}
+        self.__dict__.update({**defaults, **state})
+
+    def all_kwargs(self) -> dict[str, Any]:
+        """Everything the configuration adds to a launch: meta-parameters, and the options that are not None."""
+        return {**self.kwargs, **{name: value for name in _OPTIONS if (value := getattr(self, name)) is not None}}
+
+    def _key(self) -> tuple[Any, ...]:
+        return (*sorted(self.all_kwargs().items()), self.pre_hook)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __str__(self) -> str:
+        options = {name: getattr(self, name) for name in _OPTIONS[:4]}
+        return ", ".join(f"{name}: {value}" for name, value in (*self.kwargs.items(), *options.items()))
+
+    def __repr__(self) -> str:
+        return f"Config({self})"
+
+
+class Place(NamedTuple):
+    """Where a tuning is for."""
+
+    backend: Backend
+    device: Device
+    target: Target
+
+
+class Autotuner(KernelInterface):
+    """A kernel whose configuration is chosen by measuring; see :func:`autotune`.
+
+    Attributes:
+        fn, base_fn: what is inside, and the innermost kernel.
+        configs, keys, arg_names: as given.
+        cache: tuning key -> best configuration; best_config: that of the last launch.
+        configs_timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms of the last tuning; infinite for one that failed.
+        bench_time: seconds the last tuning took.
+        nargs: the arguments by name, while a launch is under way.
+    """
+
+    def __init__(
+        self,
+        fn: Any,
+        arg_names: Sequence[str],
+        configs: Sequence[Config] | None,
+        key: Sequence[str],
+        reset_to_zero: Sequence[str] | None = None,
+        restore_value: Sequence[str] | None = None,
+        pre_hook: Callable[..., Any] | None = None,
+        post_hook: Callable[..., Any] | None = None,
+        prune_configs_by: Mapping[str, Any] | None = None,
+        warmup: float | None = None,
+        rep: float | None = None,
+        use_cuda_graph: bool = False,
+        do_bench: Callable[..., Any] | None = None,
+        cache_results: bool | None = None,
+        executor: concurrent.futures.Executor | None = None,
+        time_limit: float | None = TIME_LIMIT,
+    ) -> None:
+        self.fn = fn
+        self.base_fn = getattr(fn, "base_fn", fn)
+        self.arg_names = list(arg_names)
+        self._given_configs = bool(configs)
+        self.configs = list(configs) if configs else [Config({})]
+        self.keys = list(key)
+        self.reset_to_zero = list(reset_to_zero or ())
+        self.restore_value = list(restore_value or ())
+        for label, names in (("key", self.keys), ("reset_to_zero", self.reset_to_zero), ("restore_value", self.restore_value)):
+            unknown = [name for name in names if name not in self.arg_names]
+            if unknown:
+                raise ValueError(
+                    f"{label} of autotune names {', '.join(map(repr, unknown))}, which is no parameter of the kernel ({', '.join(self.arg_names)})"
+                )
+        self.pre_hook: Callable[..., Any] = pre_hook or self._save_arguments
+        self.post_hook: Callable[..., Any] = post_hook or self._restore_arguments
+        self._restored: dict[str, Any] = {}
+        prune = dict(prune_configs_by or {})
+        self.early_config_prune: Callable[..., Any] | None = prune.get("early_config_prune")
+        self.perf_model: Callable[..., float] | None = prune.get("perf_model")
+        self.configs_top_k: float = prune.get("top_k", 1.0)
+        if warmup is not None or rep is not None or use_cuda_graph:
+            warnings.warn(
+                "warmup, rep and use_cuda_graph of autotune are deprecated; pass do_bench, for example functools.partial(do_bench, rep=50)",
+                DeprecationWarning,
+                stacklevel=3,
+            )
+        self.num_warmups, self.num_reps, self.use_cuda_graph = warmup, rep, use_cuda_graph
+        self._given_bench = do_bench
+        self.cache_results = cache_results
+        self.executor, self.time_limit = executor, time_limit
+        self.cache: dict[tuple[Any, ...], Config] = {}
+        self.best_config: Config | None = None
+        self.configs_timings: dict[Config, list[float]] = {}
+        self.bench_time = 0.0
+        self._failures: list[tuple[Config, Exception]] = []
+        self.nargs: dict[str, Any] | None = None
+        self.__name__: str = getattr(fn, "__name__", "kernel")
+        self.__qualname__: str = getattr(fn, "__qualname__", self.__name__)
+        self.__module__: str = getattr(fn, "__module__", __name__)
+        self.__doc__: str | None = getattr(fn, "__doc__", None)
+
+    # -- launching
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch the best configuration, tuning first where the tuning key is new; with ``warmup`` compile every configuration and give the list."""
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        try:
+            if warmup:
+                return self._warmup(args, grid, kwargs)
+            config = self._best(args, grid, kwargs)
+            self.best_config = config
+            if config.pre_hook is not None:
+                config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
+            return self.fn.run(*args, grid=grid, **{**config.all_kwargs(), **kwargs})
+        finally:
+            self.nargs = None
+
+    def _warmup(self, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> list[Any]:
+        return [self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs}) for config in self._pruned(self.configs, kwargs)]
+
+    def _best(self, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> Config:
+        if len(self.configs) == 1 and self._given_configs:
+            return self.configs[0]
+        key = self._tuning_key(args, kwargs)
+        found = self.cache.get(key)
+        if found is None:
+            found = self.cache[key] = self._tune(key, args, grid, kwargs)
+        return found
+
+    def _tuning_key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The values of the key's arguments, the chosen backend, and the element type and device of every array."""
+        assert self.nargs is not None
+        named = {**self.nargs, **kwargs}
+        values: list[Any] = [named.get(name) for name in self.keys]
+        values.append(backend_choice.current.get())
+        for value in named.values():
+            dtype = getattr(value, "dtype", None)
+            if dtype is not None:
+                values.append(dtype)
+                values.append(getattr(value, "device", None))
+        return tuple(values)
+
+    # -- tuning
+
+    def _tune(self, key: tuple[Any, ...], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> Config:
+        started = time.perf_counter()
+        place = self._place(args, kwargs)
+        configs = self.configs if self._given_configs else self._backend_space(place, args, grid, kwargs)
+        mode = tuning_records.mode()
+        wanted = self._record_identity(key, configs, place)
+        recorded = (
+            None
+            if mode in ("refresh", "memory") or wanted is None
+            else tuning_records.find(wanted[-1], own=mode != "deterministic" and self.cache_results is not False)
+        )
+        by_text = {config_text(config): config for config in configs}
+        if recorded is not None and recorded.best in by_text:
+            best = by_text[recorded.best]
+            self.configs_timings = {by_text[text]: list(times) for text, times in recorded.timings.items() if text in by_text}
+            self._tell(key, best, 0.0, cache_hit=True)
+            return best
+        candidates = self._pruned(configs, kwargs)
+        if len(candidates) == 1 and self._given_configs:
+            return candidates[0]
+        candidates = self._backend_pruned(candidates, place, kwargs)
+        if mode in ("off", "deterministic"):
+            return candidates[0]
+        timings = self._measure(candidates, args, grid, kwargs)
+        best = min(timings, key=lambda config: timings[config][0])
+        if math.isinf(timings[best][0]):
+            raise AutotunerError(f"no configuration of {self.__name__} works: {self._failure_text()}") from self._failures[-1][1]
+        self.configs_timings = timings
+        assert self.nargs is not None
+        self.pre_hook({**self.nargs, **kwargs, **best.all_kwargs()}, reset_only=True)
+        self._tell(key, best, time.perf_counter() - started, cache_hit=False)
+        if wanted is not None and mode != "memory" and self.cache_results is not False:
+            finite = {config_text(config): list(times) for config, times in timings.items() if math.isfinite(times[0])}
+            source, key_text, device, target, space, _ = wanted
+            tuning_records.keep(tuning_records.Record(self.__name__, source, key_text, device, target, space, config_text(best), finite))
+        return best
+
+    def _place(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Place:
+        places = set()
+        for value in (*args, *kwargs.values()):
+            base = value.base if isinstance(value, TensorDescriptor) else value
+            if is_array_type(type(base)):
+                place = array_kind(base).device
+                if place is not None:
+                    places.add(place)
+        choice = backend_choice.current.get()
+        if isinstance(kwargs.get("backend"), str) and "backend" not in self.arg_names:
+            choice = backend_choice.Choice(kwargs["backend"], {})
+        backend, device = backend_choice.choose(choice, places)
+        return Place(backend, device, devices.target_of(backend, device))
+
+    def _record_identity(self, key: tuple[Any, ...], configs: Sequence[Config], place: Place) -> tuple[str, str, str, str, str, str] | None:
+        """(source, key, device, target, space, identity) of a record; None where the key has no text that is the same in every process."""
+        try:
+            count = len(self.keys)
+            key_text = ";".join([*(stable_text(value) for value in key[:count]), *(str(value) for value in key[count + 1 :])])
+            space = digest(*sorted(config_text(config) for config in configs))
+        except UnstableError:
+            return None
+        source = tuning_records.source_key(self.base_fn)
+        device, target = place.device.name, place.target.key
+        return source, key_text, device, target, space, tuning_records.identity(source, key_text, device, target, space)
+
+    def _backend_space(self, place: Place, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> list[Config]:
+        """Option sets the backend finds worth trying for a kernel whose author gave none."""
+        from tilewright.runtime.compile import build_module
+
+        if not place.backend.implements("tilewright_tuning_space"):
+            return self.configs
+        with trials.collect() as found:
+            self.fn.run(*args, grid=grid, warmup=True, **kwargs)
+        _, selected = found[0]
+        space = place.backend.call("tilewright_tuning_space", module=build_module(selected.specialization, place.backend, place.target), target=place.target)
+        configs = []
+        for options in space or ():
+            rest = dict(options)
+            own = {name: rest.pop(name) for name in ("num_warps", "num_stages", "num_ctas", "maxnreg") if name in rest}
+            configs.append(Config(rest, **own))
+        return configs or self.configs
+
+    def _pruned(self, configs: Sequence[Config], kwargs: dict[str, Any]) -> list[Config]:
+        """The configurations that ``prune_configs_by`` leaves.
+
+        Raises:
+            AutotunerError: it leaves none.
+        """
+        assert self.nargs is not None
+        found = list(configs)
+        if self.early_config_prune is not None:
+            found = list(self.early_config_prune(found, self.nargs, **kwargs))
+            if not found:
+                raise AutotunerError("No valid autotuner configs after pruning. `early_config_prune` should return at least one config.")
+        if self.perf_model is not None:
+            top = self.configs_top_k
+            count = int(len(found) * top) if isinstance(top, float) and top <= 1.0 else int(top)
+            if len(found) > count:
+                estimates = {config: self.perf_model(**{**self.nargs, **kwargs, **config.all_kwargs()}) for config in found}
+                found = sorted(found, key=lambda config: estimates[config])[: max(count, 1)]
+        return found
+
+    def _backend_pruned(self, configs: list[Config], place: Place, kwargs: Mapping[str, Any]) -> list[Config]:
+        """The configurations that the backend does not rule out, cheapest by its estimate first."""
+        assert self.nargs is not None
+        arguments = {**self.nargs, **kwargs}
+        if place.backend.implements("tilewright_prune"):
+            offered = [config.all_kwargs() for config in configs]
+            kept = place.backend.call("tilewright_prune", configurations=offered, target=place.target, arguments=arguments)
+            if kept is not None:
+                configs = [config for config, options in zip(configs, offered, strict=True) if any(options == other for other in kept)]
+                if not configs:
+                    raise AutotunerError(
+                        f"no configuration of {self.__name__} fits {place.target.arch}: backend {place.backend.name!r} ruled out all {len(offered)}"
+                    )
+        if place.backend.implements("tilewright_cost") and len(configs) > 1:
+            costs = {}
+            for config in configs:
+                cost = place.backend.call("tilewright_cost", configuration=config.all_kwargs(), target=place.target, arguments=arguments)
+                costs[config] = math.inf if cost is None else float(cost)
+            configs = sorted(configs, key=lambda config: costs[config])
+        return configs
+
+    def _measure(self, configs: list[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> dict[Config, list[float]]:
+        self._failures = []
+        for config in configs:
+            self._refuse_conflicts(config, kwargs)
+
+        def warmup(config: Config) -> None:
+            self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs})
+
+        def failed(config: Config, error: Exception) -> None:
+            if not isinstance(error, FAILURES):
+                raise error
+            self._failures.append((config, error))
+
+        compiled = trials.compile_all(configs, warmup, executor=self.executor, time_limit=self.time_limit, on_error=failed)
+        timings = {config: list(_INFINITE) for config in configs}
+        verbose = os.environ.get("TILEWRIGHT_PRINT_AUTOTUNING", "0") not in ("", "0")
+        for config in compiled:
+            timings[config] = self._bench(args, grid, config, kwargs)
+            if verbose:
+                print(f"Autotuning kernel {self.__name__} with config {config}: {timings[config][0]:.4f} ms")
+        return timings
+
+    def _refuse_conflicts(self, config: Config, kwargs: Mapping[str, Any]) -> None:
+        conflicts = sorted(kwargs.keys() & config.kwargs.keys())
+        if conflicts:
+            raise ValueError(
+                f"Conflicting meta-parameters: {', '.join(conflicts)}. Make sure that you don't re-define auto-tuned symbols: the configurations set them"
+            )
+
+    def _bench(self, args: tuple[Any, ...], grid: Any, config: Config, kwargs: dict[str, Any]) -> list[float]:
+        """[median, 20 % quantile, 80 % quantile] in ms; infinite where the configuration fails."""
+        assert self.nargs is not None
+        current = {**config.all_kwargs(), **kwargs}
+        everything = {**self.nargs, **current}
+
+        def kernel_call() -> None:
+            if config.pre_hook is not None:
+                config.pre_hook(everything)
+            self.pre_hook(everything)
+            try:
+                self.fn.run(*args, grid=grid, **current)
+            except Exception as error:
+                try:
+                    self.post_hook(everything, exception=error)
+                finally:
+                    raise
+            self.post_hook(everything, exception=None)
+
+        try:
+            found = self.do_bench(kernel_call, quantiles=(0.5, 0.2, 0.8))
+        except FAILURES as error:
+            self._failures.append((config, error))
+            return list(_INFINITE)
+        return [float(time_) for time_ in found] if isinstance(found, list | tuple) else [float(found)] * 3
+
+    @property
+    def do_bench(self) -> Callable[..., Any]:
+        """What measures a configuration: ``do_bench(call, quantiles=...)`` -> ms at those quantiles."""
+        if self._given_bench is not None:
+            return self._given_bench
+        from functools import partial
+
+        from tilewright.runtime.timing import do_bench
+
+        chosen: dict[str, Any] = {name: value for name, value in (("warmup", self.num_warmups), ("rep", self.num_reps)) if value is not None}
+        return partial(do_bench, time_limit=self.time_limit, **chosen)
+
+    def _failure_text(self) -> str:
+        return "; ".join(f"[{config}] {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}" for config, error in self._failures)
+
+    def _tell(self, key: tuple[Any, ...], best: Config, seconds: float, *, cache_hit: bool) -> None:
+        self.bench_time = seconds
+        if os.environ.get("TILEWRIGHT_PRINT_AUTOTUNING", "0") not in ("", "0"):
+            how = "recorded before" if cache_hit else f"finished after {seconds:.2f}s"
+            print(f"Autotuning of {self.__name__} with key {key[: len(self.keys)]} {how}; best config selected: {best};")
+        if hooks.autotuning_listener is not None:
+            hooks.autotuning_listener(fn=self, key=key, best_config=best, configs_timings=self.configs_timings, bench_time=seconds, cache_hit=cache_hit)
+
+    # -- arguments that a trial changes
+
+    def _save_arguments(self, arguments: Mapping[str, Any], reset_only: bool = False) -> None:
+        for name in self.reset_to_zero:
+            if arguments.get(name) is not None:
+                _zero(arguments[name])
+        if not reset_only:
+            self._restored = {name: _clone(arguments[name]) for name in self.restore_value if arguments.get(name) is not None}
+
+    def _restore_arguments(self, arguments: Mapping[str, Any], exception: Exception | None = None) -> None:
+        for name, saved in self._restored.items():
+            _copy_into(arguments[name], saved)
+        self._restored = {}
+
+
+def config_text(config: Config) -> str:
+    """A configuration as a text that is the same in every process.
+
+    Raises:
+        UnstableError: a meta-parameter has no such text.
+    """
+    return ",".join(f"{name}={stable_text(value)}" for name, value in sorted(config.all_kwargs().items()))
+
+
+def _zero(array: Any) -> None:
+    if hasattr(array, "zero_"):
+        array.zero_()
+    else:
+        array[...] = 0
+
+
+def _clone(array: Any) -> Any:
+    return array.clone() if hasattr(array, "clone") else array.copy()
+
+
+def _copy_into(array: Any, saved: Any) -> None:
+    if hasattr(array, "copy_"):
+        array.copy_(saved)
+    else:
+        array[...] = saved
+
+
+def autotune(
+    configs: Sequence[Config] | None = None,
+    key: Sequence[str] = (),
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    warmup: float | None = None,
+    rep: float | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool | None = None,
+    *,
+    executor: concurrent.futures.Executor | None = None,
+    time_limit: float | None = TIME_LIMIT,
+) -> Callable[[Any], Autotuner]:
+    """Decorate a kernel: run the fastest of ``configs``, found by measuring when the values of ``key`` or the arrays' types are new.
+
+    A kernel that is measured runs many times: name arguments it adds to in ``reset_to_zero``, and ones it overwrites its own input in in ``restore_value``.
+
+    Args:
+        configs: the configurations; where there are none, those the backend proposes.
+        key: parameters whose values decide which configuration is best.
+        prune_configs_by: ``early_config_prune(configs, named_args, **kwargs)`` -> configurations to keep; ``perf_model(**all arguments)`` -> estimate,
+            of which the ``top_k`` lowest (a count, or a part up to 1.0) are kept.
+        reset_to_zero, restore_value: arrays set to zero, or restored, around each measured run. None values are left alone.
+        pre_hook, post_hook: replace those: ``pre_hook(arguments, reset_only=False)``, ``post_hook(arguments, exception=None)``.
+        warmup, rep, use_cuda_graph: deprecated; see ``do_bench``.
+        do_bench: ``do_bench(call, quantiles)`` -> milliseconds at the quantiles; :func:`tilewright.testing.do_bench` by default.
+        cache_results: False keeps the result in this process alone; see ``tuning_records`` for the default.
+        executor: where configurations are compiled; a pool of threads by default.
+        time_limit: seconds one configuration may take to compile, and again to be measured; None for no limit.
+
+    Raises:
+        ValueError: ``key``, ``reset_to_zero`` or ``restore_value`` names no parameter; at launch: a keyword is set by the configurations too.
+        AutotunerError: at launch: no configuration works, or pruning left none.
+    """
+    return lambda fn: Autotuner(
+        fn,
+        fn.arg_names,
+        configs,
+        key,
+        reset_to_zero=reset_to_zero,
+        restore_value=restore_value,
+        pre_hook=pre_hook,
+        post_hook=post_hook,
+        prune_configs_by=prune_configs_by,
+        warmup=warmup,
+        rep=rep,
+        use_cuda_graph=use_cuda_graph,
+        do_bench=do_bench,
+        cache_results=cache_results,
+        executor=executor,
+        time_limit=time_limit,
+    )

@@ -1,0 +1,162 @@
+"""Which backend runs a launch.
+
+In order: the launch keyword ``backend=``, the innermost ``with tw.backend(name):``, the environment variable ``TILEWRIGHT_BACKEND`` (read at the first
+launch), and else the default backend of the devices that the array arguments lie on. A kernel without arrays runs on the default backend: the first, by
+priority and then by name, that has a device.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+from collections.abc import Mapping
+from types import MappingProxyType, TracebackType
+from typing import Any
+
+from tilewright.errors import BackendError, LaunchError
+from tilewright.plugins.manifest import Device
+from tilewright.plugins.registry import Backend, registry
+from tilewright.runtime import devices
+
+#: A feature of the manifest: the backend takes arguments on any kind of device when it is asked for by name.
+ANY_DEVICE = "any_device"
+
+
+class DeviceError(LaunchError, ValueError):
+    """The arguments of a launch lie where the kernel cannot reach them."""
+
+
+class Choice:
+    """A backend asked for by name, with launch options. Interned: equal choices are the same object."""
+
+    __slots__ = ("name", "options")
+    _interned: dict[tuple[Any, ...], Choice] = {}  # noqa: RUF012 (the table of all instances)
+    name: str
+    options: Mapping[str, Any]
+
+    def __new__(cls, name: str, options: Mapping[str, Any]) -> Choice:
+        key = (name, *sorted(options.items()))
+        self = cls._interned.get(key)
+        if self is None:
+            self = object.__new__(cls)
+            self.name, self.options = name, MappingProxyType(dict(options))
+            self = cls._interned.setdefault(key, self)
+        return self
+
+
+#: the innermost ``with tw.backend``; None outside of any
+current: contextvars.ContextVar[Choice | None] = contextvars.ContextVar("tilewright_backend", default=None)
+
+
+class backend:  # noqa: N801 (used as a statement: with tw.backend("reference"):)
+    """Run the launches of a ``with`` block on the backend called ``name``; ``options`` are launch options given to all of them.
+
+        with tw.backend("reference", checked=True):
+            kernel[grid](x, y, n)
+
+    Raises:
+        BackendError: no such backend is installed, or it is broken.
+    """
+
+    def __init__(self, name: str, **options: Any) -> None:
+        registry().get(name)
+        self.choice = Choice(name, options)
+        self._tokens: list[contextvars.Token[Choice | None]] = []
+
+    def __enter__(self) -> Backend:
+        self._tokens.append(current.set(self.choice))
+        return registry().get(self.choice.name)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        current.reset(self._tokens.pop())
+
+
+_environment: Choice | None = None
+_environment_read = False
+
+
+def environment_choice() -> Choice | None:
+    """The choice of ``TILEWRIGHT_BACKEND``; read once, see :func:`refresh_environment`."""
+    global _environment, _environment_read
+    if not _environment_read:
+        name = os.environ.get("TILEWRIGHT_BACKEND", "")
+        _environment = Choice(name, {}) if name else None
+        _environment_read = True
+    return _environment
+
+
+def refresh_environment() -> None:
+    """Read ``TILEWRIGHT_BACKEND`` again at the next launch that is not planned yet."""
+    global _environment_read
+    _environment_read = False
+
+
+def choose(choice: Choice | None, places: set[tuple[str, int]]) -> tuple[Backend, Device]:
+    """The backend and device for arguments that lie at ``places``, (device kind, index) each.
+
+    Raises:
+        BackendError: nothing serves those devices; names what is installed and how to get more.
+        DeviceError: the arguments lie on different devices, or not where the chosen backend can reach them.
+    """
+    choice = choice or environment_choice()
+    if choice is not None:
+        found = registry().get(choice.name)
+        capabilities = found.manifest.capabilities
+        if capabilities is not None and ANY_DEVICE in capabilities.features:
+            return found, devices.find(found, None)
+        place = _single(places)
+        if place is not None and place[0] not in found.manifest.device_kinds:
+            raise DeviceError(_unreachable(found, place[0]))
+        return found, devices.find(found, place)
+    place = _single(places)
+    if place is None:
+        return default_backend()
+    serving = registry().for_device_kind(place[0])
+    if not serving:
+        raise BackendError(
+            f"no installed backend serves {place[0]!r} devices, where the arguments lie; installed: {_installed()}. "
+            "Install one that does, for example with: pip install 'tilewright[all]'" + _broken_hint()
+        )
+    chosen = next((candidate for candidate in serving if not candidate.manifest.status), serving[0])
+    return chosen, devices.find(chosen, place)
+
+
+def default_backend() -> tuple[Backend, Device]:
+    """The backend and device of kernels without array arguments.
+
+    Raises:
+        BackendError: no backend has a device.
+    """
+    for candidate in registry().backends():
+        if not candidate.manifest.status:
+            found = devices.devices(candidate)
+            if found:
+                return candidate, found[0]
+    raise BackendError(f"no installed backend has a device; installed: {_installed()}. Install one with: pip install 'tilewright[cpu]'" + _broken_hint())
+
+
+def _single(places: set[tuple[str, int]]) -> tuple[str, int] | None:
+    """The one place of all arguments; None where there are none."""
+    if len(places) > 1:
+        kinds = {kind for kind, _ in places}
+        listed = " and ".join(f"{kind}:{index}" for kind, index in sorted(places))
+        hint = " Pointer argument cannot be accessed (cpu tensor?)." if "cpu" in kinds and len(kinds) > 1 else ""
+        raise DeviceError(f"the arguments of a launch must lie on one device, and these lie on {listed}.{hint} Move them to one device first")
+    return next(iter(places), None)
+
+
+def _unreachable(found: Backend, kind: str) -> str:
+    serving = ", ".join(other.name for other in registry().for_device_kind(kind)) or "none that is installed"
+    return (
+        f"Pointer argument cannot be accessed ({kind} tensor?): backend {found.name!r} serves {' and '.join(found.manifest.device_kinds)} devices, and the "
+        f"arguments lie on a {kind!r} device. Backends for it: {serving}"
+    )
+
+
+def _installed() -> str:
+    return ", ".join(f"{found.name} (for {'/'.join(found.manifest.device_kinds)})" for found in registry().backends()) or "none"
+
+
+def _broken_hint() -> str:
+    broken = registry().broken()
+    return "".join(f"\n  {error}" for error in broken.values())

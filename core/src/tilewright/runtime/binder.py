@@ -1,0 +1,137 @@
+"""The functions generated for each kernel: binding arguments as Python does, and the fast path of a launch.
+
+For ``def add(x, y, n, BLOCK: tl.constexpr = 64)`` the launcher that is generated reads, with every helper's name prefixed by ``_tw_``:
+
+    def add(grid, /, x, y, n, BLOCK=default_3, **options):
+        key = (s0[type(x)](x), s1[type(y)](y), s2[type(n)](n), BLOCK if type(BLOCK) is int else constant(BLOCK), choice())
+        if options: key += option_key(options.items())
+        args = (x, y, n, BLOCK)
+        plan = plans.get(key)
+        if plan is None: plan = miss(key, args, options)
+        ...
+
+so that a launch whose signature was seen costs the binding Python does anyway, the kinds of the arguments, one dictionary lookup and the launcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tilewright.errors import CompilationError
+from tilewright.runtime import backend_choice
+from tilewright.runtime.grid import sizes
+from tilewright.runtime.hooks import hooks
+from tilewright.runtime.options import option_key
+from tilewright.runtime.specialize import constant_key, specializer
+
+if TYPE_CHECKING:
+    from tilewright.language.callable import FunctionParameter
+    from tilewright.runtime.jit import JITFunction
+
+
+class Binder(NamedTuple):
+    """The generated functions.
+
+    Attributes:
+        launch: ``launch(grid, *args, **keywords)``: the fast path; gives the compiled kernel, None where a hook vetoed.
+        bind: ``bind(*args, **keywords)`` -> (arguments in parameter order, their kinds, the other keywords).
+    """
+
+    launch: Callable[..., Any]
+    bind: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]]
+
+
+def make_binder(kernel: JITFunction) -> Binder:
+    """Generate the functions of a kernel.
+
+    Raises:
+        CompilationError: a constexpr parameter is also one that is not to be specialised.
+    """
+    params = kernel.params
+    names: dict[str, Any] = {
+        "_tw_type": type,
+        "_tw_int": int,
+        "_tw_callable": callable,
+        "_tw_tuple": tuple,
+        "_tw_constant": constant_key,
+        "_tw_option_key": option_key,
+        "_tw_choice": backend_choice.current.get,
+        "_tw_plans": kernel._plans,
+        "_tw_miss": kernel._miss,
+        "_tw_check": kernel._check_globals,
+        "_tw_self": kernel,
+        "_tw_sizes": sizes,
+        "_tw_enter": hooks.launch_enter.calls,
+        "_tw_exit": hooks.launch_exit.calls,
+    }
+    kinds = ", ".join(_kind_source(kernel, parameter, names) for parameter in params)
+    signature = _signature_source(params, names)
+    arguments = "".join(f"{parameter.name}, " for parameter in params)
+    by_name = ", ".join(f"{parameter.name!r}: {parameter.name}" for parameter in params)
+    launch_parameters = ", ".join(part for part in ("_tw_grid, /", *signature, "**_tw_options") if part)
+    bind_parameters = ", ".join(part for part in (*signature, "**_tw_options") if part)
+    kinds = f"{kinds}, " if kinds else ""
+    source = f"""
+def {kernel.__name__}({launch_parameters}):
+    _tw_key = ({kinds}_tw_choice(), )
+    if _tw_options:
+        _tw_key += _tw_option_key(_tw_options.items())
+    _tw_args = ({arguments})
+    _tw_plan = _tw_plans.get(_tw_key)
+    if _tw_plan is None:
+        _tw_plan = _tw_miss(_tw_key, _tw_args, _tw_options)
+        if _tw_plan is None:
+            return None
+    elif _tw_self.used_global_vals:
+        _tw_check()
+    if _tw_callable(_tw_grid):
+        _tw_grid = _tw_grid({{{by_name}{", " if by_name else ""}**_tw_options}})
+    _tw_grid = _tw_sizes(_tw_grid)
+    if _tw_enter or _tw_exit:
+        _tw_plan.kernel.launch(_tw_grid, None, _tw_args)
+    elif 0 not in _tw_grid:
+        _tw_plan.launcher(_tw_grid, None, _tw_plan.pick(_tw_args))
+    return _tw_plan.kernel
+
+
+def _tw_bind({bind_parameters}):
+    return ({arguments}), ({kinds}), _tw_options
+
+
+_tw_bind.__name__ = _tw_bind.__qualname__ = {kernel.__name__!r}
+"""
+    exec(compile(source, f"<launcher of {kernel.__name__}>", "exec"), names)
+    return Binder(names[kernel.__name__], names["_tw_bind"])
+
+
+def _signature_source(params: list[FunctionParameter], names: dict[str, Any]) -> list[str]:
+    """The parameters as source, defaults by name; a bare ``*`` before keyword-only ones."""
+    parts: list[str] = []
+    starred = False
+    for parameter in params:
+        if parameter.variadic:
+            parts.append(f"*{parameter.name}")
+            starred = True
+            continue
+        if parameter.keyword_only and not starred:
+            parts.append("*")
+            starred = True
+        if parameter.has_default:
+            default = f"_tw_default_{parameter.num}"
+            names[default] = parameter.default
+            parts.append(f"{parameter.name}={default}")
+        else:
+            parts.append(parameter.name)
+    return parts
+
+
+def _kind_source(kernel: JITFunction, parameter: FunctionParameter, names: dict[str, Any]) -> str:
+    name = parameter.name
+    if parameter.is_constexpr:
+        if parameter.do_not_specialize or parameter.do_not_specialize_on_alignment:
+            raise CompilationError(f"parameter {name!r} of {kernel.__name__} is constexpr, so it cannot be one that is not specialised")
+        return f"({name} if _tw_type({name}) is _tw_int else _tw_constant({name}))"
+    helper = f"_tw_s{parameter.num}"
+    names[helper] = specializer(not parameter.do_not_specialize, not parameter.do_not_specialize_on_alignment)
+    return f"{helper}[_tw_type({name})]({name})"

@@ -1,0 +1,243 @@
+"""The disk cache: bytes by key, in a directory that many processes may share.
+
+An entry is one file, ``<first two digits of the key>/<key>.kernel``. It is written to a temporary file in the same directory and renamed, so that a
+reader sees all of it or nothing, on network file systems too. What is inside checks itself (see ``artifact``): a damaged entry is a miss and is removed.
+Entries that were not read for longest go first when the cache outgrows its cap. A directory that cannot be written is used for reading alone.
+
+Environment: ``TILEWRIGHT_CACHE_DIR`` (default: the platform's directory for user caches), ``TILEWRIGHT_CACHE_SIZE`` (bytes, or with K, M, G; default 2G;
+0 turns the cache off).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.runtime.artifact import Artifact, DamagedArtifactError, pack, unpack
+
+DEFAULT_SIZE = 2 << 30
+_SUFFIX = ".kernel"
+#: seconds after which a hit is worth a new time stamp
+_TOUCH_AFTER = 60.0
+#: seconds after which an unfinished temporary file is somebody's leftover
+_STALE_TEMPORARY = 3600.0
+#: part of the cap that is left after an eviction
+_KEEP = 0.9
+
+
+@dataclass(frozen=True)
+class CacheInfo:
+    """What ``tilewright cache info`` prints. Sizes in bytes."""
+
+    directory: str
+    entries: int
+    size: int
+    cap: int
+    writable: bool
+
+
+class DiskCache:
+    """A cache of artifacts in ``directory``, of at most ``cap`` bytes."""
+
+    def __init__(self, directory: Path, cap: int = DEFAULT_SIZE) -> None:
+        self.directory = directory
+        self.cap = cap
+        self.hits = self.misses = 0
+        self._writable: bool | None = None
+        self._size: int | None = None
+        self._warned: set[str] = set()
+        self._lock = threading.Lock()
+
+    def path(self, key: str) -> Path:
+        """The file of a key (hex digits)."""
+        return self.directory / key[:2] / f"{key}{_SUFFIX}"
+
+    def get(self, key: str) -> Artifact | None:
+        """The artifact of a key, or None."""
+        if self.cap <= 0:
+            return None
+        path = self.path(key)
+        try:
+            data = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            self.misses += 1
+            return None
+        except OSError as error:
+            self._warn("read", f"the kernel cache cannot be read ({error}); kernels are compiled anew")
+            self.misses += 1
+            return None
+        try:
+            found = unpack(data, key)
+        except DamagedArtifactError as error:
+            self._warn("damage", f"removed a damaged entry of the kernel cache, {path}: {error}")
+            with contextlib.suppress(OSError):
+                path.unlink()
+            self.misses += 1
+            return None
+        self._touch(path)
+        self.hits += 1
+        found.cache_hit = True
+        return found
+
+    def put(self, artifact: Artifact) -> bool:
+        """Keep an artifact; False where the cache takes none."""
+        if self.cap <= 0 or self._writable is False:
+            return False
+        data = pack(artifact)
+        if len(data) > self.cap:
+            return False
+        path = self.path(artifact.key)
+        try:
+            _write(path, data)
+        except OSError as error:
+            self._writable = False
+            self._warn(
+                "write",
+                f"the kernel cache {self.directory} cannot be written ({error}); kernels are not kept. Set TILEWRIGHT_CACHE_DIR to a directory that can",
+            )
+            return False
+        self._writable = True
+        self._grow(len(data))
+        return True
+
+    def clear(self) -> int:
+        """Remove every entry; gives how many there were."""
+        count = 0
+        for entry, _ in self._entries():
+            with contextlib.suppress(OSError):
+                entry.unlink()
+                count += 1
+        self._size = None
+        return count
+
+    def info(self) -> CacheInfo:
+        sizes = [status.st_size for _, status in self._entries()]
+        return CacheInfo(str(self.directory), len(sizes), sum(sizes), self.cap, self.probe())
+
+    def probe(self) -> bool:
+        """Whether an entry could be written now."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.directory):
+                return True
+        except OSError:
+            return False
+
+    def _entries(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """Every entry with its status. Entries that vanish meanwhile are left out, old temporary files are removed."""
+        now = time.time()
+        try:
+            folders = [entry.path for entry in os.scandir(self.directory) if entry.is_dir() and len(entry.name) == 2]
+        except OSError:
+            return
+        for folder in folders:
+            try:
+                listed = list(os.scandir(folder))
+            except OSError:
+                continue
+            for entry in listed:
+                try:
+                    status = entry.stat()
+                except OSError:
+                    continue
+                if entry.name.endswith(_SUFFIX):
+                    yield Path(entry.path), status
+                elif entry.name.endswith(".tmp") and now - status.st_mtime > _STALE_TEMPORARY:
+                    with contextlib.suppress(OSError):
+                        os.unlink(entry.path)
+
+    def _touch(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _TOUCH_AFTER:
+                os.utime(path)
+
+    def _grow(self, size: int) -> None:
+        """Count a new entry, and evict the ones that were not read for longest where the cap is passed.
+
+        What other processes add is seen at the scan, which happens when this process starts to write and whenever its own count passes the cap.
+        """
+        with self._lock:
+            if self._size is not None:
+                self._size += size
+                if self._size <= self.cap:
+                    return
+            entries = sorted(self._entries(), key=lambda entry: entry[1].st_mtime)
+            total = sum(status.st_size for _, status in entries)
+            if total > self.cap:
+                for path, status in entries:
+                    if total <= self.cap * _KEEP:
+                        break
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+                    total -= status.st_size
+            self._size = total
+
+    def _warn(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file so that it appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``"512M"``, ``"2G"``, ``"1000000"``.
+
+    Raises:
+        ValueError: it is no size.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?\s*", text, re.IGNORECASE)
+    if not found:
+        raise ValueError(f"TILEWRIGHT_CACHE_SIZE must be bytes, or a number with K, M or G, not {text!r}")
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
+
+
+def default_directory() -> Path:
+    """``TILEWRIGHT_CACHE_DIR``, else ``tilewright`` in the platform's directory for user caches."""
+    chosen = os.environ.get("TILEWRIGHT_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser()
+    home = Path(os.path.expanduser("~"))
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "tilewright"
+
+
+_caches: dict[tuple[str, int], DiskCache] = {}
+
+
+def disk_cache() -> DiskCache:
+    """The cache that the environment names now."""
+    directory = default_directory()
+    text = os.environ.get("TILEWRIGHT_CACHE_SIZE")
+    cap = parse_size(text) if text else DEFAULT_SIZE
+    key = (str(directory), cap)
+    found = _caches.get(key)
+    if found is None:
+        found = _caches.setdefault(key, DiskCache(directory, cap))
+    return found

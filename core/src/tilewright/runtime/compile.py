@@ -1,0 +1,195 @@
+"""The way of a kernel from source to code: frontend, passes, the backend's lowering, and the disk cache in front of them.
+
+Each stage is timed. The cache key is made of the source's key, the specialisation, the options, the target and the versions of everything that writes
+code, so that a warm start runs neither frontend nor lowering.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.errors import BackendError
+from tilewright.plugins.manifest import CodeObject, Parameter, Target
+from tilewright.plugins.registry import Backend, registry
+from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.cache import disk_cache
+from tilewright.runtime.keys import UnstableError, backend_version, core_version, digest, stable_text
+from tilewright.runtime.specialize import attribute_facts
+
+if TYPE_CHECKING:
+    from tilewright.ir import Module
+    from tilewright.language.callable import JitCallable
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """One kernel to compile: source, types, constants, facts about arguments, options.
+
+    Attributes:
+        fn: the kernel.
+        signature: parameter -> type text, nested tuples of them, or ``"constexpr"``.
+        constants: values of the constexpr entries; items of tuples are named ``t.0``.
+        attributes: facts of runtime entries, ``{"x": {"divisibility": 16}}``.
+        options: every option of the backend's manifest.
+        name: the kernel's symbol, where it is not the function's name.
+        ir_override: path of a file of Tile IR text that is compiled in place of the source.
+    """
+
+    fn: JitCallable
+    signature: Mapping[str, Any]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    name: str | None = None
+    ir_override: str | None = None
+
+
+def cache_key(kernel: Specialization, backend: Backend, target: Target) -> str | None:
+    """The disk cache's key (hex SHA-256); None where a constant has no text that is the same in every process."""
+    try:
+        return digest(
+            core_version(),
+            backend_version(backend),
+            kernel.fn.cache_key,
+            stable_text(dict(kernel.signature)),
+            stable_text(dict(kernel.constants)),
+            attribute_facts(kernel.attributes),
+            stable_text(dict(kernel.options)),
+            target.key,
+            stable_text((kernel.name, getattr(kernel.fn, "version", None))),
+            "" if kernel.ir_override is None else Path(kernel.ir_override).read_text(),
+        )
+    except UnstableError:
+        return None
+
+
+def compile_kernel(kernel: Specialization, backend: Backend, target: Target, *, keep_stages: bool = False) -> Artifact:
+    """Compile a kernel, or find it in the disk cache.
+
+    Args:
+        keep_stages: compile anew and keep the text of every stage, the frontend's and each pass's included, for inspection.
+
+    Raises:
+        CompilationError: the source breaks a rule of the language.
+        LoweringError, OutOfResources: the backend cannot make code of it.
+    """
+    key = cache_key(kernel, backend, target)
+    cache = disk_cache()
+    if key is not None and not keep_stages:
+        found = cache.get(key)
+        if found is not None:
+            return found
+    timings: dict[str, float] = {}
+    stages: dict[str, str | bytes] = {}
+    started = time.perf_counter()
+    module = build_module(kernel, backend, target)
+    timings["frontend"] = _milliseconds(started)
+    if keep_stages:
+        stages["source"] = kernel.fn.src
+        stages["frontend"] = str(module)
+    artifact = lower_module(module, kernel.options, backend, target, key=key or "", timings=timings, stages=stages, keep_stages=keep_stages)
+    if key is not None and not keep_stages:
+        cache.put(artifact)
+    return artifact
+
+
+def build_module(kernel: Specialization, backend: Backend, target: Target) -> Module:
+    """The kernel as Tile IR, straight from the frontend.
+
+    Raises:
+        CompilationError: the source breaks a rule of the language.
+    """
+    if kernel.ir_override is not None:
+        from tilewright.ir.parser import parse_module
+
+        return parse_module(Path(kernel.ir_override).read_text(), backend.table)
+    from tilewright.frontend.compile import compile_function
+    from tilewright.language.options import Options
+
+    options = dict(kernel.options)
+    known = {name: options.pop(name) for name in ("debug", "sanitize_overflow", "num_warps", "default_dot_precision") if name in options}
+    module = compile_function(
+        kernel.fn,
+        kernel.signature,
+        kernel.constants,
+        kernel.attributes,
+        Options(backend=backend.name, capabilities=backend.manifest.capabilities, arch=target.arch, extra=options, **known),
+    )
+    if kernel.name is not None:
+        _rename(module, kernel.name)
+    return module
+
+
+def _rename(module: Module, name: str) -> None:
+    function = module.kernel
+    del module.functions[function.name]
+    function.name = name
+    module.add(function)
+
+
+def lower_module(
+    module: Module,
+    options: Mapping[str, Any],
+    backend: Backend,
+    target: Target,
+    *,
+    key: str = "",
+    timings: dict[str, float] | None = None,
+    stages: dict[str, str | bytes] | None = None,
+    keep_stages: bool = False,
+) -> Artifact:
+    """Run the backend's passes over a module (in place) and lower it.
+
+    Raises:
+        LoweringError, OutOfResources: the backend cannot make code of it.
+    """
+    from tilewright.passes import pipeline
+
+    timings = {} if timings is None else timings
+    stages = {} if stages is None else stages
+    passes = backend.call("tilewright_passes", target=target, options=options, passes=pipeline.STANDARD)
+    started = time.perf_counter()
+    if keep_stages:
+        for number, pass_ in enumerate(pipeline.STANDARD if passes is None else passes, 1):
+            pass_started = time.perf_counter()
+            pipeline.run(module, (pass_,))
+            name = f"{number} {pipeline.pass_name(pass_)}"
+            timings[name] = _milliseconds(pass_started)
+            stages[name] = str(module)
+    else:
+        pipeline.run(module, pipeline.STANDARD if passes is None else passes)
+    timings["passes"] = _milliseconds(started)
+    parameters = parameters_of(module)
+    started = time.perf_counter()
+    code = backend.require("tilewright_lower", module=module, target=target, options=options)
+    timings["lower"] = _milliseconds(started)
+    if not isinstance(code, CodeObject):
+        raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_lower gave a {type(code).__name__}, not a CodeObject")
+    timings.update({f"lower.{stage}": milliseconds for stage, milliseconds in code.timings.items()})
+    if keep_stages:
+        code.stages = {**stages, **code.stages}
+    return Artifact(key, code, parameters, timings)
+
+
+def parameters_of(module: Module) -> tuple[Parameter, ...]:
+    """What the launcher of a module's kernel takes."""
+    kernel = module.kernel
+    return tuple(
+        Parameter(argument.name, str(argument.type), int(facts.get("divisibility", 1)))
+        for argument, facts in zip(kernel.arguments, kernel.argument_attributes, strict=True)
+    )
+
+
+def compile_job(kernel: Specialization, backend_name: str, target: Target) -> bytes:
+    """Compile in a worker thread or process; gives the packed artifact. Everything it takes and gives can be pickled."""
+    from tilewright.runtime.artifact import pack
+
+    return pack(compile_kernel(kernel, registry().get(backend_name), target))
+
+
+def _milliseconds(started: float) -> float:
+    return (time.perf_counter() - started) * 1e3

@@ -1,0 +1,74 @@
+"""The devices of each backend and the targets of those devices, asked for once per process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from tilewright.errors import BackendError
+from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.registry import Backend
+
+_lock = threading.Lock()
+_devices: dict[Backend, list[Device]] = {}
+_targets: dict[tuple[Backend, str, int], Target] = {}
+
+
+def devices(backend: Backend) -> Sequence[Device]:
+    """The devices a backend found when it was first asked.
+
+    Raises:
+        BackendError: the backend failed in the search.
+    """
+    found = _devices.get(backend)
+    if found is None:
+        listed = list(backend.require("tilewright_devices"))
+        for device in listed:
+            if not isinstance(device, Device):
+                raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_devices gave a {type(device).__name__}, not a Device")
+        with _lock:
+            found = _devices.setdefault(backend, listed)
+    return found
+
+
+def find(backend: Backend, place: tuple[str, int] | None) -> Device:
+    """The device of a backend at (kind, index); its first one for None.
+
+    Raises:
+        BackendError: the backend cannot run anything, has no device, or not this one.
+    """
+    if backend.manifest.status:
+        raise BackendError(f"backend {backend.name!r} ({backend.distribution}) cannot run kernels: {backend.manifest.status}")
+    found = devices(backend)
+    if not found:
+        raise BackendError(f"backend {backend.name!r} ({backend.distribution}) found no device")
+    if place is None:
+        return found[0]
+    for device in found:
+        if (device.kind, device.index) == place:
+            return device
+    listed = ", ".join(f"{device.kind}:{device.index} ({device.name})" for device in found)
+    raise BackendError(f"backend {backend.name!r} has no device {place[0]}:{place[1]}; it found {listed}")
+
+
+def target_of(backend: Backend, device: Device) -> Target:
+    """The target of a device.
+
+    Raises:
+        BackendError: the backend has no answer.
+    """
+    key = (backend, device.kind, device.index)
+    found = _targets.get(key)
+    if found is None:
+        answer = backend.require("tilewright_target", device=device)
+        if not isinstance(answer, Target):
+            raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_target gave a {type(answer).__name__}, not a Target")
+        found = _targets.setdefault(key, answer)
+    return found
+
+
+def forget() -> None:
+    """Ask the backends again: for devices that came or went."""
+    with _lock:
+        _devices.clear()
+        _targets.clear()

@@ -1,0 +1,44 @@
+"""Meta-parameters computed from a launch's arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.runtime.jit import KernelInterface
+
+
+class Heuristics(KernelInterface):
+    """A kernel some of whose arguments are computed from the others; see :func:`heuristics`.
+
+    Attributes:
+        fn: the kernel or autotuner inside; base_fn: the innermost kernel.
+        values: parameter -> function of a dict of all arguments.
+    """
+
+    def __init__(self, fn: Any, arg_names: list[str], values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
+        self.fn = fn
+        self.base_fn = getattr(fn, "base_fn", fn)
+        self.arg_names = arg_names
+        self.values = dict(values)
+        self.__name__: str = getattr(fn, "__name__", "kernel")
+        self.__module__: str = getattr(fn, "__module__", __name__)
+        self.__doc__: str | None = getattr(fn, "__doc__", None)
+        self.__qualname__: str = getattr(fn, "__qualname__", self.__name__)
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Compute the values in order, each from all arguments and the earlier results, and run the kernel with them."""
+        named = dict(zip(self.arg_names, args, strict=False))
+        for name, compute in self.values.items():
+            kwargs[name] = compute({**named, **kwargs})
+        return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
+
+
+def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
+    """Decorate a kernel: compute the arguments named by ``values``, each by a function of a dict of all arguments.
+
+    @tw.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+    @tw.jit
+    def kernel(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr): ...
+    """
+    return lambda fn: Heuristics(fn, fn.arg_names, values)

@@ -1,0 +1,423 @@
+"""``jit``: kernels that are launched from Python.
+
+    @tw.jit
+    def add(x, y, out, n, BLOCK: tl.constexpr): ...
+
+    add[grid](x, y, out, n, BLOCK=1024)
+
+A launch binds its arguments, finds the plan of their kinds (see ``specialize``) and calls the plan's launcher. A plan is made once per combination of
+kinds, options and chosen backend: it is the compiled kernel on one device, and how the runtime arguments are picked from the bound ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, overload
+
+from tilewright.language.callable import JitCallable
+from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.registry import Backend, registry
+from tilewright.runtime import backend_choice, devices, trials
+from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.binder import Binder, make_binder
+from tilewright.runtime.compile import Specialization, compile_kernel
+from tilewright.runtime.hooks import hooks
+from tilewright.runtime.kernel import CompiledKernel
+from tilewright.runtime.options import debug_default, option_key, resolve
+from tilewright.runtime.specialize import ONE, Signature, constant_key, value_picker
+from tilewright.runtime.tensors import MockTensor
+
+
+class KernelInterface:
+    """What can be launched with ``kernel[grid](...)``: kernels, and the autotuner and heuristics around them."""
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch on ``grid``; with ``warmup`` compile only."""
+        raise NotImplementedError(f"{type(self).__name__} must define run()")
+
+    def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
+        """Compile for arguments, or :class:`MockTensor` and element types standing for tensors, without running."""
+        return self.run(*map(MockTensor.wrap_dtype, args), grid=grid, warmup=True, **kwargs)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return partial(self.run, grid=grid, warmup=False)
+
+
+class Plan:
+    """What a launch of known kinds does. ``launcher`` is the backend's, called with ``pick(bound arguments)``."""
+
+    __slots__ = ("kernel", "launcher", "pick")
+
+    def __init__(self, kernel: CompiledKernel, pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
+        self.kernel, self.launcher, self.pick = kernel, kernel.run, pick
+
+
+class JitFunctionInfo(NamedTuple):
+    """The kernel that a hook is told about."""
+
+    module: str
+    name: str
+    jit_function: JITFunction
+
+
+@dataclass(frozen=True)
+class ReprContext:
+    """What a ``repr=`` callback is given: the types by parameter, and the values of the constants."""
+
+    constants: Mapping[str, Any]
+    signature: Mapping[str, Any]
+
+
+class Selected(NamedTuple):
+    """Where and how a launch of some arguments runs."""
+
+    specialization: Specialization
+    backend: Backend
+    device: Device
+    target: Target
+    signature: Signature
+    kinds: tuple[Any, ...]
+
+
+class DeviceCaches(dict[str, tuple[dict[Any, CompiledKernel], dict[Any, Any], Target, Backend, Binder]]):
+    """``"backend:index"`` -> (kernels by key, plans by key, target, backend, binder). An integer finds the first entry of that device index."""
+
+    def __missing__(self, key: Any) -> Any:
+        if isinstance(key, int):
+            for name, entry in self.items():
+                if name.rpartition(":")[2] == str(key):
+                    return entry
+        return {}, {}, None, None, None
+
+
+class JITFunction(KernelInterface, JitCallable):
+    """A kernel: a function of the language that can be launched, and called from other functions of the language.
+
+    Attributes:
+        device_caches: see :class:`DeviceCaches`.
+        debug: what ``jit(debug=)`` says.
+        version: the caller's own mark, part of the cache key.
+        pre_run_hooks: see :meth:`add_pre_run_hook`.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        version: Any = None,
+        repr: Callable[[ReprContext], str] | None = None,
+        launch_metadata: Callable[..., dict[str, Any]] | None = None,
+        do_not_specialize: Sequence[int | str] | None = None,
+        do_not_specialize_on_alignment: Sequence[int | str] | None = None,
+        debug: bool | None = None,
+        noinline: bool | None = None,
+    ) -> None:
+        super().__init__(
+            fn,
+            noinline=noinline,
+            do_not_specialize=tuple(do_not_specialize or ()),
+            do_not_specialize_on_alignment=tuple(do_not_specialize_on_alignment or ()),
+        )
+        functools.update_wrapper(self, fn, updated=())
+        self.version = version
+        self.debug = debug
+        self.pre_run_hooks: list[Callable[..., Any]] = []
+        self._repr = repr
+        self._launch_metadata = launch_metadata
+        self._reset_launching()
+
+    def _reset_launching(self) -> None:
+        self._plans: dict[Any, Plan] = {}
+        self._binder: Binder | None = None
+        self._compile_locks: dict[Any, threading.Lock] = {}
+        self.device_caches = DeviceCaches()
+        _kernels.add(self)
+
+    # -- description
+
+    @property
+    def _fn_name(self) -> str:
+        return f"{self.__module__}.{self.__qualname__}"
+
+    @property
+    def constexprs(self) -> list[int]:
+        """Positions of the constexpr parameters."""
+        return [parameter.num for parameter in self.params if parameter.is_constexpr]
+
+    @property
+    def signature(self) -> Any:
+        import inspect
+
+        return inspect.signature(self.fn)
+
+    def repr(self, context: ReprContext) -> str:
+        """The kernel's symbol for one specialisation."""
+        return self._repr(context) if self._repr is not None else self.__name__
+
+    # -- launching
+
+    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
+        if self.pre_run_hooks:
+            return partial(self._run_with_hooks, grid)
+        binder = self._binder
+        if binder is None:
+            binder = self._make_binder()
+        return partial(binder.launch, grid)
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel | None:
+        """Launch on ``grid`` and give the compiled kernel (None where ``hooks.jit_cache`` vetoed); with ``warmup`` compile only."""
+        if not warmup:
+            return self[grid](*args, **kwargs)
+        bound, kinds, options = (self._binder or self._make_binder()).bind(*args, **kwargs)
+        selected = self._select(bound, kinds, options, backend_choice.current.get())
+        collected = trials.collecting.get()
+        if collected is not None:
+            collected.append((self, selected))
+            return None
+        return self._kernel(selected, warmup=True)
+
+    def _run_with_hooks(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
+        for hook in self.pre_run_hooks:
+            hook(*args, **kwargs)
+        found: CompiledKernel | None = (self._binder or self._make_binder()).launch(grid, *args, **kwargs)
+        return found
+
+    def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
+        """Call ``hook(*args, **kwargs)`` with the launch's arguments before each launch."""
+        self.pre_run_hooks.append(hook)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"Cannot call @jit'd outside of the scope of a kernel: launch {self.__name__} on a grid, {self.__name__}[grid](...)")
+
+    def _make_binder(self) -> Binder:
+        self._binder = make_binder(self)
+        return self._binder
+
+    def _miss(self, key: tuple[Any, ...], args: tuple[Any, ...], options: dict[str, Any]) -> Plan | None:
+        """Make the plan of kinds that were not launched before."""
+        self._check_globals()
+        kinds, choice = key[: len(args)], key[len(args)]
+        selected = self._select(args, kinds, options, choice)
+        kernel = self._kernel(selected)
+        if kernel is None:
+            return None
+        plan = Plan(kernel, value_picker(selected.signature.converters))
+        self._plans[key] = plan
+        return plan
+
+    def _select(self, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: backend_choice.Choice | None) -> Selected:
+        """Backend, device, options and specialisation of a launch.
+
+        Raises:
+            KeyError: an option is unknown.
+            BackendError, DeviceError: see :func:`backend_choice.choose`.
+        """
+        signature = Signature()
+        for parameter, kind, value in zip(self.params, kinds, args, strict=True):
+            if parameter.is_constexpr:
+                signature.add_constant(parameter.name, value)
+            else:
+                signature.add(parameter.num, parameter.name, kind, value, parameter.annotation_type or None, parameter.is_const)
+        given = dict(options)
+        if "backend" in given:
+            name = given.pop("backend")
+            choice = choice if choice is not None and choice.name == name else backend_choice.Choice(name, {})
+        ir_override = given.pop("ir_override", None)
+        backend, device = backend_choice.choose(choice, signature.devices)
+        defaults = debug_default(self.debug)
+        if choice is not None:
+            defaults.update(choice.options)
+        known = backend.manifest.options
+        defaults.update(
+            {parameter.name: signature.constants[parameter.name] for parameter in self.params if parameter.is_constexpr and parameter.name in known}
+        )
+        resolved = resolve(backend, self.__name__, given, defaults)
+        name = self.repr(ReprContext(signature.constants, signature.types)) if self._repr is not None else None
+        specialization = Specialization(self, signature.types, signature.constants, signature.attributes, resolved, name, ir_override)
+        return Selected(specialization, backend, device, devices.target_of(backend, device), signature, kinds)
+
+    def _kernel(self, selected: Selected, warmup: bool = False) -> CompiledKernel | None:
+        """The compiled kernel of a selection, from memory, disk or the compiler."""
+        kernels, key = self._place(selected)
+        found = kernels.get(key)
+        if found is not None:
+            return found
+        with self._compile_locks.setdefault(key, threading.Lock()):
+            found = kernels.get(key)
+            if found is not None:
+                return found
+            if self._hook(hooks.jit_cache, key, selected, warmup):
+                return None
+            found = self.adopt(compile_kernel(selected.specialization, selected.backend, selected.target), selected)
+            self._hook(hooks.jit_post_compile, key, selected, warmup)
+            return found
+
+    def _place(self, selected: Selected) -> tuple[dict[Any, CompiledKernel], Any]:
+        """The kernels of the selection's device, and its key among them."""
+        specialization, backend, device, target, signature, kinds = selected
+        place = f"{backend.name}:{device.index}"
+        if place not in self.device_caches:
+            self.device_caches[place] = ({}, self._plans, target, backend, self._binder or self._make_binder())
+        key = (
+            repr(signature.types),
+            tuple([(name, constant_key(value)) for name, value in signature.constants.items()]),
+            tuple([(name, tuple(facts.items())) for name, facts in signature.attributes.items()]),
+            option_key(specialization.options.items()),
+            tuple([kind is ONE for kind in kinds]),
+            tuple([convert for _, convert in signature.converters]),
+            specialization.ir_override,
+            self.cache_key,
+        )
+        return self.device_caches[place][0], key
+
+    def is_compiled(self, selected: Selected) -> bool:
+        """Whether a selection's kernel is in memory."""
+        kernels, key = self._place(selected)
+        return key in kernels
+
+    def adopt(self, artifact: Artifact, selected: Selected) -> CompiledKernel:
+        """Take over the kernel of a selection that was compiled, here or elsewhere."""
+        kernels, key = self._place(selected)
+        found = kernels[key] = CompiledKernel(
+            artifact,
+            selected.specialization,
+            selected.backend,
+            selected.target,
+            selected.device,
+            value_picker(selected.signature.converters),
+            self._launch_metadata,
+        )
+        if hooks.compilation_listener is not None:
+            hooks.compilation_listener(
+                src=selected.specialization, metadata=found.metadata, metadata_group=found.metadata_group, times=found.timings, cache_hit=found.cache_hit
+            )
+        return found
+
+    def _hook(self, hook: Callable[..., Any] | None, key: Any, selected: Selected, warmup: bool) -> Any:
+        if hook is None:
+            return None
+        specialization = selected.specialization
+        compiled = {
+            "key": key,
+            "signature": specialization.signature,
+            "constants": specialization.constants,
+            "attributes": specialization.attributes,
+            "options": specialization.options,
+            "device": selected.device,
+            "target": selected.target,
+        }
+        types = ", ".join(f"{name}: {type_}" for name, type_ in specialization.signature.items())
+        return hook(
+            key=key,
+            repr=f"{self.__name__}({types})",
+            fn=JitFunctionInfo(self.module, self.__name__, self),
+            compile=compiled,
+            is_manual_warmup=warmup,
+            already_compiled=False,
+        )
+
+    def _check_globals(self) -> None:
+        """Refuse to launch where a global that the compiled kernels read has another value now."""
+        for (name, _), (value, namespace) in self.used_global_vals.items():
+            now = namespace.get(name, _MISSING)
+            if now is not value and (now is _MISSING or bool(now != value)):
+                raise RuntimeError(
+                    f"Global variable {name} has changed since we compiled this kernel, from {value!r} to {'nothing' if now is _MISSING else repr(now)}. "
+                    f"Pass it to {self.__name__} as a constexpr parameter instead"
+                )
+
+    # -- source and copies
+
+    def _unsafe_update_src(self, text: str) -> None:
+        super()._unsafe_update_src(text)
+        self._reset_launching()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """By name, also where the module holds an autotuner or heuristics around this kernel; else by value."""
+        return (_by_name, (self.__module__, self.__qualname__)) if _by_name(self.__module__, self.__qualname__) is self else super().__reduce_ex__(protocol)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        for name in ("_plans", "_binder", "_compile_locks", "device_caches", "__wrapped__", "_repr", "_launch_metadata", "pre_run_hooks"):
+            state.pop(name, None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._repr = self._launch_metadata = None
+        self.pre_run_hooks = []
+        self._reset_launching()
+
+    def __repr__(self) -> str:
+        return f"JITFunction({self.__module__}:{self.__qualname__})"
+
+
+def _by_name(module: str, qualname: str) -> JITFunction | None:
+    """The kernel that a module defines under a name, alone or inside what was put around it."""
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError:
+        return None
+    for name in qualname.split("."):
+        found = getattr(found, name, None)
+    found = getattr(found, "base_fn", found)
+    return found if isinstance(found, JITFunction) else None
+
+
+_MISSING: Any = object()
+_kernels: weakref.WeakSet[JITFunction] = weakref.WeakSet()
+
+
+def _forget_plans() -> None:
+    """Plan every launch anew: the backends are no longer the same."""
+    for kernel in list(_kernels):
+        kernel._reset_launching()
+
+
+registry().on_change(_forget_plans)
+
+
+@overload
+def jit(fn: Callable[..., Any]) -> JITFunction: ...
+@overload
+def jit(
+    fn: None = None,
+    *,
+    version: Any = None,
+    repr: Callable[[ReprContext], str] | None = None,
+    launch_metadata: Callable[..., dict[str, Any]] | None = None,
+    do_not_specialize: Sequence[int | str] | None = None,
+    do_not_specialize_on_alignment: Sequence[int | str] | None = None,
+    debug: bool | None = None,
+    noinline: bool | None = None,
+) -> Callable[[Callable[..., Any]], JITFunction]: ...
+def jit(fn: Callable[..., Any] | None = None, **options: Any) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
+    """Make a kernel of a Python function. Used bare or with arguments.
+
+    Args:
+        version: a mark of the caller's, part of the cache key.
+        repr: gives the kernel's symbol from an object with ``constants`` and ``signature``.
+        launch_metadata: ``fn(grid, metadata, arguments by name)`` -> dict, added to what launch hooks are given.
+        do_not_specialize: names or positions of parameters whose values the code must not depend on: no constant 1, no divisibility.
+        do_not_specialize_on_alignment: the same for divisibility alone.
+        debug: compile ``device_assert`` and overflow checks; None: where ``TILEWRIGHT_DEBUG=1``.
+        noinline: when called from another kernel, be compiled once and called.
+
+    Raises:
+        ValueError: the function's source cannot be read, because it was not written in a file.
+        TypeError: ``fn`` is not a Python function.
+    """
+    if fn is None:
+        return lambda function: jit_function(function, options)
+    return jit_function(fn, options)
+
+
+def jit_function(fn: Callable[..., Any], options: Mapping[str, Any]) -> JITFunction:
+    """The kernel of a function; one that is a kernel already is made anew with the options."""
+    return JITFunction(fn.fn if isinstance(fn, JITFunction) else fn, **options)

@@ -1,0 +1,195 @@
+"""A compiled kernel: its code and texts, and the callable that launches it."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from tilewright.errors import LaunchError
+from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.registry import Backend
+from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.compile import Specialization
+from tilewright.runtime.grid import Grid, grid_of
+from tilewright.runtime.hooks import LazyDict, hooks
+
+
+class Stages(Mapping[str, Any]):
+    """The text or bytes of each stage by name (``source``, ``tileir``, then the backend's); ``binary`` is what is loaded."""
+
+    def __init__(self, stages: dict[str, str | bytes], binary: bytes, source: str) -> None:
+        self._stages: dict[str, str | bytes] = {"source": source, **stages}
+        self._stages.setdefault("binary", binary)
+
+    def __getitem__(self, name: str) -> str | bytes:
+        try:
+            return self._stages[name]
+        except KeyError:
+            raise KeyError(f"Unknown key: {name!r}; the stages of this kernel are {', '.join(self._stages)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stages)
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+
+class CompiledKernel:
+    """A kernel compiled for one specialisation and device. It is loaded on the device when it is first launched.
+
+    Attributes:
+        src: the :class:`Specialization` it was compiled from.
+        asm: the stages, see :class:`Stages`.
+        metadata: a named tuple of what backend and options say: ``name hash target num_warps shared …``.
+        hash: its key in the disk cache.
+        timings: stage -> milliseconds; those of the compilation that made it where it came from the disk cache.
+        n_regs, n_spills, n_max_threads: registers, spilled words and threads a program may have, as the backend tells; 0 where it does not.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        specialization: Specialization,
+        backend: Backend,
+        target: Target,
+        device: Device | None,
+        pick: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None,
+        launch_metadata: Callable[..., dict[str, Any]] | None = None,
+    ) -> None:
+        self.artifact = artifact
+        self.src = specialization
+        self.backend, self.target, self.device = backend, target, device
+        self.parameters = artifact.parameters
+        self.hash = artifact.key
+        self.cache_hit = artifact.cache_hit
+        self.timings = dict(artifact.timings)
+        self.name: str = artifact.code.name
+        self.module: Any = None
+        self.function: Any = None
+        self._pick = pick
+        self._launcher: Callable[..., None] | None = None
+        self._launch_metadata = launch_metadata
+        self._lock = threading.Lock()
+        self._metadata: Any = None
+
+    @property
+    def asm(self) -> Stages:
+        return Stages(self.artifact.code.stages, self.artifact.code.binary, getattr(self.src.fn, "src", ""))
+
+    @property
+    def metadata(self) -> Any:
+        if self._metadata is None:
+            facts = {**self.src.options, "shared": 0, **self.artifact.code.metadata, "name": self.name, "hash": self.hash, "target": self.target}
+            facts = {name: value for name, value in facts.items() if name.isidentifier() and not name.startswith("_")}
+            self._metadata = namedtuple("KernelMetadata", sorted(facts))(**facts)
+        return self._metadata
+
+    @property
+    def metadata_group(self) -> dict[str, str | bytes]:
+        """The stages by file name."""
+        return {f"{self.name}.{re.sub(r'[^a-z0-9]+', '-', stage.lower())}": text for stage, text in self.artifact.code.stages.items()}
+
+    @property
+    def packed_metadata(self) -> tuple[int, int, int]:
+        """(num_warps, num_ctas, bytes of shared memory)."""
+        options, facts = self.src.options, self.artifact.code.metadata
+        return int(options.get("num_warps") or 1), int(options.get("num_ctas") or 1), int(facts.get("shared", 0))
+
+    @property
+    def kernel(self) -> bytes:
+        """What is loaded on the device."""
+        return self.artifact.code.binary
+
+    def _fact(self, name: str) -> int:
+        self._init_handles()
+        return int(getattr(self.module, name, self.artifact.code.metadata.get(name, 0)) or 0)
+
+    @property
+    def n_regs(self) -> int:
+        return self._fact("n_regs")
+
+    @property
+    def n_spills(self) -> int:
+        return self._fact("n_spills")
+
+    @property
+    def n_max_threads(self) -> int:
+        return self._fact("n_max_threads")
+
+    def _init_handles(self) -> None:
+        """Load the kernel on its device, unless it is.
+
+        Raises:
+            LaunchError: it was compiled for a target without a device.
+        """
+        if self._launcher is not None:
+            return
+        with self._lock:
+            if self._launcher is not None:
+                return
+            if self.device is None:
+                raise LaunchError(f"kernel {self.name} was compiled for {self.target.key} without a device, so it cannot be launched here")
+            arguments = (self.module, self.function, self.name, self.metadata_group, self.hash) if hooks.kernel_load_start else ()
+            if hooks.kernel_load_start:
+                hooks.kernel_load_start(*arguments)
+            started = time.perf_counter()
+            self.module = self.backend.require("tilewright_load", code=self.artifact.code, device=self.device)
+            launcher = self.backend.require("tilewright_launcher", loaded=self.module, parameters=self.parameters, options=self.src.options)
+            self.timings["load"] = (time.perf_counter() - started) * 1e3
+            self.function = getattr(self.module, "function", self.module)
+            if hooks.kernel_load_end:
+                hooks.kernel_load_end(self.module, self.function, self.name, self.metadata_group, self.hash)
+            self._launcher = launcher
+
+    @property
+    def run(self) -> Callable[..., None]:
+        """The backend's launcher: ``run(grid of three, stream, runtime arguments)``."""
+        self._init_handles()
+        assert self._launcher is not None
+        return self._launcher
+
+    def launch_metadata(self, grid: Grid, stream: Any, *args: Any) -> LazyDict | None:
+        """What launch hooks are given; None where there are none. ``args`` are all arguments in parameter order."""
+        if not hooks.launch_enter and not hooks.launch_exit:
+            return None
+        found = LazyDict({"name": self.name, "function": self.function, "stream": stream, "grid": grid, "kernel": self})
+        if self._launch_metadata is not None:
+            names = dict(zip(self.src.fn.arg_names, args, strict=False))
+            found.add(self._launch_metadata, (grid, self.metadata, names))
+        return found
+
+    def launch(self, grid: tuple[int, int, int], stream: Any, args: tuple[Any, ...]) -> None:
+        """Launch with the arguments of all parameters in order, hooks included. A grid with a zero launches nothing."""
+        run = self.run
+        if 0 in grid:
+            return
+        values = self._pick(args) if self._pick is not None else args
+        metadata = self.launch_metadata(grid, stream, *args)
+        if metadata is None:
+            run(grid, stream, values)
+            return
+        hooks.launch_enter(metadata)
+        run(grid, stream, values)
+        hooks.launch_exit(metadata)
+
+    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
+        """``compiled[grid](*args, stream=None)`` with the arguments of all parameters, constants included, in order.
+
+        What the kernel was specialised on is not checked again: arguments must be of the same types and alignments.
+        """
+        return partial(self._launch_positional, grid)
+
+    def _launch_positional(self, grid: Any, *args: Any, stream: Any = None) -> CompiledKernel:
+        names = self.src.fn.arg_names
+        if len(args) != len(names):
+            raise LaunchError(f"{self.name} takes {len(names)} arguments ({', '.join(names)}), not {len(args)}")
+        self.launch(grid_of(grid, dict(zip(names, args, strict=True))), stream, args)
+        return self
+
+    def __repr__(self) -> str:
+        return f"<CompiledKernel {self.name} for {self.target.backend} {self.target.arch}>"

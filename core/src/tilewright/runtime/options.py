@@ -1,0 +1,72 @@
+"""Launch options: the keywords of a launch that are no parameters of the kernel, checked against what the backend takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tilewright.errors import LaunchError
+from tilewright.plugins.registry import Backend
+
+#: Where a launch runs follows from its arguments; these are refused with an explanation.
+RESERVED: Mapping[str, str] = {
+    "device": "the device is the one that the arguments lie on",
+    "device_type": "the device is the one that the arguments lie on; choose a backend with backend= or tilewright.backend()",
+    "stream": "the stream is the current one of the arguments' library; a compiled kernel takes stream=: kernel.warmup(...)[grid](*args, stream=s)",
+}
+
+#: Options whose hints have to be positive.
+_POSITIVE = ("num_warps", "num_stages", "num_ctas")
+
+
+def resolve(backend: Backend, kernel: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Every option of the backend's manifest, with what the launch gave and, before that, ``defaults``.
+
+    Raises:
+        KeyError: a keyword is neither a parameter of the kernel nor an option of the backend.
+        AssertionError: ``device``, ``device_type`` or ``stream`` was given.
+        LaunchError: an option's value makes no sense.
+    """
+    known = backend.manifest.options
+    options = dict(known)
+    for name, value in (*defaults.items(), *given.items()):
+        if name not in known:
+            raise _refuse(backend, kernel, name)
+        options[name] = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+    for name in _POSITIVE:
+        value = options.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < (0 if name == "num_stages" else 1)):
+            raise LaunchError(f"{kernel}: option {name} must be a positive integer, not {value!r}")
+    return options
+
+
+def _refuse(backend: Backend, kernel: str, name: str) -> Exception:
+    if name in RESERVED:
+        return AssertionError(f"{name}= is not an option of a launch: {RESERVED[name]}")
+    return KeyError(
+        f"Keyword argument {name} was specified but unrecognised: it is no parameter of {kernel} and no option of backend {backend.name!r} "
+        f"(options: {', '.join(sorted(backend.manifest.options))})"
+    )
+
+
+def debug_default(jit_debug: bool | None) -> dict[str, Any]:
+    """The default of ``debug``: what ``jit(debug=)`` says, else ``TILEWRIGHT_DEBUG=1`` in the environment."""
+    if jit_debug is not None:
+        return {"debug": bool(jit_debug)}
+    return {"debug": True} if os.environ.get("TILEWRIGHT_DEBUG", "0") not in ("", "0") else {}
+
+
+def option_key(items: Iterable[tuple[str, Any]]) -> tuple[Any, ...]:
+    """Option items as a hashable: dictionaries and lists become tuples."""
+    return tuple([(name, _frozen(value)) for name, value in items])
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return tuple(sorted((key, _frozen(item)) for key, item in value.items()))
+    if isinstance(value, list | tuple):
+        return tuple([_frozen(item) for item in value])
+    if isinstance(value, bool | float):  # True is not 1 in a key
+        return (type(value).__name__, value)
+    return value

@@ -1,0 +1,185 @@
+"""The reference interpreter as a backend: a plugin module like any other, named ``reference``.
+
+"Lowering" prints the module, loading reads it back, launching interprets it on the host's memory. It does all that Tile IR can say, on any machine, slowly.
+With the launch option ``checked=True`` it looks for what hardware hides: accesses out of bounds, reads of memory nothing wrote, races between programs.
+Arguments on other devices are copied to the host and back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tilewright
+from tilewright.errors import LaunchError
+from tilewright.ir import Module
+from tilewright.ir.types import FLOATS, INTEGERS
+from tilewright.plugins.hooks import hookimpl
+from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Target
+from tilewright.runtime.arguments import ArrayView, address_of, array_kind, is_array_type
+from tilewright.runtime.backend_choice import ANY_DEVICE
+from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.tensors import TensorWrapper
+
+_ATOMIC_KINDS = frozenset({"add", "and", "cas", "max", "min", "or", "xchg", "xor"})
+
+CAPABILITIES = Capabilities(
+    dtypes=frozenset(str(type_) for type_ in (*INTEGERS, *FLOATS)),
+    dot={**{str(type_): ("f32", "f16", "f64") for type_ in FLOATS}, **{f"{sign}{bits}": ("i32",) for sign in "iu" for bits in (8, 16, 32)}},
+    dot_precisions=("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"),
+    atomics={str(type_): _ATOMIC_KINDS for type_ in (*INTEGERS[1:], *FLOATS[:4])},
+    power_of_two=False,
+    max_tile_elements=1 << 24,
+    features=frozenset({ANY_DEVICE, "assert", "descriptors", "dot_scaled", "noinline", "print"}),
+)
+
+
+@hookimpl
+def tilewright_backend() -> Manifest:
+    return Manifest(
+        name="reference",
+        version=tilewright.__version__,
+        summary="the NumPy interpreter that defines what every operation means",
+        device_kinds=("cpu",),
+        targets=("numpy",),
+        capabilities=CAPABILITIES,
+        options={"checked": False},
+        priority=-100,
+    )
+
+
+@hookimpl
+def tilewright_devices() -> Sequence[Device]:
+    return [Device("reference", "cpu", 0, f"NumPy on {platform.machine() or 'the host'}")]
+
+
+@hookimpl
+def tilewright_target(device: Device) -> Target:
+    return Target("reference", "numpy")
+
+
+@hookimpl
+def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
+    started = time.perf_counter()
+    text = str(module)
+    timings = {"print": (time.perf_counter() - started) * 1e3}
+    return CodeObject(module.kernel.name, text.encode(), {"tileir": text}, {}, timings)
+
+
+@hookimpl
+def tilewright_load(code: CodeObject, device: Device) -> Module:
+    from tilewright.ir.parser import parse_module
+
+    return parse_module(code.binary.decode())
+
+
+@hookimpl
+def tilewright_launcher(loaded: Module, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+    from tilewright.reference import interpreter
+
+    checked = options.get("checked", False)
+    if checked is True:
+        checked = interpreter.CheckedOptions()
+
+    def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
+        with contextlib.ExitStack() as stack:
+            on_host = _HostValues(stack)
+            interpreter.run(loaded, [on_host.value(value) for value in values], grid, checked=checked or None)
+
+    return launch
+
+
+@hookimpl
+def tilewright_memory(device: Device) -> HostMemory:
+    return HostMemory()
+
+
+class HostMemory:
+    """The host's memory, through NumPy."""
+
+    def allocate(self, size: int, alignment: int) -> ArrayView:
+        """``size`` bytes at an address that is a multiple of ``alignment``."""
+        import numpy as np
+
+        owner = np.empty(size + alignment, np.uint8)
+        start = address_of(owner)
+        return ArrayView(owner, start + -start % alignment, "u8", (size,), (1,), ("cpu", 0))
+
+    def copy_to_device(self, buffer: ArrayView, data: memoryview) -> None:
+        _bytes_of(buffer)[: data.nbytes] = data.cast("B")
+
+    def copy_to_host(self, buffer: ArrayView, data: memoryview) -> None:
+        data.cast("B")[:] = _bytes_of(buffer)[: data.nbytes]
+
+    def synchronize(self) -> None:
+        pass
+
+
+def _bytes_of(buffer: ArrayView) -> memoryview:
+    import ctypes
+
+    return memoryview((ctypes.c_char * buffer.nbytes).from_address(buffer.pointer)).cast("B")
+
+
+class _HostValues:
+    """The values of one launch on the host. What ``stack`` does when it is closed copies the memory back to the devices it came from."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+        self._storages: dict[int, Any] = {}
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, TensorDescriptor):
+            from tilewright.reference.interpreter import DescriptorValue
+
+            return DescriptorValue(self.array(value.base), tuple(map(int, value.shape)), tuple(map(int, value.strides)))
+        return self.array(value) if is_array_type(type(value)) else value
+
+    def array(self, value: Any) -> Any:
+        place = array_kind(value).device
+        if place is None:
+            raise LaunchError(f"a {type(value).__name__} stands for a tensor where a kernel is compiled; it has no memory to run on")
+        if place[0] == "cpu":
+            return value
+        if isinstance(value, TensorWrapper):
+            return TensorWrapper(self.array(value.base), value.dtype)
+        if callable(getattr(value, "untyped_storage", None)):
+            return self._torch(value)
+        return self._copied(value, place)
+
+    def _torch(self, tensor: Any) -> Any:
+        """A tensor over a host copy of its whole storage, so that views of one storage stay views of one storage."""
+        import torch
+
+        storage = tensor.untyped_storage()
+        host = self._storages.get(storage.data_ptr())
+        if host is None:
+            host = self._storages[storage.data_ptr()] = storage.cpu()
+            self._stack.callback(storage.copy_, host)
+        return torch.empty(0, dtype=tensor.dtype).set_(host, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+    def _copied(self, value: Any, place: tuple[str, int]) -> ArrayView:
+        """A host copy of an array's bytes, made by the backend that serves its device."""
+        import numpy as np
+
+        from tilewright.plugins.registry import registry
+        from tilewright.runtime import devices
+
+        kind = array_kind(value)
+        view = (
+            value
+            if isinstance(value, ArrayView)
+            else ArrayView(value, address_of(value), kind.dtype, (int(value.nbytes) // value.element_size(),), (1,), place)
+        )
+        for backend in registry().for_device_kind(place[0]):
+            memory = backend.call("tilewright_memory", device=devices.find(backend, place))
+            if memory is not None:
+                host: Any = np.empty(view.nbytes, np.uint8)
+                memory.synchronize()
+                memory.copy_to_host(view, memoryview(host))
+                self._stack.callback(memory.copy_to_device, view, memoryview(host))
+                return ArrayView(host, address_of(host), kind.dtype, view.shape, view.strides, ("cpu", 0))
+        raise LaunchError(f"the reference runs on the host's memory, and no installed backend can copy from {place[0]}:{place[1]}; pass a copy on the host")

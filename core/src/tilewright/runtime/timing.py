@@ -1,0 +1,152 @@
+"""Timing what runs on a device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tilewright.plugins.manifest import Device, Timer
+from tilewright.plugins.registry import Backend
+
+RETURN_MODES = ("mean", "median", "min", "max", "all")
+
+
+def do_bench(
+    fn: Callable[[], Any],
+    warmup: float = 25,
+    rep: float = 100,
+    grad_to_none: Iterable[Any] | None = None,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+    *,
+    backend: str | None = None,
+    time_limit: float | None = None,
+) -> Any:
+    """Milliseconds that ``fn()`` takes, over many repetitions with the device's caches flushed before each.
+
+    The clock is the timer of the backend that ``fn`` launches kernels on; of the default backend where it launches none; wall time around a synchronised
+    call where that backend has no timer.
+
+    Args:
+        warmup, rep: milliseconds to warm up and to measure for; at least one repetition is measured.
+        grad_to_none: tensors whose ``grad`` is dropped before each repetition.
+        quantiles: give these quantiles (0 to 1) instead: a list, or one number for one quantile.
+        return_mode: ``"mean"``, ``"median"``, ``"min"``, ``"max"``, or ``"all"`` for the list of all times.
+        backend: whose timer to use, by name.
+        time_limit: seconds after which no further repetition is started.
+
+    Raises:
+        ValueError: an unknown ``return_mode``.
+    """
+    if return_mode not in RETURN_MODES:
+        raise ValueError(f"return_mode must be one of {', '.join(RETURN_MODES)}, not {return_mode!r}")
+    started = time.perf_counter()
+    timer = _find_timer(fn, backend)
+    grads = list(grad_to_none or ())
+
+    def left() -> bool:
+        return time_limit is None or time.perf_counter() - started < time_limit
+
+    def measure() -> float:
+        for tensor in grads:
+            tensor.grad = None
+        timer.flush_cache()
+        (taken,) = timer.measure(fn, 1)
+        return taken
+
+    times = [measure()]
+    while len(times) < 5 and sum(times) < warmup + rep and left():
+        times.append(measure())
+    estimate = max(sum(times) / len(times), 1e-6)
+    spent = sum(times)
+    while spent < warmup and left():
+        spent += max(measure(), estimate / 10)
+    wanted = max(1, int(rep / estimate))
+    if wanted > len(times) and left():
+        times = [measure()]
+        while len(times) < wanted and left():
+            times.append(measure())
+    return summarize(times, quantiles, return_mode)
+
+
+def summarize(times: Sequence[float], quantiles: Sequence[float] | None = None, return_mode: str = "mean") -> Any:
+    """One figure of many times; see :func:`do_bench`."""
+    ordered = sorted(times)
+    if quantiles is not None:
+        found = [_quantile(ordered, q) for q in quantiles]
+        return found[0] if len(found) == 1 else found
+    if return_mode == "all":
+        return list(times)
+    if return_mode == "mean":
+        return sum(ordered) / len(ordered)
+    return {"median": _quantile(ordered, 0.5), "min": ordered[0], "max": ordered[-1]}[return_mode]
+
+
+def _quantile(ordered: Sequence[float], q: float) -> float:
+    """The quantile of sorted values, linear between neighbours."""
+    if not 0 <= q <= 1:
+        raise ValueError(f"a quantile lies between 0 and 1, not at {q}")
+    place = q * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+class WallTimer:
+    """Wall time around a call and the synchronisation of the device after it."""
+
+    def __init__(self, synchronize: Callable[[], None] = lambda: None) -> None:
+        self._synchronize = synchronize
+
+    def measure(self, call: Callable[[], None], repetitions: int) -> list[float]:
+        times = []
+        for _ in range(repetitions):
+            self._synchronize()
+            started = time.perf_counter()
+            call()
+            self._synchronize()
+            times.append((time.perf_counter() - started) * 1e3)
+        return times
+
+    def flush_cache(self) -> None:
+        """Nothing is known about the caches."""
+
+
+def timer_of(backend: Backend, device: Device) -> Timer:
+    """The backend's timer of a device, or a :class:`WallTimer`."""
+    timer: Timer | None = backend.call("tilewright_timer", device=device)
+    if timer is not None:
+        return timer
+    memory = backend.call("tilewright_memory", device=device)
+    return WallTimer(memory.synchronize) if memory is not None else WallTimer()
+
+
+def _find_timer(fn: Callable[[], Any], name: str | None) -> Timer:
+    """Run ``fn`` once and find whose timer fits what it launched."""
+    from tilewright.errors import BackendError
+    from tilewright.plugins.registry import registry
+    from tilewright.runtime import devices
+    from tilewright.runtime.backend_choice import default_backend
+    from tilewright.runtime.hooks import hooks
+
+    launched: list[Any] = []
+
+    def watch(metadata: Any) -> None:
+        launched.append(metadata.data["kernel"])
+
+    hooks.launch_enter.add(watch)
+    try:
+        fn()
+    finally:
+        hooks.launch_enter.remove(watch)
+    if name is not None:
+        backend = registry().get(name)
+        return timer_of(backend, devices.find(backend, None))
+    if launched:
+        kernel = launched[-1]
+        return timer_of(kernel.backend, kernel.device)
+    try:
+        return timer_of(*default_backend())
+    except BackendError:  # nothing is installed that runs kernels; what is timed is not one of ours
+        return WallTimer()

@@ -1,0 +1,203 @@
+"""Results of autotuning, kept: one JSON record per kernel source, tuning key, device and target, and space of configurations.
+
+Records lie in the folder ``tuning`` of the kernel cache's directory. They are plain data, so that a library can ship the ones its kernels were tuned to:
+:func:`export` writes the records of this machine to a file, :func:`load` adds a file's records to this process, where they come before the machine's own.
+
+``TILEWRIGHT_AUTOTUNE`` says what tuning does:
+
+    on             (default) tune, and keep the result
+    off            never measure: the recorded best, else the first configuration
+    deterministic  never measure, and look only at loaded records: the same choice on every machine
+    refresh        measure even what is recorded, and keep the result
+    memory         measure, and keep nothing on disk
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilewright.language.callable import JitCallable
+from tilewright.runtime.cache import default_directory
+from tilewright.runtime.keys import digest
+
+MODES = ("on", "off", "deterministic", "refresh", "memory")
+VERSION = 1
+
+
+def mode() -> str:
+    """The mode that ``TILEWRIGHT_AUTOTUNE`` names now.
+
+    Raises:
+        ValueError: it names none.
+    """
+    found = os.environ.get("TILEWRIGHT_AUTOTUNE", "").strip().lower() or "on"
+    if found not in MODES:
+        raise ValueError(f"TILEWRIGHT_AUTOTUNE must be one of {', '.join(MODES)}, not {found!r}")
+    return found
+
+
+@dataclass(frozen=True)
+class Record:
+    """The result of one tuning.
+
+    Attributes:
+        kernel: the kernel's name, for people.
+        source: digest of the source of the kernel and of what it calls; independent of where the files lie.
+        key: text of the tuning key.
+        device: the device's name; target: the target's cache key.
+        space: digest of the configurations that were compared.
+        best: text of the best configuration.
+        timings: text of each configuration -> milliseconds (median, lower and upper quantile); infinities are left out.
+        version: of this format.
+    """
+
+    kernel: str
+    source: str
+    key: str
+    device: str
+    target: str
+    space: str
+    best: str
+    timings: dict[str, list[float]] = field(default_factory=dict)
+    version: int = VERSION
+
+    @property
+    def identity(self) -> str:
+        """What the record is found by."""
+        return identity(self.source, self.key, self.device, self.target, self.space)
+
+
+def identity(source: str, key: str, device: str, target: str, space: str) -> str:
+    """The digest that a record is found by."""
+    return digest(source, key, device, target, space)
+
+
+def source_key(function: JitCallable) -> str:
+    """A digest of a kernel's source, and of the source of what it calls, that does not depend on where the files lie."""
+    from tilewright.language.dependencies import dependencies, describe
+
+    pending, seen, parts = [function], set(), []
+    while pending:
+        current = pending.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        if current.fn is None:
+            parts.append(str(current.hash))
+            continue
+        own = dependencies(current)
+        values = sorted(f"{name}={describe(value)}" for (name, _), (value, _) in own.globals.items())
+        parts.append("\n".join((current.src, *values)))
+        pending.extend(own.callees)
+    return digest(parts[0], *sorted(parts[1:]))
+
+
+def directory() -> Path:
+    """Where this machine's records lie."""
+    return default_directory() / "tuning"
+
+
+_loaded: dict[str, Record] = {}
+
+
+def find(wanted: str, *, own: bool = True) -> Record | None:
+    """The record of an identity: a loaded one, else (with ``own``) this machine's."""
+    found = _loaded.get(wanted)
+    if found is not None or not own:
+        return found
+    try:
+        return _parse(json.loads((directory() / f"{wanted}.json").read_text()))
+    except (OSError, ValueError):  # no record, or a damaged one: tune again
+        return None
+
+
+def keep(record: Record) -> bool:
+    """Write a record; False where the directory cannot be written, which is said once."""
+    path = directory() / f"{record.identity}.json"
+    try:
+        _write(path, json.dumps(asdict(record), indent=1))
+    except OSError as error:
+        warnings.warn(f"the result of autotuning {record.kernel} cannot be kept ({error})", RuntimeWarning, stacklevel=2)
+        return False
+    return True
+
+
+def own_records() -> Iterator[Record]:
+    """This machine's records."""
+    for path in sorted(directory().glob("*.json")):
+        with contextlib.suppress(OSError, ValueError):
+            yield _parse(json.loads(path.read_text()))
+
+
+def export(path: str | os.PathLike[str], kernels: Iterable[str] | None = None) -> int:
+    """Write this machine's records, of the named kernels or of all, to a file; gives how many."""
+    wanted = None if kernels is None else set(kernels)
+    records = [asdict(record) for record in own_records() if wanted is None or record.kernel in wanted]
+    _write(Path(path), json.dumps({"version": VERSION, "records": records}, indent=1))
+    return len(records)
+
+
+def load(path: str | os.PathLike[str]) -> int:
+    """Add the records of an exported file to this process; gives how many.
+
+    Raises:
+        ValueError: the file is not an export of a version that is understood.
+    """
+    data = json.loads(Path(path).read_text())
+    if not isinstance(data, dict) or data.get("version") != VERSION or not isinstance(data.get("records"), list):
+        raise ValueError(f"{os.fspath(path)} is no file of tuning records of version {VERSION}")
+    records = [_parse(entry) for entry in data["records"]]
+    _loaded.update({record.identity: record for record in records})
+    return len(records)
+
+
+def forget_loaded() -> None:
+    """Undo every :func:`load`."""
+    _loaded.clear()
+
+
+def clear() -> int:
+    """Remove this machine's records; gives how many."""
+    count = 0
+    for path in directory().glob("*.json"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+            count += 1
+    return count
+
+
+def _parse(data: Mapping[str, Any]) -> Record:
+    """A record of JSON data.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        record = Record(**data)
+    except TypeError as error:
+        raise ValueError(f"this is no tuning record: {error}") from None
+    texts = (record.kernel, record.source, record.key, record.device, record.target, record.space, record.best)
+    if record.version != VERSION or not all(isinstance(text, str) for text in texts) or not isinstance(record.timings, dict):
+        raise ValueError("this is no tuning record of a version that is understood")
+    return record
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

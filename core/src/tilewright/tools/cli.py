@@ -1,0 +1,141 @@
+"""The command ``tilewright``.
+
+tilewright backends [--json]
+tilewright inspect FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 [--stage llir] [--backend cpu]
+tilewright inspect FILE.tileir [--stage asm]
+tilewright cache info|clear [--json]
+tilewright doctor [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tilewright
+from tilewright.errors import TilewrightError
+
+
+class UsageError(TilewrightError):
+    """The command line asks for something that is not there."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the command line; its ``run`` default is the function of the command."""
+    parser = argparse.ArgumentParser(prog="tilewright", description="Tile kernels written in Python: look at backends, kernels and the cache.")
+    parser.add_argument("--version", action="version", version=f"tilewright {tilewright.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    backends = _command(commands, "backends", "list the installed backends, their devices, and the plugins that are disabled", _backends)
+    backends.add_argument("--json", action="store_true", help="print JSON")
+
+    inspect = _command(commands, "inspect", "compile a kernel and print every stage with its time", _inspect)
+    inspect.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file, or a file of Tile IR text (.tileir)")
+    inspect.add_argument(
+        "--signature", default="", help="types of the runtime parameters in order ('*fp32:16, i32'), or by name ('x=*fp32, n=i32'); :16 states divisibility"
+    )
+    inspect.add_argument(
+        "--constants", action="append", default=[], metavar="NAME=VALUE", help="values of constexpr parameters; several, with commas or by repeating"
+    )
+    inspect.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="a launch option, for example num_warps=8; may be repeated")
+    inspect.add_argument("--stage", help="print this stage alone, without a heading")
+    inspect.add_argument("--backend", help="the backend to compile with; the default one otherwise")
+    inspect.add_argument("--arch", help="a target of the backend to compile for without a device")
+    inspect.add_argument("--locations", action="store_true", help="keep source locations in Tile IR text")
+
+    cache = _command(commands, "cache", "show or clear the kernel cache and the tuning records", _cache)
+    cache.add_argument("action", choices=("info", "clear"))
+    cache.add_argument("--json", action="store_true", help="print JSON")
+
+    doctor = _command(commands, "doctor", "check the installation; exit code 1 where something is broken", _doctor)
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _command(commands: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; gives the exit code: 0, 1 where something is broken, 2 for wrong usage."""
+    options = build_parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except UsageError as error:
+        print(f"tilewright {options.command}: {error}", file=sys.stderr)
+        return 2
+    except TilewrightError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        return 0
+    return code
+
+
+def print_json(data: object) -> None:
+    print(json.dumps(data, indent=2, default=str))
+
+
+def _backends(options: argparse.Namespace) -> int:
+    from tilewright.tools.backends import backends_report, backends_text
+
+    report = backends_report()
+    print_json(report) if options.json else print(backends_text(report))
+    return 0
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from tilewright.tools.inspect import inspect_command
+
+    return inspect_command(options)
+
+
+def _cache(options: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from tilewright.runtime import tuning_records
+    from tilewright.runtime.cache import disk_cache
+
+    cache = disk_cache()
+    report: dict[str, Any]
+    if options.action == "clear":
+        report = {"directory": str(cache.directory), "removed": cache.clear(), "removed_tuning_records": tuning_records.clear()}
+        text = f"removed {report['removed']} kernels and {report['removed_tuning_records']} tuning records from {cache.directory}"
+    else:
+        report = {**asdict(cache.info()), "tuning_records": sum(1 for _ in tuning_records.own_records())}
+        text = "\n".join(
+            (
+                f"directory       {report['directory']}{'' if report['writable'] else ' (cannot be written)'}",
+                f"kernels         {report['entries']}",
+                f"size            {size_text(report['size'])} of {size_text(report['cap'])}",
+                f"tuning records  {report['tuning_records']}",
+            )
+        )
+    print_json(report) if options.json else print(text)
+    return 0
+
+
+def size_text(size: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from tilewright.tools.doctor import doctor_text, examine
+
+    findings = examine()
+    print_json([finding._asdict() for finding in findings]) if options.json else print(doctor_text(findings))
+    return 0 if all(finding.ok for finding in findings) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

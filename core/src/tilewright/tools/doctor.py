@@ -1,0 +1,112 @@
+"""The checks of ``tilewright doctor``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import platform
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tilewright
+from tilewright.errors import TilewrightError
+from tilewright.plugins.registry import registry
+from tilewright.runtime import devices
+
+_PYTHON = ((3, 11), (3, 15))
+
+
+class Finding(NamedTuple):
+    """The result of one check."""
+
+    name: str
+    ok: bool
+    text: str
+
+
+def examine() -> list[Finding]:
+    """Run every check, none of which can stop another."""
+    findings = [
+        Finding("tilewright", True, tilewright.__version__),
+        _python(),
+        _module("numpy", required=True),
+        _module("pluggy", required=True),
+        _module("llvmlite", required=False),
+        _guarded("cache", _cache),
+    ]
+    for backend in registry().backends():
+        findings.append(_guarded(f"backend {backend.name}", lambda backend=backend: _backend(backend)))  # type: ignore[misc]  # noqa: PERF401
+    findings.extend(Finding(f"backend {name}", False, str(error)) for name, error in registry().broken().items())
+    findings.append(_guarded("default backend", _default))
+    return findings
+
+
+def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except Exception as error:  # whatever a plugin does, the other checks go on
+        return Finding(name, False, f"{type(error).__name__}: {error}")
+
+
+def _python() -> Finding:
+    low, high = _PYTHON
+    text = f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}"
+    ok = low <= sys.version_info[:2] < high
+    return Finding("python", ok, text if ok else f"{text}; supported are {low[0]}.{low[1]} to {high[0]}.{high[1] - 1}")
+
+
+def _module(name: str, *, required: bool) -> Finding:
+    try:
+        importlib.import_module(name)
+        return Finding(name, True, importlib.metadata.version(name))
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == name
+        if missing and not required:
+            return Finding(name, True, "not installed; only backends that compile through LLVM need it")
+        return Finding(name, False, f"{error}; pip install {name}")
+
+
+def _cache() -> Finding:
+    from tilewright.runtime.cache import disk_cache
+    from tilewright.tools.cli import size_text
+
+    cache = disk_cache()
+    if cache.cap <= 0:
+        return Finding("cache", True, "turned off by TILEWRIGHT_CACHE_SIZE")
+    info = cache.info()
+    text = f"{info.directory}, {info.entries} kernels, {size_text(info.size)} of {size_text(info.cap)}"
+    return Finding("cache", info.writable, text if info.writable else f"{text}; it cannot be written, so kernels are compiled in every process")
+
+
+def _backend(backend: object) -> Finding:
+    from tilewright.plugins.registry import Backend
+
+    assert isinstance(backend, Backend)
+    name = f"backend {backend.name}"
+    if backend.manifest.status:
+        return Finding(name, True, f"{backend.manifest.version}, not in use: {backend.manifest.status}")
+    found = devices.devices(backend)
+    for device in found:
+        devices.target_of(backend, device)
+    listed = ", ".join(f"{device.kind}:{device.index} {device.name}" for device in found)
+    return Finding(name, True, f"{backend.manifest.version}, {listed or 'no device'}")
+
+
+def _default() -> Finding:
+    from tilewright.runtime.backend_choice import default_backend
+
+    try:
+        backend, device = default_backend()
+    except TilewrightError as error:
+        return Finding("default backend", False, str(error))
+    return Finding("default backend", True, f"{backend.name} on {device.kind}:{device.index}")
+
+
+def doctor_text(findings: list[Finding]) -> str:
+    """The findings for people."""
+    width = max(len(finding.name) for finding in findings)
+    lines = [f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.name:<{width}}  {finding.text}" for finding in findings]
+    broken = sum(not finding.ok for finding in findings)
+    lines.append("everything works" if not broken else f"{broken} of {len(findings)} checks failed")
+    return "\n".join(lines)

@@ -1,0 +1,241 @@
+"""``tilewright inspect``: a kernel compiled for stated types, with the text and time of every stage."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import TilewrightError
+from tilewright.ir import Module
+from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.registry import Backend, registry
+from tilewright.runtime import devices
+from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.backend_choice import default_backend
+from tilewright.runtime.compile import Specialization, compile_kernel, lower_module
+from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.options import resolve
+from tilewright.tools.cli import UsageError
+
+
+def inspect_command(options: argparse.Namespace) -> int:
+    """Compile what the command line names and print it; see ``tilewright inspect --help``."""
+    backend, target = place(options.backend, options.arch)
+    given = parse_assignments(options.option)
+    if options.kernel.endswith(".tileir"):
+        artifact = inspect_module(Path(options.kernel), backend, target, given)
+    else:
+        artifact = inspect_kernel(find_kernel(options.kernel), options.signature, parse_assignments(options.constants), backend, target, given)
+    if options.stage:
+        print(_shown(_stage(artifact, options.stage), options.locations), end="")
+        return 0
+    print(report_text(artifact, target, options.locations))
+    return 0
+
+
+def place(name: str | None, arch: str | None) -> tuple[Backend, Target]:
+    """The backend and target to compile with: of the backend's first device, or of an architecture it generates code for.
+
+    Raises:
+        UsageError: the backend has no such target.
+    """
+    backend = registry().get(name) if name else default_backend()[0]
+    if arch is None:
+        return backend, devices.target_of(backend, devices.find(backend, None))
+    if arch not in backend.manifest.targets:
+        raise UsageError(f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(backend.manifest.targets)}")
+    device = Device(backend.name, backend.manifest.device_kinds[0], 0, arch, {"arch": arch})
+    return backend, backend.require("tilewright_target", device=device)
+
+
+def find_kernel(reference: str) -> JITFunction:
+    """The kernel ``FILE:NAME``; without a name, the only one of the file.
+
+    Raises:
+        UsageError: there is no such file or kernel.
+    """
+    file, _, name = reference.rpartition(":") if ":" in reference and not reference.endswith(".py") else (reference, "", "")
+    path = Path(file)
+    if not path.is_file():
+        raise UsageError(f"there is no file {file!r}; a kernel is named FILE:KERNEL")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{file!r} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    kernels = {key: kernel for key, value in vars(module).items() if isinstance(kernel := getattr(value, "base_fn", value), JITFunction)}
+    if not name:
+        if len(kernels) != 1:
+            raise UsageError(f"{file} has {len(kernels)} kernels; name one: {', '.join(f'{file}:{key}' for key in kernels)}")
+        (name,) = kernels
+    if name not in kernels:
+        raise UsageError(f"{file} has no kernel {name!r}; it has {', '.join(kernels) or 'none'}")
+    return kernels[name]
+
+
+def inspect_kernel(
+    kernel: JITFunction, signature: str, constants: Mapping[str, Any], backend: Backend, target: Target, options: Mapping[str, Any] | None = None
+) -> Artifact:
+    """Compile a kernel with every stage kept.
+
+    Raises:
+        UsageError: types or constants do not fit the parameters.
+    """
+    types, attributes, values = bind_types(kernel, signature, constants)
+    resolved = resolve(backend, kernel.__name__, options or {}, {})
+    return compile_kernel(Specialization(kernel, types, values, attributes, resolved), backend, target, keep_stages=True)
+
+
+def inspect_module(path: Path, backend: Backend, target: Target, options: Mapping[str, Any]) -> Artifact:
+    """Lower a file of Tile IR text with every stage kept.
+
+    Raises:
+        UsageError: there is no such file, or it is not Tile IR.
+    """
+    from tilewright.ir.parser import parse_module
+    from tilewright.ir.verifier import VerificationError, verify
+
+    try:
+        module: Module = parse_module(path.read_text(), backend.table)
+        verify(module)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, VerificationError, TilewrightError) as error:
+        raise UsageError(f"{path} is not valid Tile IR: {error}") from None
+    resolved = resolve(backend, path.name, options, {})
+    return lower_module(module, resolved, backend, target, stages={"parsed": str(module)}, keep_stages=True)
+
+
+def bind_types(kernel: JITFunction, signature: str, constants: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:
+    """(types, attributes, constants) of every parameter, from the command line's texts.
+
+    Raises:
+        UsageError: a parameter lacks its type or value, or there is one too many.
+    """
+    values = {parameter.name: parameter.default for parameter in kernel.params if parameter.has_default}
+    values.update(constants)
+    unknown = [name for name in constants if name not in kernel.arg_names]
+    if unknown:
+        raise UsageError(f"{kernel.__name__} has no parameter {', '.join(unknown)}; it has {', '.join(kernel.arg_names)}")
+    runtime = [parameter.name for parameter in kernel.params if not parameter.is_constexpr and parameter.name not in constants]
+    entries = split_top(signature)
+    if any("=" in entry for entry in entries):
+        given = {name.strip(): type_.strip() for name, _, type_ in (entry.partition("=") for entry in entries)}
+    else:
+        if len(entries) > len(runtime):
+            raise UsageError(f"--signature has {len(entries)} types for {len(runtime)} runtime parameters ({', '.join(runtime)})")
+        given = dict(zip(runtime, entries, strict=False))
+    types: dict[str, Any] = {}
+    attributes: dict[str, dict[str, Any]] = {}
+    chosen: dict[str, Any] = {}
+    for parameter in kernel.params:
+        name = parameter.name
+        if name in given:
+            text, _, divisibility = given[name].partition(":")
+            types[name] = text.strip()
+            if divisibility:
+                attributes[name] = {"divisibility": _integer(divisibility, name)}
+        elif parameter.annotation_type and not parameter.is_constexpr and name not in values:
+            types[name] = parameter.annotation_type
+        elif name in values:
+            types[name] = "constexpr"
+            chosen[name] = getattr(values[name], "value", values[name])
+        else:
+            how = f"--constants {name}=..." if parameter.is_constexpr else f"a type in --signature, for example {name}=*fp32"
+            raise UsageError(f"parameter {name!r} of {kernel.__name__} needs {how}")
+    return types, attributes, chosen
+
+
+def _integer(text: str, name: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"the divisibility of {name!r} is an integer, not {text!r}") from None
+
+
+def split_top(text: str) -> list[str]:
+    """The parts between commas that are outside any bracket."""
+    parts, depth, start = [], 0, 0
+    for position, char in enumerate(text):
+        depth += (char in "([{<") - (char in ")]}>")
+        if char == "," and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+    parts.append(text[start:])
+    return [part.strip() for part in parts if part.strip()]
+
+
+def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` texts, several to a text with commas. A value that is no Python literal is a string.
+
+    Raises:
+        UsageError: a text has no ``=``.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        for entry in split_top(text):
+            name, equals, value = entry.partition("=")
+            if not equals or not name.strip().isidentifier():
+                raise UsageError(f"expected NAME=VALUE, not {entry!r}")
+            try:
+                found[name.strip()] = ast.literal_eval(value.strip())
+            except (ValueError, SyntaxError):
+                found[name.strip()] = value.strip()
+    return found
+
+
+def _stage(artifact: Artifact, name: str) -> str | bytes:
+    stages = artifact.code.stages
+    if name in stages:
+        return stages[name]
+    ending = [stage for stage in stages if stage.partition(" ")[2] == name]
+    if len(ending) == 1:
+        return stages[ending[0]]
+    raise UsageError(f"there is no stage {name!r}; the stages are {', '.join(stages)}")
+
+
+def _shown(stage: str | bytes, locations: bool) -> str:
+    """A stage as text: bytes that are no text are told by their size."""
+    if isinstance(stage, bytes):
+        try:
+            stage = stage.decode()
+        except UnicodeDecodeError:
+            return f"({len(stage)} bytes)\n"
+    if not locations and stage.startswith("tilewright.ir "):
+        stage = _without_locations(stage)
+    return stage if stage.endswith("\n") else f"{stage}\n"
+
+
+def _without_locations(text: str) -> str:
+    from tilewright.ir.parser import parse_module
+    from tilewright.ir.printer import print_module
+
+    try:
+        return print_module(parse_module(text), locations=False)
+    except ValueError:  # operations of a plugin
+        return text
+
+
+def report_text(artifact: Artifact, target: Target, locations: bool) -> str:
+    """Every stage under a heading with its time, and the sum."""
+    times = artifact.timings
+    lines = [f"# {artifact.code.name} for {target.key}"]
+    for name, stage in artifact.code.stages.items():
+        taken = times.get(name, times.get(f"lower.{name}"))
+        lines.append(f"\n## {name}{'' if taken is None else f'  {taken:.2f} ms'}\n")
+        lines.append(_shown(stage, locations).rstrip("\n"))
+    lines.append("\n## times (ms)\n")
+    lines.extend(f"{name:<24} {taken:8.2f}" for name, taken in times.items())
+    lines.append(f"{'total':<24} {sum(times.get(name, 0.0) for name in ('frontend', 'passes', 'lower')):8.2f}")
+    lines.append(f"\nobject code: {len(artifact.code.binary)} bytes; parameters: {', '.join(f'{p.name}: {p.type}' for p in artifact.parameters)}")
+    return "\n".join(lines)

@@ -1,0 +1,99 @@
+"""A backend that records instead of running, and a cache of each test's own."""
+
+import pytest
+from tilewright.plugins.hooks import hookimpl
+from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, Target
+from tilewright.plugins.registry import registry
+from tilewright.runtime import backend_choice, devices, tuning_records
+
+ALL_TYPES = frozenset("i1 i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3fn f8e5m2 f8e4m3fnuz f8e5m2fnuz f8e4b15".split())
+
+
+class Recorder:
+    """A plugin that lowers to the module's text and records what reaches it.
+
+    ``launches`` has (grid, stream, values) of each launch, ``lowered`` the options of each lowering; ``on_lower`` and ``on_launch`` are called first.
+    """
+
+    __name__ = "recorder"
+
+    def __init__(self, name="recorder", kinds=("cpu",), priority=1000, options=None, count=1):
+        self.name, self.kinds, self.priority, self.options, self.count = name, kinds, priority, options or {}, count
+        self.lowered, self.launches, self.loaded = [], [], []
+        self.on_lower = self.on_launch = lambda *args: None
+
+    @hookimpl
+    def tilewright_backend(self):
+        return Manifest(
+            self.name,
+            "1",
+            "records",
+            self.kinds,
+            ("paper",),
+            Capabilities(ALL_TYPES, power_of_two=False, features=frozenset({"descriptors", "noinline"})),
+            options=self.options,
+            priority=self.priority,
+        )
+
+    @hookimpl
+    def tilewright_devices(self):
+        return [Device(self.name, kind, index, f"sheet {index}") for kind in self.kinds for index in range(self.count)]
+
+    @hookimpl
+    def tilewright_target(self, device):
+        return Target(self.name, "paper", limits={"lines": 40})
+
+    @hookimpl
+    def tilewright_lower(self, module, target, options):
+        self.on_lower(module, options)
+        self.lowered.append(dict(options))
+        return CodeObject(module.kernel.name, b"\0code", {"tileir": str(module), "paper": "text"}, {"shared": 12}, {"write": 0.5})
+
+    @hookimpl
+    def tilewright_load(self, code, device):
+        self.loaded.append((code, device))
+        return code
+
+    @hookimpl
+    def tilewright_launcher(self, loaded, parameters, options):
+        def launch(grid, stream, values):
+            self.on_launch(grid, values)
+            assert len(values) == len(parameters), (values, parameters)
+            self.launches.append((grid, stream, values))
+
+        return launch
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """Each test has a cache of its own, and the environment's choices do not reach it."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "tilewright-cache"))
+    for name in ("TILEWRIGHT_CACHE_SIZE", "TILEWRIGHT_BACKEND", "TILEWRIGHT_DEBUG", "TILEWRIGHT_AUTOTUNE", "TILEWRIGHT_PRINT_AUTOTUNING"):
+        monkeypatch.delenv(name, raising=False)
+    backend_choice.refresh_environment()
+    yield
+    backend_choice.refresh_environment()
+    tuning_records.forget_loaded()
+
+
+@pytest.fixture
+def install_recorder():
+    """Registers recorders: ``install_recorder(**arguments of Recorder)``."""
+    names = []
+
+    def install(**arguments):
+        recorder = Recorder(**arguments)
+        registry().register(recorder, recorder.name)
+        names.append(recorder.name)
+        return recorder
+
+    yield install
+    for name in names:
+        registry().unregister(name)
+    devices.forget()
+
+
+@pytest.fixture
+def recorder(install_recorder):
+    """A recorder that is the default backend of CPU arrays."""
+    return install_recorder()
