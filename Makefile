@@ -24,7 +24,7 @@ docs: $(VENV)/.developer
 
 bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/cpu/compile_time.py
-	$(BIN)/python benchmarks/cpu/kernels.py
+	$(BIN)/python benchmarks/cpu/classic_kernels.py
 
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)

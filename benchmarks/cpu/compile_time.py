@@ -22,6 +22,7 @@ from kernels import attention, layer_norm, matmul, softmax, vector_add
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.runtime.cache import disk_cache
 
 REPETITIONS = 7
 F32 = np.float32
@@ -64,7 +65,7 @@ def forget() -> None:
     """Make every kernel new: drop compiled kernels in memory and on disk."""
     for kernel in (vector_add.add_kernel, softmax.softmax_kernel, layer_norm.layer_norm_kernel, matmul.matmul_kernel, attention.attention_kernel):
         kernel.device_caches.clear()
-    tw.runtime.cache.clear()
+    disk_cache().clear()
 
 
 def main() -> None:

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tilewright.ir.parser import parse_module
+from tilewright.ir.printer import print_module
+from tilewright.passes import pipeline
 from tilewright.reference.interpreter import run
 from tilewright_conformance.programs import Program, mismatch, programs
 from tilewright_conformance.running import run_on_backend
@@ -18,14 +21,18 @@ EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "400"))
 @pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(programs())
-def test_cpu_agrees_with_the_reference(program: Program) -> None:
-    expected, found = program.arguments(), program.arguments()
+def test_cpu_agrees_with_the_reference_before_and_after_the_passes(program: Program) -> None:
+    expected = program.arguments()
     with np.errstate(all="ignore"):
         run(program.module, expected, program.grid)
-    run_on_backend("cpu", program.module, found, program.grid)
-    for output in program.outputs:
-        wrong = mismatch(output, expected[output.index], found[output.index])
-        assert not wrong, f"output {output.index} of {output.element}: {wrong}\n{program.module}"
+    optimised = parse_module(print_module(program.module))
+    pipeline.run(optimised, pipeline.STANDARD, verify_each=True)
+    for module in (program.module, optimised):
+        found = program.arguments()
+        run_on_backend("cpu", module, found, program.grid)
+        for output in program.outputs:
+            wrong = mismatch(output, expected[output.index], found[output.index])
+            assert not wrong, f"output {output.index} of {output.element}: {wrong}\n{program.module}\nas lowered:\n{module}"
 
 
 def test_a_wrong_result_is_noticed() -> None:

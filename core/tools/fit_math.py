@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import mpmath as mp
+import mpmath as mp  # type: ignore[import-untyped]
 import numpy as np
 
 mp.mp.dps = 60
@@ -79,7 +79,8 @@ def fit(row: Fit, points: int = 400) -> tuple[list[float], float]:
     low, high = mp.mpf(row.low), mp.mpf(row.high)
     xs = [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (k + mp.mpf("0.5")) / points) for k in range(points)]
     ys, ws = [row.function(x) for x in xs], [row.weight(x) for x in xs]
-    powers, rounded = list(range(row.degree + 1)), []
+    powers = list(range(row.degree + 1))
+    rounded: list[float] = []
     coefficients, _ = remez(ys, ws, xs, powers)
     while powers:
         if rounded and row.element == "f32":

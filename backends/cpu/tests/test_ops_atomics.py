@@ -84,7 +84,9 @@ def _few_floats(element: Type) -> Draw:
     assert isinstance(element, FloatType)
     dtype = np.dtype(f"u{element.bits // 8}")
     choices = np.array(bits[element.bits], dtype)
-    return Draw(array=lambda rng, count: rng.choice(choices, count).view(np.float16 if element is F16 else np.uint16 if element is BF16 else f"f{element.bits // 8}"))
+    return Draw(
+        array=lambda rng, count: rng.choice(choices, count).view(np.float16 if element is F16 else np.uint16 if element is BF16 else f"f{element.bits // 8}")
+    )
 
 
 def test_unread_result(agree: Callable[..., Any]) -> None:
@@ -94,7 +96,9 @@ def test_unread_result(agree: Callable[..., Any]) -> None:
     agree(kernel.finish())
 
 
-@pytest.mark.parametrize(("kind", "element", "total"), [("add", F32, 20000.0), ("add", F16, 2048.0), ("add", BF16, 256.0), ("add", I64, 20000), ("max", F32, 19999.0)], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "element", "total"), [("add", F32, 20000.0), ("add", F16, 2048.0), ("add", BF16, 256.0), ("add", I64, 20000), ("max", F32, 19999.0)], ids=str
+)
 def test_threads_lose_no_update(kind: str, element: Type, total: float, compiled: Any) -> None:
     """20000 programs on four threads. Narrow floats stop growing where one is half a unit in the last place: at 2048 (f16) and 256 (bf16)."""
     kernel = SampleKernel("atomic_rmw")

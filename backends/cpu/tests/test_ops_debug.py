@@ -115,7 +115,7 @@ def test_assume_and_barrier_change_nothing(agree: Callable[..., Any]) -> None:
 def test_assembly_on_words(element: Type, suffix: str, shape: tuple[int, ...], compiled: Any, guarded: Any) -> None:
     kernel = SampleKernel("inline_asm")
     x, y = (kernel.load(element, shape) for _ in range(2))
-    text = f"mov{suffix} $1, $0\n\tadd{suffix} $2, $0 # \"sum\""
+    text = f'mov{suffix} $1, $0\n\tadd{suffix} $2, $0 # "sum"'
     kernel.store(kernel.b.inline_asm([x, y], assembly=text, constraints="=&r, r, r", result=x.type))
     sample = kernel.finish()
     a, b, out = guarded(compiled(sample.module), sample.make_arguments(np.random.default_rng(0)), sample.grid)
@@ -135,7 +135,9 @@ def test_assembly_on_floats_in_vector_registers(compiled: Any, guarded: Any) -> 
 
 
 @_X86
-@pytest.mark.parametrize(("element", "pack"), [(I8, 4), (U8, 4), (U8, 2), (U8, 1), (I16, 2), (F16, 2), (BF16, 2), (FloatType("f8e5m2"), 4), (I8, 8), (I32, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("element", "pack"), [(I8, 4), (U8, 4), (U8, 2), (U8, 1), (I16, 2), (F16, 2), (BF16, 2), (FloatType("f8e5m2"), 4), (I8, 8), (I32, 2)], ids=str
+)
 def test_narrow_elements_share_an_operand(element: Type, pack: int, compiled: Any, guarded: Any) -> None:
     """All bits flipped, 32 at a time; the count is no multiple of the pack."""
     for count in (4 * pack, 4 * pack + 1, 1):

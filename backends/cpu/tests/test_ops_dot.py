@@ -29,7 +29,20 @@ _TYPES: list[tuple[Type, Type, Type]] = [
     (_FP8[0], _FP8[1], F16),
 ]
 #: M, N, K: powers of two, odd numbers, single rows and columns, more than one block of everything
-_SIZES = [(16, 16, 16), (64, 64, 64), (1, 1, 1), (2, 4, 8), (8, 1, 4), (1, 64, 33), (3, 5, 7), (13, 37, 29), (33, 100, 18), (128, 32, 16), (17, 2, 64), (5, 48, 1)]
+_SIZES = [
+    (16, 16, 16),
+    (64, 64, 64),
+    (1, 1, 1),
+    (2, 4, 8),
+    (8, 1, 4),
+    (1, 64, 33),
+    (3, 5, 7),
+    (13, 37, 29),
+    (33, 100, 18),
+    (128, 32, 16),
+    (17, 2, 64),
+    (5, 48, 1),
+]
 
 
 def _draw(type_: Type) -> Draw:
@@ -65,7 +78,9 @@ def test_dot_is_exact_where_sums_are(types: tuple[Type, Type, Type], size: tuple
 
 
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)], ids=str)
-@pytest.mark.parametrize("types", [(F32, F32, F32), (F64, F64, F64), (F16, F16, F32), (BF16, BF16, F32), (U8, I8, I32), (_FP8[0], _FP8[0], F32)], ids=lambda t: str(t[0]))
+@pytest.mark.parametrize(
+    "types", [(F32, F32, F32), (F64, F64, F64), (F16, F16, F32), (BF16, BF16, F32), (U8, I8, I32), (_FP8[0], _FP8[0], F32)], ids=lambda t: str(t[0])
+)
 def test_dot_of_batches(types: tuple[Type, Type, Type], transposed: tuple[bool, bool], agree: Callable[..., Any]) -> None:
     kernel = SampleKernel("dot")
     a = _operand(kernel, types[0], (2, 3, 9, 12), transposed[0])
@@ -75,7 +90,11 @@ def test_dot_of_batches(types: tuple[Type, Type, Type], transposed: tuple[bool, 
     agree(kernel.finish())
 
 
-@pytest.mark.parametrize("types", [(F32, F32, F32, 1e-6), (F64, F64, F64, 1e-15), (F16, F16, F32, 1e-6), (BF16, BF16, F32, 1e-6), (F16, F16, F16, 1e-3)], ids=lambda t: f"{t[0]}-{t[2]}")
+@pytest.mark.parametrize(
+    "types",
+    [(F32, F32, F32, 1e-6), (F64, F64, F64, 1e-15), (F16, F16, F32, 1e-6), (BF16, BF16, F32, 1e-6), (F16, F16, F16, 1e-3)],
+    ids=lambda t: f"{t[0]}-{t[2]}",
+)
 def test_dot_of_random_numbers_is_within_rounding(types: tuple[Type, Type, Type, float], agree: Callable[..., Any], compiled: Any, guarded: Any) -> None:
     m, n, k = 40, 72, 200
     kernel = SampleKernel("dot")

@@ -16,7 +16,9 @@ _ELEMENTS: list[Type] = [*INTEGERS, *FLOATS]
 
 
 @pytest.mark.parametrize("element", _ELEMENTS, ids=str)
-@pytest.mark.parametrize(("first", "second", "axis"), [((5,), (9,), 0), ((64,), (64,), 0), ((3, 4), (2, 4), 0), ((3, 4), (3, 7), 1), ((2, 3, 5), (2, 1, 5), 1)], ids=str)
+@pytest.mark.parametrize(
+    ("first", "second", "axis"), [((5,), (9,), 0), ((64,), (64,), 0), ((3, 4), (2, 4), 0), ((3, 4), (3, 7), 1), ((2, 3, 5), (2, 1, 5), 1)], ids=str
+)
 def test_cat(element: Type, first: tuple[int, ...], second: tuple[int, ...], axis: int, agree: Callable[..., Any]) -> None:
     kernel = SampleKernel("cat")
     kernel.store(kernel.b.cat(kernel.load(element, first), kernel.load(element, second), axis=axis))
@@ -40,7 +42,9 @@ def test_join_and_split(element: Type, shape: tuple[int, ...], agree: Callable[.
 
 @pytest.mark.parametrize("element", [I1, I8, I16, F16, BF16, F32, I64, F64], ids=str)
 @pytest.mark.parametrize("index_type", [I8, I32, I64, U8, U32, U64], ids=str)
-@pytest.mark.parametrize(("source", "picked", "axis"), [((9,), 33, 0), ((100,), 64, 0), ((6, 20), 7, 1), ((6, 20), 11, 0), ((3, 5, 17), 4, 1), ((3, 5, 1), 9, 1)], ids=str)
+@pytest.mark.parametrize(
+    ("source", "picked", "axis"), [((9,), 33, 0), ((100,), 64, 0), ((6, 20), 7, 1), ((6, 20), 11, 0), ((3, 5, 17), 4, 1), ((3, 5, 1), 9, 1)], ids=str
+)
 def test_gather(element: Type, index_type: Type, source: tuple[int, ...], picked: int, axis: int, agree: Callable[..., Any]) -> None:
     kernel = SampleKernel("gather")
     shape = (*source[:axis], picked, *source[axis + 1 :])

@@ -11,7 +11,21 @@ from tilewright.ir import Value
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I32, I64, U8, U16, FloatType, Type
 from tilewright.testing.op_sample_kernel import ANY, INTEGRAL, Draw, SampleKernel
 
-_SHAPES = [((1,), 0), ((7,), 0), ((16,), 0), ((64,), 0), ((100,), 0), ((257,), 0), ((5, 33), 1), ((33, 5), 0), ((16, 64), 0), ((16, 64), 1), ((3, 20, 9), 1), ((2, 3, 130), 2), ((4, 1, 3), 1)]
+_SHAPES = [
+    ((1,), 0),
+    ((7,), 0),
+    ((16,), 0),
+    ((64,), 0),
+    ((100,), 0),
+    ((257,), 0),
+    ((5, 33), 1),
+    ((33, 5), 0),
+    ((16, 64), 0),
+    ((16, 64), 1),
+    ((3, 20, 9), 1),
+    ((2, 3, 130), 2),
+    ((4, 1, 3), 1),
+]
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])

@@ -224,7 +224,9 @@ def test_openmp_of_torch_is_adopted_when_it_is_imported_later():
     pytest.importorskip("torch")
     if not NATIVE:
         pytest.skip("needs the native pool")
-    body = SETUP + 'check(50, 2000); first = pool().mode\nimport torch\ncheck(50, 2000, 10); print(first, pool().mode)\nassert torch.ones(300000).sum() == 300000'
+    body = (
+        SETUP + "check(50, 2000); first = pool().mode\nimport torch\ncheck(50, 2000, 10); print(first, pool().mode)\nassert torch.ones(300000).sum() == 300000"
+    )
     assert run_script(body, TILEWRIGHT_NUM_THREADS="2").split() == ["native", "openmp"]
     assert run_script(body, TILEWRIGHT_NUM_THREADS="2", TILEWRIGHT_CPU_POOL="native").split() == ["native", "native"]
 

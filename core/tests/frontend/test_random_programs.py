@@ -56,7 +56,9 @@ class Writer:
         return f"({left} ^ {right})"
 
     def condition(self, depth: int = 0) -> str:
-        kind = self.random.randint(0, 5 if depth < 2 else 2)
+        kind = self.random.randint(0, 6 if depth < 2 else 2)
+        if kind == 6:
+            return self.random.choice(["YES", "NO", "NO is None", "YES is not None"])
         if kind <= 2:
             relation = self.random.choice(["<", ">", "==", "!=", "<=", ">="])
             return f"{self.expression(depth + 1)} {relation} {self.expression(depth + 1)}"
@@ -82,6 +84,9 @@ class Writer:
         """Write a statement; whether it ends the block."""
         kind = self.random.random()
         nested = depth < 6
+        if kind < 0.06:
+            self.put(depth, f"v = (v * 3 + {self.expression()}) % 101")
+            return False
         if kind < 0.30:
             target = self.random.choice(self.variables)
             if self.random.random() < 0.25:
@@ -164,18 +169,28 @@ class Writer:
             self.block(depth + 1)
 
 
+_PREAMBLE = """\
+from tilewright.language.callable import device_function
+
+YES = tl.constexpr(True)
+NO = tl.constexpr(False)
+noinline = device_function(noinline=True)
+"""
+
+
 def program(seed: int) -> str:
-    """The text of a program: helpers that return values, and a kernel."""
+    """The text of a program: helpers that return values, and a kernel. Scalars are merged and carried, and one tile, ``v``."""
     lines: list[str] = []
     helpers: list[str] = []
     for index in range(2):
         writer = Writer(seed * 31 + index)
         writer.budget = 8
         writer.helpers = list(helpers)
-        writer.put(0, "@jit")
+        writer.put(0, writer.random.choice(["@jit", "@noinline"]))
         writer.put(0, f"def helper{index}(a, b):")
         writer.put(1, "c = a")
         writer.put(1, "d = b")
+        writer.put(1, "v = tl.arange(0, 4)")
         writer.block(1)
         writer.put(1, f"return {writer.expression()}")
         lines += [*writer.lines, ""]
@@ -185,7 +200,7 @@ def program(seed: int) -> str:
     writer.helpers = helpers
     writer.put(0, "@jit")
     writer.put(0, "def kernel(out, a0, b0):")
-    for name, value in (("a", "a0"), ("b", "b0"), ("c", "7"), ("d", "a0"), ("t", "0")):
+    for name, value in (("a", "a0"), ("b", "b0"), ("c", "7"), ("d", "a0"), ("t", "0"), ("v", "tl.arange(0, 4)")):
         writer.put(1, f"{name} = {value}")
     while writer.budget > 0:
         writer.budget -= 1
@@ -194,16 +209,17 @@ def program(seed: int) -> str:
     for name in ("a", "b", "c", "d"):
         writer.put(1, f"tl.store(out + t, {name})")
         writer.put(1, "t += 1")
+    writer.put(1, "tl.store(out + t + tl.arange(0, 4), v)")
     return "\n".join([*lines, *writer.lines, ""])
 
 
 class Pointer:
     """Python's side of a pointer argument."""
 
-    def __init__(self, array: np.ndarray, offset: int = 0) -> None:
+    def __init__(self, array: np.ndarray, offset: Any = 0) -> None:
         self.array, self.offset = array, offset
 
-    def __add__(self, offset: int) -> Pointer:
+    def __add__(self, offset: Any) -> Pointer:
         return Pointer(self.array, self.offset + offset)
 
 
@@ -211,15 +227,16 @@ class Language:
     """Python's side of ``tl``."""
 
     static_range = range
+    arange = staticmethod(np.arange)
 
     @staticmethod
-    def store(pointer: Pointer, value: int) -> None:
+    def store(pointer: Pointer, value: Any) -> None:
         pointer.array[pointer.offset] = value
 
 
 def expected(text: str, arguments: tuple[int, int]) -> np.ndarray:
     """What Python makes of a program."""
-    namespace: dict[str, Any] = {"jit": lambda fn: fn, "tl": Language}
+    namespace: dict[str, Any] = {"jit": lambda fn: fn, "noinline": lambda fn: fn, "tl": Language, "YES": True, "NO": False}
     exec(compile(text, "<program>", "exec"), namespace)
     out = np.full(_LENGTH + 8, -1, np.int32)
     namespace["kernel"](Pointer(out), *arguments)
@@ -228,7 +245,7 @@ def expected(text: str, arguments: tuple[int, int]) -> np.ndarray:
 
 def check(source: Any, seed: int) -> None:
     text = program(seed)
-    made = source(text)
+    made = source(_PREAMBLE + text)
     module = made.compile(out="*i32", a0="i32", b0="i32")
     for arguments in ((0, 0), (3, 5), (17, 90), (64, 1)):
         out = np.full(_LENGTH + 8, -1, np.int32)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tilewright.ir.parser import ParseError, parse_module
+from tilewright.ir.printer import print_module
+from tilewright.testing.op_samples import samples
 
 HEAD = "tilewright.ir 1.0\nkernel @k(%i: i32, %p: ptr<f32>, %t: tile<8xf32>) {\n"
 
@@ -87,3 +91,27 @@ def test_a_value_is_forgotten_behind_its_region() -> None:
         parse_module("tilewright.ir 1.0 kernel @k(%c: i1, %i: i32) { if %c then { %y = neg %i : i32 yield } else { yield %y } return }")
     with pytest.raises(ParseError, match="%n is not defined"):
         parse_module("tilewright.ir 1.0 kernel @k(%i: i32) { for %i, %i, %i body(%n: i32) { yield } print %n return }")
+
+
+PIECES = [*'%@{}()[]<>=,:"#.-0x', "\n", "loc(", "->", "tile<", "%x", "add", "for", "nan", "1e", "\\", "{value = ", "yield", "0.5", "body"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damaged_text_gives_parse_errors_alone(seed: int) -> None:
+    rng = random.Random(seed)
+    sample = rng.choice([sample for name in ("for", "reduce", "call", "print", "dot", "while", "inline_asm") for sample in samples(name)])
+    text = print_module(sample.module)
+    for _ in range(60):
+        damaged = text
+        for _ in range(rng.randint(1, 3)):
+            start = rng.randrange(len(damaged))
+            end = start + rng.choice([0, 1, 1, 2, 5, 40])
+            damaged = damaged[:start] + rng.choice(["", *PIECES]) + damaged[end:]
+        try:
+            module = parse_module(damaged)
+        except ParseError as error:
+            lines = damaged.split("\n")
+            assert 1 <= error.line <= len(lines)
+            assert 1 <= error.column <= len(lines[error.line - 1]) + 1
+        else:
+            assert print_module(parse_module(print_module(module))) == print_module(module)

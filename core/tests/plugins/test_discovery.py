@@ -7,6 +7,7 @@ import time
 import types
 
 import pytest
+
 from tilewright.errors import BackendError
 from tilewright.ir import IR_VERSION
 from tilewright.plugins import discovery
@@ -16,7 +17,14 @@ from tilewright.plugins.registry import Registry
 
 
 def manifest(name: str, **changes) -> Manifest:
-    facts = {"name": name, "version": "1.2", "summary": "for tests", "device_kinds": ("cpu",), "targets": ("t",), "capabilities": Capabilities(frozenset({"f32"}))}
+    facts = {
+        "name": name,
+        "version": "1.2",
+        "summary": "for tests",
+        "device_kinds": ("cpu",),
+        "targets": ("t",),
+        "capabilities": Capabilities(frozenset({"f32"})),
+    }
     return Manifest(**{**facts, **changes})
 
 
@@ -245,7 +253,7 @@ class Plugin:
 
 
 def test_hooks_are_called_for_one_plugin_with_the_arguments_it_names():
-    registry = Registry(lambda: [])
+    registry = Registry(list)
     changes = []
     registry.on_change(lambda: changes.append(registry.names()))
     backend = registry.register(Plugin(), "object")
@@ -254,10 +262,12 @@ def test_hooks_are_called_for_one_plugin_with_the_arguments_it_names():
     assert backend.implements("tilewright_lower")
     assert not backend.implements("tilewright_cost")
     assert backend.call("tilewright_timer", device=backend.call("tilewright_devices")[0]) is None
-    with pytest.raises(BackendError, match=r"backend 'object' \(registered in this process\) failed in tilewright_target: ZeroDivisionError: oops.*report it") as raised:
+    with pytest.raises(
+        BackendError, match=r"backend 'object' \(registered in this process\) failed in tilewright_target: ZeroDivisionError: oops.*report it"
+    ) as raised:
         backend.call("tilewright_target", device=None)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
-    with pytest.raises(BackendError, match="^cannot, on purpose$"):
+    with pytest.raises(BackendError, match=r"^cannot, on purpose$"):
         backend.call("tilewright_lower", module=None, target=Target("object", "t"), options={})
     with pytest.raises(BackendError, match="gave no answer to tilewright_load"):
         backend.require("tilewright_load", code=CodeObject("k", b""), device=None)
@@ -269,7 +279,7 @@ def test_hooks_are_called_for_one_plugin_with_the_arguments_it_names():
 
 
 def test_a_malformed_object_is_not_registered():
-    registry = Registry(lambda: [])
+    registry = Registry(list)
     with pytest.raises(BackendError, match="does not implement tilewright_backend"):
         registry.register(types.ModuleType("empty"), "empty")
     assert registry.names() == []

@@ -55,7 +55,9 @@ def integers(rng, type_, n=COUNT):
 
 def floats(rng, type_, n=COUNT):
     """Random encodings: every exponent occurs, and so do zeros, infinities and NaN."""
-    bits = rng.integers(0, 2**63, n).astype(numerics.bits_dtype(type_.bits)) * numerics.bits_dtype(type_.bits).type(2) + rng.integers(0, 2, n).astype(numerics.bits_dtype(type_.bits))
+    bits = rng.integers(0, 2**63, n).astype(numerics.bits_dtype(type_.bits)) * numerics.bits_dtype(type_.bits).type(2) + rng.integers(0, 2, n).astype(
+        numerics.bits_dtype(type_.bits)
+    )
     values = bits if numerics.is_raw(type_) else bits.view(numerics.numpy_dtype(type_))
     plain = numerics.encode(rng.normal(size=n) * 4, type_)
     special = numerics.encode(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0]), type_)
@@ -99,11 +101,11 @@ INTEGER_OPS = {
 }
 
 
-@pytest.mark.parametrize("type_", INTEGERS, ids=str)
-@pytest.mark.parametrize("name", [*INTEGER_OPS, "div", "rem", "shl", "shr", "mulhi"])
+INTEGER_CASES = [(name, type_) for name in (*INTEGER_OPS, "div", "rem", "shl", "shr", "mulhi") for type_ in INTEGERS if name != "mulhi" or type_.bits >= 32]
+
+
+@pytest.mark.parametrize(("name", "type_"), INTEGER_CASES, ids=str)
 def test_integer_binary(name, type_, kernels, rng):
-    if name == "mulhi" and type_.bits < 32:
-        pytest.skip("mulhi is for 32 and 64 bits")
     a, b = integers(rng, type_), integers(rng, type_)
     method = f"{name}_" if name in ("and", "or") else name
     meaning = INTEGER_OPS.get(name)
@@ -134,7 +136,9 @@ def test_integer_unary(type_, kernels, rng):
 def test_booleans(kernels):
     a, b = np.array([0, 0, 1, 1], np.bool_), np.array([0, 1, 0, 1], np.bool_)
     t = TileType((4,), I1)
-    got = kernels.apply(lambda k, x, y: (k.and_(x, y), k.or_(x, y), k.xor(x, y), k.cmp(x, y, predicate="lt"), k.clz(x), k.popcount(x), k.shl(x, k.xor(y, y))), [(a, t), (b, t)])
+    got = kernels.apply(
+        lambda k, x, y: (k.and_(x, y), k.or_(x, y), k.xor(x, y), k.cmp(x, y, predicate="lt"), k.clz(x), k.popcount(x), k.shl(x, k.xor(y, y))), [(a, t), (b, t)]
+    )
     assert [r.tolist() for r in got] == [(a & b).tolist(), (a | b).tolist(), (a ^ b).tolist(), (~a & b).tolist(), (~a).tolist(), a.tolist(), a.tolist()]
 
 

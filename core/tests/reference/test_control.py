@@ -111,7 +111,13 @@ def test_loops_of_different_lengths(type_, step, kernels):
 
 def test_bounds_near_the_end_of_the_type(kernels):
     """Neither the count of iterations nor the induction variable may wrap around."""
-    for type_, low, high, step in ((I8, 100, 127, 20), (U8, 200, 255, 50), (I64, 2**63 - 5, 2**63 - 1, 3), (U64, 2**64 - 5, 2**64 - 1, 3), (I8, -128, 127, 127)):
+    for type_, low, high, step in (
+        (I8, 100, 127, 20),
+        (U8, 200, 255, 50),
+        (I64, 2**63 - 5, 2**63 - 1, 3),
+        (U64, 2**64 - 5, 2**64 - 1, 3),
+        (I8, -128, 127, 127),
+    ):
         for varying in (False, True):
             out = np.zeros(2, np.int64)
 

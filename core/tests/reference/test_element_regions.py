@@ -96,9 +96,7 @@ def test_a_sum_in_f16_rounds_every_step(kernels):
 
 
 def first_maximum(b, value, index, other_value, other_index):
-    better = b.or_(
-        b.cmp(value, other_value, predicate="gt"), b.and_(b.cmp(value, other_value, predicate="eq"), b.cmp(index, other_index, predicate="lt"))
-    )
+    better = b.or_(b.cmp(value, other_value, predicate="gt"), b.and_(b.cmp(value, other_value, predicate="eq"), b.cmp(index, other_index, predicate="lt")))
     return b.select(better, value, other_value), b.select(better, index, other_index)
 
 

@@ -6,7 +6,6 @@ import ctypes
 
 import numpy as np
 import pytest
-import torch
 
 from tilewright.errors import KernelError
 from tilewright.ir import Region
@@ -57,13 +56,14 @@ def test_views_reach_all_of_their_allocation(kernels, rng):
 
 
 def test_torch_tensors(kernels):
+    torch = pytest.importorskip("torch")
     x = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4)
     out = torch.zeros(4, dtype=torch.bfloat16)
     kernels.run(copy_kernel(kernels, 4, BF16), [x[1], out], (1, 1, 1))
     assert out.tolist() == [4, 5, 6, 7]
     kernels.run(copy_kernel(kernels, 4, BF16, start=-4), [x[1], out], (1, 1, 1))
     assert out.tolist() == [0, 1, 2, 3]
-    with pytest.raises(KernelError, match="just past the end of argument source"):
+    with pytest.raises(KernelError, match="8 bytes past the end of argument source"):
         kernels.run(copy_kernel(kernels, 4, BF16, start=5), [x[1], out], (1, 1, 1))
 
 
@@ -103,7 +103,7 @@ def test_other_array_protocols(wrap, kernels, rng):
 
 def test_accesses_outside_say_where_and_how_far(kernels):
     x, out = np.zeros(4, np.float32), np.zeros(8, np.float32)
-    with pytest.raises(KernelError, match=r"^kernel\.py:3:4 in kernel: load of outside the memory of every argument: .*; program \(0, 0, 0\), lane 4$"):
+    with pytest.raises(KernelError, match=r"^kernel\.py:3:4 in kernel: load outside the memory of every argument: .*; program \(0, 0, 0\), lane 4$"):
         kernels.run(copy_kernel(kernels, 8), [x, out], (1, 1, 1))
     with pytest.raises(KernelError, match=r"^kernel\.py:4:4 .*store"):
         kernels.run(copy_kernel(kernels, 8), [out, x], (1, 1, 1))
@@ -143,7 +143,7 @@ def test_pointers_loaded_from_memory(kernels, rng):
     kernels.run(module, [table], (4, 1, 1))
     assert all(np.array_equal(a, t) for a, t in zip(arrays, targets, strict=True))
     table[2, 1] = 64
-    with pytest.raises(KernelError, match="may not write"):
+    with pytest.raises(KernelError, match="store of memory that this process may not write"):
         kernels.run(module, [table], (4, 1, 1))
     table[2, 1], table[1, 0] = targets[2].ctypes.data, 0
     with pytest.raises(KernelError, match="may not read: the null pointer"):
@@ -155,7 +155,7 @@ def test_read_only_memory_is_not_written(kernels):
     x = np.ones(4, np.float32)
     kernels.run(copy_kernel(kernels, 4), [frozen, x], (1, 1, 1))
     assert x.tolist() == [0] * 4
-    with pytest.raises(KernelError, match="read-only memory"):
+    with pytest.raises(KernelError, match="store to read-only memory"):
         kernels.run(copy_kernel(kernels, 4), [np.ones(4, np.float32), frozen], (1, 1, 1))
     assert frozen.tolist() == [0] * 4
     text = ctypes.create_string_buffer(b"constant")
@@ -216,9 +216,7 @@ def test_descriptor_blocks_over_the_edges(padding, host, kernels, rng):
     copy = np.full((rows, pitch), 3, np.float32)
 
     def describe(b, base):
-        return b.make_descriptor(
-            base, [const(b, rows, I64), const(b, columns, I64)], [const(b, pitch, I64), const(b, 1, I64)], padding=padding, result=block
-        )
+        return b.make_descriptor(base, [const(b, rows, I64), const(b, columns, I64)], [const(b, pitch, I64), const(b, 1, I64)], padding=padding, result=block)
 
     def body(b, source, target, copied):
         source = source if host else describe(b, source)
@@ -471,5 +469,7 @@ def test_code_of_a_target_is_refused(kernels):
             b.line(5)
             getattr(b, name)([x], result=F32, **attributes)
 
-        with pytest.raises(KernelError, match=r"^kernel\.py:5:4 in kernel: the reference runs no code of a target's own: (inline_asm 'mov|extern function 'fast_sinf')"):
+        with pytest.raises(
+            KernelError, match=r"^kernel\.py:5:4 in kernel: the reference runs no code of a target's own: (inline_asm 'mov|extern function 'fast_sinf')"
+        ):
             kernels.run(kernels.make([F32], body), [1.0], (1, 1, 1))

@@ -76,7 +76,9 @@ def test_rounding_picks_the_neighbour_the_definition_asks_for(format_, rounding,
     finite = np.unique(numbers[np.isfinite(numbers)])
     top = finite[-1]
     step = top - finite[-2]
-    values = np.concatenate([rng.uniform(-top - step, top + step, 3000), rng.uniform(-1, 1, 3000) * finite[finite > 0][0] * 40, finite, (finite[1:] + finite[:-1]) / 2])
+    values = np.concatenate(
+        [rng.uniform(-top - step, top + step, 3000), rng.uniform(-1, 1, 3000) * finite[finite > 0][0] * 40, finite, (finite[1:] + finite[:-1]) / 2]
+    )
     got = np.asarray(numerics.decode(numerics.encode(values, format_, rounding), format_), np.float64)
     position = np.clip(np.searchsorted(finite, values), 1, len(finite) - 1)
     low, high = finite[position - 1], finite[position]

@@ -1,12 +1,15 @@
 """A backend that records instead of running, and a cache of each test's own."""
 
 import pytest
+
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime import backend_choice, devices, tuning_records
 
-ALL_TYPES = frozenset("i1 i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3fn f8e5m2 f8e4m3fnuz f8e5m2fnuz f8e4b15".split())
+ALL_TYPES = frozenset(
+    ["i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e4b15"]
+)
 
 
 class Recorder:

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+
 from tilewright.runtime import arguments, dlpack
 from tilewright.runtime.arguments import ArgumentError, ArrayKind, ArrayView, address_of, array_kind, describe, is_array_type, launch_value
 from tilewright.runtime.descriptor import TensorDescriptor
@@ -153,7 +154,7 @@ def test_the_device_array_interface():
     assert view.strides == (12, 2)
     assert view.data_ptr() == 0x10010
     with pytest.raises(AttributeError):
-        view.__array_interface__  # noqa: B018
+        view.__array_interface__
 
 
 class DLPackOnly:

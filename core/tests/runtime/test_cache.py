@@ -10,8 +10,9 @@ import warnings
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tilewright.plugins.manifest import CodeObject, Parameter
-from tilewright.runtime import cache as cache_module
+from tilewright.runtime import files
 from tilewright.runtime.artifact import Artifact, DamagedArtifactError, pack, unpack
 from tilewright.runtime.cache import DiskCache, default_directory, disk_cache, parse_size
 from tilewright.runtime.keys import digest
@@ -171,7 +172,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
     def refuse(source, target):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache_module.os, "replace", refuse)
+    monkeypatch.setattr(files.os, "replace", refuse)
     cache = DiskCache(tmp_path)
     with pytest.warns(RuntimeWarning, match="No space left"):
         assert not cache.put(artifact(1))

@@ -12,23 +12,21 @@ INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 FLOATS = ("f16", "bf16", "f32", "f64")
 FP8 = ("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e4b15")
 
-_WORDS = ("i32", "i64", "u32", "u64")
 _ATOMICS: dict[str, frozenset[str]] = {
-    **{name: frozenset({"add", "min", "max", "and", "or", "xor", "xchg", "cas"}) for name in _WORDS},
-    **{name: frozenset({"xchg", "cas"}) for name in ("i16", "u16")},
-    **{name: frozenset({"add", "min", "max", "xchg", "cas"}) for name in ("f32", "f64")},
-    **{name: frozenset({"add", "xchg", "cas"}) for name in ("f16", "bf16")},
+    **dict.fromkeys(("i32", "i64", "u32", "u64"), frozenset({"add", "min", "max", "and", "or", "xor", "xchg", "cas"})),
+    **dict.fromkeys(("i16", "u16"), frozenset({"xchg", "cas"})),
+    **dict.fromkeys(("f32", "f64"), frozenset({"add", "min", "max", "xchg", "cas"})),
+    **dict.fromkeys(("f16", "bf16"), frozenset({"add", "xchg", "cas"})),
 }
 
 CAPABILITIES = Capabilities(
     dtypes=frozenset(("i1", *INTEGERS, *FLOATS, *FP8)),
     dot={
-        **{name: ("f32",) for name in ("bf16", *FP8)},
-        "f16": ("f32", "f16"),
+        "bf16": ("f32",),
+        **dict.fromkeys(("f16", *FP8), ("f32", "f16")),
         "f32": ("f32",),
         "f64": ("f64",),
-        "i8": ("i32",),
-        "u8": ("i32",),
+        **dict.fromkeys(("i8", "u8"), ("i32",)),
     },
     # Every precision is computed as IEEE: the others permit less, they do not ask for it.
     dot_precisions=("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"),

@@ -83,11 +83,12 @@ class Pool:
     """
 
     def __init__(self, threads: int, mode: str) -> None:
-        from tilewright.llvm.compile import compile_to_object, host_target
+        from tilewright.llvm.compile import host_target
         from tilewright.llvm.link import load_object
+        from tilewright_cpu.support import support_object
 
-        triple, cpu, features = host_target()
-        machine, _, system = (triple.split("-") + ["", ""])[:3]
+        triple, _, _ = host_target()
+        machine, _, system = (*triple.split("-"), "", "")[:3]
         self.threads = 1 if mode == "serial" else min(threads, MAX_WORKERS + 1)
         native = supports_threads(machine, system)
         if mode in ("native", "openmp") and not native:
@@ -95,7 +96,7 @@ class Pool:
         self.mode = mode if mode in ("python", "serial") else "native" if native else "python"
         text = pool_ir(machine, threads=native, spin=SPIN, spin_caller=SPIN_CALLER)
         symbols = (*COMMON_SYMBOLS, *THREAD_SYMBOLS) if native else COMMON_SYMBOLS
-        self._object = load_object(compile_to_object(text, triple=triple, cpu=cpu, features=features), symbols)
+        self._object = load_object(support_object("thread pool", text), symbols)
         address = self._object.address
         self.estimate_address, self.serial_address = address("estimate"), address("serial")
         self.launch_address = 0 if self.mode == "python" else address("launch") if native else self.serial_address
@@ -122,12 +123,12 @@ class Pool:
     def _set(self, symbol: str, kind: type[ctypes.c_int64] | type[ctypes.c_int32] | type[ctypes.c_void_p], value: int) -> None:
         kind.from_address(self._object.address(symbol)).value = value
 
-    def run(self, record: int, arguments: int, programs: int) -> None:
+    def run(self, record: int, arguments: int | bytes, programs: int) -> None:
         """Run programs 0 to ``programs`` - 1 of a kernel, the interpreter lock released.
 
         Args:
             record: the address of a :class:`KernelRecord`.
-            arguments: the address of the kernel's argument slots.
+            arguments: the kernel's argument slots: their address, or the bytes themselves.
         """
         if self.mode == "python":
             self._run_python(record, arguments, programs)
@@ -178,7 +179,7 @@ class Pool:
 
     # ---- Python threads
 
-    def _run_python(self, record: int, arguments: int, programs: int) -> None:
+    def _run_python(self, record: int, arguments: int | bytes, programs: int) -> None:
         kernel = KernelRecord.from_address(record)
         threads = min(self.threads, kernel.limit or self.threads, programs)
         expected = self.expected_seconds(record, programs)
@@ -186,7 +187,8 @@ class Pool:
         if threads <= 1 or (expected is not None and expected < 4 * COLD_SECONDS):
             self._serial(record, arguments, programs)
             return
-        job = _Job(kernel.function, arguments, programs, max(1, programs // (8 * threads)), 0, 0, 0)
+        start = arguments if isinstance(arguments, int) else ctypes.cast(ctypes.c_char_p(arguments), ctypes.c_void_p).value
+        job = _Job(kernel.function, start, programs, max(1, programs // (8 * threads)), 0, 0, 0)
         address = ctypes.addressof(job)
         futures: list[Future[None]] = [self._threads().submit(self._share, address) for _ in range(threads - 1)]
         self._share(address)
@@ -225,13 +227,12 @@ def _torch_openmp() -> tuple[int, int] | None:
 @functools.cache
 def _cycles_per_second(machine: str) -> float:
     """The rate of the counter costs are measured with, from half a millisecond of it; of a nominal gigahertz where there is none."""
-    from tilewright.llvm.compile import compile_to_object, host_target
     from tilewright.llvm.link import load_object
+    from tilewright_cpu.support import support_object
 
     name = "llvm.readsteadycounter" if machine == "aarch64" else "llvm.readcyclecounter"
-    triple, cpu, features = host_target()
     text = f"declare i64 @{name}()\ndefine i64 @now() {{\n  %t = call i64 @{name}()\n  ret i64 %t\n}}\n"
-    loaded = load_object(compile_to_object(text, triple=triple, cpu=cpu, features=features), ("now",))
+    loaded = load_object(support_object("cycle counter", text), ("now",))
     now = ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("now"))
     began, first = time.perf_counter(), now()
     while time.perf_counter() - began < 5e-4:

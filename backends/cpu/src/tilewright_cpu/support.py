@@ -25,6 +25,6 @@ def support_object(name: str, ir_text: str) -> bytes:
     found = cache.get(key)
     if found is not None:
         return found.code.binary
-    binary = compile_to_object(ir_text, triple=triple, cpu=cpu, features=features)
+    binary = compile_to_object(ir_text, triple=triple, cpu=cpu, features=features, opt=2)
     cache.put(Artifact(key, CodeObject(name, binary), ()))
     return binary

@@ -33,7 +33,26 @@ _EVALUATED_MODULES = frozenset({"math", "cmath", "_operator", "operator"})
 
 def call(g: Generator, node: ast.Call) -> Any:
     """Evaluate a call."""
-    fn = g.evaluate(node.func)
+    return call_function(g, node, g.evaluate(node.func))
+
+
+def call_function(g: Generator, node: ast.Call, fn: Any) -> Any:
+    """Evaluate a call of ``fn``, which is what the function of ``node`` came to.
+
+    Raises:
+        CompilationError: always at ``node`` or a node inside it.
+    """
+    try:
+        return _call(g, node, fn)
+    except CompilationError as error:
+        if error.file is None:
+            raise g.relocated(node, error) from error
+        raise
+    except Exception as error:
+        raise g.relocated(node, error) from error
+
+
+def _call(g: Generator, node: ast.Call, fn: Any) -> Any:
     args, kwargs = _arguments(g, node)
     g.locate(node)
     if fn.__class__ is type and fn in _ITERATION:
@@ -57,14 +76,14 @@ def call_statement(g: Generator, node: ast.Call) -> None:
         why = f": {must_use}" if isinstance(must_use, str) else ""
         message = with_help(f"the result of {_name_of(target)} is not used{why}", f"assign it: x = {ast.unparse(node)}")
         raise located(g.frame, node, message, CompilationError)
-    g.evaluate(node)
+    call_function(g, node, fn)
 
 
 def _arguments(g: Generator, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
     args: list[Any] = []
     for argument in node.args:
         if argument.__class__ is ast.Starred:
-            args.extend(items_of(g.evaluate(argument.value)))  # type: ignore[attr-defined]
+            args.extend(items_of(g.evaluate(argument.value)))
         else:
             args.append(g.evaluate(argument))
     kwargs: dict[str, Any] = {}
@@ -167,6 +186,7 @@ def iterable(g: Generator, node: ast.expr) -> Any:
                 return made(*args, **kwargs)
             except (TypeError, ValueError) as error:
                 raise g.relocated(node, error) from error
+        return call_function(g, node, fn)
     return g.evaluate(node)
 
 
@@ -177,12 +197,13 @@ def loop_condition(g: Generator, node: ast.expr) -> Any:
         if fn is tl_condition:
             args, kwargs = _arguments(g, node)
             return tl_condition(*args, **kwargs)
+        return call_function(g, node, fn)
     return g.evaluate(node)
 
 
 def _outside_loop(g: Generator, node: ast.Call, fn: Any) -> CompilationError:
     where = "`while`" if fn is tl_condition else "`for ... in`"
-    return located(g.frame, node, f"{fn.__name__} is only for {where}", CompilationError)
+    return located(g.frame, node, f"tl.{fn.__name__} is only for {where}", CompilationError)
 
 
 # -- binding ------------------------------------------------------------------------------------------------------------------------------------------
@@ -220,7 +241,7 @@ def bind(fn: JitCallable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
         takes = sum(not parameter.keyword_only for parameter in params)
         raise TypeError(f"{fn.__name__}() takes {takes} positional {'argument' if takes == 1 else 'arguments'}, not {given}")
     for name in kwargs:
-        if name not in bound or name not in fn.arg_names:
+        if name not in bound or any(parameter.variadic and parameter.name == name for parameter in params):
             raise TypeError(f"{fn.__name__}() has no parameter {name!r}; its parameters are {', '.join(fn.arg_names)}")
     return bound
 

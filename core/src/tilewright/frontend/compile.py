@@ -10,6 +10,7 @@ from tilewright import ir
 from tilewright.errors import CompilationError
 from tilewright.frontend.frame import Scope
 from tilewright.frontend.generator import Generator
+from tilewright.frontend.recursion import deep_recursion
 from tilewright.frontend.values import name_values, unflatten
 from tilewright.language.callable import JitCallable
 from tilewright.language.core import base_type, constexpr_type, tuple_type
@@ -47,7 +48,7 @@ def compile_function(
     constants, attributes = constants or {}, attributes or {}
     types = _parameter_types(fn, signature, constants)
     names: list[str] = []
-    flat_types = []
+    flat_types: list[ir.types.Type] = []
     for name, type_ in types.items():
         flat = list(_leaves(name, type_))
         names.extend(path for path, _ in flat)
@@ -64,7 +65,8 @@ def compile_function(
     for name, value in scope.items():
         name_values(value, name)
     try:
-        generator.kernel(fn, function, scope)
+        with deep_recursion():
+            generator.kernel(fn, function, scope)
     except CompilationError as error:
         if os.environ.get("TILEWRIGHT_FRONT_END_DEBUGGING", "0") == "1":
             raise
@@ -84,7 +86,7 @@ def _parameter_types(fn: JitCallable, signature: Signature, constants: Mapping[s
         if name not in signature:
             if name not in constants and not parameter.has_default:
                 raise TypeError(f"{fn.__name__}: the signature has no type for parameter {name!r}")
-            types[name] = constexpr_type(constants.get(name, parameter.default))
+            types[name] = constexpr_type(_plain_number(constants.get(name, parameter.default)))
             continue
         spelled = signature[name]
         if parameter.is_constexpr and spelled != "constexpr" and not isinstance(spelled, tuple | list):
@@ -112,8 +114,13 @@ def _type(path: str, spelled: Any, constants: Mapping[str, Any], value: Any) -> 
     if spelled == "constexpr":
         if value is _ABSENT:
             raise TypeError(f"no value is given for the constexpr {path!r}")
-        return constexpr_type(value)
+        return constexpr_type(_plain_number(value))
     return str_to_ty(spelled, None)
+
+
+def _plain_number(value: Any) -> Any:
+    """NumPy's scalars as Python's, which constexpr arithmetic and conditions expect."""
+    return value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
 
 
 def _leaves(path: str, type_: base_type) -> Iterator[tuple[str, ir.types.Type]]:
@@ -133,4 +140,3 @@ def _check_attributes(fn: JitCallable, attributes: Mapping[str, Mapping[str, int
     for name in attributes:
         if name not in names:
             raise TypeError(f"{fn.__name__} has no argument {name!r} to describe; its arguments are {', '.join(names)}")
-

@@ -1,18 +1,19 @@
 """Errors of a kernel's source: the rule, then the source lines with a caret, then each call the code was inlined at.
 
-    cannot add pointers together
-      --> kernels.py:12:8 in scale
-       11 |     a = x_ptr + i
-       12 |     b = a + y_ptr
-          |         ^^^^^^^^^
-      inlined at kernels.py:30:4 in kernel
-       30 |     scale(x, y)
-          |     ^^^^^^^^^^^
+cannot add pointers together
+  --> kernels.py:12:8 in scale
+   11 |     a = x_ptr + i
+   12 |     b = a + y_ptr
+      |         ^^^^^^^^^
+  inlined at kernels.py:30:4 in kernel
+   30 |     scale(x, y)
+      |     ^^^^^^^^^^^
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from tilewright.errors import CompilationError, UnsupportedLanguageConstruct
@@ -24,6 +25,8 @@ E = TypeVar("E", bound=CompilationError)
 
 #: Source lines shown above the line of the innermost caret.
 _CONTEXT_LINES = 3
+#: Of a longer chain of calls, as many are shown at either end.
+_CHAIN_ENDS = 4
 
 
 def with_help(message: str, remedy: str) -> str:
@@ -35,15 +38,25 @@ def located(frame: Frame, node: ast.AST, message: str, kind: type[E]) -> E:
     """An error of ``kind`` at ``node`` of the function that ``frame`` is visiting, with its chain of calls."""
     rule, *notes = message.split("\n  help: ")
     parts = [rule, *_excerpt(frame, node, "-->", _CONTEXT_LINES)]
-    inner: Frame | None = frame
-    while inner is not None and inner.caller is not None:
-        outer, call = inner.caller, inner.call_node
-        if call is not None:
-            parts.extend(_excerpt(outer, call, "inlined at" if not inner.separate else "called from", 0))
-        inner = outer
+    chain = list(_calls(frame))
+    hidden = len(chain) - 2 * _CHAIN_ENDS
+    for index, (outer, call, separate) in enumerate(chain):
+        if hidden > 1 and index == _CHAIN_ENDS:
+            parts.append(f"  ... {hidden} more calls ...")
+        if hidden > 1 and _CHAIN_ENDS <= index < len(chain) - _CHAIN_ENDS:
+            continue
+        parts.extend(_excerpt(outer, call, "called from" if separate else "inlined at", 0))
     parts.extend(f"  help: {note}" for note in notes)
     line, column = position(frame, node)
     return kind(message, "\n".join(parts), frame.file, line, column)
+
+
+def _calls(frame: Frame) -> Iterator[tuple[Frame, ast.AST, bool]]:
+    """The calls that led to ``frame``, innermost first: (the caller, the call, whether the callee is compiled on its own)."""
+    while frame.caller is not None:
+        if frame.call_node is not None:
+            yield frame.caller, frame.call_node, frame.separate
+        frame = frame.caller
 
 
 def relocated(frame: Frame, node: ast.AST, error: Exception) -> CompilationError:
@@ -57,8 +70,9 @@ def relocated(frame: Frame, node: ast.AST, error: Exception) -> CompilationError
 
 
 def unsupported(frame: Frame, node: ast.AST, construct: str, alternative: str = "") -> UnsupportedLanguageConstruct:
-    """An error that names a construct of Python the language does not have, and what to write instead."""
-    return located(frame, node, with_help(f"{construct} not supported in a kernel", alternative), UnsupportedLanguageConstruct)
+    """An error that names a construct of Python the language does not have ("lambda is"), and what to write instead."""
+    message = f"{construct} not supported in a kernel" if construct.endswith((" is", " are")) else f"{construct} in a kernel"
+    return located(frame, node, with_help(message, alternative), UnsupportedLanguageConstruct)
 
 
 def position(frame: Frame, node: ast.AST) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,9 @@ def operate(g: Generator, node: ast.AST, operator_type: type[ast.operator], lhs:
         return lift(BINARY_OPERATORS[name](lhs.value, rhs.value))
     g.locate(node)
     if name == "pow":
-        raise TypeError(f"** works on values known at compile time, not on {describe(lhs)} and {describe(rhs)}; use exp2 and log2, or multiply")
+        raise TypeError(
+            with_help(f"** works on values known at compile time, not on {describe(lhs)} and {describe(rhs)}", "multiply, or use tl.exp2 and tl.log2")
+        )
     _require_values(lhs, rhs, _SYMBOLS[name])
     return g.semantic.binary(name, lhs, rhs)
 
@@ -314,10 +317,13 @@ def _f_string(g: Generator, node: ast.JoinedStr) -> Any:
             raise located(g.frame, piece.value, with_help(message, "print run-time values with tl.device_print"), CompilationError)
         plain = _unwrapped(value)
         if piece.conversion >= 0:
-            plain = {"s": str, "r": repr, "a": ascii}[chr(piece.conversion)](plain)
+            plain = _CONVERSIONS[chr(piece.conversion)](plain)
         specification = g.evaluate(piece.format_spec).value if piece.format_spec is not None else ""
         parts.append(format(plain, specification))
     return constexpr("".join(parts))
+
+
+_CONVERSIONS: dict[str, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
 
 
 def _no_such_expression(construct: str, alternative: str) -> Any:

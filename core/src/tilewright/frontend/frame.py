@@ -122,3 +122,11 @@ def continue_flag(depth: int) -> str:
 
 def is_hidden(name: str) -> bool:
     return name[0] == "?"
+
+
+def end_of_iteration(completion: Completion, depth: int) -> Completion:
+    """The completion of a loop's body once its ``continue`` has come to its target."""
+    flag = continue_flag(depth)
+    if flag not in completion.jumps:
+        return completion
+    return Completion(True, completion.jumps - {flag})

@@ -136,6 +136,16 @@ class Generator:
 
     def known_test(self, node: ast.expr, assigned: frozenset[str]) -> bool | None:
         """The outcome of a test that reads no name of ``assigned`` and is known at compile time; None for any other. Emits nothing."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            known = self.known_test(node.operand, assigned)
+            return None if known is None else not known
+        if isinstance(node, ast.BoolOp):
+            decisive = isinstance(node.op, ast.Or)
+            for part in node.values:
+                known = self.known_test(part, assigned)
+                if known is not (not decisive):
+                    return known  # it decides, or is not known
+            return not decisive
         for inner in ast.walk(node):
             kind = inner.__class__
             if kind is ast.Name:
@@ -237,7 +247,7 @@ class Generator:
         result = self.call(fn, unflatten(argument_types, region.arguments), {})
         found = result.values if isinstance(result, tl_tuple) else [result]
         if type(result) is constexpr and result.value is None:
-            raise TypeError(f"{describe(fn)} must return a value here")
+            raise TypeError(f"{fn.__name__} must return a value here")
         tensors = [self.semantic.to_tensor(value) for value in found]
         self.builder.location = location
         self.builder.yield_([value.handle for value in tensors])
@@ -277,7 +287,7 @@ class Generator:
             for part in _parts(value):
                 if isinstance(part, tensor) and part.numel.value != 1:
                     message = with_help(
-                        f"{fn.__name__} is noinline: argument {name} must be a scalar, not a tensor of type {describe(part)}",
+                        f"{fn.__name__} is noinline: argument {name} must be a scalar, not {describe(part)}",
                         "pass scalars and pointers, or drop noinline",
                     )
                     raise errors.located(self.frame, self.call_node or self.frame.analysis.tree, message, UnsupportedLanguageConstruct)
@@ -359,4 +369,3 @@ def _parts(value: Any) -> Iterator[Any]:
             yield from _parts(item)
     elif isinstance(value, base_value):
         yield value
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import enum
 import os
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -57,9 +58,10 @@ def is_permitted(value: Any) -> bool:
     if isinstance(value, _PERMITTED) or is_builtin(value) or isinstance(value, base_value):
         return True
     if isinstance(value, type):
-        # Classes of the language, aggregates, namedtuples, and enumerations of the language's options.
+        # Classes of the language, aggregates, namedtuples, enumerations.
         return (
-            value.__module__.startswith("tilewright.")
+            issubclass(value, enum.Enum)
+            or value.__module__.startswith("tilewright.")
             or (issubclass(value, tuple) and hasattr(value, "_fields"))
             or getattr(value, "_is_aggregate", False) is True
             or value is constexpr

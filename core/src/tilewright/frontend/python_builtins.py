@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.frontend.errors import with_help
 from tilewright.frontend.values import describe, lift
+from tilewright.language import elementwise
 from tilewright.language.core import base_value, constexpr, is_negative_zero, tensor
 from tilewright.language.core import tuple as tl_tuple
 
@@ -31,7 +32,7 @@ def plain(value: Any, what: str) -> Any:
             raise TypeError(f"{what} takes values known at compile time, not {describe(value)}")
         return tuple(plain(item, what) for item in value.values)
     if isinstance(value, base_value):
-        raise TypeError(f"{what} takes values known at compile time, not a tensor of type {describe(value)}")
+        raise TypeError(f"{what} takes values known at compile time, not {describe(value)}")
     return value
 
 
@@ -39,7 +40,7 @@ def _len(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     (value,) = args
     if isinstance(value, tensor):
         if not value.extents:
-            raise TypeError(f"a scalar of type {describe(value)} has no len()")
+            raise TypeError(f"{describe(value)} has no len(): it is a scalar")
         return constexpr(value.extents[0])
     if type(value) is constexpr:
         value = value.value
@@ -65,7 +66,7 @@ def _conversion(fn: Any, remedy: str) -> Implementation:
 
     def implementation(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if args and isinstance(args[0], tensor):
-            raise TypeError(with_help(f"{name}() takes a value known at compile time, not a tensor of type {describe(args[0])}", remedy))
+            raise TypeError(with_help(f"{name}() takes a value known at compile time, not {describe(args[0])}", remedy))
         return constexpr(fn(*(plain(arg, f"{name}()") for arg in args)))
 
     return implementation
@@ -77,8 +78,6 @@ def _extreme(fn: Any, remedy: str) -> Implementation:
     def implementation(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         values = list(args[0]) if len(args) == 1 and isinstance(args[0], tl_tuple) else list(args)
         if any(isinstance(value, tensor) for value in values):
-            from tilewright.language import elementwise
-
             pairwise = elementwise.minimum if name == "min" else elementwise.maximum
             return functools.reduce(lambda a, b: pairwise(a, b, _semantic=g.semantic), values)
         numbers = [plain(value, f"{name}()") for value in values]

@@ -138,10 +138,13 @@ def _unpack(g: Generator, target: ast.Tuple | ast.List, value: Any, plain: bool)
 
 
 def _augmented(g: Generator, node: ast.AugAssign) -> None:
-    if not isinstance(node.target, ast.Name):
-        assign_target(g, node.target, None)
-        return
-    old = g.load_name(node.target, node.target.id)
+    if isinstance(node.target, ast.Name):
+        old = g.load_name(node.target, node.target.id)
+    elif isinstance(node.target, ast.Attribute):
+        old = g.attribute(g.evaluate(node.target.value), node.target.attr)
+    else:
+        old = constexpr(None)
+        assign_target(g, node.target, old)
     value = g.evaluate(node.value)
     assign_target(g, node.target, g.operate(node, type(node.op), old, value))
 
@@ -176,7 +179,7 @@ def _constant(g: Generator, node: ast.AST, name: str, value: Any) -> Any:
     """
     if isinstance(value, tensor) or (isinstance(value, tl_tuple) and value.flatten()):
         message = with_help(
-            f"{name} is declared tl.constexpr, but its value is computed at run time: it is of type {describe(value)}",
+            f"{name} is declared tl.constexpr, but its value is computed at run time: it is {describe(value)}",
             "drop the annotation, or compute it from constexprs only",
         )
         raise located(g.frame, node, message, CompilationError)
@@ -291,7 +294,7 @@ _COMPOUND: dict[type[ast.stmt], Any] = {
     ast.With: _with,
 }
 _UNSUPPORTED: dict[type[ast.stmt], tuple[str, str]] = {
-    ast.FunctionDef: ("nested function definitions are not allowed: they are", "define the function at module level and decorate it with @jit"),
+    ast.FunctionDef: ("nested function definitions are not allowed", "define the function at module level and decorate it with @jit"),
     ast.AsyncFunctionDef: ("async functions are", "define a plain function at module level and decorate it with @jit"),
     ast.ClassDef: ("class definitions are", "define an aggregate at module level"),
     ast.Try: ("try is", "kernels raise no exceptions: test the condition with `if`, or stop with tl.device_assert"),

@@ -109,16 +109,17 @@ def name_values(value: Any, name: str) -> None:
 
 
 def describe(value: Any) -> str:
-    """A value's type in words for an error message."""
-    if isinstance(value, ModuleType):
-        return f"module {value.__name__}"
+    """A value in words for an error message: ``a value of type int32``, ``constexpr 2``, ``module math``."""
     if type(value) is constexpr:
         return f"constexpr {value.value!r}"
     if isinstance(value, base_value):
-        return str(value.type)
-    if isinstance(value, type):
-        return f"class {value.__name__}"
-    return getattr(value, "__name__", None) or repr(value)
+        return f"a value of type {value.type}"
+    if isinstance(value, ModuleType):
+        return f"module {value.__name__}"
+    name = getattr(value, "__name__", None)
+    if name is None:
+        return repr(value)
+    return f"class {name}" if isinstance(value, type) else f"function {name}"
 
 
 def describe_type(type_: base_type) -> str:

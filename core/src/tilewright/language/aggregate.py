@@ -127,7 +127,8 @@ def _initialise(self: aggregate_value, args: tuple[Any, ...], kwargs: dict[str, 
     """Run ``__init__``, however it is written."""
     from tilewright.language.callable import ConstexprFunction, JitCallable
 
-    init = self._initializer
+    # Read from the class: from the instance a constexpr function would come bound.
+    init = type(self)._initializer
     if init is None:
         _assign_fields(self, args, kwargs)
     elif isinstance(init, ConstexprFunction):

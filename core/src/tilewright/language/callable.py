@@ -289,7 +289,8 @@ class JitCallable:
         return object.__reduce_ex__(self, protocol)
 
     def __getstate__(self) -> dict[str, Any]:
-        key, _, _ = self.cache_key if self.fn is not None else self.hash, self.params, self.src
+        key = self.cache_key if self.fn is not None else self.hash
+        self.params  # noqa: B018  # read from the function now: the copy has none
         unpicklable = {"fn", "__globals__", "_hash_lock", "used_global_vals", "_tree", "_dependencies", "analysis"}
         state = {name: value for name, value in self.__dict__.items() if name not in unpicklable}
         return {**state, "hash": key, "_text": self.src}

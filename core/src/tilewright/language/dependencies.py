@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import enum
 import hashlib
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
@@ -61,7 +62,8 @@ def dependencies(function: JitCallable) -> Dependencies:
     used: UsedGlobals = {}
     callees: list[JitCallable] = []
     parts = [function.src, str(function.starting_line_number), function.file, str(function.noinline)]
-    parts.append(describe(function.fn.__defaults__))
+    parts.append(describe(function.fn.__defaults__, callees))
+    parts.append(describe(function.fn.__kwdefaults__, callees))
     for chain in names:
         name, *attributes = chain
         if name in nonlocals:
@@ -97,7 +99,7 @@ def _add(value: Any, name: str, space: dict[str, Any], used: UsedGlobals, callee
     elif isinstance(value, FunctionType):
         parts.append(f"{name}={value.__module__}.{value.__qualname__}")
     elif name not in vars(builtins):
-        text = describe(value)
+        text = describe(value, callees)
         if text:
             parts.append(f"{name}={text}")
             if not captured:
@@ -105,35 +107,46 @@ def _add(value: Any, name: str, space: dict[str, Any], used: UsedGlobals, callee
 
 
 def _add_class(cls: type, callees: list[JitCallable], parts: list[str]) -> None:
-    """The methods of an aggregate."""
+    """The functions that the meaning of a class depends on, its fields and their defaults."""
     if cls.__module__ == "builtins":
         return
-    for base in cls.__mro__[:-1]:
-        for name, member in vars(base).items():
-            if isinstance(member, JitCallable):
-                callees.append(member)
-            elif isinstance(member, FunctionType) and name == "__init__":
-                parts.append(f"{name}:{hashlib.sha256(member.__code__.co_code).hexdigest()}{member.__code__.co_names}")
-        parts.append(repr(sorted(map(str, vars(base).get("__annotations__", {}).items()))))
+    for member in getattr(cls, "hash_attrs", ()):
+        if isinstance(member, JitCallable):
+            callees.append(member)
+        elif isinstance(member, FunctionType):
+            code = member.__code__
+            parts.append(f"{member.__name__}:{hashlib.sha256(code.co_code).hexdigest()}{code.co_names}{describe(code.co_consts, callees)}")
+    annotations = getattr(cls, "_annotations", None)
+    if isinstance(annotations, dict):
+        parts.append(repr([(name, str(annotation)) for name, annotation in annotations.items()]))
+        parts.append(describe(getattr(cls, "_defaults", None), callees))
+    if issubclass(cls, enum.Enum):
+        parts.append(repr([(member.name, describe(member.value, callees)) for member in cls]))
+    fields = getattr(cls, "_fields", None)
+    if fields is not None:
+        parts.append(repr(fields))
 
 
-def describe(value: Any) -> str:
-    """A text that changes with the value and is the same in every process; empty for what has no such text."""
+def describe(value: Any, callees: list[JitCallable]) -> str:
+    """A text that changes with the value and is the same in every process; empty for what has no such text. Functions are added to ``callees``."""
     from tilewright.language.core import base_type, constexpr
 
     if isinstance(value, _SIMPLE):
         return f"{type(value).__name__}:{value!r}"
     if isinstance(value, constexpr):
-        inner = describe(value.value)
+        inner = describe(value.value, callees)
         return f"constexpr({inner})" if inner else ""
     if isinstance(value, base_type):
         return repr(value)
     if isinstance(value, JitCallable):
-        return value.cache_key
+        callees.append(value)
+        return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, tuple | list):
-        return f"{type(value).__name__}({', '.join(map(describe, value))})"
+        return f"{type(value).__name__}({', '.join(describe(item, callees) for item in value)})"
     if isinstance(value, dict):
-        return f"dict({', '.join(f'{describe(key)}: {describe(item)}' for key, item in value.items())})"
+        return f"dict({', '.join(f'{describe(key, callees)}: {describe(item, callees)}' for key, item in value.items())})"
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__module__}.{type(value).__qualname__}.{value.name}"
     return ""
 
 

@@ -91,7 +91,7 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
     Attributes:
         block_type, block_shape, dtype: of the blocks it is accessed in.
-        shape, strides: of the tensor, in elements: tuples of scalars.
+        shape, strides: of the tensor, in elements: tuples of scalars; only of a descriptor made in the kernel.
     """
 
     __slots__ = ("block_type", "handle")
@@ -118,12 +118,10 @@ class tensor_descriptor_base(base_value):  # noqa: N801
     def __str__(self) -> str:
         return str(self.type)
 
-    def _emit_attribute(self, name: str, semantic: Any) -> Any:
-        """The compiler's ``getattr``: shape and strides of a host's descriptor are read from it."""
-        if name not in ("shape", "strides"):
-            return getattr(self, name)
-        read = semantic.builder.descriptor_extent if name == "shape" else semantic.builder.descriptor_stride
-        return tl_tuple([tensor(read(self.handle, axis=axis), int64) for axis in range(len(self.block_type.shape))])
+    def __getattr__(self, name: str) -> Any:
+        if name in ("shape", "strides"):
+            raise AttributeError(f"the {name} of a descriptor that the host made cannot be read in the kernel: pass the numbers as arguments")
+        raise AttributeError(f"a tensor descriptor has no attribute {name!r}")
 
     @builtin
     def load(self, offsets: Any, _semantic: Any = None) -> tensor:
@@ -206,9 +204,6 @@ class tensor_descriptor(tensor_descriptor_base):  # noqa: N801
 
     def flatten(self) -> list[ir.Value]:
         return [self.handle, *self.shape.flatten(), *self.strides.flatten()]
-
-    def _emit_attribute(self, name: str, semantic: Any) -> Any:
-        return getattr(self, name)
 
 
 def _offsets(semantic: Any, descriptor: tensor_descriptor_base, offsets: Any) -> list[ir.Value]:
@@ -325,15 +320,3 @@ def _descriptor(desc: Any) -> tensor_descriptor_base:
     if not isinstance(desc, tensor_descriptor_base):
         raise TypeError(f"expected a tensor descriptor, got {getattr(desc, 'type', desc)}")
     return desc
-
-
-__all__ = [
-    "int32",
-    "load_tensor_descriptor",
-    "make_tensor_descriptor",
-    "store_tensor_descriptor",
-    "tensor_descriptor",
-    "tensor_descriptor_base",
-    "tensor_descriptor_base_type",
-    "tensor_descriptor_type",
-]

@@ -120,8 +120,8 @@ class dtype(base_type):  # noqa: N801
         name = getattr(name, "value", name)
         found = cls._interned.get(name)
         if found is None:
-            found = cls._make(name)
-            cls._interned[name] = found
+            # Where two threads meet here, both get the one that came first.
+            found = cls._interned.setdefault(name, cls._make(name))
         return found
 
     @classmethod
@@ -154,6 +154,10 @@ class dtype(base_type):  # noqa: N801
         if self._ir is None:
             raise TypeError(f"there are no values of type {self}")
         return self._ir
+
+    def to_ir(self, builder: Any) -> ir_types.Type:
+        """The IR type, for code that passes a builder along."""
+        return self.ir_type
 
     def flatten(self) -> list[ir_types.Type]:
         return [self.ir_type]
@@ -367,8 +371,7 @@ class pointer_type(dtype):  # noqa: N801
         pointee = ir_types.I8 if element_ty.is_int1() else element_ty.ir_type
         self._ir = ir_types.PointerType(pointee, _ADDRESS_SPACES.get(address_space, address_space))
         self._signature = ("*k" if const else "*") + element_ty.cache_key_part
-        cls._interned_pointers[key] = self
-        return self
+        return cls._interned_pointers.setdefault(key, self)
 
     def is_ptr(self) -> bool:  # type: ignore[override]
         return True
@@ -429,8 +432,7 @@ class block_type(dtype):  # noqa: N801
         self.primitive_bitwidth, self.itemsize = element_ty.primitive_bitwidth, element_ty.itemsize
         self._ir = ir_types.TileType(extents, element_ty.ir_type)
         self._signature = f"{element_ty.cache_key_part}[{','.join(map(str, extents))}]"
-        cls._interned_blocks[key] = self
-        return self
+        return cls._interned_blocks.setdefault(key, self)
 
     def is_block(self) -> bool:  # type: ignore[override]
         return True
@@ -443,8 +445,8 @@ class block_type(dtype):  # noqa: N801
         """Bytes of all elements; a boolean counts an eighth."""
         return self.numel * (self.element_ty.primitive_bitwidth // 8)
 
-    def with_element_ty(self, element_ty: dtype) -> block_type:
-        return block_type(element_ty, self.shape)
+    def with_element_ty(self, scalar_ty: dtype) -> block_type:
+        return block_type(scalar_ty, self.shape)
 
     def kind(self) -> dtype.KIND:
         return self.element_ty.kind()

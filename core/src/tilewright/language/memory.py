@@ -156,7 +156,7 @@ def fit_to_pointer(semantic: Any, pointer: tensor, value: tensor, mask: tensor |
             continue
         if not extents:
             raise ValueError(f"{name} argument cannot be block type if pointer argument is not a block: it is {operand}")
-        from tilewright.language.semantic import common_shape
+        from tilewright.language.conversion import common_shape
 
         common = common_shape(extents, operand.extents) if operand.extents else extents
         if common != extents:
@@ -177,7 +177,8 @@ def _absent(x: Any) -> Any:
 
 def _pointer(x: Any, function: str) -> tensor:
     if not isinstance(x, tensor) or not x.dtype.is_ptr():
-        raise ValueError(f"Unsupported ptr type {x.type if isinstance(x, tensor) else x!r} in `tl.{function}`: it takes a pointer or a tensor of pointers")
+        found = str(x.type) if isinstance(x, tensor) else repr(x)
+        raise ValueError(f"Unsupported ptr type {found} in `tl.{function}`: it takes a pointer or a tensor of pointers")
     return x
 
 

@@ -6,7 +6,6 @@ import ast
 import inspect
 import linecache
 import re
-import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -82,10 +81,7 @@ class FunctionSource:
             start = next((i for i, line in enumerate(lines) if _DEFINITION.match(line)), None)
             if start is None:
                 raise ValueError(f"@jit functions are written with `def`; at {self.file}:{self.first_line} there is another kind of function")
-            text = "".join(lines[start:])
-            dedented = textwrap.dedent(text)
-            indent = len(lines[start]) - len(lines[start].lstrip())
-            self._parsed = dedented, self.first_line + start, indent
+            self._parsed = _dedent(lines[start:]), self.first_line + start, _indent_of(lines[start])
         return self._parsed
 
     def _cut(self) -> list[str]:
@@ -98,7 +94,7 @@ class FunctionSource:
         start = next((i for i, line in enumerate(lines) if _DEFINITION.match(line)), None)
         if start is None:
             return inspect.getblock(lines)
-        indent = len(lines[start]) - len(lines[start].lstrip())
+        indent = _indent_of(lines[start])
         end = last = start + 1
         for end in range(start + 1, len(lines) + 1):
             if end == len(lines):
@@ -112,10 +108,22 @@ class FunctionSource:
             last = end + 1
         block = lines[:last]
         try:
-            self._tree = ast.parse(textwrap.dedent("".join(block[start:])))
+            self._tree = ast.parse(_dedent(block[start:]))
         except SyntaxError:
             return inspect.getblock(lines)
         return block
+
+
+def _indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _dedent(lines: list[str]) -> str:
+    """The lines moved to the left by the indent of the first. Lines of strings and comments may stand further left, and go to the margin."""
+    indent = _indent_of(lines[0])
+    if not indent:
+        return "".join(lines)
+    return "".join(line[indent:] if not line[:indent].strip() else line.lstrip(" \t") for line in lines)
 
 
 def parse_definition(text: str) -> ast.FunctionDef:

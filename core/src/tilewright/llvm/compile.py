@@ -64,7 +64,8 @@ def parse(ir_text: str) -> llvm.ModuleRef:
         LoweringError: the text is not valid LLVM IR. The message has LLVM's reason and the path of a file with the text.
     """
     try:
-        module = llvm.parse_assembly(ir_text, context=llvm.create_context())
+        # In the global context: a module that outlived a context of its own, in a cycle of references say, would end the process.
+        module = llvm.parse_assembly(ir_text)
         module.verify()
     except RuntimeError as error:
         path = write_reproducer(ir_text)

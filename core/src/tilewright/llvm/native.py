@@ -296,8 +296,8 @@ def write_readers(module: ModuleWriter, objects: Layout) -> None:
         kind = w.load("i8", w.gep("i8", "%kinds", loop.index), 1)
         blocks = {name: w.new_block(name) for name in KINDS}
         join = w.new_block("join")
-        w.do(f"switch i8 {kind}, label %{failed.label} [ {' '.join(f'i8 {KINDS[name][0]}, label %{block.label}' for name, block in blocks.items())} ]")
-        w.current.terminator = "  ; switched"
+        cases = " ".join(f"i8 {KINDS[name][0]}, label %{block.label}" for name, block in blocks.items())
+        w.current.terminator = f"  switch i8 {kind}, label %{failed.label} [ {cases} ]"
         read = []
         for name, block in blocks.items():
             w.place(block)

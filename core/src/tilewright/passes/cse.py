@@ -75,7 +75,10 @@ class _Scopes:
 def _merge(earlier: Operation, later: Operation) -> None:
     for ours, theirs in zip(earlier.results, later.results, strict=True):
         theirs.replace_all_uses(ours)
-        ours.name = ours.name or theirs.name
+        if earlier.name not in ("constant", "splat"):
+            ours.name = ours.name or theirs.name
+        elif ours.name != theirs.name:
+            ours.name = ""  # a zero called after one of the many it serves would mislead
     later.erase()
 
 
@@ -105,11 +108,11 @@ def _region_key(region: Region, numbers: dict[Value, int]) -> tuple[Any, ...]:
 
 
 def _attributes(operation: Operation) -> tuple[Any, ...]:
-    given = operation.attributes
-    if not given:
+    declared_attributes = operation.spec.attributes
+    if not declared_attributes:
         return ()
-    found = []
-    for declared in operation.spec.attributes:
+    given, found = operation.attributes, []
+    for declared in declared_attributes:
         value = given.get(declared.name, declared.default)
         # 0.0 and -0.0 are equal and a NaN is not, but a constant is its bits.
         found.append(struct.pack("<d", value) if isinstance(value, float) else value)

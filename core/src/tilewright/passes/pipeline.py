@@ -37,7 +37,7 @@ def run(module: Module, passes: Sequence[Pass] = STANDARD, *, verify_each: bool 
     for pass_ in passes:
         name = pass_name(pass_)
         start = time.perf_counter()
-        changed |= pass_(module)
+        changed |= bool(pass_(module))
         if timings is not None:
             timings[name] = timings.get(name, 0.0) + time.perf_counter() - start
         if verify_each:

@@ -58,8 +58,10 @@ class Rewriter(Builder):
         pending.update(queue)
         while queue:
             operation = queue.popleft()
+            if operation not in pending:  # erased since, maybe with an operation around it
+                continue
             pending.discard(operation)
-            if operation.parent is None or operation.spec.terminator:
+            if operation.spec.terminator:
                 continue
             changed |= self._visit(operation)
         return changed
@@ -109,11 +111,13 @@ class Rewriter(Builder):
 
     def erase(self, operation: Operation) -> None:
         """Erase the operation; what it read may have become dead, or single-use."""
-        for inner in operation.walk():
+        erased = list(operation.walk())
+        for inner in erased:
             for operand in inner.operands:
                 if isinstance(operand.owner, Operation):
                     self.revisit(operand.owner)
         operation.erase()
+        self._pending.difference_update(erased)
 
     def update(self, operation: Operation) -> Any:
         """Note that the operation was changed in place."""

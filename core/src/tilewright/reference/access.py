@@ -41,7 +41,7 @@ def _outside(frame: Frame, operation: Operation, error: OutsideError, shape: tup
     position = error.lane if lanes is None else int(lanes[error.lane])
     index = tuple(int(i) for i in np.unravel_index(position, shape)) if shape else ()
     row, lane = (index[0], index[1:]) if len(index) > rank else (0, index)
-    message = f"{operation.name} of {error.reason}: {frame.memory.nearest(error.address)}"
+    message = f"{operation.name} {error.reason}: {frame.memory.nearest(error.address)}"
     return frame.failure(operation, message, row, lane)
 
 
@@ -70,9 +70,7 @@ def read(
     return result
 
 
-def write(
-    frame: Frame, operation: Operation, addresses: Array, values: Array, mask: Array | None, rank: int, argument: int | None = None
-) -> None:
+def write(frame: Frame, operation: Operation, addresses: Array, values: Array, mask: Array | None, rank: int, argument: int | None = None) -> None:
     """Write values to addresses where the mask holds."""
     if frame.checker is not None:
         mask = frame.checker.access(frame, operation, "write", addresses, mask, values.dtype.itemsize, rank, argument)

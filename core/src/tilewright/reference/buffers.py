@@ -46,11 +46,10 @@ def describe(value: object) -> Buffer:
         array = np.asarray(_Interface(value.__array_interface__, value))
         return Buffer(_address(array), byte_bounds(array), byte_bounds(array), bool(array.flags.writeable), value)
     if hasattr(value, "__dlpack__"):
-        buffer = _of_array(np.from_dlpack(value))  # type: ignore[arg-type]
+        buffer = _of_array(np.from_dlpack(value))
         return Buffer(buffer.address, buffer.own, buffer.allocation, buffer.writeable, value)
-    raise LaunchError(
-        f"a pointer argument must be an array (NumPy, torch on the CPU, anything with __array_interface__, __dlpack__ or data_ptr()), not {type(value).__name__}"
-    )
+    known = "NumPy, torch on the CPU, anything with __array_interface__, __dlpack__ or data_ptr()"
+    raise LaunchError(f"a pointer argument must be an array ({known}), not {type(value).__name__}")
 
 
 class _Interface:
@@ -97,7 +96,8 @@ def _of_array(array: NDArray[Any]) -> Buffer:
 def _of_tensor(tensor: Any) -> Buffer:
     """An object with ``data_ptr()``, in torch's terms where it knows them: strides in elements, ``untyped_storage()`` for the allocation."""
     device = getattr(tensor, "device", None)
-    if getattr(device, "type", "cpu") not in ("cpu", None):
+    kind = device[0] if isinstance(device, tuple) and device else getattr(device, "type", "cpu")
+    if kind != "cpu":
         raise LaunchError(f"the reference runs on the CPU's memory; the argument is on {device}")
     address = int(tensor.data_ptr())
     if hasattr(tensor, "element_size") and hasattr(tensor, "stride") and hasattr(tensor, "shape"):

@@ -32,7 +32,11 @@ _SINKS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "store": (("pointer", "the address of a store", "mask"), ("mask", "the mask of a store", ""), ("value", "a store", "mask")),
     "atomic_rmw": (("pointer", "the address of an atomic", "mask"), ("mask", "the mask of an atomic", ""), ("value", "an atomic", "mask")),
     "atomic_cas": (("pointer", "the address of an atomic", ""), ("compare", "an atomic", ""), ("value", "an atomic", "")),
-    "make_descriptor": (("base", "the address of a descriptor", ""), ("shape", "the shape of a descriptor", ""), ("strides", "the strides of a descriptor", "")),
+    "make_descriptor": (
+        ("base", "the address of a descriptor", ""),
+        ("shape", "the shape of a descriptor", ""),
+        ("strides", "the strides of a descriptor", ""),
+    ),
     "descriptor_load": (("offsets", "the address of a load", ""),),
     "descriptor_store": (("offsets", "the address of a store", ""), ("value", "a store", "block")),
     "descriptor_reduce": (("offsets", "the address of an atomic", ""), ("value", "an atomic", "block")),
@@ -79,12 +83,11 @@ class Checker:
         key = (kind, operation, argument)
         if key in self.findings:
             return
-        rank = len(shape_of(_shaped(operation).type)) if _shaped(operation) is not None else 0
+        shaped = _shaped(operation)
+        rank = len(shape_of(shaped.type)) if shaped is not None else 0
         where_bad = np.argwhere(bad if bad.ndim > rank else bad[np.newaxis])
         row, *lane = (int(i) for i in where_bad[0])
-        self.findings[key] = Finding(
-            kind, message, operation.location, tuple(frame.calls()), frame.coordinates(row), tuple(lane), argument, len(where_bad)
-        )
+        self.findings[key] = Finding(kind, message, operation.location, tuple(frame.calls()), frame.coordinates(row), tuple(lane), argument, len(where_bad))
         if len(self.findings) >= self.options.limit:
             raise CheckError(list(self.findings.values()), complete=False)
 
@@ -164,8 +167,10 @@ class Checker:
     def _undefined(self, frame: Frame, operation: Operation, origins: Array, what: str) -> None:
         bad = origins != 0
         if bad.any():
-            source = self._site(int(origins[bad].flat[0] if origins.ndim else origins))
-            self.report(frame, operation, "undefined-value", f"an undefined value reaches {what}: its lane is masked off in {source}", bad)
+            number = int(origins[bad].flat[0] if origins.ndim else origins)
+            cause = "it is out of range in" if self._sites[number - 1][0].name == "gather" else "its lane is masked off in"
+            source = f"{cause} {self._site(number)}"
+            self.report(frame, operation, "undefined-value", f"an undefined value reaches {what}: {source}", bad)
 
     # -- accesses ----------------------------------------------------------------------------------------------------------------------------------
 

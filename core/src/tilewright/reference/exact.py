@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.reference.numerics import Array, decode, encode, round_to_odd
 from tilewright.ir.types import F64, FloatType
+from tilewright.reference.numerics import Array, decode, encode, round_to_odd
 
 
 def fma(a: Array, b: Array, c: Array, format_: FloatType) -> Array:

@@ -23,7 +23,9 @@ def where(location: Location | None, calls: Sequence[Location | None] = ()) -> s
     return str(chain[0]) + "".join(f", called from {caller}" for caller in chain[1:])
 
 
-def failure(operation: Operation, message: str, program: tuple[int, int, int] | None, lane: tuple[int, ...] | None, calls: Sequence[Location | None]) -> KernelError:
+def failure(
+    operation: Operation, message: str, program: tuple[int, int, int] | None, lane: tuple[int, ...] | None, calls: Sequence[Location | None]
+) -> KernelError:
     """The exception for an operation that failed."""
     text = f"{where(operation.location, calls)}: {message}"
     if program is not None:

@@ -17,6 +17,7 @@ from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType,
 from tilewright.reference import provenance
 from tilewright.reference.arithmetic import constant_array
 from tilewright.reference.buffers import Buffer, describe
+from tilewright.reference.checked import CheckedOptions
 from tilewright.reference.frame import Frame
 from tilewright.reference.memory import Memory
 from tilewright.reference.numerics import numpy_dtype
@@ -25,8 +26,9 @@ from tilewright.reference.semantics import MEANINGS
 from tilewright.reference.values import Descriptor, RuntimeValue
 
 if TYPE_CHECKING:
-    from tilewright.reference.checked import CheckedOptions
     from tilewright.reference.checker import Checker
+
+__all__ = ["CheckedOptions", "DescriptorValue", "Interpreter", "run"]
 
 #: Bytes that the values of the programs of one batch may take together.
 BATCH_BYTES = 1 << 25
@@ -71,9 +73,7 @@ class Interpreter:
                 for result, out in zip(results, function(frame, operation), strict=True):
                     values[result] = out
                 continue
-            operands = [
-                get(group) if group.__class__ is Value else None if group is None else [get(value) for value in group] for group in groups
-            ]
+            operands = [get(group) if group.__class__ is Value else None if group is None else [get(value) for value in group] for group in groups]
             if self.checker is None:
                 out = function(frame, operation, *operands)
             else:

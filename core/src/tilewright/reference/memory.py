@@ -121,7 +121,7 @@ class Memory:
             refused = self.raw.refused(addresses[outside], size, write)
             if refused is not None:
                 lane = int(outside[refused])
-                raise OutsideError(lane, int(addresses[lane]), "memory that this process may not " + ("write" if write else "read"))
+                raise OutsideError(lane, int(addresses[lane]), "of memory that this process may not " + ("write" if write else "read"))
             parts.extend((block, outside[lanes]) for block, lanes in self.raw.blocks(addresses[outside], size))
         within = np.flatnonzero(inside)
         place = np.searchsorted(self.starts, addresses[within], side="right") - 1
@@ -129,7 +129,7 @@ class Memory:
             block, lanes = self.blocks[index], within[place == index]
             if write and not block.writeable:
                 lane = int(lanes[0])
-                raise OutsideError(lane, int(addresses[lane]), "read-only memory")
+                raise OutsideError(lane, int(addresses[lane]), "to read-only memory")
             parts.append((block, lanes))
         return parts
 

@@ -241,4 +241,4 @@ def number(value: Array, type_: Type) -> int | float | bool:
     if is_raw(element):
         assert isinstance(element, FloatType)
         return float(decode(value, element))
-    return value.item()  # type: ignore[no-any-return]
+    return value.item()

@@ -38,11 +38,6 @@ class RawMemory:
                 os.close(end)
             self._pipe = None
 
-    def forget(self) -> None:
-        """Probe again: what was mapped before may not be any more."""
-        self._readable.clear()
-        self._writeable.clear()
-
     def refused(self, addresses: NDArray[np.int64], size: int, write: bool) -> int | None:
         """The position of the first address at which ``size`` bytes cannot be accessed; None where all can."""
         if not self.supported:

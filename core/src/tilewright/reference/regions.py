@@ -66,9 +66,7 @@ class _Exits:
     def results(self) -> Results:
         if self.parts[0][0] is None:
             return self.parts[0][1]
-        return [
-            merge([(indices, values[position]) for indices, values in self.parts], type_, self.frame.rows) for position, type_ in enumerate(self.types)
-        ]
+        return [merge([(indices, values[position]) for indices, values in self.parts], type_, self.frame.rows) for position, type_ in enumerate(self.types)]
 
 
 def _types(values: Sequence[Value]) -> list[Type]:
@@ -88,9 +86,7 @@ def run_if(frame: Frame, operation: Operation) -> Results:
     ways = []
     for region, rows in ((then, np.flatnonzero(condition)), (otherwise, np.flatnonzero(~condition))):
         ways.append((rows, frame.interpreter.execute(frame.select(rows), region)))
-    return [
-        merge([(rows, values[position]) for rows, values in ways], result.type, frame.rows) for position, result in enumerate(operation.results)
-    ]
+    return [merge([(rows, values[position]) for rows, values in ways], result.type, frame.rows) for position, result in enumerate(operation.results)]
 
 
 def run_for(frame: Frame, operation: Operation) -> Results:
@@ -184,6 +180,11 @@ def _mapped(value: RuntimeValue, function: Callable[[Array], Array]) -> RuntimeV
     return Tracked(function(value.array), origins) if origins.any() else function(value.array)
 
 
+def _columns(value: RuntimeValue, chosen: slice) -> RuntimeValue:
+    """Some columns of a value of rank 2."""
+    return _mapped(value, lambda array: array[:, chosen])
+
+
 def _joined(parts: Sequence[RuntimeValue], axis: int) -> RuntimeValue:
     """Values one after the other along an axis."""
     arrays = [part.array if isinstance(part, Tracked) else part for part in parts]
@@ -242,11 +243,11 @@ def run_reduce(frame: Frame, operation: Operation) -> Results:
     while extent > 1:
         # Neighbours are combined pairwise, so that the order along the axis is kept.
         pairs = extent // 2
-        lefts = [_mapped(line, lambda array, n=pairs: array[:, 0 : 2 * n : 2]) for line in lines]
-        rights = [_mapped(line, lambda array, n=pairs: array[:, 1 : 2 * n : 2]) for line in lines]
+        lefts = [_columns(line, slice(0, 2 * pairs, 2)) for line in lines]
+        rights = [_columns(line, slice(1, 2 * pairs, 2)) for line in lines]
         combined = lanes.run([*lefts, *rights], pairs)
         if extent % 2:
-            combined = [_joined([c, _mapped(line, lambda array: array[:, -1:])], 1) for c, line in zip(combined, lines, strict=True)]
+            combined = [_joined([c, _columns(line, slice(-1, None))], 1) for c, line in zip(combined, lines, strict=True)]
         lines = combined
         extent = pairs + extent % 2
     return [_mapped(line, lambda array: array.reshape(lanes.shape)) for line in lines]
@@ -266,14 +267,14 @@ def run_scan(frame: Frame, operation: Operation) -> Results:
     lanes = _Lanes(frame, operation, axis)
     lines = lanes.lines
     if reverse:
-        lines = [_mapped(line, lambda array: array[:, ::-1]) for line in lines]
+        lines = [_columns(line, slice(None, None, -1)) for line in lines]
     distance = 1
     while distance < shape[axis]:
         # Hillis and Steele: each element takes in the prefix that ends ``distance`` before it.
-        earlier = [_mapped(line, lambda array, d=distance: array[:, :-d]) for line in lines]
-        later = [_mapped(line, lambda array, d=distance: array[:, d:]) for line in lines]
+        earlier = [_columns(line, slice(None, -distance)) for line in lines]
+        later = [_columns(line, slice(distance, None)) for line in lines]
         combined = lanes.run([*earlier, *later], shape[axis] - distance)
-        lines = [_joined([_mapped(line, lambda array, d=distance: array[:, :d]), c], 1) for line, c in zip(lines, combined, strict=True)]
+        lines = [_joined([_columns(line, slice(None, distance)), c], 1) for line, c in zip(lines, combined, strict=True)]
         distance *= 2
 
     def back(array: Array) -> Array:
@@ -287,7 +288,7 @@ def run_map(frame: Frame, operation: Operation) -> Results:
     pack: int = operation.attribute("pack")
     shape: tuple[int, ...] = operation.operands[0].type.shape  # type: ignore[attr-defined]
     lanes = _Lanes(frame, operation, None)
-    arguments = [_mapped(line, lambda array, k=k: array[:, k::pack]) for line in lanes.lines for k in range(pack)]
+    arguments = [_columns(line, slice(k, None, pack)) for line in lanes.lines for k in range(pack)]
     runs = operation.operands[0].type.numel // pack  # type: ignore[attr-defined]
     values = lanes.run(arguments, runs)
     results = []

@@ -44,7 +44,9 @@ class _Accesses:
             if array is not None:
                 setattr(self, name, np.repeat(array, factor, axis=1))
 
-    def conflicts(self, granules: NDArray[np.int64], programs: NDArray[np.int64], clocks: Clocks | None) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+    def conflicts(
+        self, granules: NDArray[np.int64], programs: NDArray[np.int64], clocks: Clocks | None
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
         """Which of the accesses to come meet one of another program with no order between them, and that one's site and program."""
         bad = np.zeros(granules.shape, dtype=np.bool_)
         sites, others = np.zeros(granules.shape, dtype=np.int64), np.zeros(granules.shape, dtype=np.int64)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def leading(operation: Operation, x: Array, operand: int = 0) -> tuple[int, ...]:
     """The extent over programs of an operand's array, as a shape of rank 1, or of rank 0 where it has none."""
     rank = len(shape_of(operation.operands[operand].type))
-    return x.shape[: x.ndim - rank]  # type: ignore[no-any-return]
+    return x.shape[: x.ndim - rank]
 
 
 def _together(a: Array, b: Array) -> tuple[Array, Array]:

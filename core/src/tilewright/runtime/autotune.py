@@ -171,7 +171,7 @@ class Autotuner(KernelInterface):
             self.best_config = config
             if config.pre_hook is not None:
                 config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
-            return self.fn.run(*args, grid=grid, **{**config.all_kwargs(), **kwargs})
+            return self.fn[grid](*args, **{**config.all_kwargs(), **kwargs})
         finally:
             self.nargs = None
 

@@ -4,7 +4,7 @@ For ``def add(x, y, n, BLOCK: tl.constexpr = 64)`` the launcher that is generate
 
     def add(grid, /, x, y, n, BLOCK=default_3, **options):
         key = (s0[type(x)](x), s1[type(y)](y), s2[type(n)](n), BLOCK if type(BLOCK) is int else constant(BLOCK), choice())
-        if options: key += option_key(options.items())
+        if options: key = (*key, *options.items())
         args = (x, y, n, BLOCK)
         plan = plans.get(key)
         if plan is None: plan = miss(key, args, options)
@@ -76,9 +76,13 @@ def make_binder(kernel: JITFunction) -> Binder:
 def {kernel.__name__}({launch_parameters}):
     _tw_key = ({kinds}_tw_choice(), )
     if _tw_options:
-        _tw_key += _tw_option_key(_tw_options.items())
+        _tw_key = (*_tw_key, *_tw_options.items())
     _tw_args = ({arguments})
-    _tw_plan = _tw_plans.get(_tw_key)
+    try:
+        _tw_plan = _tw_plans.get(_tw_key)
+    except TypeError:  # an option that is not hashable
+        _tw_key = (*_tw_key[:{len(params) + 1}], *_tw_option_key(_tw_options.items()))
+        _tw_plan = _tw_plans.get(_tw_key)
     if _tw_plan is None:
         _tw_plan = _tw_miss(_tw_key, _tw_args, _tw_options)
         if _tw_plan is None:

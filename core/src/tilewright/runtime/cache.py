@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.runtime.artifact import Artifact, DamagedArtifactError, pack, unpack
+from tilewright.runtime.files import write_whole
 
 DEFAULT_SIZE = 2 << 30
 _SUFFIX = ".kernel"
@@ -97,7 +98,7 @@ class DiskCache:
             return False
         path = self.path(artifact.key)
         try:
-            _write(path, data)
+            write_whole(path, data)
         except OSError as error:
             self._writable = False
             self._warn(
@@ -185,20 +186,6 @@ class DiskCache:
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(message, RuntimeWarning, stacklevel=3)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file so that it appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 def parse_size(text: str) -> int:

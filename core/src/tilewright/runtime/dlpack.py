@@ -11,6 +11,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
+
 class _Device(ctypes.Structure):
     _fields_ = (("type", ctypes.c_int32), ("index", ctypes.c_int32))
 

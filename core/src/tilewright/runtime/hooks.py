@@ -50,15 +50,17 @@ class Hooks:
     """
 
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all hooks."""
         self.launch_enter = HookChain()
         self.launch_exit = HookChain(reverse=True)
         self.kernel_load_start = HookChain()
         self.kernel_load_end = HookChain(reverse=True)
         self.kernel_unload = HookChain()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all hooks. The chains stay the same objects: launchers hold them."""
+        for chain in (self.launch_enter, self.launch_exit, self.kernel_load_start, self.kernel_load_end, self.kernel_unload):
+            chain.calls.clear()
         self.jit_cache: Callable[..., Any] | None = None
         self.jit_post_compile: Callable[..., Any] | None = None
         self.compilation_listener: Callable[..., Any] | None = None

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from tilewright.language.callable import constexpr_function
+from typing import Any
+
+from tilewright.language.callable import ConstexprFunction
 
 
-@constexpr_function
+class IntegerFunction(ConstexprFunction):
+    """A constexpr function of integers. Grids call it at every launch, so plain integers go straight to the Python function."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            for value in args:
+                if type(value) is not int:
+                    break
+            else:
+                return self.fn(*args)
+        return super().__call__(*args, **kwargs)
+
+
+@IntegerFunction
 def cdiv(x: int, y: int) -> int:
     """``x / y`` rounded up: how many blocks of ``y`` cover ``x``."""
     return (x + y - 1) // y
 
 
-@constexpr_function
+@IntegerFunction
 def next_power_of_2(n: int) -> int:
     """The smallest power of two that is not less than ``n``; 0 for 0."""
     return 1 << (n - 1).bit_length() if n > 0 else 0

@@ -146,6 +146,10 @@ class CompiledKernel:
                 hooks.kernel_load_end(self.module, self.function, self.name, self.metadata_group, self.hash)
             self._launcher = launcher
 
+    def __del__(self) -> None:
+        if getattr(self, "_launcher", None) is not None and hooks is not None and hooks.kernel_unload:
+            hooks.kernel_unload(self.module, self.function, self.name, self.metadata_group, self.hash)
+
     @property
     def run(self) -> Callable[..., None]:
         """The backend's launcher: ``run(grid of three, stream, runtime arguments)``."""

@@ -59,7 +59,10 @@ def debug_default(jit_debug: bool | None) -> dict[str, Any]:
 
 def option_key(items: Iterable[tuple[str, Any]]) -> tuple[Any, ...]:
     """Option items as a hashable: dictionaries and lists become tuples."""
-    return tuple([(name, _frozen(value)) for name, value in items])
+    return tuple([item if type(item[1]) in _PLAIN else (item[0], _frozen(item[1])) for item in items])
+
+
+_PLAIN = frozenset((int, str, type(None)))
 
 
 def _frozen(value: Any) -> Any:
@@ -69,4 +72,8 @@ def _frozen(value: Any) -> Any:
         return tuple([_frozen(item) for item in value])
     if isinstance(value, bool | float):  # True is not 1 in a key
         return (type(value).__name__, value)
+    try:
+        hash(value)
+    except TypeError:  # the compiled kernel keeps the object, so that its id stays its own
+        return (type(value).__name__, id(value))
     return value

@@ -79,10 +79,11 @@ def tilewright_load(code: CodeObject, device: Device) -> Module:
 @hookimpl
 def tilewright_launcher(loaded: Module, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
     from tilewright.reference import interpreter
+    from tilewright.reference.checked import CheckedOptions
 
     checked = options.get("checked", False)
     if checked is True:
-        checked = interpreter.CheckedOptions()
+        checked = CheckedOptions()
 
     def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
         with contextlib.ExitStack() as stack:
@@ -135,7 +136,7 @@ class _HostValues:
         if isinstance(value, TensorDescriptor):
             from tilewright.reference.interpreter import DescriptorValue
 
-            return DescriptorValue(self.array(value.base), tuple(map(int, value.shape)), tuple(map(int, value.strides)))
+            return DescriptorValue(self.array(value.base), tuple(map(int, value.shape)), tuple(map(int, value.strides)), value.padding)
         return self.array(value) if is_array_type(type(value)) else value
 
     def array(self, value: Any) -> Any:

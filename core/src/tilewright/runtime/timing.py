@@ -10,6 +10,8 @@ from tilewright.plugins.manifest import Device, Timer
 from tilewright.plugins.registry import Backend
 
 RETURN_MODES = ("mean", "median", "min", "max", "all")
+#: Measuring may take this many times as long as what is measured, because of the flushes in between, once there are enough repetitions.
+_OVERHEAD, _ENOUGH = 5, 20
 
 
 def do_bench(
@@ -55,19 +57,20 @@ def do_bench(
         (taken,) = timer.measure(fn, 1)
         return taken
 
-    times = [measure()]
-    while len(times) < 5 and sum(times) < warmup + rep and left():
-        times.append(measure())
-    estimate = max(sum(times) / len(times), 1e-6)
-    spent = sum(times)
-    while spent < warmup and left():
-        spent += max(measure(), estimate / 10)
-    wanted = max(1, int(rep / estimate))
-    if wanted > len(times) and left():
+    def measure_for(milliseconds: float) -> list[float]:
+        """Measure until the times add up, or the flushes between them have taken many times as long."""
+        begun = time.perf_counter()
         times = [measure()]
-        while len(times) < wanted and left():
+        total = times[0]
+        while total < milliseconds and left():
+            if len(times) >= _ENOUGH and (time.perf_counter() - begun) * 1e3 > _OVERHEAD * milliseconds:
+                break
             times.append(measure())
-    return summarize(times, quantiles, return_mode)
+            total += times[-1]
+        return times
+
+    warm = measure_for(warmup)
+    return summarize(warm if sum(warm) >= rep else measure_for(rep), quantiles, return_mode)
 
 
 def summarize(times: Sequence[float], quantiles: Sequence[float] | None = None, return_mode: str = "mean") -> Any:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -26,6 +25,7 @@ from typing import Any
 
 from tilewright.language.callable import JitCallable
 from tilewright.runtime.cache import default_directory
+from tilewright.runtime.files import write_whole
 from tilewright.runtime.keys import digest
 
 MODES = ("on", "off", "deterministic", "refresh", "memory")
@@ -94,7 +94,8 @@ def source_key(function: JitCallable) -> str:
             parts.append(str(current.hash))
             continue
         own = dependencies(current)
-        values = sorted(f"{name}={describe(value)}" for (name, _), (value, _) in own.globals.items())
+        read = [(name, value) for (name, _), (value, _) in own.globals.items()] + list(current.nonlocals.items())
+        values = sorted(f"{name}={describe(value, pending)}" for name, value in read)
         parts.append("\n".join((current.src, *values)))
         pending.extend(own.callees)
     return digest(parts[0], *sorted(parts[1:]))
@@ -123,7 +124,7 @@ def keep(record: Record) -> bool:
     """Write a record; False where the directory cannot be written, which is said once."""
     path = directory() / f"{record.identity}.json"
     try:
-        _write(path, json.dumps(asdict(record), indent=1))
+        write_whole(path, json.dumps(asdict(record), indent=1).encode())
     except OSError as error:
         warnings.warn(f"the result of autotuning {record.kernel} cannot be kept ({error})", RuntimeWarning, stacklevel=2)
         return False
@@ -141,7 +142,7 @@ def export(path: str | os.PathLike[str], kernels: Iterable[str] | None = None) -
     """Write this machine's records, of the named kernels or of all, to a file; gives how many."""
     wanted = None if kernels is None else set(kernels)
     records = [asdict(record) for record in own_records() if wanted is None or record.kernel in wanted]
-    _write(Path(path), json.dumps({"version": VERSION, "records": records}, indent=1))
+    write_whole(Path(path), json.dumps({"version": VERSION, "records": records}, indent=1).encode())
     return len(records)
 
 
@@ -188,16 +189,3 @@ def _parse(data: Mapping[str, Any]) -> Record:
     if record.version != VERSION or not all(isinstance(text, str) for text in texts) or not isinstance(record.timings, dict):
         raise ValueError("this is no tuning record of a version that is understood")
     return record
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

@@ -116,6 +116,7 @@ class Analysis:
     def detach(self) -> None:
         """Take away the operations made here, which are listed as users of the function's values."""
         for operation in reversed(self._synthetic):
+            operation.parent = None  # named for lookups only: it never was in the region's list
             operation.erase()
 
     # ---- positions

@@ -14,20 +14,23 @@ from typing import TypeVar
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import F32, FloatType, TileType, Type, element_type
 from tilewright_cpu.lowering.context import Buffer, Context
+from tilewright_cpu.lowering.dot_edges import ALL, Limits, limits_of
 from tilewright_cpu.lowering.dot_kernel import Accumulator
-from tilewright_cpu.lowering.dot_pack import Extent, Matrix, scaled
+from tilewright_cpu.lowering.dot_pack import Matrix, scaled
+from tilewright_cpu.lowering.dot_plan import Extent
 from tilewright_cpu.lowering.dot_product import Machine, write_product
 from tilewright_cpu.lowering.forms import constant_value
-from tilewright_cpu.lowering.nest import copy_buffer
+from tilewright_cpu.lowering.nest import copy_buffer, materialize_into
 from tilewright_cpu.lowering.registers import storage_size, storage_type
 
 
 def lower_dot(context: Context, operation: Operation) -> None:
     """``a @ b + c``."""
     a, b, c = operation.operands
+    limits = limits_of(context, operation)
     place_a, place_b = _operand(context, a), _operand(context, b)
     target, zero = sums_of(context, c, (place_a.pointer, place_b.pointer))
-    multiply(context, (element_type(a.type), element_type(b.type)), place_a, place_b, target, zero)
+    multiply(context, (element_type(a.type), element_type(b.type)), place_a, place_b, target, zero, limits)
     context.bind_buffer(operation.results[0], target)
 
 
@@ -81,10 +84,34 @@ def _operand(context: Context, value: Value) -> Place:
             if isinstance(narrow, FloatType) and narrow.bits < 32:
                 return _operand(context, source)
     strided = context.in_place(value)
-    if strided is not None and strided.valid == "true":
-        assert isinstance(value.type, TileType)
-        return Place(strided.pointer, value.type.shape, tuple(_extent(stride) for stride in strided.strides), strided.element)
-    return place_of_buffer(context.materialize(value))
+    if strided is None or (strided.valid != "true" and strided.strides[-1] != "1"):
+        return place_of_buffer(context.materialize(value))
+    assert isinstance(value.type, TileType)
+    place = Place(strided.pointer, value.type.shape, tuple(_extent(stride) for stride in strided.strides), strided.element)
+    return place if strided.valid == "true" else _in_place_or_copied(context, value, place, strided.valid)
+
+
+def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str) -> Place:
+    """A masked load where it lies if an i1 tells that no lane is masked off, else a copy in memory: decided when the kernel runs, once a tile."""
+    w, copy = context.writer, context.new_buffer(place.shape, place.element)
+    whole, edge = w.current, w.new_block("edge")
+    join = w.new_block("join")
+    w.branch_if(valid, join, edge, likely=True)
+    w.place(edge)
+    # What is put into memory here is in memory on this way only.
+    saved = context.buffers, context.pending, context.partial, context.lane_sums
+    context.buffers, context.pending, context.partial, context.lane_sums = dict(saved[0]), dict(saved[1]), dict(saved[2]), dict(saved[3])
+    materialize_into(context, value, copy)
+    context.buffers, context.pending, context.partial, context.lane_sums = saved
+    edge = w.current
+    w.branch(join)
+    w.place(join)
+
+    def either(type_: str, here: Extent, there: Extent) -> Extent:
+        return here if here == there else w.phi(type_, ((str(here), whole), (str(there), edge)))
+
+    strides = tuple(either("i64", here, there) for here, there in zip(place.strides, copy.strides, strict=True))
+    return Place(str(either("ptr", place.pointer, copy.pointer)), place.shape, strides, place.element)
 
 
 def _extent(text: str) -> Extent:
@@ -105,7 +132,7 @@ def sums_of(context: Context, c: Value, operands: tuple[str, ...]) -> tuple[Buff
     return copy, False
 
 
-def multiply(context: Context, elements: tuple[Type, Type], a: Place, b: Place, target: Buffer, zero: bool) -> None:
+def multiply(context: Context, elements: tuple[Type, Type], a: Place, b: Place, target: Buffer, zero: bool, limits: Limits = ALL) -> None:
     """Write the product of two places into ``target``, or add it to what is there unless ``zero``, for each batch.
 
     ``elements`` are the operands' own types, which those of the places may be narrower than.
@@ -118,7 +145,7 @@ def multiply(context: Context, elements: tuple[Type, Type], a: Place, b: Place, 
     def batch(axis: int, a_at: str, b_at: str, c_at: str) -> None:
         if axis == len(target.shape) - 2:
             sums = Accumulator(c_at, target.element, target.shape[-1], storage_size(target.element), zero)
-            write_product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate)
+            write_product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits)
             return
         with w.loop("0", str(target.shape[axis]), 1, nonempty=True) as loop:
             moved = []

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tilewright.ir.types import F16, Type
 from tilewright.llvm.writer import FunctionWriter, mangle, vector
-from tilewright_cpu.lowering.dot_pack import Extent, plus, scaled
-from tilewright_cpu.lowering.dot_plan import BF16_PAIRS, BYTE_QUADS, FMA32, FMA64, INT32, WORD_PAIRS, Panel, Scheme
+from tilewright_cpu.lowering.dot_pack import plus, scaled
+from tilewright_cpu.lowering.dot_plan import BF16_PAIRS, BYTE_QUADS, FMA32, FMA64, INT32, WORD_PAIRS, Extent, Panel, Scheme
 from tilewright_cpu.lowering.registers import storage_type
 
 _WORD_PAIRS = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
@@ -69,6 +69,7 @@ class Kernel:
         fused: the target has fused multiply-add.
         a_unsigned: whether bytes of A are the unsigned ones (byte quads).
         units: extent along K in units.
+        steps: how many of them count.
         correction: address of one accumulator value a column that every sum starts with, or None.
     """
 
@@ -76,6 +77,7 @@ class Kernel:
     fused: bool
     a_unsigned: bool
     units: int
+    steps: Extent
     correction: str | None = None
 
 
@@ -124,12 +126,13 @@ def write_block(
         for r in range(rows)
         for v, width in enumerate(widths)
     ]
-    if kernel.units <= _UNROLL:
-        for k in range(kernel.units):
+    if isinstance(kernel.steps, int) and kernel.steps <= _UNROLL:
+        for k in range(kernel.steps):
             sums = step(k, sums)
     else:
         types = [vector(scheme.accumulator, width) for _ in range(rows) for width in widths]
-        with w.loop("0", str(kernel.units), 1, list(zip(types, sums, strict=True)), nonempty=True) as loop:
+        known = isinstance(kernel.steps, int)
+        with w.loop("0", str(kernel.steps), 1, list(zip(types, sums, strict=True)), nonempty=known) as loop:
             loop.next_values = step(loop.index, loop.values)
         sums = loop.results
     for r in range(rows):
@@ -164,11 +167,22 @@ def masked_store(w: FunctionWriter, element: str, value: str, pointer: str, alig
     w.do(f"call void @llvm.masked.store.{mangle(type_)}.p0({type_} {value}, ptr align {align} {pointer}, <{width} x i1> {_mask(width, valid)})")
 
 
+def widened(w: FunctionWriter, element: Type, value: str, width: int) -> str:
+    """Accumulator elements as they are summed: f16 in f32."""
+    return w.emit(f"fpext {vector('half', width)} {value} to {vector('float', width)}") if element is F16 else value
+
+
+def narrowed(w: FunctionWriter, element: Type, value: str, width: int) -> str:
+    """Sums as accumulator elements."""
+    return w.emit(f"fptrunc {vector('float', width)} {value} to {vector('half', width)}") if element is F16 else value
+
+
 def _load_b(w: FunctionWriter, kernel: Kernel, b: UnitsB, b_row: str, start: int, width: int, valid: int) -> str:
     """A vector of units of B."""
     if b.packed:
         return w.load(vector(kernel.scheme.unit, width), w.gep(kernel.scheme.unit, b_row, start), b.align)
-    value = masked_load(w, b.stored, w.gep(b.stored, b_row, start), b.align, width, valid)
+    here = w.gep(b.stored, b_row, start)
+    value = masked_load(w, b.stored, here, b.align, width, valid)
     return b.convert(value, width) if b.convert is not None else value
 
 
@@ -178,8 +192,7 @@ def _load_sum(w: FunctionWriter, kernel: Kernel, c: Accumulator, corner: str, ro
     value = "zeroinitializer"
     if not c.zero:
         value = masked_load(w, stored, w.gep(stored, corner, row * c.row_stride + start), c.align, width, valid)
-        if c.element is F16:
-            value = w.emit(f"fpext {vector('half', width)} {value} to {type_}")
+        value = widened(w, c.element, value, width)
     if kernel.correction is not None:
         offset = w.gep("i32", kernel.correction, plus(w, column, start))
         value = w.emit(f"add {type_} {value}, {w.load(type_, offset, 4)}")
@@ -188,17 +201,21 @@ def _load_sum(w: FunctionWriter, kernel: Kernel, c: Accumulator, corner: str, ro
 
 def _store_sum(w: FunctionWriter, kernel: Kernel, c: Accumulator, corner: str, row: int, start: int, width: int, valid: int, value: str) -> None:
     stored = storage_type(c.element)
-    if c.element is F16:
-        value = w.emit(f"fptrunc {vector('float', width)} {value} to {vector('half', width)}")
+    value = narrowed(w, c.element, value, width)
     masked_store(w, stored, value, w.gep(stored, corner, row * c.row_stride + start), c.align, width, valid)
+
+
+def multiply_add(w: FunctionWriter, fused: bool, element: str, a: str, b: str, total: str, width: int) -> str:
+    """a * b + total of floats, rounded once where the target does that in one instruction."""
+    type_ = vector(element, width)
+    return w.intrinsic("llvm.fma" if fused else "llvm.fmuladd", type_, [(type_, a), (type_, b), (type_, total)])
 
 
 def _multiply_add(w: FunctionWriter, kernel: Kernel, a: str, b: str, total: str, width: int) -> str:
     """``total`` plus the products of the units of two vectors."""
     scheme = kernel.scheme
     if scheme in (FMA32, FMA64):
-        type_ = vector(scheme.accumulator, width)
-        return w.intrinsic("llvm.fma" if kernel.fused else "llvm.fmuladd", type_, [(type_, a), (type_, b), (type_, total)])
+        return multiply_add(w, kernel.fused, scheme.accumulator, a, b, total, width)
     if scheme is INT32:
         type_ = vector("i32", width)
         return w.emit(f"add {type_} {total}, {w.emit(f'mul {type_} {a}, {b}')}")

@@ -13,16 +13,13 @@ from dataclasses import dataclass
 
 from tilewright.ir.types import Type, byte_size
 from tilewright.llvm.writer import FunctionWriter, vector
-from tilewright_cpu.lowering.dot_plan import Panel, Scheme, packed_columns
+from tilewright_cpu.lowering.dot_plan import Extent, Panel, Scheme, packed_columns
 from tilewright_cpu.lowering.registers import storage_type
 from tilewright_cpu.lowering.widen import widen
 
 #: Blocks of this many units a side are transposed in registers: 16 a side run 10 % faster, and take LLVM five times as long to compile.
 _TRANSPOSED = 8
 _SMALLEST_TRANSPOSED = 4
-
-#: A stride or an extent: known now, or the name of an i64.
-Extent = int | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +96,7 @@ class Packer:
         return value
 
     def load(self, pointer: str, lanes: int) -> str:
+        """Source elements as packed elements."""
         return self.convert(self.w.load(vector(self.stored, lanes), pointer, self.align), lanes)
 
     # ---- panels of columns
@@ -232,6 +230,16 @@ class Packer:
                 w.store(scheme.element, value, w.gep(scheme.element, base, offset), 1)
 
     # ---- rows of units along K
+
+    def pack_transposed(self, target: str, lanes: int) -> None:
+        """As :meth:`pack_columns`, for a source of any strides and units of one element."""
+        if self.source.row_stride == 1:
+            self.pack_columns(target, lanes)
+            return
+        w, element = self.w, self.scheme.element
+        with w.loop("0", str(self.k), 1, nonempty=True) as rows, w.loop("0", str(self.n), 1, nonempty=True) as columns:
+            value = self.load(address(w, self.source, rows.index, columns.index), 0)
+            w.store(element, value, w.gep(element, target, plus(w, scaled(w, columns.index, self.k), rows.index)), self.scheme.unit_bytes)
 
     def pack_columns(self, target: str, lanes: int) -> None:
         """Fill ``target`` with N x units units, those of one column of the source following each other. The source's columns must be contiguous."""

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from tilewright.ir.types import BF16, F64, I8, IntType, Type
 
+#: A stride or an extent: known now, or the name of an i64.
+Extent = int | str
+
 
 @dataclass(frozen=True, slots=True)
 class Scheme:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tilewright.ir.types import F32, F64, I32, IntType, Type, byte_size
+from tilewright.ir.types import F32, F64, I32, FloatType, IntType, Type, byte_size
 from tilewright.llvm.writer import FunctionWriter
+from tilewright_cpu.lowering.dot_columns import MOST_COLUMNS, write_columns
+from tilewright_cpu.lowering.dot_edges import ALL, Limits
 from tilewright_cpu.lowering.dot_kernel import Accumulator, Kernel, UnitsA, UnitsB, write_block, write_column_sums
-from tilewright_cpu.lowering.dot_pack import Extent, Matrix, Packer, plus, scaled
+from tilewright_cpu.lowering.dot_pack import Matrix, Packer, plus, scaled
 from tilewright_cpu.lowering.dot_plan import (
+    FMA32,
+    FMA64,
     Block,
+    Extent,
     Panel,
     Scheme,
     a_is_unsigned,
@@ -31,6 +36,9 @@ Allocate = Callable[[int, Type], str]
 _FAR_BYTES = 1024
 #: As many blocks along M must read a panel of B before packing it pays.
 _REUSES_TO_PACK = 3
+
+#: With fewer products a sum, adding up the lanes of vectors along K costs more than it saves.
+_LEAST_K = 16
 
 _BUFFER_ELEMENT: dict[str, Type] = {"float": F32, "double": F64, "i32": I32}
 
@@ -61,11 +69,23 @@ class Machine:
         return not self.x86 or "f16c" in self.features or "avx512f" in self.features
 
 
-def write_product(w: FunctionWriter, machine: Machine, elements: tuple[Type, Type], a: Matrix, b: Matrix, c: Accumulator, allocate: Allocate) -> None:
+def write_product(
+    w: FunctionWriter,
+    machine: Machine,
+    elements: tuple[Type, Type],
+    a: Matrix,
+    b: Matrix,
+    c: Accumulator,
+    allocate: Allocate,
+    limits: Limits = ALL,
+) -> None:
     """Write ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for matrices M x K and K x N.
 
     ``elements`` are the operand types of the dot; a matrix may hold narrower floats, which are widened exactly.
     """
+    if b.columns <= MOST_COLUMNS and isinstance(c.element, FloatType) and a.column_stride == 1 and a.columns >= _LEAST_K:
+        _write_columns(w, machine, a, b, c, allocate)
+        return
     scheme = choose_scheme(*elements, machine.features, machine.x86, machine.vector_bits)
     lanes = machine.vector_bits // 8 // scheme.unit_bytes
     block = choose_block(a.rows, b.columns, lanes, machine.registers)
@@ -74,10 +94,27 @@ def write_product(w: FunctionWriter, machine: Machine, elements: tuple[Type, Typ
     units_a = _operand_a(w, machine, scheme, a, flip, lanes, allocate)
     units_b = _operand_b(w, machine, scheme, b, panels, -(-a.rows // block.rows), allocate)
     units = -(-a.columns // scheme.group)
-    kernel = Kernel(scheme, machine.fused, a_is_unsigned(a.element, flip), units)
+    steps = limits.blocks(w, limits.k, 0, scheme.group, units)
+    kernel = Kernel(scheme, machine.fused, a_is_unsigned(a.element, flip), units, steps)
     if flip:
         kernel = _corrected(w, kernel, b, units_b, panels, allocate)
-    _write_blocks(w, kernel, units_a, units_b, c, a.rows, block, panels)
+    _write_blocks(w, kernel, units_a, units_b, c, a.rows, block, panels, limits)
+
+
+def _write_columns(w: FunctionWriter, machine: Machine, a: Matrix, b: Matrix, c: Accumulator, allocate: Allocate) -> None:
+    """The product with few columns: each column of B made contiguous, rows of A read in place."""
+    scheme = FMA64 if c.element is F64 else FMA32
+    lanes = machine.vector_bits // 8 // scheme.unit_bytes
+    columns = b
+    if storage_type(b.element) != scheme.element or b.row_stride != 1:
+        packed = allocate(b.rows * b.columns, _BUFFER_ELEMENT[scheme.unit])
+        Packer(w, scheme, b, False, machine.half_is_fast).pack_transposed(packed, lanes)
+        columns = Matrix(packed, _BUFFER_ELEMENT[scheme.unit], b.rows, b.columns, 1, b.rows)
+
+    def convert(value: str, width: int) -> str:
+        return widen(w, a.element, value, width, scheme.element, machine.half_is_fast)
+
+    write_columns(w, scheme.element, lanes, machine.fused, a, columns, c, convert)
 
 
 def _corrected(w: FunctionWriter, kernel: Kernel, b: Matrix, units_b: UnitsB, panels: tuple[Panel, ...], allocate: Allocate) -> Kernel:
@@ -86,7 +123,7 @@ def _corrected(w: FunctionWriter, kernel: Kernel, b: Matrix, units_b: UnitsB, pa
     sums = allocate(packed_columns(panels), I32)
     # A + 128 unsigned adds 128 * B too much, A - 128 signed as much too little.
     write_column_sums(w, kernel, units_b.pointer, panels, not b.element.signed, -128 if kernel.a_unsigned else 128, sums)
-    return Kernel(kernel.scheme, kernel.fused, kernel.a_unsigned, kernel.units, sums)
+    return replace(kernel, correction=sums)
 
 
 def _operand_a(w: FunctionWriter, machine: Machine, scheme: Scheme, a: Matrix, flip: bool, lanes: int, allocate: Allocate) -> UnitsA:
@@ -123,13 +160,17 @@ def _operand_b(w: FunctionWriter, machine: Machine, scheme: Scheme, b: Matrix, p
     return UnitsB(target, True, 0, scheme.unit_bytes, scheme.unit)
 
 
-def _write_blocks(w: FunctionWriter, kernel: Kernel, a: UnitsA, b: UnitsB, c: Accumulator, m: int, block: Block, panels: tuple[Panel, ...]) -> None:
+def _write_blocks(
+    w: FunctionWriter, kernel: Kernel, a: UnitsA, b: UnitsB, c: Accumulator, m: int, block: Block, panels: tuple[Panel, ...], limits: Limits
+) -> None:
     """The loops over panels of columns and, inside, blocks of rows, so that a panel of B stays in the nearest cache."""
     row_offsets: list[Extent] = [scaled(w, r, a.row_stride) for r in range(min(m, block.rows))]
+    rows_of_blocks = [(first, limits.blocks(w, limits.rows, first, rows, count), rows) for first, count, rows in split_rows(m, block)]
     for panel in panels:
-        with w.loop("0", str(panel.count), 1, nonempty=True) as columns:
+        panel_count = limits.blocks(w, limits.columns, panel.start, panel.columns, panel.count)
+        with w.loop("0", str(panel_count), 1, nonempty=isinstance(panel_count, int)) as columns:
             column = plus(w, scaled(w, columns.index, panel.columns), panel.start)
-            for first, count, rows in split_rows(m, block):
-                with w.loop("0", str(count), 1, nonempty=True) as blocks:
+            for first, count, rows in rows_of_blocks:
+                with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as blocks:
                     row = plus(w, scaled(w, blocks.index, rows), first)
                     write_block(w, kernel, a, b, c, row, row_offsets[:rows], panel, column)

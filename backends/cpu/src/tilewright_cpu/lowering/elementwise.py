@@ -262,10 +262,14 @@ def _library(name: str) -> Emitter:
 
 def library_function(context: Context, name: str, operands: list[str], width: int, element: Type) -> str:
     """A mathematical function of the shared library, on chunks."""
-    from tilewright.passes.math_library import math_function
+    from tilewright.passes.math_library import MATH, math_function
+    from tilewright_cpu.lowering.library import call_guarded, has_fast_ldexp
 
     assert isinstance(element, FloatType)
-    function = math_function(name, element)
+    row = MATH.get((name, element))
+    if row is not None and row.fast_limit is not None:
+        return call_guarded(context, name, operands[0], width, element, row.fast_limit)
+    function = math_function(name, element, native_ldexp=has_fast_ldexp(context))
     if function is None:
         raise LoweringError(f"there is no {name} of {element}")
     return run_function(context, function, operands, width)
@@ -300,6 +304,12 @@ def _rsqrt(context: Context, operation: Operation, operands: list[str], width: i
 
 
 def _ldexp(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    from tilewright.passes.math_library import math_function
+    from tilewright_cpu.lowering.library import has_fast_ldexp
+
+    if not has_fast_ldexp(context):
+        assert isinstance(element, FloatType)
+        return run_function(context, math_function("ldexp", element), operands, width)
     type_, exponent = vector_type(element, width), vector_type(I32, width)
     return context.writer.intrinsic("llvm.ldexp", type_, [(type_, operands[0]), (exponent, operands[1])], [type_, exponent])
 

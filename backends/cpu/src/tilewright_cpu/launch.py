@@ -1,0 +1,168 @@
+"""Launchers: from a grid and argument values to the pool running the kernel.
+
+There are two. The Python launcher takes every kind of argument and reports every error. The native launcher (:mod:`.native_launch`) takes what most
+launches are made of and hands everything else to the Python launcher.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.errors import LaunchError
+from tilewright.ir.type_text import parse_type
+from tilewright.ir.types import BF16, DescriptorType, FloatType, IntType, PointerType, Type
+from tilewright.plugins.manifest import Launcher, Parameter
+from tilewright.runtime.arguments import address_of
+from tilewright_cpu.pool import Pool, pool
+from tilewright_cpu.runtime import PRINTED, STATUS_WORDS, LoadedKernel
+
+#: Words before the arguments: the grid, the status block's address, a reserved word.
+HEADER = "qqqQq"
+
+Grid = tuple[int, int, int]
+#: A runtime value to the numbers that go into its slots.
+Encoder = Callable[[Any], tuple[Any, ...]]
+
+_no_status = (ctypes.c_int32 * STATUS_WORDS)()
+_address = ctypes.addressof
+
+
+def _raw_float(format_: FloatType) -> Encoder:
+    """Encoder of formats that ``struct`` does not know: raw bits."""
+    from tilewright.reference.numerics import encode
+
+    def bits(value: Any) -> tuple[Any, ...]:
+        return (int(encode(float(value), format_)),)
+
+    return bits
+
+
+def _descriptor(rank: int) -> Encoder:
+    def words(value: Any) -> tuple[Any, ...]:
+        return (address_of(value.base), *map(int, value.shape), *map(int, value.strides))
+
+    return words
+
+
+def slot_codec(type_: Type) -> tuple[str, Encoder]:
+    """The ``struct`` codes of an argument's slots, little-endian and 8 bytes each, and what makes its numbers.
+
+    Raises:
+        LaunchError: no argument has this type.
+    """
+    if isinstance(type_, PointerType):
+        return "Q", lambda value: (value if type(value) is int else address_of(value),)
+    if isinstance(type_, IntType):
+        if type_.bits == 1:
+            return "q", lambda value: (bool(value),)
+        return ("Q" if type_.bits == 64 and not type_.signed else "q"), lambda value: (int(value),)
+    if isinstance(type_, FloatType):
+        code = {"f64": "d", "f32": "f4x", "f16": "e6x"}.get(str(type_))
+        if code is not None:
+            return code, lambda value: (float(value),)
+        return ("H6x" if type_ is BF16 else "B7x"), _raw_float(type_)
+    if isinstance(type_, DescriptorType):
+        return f"Q{2 * type_.rank}q", _descriptor(type_.rank)
+    raise LaunchError(f"a kernel cannot take an argument of type {type_}")
+
+
+def make_packer(types: Sequence[Type]) -> Callable[[int, int, int, int, tuple[Any, ...]], bytes]:
+    """A generated function (x, y, z, address of the status block, values) -> the kernel's slots.
+
+    It raises what ``struct.pack`` or an encoder raises where a value does not fit, and ValueError for another number of values.
+    """
+    names: dict[str, Any] = {"address_of": address_of}
+    codes, words = [HEADER], ["x", "y", "z", "status", "0"]
+    for position, type_ in enumerate(types):
+        code, encode = slot_codec(type_)
+        codes.append(code)
+        value = f"a{position}"
+        if isinstance(type_, IntType) and type_.bits > 1:
+            words.append(value)
+        elif isinstance(type_, PointerType):
+            words.append(f"{value} if type({value}) is int else address_of({value})")
+        else:
+            names[f"encode{position}"] = encode
+            words.append(f"*encode{position}({value})")
+    names["pack"] = struct.Struct("<" + "".join(codes)).pack
+    unpacked = "".join(f"a{position}, " for position in range(len(types)))
+    body = f"({unpacked}) = values" if types else "() = values"
+    source = f"def packer(x, y, z, status, values):\n    {body}\n    return pack({', '.join(words)})\n"
+    exec(compile(source, "<packer of a kernel's arguments>", "exec"), names)
+    packer: Callable[[int, int, int, int, tuple[Any, ...]], bytes] = names["packer"]
+    return packer
+
+
+class PythonLauncher:
+    """Starts a kernel from Python. Every launch has its own slots, so launches from several threads do not meet."""
+
+    def __init__(self, loaded: LoadedKernel, parameters: Sequence[Parameter], threads: Pool) -> None:
+        self.loaded, self.parameters, self.pool = loaded, tuple(parameters), threads
+        self._pack = make_packer([parse_type(parameter.type) for parameter in parameters])
+        self._record = ctypes.addressof(loaded.record)
+        self._run = threads.run
+
+    def __call__(self, grid: Grid, stream: Any, values: tuple[Any, ...]) -> None:
+        """Run the kernel on ``grid`` and wait for it.
+
+        Raises:
+            LaunchError: the values do not fit the kernel's parameters.
+            KernelError: an assertion of the kernel failed.
+        """
+        x, y, z = grid
+        programs = x * y * z
+        if programs <= 0 or x < 0 or y < 0:
+            if min(grid) < 0:
+                raise LaunchError(f"{self.loaded.name}: a grid's extents are not negative, but this one is {grid}")
+            return
+        status = (ctypes.c_int32 * STATUS_WORDS)() if self.loaded.messages else _no_status
+        try:
+            slots = self._pack(x, y, z, _address(status), values)
+        except (struct.error, TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise self._misfit(values, error) from error
+        self._run(self._record, slots, programs)
+        if self.loaded.prints:
+            PRINTED.flush()
+        if status[0]:
+            self.loaded.raise_failure(*status)
+
+    def _misfit(self, values: tuple[Any, ...], error: Exception) -> LaunchError:
+        """The error that names the argument at fault."""
+        name, wanted = self.loaded.name, len(self.parameters)
+        if len(values) != wanted:
+            return LaunchError(f"{name} takes {wanted} runtime arguments ({', '.join(p.name for p in self.parameters)}), not {len(values)}")
+        for parameter, value in zip(self.parameters, values, strict=True):
+            code, encode = slot_codec(parse_type(parameter.type))
+            try:
+                struct.pack("<" + code, *encode(value))
+            except LaunchError as reason:
+                return LaunchError(f"{name}: argument {parameter.name!r}: {reason}")
+            except (struct.error, TypeError, ValueError, OverflowError, AttributeError) as reason:
+                shown = repr(value) if isinstance(value, int | float | bool) else f"a {type(value).__name__}"
+                return LaunchError(f"{name}: argument {parameter.name!r} must fit {parameter.type}, and {shown} does not: {reason}")
+        return LaunchError(f"{name}: the grid {error} does not fit 64 bits")
+
+
+def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+    """The callable that starts a loaded kernel: native where that is possible, unless ``TILEWRIGHT_CPU_LAUNCHER=python``.
+
+    Raises:
+        LaunchError: the option num_threads is not a number of threads.
+    """
+    threads = options.get("num_threads") or 0
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
+        raise LaunchError(f"{loaded.name}: option num_threads must be 0 (all) or a positive number, not {threads!r}")
+    loaded.record.limit = threads
+    running = pool()
+    slow = PythonLauncher(loaded, parameters, running)
+    if os.environ.get("TILEWRIGHT_CPU_LAUNCHER") != "python":
+        from tilewright_cpu.native_launch import native_launcher
+
+        fast = native_launcher(loaded, parameters, slow)
+        if fast is not None:
+            return fast
+    return slow

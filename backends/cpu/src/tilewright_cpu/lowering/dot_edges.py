@@ -1,0 +1,137 @@
+"""Edges of matrices: how much of a product of masked loads there is to compute.
+
+A masked load is zero beyond the bounds of its mask, so products beyond the bound along K of both operands are zero and are left out. Rows beyond a
+bound of A would only add zero times an element of B to the accumulator, columns beyond one of B likewise. That changes nothing but NaN and infinity into NaN;
+they are left out where nobody can see it: where the result is only stored under the same bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import TileType
+from tilewright.llvm.writer import FunctionWriter
+from tilewright_cpu.lowering.analysis import is_tile
+from tilewright_cpu.lowering.context import ZERO, Context
+from tilewright_cpu.lowering.dot_plan import Extent
+from tilewright_cpu.lowering.forms import constant_value, form
+from tilewright_cpu.lowering.masks import Axes, Bound, bound_of, conjuncts, emit_limit, operand_axes
+
+_LOOKED_THROUGH = ("permute", "cast", "hint")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many rows, columns and steps along K count: i64 operands between 0 and the extent, None where all do."""
+
+    rows: str | None = None
+    columns: str | None = None
+    k: str | None = None
+
+    def blocks(self, w: FunctionWriter, limit: str | None, first: int, size: int, count: int) -> Extent:
+        """How many of ``count`` blocks of ``size`` from ``first`` on begin below a limit."""
+        if limit is None:
+            return count
+        past = w.emit(f"add i64 {limit}, {size - 1 - first}")
+        past = w.intrinsic("llvm.smax", "i64", [("i64", past), ("i64", "0")])
+        return w.intrinsic("llvm.smin", "i64", [("i64", w.emit(f"udiv i64 {past}, {size}")), ("i64", str(count))])
+
+
+ALL = Limits()
+
+
+def limits_of(context: Context, operation: Operation) -> Limits:
+    """The limits of a dot of rank 2, as code at the current point."""
+    a, b, _ = operation.operands
+    result = operation.results[0]
+    assert isinstance(result.type, TileType) and isinstance(a.type, TileType)
+    if result.type.rank != 2:
+        return ALL
+    (rows, k_of_a), (k_of_b, columns) = (_bounds(context, operand) for operand in (a, b))
+    rows, columns = ([bound for bound in bounds if unread_beyond(context, result, axis, bound.leaf)] for axis, bounds in ((0, rows), (1, columns)))
+    m, n = result.type.shape
+    k = a.type.shape[1]
+    with context.nest():
+        limit_a, limit_b = _least(context, k_of_a, k), _least(context, k_of_b, k)
+        limit_k = None
+        if limit_a is not None and limit_b is not None:
+            # Beyond the lesser of the two one operand may be infinite, and zero times that is not zero.
+            limit_k = limit_a if limit_a == limit_b else context.writer.intrinsic("llvm.smax", "i64", [("i64", limit_a), ("i64", limit_b)])
+        return Limits(_least(context, rows, m), _least(context, columns, n), limit_k)
+
+
+def _least(context: Context, bounds: list[Bound], extent: int) -> str | None:
+    found: str | None = None
+    for bound in bounds:
+        limit = emit_limit(context, bound, (ZERO, ZERO), extent)
+        found = limit if found is None else context.writer.intrinsic("llvm.smin", "i64", [("i64", found), ("i64", limit)])
+    return found
+
+
+def _bounds(context: Context, value: Value) -> tuple[list[Bound], list[Bound]]:
+    """The bounds along each axis of an operand beyond which it is zero."""
+    axes: Axes = (0, 1)
+    value = context.resolve(value)
+    operation = value.definition
+    while operation is not None and value not in context.buffers and operation.name in _LOOKED_THROUGH:
+        axes = operand_axes(value, axes, 0)
+        value = context.resolve(operation.operands[0])
+        operation = value.definition
+    none: tuple[list[Bound], list[Bound]] = ([], [])
+    if operation is None or operation.name != "load" or value in context.buffers:
+        return none
+    mask, other = operation.operand("mask"), operation.operand("other")
+    if mask is None or (other is not None and constant_value(other) != 0):
+        return none
+    for leaf, leaf_axes in conjuncts(context, mask, axes):
+        if leaf in context.buffers:
+            continue
+        moving = [axis for position, axis in enumerate(leaf_axes) if axis is not None and form(context, leaf, position) != 0]
+        if len(moving) == 1:
+            bound = bound_of(context, leaf, leaf_axes, moving[0])
+            if bound is not None:
+                none[moving[0]].append(bound)
+    return none
+
+
+def unread_beyond(context: Context, result: Value, axis: int, leaf: Value) -> bool:
+    """Whether a tile's elements are only ever stored where the condition ``leaf`` holds along ``axis``: through operations that keep elements in place."""
+    stack, seen = [result], set()
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for user in value.uses:
+            following = _followed(context, value, user, axis, leaf)
+            if following is None:
+                return False
+            stack.extend(following)
+    return True
+
+
+def _followed(context: Context, value: Value, user: Operation, axis: int, leaf: Value) -> list[Value] | None:
+    """The values that elements of ``value`` go into, at the same coordinates; None where they may be seen."""
+    places = [position for position, operand in enumerate(user.operands) if operand is value]
+    if user.name == "store":
+        return [] if places == [1] and _stored_under(context, user, axis, leaf) else None
+    if user.name in ("dot", "dot_scaled"):
+        return list(user.results) if places == [len(user.operands) - 1] else None
+    if user.spec.elementwise:
+        return list(user.results)
+    owner = user.parent.owner if user.name == "yield" and user.parent is not None else user
+    if not isinstance(owner, Operation) or owner.name not in ("for", "if"):
+        return None
+    if owner.name == "if":
+        return [owner.results[position] for position in places] if owner is not user else None
+    first = 3 if owner is user else 0
+    (body,) = owner.regions
+    return [carried for position in places for carried in (body.arguments[position - first + 1], owner.results[position - first])]
+
+
+def _stored_under(context: Context, store: Operation, axis: int, leaf: Value) -> bool:
+    mask = store.operand("mask")
+    if mask is None or not is_tile(mask):
+        return False
+    return any(found is leaf and axis in axes for found, axes in conjuncts(context, mask, (0, 1)))

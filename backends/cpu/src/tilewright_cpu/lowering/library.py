@@ -1,0 +1,62 @@
+"""Math functions that have a short form for most arguments: sine and cosine.
+
+They are functions of the module, one a vector type, not inlined: the long reduction of great arguments is behind a branch there, which chunk evaluation
+could not have in the middle of an expression, and its many instructions are written once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.ir.types import FloatType
+from tilewright.passes.math_library import math_function
+from tilewright_cpu.lowering.registers import constant, vector_type
+
+if TYPE_CHECKING:
+    from tilewright_cpu.lowering.context import Context
+
+
+def has_fast_ldexp(context: Context) -> bool:
+    """Whether the target has an instruction for ``x * 2**n``; elsewhere LLVM would call the C library for every lane."""
+    return "avx512f" in context.state.features and "avx512vl" in context.state.features
+
+
+def call_guarded(context: Context, name: str, operand: str, width: int, element: FloatType, limit: float) -> str:
+    """The function of ``width`` lanes: the short form, and the full one where some lane is beyond ``limit``."""
+    type_ = vector_type(element, width)
+    symbol = f"tilewright_{name}_{element}_{width}"
+    written = context.state.extra.setdefault("guarded functions", set())
+    if symbol not in written:
+        written.add(symbol)
+        _write(context, symbol, name, width, element, limit)
+    return context.writer.emit(f"call {type_} @{symbol}({type_} {operand})")
+
+
+def _write(context: Context, symbol: str, name: str, width: int, element: FloatType, limit: float) -> None:
+    from tilewright_cpu.lowering.elementwise import run_function
+
+    type_, outer = vector_type(element, width), context.writer
+    w = context.state.module.function(symbol, [(type_, "x")], type_, linkage="internal")
+    context.writer = w
+    try:
+        magnitude = w.intrinsic("llvm.fabs", type_, [(type_, "%x")])
+        mask = f"<{width} x i1>" if width else "i1"
+        great = w.emit(f"fcmp ogt {type_} {magnitude}, {constant(element, limit, width)}")
+        some = w.intrinsic("llvm.vector.reduce.or", "i1", [(mask, great)], [mask]) if width else great
+        full, short = w.new_block("full"), w.new_block("short")
+        w.branch_if(some, full, short, likely=False)
+        w.place(short)
+        w.ret(f"{type_} {run_function(context, math_function(name, element, full_range=False), ['%x'], width)}")
+        w.place(full)
+        if not width:
+            w.ret(f"{type_} {run_function(context, math_function(name, element), ['%x'], 0)}")
+            return
+        # Lane by lane: it is seldom taken, and scalar code takes a fraction of the time to compile.
+        scalar = vector_type(element, 0)
+        with w.loop("0", str(width), 1, [(type_, "poison")], nonempty=True) as loop:
+            lane = w.emit(f"extractelement {type_} %x, i64 {loop.index}")
+            found = run_function(context, math_function(name, element), [lane], 0)
+            loop.next_values = [w.emit(f"insertelement {type_} {loop.values[0]}, {scalar} {found}, i64 {loop.index}")]
+        w.ret(f"{type_} {loop.results[0]}")
+    finally:
+        context.writer = outer

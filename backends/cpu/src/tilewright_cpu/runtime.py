@@ -1,0 +1,213 @@
+"""Loaded kernels, host memory, timing, and what kernels call back: prints.
+
+A kernel is a function ``void (slots, first, last)`` that runs programs first .. last - 1 of a grid. ``slots`` are words of 8 bytes: the grid's extents,
+the address of the status block, a reserved word, then the arguments. The status block is five i32: 1 once an assertion has failed, the index
+of its message, and the program's position.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import BackendError, KernelError
+from tilewright.ir.type_text import parse_type
+from tilewright.ir.types import FloatType, IntType, PointerType, Type
+from tilewright.plugins.manifest import CodeObject
+from tilewright_cpu.pool import KernelRecord, pool
+
+#: Words of a status block.
+STATUS_WORDS = 5
+ASSERTION_FAILED = 1
+
+
+class LoadedKernel:
+    """A kernel mapped into the process.
+
+    Attributes:
+        name: the kernel's symbol.
+        record: what the pool knows of it; its address is stable.
+        messages: what each assertion says, by index; empty for kernels without assertions.
+        prints: whether the kernel may print.
+        function: the address of its code.
+    """
+
+    def __init__(self, code: CodeObject) -> None:
+        from tilewright.llvm.link import load_object
+
+        symbol = code.metadata.get("kernel", code.name)
+        self._object = load_object(code.binary, (symbol,), {"tilewright_print": print_address()})
+        self.name = code.name
+        self.function = self._object.address(symbol)
+        self.record = KernelRecord(self.function, 0, 0, 0)
+        self.messages: tuple[str, ...] = tuple(code.metadata.get("asserts", ()))
+        # code that does not say may print
+        self.prints = bool(code.metadata.get("prints", b"tilewright_print" in code.binary))
+        self.metadata = code.metadata
+
+    def raise_failure(self, code: int, message: int, x: int, y: int, z: int) -> None:
+        """Raise what a status block reports."""
+        if code == ASSERTION_FAILED and 0 <= message < len(self.messages):
+            text = f"device assertion failed: {self.messages[message]}"
+        else:
+            text = f"failed with status {code}, {message}"
+        raise KernelError(f"kernel {self.name}: {text}; program ({x}, {y}, {z})")
+
+
+def load(code: CodeObject) -> LoadedKernel:
+    """Map a kernel's code into the process.
+
+    Raises:
+        LoweringError: the code is damaged, or refers to a function that no library of the process has.
+    """
+    return LoadedKernel(code)
+
+
+# ---- prints
+
+
+class PrintBuffer:
+    """What running kernels print, kept until the launch has ended and written in the order of program ids."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[tuple[int, int, int], str]] = []
+        self._lock = threading.Lock()
+
+    def add(self, program: tuple[int, int, int], text: str) -> None:
+        with self._lock:
+            self._lines.append((program, text))
+
+    def flush(self) -> None:
+        """Write what was printed to ``sys.stdout``: programs in order, each program's lines as it printed them."""
+        with self._lock:
+            lines, self._lines = self._lines, []
+        if lines:
+            lines.sort(key=lambda line: line[0][::-1])
+            sys.stdout.write("".join(f"{text}\n" for _, text in lines))
+            sys.stdout.flush()
+
+
+PRINTED = PrintBuffer()
+
+_PRINT_TYPE = ctypes.CFUNCTYPE(
+    None,
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    ctypes.c_int32,
+    ctypes.c_int32,
+    ctypes.c_int32,
+    ctypes.POINTER(ctypes.c_int64),
+    ctypes.c_int32,
+    ctypes.c_uint64,
+    ctypes.c_int32,
+)
+
+
+@functools.cache
+def _element_type(text: bytes) -> Type:
+    return parse_type(text.decode())
+
+
+def _number(type_: Type, bits: int) -> int | float:
+    """The number that 64 bits stand for: an integer widened by its own signedness, or a float's bits in the low bytes."""
+    if isinstance(type_, FloatType):
+        from tilewright.reference.numerics import decode, numpy_dtype
+
+        raw = np.asarray([bits & ((1 << type_.bits) - 1)], f"u{type_.bits // 8}").view(numpy_dtype(type_))
+        return float(decode(raw, type_)[0])
+    if isinstance(type_, IntType) and type_.signed:
+        return bits - (1 << 64) if bits >> 63 else bits
+    assert isinstance(type_, IntType | PointerType)
+    return bits
+
+
+def _print(prefix: bytes, element: bytes, x: int, y: int, z: int, index: Any, rank: int, bits: int, hexadecimal: int) -> None:
+    from tilewright.reference.printing import element_text, line
+
+    type_ = _element_type(element)
+    text = element_text(_number(type_, bits), type_, hexadecimal=bool(hexadecimal))
+    PRINTED.add((x, y, z), line((x, y, z), [index[axis] for axis in range(rank)], prefix.decode(errors="replace"), text))
+
+
+_print_callback = _PRINT_TYPE(_print)
+
+
+def print_address() -> int:
+    """The address of ``tilewright_print``, which kernels call; see ``lowering/debug.py``."""
+    return ctypes.cast(_print_callback, ctypes.c_void_p).value or 0
+
+
+# ---- memory and time
+
+
+class HostBuffer:
+    """Aligned memory, not cleared. It frees itself."""
+
+    __slots__ = ("_offset", "_storage", "nbytes")
+
+    def __init__(self, size: int, alignment: int) -> None:
+        if size < 0 or alignment < 1 or alignment & (alignment - 1):
+            raise BackendError(f"memory is a size of at least 0 and an alignment that is a power of two, not {size} and {alignment}")
+        self._storage = np.empty(size + alignment - 1, np.uint8)
+        self._offset = -self._storage.ctypes.data % alignment
+        self.nbytes = size
+
+    def data_ptr(self) -> int:
+        return self._storage.ctypes.data + self._offset
+
+    def view(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """The bytes, as an array."""
+        return self._storage[self._offset : self._offset + self.nbytes]
+
+
+class HostMemory:
+    """The host's memory, as the runtime's :class:`Memory`. Copies are between host buffers."""
+
+    def allocate(self, size: int, alignment: int) -> HostBuffer:
+        return HostBuffer(size, alignment)
+
+    def copy_to_device(self, buffer: HostBuffer, data: memoryview) -> None:
+        source = np.frombuffer(data, np.uint8)
+        buffer.view()[: source.size] = source
+
+    def copy_to_host(self, buffer: HostBuffer, data: memoryview) -> None:
+        destination = np.frombuffer(data, np.uint8)
+        if not destination.flags.writeable:
+            raise BackendError("the memory to copy to is read-only")
+        destination[:] = buffer.view()[: destination.size]
+
+    def synchronize(self) -> None:
+        """Launches have ended when they return."""
+
+
+class HostTimer:
+    """Times calls with the system's monotonic clock. ``flush_cache`` reads and writes more memory than the caches hold."""
+
+    def __init__(self) -> None:
+        self._spoiler: np.ndarray[Any, np.dtype[np.uint8]] | None = None
+
+    def measure(self, call: Callable[[], None], repetitions: int) -> list[float]:
+        """Milliseconds of each repetition."""
+        clock, found = time.perf_counter_ns, []
+        for _ in range(repetitions):
+            start = clock()
+            call()
+            found.append((clock() - start) * 1e-6)
+        return found
+
+    def flush_cache(self) -> None:
+        if self._spoiler is None:
+            from tilewright_cpu.target import caches
+
+            self._spoiler = np.zeros(2 * max(caches().values()), np.uint8)
+        self._spoiler += 1
+
+
+__all__ = ["PRINTED", "HostBuffer", "HostMemory", "HostTimer", "LoadedKernel", "load", "pool", "print_address"]

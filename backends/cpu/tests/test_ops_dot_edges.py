@@ -1,0 +1,128 @@
+"""Products of masked loads: what lies beyond the bounds is left out only where nobody can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.ir import Value
+from tilewright.ir.types import BF16, F16, F32, I1, I8, I32, FloatType, TileType, Type, element_type
+from tilewright.testing.op_sample_kernel import INTEGRAL, Draw, SampleKernel
+
+_M, _N, _K = 32, 48, 24
+#: Numbers among which infinities and NaN show whether zero times them was computed.
+_SPECIAL = Draw(array=lambda rng, count: rng.choice(np.array([1.0, -2.0, 3.0, np.inf, np.nan], np.float32), count, p=[0.4, 0.3, 0.27, 0.02, 0.01]))
+
+
+class _Edges:
+    """A kernel with bounds along M, N and of each operand along K."""
+
+    def __init__(self, bounds: tuple[int, int, int, int]) -> None:
+        self.kernel = SampleKernel("dot")
+        self.b = self.kernel.b
+        self.index = {extent: self.b.arange(start=0, end=extent) for extent in (_M, _N, _K)}
+        m, n, k_a, k_b = (self.kernel.scalar(I32, Draw(bound, bound)) for bound in bounds)
+        self.rows, self.columns = self.below(_M, m), self.below(_N, n)
+        self.k_of_a, self.k_of_b = self.below(_K, k_a), self.below(_K, k_b)
+
+    def below(self, extent: int, limit: Value) -> Value:
+        index = self.index[extent]
+        value: Value = self.b.cmp(index, self.b.splat(limit, result=index.type), predicate="lt")
+        return value
+
+    def along(self, line: Value, axis: int, shape: tuple[int, int]) -> Value:
+        value: Value = self.b.broadcast(self.b.expand_dims(line, axis=1 - axis), result=TileType(shape, element_type(line.type)))
+        return value
+
+    def load(self, element: Type, lines: tuple[Value, Value], shape: tuple[int, int], draw: Draw, other: float | None = 0.0) -> Value:
+        mask = self.b.and_(self.along(lines[0], 0, shape), self.along(lines[1], 1, shape))
+        pointer = self.kernel.pointers(self.kernel.pointer(element, shape, draw), shape)
+        filled = None if other is None else self.kernel.constant(TileType(shape, element), other)
+        value: Value = self.b.load(pointer, mask=mask, other=filled)
+        return value
+
+    def operands(self, element: Type, draw: Draw, other: float | None = 0.0) -> tuple[Value, Value]:
+        a = self.load(element, (self.rows, self.k_of_a), (_M, _K), draw, other)
+        return a, self.load(element, (self.k_of_b, self.columns), (_K, _N), draw, other)
+
+    def mask(self, rows: bool, columns: bool) -> Value | None:
+        parts = [self.along(line, axis, (_M, _N)) for axis, (line, wanted) in enumerate(((self.rows, rows), (self.columns, columns))) if wanted]
+        if not parts:
+            return None
+        value: Value = parts[0] if len(parts) == 1 else self.b.and_(*parts)
+        return value
+
+
+_BOUNDS = [(_M, _N, _K, _K), (19, 30, 11, 11), (1, 1, 1, 1), (0, 5, 5, 5), (5, 0, 5, 5), (7, 33, 0, 0), (20, 48, 5, 13), (32, 17, 13, 5), (-3, 40, 24, 0)]
+
+
+@pytest.mark.parametrize("stored", [(False, False), (True, False), (False, True), (True, True)], ids=["unmasked", "rows", "columns", "both"])
+@pytest.mark.parametrize("bounds", _BOUNDS, ids=str)
+def test_infinity_beyond_an_edge_is_seen_where_it_is_read(bounds: tuple[int, int, int, int], stored: tuple[bool, bool], agree: Callable[..., Any]) -> None:
+    edges = _Edges(bounds)
+    a, b = edges.operands(F32, _SPECIAL)
+    c = edges.kernel.load(F32, (_M, _N), INTEGRAL)
+    edges.kernel.store(edges.b.dot(a, b, c), edges.mask(*stored))
+    agree(edges.kernel.finish(), seed=sum(bounds))
+
+
+@pytest.mark.parametrize("element", [F32, F16, BF16, I8, FloatType("f8e4m3fn")], ids=str)
+@pytest.mark.parametrize("bounds", _BOUNDS, ids=str)
+def test_loop_with_masks_and_masked_store(element: Type, bounds: tuple[int, int, int, int], agree: Callable[..., Any]) -> None:
+    """The accumulator starts at zero, is carried, and goes through arithmetic before it is stored."""
+    edges = _Edges(bounds)
+    b, accumulator = edges.b, I32 if element is I8 else F32
+    draw = Draw(-9, 9) if element is I8 else Draw(-2, 2, integral=True)
+    zero = edges.kernel.constant(TileType((_M, _N), accumulator), 0)
+
+    def body(_: Value, total: Value) -> Value:
+        value: Value = b.dot(*operands, total)
+        return value
+
+    operands = edges.operands(element, draw)
+    region = edges.kernel.region((I32, zero.type), body)
+    total = b.region_op("for", *(edges.kernel.constant(I32, value) for value in (0, 3, 1)), [zero], regions=[region]).result
+    edges.kernel.store(b.add(b.mul(total, total), zero), edges.mask(True, True))
+    agree(edges.kernel.finish())
+
+
+@pytest.mark.parametrize("bounds", _BOUNDS, ids=str)
+def test_result_that_is_also_summed(bounds: tuple[int, int, int, int], agree: Callable[..., Any]) -> None:
+    """A masked store does not hide the rows beyond the edge where another operation reads them."""
+    edges = _Edges(bounds)
+    a, b = edges.operands(F32, _SPECIAL)
+    result = edges.b.dot(a, b, edges.kernel.load(F32, (_M, _N), INTEGRAL))
+    edges.kernel.store(result, edges.mask(True, True))
+    combine = edges.kernel.region((F32, F32), lambda x, y: edges.b.max(x, y))
+    edges.kernel.store(edges.b.region_op("reduce", result, regions=[combine], axis=0).result)
+    agree(edges.kernel.finish())
+
+
+def test_other_that_is_not_zero_counts(agree: Callable[..., Any]) -> None:
+    edges = _Edges((20, 30, 10, 10))
+    a, b = edges.operands(F32, INTEGRAL, other=2.0)
+    edges.kernel.store(edges.b.dot(a, b, edges.kernel.constant(TileType((_M, _N), F32), 0.0)), edges.mask(True, True))
+    agree(edges.kernel.finish())
+
+
+def test_transposed_and_widened_edges(agree: Callable[..., Any]) -> None:
+    for bounds in _BOUNDS:
+        edges = _Edges(bounds)
+        b = edges.b
+        a = b.permute(edges.load(F16, (edges.k_of_a, edges.rows), (_K, _M), INTEGRAL), order=(1, 0))
+        other = b.permute(edges.load(F16, (edges.columns, edges.k_of_b), (_N, _K), INTEGRAL), order=(1, 0))
+        wide = [b.cast(value, result=TileType(value.type.shape, F32)) for value in (a, other)]
+        edges.kernel.store(b.dot(*wide, edges.kernel.constant(TileType((_M, _N), F32), 0.0)), edges.mask(True, True))
+        agree(edges.kernel.finish())
+
+
+def test_mask_from_memory(agree: Callable[..., Any]) -> None:
+    """A mask that is no bound."""
+    kernel = SampleKernel("dot")
+    pointer = kernel.pointers(kernel.pointer(F32, (_M, _K), INTEGRAL), (_M, _K))
+    a = kernel.b.load(pointer, mask=kernel.load(I1, (_M, _K)), other=kernel.constant(TileType((_M, _K), F32), 0.0))
+    kernel.store(kernel.b.dot(a, kernel.load(F32, (_K, _N), INTEGRAL), kernel.load(F32, (_M, _N), INTEGRAL)))
+    agree(kernel.finish())

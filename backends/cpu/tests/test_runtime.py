@@ -1,0 +1,62 @@
+"""Loading code, host memory and the timer."""
+
+import numpy as np
+import pytest
+
+from tilewright.errors import BackendError, LoweringError
+from tilewright.llvm.compile import compile_to_object, host_target
+from tilewright.plugins.manifest import CodeObject
+from tilewright_cpu.runtime import HostMemory, HostTimer, load
+
+
+def compiled(text):
+    triple, cpu, features = host_target()
+    return compile_to_object(text, triple=triple, cpu=cpu, features=features)
+
+
+def test_damaged_code_is_refused():
+    with pytest.raises(LoweringError, match="cannot link object code"):
+        load(CodeObject("k", b"not an object", {}, {"kernel": "k"}))
+
+
+def test_a_missing_function_is_named_by_the_error(capfd):
+    text = "declare void @nowhere_to_be_found()\ndefine void @k(ptr %s, i64 %l, i64 %h) {\n  call void @nowhere_to_be_found()\n  ret void\n}"
+    with pytest.raises(LoweringError, match="cannot link object code with symbols k"):
+        load(CodeObject("k", compiled(text), {}, {"kernel": "k"}))
+
+
+def test_the_c_library_is_seen():
+    text = "declare float @expf(float)\ndefine void @k(ptr %s, i64 %l, i64 %h) {\n  %x = call float @expf(float 1.0)\n  ret void\n}"
+    kernel = load(CodeObject("k", compiled(text), {}, {"kernel": "k"}))
+    assert kernel.function and not kernel.prints and kernel.messages == ()
+
+
+@pytest.mark.parametrize("alignment", [1, 16, 64, 4096])
+def test_memory_is_aligned_and_copied(alignment):
+    memory = HostMemory()
+    buffer = memory.allocate(1000, alignment)
+    assert buffer.data_ptr() % alignment == 0 and buffer.nbytes == 1000
+    data = np.random.default_rng(1).integers(0, 256, 1000, dtype=np.uint8)
+    memory.copy_to_device(buffer, memoryview(data))
+    back = np.zeros(1000, np.uint8)
+    memory.copy_to_host(buffer, memoryview(back))
+    np.testing.assert_array_equal(back, data)
+    memory.synchronize()
+    with pytest.raises(BackendError, match="read-only"):
+        memory.copy_to_host(buffer, memoryview(bytes(10)))
+
+
+def test_empty_memory_and_nonsense():
+    assert HostMemory().allocate(0, 16).view().size == 0
+    for size, alignment in ((-1, 16), (8, 0), (8, 24)):
+        with pytest.raises(BackendError, match="alignment that is a power of two"):
+            HostMemory().allocate(size, alignment)
+
+
+def test_the_timer_measures_each_repetition():
+    import time
+
+    timer, calls = HostTimer(), []
+    found = timer.measure(lambda: (calls.append(1), time.sleep(0.002)), 3)
+    assert len(calls) == 3 and len(found) == 3 and all(2.0 <= each < 200.0 for each in found)
+    timer.flush_cache()

@@ -1,0 +1,146 @@
+"""What a loop carries from one iteration to the next."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tilewright import ir
+from tilewright.errors import CompilationError
+from tilewright.frontend.analysis import BREAK, CONTINUE, Facts
+from tilewright.frontend.errors import located, with_help
+from tilewright.frontend.frame import Scope, Undefined, is_hidden
+from tilewright.frontend.values import decay, describe_type, flatten, is_number, name_values, placeholder, type_of, unflatten
+
+if TYPE_CHECKING:
+    from tilewright.frontend.generator import Generator
+
+
+class Carried:
+    """The variables a loop carries, in the order of the scope, with the types they keep."""
+
+    def __init__(self, g: Generator, node: ast.For | ast.While, facts: Facts, assigned: frozenset[str]) -> None:
+        self.g, self.node, self.assigned = g, node, assigned
+        self.outer = g.scope
+        live = facts.live_head
+        self.names: list[str] = []
+        self.initial: list[Any] = []
+        g.locate(node)
+        for name, value in g.scope.items():
+            if name in assigned and name in live and type(value) is not Undefined:
+                self.names.append(name)
+                self.initial.append(decay(g, value))
+        self.types = [type_of(value) for value in self.initial]
+        self.flat_types = [flat for type_ in self.types for flat in type_.flatten()]
+
+    def initial_values(self) -> list[ir.Value]:
+        return [flat for value in self.initial for flat in flatten(value)]
+
+    def bind(self, arguments: Sequence[ir.Value]) -> Scope:
+        """The scope of an iteration, given the region's arguments."""
+        scope = dict(self.outer)
+        for name, value in zip(self.names, unflatten(self.types, arguments), strict=True):
+            scope[name] = value
+            name_values(value, name)
+        return scope
+
+    def collect(self) -> list[ir.Value]:
+        """The values at the end of an iteration.
+
+        Raises:
+            CompilationError: a variable changed its type.
+        """
+        g, found = self.g, []
+        for name, type_ in zip(self.names, self.types, strict=True):
+            value = g.scope[name]
+            if type(value) is Undefined and value.dead:
+                # Every path from there leaves the loop: the next iteration that would read it does not come.
+                found.extend(flatten(placeholder(g, type_)))
+                continue
+            if type(value) is Undefined:
+                message = with_help(f"Loop-carried variable {name} has no value at the end of the loop's body: it {value.reason}", _KEEP)
+                raise located(g.frame, self._assignment(name), message, CompilationError)
+            if is_number(value):
+                value = decay(g, value)
+            final = type_of(value)
+            if final != type_:
+                self._mismatch(name, type_, final)
+            found.extend(flatten(value))
+        return found
+
+    def finish(self, finals: Sequence[Any], inner: Scope) -> None:
+        """The scope after the loop, given the carried variables' last values. Variables that only the loop's body assigns have no value there."""
+        scope = dict(self.outer)
+        node = self.node
+        for name, value in inner.items():
+            if not is_hidden(name) and scope.get(name) is not value:
+                line = node.lineno + self.g.frame.line_offset
+                scope[name] = Undefined(f"is assigned only inside the loop at line {line}, which may run zero times; assign it before the loop")
+        for name, value in zip(self.names, finals, strict=True):
+            scope[name] = value
+            name_values(value, name)
+        self.g.scope = scope
+
+    def _assignment(self, name: str) -> ast.AST:
+        """Where the loop assigns ``name`` last."""
+        found: ast.AST = self.node
+        for statement in self.node.body:
+            for inner in ast.walk(statement):
+                if isinstance(inner, ast.Name) and inner.id == name and not isinstance(inner.ctx, ast.Load):
+                    found = inner
+        return found
+
+    def _mismatch(self, name: str, initial: Any, final: Any) -> NoReturn:
+        start, end = describe_type(initial), describe_type(final)
+        message = f"Loop-carried variable {name} has initial type {start} but is re-assigned to {end} in the loop"
+        raise located(self.g.frame, self._assignment(name), with_help(message, _KEEP), CompilationError)
+
+
+_KEEP = "a variable that a loop carries keeps its type; give it the final type before the loop, or convert with `.to(dtype)` inside"
+
+
+def assigned_names(g: Generator, body: Sequence[ast.stmt], heads: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """(names that a loop's body may assign, jumps that leave an iteration early), without the sides of ``if`` that are known not to be taken.
+
+    A side is known by a test on names that the loop does not assign, so that the answer is that of the visit to come.
+    """
+    facts = g.frame.analysis.facts
+    everything = frozenset().union(heads, *(facts[statement].assigned for statement in body))
+    assigned: set[str] = set(heads)
+    jumps: set[str] = set()
+
+    def add(statements: Sequence[ast.stmt], hidden: frozenset[str]) -> None:
+        for statement in statements:
+            own = facts[statement]
+            if isinstance(statement, ast.If):
+                test = g.known_test(statement.test, everything)
+                if test is not None:
+                    add(statement.body if test else statement.orelse, hidden)
+                    continue
+                assigned.update(walrus_names(statement.test))
+                add(statement.body, hidden)
+                add(statement.orelse, hidden)
+            elif isinstance(statement, ast.For | ast.While):
+                assigned.update(own.assigned - _assigned_inside(facts, statement))
+                add(statement.body, frozenset({BREAK, CONTINUE}))
+                add(statement.orelse, hidden)
+            else:
+                assigned.update(own.assigned)
+                jumps.update(own.jumps - hidden)
+
+    add(body, frozenset())
+    return frozenset(assigned), frozenset(jumps)
+
+
+def _assigned_inside(facts: dict[ast.stmt, Facts], loop: ast.For | ast.While) -> frozenset[str]:
+    """Names assigned by the statements of a loop, without its head's."""
+    inside = frozenset().union(*(facts[statement].assigned for statement in (*loop.body, *loop.orelse)))
+    if isinstance(loop, ast.For):
+        return inside - {name.id for name in ast.walk(loop.target) if isinstance(name, ast.Name)}
+    return inside - set(walrus_names(loop.test))
+
+
+def walrus_names(node: ast.expr) -> list[str]:
+    """The names that an expression assigns."""
+    return [inner.target.id for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)]

@@ -1,0 +1,218 @@
+"""Building an IR ``while``: for ``while`` loops, and for ``for`` loops that may be left early."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright import ir
+from tilewright.errors import CompilationError
+from tilewright.frontend.analysis import BREAK, RETURN, Facts
+from tilewright.frontend.branches import Branch, merge
+from tilewright.frontend.carried import Carried
+from tilewright.frontend.errors import located, with_help
+from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, break_flag, end_of_iteration, is_hidden
+from tilewright.frontend.values import flatten, name_values, placeholder, type_of, unflatten
+from tilewright.ir import types as ir_types
+from tilewright.ir.table import Effect
+from tilewright.language.core import constexpr, int1, tensor
+
+if TYPE_CHECKING:
+    from tilewright.frontend.generator import Generator
+
+
+class WhileLoop:
+    """Builds an IR ``while``: counters, then variables, then the jump flags, then the value returned from inside."""
+
+    def __init__(self, g: Generator, node: ast.For | ast.While, facts: Facts, carried: Carried, jumps: frozenset[str], no_licm: bool) -> None:
+        self.g, self.node, self.facts, self.carried, self.no_licm = g, node, facts, carried, no_licm
+        depth = g.frame.loops + 1
+        self.flags = [flag for kind, flag in ((BREAK, break_flag(depth)), (RETURN, RETURN_FLAG)) if kind in jumps]
+        self.depth = depth
+
+    def build(
+        self,
+        counters: list[ir.Value],
+        test: Callable[[list[ir.Value]], Any],
+        enter: Callable[[list[ir.Value]], None],
+        advance: Callable[[list[ir.Value]], list[ir.Value]],
+    ) -> Completion:
+        """Build the loop.
+
+        Args:
+            counters: initial values of counters the source does not see.
+            test: emits the test, given the counters: a tensor, or a bool known at compile time.
+            enter: binds what an iteration begins with.
+            advance: emits the counters' next values.
+        """
+        g, carried, node = self.g, self.carried, self.node
+        builder, outer_location = g.builder, g.builder.location
+        g.locate(node)
+        counter_types = [counter.type for counter in counters]
+        flag_types = [ir_types.I1 for _ in self.flags]
+        initial = [*counters, *carried.initial_values(), *(builder.constant(value=False, result=ir_types.I1) for _ in self.flags)]
+        before = ir.Region([*counter_types, *carried.flat_types, *flag_types])
+        start, end = len(counters), len(counters) + len(carried.flat_types)
+
+        # The test, in the region before.
+        outer_scope, saved = g.enter(before)
+        g.scope = carried.bind(before.arguments[start:end])
+        stop = self._any(before.arguments[end:])
+        entry_scope = dict(g.scope)
+        go_on = self._test(test, before.arguments[:start], stop)
+        g.locate(node)
+        if go_on is False:
+            # Known never to run: nothing of the loop is left.
+            g.leave(outer_scope, saved)
+            for operation in reversed(list(before)):
+                operation.erase()
+            return NORMAL
+        forwarded = self._forwarded(entry_scope)
+        forwarded_values = [flat for value in forwarded.values() for flat in flatten(value)]
+        tested_scope = g.scope
+
+        # The body, in the region after.
+        types = [type_of(value) for value in forwarded.values()]
+        flat_types = [flat for type_ in types for flat in type_.flatten()]
+        after = ir.Region([*counter_types, *flat_types, *flag_types])
+        body_end = start + len(flat_types)
+        builder.region = after
+        g.scope = dict(tested_scope)
+        for name, value in zip(forwarded, unflatten(types, after.arguments[start:body_end]), strict=True):
+            g.scope[name] = value
+            name_values(value, name)
+        enter(after.arguments[:start])
+        g.frame.loops += 1
+        body = end_of_iteration(g.block(node.body, self.facts.live_head, False), self.depth)
+        g.frame.loops -= 1
+        g.locate(node)
+        body_scope = g.scope
+        if go_on is True and not body.jumps:
+            message = with_help("this loop never ends: its condition always holds", "leave it by `break`, or test a value the loop changes")
+            raise located(g.frame, node, message, CompilationError)
+        values = self._blank(carried) if body.returns_only else carried.collect()
+        flag_values = [self._flag(flag, body) for flag in self.flags]
+        result = self._result(body)
+        following = advance(after.arguments[:start])
+        builder.yield_([*following, *values, *flag_values, *flatten(result)])
+        result_types = [value.type for value in flatten(result)]
+        for type_ in result_types:
+            before.add_argument(type_)
+            after.add_argument(type_)
+
+        # The end of the region before, now that everything carried is known.
+        builder.region = before
+        holds = self._holds(go_on, stop)
+        passed = [*before.arguments[:start], *forwarded_values, *before.arguments[end:]]
+        builder.condition(holds, passed)
+        g.leave(outer_scope, saved)
+        g.locate(node)
+        if result is not None:
+            initial.extend(flatten(placeholder(g, type_of(result))))
+        operation = builder.region_op("while", initial, regions=[before, after], results=[value.type for value in after.arguments], no_licm=self.no_licm)
+        builder.location = outer_location
+        return self._finish(operation, forwarded, types, body, body_scope, result, (start, body_end), go_on is True)
+
+    def _any(self, flags: Sequence[ir.Value]) -> ir.Value | None:
+        """Whether any flag is set."""
+        found: ir.Value | None = None
+        for flag in flags:
+            found = flag if found is None else self.g.builder.or_(found, flag)
+        return found
+
+    def _test(self, test: Callable[[list[ir.Value]], Any], counters: list[ir.Value], stop: ir.Value | None) -> Any:
+        """The test's value, evaluated only where no jump was taken if that can be told: a bool or an i1 value."""
+        g = self.g
+        if stop is None:
+            value = test(counters)
+            return value if isinstance(value, bool) else value.handle
+        then, other = Branch(), Branch()
+        results: list[Any] = []
+
+        def visit() -> Completion:
+            results.append(test(counters))
+            return NORMAL
+
+        then.visit(g, g.scope, visit)
+        (value,) = results
+        if isinstance(value, bool) or all(_harmless(operation) for operation in then.region):
+            assert g.builder.region is not None
+            for operation in then.region:
+                then.region._unlink(operation)
+                g.builder.region.append(operation)
+            g.scope = then.scope
+            return value if isinstance(value, bool) else value.handle
+        other.visit(g, g.scope, None)
+        other.completion = Completion(False, frozenset())
+        then.value, other.value = value, constexpr(False)
+        run = tensor(g.builder.xor(stop, g.builder.constant(value=True, result=ir_types.I1)), int1)
+        merge(g, self.node, run, then, other, None, False)
+        return g.scope.pop("?expression").handle
+
+    def _holds(self, go_on: Any, stop: ir.Value | None) -> ir.Value:
+        """The condition of going on."""
+        builder = self.g.builder
+        true = builder.constant(value=True, result=ir_types.I1)
+        if stop is None:
+            return true if go_on is True else go_on
+        running = builder.xor(stop, true)
+        found: ir.Value = running if go_on is True else builder.and_(running, go_on)
+        return found
+
+    def _forwarded(self, entry_scope: Scope) -> Scope:
+        """The variables as the test leaves them: the carried ones, and those it assigned."""
+        scope = self.g.scope
+        found = {name: scope[name] for name in self.carried.names}
+        for name, value in scope.items():
+            if name not in found and not is_hidden(name) and entry_scope.get(name) is not value:
+                found[name] = value
+        return found
+
+    def _blank(self, carried: Carried) -> list[ir.Value]:
+        """Values for the variables where the body always returns."""
+        return [flat for type_ in carried.types for flat in flatten(placeholder(self.g, type_))]
+
+    def _flag(self, flag: str, body: Completion) -> ir.Value:
+        value = self.g.scope.get(flag, constexpr(False)) if flag in body.jumps else constexpr(False)
+        handle: ir.Value = self.g.semantic.to_tensor(value).handle
+        return handle
+
+    def _result(self, body: Completion) -> Any:
+        """The value returned from inside; None where nothing is carried for it."""
+        if RETURN_FLAG not in body.jumps:
+            return None
+        value = self.g.scope[RETURN_VALUE]
+        return value if type_of(value).flatten() else None
+
+    def _finish(
+        self,
+        operation: ir.Operation,
+        forwarded: Scope,
+        types: list[Any],
+        body: Completion,
+        body_scope: Scope,
+        result: Any,
+        span: tuple[int, int],
+        endless: bool,
+    ) -> Completion:
+        g, results = self.g, operation.results
+        start, end = span
+        finals = unflatten(types, results[start:end])
+        count = len(self.carried.names)
+        self.carried.finish(finals[:count], body_scope)
+        for name, value in list(zip(forwarded, finals, strict=True))[count:]:
+            g.scope[name] = value
+            name_values(value, name)
+        for flag, value in zip(self.flags, results[end : end + len(self.flags)], strict=True):
+            g.scope[flag] = tensor(value, int1)
+        jumps = frozenset(flag for flag in self.flags if flag in body.jumps)
+        if RETURN_FLAG in jumps:
+            value = body_scope[RETURN_VALUE] if result is None else unflatten([type_of(result)], results[end + len(self.flags) :])[0]
+            g.scope[RETURN_VALUE] = value
+        return Completion(not endless, jumps)
+
+
+def _harmless(operation: ir.Operation) -> bool:
+    """Whether an operation may run where the source would not have run it."""
+    return operation.spec.effects is Effect.NONE and operation.name not in ("div", "rem")

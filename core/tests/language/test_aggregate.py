@@ -1,0 +1,202 @@
+"""Aggregates in kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright.language as tl
+from tilewright.errors import CompilationError
+from tilewright.frontend import compile_function
+from tilewright.language import aggregate
+from tilewright.language.callable import constexpr_function
+from tilewright.language.callable import device_function as jit
+
+
+@aggregate
+class Tile:
+    pointer: tl.tensor
+    size: tl.constexpr
+    scale: tl.constexpr = 2
+
+    @jit
+    def load(self):
+        return tl.load(self.pointer + tl.arange(0, self.size))
+
+    @jit
+    def store(self, value):
+        tl.store(self.pointer + tl.arange(0, self.size), value * self.scale)
+
+    @constexpr_function
+    def bytes(self):
+        return self.size.value * 4
+
+    @jit
+    def moved(self, distance):
+        return tl.core.aggregate_replace(self, pointer=self.pointer + distance)
+
+    @jit
+    def __add__(self, other):
+        return self.load() + other.load()
+
+
+@aggregate
+class Pair:
+    low: Tile
+    high: Tile
+    total: tl.tensor
+
+    @jit
+    def __init__(self, pointer, size: tl.constexpr):
+        self.low = Tile(pointer, size)
+        self.high = Tile(pointer + size, size, scale=3)
+        self.total = tl.sum(self.low.load()) + tl.sum(self.high.load())
+
+
+@aggregate
+class Named(Tile):
+    offset: tl.tensor
+
+    @jit
+    def load(self):
+        return tl.load(self.pointer + tl.arange(0, self.size)) + self.offset
+
+
+@aggregate
+class Computed:
+    half: tl.constexpr
+    name: tl.constexpr
+
+    @constexpr_function
+    def __init__(self, n):
+        self.half = n // 2
+        self.name = f"n={n}"
+
+
+@jit
+def tile_kernel(x, y, N: tl.constexpr):
+    source, target = Tile(x, N), Tile(y, size=N)
+    tl.static_assert(source.bytes() == 4 * N)
+    tl.static_assert(source.scale == 2)
+    target.store(source.load())
+
+
+def test_fields_and_methods(run: Callable[..., None]) -> None:
+    x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    run(tile_kernel, x, y, N=8)
+    assert np.array_equal(y, 2 * x)
+
+
+@jit
+def pair_kernel(x, y, N: tl.constexpr):
+    pair = Pair(x, N)
+    Tile(y, N, scale=1).store(pair.low + pair.high + pair.total)
+    pair.high.store(pair.high.load())
+
+
+def test_nested_aggregates_made_by_kernel_code(run: Callable[..., None]) -> None:
+    x, y = np.arange(16, dtype=np.float32), np.zeros(8, np.float32)
+    before = x.copy()
+    run(pair_kernel, x, y, N=8)
+    assert np.array_equal(y, before[:8] + before[8:] + before.sum())
+    assert np.array_equal(x[8:], 3 * before[8:])
+
+
+@jit
+def loop_kernel(x, out, steps, N: tl.constexpr):
+    tile = Tile(x, N)
+    total = tl.zeros([N], tl.float32)
+    for _ in range(steps):
+        total += tile.load()
+        tile = tile.moved(N)
+    tl.store(out + tl.arange(0, N), total)
+
+
+def test_aggregates_are_carried_through_loops(run: Callable[..., None]) -> None:
+    x, out = np.arange(40, dtype=np.float32), np.zeros(8, np.float32)
+    run(loop_kernel, x, out, 5, N=8)
+    assert np.array_equal(out, x.reshape(5, 8).sum(0))
+
+
+@jit
+def inherited_kernel(x, out, N: tl.constexpr):
+    tile = Named(x, N, 1, tl.load(x))
+    tl.store(out + tl.arange(0, N), tile.load())
+    computed = Computed(N)
+    tl.static_assert(computed.half == N // 2)
+    tl.static_assert(computed.name == "n=8")
+
+
+def test_inheritance_and_constexpr_constructors(run: Callable[..., None]) -> None:
+    x, out = np.arange(1, 9, dtype=np.float32), np.zeros(8, np.float32)
+    run(inherited_kernel, x, out, N=8)
+    assert np.array_equal(out, x + 1)
+
+
+@jit
+def assign_kernel(x):
+    tile = Tile(x, 8)
+    tile.size = 4
+
+
+@jit
+def missing_kernel(x):
+    Tile(x)
+
+
+@jit
+def kind_kernel(x):
+    Tile(x, tl.load(x))
+
+
+@jit
+def unknown_kernel(x):
+    tl.core.aggregate_replace(Tile(x, 8), width=4)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (assign_kernel, "immutable"),
+        (missing_kernel, "Tile is missing arguments: size"),
+        (kind_kernel, "field 'size' of Tile must be constexpr"),
+        (unknown_kernel, "Tile has no field 'width'; its fields are pointer, size, scale"),
+    ],
+)
+def test_what_is_refused(kernel: Any, message: str) -> None:
+    with pytest.raises(CompilationError, match=message):
+        compile_function(kernel, {"x": "*fp32"})
+
+
+def test_classes_that_are_refused() -> None:
+    class Plain:
+        pass
+
+    with pytest.raises(TypeError, match="can inherit from aggregates only, not from Plain"):
+
+        @aggregate
+        class Child(Plain):
+            x: tl.tensor
+
+    with pytest.raises(TypeError, match="has no fields"):
+
+        @aggregate
+        class Empty:
+            pass
+
+
+def test_aggregates_are_carried_by_the_values_of_their_fields(bench: Any) -> None:
+    tile = bench(Tile, bench.value("*fp32"), 8)
+    assert tile.flatten() == [tile.pointer.handle]
+    assert [str(type_) for type_ in tile.type.flatten()] == ["ptr<f32>"]
+    again = tile.type.unflatten(iter(tile.flatten()))
+    assert again.type == tile.type
+    assert again.size.value == 8
+    assert bench(Tile, bench.value("*fp32"), 4).type != tile.type
+    assert bench(Named, bench.value("*fp32"), 8, 2, 1.0).type != tile.type
+    assert tl.core.is_builtin(Tile)
+    assert {fn.__name__ for fn in Pair.hash_attrs} == {"__init__"}
+    assert {fn.__name__ for fn in Named.hash_attrs} >= {"load", "store"}

@@ -1,0 +1,122 @@
+"""Object code and assembly from LLVM IR text, and what happens to text LLVM rejects."""
+
+import ctypes
+import gc
+import threading
+
+import pytest
+
+from tilewright.errors import LoweringError
+from tilewright.llvm.compile import assembly, compile_to_object, host_target, parse, target_machine, write_reproducer
+from tilewright.llvm.link import load_object
+
+ADD = "define i64 @add(i64 %a, i64 %b) {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"
+LOOP = """
+define i64 @sum(i64 %n) {
+entry:
+  %i = alloca i64
+  store i64 0, ptr %i
+  %v = load i64, ptr %i
+  %w = add i64 %v, %n
+  ret i64 %w
+}
+"""
+NOT_DOMINATED = "define i64 @f(i64 %x) {\n  %y = add i64 %z, 1\n  %z = add i64 %y, 1\n  ret i64 %y\n}\n"
+TYPE_ERROR = "define i64 @f(i64 %x) {\n  %y = fadd float %x, 1.0\n  ret i64 %x\n}\n"
+
+
+def host():
+    triple, cpu, features = host_target()
+    return {"triple": triple, "cpu": cpu, "features": features}
+
+
+def test_an_object_runs():
+    loaded = load_object(compile_to_object(ADD, **host()), ["add"])
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(loaded.address("add"))(40, 2) == 42
+
+
+def test_timings_are_filled_in():
+    timings = {}
+    compile_to_object(ADD, timings=timings, **host())
+    assert set(timings) == {"parse", "codegen"} and all(value > 0 for value in timings.values())
+
+
+def test_equal_text_gives_equal_code():
+    assert compile_to_object(ADD, **host()) == compile_to_object(ADD, **host())
+
+
+@pytest.mark.parametrize("text, reason", [(NOT_DOMINATED, "dominate all uses"), (TYPE_ERROR, "defined with type 'i64'"), ("define i64 @f( {", "expected type")])
+def test_rejected_text_is_kept_as_a_reproducer(text, reason, tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path / "new"))
+    for compile_ in (compile_to_object, assembly):
+        with pytest.raises(LoweringError, match=reason) as caught:
+            compile_(text, **host())
+        (file,) = (tmp_path / "new").iterdir()
+        assert file.read_text() == text
+        assert str(file) in str(caught.value) and "defect of the backend" in str(caught.value)
+
+
+def test_reproducers_are_named_by_content(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
+    assert write_reproducer("a") == write_reproducer("a") != write_reproducer("b")
+
+
+def test_target_machines_are_made_once():
+    assert target_machine(**host()) is target_machine(**host())
+    assert target_machine(**host()) is not target_machine(**host(), opt=0)
+
+
+def test_an_unknown_target_is_named():
+    with pytest.raises(LoweringError, match="no code for 'pdp11-dec-unix'"):
+        compile_to_object(ADD, triple="pdp11-dec-unix")
+
+
+def test_passes_run_only_where_asked():
+    def body(**options):
+        return [line.strip() for line in assembly(LOOP, **host(), **options).splitlines()]
+
+    plain, promoted = body(), body(passes=["sroa"])
+    assert len(promoted) < len(plain)
+    assert len(body(passes=["O2"])) <= len(promoted)
+    with pytest.raises(ValueError, match="no pass 'polish'"):
+        body(passes=["polish"])
+
+
+def test_code_for_another_architecture():
+    assert "add" in assembly(ADD, triple="aarch64-unknown-linux-gnu")
+    assert compile_to_object(ADD, triple="aarch64-unknown-linux-gnu")[:4] == b"\x7fELF"
+
+
+def test_threads_compile_at_once():
+    failures = []
+
+    def work(number):
+        try:
+            for i in range(5):
+                name = f"f{number}_{i}"
+                loaded = load_object(compile_to_object(ADD.replace("@add", f"@{name}"), **host()), [name])
+                assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(loaded.address(name))(number, i) == number + i
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+
+
+def test_modules_may_end_in_any_order(tmp_path, monkeypatch):
+    """A module kept by an exception's frames, in a cycle, is freed with what it needs."""
+    monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
+    for _ in range(20):
+        try:
+            parse(NOT_DOMINATED)
+        except LoweringError as error:
+            cycle = [error]
+            cycle.append(cycle)
+        module = parse(ADD)
+        cycle.append(module)
+        del cycle, module
+        gc.collect()

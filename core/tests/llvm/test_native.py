@@ -1,0 +1,171 @@
+"""Builtin functions made by LLVM, and native reading of Python objects."""
+
+import ctypes
+import gc
+import math
+import struct
+import sys
+
+import numpy as np
+import pytest
+
+from tilewright.llvm import native
+from tilewright.llvm.compile import compile_to_object, host_target
+from tilewright.llvm.link import load_object
+from tilewright.llvm.writer import ModuleWriter
+
+pytestmark = pytest.mark.skipif(native.layout() is None, reason="this interpreter's objects cannot be read natively")
+
+
+def compiled(text):
+    triple, cpu, features = host_target()
+    return compile_to_object(text, triple=triple, cpu=cpu, features=features)
+
+
+@pytest.fixture(scope="module")
+def reader():
+    """``read(kinds, values)``: the slots as unsigned integers, None where the native code gave up."""
+    module = ModuleWriter("nounwind")
+    native.write_readers(module, native.layout())
+    w = module.function("read", [("ptr", "values"), ("ptr", "kinds"), ("i64", "count"), ("ptr", "slots")], "i1")
+    w.ret(f"i1 {w.emit('call i1 @read_values(ptr %values, ptr %kinds, i64 %count, ptr %slots)')}")
+    loaded = load_object(compiled(module.text()), ["read", "addresses"])
+    # with the interpreter lock held, as in a builtin function
+    function = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.py_object, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p)(loaded.address("read"))
+
+    def read(types, values):
+        native.fill_addresses(loaded.address("addresses"))
+        slots = np.full(len(values), 0xA5A5A5A5A5A5A5A5, np.uint64)
+        kinds = native.kinds_of(types)
+        return slots.tolist() if function(tuple(values), kinds, len(values), slots.ctypes.data) else None
+
+    yield read
+    assert loaded is not None
+
+
+def test_a_builtin_function_calls_native_code():
+    text = """
+    define ptr @second(ptr %self, ptr %args, i64 %n) {
+      %p = getelementptr ptr, ptr %args, i64 1
+      %x = load ptr, ptr %p
+      call void @Py_IncRef(ptr %x)
+      ret ptr %x
+    }
+    declare void @Py_IncRef(ptr)
+    """
+    loaded = load_object(compiled(text), ["second"])
+    function = native.make_builtin(loaded.address("second"), "second", None, loaded)
+    del loaded
+    gc.collect()
+    marker = object()
+    before = sys.getrefcount(marker)
+    assert all(function(1, marker) is marker for _ in range(100))
+    assert sys.getrefcount(marker) == before
+    assert function.__name__ == "second"
+    with pytest.raises(TypeError, match="no keyword arguments"):
+        function(1, b=2)
+
+
+def test_the_bound_object_lives_as_long_as_the_function():
+    text = "define ptr @me(ptr %self, ptr %args, i64 %n) {\n  call void @Py_IncRef(ptr %self)\n  ret ptr %self\n}\ndeclare void @Py_IncRef(ptr)\n"
+    loaded = load_object(compiled(text), ["me"])
+
+    class Bound:
+        pass
+
+    import weakref
+
+    bound = Bound()
+    watch = weakref.ref(bound)
+    function = native.make_builtin(loaded.address("me"), "me", bound, loaded)
+    del bound
+    assert isinstance(function(), Bound)
+    del function
+    gc.collect()
+    assert watch() is None
+
+
+def test_numbers(reader):
+    values = [5, -5, 2**63 - 1, -(2**63), True, np.int32(-3)]
+    assert reader(["i64"] * 6, values) == [value % 2**64 for value in map(int, values)]
+    assert reader(["u64"] * 3, [0, 2**64 - 1, 2**63]) == [0, 2**64 - 1, 2**63]
+    floats = [1.5, -0.0, math.inf, 1e-310, 3, np.float64(-1.0), -1.0]
+    assert reader(["f64"] * 7, floats) == [struct.unpack("<Q", struct.pack("<d", x))[0] for x in floats]
+    singles = [1.5, -0.0, 0.1, 1e300, -1]
+    with np.errstate(over="ignore"):
+        assert reader(["f32"] * 5, singles) == [int(np.float32(x).view(np.uint32)) for x in singles]
+    assert reader(["i1"] * 4, [True, False, 1, 0]) == [1, 0, 1, 0]
+
+
+def test_arrays(reader):
+    array = np.arange(10, dtype=np.float32)
+    values = [array, array[4:], array[::-1], np.zeros(0), np.float64(3).reshape(1)]
+    assert reader(["ptr<f32>"] * 5, values) == [value.__array_interface__["data"][0] for value in values]
+
+
+def test_tensors(reader):
+    torch = pytest.importorskip("torch")
+
+    class Tensor(torch.Tensor):
+        pass
+
+    tensor = torch.arange(16.0)
+    values = [tensor, tensor[5:], torch.nn.Parameter(tensor), tensor.as_subclass(Tensor), tensor.view(4, 4).T, torch.zeros(3, dtype=torch.bfloat16)]
+    assert reader(["ptr<f32>"] * 6, values) == [value.data_ptr() for value in values]
+    # a tensor without memory is refused or read as a null pointer, never an address that is not there
+    assert reader(["ptr<f32>"], [torch.zeros(3, device="meta")]) in (None, [0])
+
+
+def test_objects_with_data_ptr(reader):
+    class Pointer:
+        def __init__(self, value):
+            self.value = value
+
+        def data_ptr(self):
+            if isinstance(self.value, Exception):
+                raise self.value
+            return self.value
+
+    assert reader(["ptr<i8>"] * 3, [Pointer(0), Pointer(2**64 - 1), Pointer(2**63)]) == [0, 2**64 - 1, 2**63]
+    for value in (RuntimeError("no"), "text", -1, 2**64, None):
+        assert reader(["ptr<i8>"], [Pointer(value)]) is None
+    result = 10**15
+    before = sys.getrefcount(result)
+    for _ in range(50):
+        reader(["ptr<i8>"], [Pointer(result)])
+    assert sys.getrefcount(result) == before
+
+
+class Unruly:
+    def __index__(self):
+        raise ValueError("no index")
+
+    def __float__(self):
+        raise ValueError("no float")
+
+    def __bool__(self):
+        raise ValueError("neither")
+
+
+@pytest.mark.parametrize(
+    "type_, values",
+    [
+        ("i64", [2**63, -(2**63) - 1, "1", 1.5, None, Unruly()]),
+        ("u64", [-1, 2**64, 1.0, Unruly()]),
+        ("f64", ["1", None, [1.0], 10**400, Unruly()]),
+        ("f32", ["1", Unruly()]),
+        ("i1", [Unruly()]),
+        ("ptr<f32>", [object(), 5, None, "x"]),
+    ],
+)
+def test_what_does_not_fit_is_left_to_python_without_an_exception(reader, type_, values):
+    for value in values:
+        assert reader([type_], [value]) is None
+        assert reader(["i64"], [1]) == [1]
+
+
+def test_kinds_of_types():
+    assert native.kinds_of(["ptr<f32>", "i32", "u32", "u64", "f64", "f32", "i1", "ptr<ptr<i8>>"]) == b"piiudfbp"
+    for type_ in ("f16", "bf16", "f8e4m3fn", "desc<4x4xf32>"):
+        assert native.kinds_of(["i32", type_]) is None
+    assert native.kinds_of([]) == b""

@@ -1,0 +1,176 @@
+"""Constant folding gives, to the bit, what the reference computes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.ir import TABLE, Builder, Function, Module
+from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, U8, U16, U32, U64, FloatType, IntType, PointerType, Type, bit_width
+from tilewright.passes.canonicalize import canonicalize
+from tilewright.passes.fold import FOLDS, fold
+from tilewright.passes.formats import greatest_finite, least_exponent, round_to
+from tilewright.reference.interpreter import run
+from tilewright.reference.numerics import decode, is_raw, numpy_dtype
+
+INTS: tuple[Type, ...] = (I8, I16, I32, I64, U8, U16, U32, U64)
+FLOATS: tuple[Type, ...] = (F16, BF16, F32, F64)
+BOTH = (*INTS, *FLOATS)
+#: operation -> operand types, one group of all operands' type unless a tuple
+TYPES: dict[str, tuple[Type, ...]] = {
+    **dict.fromkeys(("add", "sub", "mul", "div", "rem", "neg", "abs"), BOTH),
+    **dict.fromkeys(("min", "max", "cmp"), (*BOTH, I1)),
+    **dict.fromkeys(("and", "or", "xor"), (*INTS, I1)),
+    **dict.fromkeys(("shl", "shr", "clz", "popcount"), INTS),
+    "mulhi": (I32, U32, I64, U64),
+    "fma": FLOATS,
+    **dict.fromkeys(("sqrt", "floor", "ceil", "round_even", "trunc", "copysign", "ldexp"), (F32, F64)),
+}
+
+
+def draw(rng: np.random.Generator, type_: Type) -> Any:
+    """A constant of the type: from its ends, or anywhere."""
+    if type_ is I1:
+        return bool(rng.integers(2))
+    if isinstance(type_, IntType):
+        ends = (type_.minimum, type_.minimum + 1, type_.maximum, type_.maximum - 1, 0, 1, 2, 5, 7)
+        if rng.random() < 0.4:
+            return ends[rng.integers(len(ends))]
+        return int(rng.integers(type_.minimum, type_.maximum, dtype=numpy_dtype(type_), endpoint=True)) >> int(rng.integers(0, type_.bits))
+    assert isinstance(type_, FloatType)
+    greatest, least = greatest_finite(type_), math.ldexp(1.0, least_exponent(type_))
+    special = (0.0, -0.0, math.inf, -math.inf, math.nan, greatest, -greatest, least, -least, 1.0, -1.0, 0.5, 2.5, -3.5)
+    if rng.random() < 0.4:
+        return special[rng.integers(len(special))]
+    return round_to(float(rng.standard_normal() * np.exp2(rng.integers(-10, 11))), type_)
+
+
+def compare(build: Any, count: int = 24, expect: float = 0.5) -> None:
+    """Build ``count`` results of one type; run them as they are and folded. At least a share of ``expect`` must fold."""
+    module = Module()
+    function = module.add(Function("k", ()))
+    b = Builder.at_end(function.body)
+    results = [build(b) for _ in range(count)]
+    type_ = results[0].type
+    out = function.body.add_argument(PointerType(type_))
+    function.argument_attributes.append({})
+    for index, value in enumerate(results):
+        b.store(b.addptr(out, b.constant(value=index, result=I32)), value)
+    b.return_([])
+    expected = np.zeros(count, numpy_dtype(type_))
+    found = expected.copy()
+    with np.errstate(all="ignore"):
+        run(module, [expected], (1, 1, 1))
+    before = sum(operation.name not in ("constant", "addptr", "store", "return") for operation in module.walk())
+    canonicalize(module)
+    after = sum(operation.name not in ("constant", "addptr", "store", "return") for operation in module.walk())
+    assert before - after >= expect * count
+    with np.errstate(all="ignore"):
+        run(module, [found], (1, 1, 1))
+    if isinstance(type_, FloatType):
+        numbers = [decode(array, type_) if is_raw(type_) else array for array in (expected, found)]
+        bits = [array.view(f"u{array.itemsize}") for array in (expected, found)]
+        assert ((np.isnan(numbers[0]) & np.isnan(numbers[1])) | (bits[0] == bits[1])).all(), (expected, found)
+    else:
+        np.testing.assert_array_equal(expected, found)
+
+
+CASES = [(name, type_) for name, types in TYPES.items() for type_ in types]
+
+
+def test_all_folds_are_tried() -> None:
+    assert set(TYPES) | {"cast", "bitcast"} == set(FOLDS)
+
+
+@pytest.mark.parametrize(("name", "type_"), CASES, ids=lambda value: str(value))
+def test_against_the_reference(name: str, type_: Type) -> None:
+    rng = np.random.default_rng(CASES.index((name, type_)))
+    spec = TABLE[name]
+
+    def build(b: Builder) -> Any:
+        attributes: dict[str, Any] = {}
+        if name == "cmp":
+            attributes["predicate"] = str(rng.choice(["eq", "ne", "lt", "le", "gt", "ge"]))
+        elif name in ("min", "max"):
+            attributes["nan"] = str(rng.choice(["ignore", "propagate"]))
+        values = [draw(rng, type_) for _ in spec.operands]
+        if name in ("div", "rem") and isinstance(type_, IntType):
+            if values[1] in (0, -1):
+                values[1] = 3
+        elif name in ("shl", "shr"):
+            values[1] = int(rng.integers(0, bit_width(type_)))
+        if name in ("min", "max") and values[0] == values[1] == 0:
+            values[1] = values[0]  # either zero may win
+        types = [type_] * len(values)
+        if name == "ldexp":
+            values[1], types[1] = int(rng.integers(-200, 200)), I32
+        operands = [b.constant(value=value, result=operand) for value, operand in zip(values, types, strict=True)]
+        return getattr(b, spec.python_name)(*operands, **attributes)
+
+    for _ in range(3):
+        compare(build, expect=1.0)
+
+
+@pytest.mark.parametrize("source", (*BOTH, I1), ids=str)
+def test_casts(source: Type) -> None:
+    rng = np.random.default_rng(5)
+    for target in (*BOTH, I1):
+        for rounding in ("rtne", "rtz"):
+            if rounding == "rtz" and not (isinstance(source, FloatType) and isinstance(target, FloatType) and target.bits < source.bits):
+                continue
+
+            def build(b: Builder, target: Type = target, rounding: str = rounding) -> Any:
+                while True:
+                    value = draw(rng, source)
+                    to_integer = isinstance(source, FloatType) and isinstance(target, IntType) and target is not I1
+                    if to_integer and not (math.isfinite(value) and target.minimum <= math.trunc(value) <= target.maximum):
+                        continue
+                    if rounding == "rtz" and isinstance(target, FloatType) and not abs(value) <= greatest_finite(target):
+                        continue
+                    return b.cast(b.constant(value=value, result=source), rounding=rounding, result=target)
+
+            compare(build, expect=1.0)
+
+
+@pytest.mark.parametrize("source", BOTH, ids=str)
+def test_bitcasts(source: Type) -> None:
+    rng = np.random.default_rng(6)
+    for target in BOTH:
+        if bit_width(source) == bit_width(target):
+            compare(lambda b, target=target: b.bitcast(b.constant(value=draw(rng, source), result=source), result=target), expect=0.3)
+
+
+def test_undefined_results_are_left() -> None:
+    function = Function("k", ())
+    b = Builder.at_end(function.body)
+
+    def constant(type_: Type, value: float) -> Any:
+        return b.constant(value=value, result=type_)
+
+    cases = [
+        b.div(constant(I32, 1), constant(I32, 0)),
+        b.rem(constant(I32, 1), constant(I32, 0)),
+        b.div(constant(I8, -128), constant(I8, -1)),
+        b.rem(constant(I8, -128), constant(I8, -1)),
+        b.shl(constant(I32, 1), constant(I32, 32)),
+        b.shr(constant(I32, 1), constant(I32, -1)),
+        b.cast(constant(F32, 3e9), result=I32),
+        b.cast(constant(F32, -1.0), result=U32),
+        b.cast(constant(F32, math.nan), result=I32),
+        b.cast(constant(F32, 1000.0), result=FloatType("f8e4m3fn")),
+        b.cast(constant(F32, 1e6), rounding="rtz", result=F16),
+        b.exp(constant(F32, 0.0)),
+    ]
+    for value in cases:
+        operation = value.owner
+        assert fold(operation, [operand.owner.attributes["value"] for operand in operation.operands]) is None, operation
+
+
+def test_a_constant_is_rounded_to_its_type_first() -> None:
+    function = Function("k", ())
+    b = Builder.at_end(function.body)
+    total = b.add(b.constant(value=0.1, result=F32), b.constant(value=0.0, result=F32)).owner
+    assert fold(total, [0.1, 0.0]) == float(np.float32(0.1))
