@@ -61,6 +61,21 @@ def run(*command: object) -> str:
     return done.stdout
 
 
+def broken_wheel(folder: Path, wheels: Path) -> Path:
+    """The wheel of a plugin that fails when it is imported."""
+    project = folder / "broken"
+    (project / "tilewright_broken").mkdir(parents=True)
+    (project / "tilewright_broken" / "__init__.py").write_text("")
+    (project / "tilewright_broken" / "plugin.py").write_text('raise OSError("the vendor\'s library is missing")\n')
+    (project / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+        '[project]\nname = "tilewright-broken"\nversion = "0.0.1"\n'
+        '[project.entry-points.tilewright]\nbroken = "tilewright_broken.plugin"\n'
+    )
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", wheels, project)
+    return next(wheels.glob("tilewright_broken*.whl"))
+
+
 def test_the_package_is_small() -> None:
     lines = sum(len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py"))
     assert lines <= 300
@@ -79,6 +94,13 @@ def test_the_wheel_installs_runs_and_uninstalls_without_an_edit_of_the_core(tmp_
     listed = {entry["name"]: entry for entry in json.loads(run(binaries / "tilewright", "backends", "--json"))["backends"]}
     assert set(listed) == {"reference", "c"}
     assert listed["c"]["devices"]
+
+    run(python, "-m", "pip", "install", "--quiet", broken_wheel(tmp_path, wheels))
+    report = json.loads(run(binaries / "tilewright", "backends", "--json"))
+    assert {entry["name"] for entry in report["backends"]} == {"reference", "c"}
+    (broken,) = report["broken"]
+    assert broken["name"] == "broken"
+    assert "the vendor's library is missing" in broken["error"]
 
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

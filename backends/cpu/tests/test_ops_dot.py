@@ -11,8 +11,7 @@ import pytest
 from tilewright.ir import Value
 from tilewright.ir.types import BF16, F16, F32, F64, FLOATS, I8, I32, U8, FloatType, IntType, TileType, Type, element_type
 from tilewright.reference.numerics import decode
-from tilewright.testing.op_samples import SampleKernel
-from tilewright.testing.op_sample_kernel import INTEGRAL, Draw
+from tilewright.testing.op_sample_kernel import INTEGRAL, Draw, SampleKernel
 
 _FP8 = [type_ for type_ in FLOATS if type_.is_fp8]
 _TYPES: list[tuple[Type, Type, Type]] = [
@@ -103,7 +102,8 @@ def test_dot_of_random_numbers_is_within_rounding(types: tuple[Type, Type, Type,
     kernel.store(kernel.b.dot(a, b, c))
     sample = kernel.finish()
     arguments = sample.make_arguments(np.random.default_rng(3))
-    x, y, z = (np.asarray(decode(array, element_type(type_)), np.float64) for array, type_ in zip(arguments, types, strict=False) if isinstance(type_, FloatType))  # fmt: skip
+    floats = [type_ for type_ in types if isinstance(type_, FloatType)]
+    x, y, z = (np.asarray(decode(array, type_), np.float64) for array, type_ in zip(arguments, floats, strict=False))
     found = guarded(compiled(sample.module), arguments, sample.grid)[3]
     bound = types[3] * (np.abs(x) @ np.abs(y) + np.abs(z)) + types[3]
     assert np.all(np.abs(np.asarray(found, np.float64) - (x @ y + z)) <= bound)

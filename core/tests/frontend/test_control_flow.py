@@ -644,3 +644,77 @@ def test_and_and_or_of_constants_decide_what_is_evaluated(source: Any) -> None:
         """
     )
     assert [result(made, n, mask=None, n="i32") for n in (0, 2, 5, 9)] == [-1, 2, -1, 2]
+
+
+def test_a_walrus_in_a_test_keeps_its_value_where_the_loop_is_left_by_a_jump(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, p, n, stop):
+            i = 0
+            while (x := tl.load(p + i)) > 0 and (n := n - 1) > 0:
+                i += 1
+                if x == stop:
+                    x += 100
+                    break
+            tl.store(out, x * 10000 + i * 100 + n)
+        """
+    )
+    data = np.array([7, 5, 6, 0], np.int32)
+    types = {"p": "*i32", "n": "i32", "stop": "i32"}
+
+    def expected(n: int, stop: int) -> int:
+        i = 0
+        while True:
+            x = int(data[i])
+            n -= 1
+            if not (x > 0 and n > 0):
+                break
+            i += 1
+            if x == stop:
+                x += 100
+                break
+        return x * 10000 + i * 100 + n
+
+    for n, stop in ((9, 5), (9, 7), (9, 1), (2, 6), (3, 5)):
+        assert result(made, data, n, stop, **types) == expected(n, stop)
+
+
+def test_a_variable_that_a_jump_may_skip_in_an_unrolled_loop_has_no_value_after_it(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, n, WAY: tl.constexpr):
+            for i in tl.static_range(3):
+                if i == n:
+                    if WAY == "break":
+                        break
+                    elif WAY == "continue":
+                        continue
+                y = i * 2
+            tl.store(out, y)
+        """
+    )
+    assert result(made, 1, n="i32", WAY=("constexpr", "none")) == 4
+    for way in ("break", "continue"):
+        error = made.error(out="*i32", n="i32", WAY=("constexpr", way))
+        assert error.message == f"y is not defined here: it may be left without a value by a `{way}` of the loop at line 8; assign it before the loop"
+
+
+def test_a_long_unrolled_loop_with_breaks_is_not_nested(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, n):
+            acc = 0
+            for i in tl.static_range(300):
+                if acc > n:
+                    break
+                acc += i
+            tl.store(out, acc)
+        """
+    )
+    module = made.compile(out="*i32", n="i32")
+    assert max(sum(1 for _ in operation.ancestors()) for operation in module.walk()) <= 3
+    assert result(made, 50, n="i32") == 55
+    assert result(made, 10**6, n="i32") == sum(range(300))

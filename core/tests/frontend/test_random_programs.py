@@ -136,7 +136,7 @@ class Writer:
         name = f"i{self.counters}"
         kind = self.random.randint(0, 5)
         count = self.random.randint(0, 5)
-        known = False
+        known, after = False, ""
         if kind == 0:
             self.put(depth, f"for {name} in range({self.atom()} % 6):")
         elif kind == 1:
@@ -151,6 +151,11 @@ class Writer:
             test = "True" if kind == 5 and self.random.random() < 0.5 else f"{name} < {self.atom()} % 7"
             if kind == 5 and test != "True" and self.random.random() < 0.5:
                 test = f"({test}) and {self.condition()}"
+            elif kind == 4 and self.random.random() < 0.4:
+                name_of_value = self.random.choice([*self.variables, f"w{self.counters}"])
+                test = f"({name_of_value} := ({name} + {self.expression()}) % 61) < {self.random.randint(10, 60)}"
+                if name_of_value not in self.variables:
+                    after = f"a = (a + {name_of_value}) % 83"
             self.put(depth, f"while {test}:")
             self.put(depth + 1, f"{name} += 1")
             self.put(depth + 1, f"if {name} > 7:")
@@ -167,6 +172,8 @@ class Writer:
         if self.random.random() < 0.25:
             self.put(depth, "else:")
             self.block(depth + 1)
+        if after:
+            self.put(depth, after)
 
 
 _PREAMBLE = """\

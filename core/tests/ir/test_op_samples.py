@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.ir import TABLE, verify
 from tilewright.ir.types import PointerType
+from tilewright.reference.checked import CheckedOptions
 from tilewright.reference.interpreter import run
 from tilewright.testing.op_samples import FAMILIES, Sample, all_samples, check_outputs, samples
 
@@ -48,11 +49,11 @@ def test_unknown_operation() -> None:
         list(samples("nothing"))
 
 
-def launch(sample: Sample, seed: int) -> list[object]:
+def launch(sample: Sample, seed: int, checked: CheckedOptions | None = None) -> list[object]:
     arguments = sample.make_arguments(np.random.default_rng(seed))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run(sample.module, arguments, sample.grid, printer=lambda line: None)
+        run(sample.module, arguments, sample.grid, checked=checked, printer=lambda line: None)
     return arguments
 
 
@@ -70,6 +71,15 @@ def test_runs_on_the_reference(name: str) -> None:
             if argument.kind == "pointer":
                 assert isinstance(value.type, PointerType)
                 assert value.type.pointee is argument.type
+
+
+@pytest.mark.parametrize("name", [spec.name for spec in TABLE])
+def test_nothing_undefined_is_done(name: str) -> None:
+    """The checked mode finds nothing: no access out of bounds, race, undefined lane, shift, division or cast."""
+    for sample in samples(name):
+        if sample.runnable:
+            for seed in (2, 3):
+                launch(sample, seed, CheckedOptions(overflow=False))  # integers may wrap around
 
 
 def test_a_wrong_result_is_found() -> None:

@@ -744,6 +744,7 @@ def test_compilation_hooks(recorder, clean_hooks):
     assert listened[0]["times"]["frontend"] > 0
     assert loads == ["start", "scale"]
     unloaded = []
+    gc.collect()  # what earlier tests left
     hooks.kernel_unload.add(lambda *facts: unloaded.append(facts[2]))
     kernel._reset_launching()
     gc.collect()

@@ -51,23 +51,27 @@ class Carried:
         Raises:
             CompilationError: a variable changed its type.
         """
-        g, found = self.g, []
-        for name, type_ in zip(self.names, self.types, strict=True):
-            value = g.scope[name]
-            if type(value) is Undefined and value.dead:
-                # Every path from there leaves the loop: the next iteration that would read it does not come.
-                found.extend(flatten(placeholder(g, type_)))
-                continue
-            if type(value) is Undefined:
-                message = with_help(f"Loop-carried variable {name} has no value at the end of the loop's body: it {value.reason}", _KEEP)
-                raise located(g.frame, self._assignment(name), message, CompilationError)
-            if is_number(value):
-                value = decay(g, value)
-            final = type_of(value)
-            if final != type_:
-                self._mismatch(name, type_, final)
-            found.extend(flatten(value))
-        return found
+        return [flat for name, type_ in zip(self.names, self.types, strict=True) for flat in self.at_end(name, type_)]
+
+    def at_end(self, name: str, type_: Any) -> list[ir.Value]:
+        """What carries the variable ``name``, of ``type_``, at the end of an iteration.
+
+        Raises:
+            CompilationError: it changed its type, or has no value.
+        """
+        g, value = self.g, self.g.scope[name]
+        if type(value) is Undefined and value.dead:
+            # Every path from there leaves the loop: the next iteration that would read it does not come.
+            return flatten(placeholder(g, type_))
+        if type(value) is Undefined:
+            message = with_help(f"Loop-carried variable {name} has no value at the end of the loop's body: it {value.reason}", _KEEP)
+            raise located(g.frame, self._assignment(name), message, CompilationError)
+        if is_number(value):
+            value = decay(g, value)
+        final = type_of(value)
+        if final != type_:
+            self._mismatch(name, type_, final)
+        return flatten(value)
 
     def finish(self, finals: Sequence[Any], inner: Scope) -> None:
         """The scope after the loop, given the carried variables' last values. Variables that only the loop's body assigns have no value there."""

@@ -18,7 +18,7 @@ from tilewright.frontend.analysis import BREAK, RETURN, Facts
 from tilewright.frontend.branches import Branch, guarded, merge, not_taken
 from tilewright.frontend.carried import Carried, assigned_names, walrus_names
 from tilewright.frontend.errors import located, unsupported, with_help
-from tilewright.frontend.frame import NORMAL, Completion, break_flag, end_of_iteration
+from tilewright.frontend.frame import NORMAL, Completion, Undefined, break_flag, continue_flag, end_of_iteration, is_hidden
 from tilewright.frontend.values import describe, is_number, lift, name_values, unflatten
 from tilewright.frontend.while_loop import WhileLoop
 from tilewright.ir import types as ir_types
@@ -75,22 +75,41 @@ def _unrolled(g: Generator, node: ast.For, facts: Facts, items: Sequence[Any]) -
     frame.loops += 1
     depth = frame.loops
 
-    def iterate(index: int) -> Completion:
-        jumps: frozenset[str] = frozenset()
-        while index < len(items):
-            g.assign_target(node.target, lift(items[index]), plain=False)
-            done = end_of_iteration(g.block(node.body, facts.live_head, False), depth)
-            index += 1
-            if not done.falls or (done.jumps and index == len(items)):
-                return Completion(done.falls, jumps | done.jumps)
-            if done.jumps:
-                rest = guarded(g, node, done, functools.partial(iterate, index), facts.live_head, True)
-                return Completion(rest.falls, jumps | rest.jumps)
-        return Completion(True, jumps)
-
-    completion = iterate(0)
+    targets = frozenset(name.id for name in ast.walk(node.target) if isinstance(name, ast.Name))
+    outside = _defined(g)
+    done, jumps = NORMAL, frozenset[str]()
+    for item in items:
+        visit = functools.partial(_iteration, g, node, facts, depth, targets, lift(item))
+        done = guarded(g, node, Completion(True, jumps), visit, facts.live_head, True) if jumps else visit()
+        jumps |= done.jumps
+        if not done.falls:
+            break
     frame.loops -= 1
-    return completion
+    if break_flag(depth) in jumps:
+        _forget(g, outside | targets, f"may be left without a value by a `break` of the loop at line {node.lineno + frame.line_offset}")
+    return Completion(done.falls, jumps)
+
+
+def _iteration(g: Generator, node: ast.For, facts: Facts, depth: int, targets: frozenset[str], item: Any) -> Completion:
+    """Visit the body of an unrolled loop for one item."""
+    outside = _defined(g)
+    g.assign_target(node.target, item, plain=False)
+    body = g.block(node.body, facts.live_head, False)
+    if continue_flag(depth) in body.jumps:
+        _forget(g, outside | targets, f"may be left without a value by a `continue` of the loop at line {node.lineno + g.frame.line_offset}")
+    return end_of_iteration(body, depth)
+
+
+def _defined(g: Generator) -> frozenset[str]:
+    """The variables that have a value."""
+    return frozenset(name for name, value in g.scope.items() if type(value) is not Undefined)
+
+
+def _forget(g: Generator, known: frozenset[str], reason: str) -> None:
+    """Variables that are not ``known`` have no value any more: on the paths that jumped they got none."""
+    for name, value in g.scope.items():
+        if name not in known and not is_hidden(name) and type(value) is not Undefined:
+            g.scope[name] = Undefined(f"{reason}; assign it before the loop")
 
 
 def _otherwise(g: Generator, node: ast.For | ast.While, facts: Facts, completion: Completion) -> Completion:

@@ -12,7 +12,7 @@ from tilewright.frontend.analysis import BREAK, RETURN, Facts
 from tilewright.frontend.branches import Branch, merge
 from tilewright.frontend.carried import Carried
 from tilewright.frontend.errors import located, with_help
-from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, break_flag, end_of_iteration, is_hidden
+from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, Undefined, break_flag, end_of_iteration, is_hidden
 from tilewright.frontend.values import flatten, name_values, placeholder, type_of, unflatten
 from tilewright.ir import types as ir_types
 from tilewright.ir.table import Effect
@@ -30,6 +30,8 @@ class WhileLoop:
         depth = g.frame.loops + 1
         self.flags = [flag for kind, flag in ((BREAK, break_flag(depth)), (RETURN, RETURN_FLAG)) if kind in jumps]
         self.depth = depth
+        #: variables that only the test assigns, which a jump must leave as they are
+        self.kept: dict[str, Any] = {}
 
     def build(
         self,
@@ -58,9 +60,10 @@ class WhileLoop:
         # The test, in the region before.
         outer_scope, saved = g.enter(before)
         g.scope = carried.bind(before.arguments[start:end])
-        stop = self._any(before.arguments[end:])
+        flags = before.arguments[end:]
+        stop = self._any(flags)
         entry_scope = dict(g.scope)
-        go_on = self._test(test, before.arguments[:start], stop)
+        go_on = self._test(before, test, before.arguments[:start], stop)
         g.locate(node)
         if go_on is False:
             # Known never to run: nothing of the loop is left.
@@ -93,23 +96,22 @@ class WhileLoop:
             raise located(g.frame, node, message, CompilationError)
         values = self._blank(carried) if body.returns_only else carried.collect()
         flag_values = [self._flag(flag, body) for flag in self.flags]
+        kept = [flat for name, type_ in self.kept.items() for flat in carried.at_end(name, type_)]
         result = self._result(body)
         following = advance(after.arguments[:start])
-        builder.yield_([*following, *values, *flag_values, *flatten(result)])
-        result_types = [value.type for value in flatten(result)]
-        for type_ in result_types:
-            before.add_argument(type_)
-            after.add_argument(type_)
+        builder.yield_([*following, *values, *flag_values, *kept, *flatten(result)])
+        results_before = [before.add_argument(value.type) for value in flatten(result)]
+        for value in flatten(result):
+            after.add_argument(value.type)
 
         # The end of the region before, now that everything carried is known.
         builder.region = before
         holds = self._holds(go_on, stop)
-        passed = [*before.arguments[:start], *forwarded_values, *before.arguments[end:]]
-        builder.condition(holds, passed)
+        builder.condition(holds, [*before.arguments[:start], *forwarded_values, *flags, *results_before])
         g.leave(outer_scope, saved)
         g.locate(node)
-        if result is not None:
-            initial.extend(flatten(placeholder(g, type_of(result))))
+        for type_ in (*self.kept.values(), *(() if result is None else (type_of(result),))):
+            initial.extend(flatten(placeholder(g, type_)))
         operation = builder.region_op("while", initial, regions=[before, after], results=[value.type for value in after.arguments], no_licm=self.no_licm)
         builder.location = outer_location
         return self._finish(operation, forwarded, types, body, body_scope, result, (start, body_end), go_on is True)
@@ -121,8 +123,12 @@ class WhileLoop:
             found = flag if found is None else self.g.builder.or_(found, flag)
         return found
 
-    def _test(self, test: Callable[[list[ir.Value]], Any], counters: list[ir.Value], stop: ir.Value | None) -> Any:
-        """The test's value, evaluated only where no jump was taken if that can be told: a bool or an i1 value."""
+    def _test(self, before: ir.Region, test: Callable[[list[ir.Value]], Any], counters: list[ir.Value], stop: ir.Value | None) -> Any:
+        """The test's value: a bool or an i1 value.
+
+        After a jump the source does not evaluate the test again. So it stands under an ``if`` where it assigns variables, which then keep the values they
+        had at the jump, and where evaluating it once more could do harm.
+        """
         g = self.g
         if stop is None:
             value = test(counters)
@@ -136,7 +142,8 @@ class WhileLoop:
 
         then.visit(g, g.scope, visit)
         (value,) = results
-        if isinstance(value, bool) or all(_harmless(operation) for operation in then.region):
+        assigned = [name for name, now in then.scope.items() if not is_hidden(name) and g.scope.get(name) is not now]
+        if not assigned and (isinstance(value, bool) or all(_harmless(operation) for operation in then.region)):
             assert g.builder.region is not None
             for operation in then.region:
                 then.region._unlink(operation)
@@ -145,10 +152,15 @@ class WhileLoop:
             return value if isinstance(value, bool) else value.handle
         other.visit(g, g.scope, None)
         other.completion = Completion(False, frozenset())
-        then.value, other.value = value, constexpr(False)
+        for name in assigned:
+            if type(g.scope.get(name, _NOTHING)) is Undefined:
+                self.kept[name] = type_ = type_of(then.scope[name])
+                (other.scope[name],) = unflatten([type_], [before.add_argument(flat, name) for flat in type_.flatten()])
+        if not isinstance(value, bool):
+            then.value, other.value = value, constexpr(False)
         run = tensor(g.builder.xor(stop, g.builder.constant(value=True, result=ir_types.I1)), int1)
         merge(g, self.node, run, then, other, None, False)
-        return g.scope.pop("?expression").handle
+        return value if isinstance(value, bool) else g.scope.pop("?expression").handle
 
     def _holds(self, go_on: Any, stop: ir.Value | None) -> ir.Value:
         """The condition of going on."""
@@ -211,6 +223,9 @@ class WhileLoop:
             value = body_scope[RETURN_VALUE] if result is None else unflatten([type_of(result)], results[end + len(self.flags) :])[0]
             g.scope[RETURN_VALUE] = value
         return Completion(not endless, jumps)
+
+
+_NOTHING = Undefined("has no value before the loop")
 
 
 def _harmless(operation: ir.Operation) -> bool:

@@ -455,7 +455,15 @@ def softmax(x, dim: core.constexpr = None, keep_dims: core.constexpr = False, ie
 
 
 @device_function
-def _compare_and_swap(x, index, distance: core.constexpr, ascending):
+def _positions(x):
+    """The index of every element along the last axis, in a shape that broadcasts with ``x``."""
+    last: core.constexpr = len(x.shape) - 1
+    extent: core.constexpr = x.shape[last]
+    return core.reshape(core.arange(0, extent), _only_on(last + 1, last, extent))
+
+
+@device_function
+def _compare_and_swap(x, index, distance, ascending):
     """One step of a bitonic network along the last axis: each element meets the one whose index differs in bit ``distance``; the smaller one goes to
     the lower index where ``ascending`` holds.
 
@@ -466,35 +474,31 @@ def _compare_and_swap(x, index, distance: core.constexpr, ascending):
     return core.where(core.where(wants_smaller, partner < x, partner > x), partner, x)
 
 
+# The steps of a network are loops, not unrolled code: as fast at run time, and ten times as fast to compile. Their bounds are constants once the outer
+# loop is unrolled, for a backend that wants the distances known.
+
+
 @device_function
-def _merge(x, bits: core.constexpr, ascending):
+def _merge(x, bits, ascending):
     """Sort runs of ``2**bits`` elements of the last axis, each of which is bitonic."""
-    rank: core.constexpr = len(x.shape)
-    extent: core.constexpr = x.shape[-1]
-    index = core.reshape(core.arange(0, extent), _only_on(rank, rank - 1, extent))
-    for step in core.static_range(bits):
+    index = _positions(x)
+    for step in core.range(0, bits):
         x = _compare_and_swap(x, index, 1 << (bits - 1 - step), ascending)
     return x
 
 
 @device_function
-def _sort_runs(x, bits: core.constexpr, descending: core.constexpr):
-    """Sort runs of ``2**bits`` elements of the last axis; neighbouring runs in opposite orders, the first one descending where ``descending``."""
-    for stage in core.static_range(1, bits + 1):
-        x = _merge(x, stage, _ascending_runs(x, 1 << stage, descending))
-    return x
+def _ascending_runs(x, length, descending: core.constexpr):
+    """Which elements of the last axis lie in runs of ``length`` that are to ascend: every other run."""
+    return ((_positions(x) & length) == 0) != descending
 
 
 @device_function
-def _ascending_runs(x, length: core.constexpr, descending: core.constexpr):
-    """Which elements of the last axis lie in runs of ``length`` that are to ascend: every other run."""
-    rank: core.constexpr = len(x.shape)
-    extent: core.constexpr = x.shape[-1]
-    if length == extent:
-        return not descending
-    else:
-        index = core.reshape(core.arange(0, extent), _only_on(rank, rank - 1, extent))
-        return ((index & length) == 0) != descending
+def _sort_runs(x, bits: core.constexpr, descending: core.constexpr):
+    """Sort runs of ``2**bits`` elements of the last axis; neighbouring runs in opposite orders, the first one descending where ``descending``."""
+    for stage in core.range(1, bits + 1):
+        x = _merge(x, stage, _ascending_runs(x, 1 << stage, descending))
+    return x
 
 
 @device_function

@@ -86,12 +86,11 @@ class Loop:
     __slots__ = (
         "_carried",
         "_exit",
+        "_first",
         "_guard",
         "_header",
-        "_nonempty",
+        "_line",
         "_signed",
-        "_slots",
-        "_start",
         "_step",
         "_type",
         "_upper",
@@ -103,12 +102,27 @@ class Loop:
         "values",
     )
 
-    index: str
-    values: list[str]
-    preheader: Block
-    body: Block
-    results: list[str]
-    next_values: Sequence[str]
+    def __init__(
+        self,
+        first: str,
+        upper: str,
+        step: str | int,
+        carried: Sequence[tuple[str, str]],
+        type_: str,
+        signed: bool,
+        guard: Block | None,
+        blocks: tuple[Block, Block, Block],
+    ) -> None:
+        self._first, self._upper, self._step, self._carried = first, upper, step, carried
+        self._type, self._signed, self._guard = type_, signed, guard
+        self.preheader, self._header, self._exit = blocks
+        self.body = self._header
+        #: where in the header the phis go, which are written when the loop ends
+        self._line = 0
+        self.index = ""
+        self.values: list[str] = []
+        self.results: list[str] = []
+        self.next_values: Sequence[str] = ()
 
 
 class FunctionWriter:
@@ -214,56 +228,45 @@ class FunctionWriter:
 
         ``nonempty`` promises one iteration at least. The step is positive.
         """
-        loop = Loop()
-        loop._carried, loop._nonempty, loop._type, loop._upper, loop._step, loop._signed, loop._start = (
-            carried,
-            nonempty,
-            type_,
-            upper,
-            step,
-            signed,
-            lower,
-        )
-        loop._exit = self.new_block("exit")
-        loop._guard = self.current
+        leave, header = self.new_block("exit"), self.new_block("loop")
+        guard: Block | None = None
         if nonempty:
-            loop.preheader = self.current
+            preheader = self.current
         else:
-            loop.preheader = self.new_block("preheader")
+            preheader = self.new_block("preheader")
             runs = self.emit(f"icmp {'slt' if signed else 'ult'} {type_} {lower}, {upper}")
-            loop._guard = self.current
-            self.branch_if(runs, loop.preheader, loop._exit)
-            self.place(loop.preheader)
-        loop._header = self.new_block("loop")
-        self.branch(loop._header)
-        self.place(loop._header)
-        loop.body = loop._header
+            guard = self.current
+            self.branch_if(runs, preheader, leave)
+            self.place(preheader)
+        self.branch(header)
+        self.place(header)
+        loop = Loop(lower, upper, step, carried, type_, signed, guard, (preheader, header, leave))
         loop.index = self.fresh("i")
         loop.values = [self.fresh("c") for _ in carried]
-        loop._slots = len(self.current.lines)
-        self.current.lines.extend([""] * (1 + len(carried)))
-        loop.results = []
-        loop.next_values = ()
+        loop._line = len(header.lines)
+        header.lines.extend([""] * (1 + len(carried)))
         return loop
 
     def end_loop(self, loop: Loop, next_values: Sequence[str] = ()) -> list[str]:
         """Close a loop with the carried values of the next iteration; the values after the loop."""
         assert len(next_values) == len(loop._carried)
-        header, preheader = loop._header, loop.preheader
-        overflow = " nuw nsw" if loop._type == "i64" and loop._start[0] != "-" and loop._start.isdigit() else ""
-        following = self.emit(f"add{overflow} {loop._type} {loop.index}, {loop._step}")
-        again = self.emit(f"icmp {'slt' if loop._signed else 'ult'} {loop._type} {following}, {loop._upper}")
+        header, preheader, type_ = loop._header, loop.preheader, loop._type
+        overflow = " nuw nsw" if type_ == "i64" and loop._first.isdigit() else ""
+        following = self.emit(f"add{overflow} {type_} {loop.index}, {loop._step}")
+        again = self.emit(f"icmp {'slt' if loop._signed else 'ult'} {type_} {following}, {loop._upper}")
         latch = self.current
         self.branch_if(again, header, loop._exit)
-        lines = [f"  {loop.index} = phi {loop._type} [ {loop._start}, %{preheader.label} ], [ {following}, %{latch.label} ]"]
-        for (type_, first), name, value in zip(loop._carried, loop.values, next_values, strict=True):
-            lines.append(f"  {name} = phi {type_} [ {first}, %{preheader.label} ], [ {value}, %{latch.label} ]")
-        header.lines[loop._slots : loop._slots + len(lines)] = lines
+        lines = [f"  {loop.index} = phi {type_} [ {loop._first}, %{preheader.label} ], [ {following}, %{latch.label} ]"]
+        for (carried, first), name, value in zip(loop._carried, loop.values, next_values, strict=True):
+            lines.append(f"  {name} = phi {carried} [ {first}, %{preheader.label} ], [ {value}, %{latch.label} ]")
+        header.lines[loop._line : loop._line + len(lines)] = lines
         self.place(loop._exit)
-        if loop._nonempty:
+        if loop._guard is None:
             loop.results = list(next_values)
         else:
-            loop.results = [self.phi(type_, ((first, loop._guard), (value, latch))) for (type_, first), value in zip(loop._carried, next_values, strict=True)]
+            loop.results = [
+                self.phi(carried, ((first, loop._guard), (value, latch))) for (carried, first), value in zip(loop._carried, next_values, strict=True)
+            ]
         return loop.results
 
     @contextlib.contextmanager

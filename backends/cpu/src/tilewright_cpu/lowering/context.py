@@ -157,6 +157,8 @@ class Context:
         self.stop_block: Block | None = None
         #: position of the operation being lowered, in the analysis' numbering
         self.position = 0
+        #: a region of scalars is being run on elements by the operation at ``position``
+        self.in_elements = False
         self.scalars: dict[Value, str] = {}
         self.buffers: dict[Value, Buffer] = {}
         self.descriptors: dict[Value, Any] = {}
@@ -309,7 +311,7 @@ class Context:
     @property
     def arena_parts(self) -> list[tuple[str, int]]:
         """Buffers on the heap: (name, offset)."""
-        return self.state.extra.setdefault(f"arena of {self.writer.name}", [])  # type: ignore[no-any-return]
+        return self.state.extra.setdefault(f"arena of {self.writer.name}", [])
 
     def release(self) -> None:
         """Make memory free whose last reader was lowered. Called between operations."""

@@ -6,10 +6,10 @@ its own coordinates only. What reads a buffer that another carried tile is about
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from tilewright.ir.core import Operation, Region, Value
-from tilewright.ir.types import F64, I64, IntType, PointerType, TileType, Type, element_type
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import F64, I64, IntType, TileType, Type, element_type
 from tilewright_cpu.lowering.analysis import LANE_SUM_GROUPS, Induction, LaneSum, is_lazy, is_tile
 from tilewright_cpu.lowering.context import ZERO, Buffer, Context
 from tilewright_cpu.lowering.elementwise import emit_operation
@@ -80,9 +80,9 @@ def assign(context: Context, pairs: Sequence[tuple[Value, Buffer]]) -> None:
             _put(context, ready[0], ready[1])
             continue
         # something must be moved aside
-        value, buffer, _ = waiting[0]
+        blocked, buffer, _ = waiting[0]
         aside = context.new_buffer(buffer.shape, buffer.element)
-        _put(context, value, aside)
+        _put(context, blocked, aside)
         waiting[0] = (aside, buffer, {aside.pointer: True})
 
 
@@ -140,7 +140,7 @@ def _add_lanes(context: Context, lane_sum: LaneSum, groups: list[str], width: in
     with context.nest():
         filled = begin_fill(plan)
 
-        def body(index: tuple, values: list[str], copy: int) -> Sequence[str]:  # type: ignore[type-arg]
+        def body(index: tuple, values: list[str], copy: int) -> Sequence[str]:
             text = as_vector(context, lane_sum.term, index, width)
             for value in filled:
                 evaluate(context, value, index)

@@ -191,10 +191,20 @@ def extreme(context: Context, name: str, a: str, b: str, width: int, element: Ty
         return writer.intrinsic(f"llvm.{'s' if element.signed else 'u'}{name}", type_, [(type_, a), (type_, b)])
     intrinsic = f"llvm.{name}{'imum' if nan == 'propagate' else 'num'}"
 
-    def compute(operands: list[str], type_: str, _: Type) -> str:
+    def compute(operands: list[str], type_: str, inner: Type) -> str:
+        if nan == "ignore" and "avx512dq" in context.state.features and inner in (F32, F64) and width * inner.bits == 512:
+            return _range(context, name, operands, type_, inner)
         return writer.intrinsic(intrinsic, type_, [(type_, operand) for operand in operands])
 
     return _widened(context, [a, b], element, width, compute, F32 if element is F16 else None)
+
+
+def _range(context: Context, name: str, operands: list[str], type_: str, element: Type) -> str:
+    """AVX-512's range instruction: one step where the NaN rule takes three otherwise. Its immediate: 4 | (0 min, 1 max)."""
+    suffix, mask = ("ps", "i16") if element is F32 else ("pd", "i8")
+    arguments = [(type_, operand) for operand in operands]
+    arguments += [("i32", "5" if name == "max" else "4"), (type_, "zeroinitializer"), (mask, "-1"), ("i32", "4")]
+    return context.writer.call(f"llvm.x86.avx512.mask.range.{suffix}.512", type_, arguments)
 
 
 def _extreme(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:

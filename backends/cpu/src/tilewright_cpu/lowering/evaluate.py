@@ -1,8 +1,8 @@
 """Evaluating a chunk of a tile at an index.
 
 The value is followed back through lazy operations; each is computed in the outermost scope of the nest that defines its coordinates, once
-(:class:`.context.Scope` keeps what has been evaluated). Along the lane axis a value is one scalar where it is uniform, ``base + lane * step`` where it is an affine
-integer, and a vector otherwise. Evaluation writes no control flow.
+(:class:`.context.Scope` keeps what has been evaluated). Along the lane axis a value is one scalar where it is uniform, ``base + lane * step`` where
+it is an affine integer, and a vector otherwise. Evaluation writes no control flow.
 """
 
 from __future__ import annotations

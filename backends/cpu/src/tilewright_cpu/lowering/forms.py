@@ -37,7 +37,7 @@ def form(context: Context, value: Value, axis: int) -> Form:
     value = context.resolve(value)
     key = (value, axis)
     try:
-        return context.forms[key]  # type: ignore[no-any-return]
+        return context.forms[key]
     except KeyError:
         pass
     found = context.forms[key] = _form(context, value, axis)
@@ -53,7 +53,7 @@ def constant_value(value: Value) -> int | float | bool | None:
     operation = value.definition
     while operation is not None:
         if operation.name == "constant":
-            return operation.attribute("value")  # type: ignore[no-any-return]
+            return operation.attribute("value")
         if operation.name not in ("splat", "broadcast", "expand_dims", "reshape", "permute", "hint"):
             return None
         operation = operation.operands[0].definition

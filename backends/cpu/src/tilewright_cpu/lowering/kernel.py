@@ -19,6 +19,7 @@ from tilewright_cpu.lowering.analysis import Analysis, is_tile
 from tilewright_cpu.lowering.context import Buffer, Context, KernelState
 from tilewright_cpu.lowering.control import assign
 from tilewright_cpu.lowering.registers import register_type
+from tilewright_cpu.lowering.soft_half import SOFT_HALF, needs_soft_half
 from tilewright_cpu.lowering.statements import lower_region
 
 #: Slots of the argument array before the first argument.
@@ -60,6 +61,8 @@ def write_module(module: Module, arch: str, cpu: str, features: tuple[str, ...],
         attributes.append(f'"target-features"="{",".join(features)}"')
     text = ModuleWriter(" ".join(attributes))
     names = frozenset(feature[1:] for feature in features if feature.startswith("+"))
+    if needs_soft_half(arch, names):
+        text.add_global(SOFT_HALF)
     state = KernelState(text, arch, vector_bits // 8, names, options)
     arena = 0
     kernel = module.kernel
@@ -135,8 +138,8 @@ def _write_kernel(state: KernelState, function: Function, symbol: str) -> int:
     context, analysis, start = _start(state, writer, function)
     _load_grid(context)
     slot = FIRST_ARGUMENT
-    for argument in function.arguments:
-        slot = _load_argument(context, argument, slot)
+    for argument, facts in zip(function.arguments, function.argument_attributes, strict=True):
+        slot = _load_argument(context, argument, slot, facts.get("padding", "zero"))
     used = {operation.attribute("axis") for operation in analysis.start if operation.name == "program_id"}
     if any(operation.name in ("print", "assert", "call") for operation in analysis.start):
         used = {0, 1, 2}
@@ -146,8 +149,8 @@ def _write_kernel(state: KernelState, function: Function, symbol: str) -> int:
     return size
 
 
-def _load_argument(context: Context, argument: Value, slot: int) -> int:
-    """Bind a kernel argument; the slot after it."""
+def _load_argument(context: Context, argument: Value, slot: int, padding: str) -> int:
+    """Bind a kernel argument; the slot after it. ``padding`` is what loads from a descriptor give outside the tensor."""
     writer = context.writer
 
     def load(type_: str, number: int) -> str:
@@ -159,7 +162,7 @@ def _load_argument(context: Context, argument: Value, slot: int) -> int:
         rank = argument.type.rank
         shape = tuple(load("i64", slot + 1 + axis) for axis in range(rank))
         strides = tuple(load("i64", slot + 1 + rank + axis) for axis in range(rank))
-        context.descriptors[argument] = Descriptor(load("ptr", slot), shape, strides)
+        context.descriptors[argument] = Descriptor(load("ptr", slot), shape, strides, padding)
         return slot + 1 + 2 * rank
     if argument.type is I1:
         context.bind_scalar(argument, writer.emit(f"trunc i8 {load('i8', slot)} to i1"))

@@ -8,9 +8,8 @@ parallel hardware either). Otherwise the load is put into a buffer first.
 
 from __future__ import annotations
 
-from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Region, Value
-from tilewright.ir.types import I1, PointerType, TileType, element_type
+from tilewright.ir.types import I1, TileType, element_type
 from tilewright_cpu.lowering.analysis import is_lazy, is_tile, unit_reshape
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index, Strided
 from tilewright_cpu.lowering.evaluate import (
@@ -25,16 +24,10 @@ from tilewright_cpu.lowering.evaluate import (
 )
 from tilewright_cpu.lowering.forms import form
 from tilewright_cpu.lowering.masks import Bound, bound_of, conjuncts, emit_limit
-from tilewright_cpu.lowering.nest import Plan, complete_partial, identity, materialize, write_rows
+from tilewright_cpu.lowering.nest import Plan, complete_partial, identity, materialize, settle, store_to_buffer, write_rows
 from tilewright_cpu.lowering.registers import constant, storage_size, storage_type, vector_type
 
 # ---- order
-
-
-def note_load(context: Context, operation: Operation) -> None:
-    """A tile is loaded: now if the load is volatile, else where it is read."""
-    (value,) = operation.results
-    context.pending[value] = operation
 
 
 def before_write(context: Context, operation: Operation) -> None:
@@ -153,10 +146,7 @@ def lower_load(context: Context, operation: Operation) -> None:
     """``load`` of a scalar; of a tile if it is volatile (other tiles are lazy)."""
     (result,) = operation.results
     if is_tile(result):
-        if operation.attribute("volatile"):
-            _load_now(context, operation, result)
-        else:
-            note_load(context, operation)
+        _load_now(context, operation, result)
         return
     writer, element = context.writer, result.type
     mask, other = operation.operand("mask"), operation.operand("other")
@@ -177,8 +167,6 @@ def lower_load(context: Context, operation: Operation) -> None:
 def _load_now(context: Context, operation: Operation, result: Value) -> None:
     """A volatile load of a tile: read once, here."""
     assert isinstance(result.type, TileType)
-    from tilewright_cpu.lowering.nest import store_to_buffer
-
     buffer = context.new_buffer(result.type.shape, result.type.element)
     plan = Plan(context, result.type.shape, [(result, identity(result.type.rank))], volatile=True)
     complete_partial(plan, frozenset())
@@ -256,6 +244,8 @@ def _load_in_place(context: Context, operation: Operation, type_: TileType) -> S
         if bound is None:
             return None
         bounds.append((bound, moving[0]))
+    # a reader may evaluate the tile on one way only, where it is not valid in place
+    settle(context, operation.results[0])
     writer = context.writer
     zeros: Index = (ZERO,) * type_.rank
     with context.nest():
@@ -278,14 +268,6 @@ def _load_in_place(context: Context, operation: Operation, type_: TileType) -> S
             text = writer.emit(f"icmp uge i64 {limit}, {type_.shape[axis]}")
             valid = text if valid == "true" else writer.emit(f"and i1 {valid}, {text}")
     return Strided(base, tuple(strides), type_.element, valid)
-
-
-def require_pointer(value: Value) -> PointerType:
-    """The element type of a pointer or a tile of pointers."""
-    element = element_type(value.type)
-    if not isinstance(element, PointerType):
-        raise LoweringError(f"a pointer is needed, not {value.type}")
-    return element
 
 
 LOWERINGS = {"store": lower_store, "load": lower_load}

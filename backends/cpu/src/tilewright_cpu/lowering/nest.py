@@ -646,12 +646,20 @@ def donated(context: Context, value: Value, type_: TileType) -> Buffer | None:
 _SINGLE_STEP = frozenset(("dot", "dot_scaled", "reduce", "scan", "for", "histogram", "gather", "descriptor_store", "exp", "exp2", "div", "mul", "sub", "add"))
 
 
-def force_pending(context: Context, values: Sequence[Value]) -> None:
-    """Put loads into memory before what they read is written over."""
-    for value in values:
-        if value in context.pending and value not in context.buffers:
-            materialize(context, value)
-        context.pending.pop(value, None)
+def settle(context: Context, value: Value) -> None:
+    """Put every kept tile that ``value`` is computed from into memory: before code that runs on one way only evaluates it."""
+    stack, seen = [context.resolve(value)], set()
+    while stack:
+        here = context.resolve(stack.pop())
+        if here in seen or here in context.buffers or not is_tile(here):
+            continue
+        seen.add(here)
+        if here in context.analysis.kept:
+            materialize(context, here)
+            continue
+        operation = here.definition
+        if operation is not None and is_lazy(operation):
+            stack.extend(operation.operands)
 
 
 def dead_lanes(plan: Plan, bound: Bound) -> DeadLanes:

@@ -257,6 +257,7 @@ def _along_lanes(plan: Plan, tiles: Sequence[Value], combination: Combination, o
         limits: list[str] = []
 
         def chunk(index: Index) -> list[str]:
+            context.nest_index = index
             lanes = index[plan.lane].width
             texts = combination.enter([as_vector(context, value, index, lanes) for value in tiles], lanes)
             for value in filled:

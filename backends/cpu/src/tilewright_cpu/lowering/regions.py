@@ -56,5 +56,9 @@ def evaluate_scalars(context: Context, region: Region, arguments: Sequence[str])
 
     for value, name in zip(region.arguments, arguments, strict=True):
         context.bind_scalar(value, name)
-    terminator = lower_region(context, region)
+    saved, context.in_elements = context.in_elements, True
+    try:
+        terminator = lower_region(context, region)
+    finally:
+        context.in_elements = saved
     return [context.scalar(value) for value in terminator.operands]

@@ -27,7 +27,10 @@ def lowerings() -> dict[str, Lowering]:
 
 
 def lower_region(context: Context, region: Region, finish: Callable[[Operation], None] | None = None) -> Operation:
-    """Lower a region's operations, then ``finish`` with its terminator, where tiles of the region may still be read; the terminator."""
+    """Lower a region's operations, then ``finish`` with its terminator, where tiles of the region may still be read; the terminator.
+
+    A region of scalars that an operation runs on elements (a combine, a map) is part of that operation: see ``in_elements`` of the context.
+    """
     table = lowerings()
     analysis = context.analysis
     saved = context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums
@@ -37,8 +40,8 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
     terminator: Operation | None = None
     for operation in region:
         context.operation = operation
-        # a combine or map region that is run more than once keeps its place
-        context.position = analysis.start.get(operation, context.position)
+        if not context.in_elements:
+            context.position = analysis.start[operation]
         if operation.spec.terminator:
             terminator = operation
             if finish is not None:
@@ -50,7 +53,8 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
             raise
         except (AssertionError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
             raise LoweringError(f"the CPU backend could not lower {operation.name} at {operation.location}: {type(error).__name__}: {error}") from error
-        context.release()
+        if not context.in_elements:
+            context.release()
     context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums = saved
     assert terminator is not None
     return terminator
