@@ -125,3 +125,25 @@ def agree() -> Callable[..., list[Any]]:
         return found
 
     return check
+
+
+@pytest.fixture(scope="session")
+def same_as_reference() -> Callable[..., list[Any]]:
+    """``same_as_reference(text or module, arguments, grid=(1, 1, 1), ulp=0.0, options={})``: run a kernel between guards and on the reference and compare
+    every array: bit by bit for integers, floats within a relative error; the arguments after the run here."""
+    from tilewright.ir.parser import parse_module
+    from tilewright.ir.verifier import verify
+
+    def check(kernel: Module | str, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1), *, relative: float = 0.0, **options: Any) -> list[Any]:
+        module = parse_module(f"tilewright.ir 1.0\n{kernel}") if isinstance(kernel, str) else kernel
+        verify(module)
+        expected = [value.copy() if isinstance(value, np.ndarray) else value for value in arguments]
+        with np.errstate(all="ignore"):
+            interpreter.run(module, expected, grid)
+        found = run_guarded(CompiledModule(module, {"enable_fp_fusion": False, **options}), arguments, grid)
+        for position, (right, ours) in enumerate(zip(expected, found, strict=True)):
+            if isinstance(right, np.ndarray):
+                np.testing.assert_allclose(ours, right, rtol=relative, atol=relative, equal_nan=True, err_msg=f"argument {position}")
+        return found
+
+    return check

@@ -224,7 +224,7 @@ def _select(state: _State) -> None:
 def _unary(state: _State) -> None:
     a = state.pick_exact(_is_number)
     if a is not None:
-        names = ("neg", "abs")
+        names: tuple[str, ...] = ("neg", "abs")
         if _element(a) in (F32, F64):
             names = (*names, "floor", "ceil", "trunc", "round_even", "sqrt")
         elif _is_int(_element(a)):
@@ -426,7 +426,7 @@ def _store_results(state: _State, function: Function, pid: Value, first: int) ->
     """Store up to four of the values, the last one always."""
     builder = state.builder
     chosen = state.draw(st.lists(st.sampled_from(range(len(state.pool))), max_size=3, unique=True))
-    outputs = []
+    outputs: list[Output] = []
     for position in dict.fromkeys([len(state.pool) - 1, *chosen]):
         item = state.pool[position]
         value = item.value

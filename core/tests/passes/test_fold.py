@@ -161,12 +161,16 @@ def test_undefined_results_are_left() -> None:
         b.cast(constant(F32, -1.0), result=U32),
         b.cast(constant(F32, math.nan), result=I32),
         b.cast(constant(F32, 1000.0), result=FloatType("f8e4m3fn")),
-        b.cast(constant(F32, 1e6), rounding="rtz", result=F16),
         b.exp(constant(F32, 0.0)),
     ]
     for value in cases:
         operation = value.owner
         assert fold(operation, [operand.owner.attributes["value"] for operand in operation.operands]) is None, operation
+
+
+def test_overflow_towards_zero_is_the_greatest_finite_number() -> None:
+    compare(lambda b: b.cast(b.constant(value=-1e6, result=F32), rounding="rtz", result=F16), expect=1.0)
+    assert round_to(-1e6, F16, towards_zero=True) == -65504.0
 
 
 def test_a_constant_is_rounded_to_its_type_first() -> None:

@@ -13,7 +13,8 @@ cannot add pointers together
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from tilewright.errors import CompilationError, UnsupportedLanguageConstruct
@@ -32,6 +33,12 @@ _CHAIN_ENDS = 4
 def with_help(message: str, remedy: str) -> str:
     """``message``, then the remedy."""
     return f"{message}\n  help: {remedy}" if remedy else message
+
+
+def similar(name: str, names: Iterable[str]) -> str:
+    """A remedy that proposes the name most like ``name``; empty where none is."""
+    found = difflib.get_close_matches(name, [known for known in names if known.isidentifier()], n=1, cutoff=0.8)
+    return f"did you mean {found[0]}?" if found else ""
 
 
 def located(frame: Frame, node: ast.AST, message: str, kind: type[E]) -> E:

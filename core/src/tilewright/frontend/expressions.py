@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.errors import CompilationError
 from tilewright.frontend.branches import Branch, merge
 from tilewright.frontend.calls import call
-from tilewright.frontend.errors import located, unsupported, with_help
+from tilewright.frontend.errors import located, similar, unsupported, with_help
 from tilewright.frontend.frame import NORMAL, Completion
 from tilewright.frontend.python_builtins import items_of
 from tilewright.frontend.values import describe, lift
@@ -204,7 +204,8 @@ def attribute(g: Generator, value: Any, name: str) -> Any:
         try:
             found = getattr(value, name)
         except AttributeError:
-            raise AttributeError(f"module {value.__name__} has no attribute {name!r}") from None
+            message = f"module {value.__name__} has no attribute {name!r}"
+            raise AttributeError(with_help(message, similar(name, dir(value)))) from None
         return lift(found)
     try:
         found = g.semantic.attribute(value, name)
@@ -215,7 +216,7 @@ def attribute(g: Generator, value: Any, name: str) -> Any:
 
 def _no_attribute(value: Any, name: str, error: AttributeError) -> str:
     if isinstance(value, tensor):
-        return f"a tensor of type {value.type} has no attribute {name!r}"
+        return with_help(f"a tensor of type {value.type} has no attribute {name!r}", similar(name, dir(value)))
     if isinstance(value, base_value) and type(value) is not constexpr:
         return str(error)
     return f"{describe(value)} has no attribute {name!r}"

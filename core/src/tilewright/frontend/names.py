@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import CompilationError
-from tilewright.frontend.errors import located, with_help
+from tilewright.frontend.errors import located, similar, with_help
 from tilewright.frontend.frame import Undefined
 from tilewright.frontend.python_builtins import PYTHON_BUILTINS
 from tilewright.frontend.values import lift
@@ -50,7 +50,8 @@ def load_name(g: Generator, node: ast.AST, name: str) -> Any:
     value = PYTHON_BUILTINS.get(name, _MISSING)
     if value is not _MISSING:
         return value
-    raise NameError(f"{name} is not defined")
+    known = {**dict.fromkeys(frame.analysis.locals), **g.scope, **frame.nonlocals, **frame.namespace, **PYTHON_BUILTINS}
+    raise NameError(with_help(f"{name} is not defined", similar(name, known)))
 
 
 def is_permitted(value: Any) -> bool:

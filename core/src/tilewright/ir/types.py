@@ -26,12 +26,15 @@ class Type:
     _interned: ClassVar[dict[tuple[object, ...], Type]] = {}
 
     @classmethod
-    def _intern(cls: type[_T], key: tuple[object, ...], text: str) -> _T:
+    def _intern(cls: type[_T], key: tuple[object, ...], text: str, **fields: object) -> _T:
+        """The one object of this key. It is complete before it is filed, and filing is atomic, so threads may make types at the same time."""
         found = Type._interned.get((cls, *key))
         if found is None:
-            found = object.__new__(cls)
-            found._text = text
-            Type._interned[(cls, *key)] = found
+            made = object.__new__(cls)
+            made._text = text
+            for name, value in fields.items():
+                setattr(made, name, value)
+            found = Type._interned.setdefault((cls, *key), made)
         return found  # type: ignore[return-value]
 
     def __str__(self) -> str:
@@ -69,9 +72,7 @@ class IntType(Type):
             raise ValueError(f"an integer has 1, 8, 16, 32 or 64 bits, not {bits}")
         if bits == 1:
             signed = False
-        self = cls._intern((bits, signed), f"{'i' if signed or bits == 1 else 'u'}{bits}")
-        self.bits, self.signed = bits, signed
-        return self
+        return cls._intern((bits, signed), f"{'i' if signed or bits == 1 else 'u'}{bits}", bits=bits, signed=signed)
 
     @property
     def minimum(self) -> int:
@@ -105,10 +106,17 @@ class FloatType(Type):
     def __new__(cls, name: str) -> FloatType:
         if name not in _FLOAT_FORMATS:
             raise ValueError(f"unknown float type {name!r}; known: {', '.join(_FLOAT_FORMATS)}")
-        self = cls._intern((name,), name)
-        self.exponent, self.mantissa, self.bias, self.has_infinity, self.has_negative_zero = _FLOAT_FORMATS[name]
-        self.bits = 1 + self.exponent + self.mantissa
-        return self
+        exponent, mantissa, bias, has_infinity, has_negative_zero = _FLOAT_FORMATS[name]
+        return cls._intern(
+            (name,),
+            name,
+            bits=1 + exponent + mantissa,
+            exponent=exponent,
+            mantissa=mantissa,
+            bias=bias,
+            has_infinity=has_infinity,
+            has_negative_zero=has_negative_zero,
+        )
 
     @property
     def is_fp8(self) -> bool:
@@ -142,9 +150,7 @@ class PointerType(Type):
         if not space.isidentifier():
             raise ValueError(f"an address space is named by an identifier, not {space!r}")
         text = f"ptr<{pointee}>" if space == "global" else f"ptr<{pointee}, {space}>"
-        self = cls._intern((pointee, space), text)
-        self.pointee, self.space = pointee, space
-        return self
+        return cls._intern((pointee, space), text, pointee=pointee, space=space)
 
 
 class TileType(Type):
@@ -157,13 +163,15 @@ class TileType(Type):
 
     def __new__(cls, shape: tuple[int, ...], element: Type) -> TileType:
         shape = tuple(shape)
+        found = Type._interned.get((cls, shape, element))
+        if found is not None:
+            return found  # type: ignore[return-value]
         if not shape or any(extent < 1 for extent in shape):
             raise ValueError(f"a tile has rank >= 1 and extents >= 1, not {shape}")
         if not element.is_scalar:
             raise ValueError(f"a tile holds numbers or pointers, not {element}")
-        self = cls._intern((shape, element), f"tile<{'x'.join(map(str, shape))}x{element}>")
-        self.shape, self.element, self.numel = shape, element, math.prod(shape)
-        return self
+        text = f"tile<{'x'.join(map(str, shape))}x{element}>"
+        return cls._intern((shape, element), text, shape=shape, element=element, numel=math.prod(shape))
 
     @property
     def rank(self) -> int:
@@ -183,9 +191,7 @@ class DescriptorType(Type):
             raise ValueError(f"a descriptor's block has rank 1 to 5 and extents >= 1, not {block_shape}")
         if not isinstance(element, IntType | FloatType):
             raise ValueError(f"a descriptor describes numbers, not {element}")
-        self = cls._intern((block_shape, element), f"desc<{'x'.join(map(str, block_shape))}x{element}>")
-        self.block_shape, self.element = block_shape, element
-        return self
+        return cls._intern((block_shape, element), f"desc<{'x'.join(map(str, block_shape))}x{element}>", block_shape=block_shape, element=element)
 
     @property
     def rank(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
@@ -62,6 +63,16 @@ class FunctionParameter:
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
+
+
+def _annotations_of(fn: Any) -> dict[str, Any]:
+    """The annotations, of which some may name what does not exist at run time."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        found = annotationlib.get_annotations(fn, format=annotationlib.Format.FORWARDREF)
+        return {name: value.__forward_arg__ if isinstance(value, annotationlib.ForwardRef) else value for name, value in found.items()}
+    return dict(fn.__annotations__)
 
 
 def _read_annotation(annotation: Any, namespace: dict[str, Any]) -> tuple[bool, bool, str]:
@@ -222,7 +233,7 @@ class JitCallable:
         keyword_only = list(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
         variadic = [code.co_varnames[code.co_argcount + code.co_kwonlyargcount]] if code.co_flags & inspect.CO_VARARGS else []
         defaults = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False)) | (fn.__kwdefaults__ or {})
-        annotations = fn.__annotations__
+        annotations = _annotations_of(fn)
         params = []
         for num, name in enumerate((*positional, *variadic, *keyword_only)):
             parameter = FunctionParameter(num, name, annotations.get(name, _EMPTY), defaults.get(name, _EMPTY), fn.__globals__)
@@ -279,8 +290,6 @@ class JitCallable:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """By name where the module holds this very object under it; else by value, without the Python function."""
-        import sys
-
         found: Any = sys.modules.get(self.__module__)
         for name in self.__qualname__.split("."):
             found = getattr(found, name, None)

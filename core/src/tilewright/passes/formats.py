@@ -41,7 +41,7 @@ def contains(wide: FloatType, narrow: FloatType) -> bool:
 
 
 def round_to(value: float | Fraction, type_: FloatType, *, towards_zero: bool = False) -> float:
-    """``value`` rounded once to the format, ties to even. Overflow gives infinity, or NaN where the format has none."""
+    """``value`` rounded once to the format. Overflow gives infinity, or NaN where the format has none; towards zero, the greatest finite number."""
     if isinstance(value, float):
         if type_ is F64:
             return value
@@ -67,8 +67,9 @@ def round_to(value: float | Fraction, type_: FloatType, *, towards_zero: bool = 
     quotient = magnitude / Fraction(2) ** scale
     units = math.floor(quotient) if towards_zero else round(quotient)  # Fraction rounds ties to even
     rounded = Fraction(units) * Fraction(2) ** scale
-    if rounded > Fraction(greatest_finite(type_)):
-        result = math.inf if type_.has_infinity else math.nan
+    greatest = greatest_finite(type_)
+    if rounded > Fraction(greatest):
+        result = greatest if towards_zero else math.inf if type_.has_infinity else math.nan
     else:
         result = float(rounded)
     if value < 0 and (result != 0 or type_.has_negative_zero):

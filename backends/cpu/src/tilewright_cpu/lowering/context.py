@@ -175,6 +175,8 @@ class Context:
         #: results of loops that are kept in vector registers
         self.lane_sums: dict[Value, Any] = {}
         self.forms: dict[tuple[Value, int], Any] = {}
+        #: index tiles that are consecutive if an i1 holds (see :mod:`.contiguity`); those in ``assumed`` are
+        self.consecutive: dict[Value, str] = {}
         #: loads that were not evaluated yet, in order
         self.pending: dict[Value, Operation] = {}
         # memory
@@ -446,9 +448,11 @@ class Context:
     def scope(self, block: Block, assume: frozenset[Value] = frozenset(), *, floor: bool = False) -> Iterator[int]:
         """A scope that starts at ``block``; its depth. With ``assume`` those conditions hold in it. With ``floor`` nothing evaluated in it is
         hoisted above the block."""
-        saved = self.floor, self.assumed
+        saved = self.floor, self.assumed, self.forms
         self.scopes.append(Scope(block))
         if assume - self.assumed:
+            if any(value in self.consecutive for value in assume - self.assumed):
+                self.forms = {}
             self.assumed = self.assumed | assume
             floor = True
         if floor:
@@ -457,7 +461,7 @@ class Context:
             yield len(self.scopes) - 1
         finally:
             self.scopes.pop()
-            self.floor, self.assumed = saved
+            self.floor, self.assumed, self.forms = saved
 
     @contextmanager
     def loop(

@@ -148,7 +148,7 @@ def _compute(context: Context, operation: Operation, value: Value, index: Index,
     name = operation.name
     operands = operation.operands
     width = index[lane].width if lane >= 0 else 0
-    if value in context.assumed:
+    if value in context.assumed and element_type(value.type) is I1:
         return constant(I1, True, width)
     if name == "expand_dims":
         axis = operation.attribute("axis")

@@ -40,7 +40,7 @@ def form(context: Context, value: Value, axis: int) -> Form:
         return context.forms[key]
     except KeyError:
         pass
-    found = context.forms[key] = _form(context, value, axis)
+    found = context.forms[key] = 1 if value in context.consecutive and value in context.assumed else _form(context, value, axis)
     return found
 
 
@@ -92,13 +92,7 @@ def _form(context: Context, value: Value, axis: int) -> Form:
                 return form(context, operands[0], axes.index(axis))
             return 0 if all(form(context, operands[0], k) == 0 for k in range(source.rank)) else None
         case "hint":
-            known = form(context, operands[0], axis)
-            contiguity = operation.attribute("contiguity")
-            assert isinstance(value.type, TileType)
-            if known is None and contiguity and contiguity[axis] >= value.type.shape[axis]:
-                element = value.type.element
-                return storage_size(element.pointee) if isinstance(element, PointerType) else 1 if isinstance(element, IntType) else None
-            return known
+            return form(context, operands[0], axis)
         case "addptr":
             pointer, offset = form(context, operands[0], axis), form(context, operands[1], axis)
             kind = element_type(operands[1].type)

@@ -12,6 +12,7 @@ from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.types import I1, TileType, element_type
 from tilewright_cpu.lowering.analysis import is_lazy, is_tile, unit_reshape
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index, Strided
+from tilewright_cpu.lowering.contiguity import assuming, reached
 from tilewright_cpu.lowering.evaluate import (
     all_true,
     as_vector,
@@ -226,7 +227,9 @@ def in_place(context: Context, value: Value) -> Strided | None:
 def _load_in_place(context: Context, operation: Operation, type_: TileType) -> Strided | None:
     pointer = operation.operands[0]
     size = storage_size(type_.element)
-    forms = [form(context, pointer, axis) for axis in range(type_.rank)]
+    wrapping = reached(context, pointer)
+    with assuming(context, wrapping):
+        forms = [form(context, pointer, axis) for axis in range(type_.rank)]
     if any(step is None or (isinstance(step, int) and step % size) for step in forms):
         return None
     mask = operation.operand("mask")
@@ -260,6 +263,9 @@ def _load_in_place(context: Context, operation: Operation, type_: TileType) -> S
             distance = writer.emit(f"sub i64 {a}, {b}")
             strides.append(writer.emit(f"sdiv exact i64 {distance}, {size}") if size > 1 else distance)
         valid = "true"
+        for value in wrapping:
+            text = context.consecutive[value]
+            valid = text if valid == "true" else writer.emit(f"and i1 {valid}, {text}")
         for flag in flags:
             text = evaluate(context, flag, (ZERO,) * flag.type.rank)  # type: ignore[attr-defined]
             valid = text if valid == "true" else writer.emit(f"and i1 {valid}, {text}")

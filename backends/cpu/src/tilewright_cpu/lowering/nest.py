@@ -14,6 +14,7 @@ from tilewright.ir.core import Value
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, element_type
 from tilewright_cpu.lowering.analysis import COSTS, is_lazy, is_tile, unit_reshape
 from tilewright_cpu.lowering.context import ZERO, Buffer, Context, Coordinate, Index
+from tilewright_cpu.lowering.contiguity import assuming
 from tilewright_cpu.lowering.evaluate import as_vector, evaluate, lane_axis, store_chunk, with_coordinate
 from tilewright_cpu.lowering.forms import form
 from tilewright_cpu.lowering.masks import Axes, Bound, DeadLanes, bound_of, conjuncts, emit_limit, operand_axes
@@ -46,7 +47,21 @@ class Plan:
         loads: the loads that are evaluated.
     """
 
-    __slots__ = ("bounds", "context", "cost", "fresh", "lane", "loads", "roots", "row_conditions", "shape", "store_conditions", "unroll", "width")
+    __slots__ = (
+        "bounds",
+        "consecutive",
+        "context",
+        "cost",
+        "fresh",
+        "lane",
+        "loads",
+        "roots",
+        "row_conditions",
+        "shape",
+        "store_conditions",
+        "unroll",
+        "width",
+    )
 
     def __init__(
         self,
@@ -62,10 +77,14 @@ class Plan:
         self.fresh: list[Value] = []
         self.loads: list[Root] = []
         visited = self._prepare(volatile)
-        self.lane = self._choose_lane(visited) if lane is None else lane
-        self.width = self._choose_width(visited)
+        maybe = [value for value in visited if value in context.consecutive]
+        with assuming(context, maybe):
+            self.lane = self._choose_lane(visited) if lane is None else lane
+            self.width = self._choose_width(visited)
+            self.cost = self._cost(visited)
+        #: index tiles along the lanes that are taken for consecutive where they are
+        self.consecutive = [value for value in maybe if self.lane in visited[value]]
         self._decide_kept()
-        self.cost = self._cost(visited)
         self.unroll = 4 if self.cost <= 24 else 2 if self.cost <= 64 else 1
         self.bounds: list[Bound] = []
         self.row_conditions: list[Root] = []
@@ -246,7 +265,7 @@ def decide_row(plan: Plan, index: Index, write: Callable[[], list[tuple[str, str
     skipped.
     """
     context, writer = plan.context, plan.context.writer
-    if not plan.row_conditions:
+    if not plan.row_conditions and not plan.consecutive:
         return [name for _, name in write()]
 
     def holds(conditions: Sequence[Root]) -> str | None:
@@ -257,8 +276,12 @@ def decide_row(plan: Plan, index: Index, write: Callable[[], list[tuple[str, str
             result = text if result is None else writer.emit(f"and i1 {result}, {text}")
         return result
 
-    leaves = frozenset(leaf for leaf, _ in plan.row_conditions)
+    conditions = frozenset(leaf for leaf, _ in plan.row_conditions)
+    leaves = conditions | frozenset(plan.consecutive)
     condition = holds(plan.row_conditions)
+    for value in plan.consecutive:
+        flag = context.consecutive[value]
+        condition = flag if condition is None else writer.emit(f"and i1 {condition}, {flag}")
     assert condition is not None
     scope = context.scopes[-1]
     scope.block = writer.current

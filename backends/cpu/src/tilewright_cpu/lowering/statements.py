@@ -10,6 +10,7 @@ from tilewright.ir.core import Operation, Region
 from tilewright.ir.types import TileType
 from tilewright_cpu.lowering.analysis import is_lazy
 from tilewright_cpu.lowering.context import Context
+from tilewright_cpu.lowering.contiguity import note_contiguity
 from tilewright_cpu.lowering.nest import materialize
 
 Lowering = Callable[[Context, Operation], None]
@@ -33,10 +34,10 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
     """
     table = lowerings()
     analysis = context.analysis
-    saved = context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums
+    saved = context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums, context.consecutive
     # what is put into memory in this region is in memory in this region only
     context.buffers, context.pending = dict(context.buffers), dict(context.pending)
-    context.partial, context.lane_sums = dict(context.partial), dict(context.lane_sums)
+    context.partial, context.lane_sums, context.consecutive = dict(context.partial), dict(context.lane_sums), dict(context.consecutive)
     terminator: Operation | None = None
     for operation in region:
         context.operation = operation
@@ -55,7 +56,7 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
             raise LoweringError(f"the CPU backend could not lower {operation.name} at {operation.location}: {type(error).__name__}: {error}") from error
         if not context.in_elements:
             context.release()
-    context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums = saved
+    context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums, context.consecutive = saved
     assert terminator is not None
     return terminator
 
@@ -71,6 +72,8 @@ def _lower(context: Context, operation: Operation, table: dict[str, Lowering]) -
             context.pending[results[0]] = operation
         if results[0] in context.analysis.eager:
             materialize(context, results[0])
+        if operation.name in ("rem", "hint"):
+            note_contiguity(context, operation)
         return
     lowering = table.get(operation.name)
     if lowering is not None:

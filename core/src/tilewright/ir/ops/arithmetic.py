@@ -197,7 +197,8 @@ OPS: tuple[OpSpec, ...] = (
     OpSpec(
         "cast",
         "x as another number type: to a narrower float with the given rounding (overflow goes to infinity, or to NaN where the format has "
-        "none), float to integer truncates (undefined out of range), to i1 it is x != 0, integer to integer wraps around",
+        "none, but with rtz to the greatest finite number), float to integer truncates (undefined out of range), to i1 it is x != 0, integer to "
+        "integer wraps around",
         (_X,),
         _cast,
         (Attribute("rounding", "enum", "to nearest even, or towards zero", "rtne", ("rtne", "rtz")),),
