@@ -15,8 +15,8 @@ test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.developer
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check --no-cache .
+	$(BIN)/ruff format --no-cache --check .
 	$(BIN)/mypy
 
 docs: $(VENV)/.developer

@@ -19,7 +19,7 @@ ALLOWED = {
     "passes": {"ir", "errors"},
     "plugins": {"ir", "errors"},
     "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "llvm"},
-    "llvm": {"errors"},
+    "llvm": {"ir", "passes", "errors"},
     "testing": None,
     "tools": None,
 }

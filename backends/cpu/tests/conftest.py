@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -144,6 +145,80 @@ def same_as_reference() -> Callable[..., list[Any]]:
         for position, (right, ours) in enumerate(zip(expected, found, strict=True)):
             if isinstance(right, np.ndarray):
                 np.testing.assert_allclose(ours, right, rtol=relative, atol=relative, equal_nan=True, err_msg=f"argument {position}")
+        return found
+
+    return check
+
+
+#: NumPy dtype -> the text of the language's type.
+_TYPE_TEXTS = {
+    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
+    "float16": "fp16", "float32": "fp32", "float64": "fp64",
+}  # fmt: skip
+
+
+def signature_of(fn: Any, arguments: Sequence[Any], types: dict[str, str]) -> dict[str, str]:
+    """The types of a kernel's leading parameters: of arrays and NumPy numbers by their dtype, of other numbers i32 and fp32; ``types`` go first."""
+    found = {}
+    for name, value in zip(fn.arg_names, arguments, strict=False):
+        if isinstance(value, np.ndarray):
+            text = "*" + _TYPE_TEXTS[value.dtype.name]
+        elif isinstance(value, np.generic):
+            text = _TYPE_TEXTS[value.dtype.name]
+        else:
+            text = "fp32" if isinstance(value, float) else "i32"
+        found[name] = types.get(name, text)
+    return found
+
+
+@pytest.fixture(scope="session")
+def module_of() -> Callable[..., Module]:
+    """``module_of(kernel, arguments, types={}, optimise=True, extents={}, **constexprs)``: a kernel of the language as a module for these arguments.
+
+    ``extents`` puts other numbers in the place of the powers of two that the language asks for: choose ones that mean nothing else in the kernel.
+    """
+    from tilewright.frontend.compile import compile_function
+    from tilewright.ir.parser import parse_module
+    from tilewright.ir.printer import print_module
+    from tilewright.language.options import Options
+    from tilewright.passes import pipeline
+    from tilewright_cpu.manifest import CAPABILITIES
+
+    language = Options(backend="cpu", capabilities=CAPABILITIES)
+
+    def build(
+        fn: Any,
+        arguments: Sequence[Any],
+        types: dict[str, str] | None = None,
+        *,
+        optimise: bool = True,
+        extents: dict[int, int] | None = None,
+        **constants: Any,
+    ) -> Module:
+        signature = {**signature_of(fn, arguments, types or {}), **dict.fromkeys(constants, "constexpr")}
+        module = compile_function(fn, signature, constants, None, language)
+        if extents:
+            text = print_module(module, locations=False)
+            numbers = "|".join(map(str, extents))
+            module = parse_module(re.sub(rf"(?<![%\d])(?:(?<=\dx)|(?<!\w))({numbers})(?=x|\b)", lambda found: str(extents[int(found[1])]), text))
+        if optimise:
+            pipeline.run(module, pipeline.STANDARD)
+        return module
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def kernel_agrees(module_of: Callable[..., Module], same_as_reference: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """``kernel_agrees(kernel, arguments, grid=(1, 1, 1), relative=0.0, types={}, **constexprs)``: a kernel of the language against the reference (see
+    ``same_as_reference``), as the frontend wrote it and after the standard passes; the arguments after the latter run."""
+
+    def check(
+        fn: Any, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1), *, relative: float = 0.0, types: dict[str, str] | None = None, **meta: Any
+    ) -> list[Any]:
+        found: list[Any] = []
+        for optimise in (False, True):
+            found = same_as_reference(module_of(fn, arguments, types, optimise=optimise, **meta), arguments, grid, relative=relative)
         return found
 
     return check

@@ -193,6 +193,42 @@ def test_arrays_and_objects_with_data_ptr(monkeypatch):
     assert echo(["ptr<f32>"] * 6, values, monkeypatch) == [start, start + 12, start + 4, 2**63 + 5, 0, 12345]
 
 
+def test_read_only_arrays_are_refused_where_the_kernel_may_store(monkeypatch, tmp_path):
+    kernel = loaded(ECHO.replace("WORDS", "5"), "echo")
+    parameters = [Parameter("out", "ptr<i64>"), Parameter("a", "ptr<f32>", stored=False), Parameter("b", "ptr<f32>", stored=True)]
+    array, frozen = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    frozen.flags.writeable = False
+    array.tofile(tmp_path / "m")
+    mapped, private = np.memmap(tmp_path / "m", np.float32, "r"), np.memmap(tmp_path / "m", np.float32, "c")
+    for launch in launchers(kernel, parameters, monkeypatch):
+        for a in (array, frozen, mapped, frozen[3:]):
+            for b in (array, private, array[1:], 4096, Pointed(4096)):
+                out = np.zeros(5, np.uint64)
+                launch((1, 1, 1), None, (out, a, b))
+                assert out[3:].tolist() == [a.ctypes.data, b.ctypes.data if isinstance(b, np.ndarray) else 4096]
+            for b, what in (
+                (frozen, "a read-only ndarray"),
+                (frozen[1:], "a read-only ndarray"),
+                (mapped, "a memmap opened for reading"),
+                (mapped[2:], "a memmap"),
+            ):
+                out = np.zeros(5, np.uint64)
+                with pytest.raises(LaunchError, match=rf"echo: argument 'b' is {what}.*, and the kernel may store to it"):
+                    launch((1, 1, 1), None, (out, a, b))
+                assert not out.any()
+
+
+def test_a_writable_array_of_any_kind_is_taken_natively(monkeypatch, tmp_path):
+    kernel = loaded(ECHO.replace("WORDS", "4"), "echo")
+    _, *native = launchers(kernel, [Parameter("out", "ptr<i64>"), Parameter("b", "ptr<f32>")], monkeypatch)
+    if not native:
+        pytest.skip("this interpreter has no native launcher")
+    monkeypatch.setattr(PythonLauncher, "__call__", lambda *arguments: pytest.fail("the Python launcher was called"))
+    mapped = np.memmap(tmp_path / "m", np.float32, "w+", shape=(8,))
+    for value in (np.zeros(8), mapped, Pointed(4096)):
+        native[0]((1, 1, 1), None, (np.zeros(4, np.uint64), value))
+
+
 def test_torch_tensors(monkeypatch):
     torch = pytest.importorskip("torch")
     tensor = torch.zeros(8, 8)

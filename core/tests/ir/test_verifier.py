@@ -158,6 +158,17 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("%x = make_descriptor %p, shape=[%j], strides=[%j] : desc<8xf16>", "base must be a pointer to f16, not ptr<f32>"),
         ("%x = make_descriptor %p : f32", "result must be a descriptor, not f32"),
     ],
+    "descriptor_extent": [
+        ("%x = descriptor_extent %d {axis = 2} : i64", "axis must be 0 to 1 for desc<4x8xf32>, not 2"),
+        ("%x = descriptor_extent %d {axis = -1} : i64", "axis must be 0 to 1 for desc<4x8xf32>, not -1"),
+        ("%x = descriptor_extent %p {axis = 0} : i64", "descriptor must be a descriptor, not ptr<f32>"),
+        ("%x = descriptor_extent %d : i64", "attribute axis is missing"),
+    ],
+    "descriptor_stride": [
+        ("%x = descriptor_stride %row {axis = 2} : i64", "axis must be 0 to 1 for desc<1x8xf32>, not 2"),
+        ("%x = descriptor_stride %t {axis = 0} : i64", "descriptor must be a descriptor, not tile<8xf32>"),
+        ("%x = descriptor_stride %d {axis = true} : i64", "attribute axis must be int, not True"),
+    ],
     "descriptor_load": [
         ("%x = descriptor_load %d, offsets=[%i] : tile<4x8xf32>", "offsets must have 2 entries, not 1"),
         ("%x = descriptor_load %p, offsets=[%i] : tile<4x8xf32>", "descriptor must be a descriptor, not ptr<f32>"),

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
+from tilewright import ir
+from tilewright.frontend import compile_function
 from tilewright.language.callable import device_function as jit
+from tilewright.language.descriptors import tensor_descriptor_base_type
+from tilewright.passes.pipeline import run as run_passes
+from tilewright.reference.interpreter import DescriptorValue
+from tilewright.reference.interpreter import run as interpret
 
 
 @jit
@@ -163,3 +169,54 @@ def test_descriptors_of_booleans(run: Callable[..., None]) -> None:
     y = np.zeros((2, 16), bool)
     run(boolean_kernel, x, y)
     assert np.array_equal(y, ~x)
+
+
+@jit
+def members_kernel(desc, out):
+    tl.static_assert(desc.shape[0].dtype == tl.int32)
+    tl.static_assert(desc.strides[0].dtype == tl.int64)
+    tl.static_assert(desc.block_shape[0] == 4 and desc.block_shape[1] == 8)
+    tl.static_assert(desc.dtype == tl.float32 and len(desc.shape) == 2 and len(desc.strides) == 2)
+    rows, columns = desc.shape
+    tl.store(out, rows)
+    tl.store(out + 1, columns)
+    tl.store(out + 2, desc.strides[0])
+    tl.store(out + 3, desc.strides[1])
+    tl.store(out + 4, tl.cdiv(rows, desc.block_shape[0]) * tl.cdiv(columns, desc.block_shape[1]))
+
+
+def _members_module(kernel: Any = members_kernel) -> ir.Module:
+    module = compile_function(kernel, {"desc": "tensordesc<fp32[4,8]>", "out": "*i64"}, {}, None, None)
+    ir.verify(module)
+    return module
+
+
+@pytest.mark.parametrize(("m", "n", "pitch"), [(7, 13, 16), (1, 1, 4), (64, 40, 40)])
+def test_members_of_a_descriptor_of_the_host(m: int, n: int, pitch: int) -> None:
+    out = np.full(6, -7, np.int64)
+    interpret(_members_module(), [DescriptorValue(np.zeros((m, pitch), np.float32), (m, n), (pitch, 1)), out], (1, 1, 1))
+    assert out.tolist() == [m, n, pitch, 1, -(-m // 4) * -(-n // 8), -7]
+
+
+def test_members_are_read_where_they_are_used_and_once_after_merging() -> None:
+    module = _members_module()
+    names = [operation.name for operation in module.walk()]
+    assert names.count("descriptor_extent") > 2
+    assert names.count("descriptor_stride") > 2
+    run_passes(module)
+    names = [operation.name for operation in module.walk()]
+    assert (names.count("descriptor_extent"), names.count("descriptor_stride")) == (2, 2)
+    axes = [operation.attribute("axis") for operation in module.walk() if operation.name == "descriptor_stride"]
+    assert axes == [0, 1]
+
+
+def test_members_need_a_kernel() -> None:
+    described = tensor_descriptor_base_type(tl.block_type(tl.float32, [4, 8]))
+    module = ir.Module()
+    function = module.add(ir.Function("f", described.flatten()))
+    value = described.unflatten(iter(function.arguments))
+    for name in ("shape", "strides"):
+        with pytest.raises(ValueError, match=f"`{name}` of a tensor descriptor can be read only inside a kernel"):
+            getattr(value, name)
+    with pytest.raises(AttributeError, match="a tensor descriptor has no attribute 'colour'"):
+        value.colour

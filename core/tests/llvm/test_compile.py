@@ -120,3 +120,11 @@ def test_modules_may_end_in_any_order(tmp_path, monkeypatch):
         cycle.append(module)
         del cycle, module
         gc.collect()
+
+
+def test_assembly_that_the_assembler_rejects_is_an_error_and_not_the_end() -> None:
+    text = 'define i32 @f(i32 %x) {\n  %y = call i32 asm "frobnicate $1, $0", "=r,r"(i32 %x)\n  ret i32 %y\n}\n'
+    with pytest.raises(LoweringError, match=r"(?s)rejects the inline assembly.*frobnicate"):
+        compile_to_object(text, **host())
+    good = text.replace("frobnicate $1, $0", "")
+    assert compile_to_object(good, **host())[:4] == b"\x7fELF"

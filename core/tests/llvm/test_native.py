@@ -33,10 +33,10 @@ def reader():
     # with the interpreter lock held, as in a builtin function
     function = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.py_object, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p)(loaded.address("read"))
 
-    def read(types, values):
-        native.fill_addresses(loaded.address("addresses"))
+    def read(types, values, stored=(), writable_address=None):
+        native.fill_addresses(loaded.address("addresses"), writable_address)
         slots = np.full(len(values), 0xA5A5A5A5A5A5A5A5, np.uint64)
-        kinds = native.kinds_of(types)
+        kinds = native.kinds_of(types, stored)
         return slots.tolist() if function(tuple(values), kinds, len(values), slots.ctypes.data) else None
 
     yield read
@@ -101,6 +101,56 @@ def test_arrays(reader):
     array = np.arange(10, dtype=np.float32)
     values = [array, array[4:], array[::-1], np.zeros(0), np.float64(3).reshape(1)]
     assert reader(["ptr<f32>"] * 5, values) == [value.__array_interface__["data"][0] for value in values]
+
+
+def frozen(array):
+    array.flags.writeable = False
+    return array
+
+
+def test_read_only_arrays_are_refused_only_where_they_would_be_stored_to(reader):
+    writable, fixed = np.arange(10, dtype=np.float32), frozen(np.arange(10, dtype=np.float32))
+    for array, can in ((writable, True), (writable[3:], True), (fixed, False), (fixed[3:], False), (np.frombuffer(b"1" * 40, np.float32), False)):
+        address = array.__array_interface__["data"][0]
+        assert reader(["ptr<f32>"], [array]) == [address]
+        assert reader(["ptr<f32>"], [array], [False]) == [address]
+        assert reader(["ptr<f32>"], [array], [True]) == ([address] if can else None)
+    assert reader(["ptr<f32>", "i32", "ptr<f32>"], [fixed, 3, writable], [False, False, True]) == [fixed.ctypes.data, 3, writable.ctypes.data]
+    assert reader(["ptr<f32>", "i32", "ptr<f32>"], [fixed, 3, writable], [True, False, True]) is None
+    fixed.flags.writeable = True  # the flag is read at each launch
+    assert reader(["ptr<f32>"], [fixed], [True]) == [fixed.ctypes.data]
+
+
+def test_tensors_may_be_stored_to(reader):
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.zeros(3), torch.nn.Parameter(torch.zeros(3)), torch.from_numpy(np.zeros(3))):
+        assert reader(["ptr<f32>"], [tensor], [True]) == [tensor.data_ptr()]
+
+
+def test_other_objects_are_asked_for_by_the_function_given(reader):
+    class Pointer:
+        def data_ptr(self):
+            return 48
+
+    def writable_address(value):
+        if isinstance(value, np.ndarray):
+            raise ValueError("read-only")
+        return value.data_ptr() + 16
+
+    class Subclass(np.ndarray):
+        pass
+
+    assert reader(["ptr<f32>"], [Pointer()], [True], writable_address) == [64]
+    assert reader(["ptr<f32>"], [Pointer()], [False], writable_address) == [48]
+    assert reader(["ptr<f32>"], [Pointer()], [True]) is None
+    assert reader(["ptr<f32>"], [np.zeros(3).view(Subclass)], [True], writable_address) is None
+    assert reader(["ptr<f32>"], [object()], [True], writable_address) is None
+    assert reader(["i64"], [1]) == [1]  # and no exception is left behind
+    value = Pointer()
+    before = sys.getrefcount(value), sys.getrefcount(writable_address)
+    for _ in range(50):
+        reader(["ptr<f32>"], [value], [True], writable_address)
+    assert (sys.getrefcount(value), sys.getrefcount(writable_address)) == before
 
 
 def test_tensors(reader):
@@ -168,4 +218,5 @@ def test_kinds_of_types():
     assert native.kinds_of(["ptr<f32>", "i32", "u32", "u64", "f64", "f32", "i1", "ptr<ptr<i8>>"]) == b"piiudfbp"
     for type_ in ("f16", "bf16", "f8e4m3fn", "desc<4x4xf32>"):
         assert native.kinds_of(["i32", type_]) is None
+    assert native.kinds_of(["ptr<f32>", "i32", "ptr<f32>", "f32"], [True, True, False, True]) == b"wipf"
     assert native.kinds_of([]) == b""

@@ -327,6 +327,16 @@ CASES: list[tuple[str, str]] = [
         "%r, %r2 = while %i, %n : i32, i32 before(%0: i32, %1: i32) {\n%2 = cmp %0, %n {predicate = lt} : i1\ncondition %2, values=[%0, %n]\n} "
         "after(%0: i32, %1: i32) {\n%2 = add %0, %n : i32\nyield %2, %n\n}\nuse %r, %n",
     ),
+    (
+        "%z = constant 3 : i64\n%d = make_descriptor %p, shape=[%l, %z], strides=[%z, %l] : desc<4x8xf32>\n"
+        "%x = descriptor_extent %d {axis = 0} : i64\n%y = descriptor_stride %d {axis = 0} : i64\nuse %x, %y",
+        "%z = constant 3 : i64\nuse %l, %z",
+    ),
+    (
+        "%z = constant 3 : i64\n%d = make_descriptor %p, shape=[%l, %z], strides=[%z, %l] : desc<4x8xf32>\n"
+        "%x = descriptor_extent %d {axis = 1} : i64\n%y = descriptor_stride %d {axis = 1} : i64\nuse %x, %y",
+        "%z = constant 3 : i64\nuse %z, %l",
+    ),
 ]
 
 #: Near the laws, but not theirs.

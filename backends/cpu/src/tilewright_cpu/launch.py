@@ -17,6 +17,7 @@ from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import BF16, DescriptorType, FloatType, IntType, PointerType, Type
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.arguments import address_of
+from tilewright.runtime.writability import write_guard
 from tilewright_cpu.pool import Pool, pool
 from tilewright_cpu.runtime import PRINTED, STATUS_WORDS, LoadedKernel
 
@@ -103,6 +104,7 @@ class PythonLauncher:
     def __init__(self, loaded: LoadedKernel, parameters: Sequence[Parameter], threads: Pool) -> None:
         self.loaded, self.parameters, self.pool = loaded, tuple(parameters), threads
         self._pack = make_packer([parse_type(parameter.type) for parameter in parameters])
+        self._guard = write_guard(loaded.name, parameters)
         self._record = ctypes.addressof(loaded.record)
         self._run = threads.run
 
@@ -110,7 +112,7 @@ class PythonLauncher:
         """Run the kernel on ``grid`` and wait for it.
 
         Raises:
-            LaunchError: the values do not fit the kernel's parameters.
+            LaunchError: the values do not fit the kernel's parameters, or one that the kernel may store to is read-only.
             KernelError: an assertion of the kernel failed.
         """
         x, y, z = grid
@@ -124,6 +126,7 @@ class PythonLauncher:
             slots = self._pack(x, y, z, _address(status), values)
         except (struct.error, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise self._misfit(values, error) from error
+        self._guard(values)
         self._run(self._record, slots, programs)
         if self.loaded.prints:
             PRINTED.flush()

@@ -1,8 +1,9 @@
 """The native launcher: a builtin function ``launch(grid, stream, values)`` that reads its arguments and starts the pool without running Python code.
 
 One piece of code serves all kernels; what differs is in a context that the function is bound to. Whatever is not as expected (a value of
-another type, a failed conversion) goes to the Python launcher with the same arguments. The interpreter lock is kept for launches that are expected to
-take less than a few microseconds, since giving it up and taking it back costs tens of nanoseconds; it is released for all others.
+another type, a failed conversion, a read-only array to be stored to) goes to the Python launcher with the same arguments. The interpreter lock is kept for
+launches that are expected to take less than a few microseconds, since giving it up and taking it back costs tens of nanoseconds; it is released for all
+others.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tilewright.llvm import native
 from tilewright.llvm.link import LoadedObject, load_object
 from tilewright.llvm.writer import Block, FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Launcher, Parameter
+from tilewright.runtime.writability import writable_address
 from tilewright_cpu.launch import PythonLauncher
 from tilewright_cpu.runtime import STATUS_WORDS, LoadedKernel
 from tilewright_cpu.support import support_object
@@ -41,13 +43,13 @@ class _Context(ctypes.Structure):
 
 def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow: PythonLauncher) -> Launcher | None:
     """The native launcher of a kernel; None where the kernel or the interpreter does not allow one."""
-    kinds = native.kinds_of([parameter.type for parameter in parameters])
+    kinds = native.kinds_of([parameter.type for parameter in parameters], [parameter.stored for parameter in parameters])
     if kinds is None or len(kinds) > MAX_ARGUMENTS or loaded.prints or not slow.pool.launch_address:
         return None
     code = _code()
     if code is None:
         return None
-    native.fill_addresses(code.address("addresses"))
+    native.fill_addresses(code.address("addresses"), writable_address)
     threads = slow.pool
     kinds_buffer = ctypes.create_string_buffer(kinds)
     context = _Context(

@@ -13,7 +13,7 @@ from tilewright.frontend.calls import call
 from tilewright.frontend.errors import located, similar, unsupported, with_help
 from tilewright.frontend.frame import NORMAL, Completion
 from tilewright.frontend.python_builtins import items_of
-from tilewright.frontend.values import describe, lift
+from tilewright.frontend.values import describe, is_number, lift
 from tilewright.language.callable import JitCallable
 from tilewright.language.core import base_value, constexpr, tensor
 from tilewright.language.core import slice as tl_slice
@@ -143,6 +143,9 @@ def _compare_pair(g: Generator, node: ast.AST, op: ast.cmpop, left: Any, right: 
         if type(left) is constexpr and type(right) is constexpr:
             return constexpr(COMPARISONS[name](left.value, right.value))
         g.locate(node)
+        if isinstance(left, tl_tuple) and isinstance(right, tl_tuple) and name in ("eq", "ne"):
+            same = _same_items(g, left, right)
+            return same if name == "eq" else constexpr(not same.value) if type(same) is constexpr else g.semantic.unary("not", same)
         return g.semantic.compare(name, left, right)
     if isinstance(op, ast.Is | ast.IsNot):
         same = _unwrapped(left) is _unwrapped(right)
@@ -154,6 +157,33 @@ def _compare_pair(g: Generator, node: ast.AST, op: ast.cmpop, left: Any, right: 
         raise TypeError("`in` looks through values known at compile time, and some of these are computed at run time")
     found = any(bool(_unwrapped(left) == item) for item in items)
     return constexpr(found if isinstance(op, ast.In) else not found)
+
+
+def _same_items(g: Generator, left: tl_tuple, right: tl_tuple) -> Any:
+    """Whether two tuples have equal items: known at compile time where they differ in length or in constants, else an int1.
+
+    Raises:
+        TypeError: an item is a block.
+    """
+    result: Any = constexpr(len(left) == len(right))
+    for a, b in zip(left.values, right.values, strict=False):
+        if a is b:
+            continue
+        if isinstance(a, tl_tuple) and isinstance(b, tl_tuple):
+            one = _same_items(g, a, b)
+        elif (isinstance(a, tensor) and (isinstance(b, tensor) or is_number(b))) or (isinstance(b, tensor) and is_number(a)):
+            for side in (a, b):
+                if isinstance(side, tensor) and side.extents:
+                    raise TypeError(with_help(f"== of tuples compares scalars, not {describe(side)}", "compare the items one by one"))
+            one = g.semantic.compare("eq", a, b)
+        else:
+            one = constexpr(type(a) is constexpr and type(b) is constexpr and bool(a.value == b.value))
+        if type(one) is constexpr:
+            if not one.value:
+                return one
+        else:
+            result = one if type(result) is constexpr and result.value else result if type(result) is constexpr else g.semantic.and_(result, one)
+    return result
 
 
 def _unwrapped(value: Any) -> Any:

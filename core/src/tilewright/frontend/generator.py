@@ -239,8 +239,11 @@ class Generator:
         """A region whose body is ``fn`` inlined on the region's arguments, ended by ``yield``; and the types it yields.
 
         Raises:
-            TypeError: ``fn`` gives no value.
+            TypeError: ``fn`` gives no value, or is no function of the language.
         """
+        if not isinstance(fn, JitCallable) or isinstance(fn, ConstexprFunction):
+            message = f"a function of the language is expected here, not {describe(fn)}"
+            raise TypeError(with_help(message, "define it at module level and decorate it with @jit"))
         region = ir.Region([flat for type_ in argument_types for flat in type_.flatten()])
         location = self.builder.location
         outer, saved = self.enter(region)

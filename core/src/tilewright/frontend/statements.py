@@ -82,6 +82,8 @@ def assign_target(g: Generator, target: ast.expr, value: Any, plain: bool = True
     """
     if isinstance(target, ast.Name):
         name = target.id
+        if plain and name in g.frame.declared:
+            _refuse_reassignment(g, target, name)
         if plain and name not in g.frame.constants:
             value = decay(g, value)
             name_values(value, name)
@@ -162,13 +164,19 @@ def _annotated(g: Generator, node: ast.AnnAssign) -> None:
     if node.value is None:
         frame.constants.add(name)
         return
-    previous = g.scope.get(name)
     # An unrolled loop comes by the same declaration again; that is no second one.
-    if previous is not None and type(previous) is not Undefined and frame.declared.get(name) is not node:
-        remedy = "give the constant another name, or drop the annotation to make it a variable"
-        raise located(frame, node, with_help(f"{name} is already defined. constexpr cannot be reassigned.", remedy), CompilationError)
+    if frame.declared.get(name) is not node:
+        _refuse_reassignment(g, node, name)
     frame.declared[name] = node
     g.scope[name] = _constant(g, node.value, name, g.evaluate(node.value))
+
+
+def _refuse_reassignment(g: Generator, node: ast.AST, name: str) -> None:
+    """Refuse another assignment to a name declared ``name: tl.constexpr = value``, where it has a value."""
+    previous = g.scope.get(name)
+    if previous is not None and type(previous) is not Undefined:
+        remedy = "give the constant another name, or drop the annotation to make it a variable"
+        raise located(g.frame, node, with_help(f"{name} is already defined. constexpr cannot be reassigned.", remedy), CompilationError)
 
 
 def _constant(g: Generator, node: ast.AST, name: str, value: Any) -> Any:

@@ -24,10 +24,12 @@ def builtin(fn: F) -> F:
     """
     if not _takes_semantic(fn):
         raise TypeError(f"builtin {fn.__name__} must take a keyword parameter _semantic")
-    name = fn.__name__
+    name, limit = fn.__name__, _positional_limit(fn)
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > limit:
+            raise TypeError(f"{name}() takes {limit} positional {'argument' if limit == 1 else 'arguments'} at most, not {len(args)}")
         if kwargs.get("_semantic") is None:
             raise ValueError(f"{name} can be called only inside a kernel. Did you forget to add @jit? (`_semantic` must be provided outside of kernels.)")
         return fn(*args, **kwargs)
@@ -42,6 +44,14 @@ def _takes_semantic(fn: Callable[..., Any]) -> bool:
         return "_semantic" in inspect.signature(fn).parameters
     # Reading the code object is a tenth of the cost of a signature, and importing the language decorates two hundred functions.
     return "_semantic" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _positional_limit(fn: Callable[..., Any]) -> float:
+    """How many arguments may be passed by position: all but ``_semantic``."""
+    code = getattr(fn, "__code__", None)
+    if code is None or code.co_flags & inspect.CO_VARARGS:
+        return float("inf")
+    return code.co_argcount - ("_semantic" in code.co_varnames[: code.co_argcount])
 
 
 def extern(fn: F) -> F:

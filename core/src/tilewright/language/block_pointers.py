@@ -6,7 +6,6 @@ They exist in the language only: a load or store through one is a load or store 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -144,7 +143,7 @@ def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shap
             x = tl.load(p, boundary_check=(0, 1), padding_option="zero")
             p = tl.advance(p, (0, BK))
     """
-    warnings.warn("block pointers are deprecated: use tensor descriptors (make_tensor_descriptor) or tensors of pointers", DeprecationWarning, stacklevel=2)
+    _semantic.warn("block pointers are deprecated: use tensor descriptors (make_tensor_descriptor) or tensors of pointers", DeprecationWarning)
     if not isinstance(base, tensor) or not base.type.is_ptr():
         raise ValueError(f"Expected `base` to be a pointer type (but not a block pointer type or others), got {getattr(base, 'type', base)}")
     extents = validate_block_shape([_semantic.constant(extent, "block_shape") for extent in _items(block_shape)])
@@ -183,7 +182,7 @@ def advance(base: Any, offsets: Any, _semantic: Any = None) -> block_pointer:
     return block_pointer(base.base, base.shape, base.strides, tl_tuple(moved), base.block, base.order)
 
 
-must_use_result(advance, "the result of advance must be used: block pointers are not changed in place")
+must_use_result(advance, "block pointers are not changed in place, so the result must be used")
 
 
 def _items(value: Any) -> list[Any]:

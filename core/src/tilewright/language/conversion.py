@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,6 +62,14 @@ class Conversion:
             value = item()
             return value if value.__class__ in _NUMBERS else None
         return None
+
+    def warn(self, message: str, category: type[Warning] = UserWarning) -> None:
+        """Warn of the source that is being compiled, at its own line."""
+        location = self.builder.location
+        if location is None or not location.file:
+            warnings.warn(message, category, stacklevel=3)
+        else:
+            warnings.warn_explicit(message, category, location.file, location.line)
 
     def constant(self, x: Any, what: str = "argument") -> Any:
         """The plain value of a compile-time argument.

@@ -86,12 +86,17 @@ class tensor_descriptor_type(tensor_descriptor_base_type):  # noqa: N801
     __hash__ = tensor_descriptor_base_type.__hash__
 
 
+#: Members of a descriptor made by the host that emit code: the operation that reads one of their items, and the type of the items.
+EMITTED_MEMBERS: dict[str, tuple[str, dtype]] = {"shape": ("descriptor_extent", int32), "strides": ("descriptor_stride", int64)}
+
+
 class tensor_descriptor_base(base_value):  # noqa: N801
     """A descriptor, made in the kernel or passed by the host.
 
     Attributes:
         block_type, block_shape, dtype: of the blocks it is accessed in.
-        shape, strides: of the tensor, in elements: tuples of scalars; only of a descriptor made in the kernel.
+        shape, strides: of the tensor, in elements: tuples of scalars, ``int32`` and ``int64`` where the host made the descriptor, of the types that
+            :func:`make_tensor_descriptor` was given where the kernel did.
     """
 
     __slots__ = ("block_type", "handle")
@@ -119,9 +124,15 @@ class tensor_descriptor_base(base_value):  # noqa: N801
         return str(self.type)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("shape", "strides"):
-            raise AttributeError(f"the {name} of a descriptor that the host made cannot be read in the kernel: pass the numbers as arguments")
+        if name in EMITTED_MEMBERS:
+            raise ValueError(f"`{name}` of a tensor descriptor can be read only inside a kernel. Did you forget to add @jit?")
         raise AttributeError(f"a tensor descriptor has no attribute {name!r}")
+
+    def emitted(self, name: str, semantic: Any) -> tl_tuple:
+        """``shape`` or ``strides`` (a name of :data:`EMITTED_MEMBERS`), read from the descriptor where the program is now."""
+        operation, type_ = EMITTED_MEMBERS[name]
+        emit = getattr(semantic.builder, operation)
+        return tl_tuple([semantic.cast(tensor(emit(self.handle, axis=axis), int64), type_) for axis in range(len(self.block_type.shape))])
 
     @builtin
     def load(self, offsets: Any, _semantic: Any = None) -> tensor:

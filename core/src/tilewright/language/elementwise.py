@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-import warnings
 from typing import Any
 
 from tilewright.language.binding import builtin
@@ -55,7 +54,7 @@ def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
     """
     condition = _semantic.to_tensor(condition)
     if condition.dtype is not int1:
-        warnings.warn(f"where: a condition of type {condition.dtype} is deprecated; compare with 0 instead", stacklevel=2)
+        _semantic.warn(f"where: a condition of type {condition.dtype} is deprecated; compare with 0 instead")
         condition = _semantic.cast(condition, int1)
     a, b = _semantic.promote(x, y, lhs_pointer=True, rhs_pointer=True)
     if a.dtype is not b.dtype:

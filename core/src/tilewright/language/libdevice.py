@@ -1,6 +1,7 @@
-"""The library of device functions, as far as the operations of the IR give them: the same on every backend.
+"""The library of device functions (``tl.extra.libdevice``): the same on every backend.
 
-Floats are fp32 or fp64 throughout; every function raises ValueError for other types.
+Floats are fp32 or fp64 throughout; every function raises ValueError for other types. What is an operation of the IR is here; the rest is written out in
+:mod:`tilewright.language.device_math`.
 """
 
 from __future__ import annotations
@@ -13,21 +14,35 @@ from tilewright.language.math import (
     _F32_F64,
     _checked,
     _elementary,
-    abs,
-    ceil,
     cos,
-    div_rn,
-    erf,
     exp,
-    exp2,
-    floor,
-    fma,
     log,
     log2,
-    rsqrt,
     sin,
-    sqrt,
-    sqrt_rn,
+)
+from tilewright.language.math import (
+    abs as abs,
+)
+from tilewright.language.math import (
+    ceil as ceil,
+)
+from tilewright.language.math import (
+    erf as erf,
+)
+from tilewright.language.math import (
+    exp2 as exp2,
+)
+from tilewright.language.math import (
+    floor as floor,
+)
+from tilewright.language.math import (
+    fma as fma,
+)
+from tilewright.language.math import (
+    rsqrt as rsqrt,
+)
+from tilewright.language.math import (
+    sqrt as sqrt,
 )
 from tilewright.language.tensors import tensor
 
@@ -147,27 +162,6 @@ def mulhi(x: Any, y: Any, _semantic: Any = None) -> tensor:
     return tensor(_semantic.builder.mulhi(a.handle, b.handle), a.type)
 
 
-def _rounded(op: str, name: str, meaning: str) -> Any:
-    def function(x: Any, y: Any, _semantic: Any = None) -> tensor:
-        a, b = _pair(x, y, _semantic)
-        return tensor(getattr(_semantic.builder, op)(a.handle, b.handle), a.type)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"``x {meaning} y``, rounded to nearest even."
-    return builtin(function)
-
-
-add_rn = _rounded("add", "add_rn", "+")
-sub_rn = _rounded("sub", "sub_rn", "-")
-mul_rn = _rounded("mul", "mul_rn", "*")
-
-
-@builtin
-def fma_rn(x: Any, y: Any, z: Any, _semantic: Any = None) -> tensor:
-    """``x * y + z``, rounded once."""
-    return fma(x, y, z, _semantic=_semantic)
-
-
 @builtin
 def isnan(x: Any, _semantic: Any = None) -> tensor:
     """Whether ``x`` is NaN, as ``int1``."""
@@ -207,43 +201,40 @@ def signbit(x: Any, _semantic: Any = None) -> tensor:
     return _as_int32(_semantic.compare("lt", bits, 0), _semantic)
 
 
-__all__ = [
-    "abs",
-    "add_rn",
-    "ceil",
-    "clz",
-    "copysign",
-    "cos",
-    "div_rn",
-    "erf",
-    "exp",
-    "exp2",
-    "ffs",
-    "finitef",
-    "floor",
-    "fma",
-    "fma_rn",
-    "fmod",
-    "isfinited",
-    "isinf",
-    "isnan",
-    "ldexp",
-    "llrint",
-    "log",
-    "log2",
-    "mul_rn",
-    "mulhi",
-    "nearbyint",
-    "popc",
-    "rint",
-    "round",
-    "rsqrt",
-    "scalbn",
-    "signbit",
-    "sin",
-    "sqrt",
-    "sqrt_rn",
-    "sub_rn",
-    "tanh",
-    "trunc",
-]
+# -- what is written out ------------------------------------------------------------------------------------------------------------------------------
+
+
+def _written_out() -> dict[str, Any]:
+    """The functions of :mod:`~tilewright.language.device_math`: made when one is first asked for, because most programs ask for none."""
+    from tilewright.language.device_math import elementary, orders, parts, rounding, special
+
+    made = elementary.FUNCTIONS | special.FUNCTIONS | rounding.FUNCTIONS | parts.FUNCTIONS | {"jn": orders.jn, "yn": orders.yn}
+    fast = {
+        "fast_sinf": sin,
+        "fast_cosf": cos,
+        "fast_expf": exp,
+        "fast_logf": log,
+        "fast_log2f": log2,
+        "fast_tanhf": tanh,
+        **{f"fast_{name}f": made[name] for name in ("tan", "exp10", "log10", "pow")},
+        "fast_dividef": made["div_rn"],
+    }
+    return made | fast
+
+
+def __getattr__(name: str) -> Any:
+    namespace = globals()
+    if "__all__" not in namespace and (name == "__all__" or not name.startswith("_")):
+        namespace.update(_written_out())
+        namespace["__all__"] = sorted(found for found, value in namespace.items() if not found.startswith("_") and callable(value) and found not in _NOT_OURS)
+    if name in namespace:
+        return namespace[name]
+    raise AttributeError(f"module {__name__} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    __getattr__("__all__")
+    return sorted(globals())
+
+
+_NOT_OURS = frozenset({"Any", "builtin", "tensor"})

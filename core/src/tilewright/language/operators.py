@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -125,7 +124,12 @@ class Operators(Conversion):
     def _boolean(self, x: Any, op: str) -> tensor:
         x = self.to_tensor(x)
         if x.extents:
-            warnings.warn(f"Logical operator '{op}' is deprecated for non-scalar tensors; use '&', '|' or '~'", stacklevel=3)
+            self.warn(f"Logical operator '{op}' is deprecated for non-scalar tensors; use '&', '|' or '~'")
+        if x.dtype is not int1 and x.dtype.primitive_bitwidth != 1:
+            raise ValueError(
+                f"Cannot bitcast data-type of size {x.dtype.primitive_bitwidth} to data-type of size 1: `{op}` works on int1, not on {x.dtype}"
+                "\n  help: compare with 0 first: `x != 0`"
+            )
         return self.bitcast(x, int1)
 
     def _overloaded(self, name: str, lhs: Any, mirrored: str | None = None, rhs: Any = None) -> Any:
@@ -258,7 +262,7 @@ class Operators(Conversion):
         if isinstance(lhs, tensor) and not isinstance(rhs, tensor):
             amount, bits = self.number(rhs), lhs.type.scalar.primitive_bitwidth
             if isinstance(amount, int) and amount >= bits:
-                warnings.warn(f"shift by {amount} of a value of {bits} bits ({lhs.dtype}) is undefined", stacklevel=3)
+                self.warn(f"shift by {amount} of a value of {bits} bits ({lhs.dtype}) is undefined")
 
     def _neg(self, x: tensor) -> tensor:
         element = x.type.scalar

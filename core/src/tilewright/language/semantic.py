@@ -6,12 +6,12 @@ tensors, constexprs or plain Python numbers.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from tilewright import ir
 from tilewright.language.conversion import common_shape, shape_of
+from tilewright.language.descriptors import EMITTED_MEMBERS, tensor_descriptor_base
 from tilewright.language.dtypes import base_type, int1
 from tilewright.language.operators import Operators
 from tilewright.language.options import Options
@@ -67,7 +67,7 @@ class Semantic(Operators):
             else:
                 raise ValueError(f"unsupported tensor index: {item!r} (a tensor is indexed by `None` and `:` only)")
         if kept > len(x.extents):
-            warnings.warn(f"index has {kept} `:` for a tensor of {len(x.extents)} axes", stacklevel=2)
+            self.warn(f"index has {kept} `:` for a tensor of {len(x.extents)} axes")
         return result
 
     def attribute(self, value: Any, name: str) -> Any:
@@ -80,6 +80,8 @@ class Semantic(Operators):
                 if len(value.extents) != 2:
                     raise ValueError(f"`T` is the transpose of a 2-D tensor, not of {value}")
                 return self.permute(value, (1, 0))
+        elif type(value) is tensor_descriptor_base and name in EMITTED_MEMBERS:
+            return value.emitted(name, self)
         elif isinstance(value, constexpr) and name not in ("value", "type"):
             return getattr(value.value, name)
         return getattr(value, name)
@@ -95,7 +97,7 @@ class Semantic(Operators):
         if x.extents:
             if x.numel.value != 1:
                 raise ValueError(f"Boolean value of Tensor with more than one value is ambiguous: it is {x}")
-            warnings.warn("If conditional called with multidimensional Tensor instead of scalar; please use `.item()` or a reduction", stacklevel=2)
+            self.warn("If conditional called with multidimensional Tensor instead of scalar; please use `.item()` or a reduction")
             x = self.scalar_of(x)
         return self.cast(x, int1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import warnings
 from typing import Any
 
 from tilewright.language.binding import builtin
@@ -69,7 +68,7 @@ def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = 
 @builtin
 def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
     """Deprecated: :func:`reshape` with ``can_reorder=True``."""
-    warnings.warn("view is deprecated: use reshape(..., can_reorder=True)", DeprecationWarning, stacklevel=2)
+    _semantic.warn("view is deprecated: use reshape(..., can_reorder=True)", DeprecationWarning)
     return _reshape(_semantic, input, shape_of(shape), True)
 
 

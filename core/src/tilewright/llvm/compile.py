@@ -17,6 +17,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from tilewright.errors import LoweringError
+from tilewright.llvm.apart import has_inline_assembly, object_apart
 
 
 @functools.cache
@@ -104,7 +105,8 @@ def run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Sequ
         manager.run(module, builder)
 
 
-def _prepared(ir_text: str, machine: llvm.TargetMachine, passes: Sequence[str]) -> llvm.ModuleRef:
+def prepared(ir_text: str, machine: llvm.TargetMachine, passes: Sequence[str]) -> llvm.ModuleRef:
+    """The module of IR text, verified, for a machine, after the passes."""
     module = parse(ir_text)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
@@ -130,13 +132,16 @@ def compile_to_object(
         timings: gets ``parse`` and ``codegen`` in milliseconds.
 
     Raises:
-        LoweringError: the text is not valid LLVM IR, or this LLVM has no such target.
+        LoweringError: the text is not valid LLVM IR, the assembler rejects its inline assembly, or this LLVM has no such target.
     """
     start = time.perf_counter()
     machine = target_machine(triple, cpu, features, opt)
-    module = _prepared(ir_text, machine, passes)
+    module = prepared(ir_text, machine, passes)
     parsed = time.perf_counter()
-    binary: bytes = machine.emit_object(module)
+    if has_inline_assembly(ir_text):
+        binary = object_apart(ir_text, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes)
+    else:
+        binary = machine.emit_object(module)
     if timings is not None:
         timings["parse"] = (parsed - start) * 1e3
         timings["codegen"] = (time.perf_counter() - parsed) * 1e3
@@ -146,5 +151,5 @@ def compile_to_object(
 def assembly(ir_text: str, *, triple: str, cpu: str = "", features: str = "", opt: int = 2, passes: Sequence[str] = ()) -> str:
     """The target's assembly of LLVM IR text; arguments and errors as :func:`compile_to_object`."""
     machine = target_machine(triple, cpu, features, opt)
-    text: str = machine.emit_assembly(_prepared(ir_text, machine, passes))
+    text: str = machine.emit_assembly(prepared(ir_text, machine, passes))
     return text

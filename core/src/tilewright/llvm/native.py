@@ -26,8 +26,9 @@ from typing import Any, Final
 
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 
-#: How a value becomes a slot: a pointer's address; an integer, signed or not; the bits of a double or of a float; 0 or 1.
-KINDS: Final[dict[str, bytes]] = {"pointer": b"p", "signed": b"i", "unsigned": b"u", "f64": b"d", "f32": b"f", "boolean": b"b"}
+#: How a value becomes a slot: a pointer's address, of an array that may be stored to where the pointer is stored through; an integer, signed or not; the bits
+#: of a double or of a float; 0 or 1.
+KINDS: Final[dict[str, bytes]] = {"pointer": b"p", "stored": b"w", "signed": b"i", "unsigned": b"u", "f64": b"d", "f32": b"f", "boolean": b"b"}
 
 _METH_FASTCALL: Final = 0x80
 #: PY_VECTORCALL_ARGUMENTS_OFFSET: the callee may use the word before the arguments.
@@ -45,6 +46,7 @@ class Layout:
         float_value: a float's double.
         bytes_data: the first byte of a bytes object.
         array_data: the address in a NumPy array.
+        array_flags: its flags, of 4 bytes.
     """
 
     type_offset: int
@@ -53,6 +55,11 @@ class Layout:
     float_value: int
     bytes_data: int
     array_data: int
+    array_flags: int
+
+
+#: NPY_ARRAY_WRITEABLE
+_WRITEABLE: Final = 0x0400
 
 
 def _word(address: int) -> int:
@@ -67,8 +74,10 @@ def layout() -> Layout | None:
     import numpy as np
 
     header = object.__basicsize__
-    found = Layout(header - 8, header, tuple.__basicsize__, header, bytes.__basicsize__ - 1, header)
+    # Of an array, in NumPy's stable ABI: address, rank, shape, strides, base, element type, flags.
+    found = Layout(header - 8, header, tuple.__basicsize__, header, bytes.__basicsize__ - 1, header, header + 48)
     items, number, text, array = (object(), 1, "two"), 2.5e-300, b"\x01" * 8 + b"tilewright", np.arange(5, dtype=np.int8)[2:]
+    frozen = np.frombuffer(text, np.uint8).reshape(3, 6).T
     checks = (
         *((_word(id(x) + found.type_offset), id(type(x))) for x in (items, number, text, array, 5)),
         (_word(id(items) + found.size), 3),
@@ -76,6 +85,8 @@ def layout() -> Layout | None:
         (_word(id(number) + found.float_value), struct.unpack("<Q", struct.pack("<d", number))[0]),
         (_word(id(text) + found.bytes_data), struct.unpack("<Q", text[:8])[0]),
         (_word(id(array) + found.array_data), array.__array_interface__["data"][0]),
+        *((_word(id(x) + found.array_flags) & 0xFFFFFFFF, x.flags.num) for x in (array, frozen)),
+        *((bool(x.flags.num & _WRITEABLE), x.flags.writeable) for x in (array, frozen)),
     )
     return found if all(read == expected for read, expected in checks) else None
 
@@ -107,11 +118,15 @@ _definitions: list[tuple[_MethodDefinition, object]] = []
 # ---- addresses that differ from process to process
 
 #: Entries of ``@addresses``.
-ADDRESSES: Final = ("none", "tuple", "int", "float", "true", "array", "tensor", "parameter", "tensor_pointer", "data_ptr_name")
+ADDRESSES: Final = ("none", "tuple", "int", "float", "true", "array", "tensor", "parameter", "tensor_pointer", "data_ptr_name", "writable_address")
 
 
-def fill_addresses(table: int) -> None:
-    """Set the entries of ``@addresses`` at ``table``; again whenever PyTorch may have been loaded since."""
+def fill_addresses(table: int, writable_address: Callable[[Any], int] | None = None) -> None:
+    """Set the entries of ``@addresses`` at ``table``; again whenever PyTorch may have been loaded since.
+
+    ``writable_address`` gives the address of an object that may be stored to and raises for all others; it is asked of what is neither a NumPy array nor a
+    PyTorch tensor. Without it such objects are refused where they would be stored to. It must live as long as the process.
+    """
     import numpy as np
 
     known: dict[str, int] = {
@@ -122,6 +137,7 @@ def fill_addresses(table: int) -> None:
         "true": id(True),
         "array": id(np.ndarray),
         "data_ptr_name": id(_DATA_PTR),
+        "writable_address": 0 if writable_address is None else id(writable_address),
         **_tensor_addresses(),
     }
     entries = (ctypes.c_uint64 * len(ADDRESSES)).from_address(table)
@@ -205,12 +221,20 @@ def address(writer: FunctionWriter, name: str) -> str:
     return writer.load("ptr", writer.gep("ptr", "@addresses", ADDRESSES.index(name)), 8)
 
 
-def _write_pointer(module: ModuleWriter, objects: Layout) -> None:
-    r = _Reader(module, "read_pointer", objects)
+def _write_pointer(module: ModuleWriter, objects: Layout, name: str, *, stored: bool) -> None:
+    """The reader of addresses; where they are ``stored`` to, of memory that may be."""
+    r = _Reader(module, name, objects)
     w = r.writer
     array, other, tensor, method = w.new_block("array"), w.new_block("other"), w.new_block("tensor"), w.new_block("method")
     w.branch_if(r.has_type("array"), array, other)
     w.place(array)
+    if stored:
+        flags = w.load("i32", w.emit(f"getelementptr i8, ptr %object, i64 {objects.array_flags}"), 4)
+        fine, frozen = w.new_block("fine"), w.new_block("frozen")
+        w.branch_if(w.emit(f"icmp ne i32 {w.emit(f'and i32 {flags}, {_WRITEABLE}')}, 0"), fine, frozen, likely=True)
+        w.place(frozen)
+        w.ret("i1 false")
+        w.place(fine)
     r.give("i64", r.field("i64", objects.array_data))
     w.place(other)
     function = address(w, "tensor_pointer")
@@ -221,16 +245,22 @@ def _write_pointer(module: ModuleWriter, objects: Layout) -> None:
     handle = w.emit(f"getelementptr i8, ptr %object, i64 {TENSOR_OFFSET}")
     status = w.emit(f"call i32 {function}(ptr {handle}, ptr %slot)")
     w.ret(f"i1 {w.emit(f'icmp eq i32 {status}, 0')}")
-    # any object with data_ptr()
+    # any object with data_ptr(), or that the host's own function makes an address of
     w.place(method)
     arguments = w.alloca("ptr", 2, 8)
     receiver = w.gep("ptr", arguments, 1)
     w.store("ptr", "%object", receiver, 8)
-    result = w.call(
-        "PyObject_VectorcallMethod",
-        "ptr",
-        [("ptr", address(w, "data_ptr_name")), ("ptr", receiver), ("i64", str(1 + _ARGUMENTS_OFFSET)), ("ptr", "null")],
-    )
+    if stored:
+        function = address(w, "writable_address")
+        able, unable = w.new_block("able"), w.new_block("unable")
+        w.branch_if(w.emit(f"icmp ne ptr {function}, null"), able, unable, likely=True)
+        w.place(unable)
+        w.ret("i1 false")
+        w.place(able)
+        callee, entry = function, "PyObject_Vectorcall"
+    else:
+        callee, entry = address(w, "data_ptr_name"), "PyObject_VectorcallMethod"
+    result = w.call(entry, "ptr", [("ptr", callee), ("ptr", receiver), ("i64", str(1 + _ARGUMENTS_OFFSET)), ("ptr", "null")])
     got, missing = w.new_block("got"), w.new_block("missing")
     w.branch_if(w.emit(f"icmp ne ptr {result}, null"), got, missing, likely=True)
     w.place(missing)
@@ -281,7 +311,8 @@ def _write_boolean(module: ModuleWriter, objects: Layout) -> None:
 def write_readers(module: ModuleWriter, objects: Layout) -> None:
     """Add ``@read_values`` and what it calls to a module (see the module's documentation)."""
     module.add_global(f"@addresses = global [{len(ADDRESSES)} x ptr] zeroinitializer")
-    _write_pointer(module, objects)
+    _write_pointer(module, objects, "read_pointer", stored=False)
+    _write_pointer(module, objects, "read_stored", stored=True)
     _write_integer(module, objects, "read_signed", "PyLong_AsLongLong")
     _write_integer(module, objects, "read_unsigned", "PyLong_AsUnsignedLongLong")
     _write_float(module, objects, "read_f64", narrow=False)
@@ -312,16 +343,19 @@ def write_readers(module: ModuleWriter, objects: Layout) -> None:
     w.ret("i1 false")
 
 
-def kinds_of(types: Sequence[str]) -> bytes | None:
-    """The kind of each runtime argument from its IR type in text (``ptr<f32>``, ``i32``); None where one has no native reader."""
-    found = [kind_of(type_) for type_ in types]
+def kinds_of(types: Sequence[str], stored: Sequence[bool] = ()) -> bytes | None:
+    """The kind of each runtime argument from its IR type in text (``ptr<f32>``, ``i32``); None where one has no native reader.
+
+    ``stored`` tells which pointers are stored through; none are where it is left out.
+    """
+    found = [kind_of(type_, is_stored) for type_, is_stored in zip(types, stored or [False] * len(types), strict=True)]
     return b"".join(found) if all(found) else None  # type: ignore[arg-type]
 
 
-def kind_of(type_: str) -> bytes | None:
+def kind_of(type_: str, stored: bool = False) -> bytes | None:
     """One byte of :data:`KINDS` for an IR type in text; None for what has no native reader (narrow floats, descriptors)."""
     if type_.startswith("ptr<"):
-        return KINDS["pointer"]
+        return KINDS["stored" if stored else "pointer"]
     if type_ == "i1":
         return KINDS["boolean"]
     if type_ in ("i8", "i16", "i32", "i64", "u8", "u16", "u32"):

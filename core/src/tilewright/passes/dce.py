@@ -11,9 +11,13 @@ def dce(module: Module) -> bool:
     """Remove what is dead, carried values of loops that only feed themselves included; whether there was any."""
     changed = False
     for function in module.functions.values():
-        liveness = _Liveness(function)
-        changed |= _sweep(function.body, liveness)
+        changed |= dce_function(function)
     return changed
+
+
+def dce_function(function: Function) -> bool:
+    """Remove what is dead in one function; whether there was any."""
+    return _sweep(function.body, _Liveness(function))
 
 
 class _Liveness:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tilewright.plugins.hooks import PROJECT
@@ -42,8 +43,14 @@ def _sources(entry_points: Iterable[importlib.metadata.EntryPoint]) -> list[Plug
     found: dict[tuple[str, str, str], PluginSource] = {}
     for entry in entry_points:
         distribution = _distribution_text(entry)
-        found.setdefault((entry.name, distribution, entry.value), PluginSource(entry.name, distribution, entry.value, entry.load))
+        found.setdefault((entry.name, distribution, entry.value), PluginSource(entry.name, distribution, entry.value, partial(_load, entry)))
     return sorted(found.values(), key=lambda source: (source.name, source.distribution))
+
+
+def _load(entry: importlib.metadata.EntryPoint) -> Any:
+    if not entry.pattern.match(entry.value):
+        raise ImportError(f"{entry.value!r} does not name a module, or an object as package.module:object")
+    return entry.load()
 
 
 def _distribution_text(entry: importlib.metadata.EntryPoint) -> str:
@@ -51,6 +58,7 @@ def _distribution_text(entry: importlib.metadata.EntryPoint) -> str:
     if distribution is None:
         return "an unknown distribution"
     try:
-        return f"{distribution.name} {distribution.version}"
+        name, version = distribution.name, distribution.version
     except Exception:  # metadata without a name or version: the plugin may still work
-        return "a distribution with damaged metadata"
+        name = version = None
+    return f"{name} {version}" if name and version else "a distribution with damaged metadata"

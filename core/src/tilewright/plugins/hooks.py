@@ -64,7 +64,10 @@ def tilewright_load(code: CodeObject, device: Device) -> Any:
 
 @hookspec(firstresult=True)
 def tilewright_launcher(loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher | None:
-    """The callable that starts the loaded kernel. It is cached and called for every launch."""
+    """The callable that starts the loaded kernel. It is cached and called for every launch.
+
+    Where a parameter is ``stored``, it refuses a read-only array (:func:`tilewright.runtime.writability.write_guard`).
+    """
 
 
 @hookspec(firstresult=True)

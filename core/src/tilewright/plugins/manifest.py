@@ -19,8 +19,19 @@ class ManifestError(ValueError):
     """A manifest breaks a rule; the message names the field and the rule."""
 
 
-def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+def is_backend_name(name: object) -> bool:
+    """Whether a backend can have this name."""
+    return isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_-]*", name) is not None
+
+
+def _frozen(label: str, mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping):
+        raise ManifestError(f"{label} must be a mapping from strings, not {mapping!r}")
     return MappingProxyType(dict(mapping))
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(item, int) for item in value)
 
 
 @dataclass(frozen=True)
@@ -50,17 +61,22 @@ class Capabilities:
     def __post_init__(self) -> None:
         from tilewright.ir.type_text import parse_type
 
+        for label in ("dtypes", "features"):
+            if not isinstance(getattr(self, label), frozenset):
+                raise ManifestError(f"capabilities: {label} must be a frozenset of strings, not {getattr(self, label)!r}")
+        object.__setattr__(self, "dot", _frozen("capabilities: dot", self.dot))
+        object.__setattr__(self, "atomics", _frozen("capabilities: atomics", self.atomics))
         for name in (*self.dtypes, *self.dot, *self.atomics):
             try:
                 parse_type(name)
             except ValueError as error:
                 raise ManifestError(f"capabilities: {error}") from None
-        object.__setattr__(self, "dot", _frozen(self.dot))
-        object.__setattr__(self, "atomics", _frozen(self.atomics))
+            except (TypeError, AttributeError):
+                raise ManifestError(f"capabilities: {name!r} is not the text of an element type") from None
 
 
 #: Options every backend takes as launch keywords, with their defaults. A backend may ignore a hint that means nothing to it.
-PORTABLE_OPTIONS: Mapping[str, Any] = _frozen(
+PORTABLE_OPTIONS: Mapping[str, Any] = MappingProxyType(
     {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "enable_fp_fusion": True, "debug": False, "sanitize_overflow": True}
 )
 
@@ -96,7 +112,7 @@ class Manifest:
     status: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_-]*", self.name):
+        if not is_backend_name(self.name):
             raise ManifestError(f"name must be lower-case letters, digits, '-' and '_', not {self.name!r}")
         for label in ("version", "summary"):
             if not isinstance(getattr(self, label), str) or not getattr(self, label):
@@ -105,13 +121,21 @@ class Manifest:
             value = getattr(self, label)
             if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
                 raise ManifestError(f"{label} must be a tuple of strings, not {value!r}")
+        if not isinstance(self.ir_versions, tuple) or len(self.ir_versions) != 2 or not all(map(_is_version, self.ir_versions)):
+            raise ManifestError(f"ir_versions must be two versions, each (major, minor), not {self.ir_versions!r}")
         low, high = self.ir_versions
         if low > high:
             raise ManifestError(f"ir_versions must be (lowest, highest), not {self.ir_versions}")
+        if not isinstance(self.priority, int) or not isinstance(self.status, str):
+            raise ManifestError(f"priority must be an integer and status a string, not {self.priority!r} and {self.status!r}")
+        if self.capabilities is not None and not isinstance(self.capabilities, Capabilities):
+            raise ManifestError(f"capabilities must be a Capabilities, not {self.capabilities!r}")
         if self.capabilities is None and not self.status:
             raise ManifestError("capabilities may be absent only where status says why nothing runs")
+        if not isinstance(self.ops, tuple) or not all(isinstance(op, OpSpec) for op in self.ops):
+            raise ManifestError(f"ops must be a tuple of OpSpec, not {self.ops!r}")
         OpTable(()).extended(self.ops)
-        object.__setattr__(self, "options", _frozen({**PORTABLE_OPTIONS, **self.options}))
+        object.__setattr__(self, "options", MappingProxyType({**PORTABLE_OPTIONS, **_frozen("options", self.options)}))
 
 
 @dataclass(frozen=True)
@@ -123,6 +147,12 @@ class Device:
     index: int
     name: str
     properties: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.kind, str) and isinstance(self.index, int) and isinstance(self.name, str)):
+            raise ManifestError(f"a device has a kind, an index and a name: two strings around an integer, not {self.kind!r}, {self.index!r}, {self.name!r}")
+        if not isinstance(self.properties, Mapping):
+            raise ManifestError(f"properties of a device must be a mapping from strings, not {self.properties!r}")
 
 
 @dataclass(frozen=True)
@@ -144,6 +174,12 @@ class Target:
     features: tuple[str, ...] = ()
     warp_size: int = 1
     limits: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.arch, str) or not isinstance(self.cpu, str) or not isinstance(self.features, tuple):
+            raise ManifestError(f"a target has an arch and a cpu, strings, and a tuple of features, not {self.arch!r}, {self.cpu!r}, {self.features!r}")
+        if not isinstance(self.limits, Mapping):
+            raise ManifestError(f"limits of a target must be a mapping from strings, not {self.limits!r}")
 
     @property
     def key(self) -> str:
@@ -169,18 +205,28 @@ class CodeObject:
     metadata: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not isinstance(self.binary, bytes):
+            raise ManifestError(f"a code object has a name, a string, and a binary, bytes, not {type(self.name).__name__} and {type(self.binary).__name__}")
+        for label, values, kinds in (("stages", self.stages, (str, bytes)), ("timings", self.timings, (int, float)), ("metadata", self.metadata, object)):
+            if not isinstance(values, dict) or not all(isinstance(name, str) and isinstance(value, kinds) for name, value in values.items()):
+                allowed = {"stages": "text or bytes", "timings": "milliseconds", "metadata": "JSON-able facts"}[label]
+                raise ManifestError(f"{label} of a code object must be a dict from names to {allowed}, not {values!r:.200}")
+
 
 @dataclass(frozen=True)
 class Parameter:
     """A runtime parameter of a compiled kernel, as the launcher receives it.
 
     ``type`` is the IR type of the function's argument in text: ``ptr<f32>``, ``i32``, ``f32``, ``desc<64x64xf16>``. ``divisibility`` is what the code
-    relies on: a launch with a less aligned argument is another specialisation.
+    relies on: a launch with a less aligned argument is another specialisation. ``stored`` tells whether the kernel may write through a pointer or
+    descriptor: the launcher must refuse a read-only array for it (:func:`tilewright.runtime.writability.write_guard`).
     """
 
     name: str
     type: str
     divisibility: int = 1
+    stored: bool = True
 
 
 #: Start a kernel: (grid of three, stream or None, argument values in parameter order). Values are what the caller passed: tensors, ints, floats.

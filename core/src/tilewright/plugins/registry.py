@@ -18,7 +18,7 @@ from tilewright.ir import IR_VERSION, TABLE
 from tilewright.ir.table import OpTable
 from tilewright.plugins import hooks
 from tilewright.plugins.discovery import PluginSource, installed_plugins
-from tilewright.plugins.manifest import Manifest
+from tilewright.plugins.manifest import Manifest, is_backend_name
 
 
 class Backend:
@@ -60,9 +60,9 @@ class Backend:
         """
         try:
             return getattr(self._manager.hook, hook)(**arguments)
-        except TilewrightError:
+        except (TilewrightError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: a plugin does not end the process
             raise BackendError(
                 f"backend {self.name!r} ({self.distribution}) failed in {hook}: {type(error).__name__}: {error}. "
                 f"This is a defect of the backend: report it to the authors of {self.distribution}."
@@ -93,7 +93,9 @@ def load_backend(source: PluginSource) -> Backend:
     started = time.perf_counter()
     try:
         plugin = source.load()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too: a plugin does not end the process
         raise _refusal(source, f"it cannot be imported: {_cause(error)}", "Reinstall or update it, with what it needs") from error
     manager = pluggy.PluginManager(hooks.PROJECT)
     manager.add_hookspecs(hooks)
@@ -104,7 +106,9 @@ def load_backend(source: PluginSource) -> Backend:
         raise _refusal(source, f"its hooks do not match their specifications: {error}", "Update it to a version made for this release") from error
     try:
         manifest = manager.hook.tilewright_backend()
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise _refusal(source, f"tilewright_backend failed: {_cause(error)}", "Update it, or report this to its authors") from error
     _check_manifest(source, manifest)
     return Backend(source, manifest, manager, time.perf_counter() - started)
@@ -158,6 +162,8 @@ class Registry:
         Raises:
             BackendError: it is not installed, or is broken (its own error).
         """
+        if not isinstance(name, str):
+            raise BackendError(f"a backend is asked for by its name, a string, not by {name!r}; installed: {self._installed()}")
         found = self._loaded.get(name) or self._load(name)
         if isinstance(found, BackendError):
             raise BackendError(str(found)) from found.__cause__
@@ -241,9 +247,11 @@ class Registry:
             return found
 
     def _missing(self, name: str) -> BackendError:
-        return BackendError(
-            f"no backend named {name!r} is installed; installed: {', '.join(self.names()) or 'none'}. Install it with: pip install tilewright-{name}"
-        )
+        remedy = f"Install it with: pip install tilewright-{name}" if is_backend_name(name) else "Names are lower-case letters, digits, '-' and '_'"
+        return BackendError(f"no backend named {name!r} is installed; installed: {self._installed()}. {remedy}")
+
+    def _installed(self) -> str:
+        return ", ".join(self.names()) or "none"
 
 
 _registry: Registry | None = None

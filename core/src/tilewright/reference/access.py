@@ -155,6 +155,14 @@ def make_descriptor(frame: Frame, operation: Operation, base: Array, shape: list
     return Descriptor(base, tuple(shape), tuple(strides), operation.attribute("padding"))
 
 
+def descriptor_extent(frame: Frame, operation: Operation, descriptor: Descriptor) -> Array:
+    return descriptor.shape[operation.attribute("axis")]
+
+
+def descriptor_stride(frame: Frame, operation: Operation, descriptor: Descriptor) -> Array:
+    return descriptor.strides[operation.attribute("axis")]
+
+
 def _descriptor_type(operation: Operation) -> DescriptorType:
     type_ = operation.operands[0].type
     assert isinstance(type_, DescriptorType)
@@ -242,6 +250,8 @@ MEANINGS: dict[str, Meaning] = {
     "atomic_rmw": atomic_rmw,
     "atomic_cas": atomic_cas,
     "make_descriptor": make_descriptor,
+    "descriptor_extent": descriptor_extent,
+    "descriptor_stride": descriptor_stride,
     "descriptor_load": descriptor_load,
     "descriptor_store": descriptor_store,
     "descriptor_reduce": descriptor_reduce,

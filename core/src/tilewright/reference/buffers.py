@@ -115,4 +115,4 @@ def _of_tensor(tensor: Any) -> Buffer:
         storage = tensor.untyped_storage()
         low = int(storage.data_ptr())
         allocation = (min(own[0], low), max(own[1], low + int(storage.nbytes())))
-    return Buffer(address, own, allocation, True, tensor)
+    return Buffer(address, own, allocation, not getattr(tensor, "readonly", False), tensor)

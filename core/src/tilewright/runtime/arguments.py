@@ -69,12 +69,23 @@ class Description(NamedTuple):
 
 
 class ArrayView:
-    """Memory of another library's array, kept alive by ``owner``. ``strides`` count elements; ``dtype`` is signature text."""
+    """Memory of another library's array, kept alive by ``owner``. ``strides`` count elements; ``dtype`` is signature text; ``readonly`` memory must not be
+    stored to."""
 
-    __slots__ = ("device", "dtype", "owner", "pointer", "shape", "strides")
+    __slots__ = ("device", "dtype", "owner", "pointer", "readonly", "shape", "strides")
 
-    def __init__(self, owner: object, pointer: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], device: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        owner: object,
+        pointer: int,
+        dtype: str,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        device: tuple[str, int],
+        readonly: bool = False,
+    ) -> None:
         self.owner, self.pointer, self.dtype, self.shape, self.strides, self.device = owner, pointer, dtype, shape, strides, device
+        self.readonly = readonly
 
     def data_ptr(self) -> int:
         return self.pointer
@@ -101,7 +112,13 @@ class ArrayView:
 
         size = ITEM_SIZE[self.dtype]
         strides = tuple(stride * size for stride in self.strides)
-        return {"version": 3, "shape": self.shape, "strides": strides, "typestr": np.dtype(NUMPY_STORAGE[self.dtype]).str, "data": (self.pointer, False)}
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "strides": strides,
+            "typestr": np.dtype(NUMPY_STORAGE[self.dtype]).str,
+            "data": (self.pointer, self.readonly),
+        }
 
 
 def array_kind(value: Any) -> ArrayKind:
@@ -145,7 +162,7 @@ def address_of(value: Any) -> int:
     data_ptr = getattr(value, "data_ptr", None)
     if data_ptr is not None:
         return int(data_ptr())
-    if _numpy is not None and isinstance(value, _numpy.ndarray):
+    if is_numpy_array(value):
         return _numpy_address(value)
     converted = launch_value(value)
     return _numpy_address(converted) if converted is value else int(converted.data_ptr())
@@ -155,6 +172,11 @@ def address_of(value: Any) -> int:
 
 _numpy: Any = None
 _c_pointer = ctypes.c_void_p
+
+
+def is_numpy_array(value: Any) -> bool:
+    """Whether it is one; does not import NumPy."""
+    return _numpy is not None and isinstance(value, _numpy.ndarray)
 
 
 def _numpy_address(array: Any) -> int:
@@ -200,18 +222,42 @@ def _pointer_describer() -> Callable[[Any], ArrayKind]:
     mask = ALIGNMENT - 1
 
     def describe_pointer(value: Any) -> ArrayKind:
-        device = getattr(value, "device", "cpu")
         try:
-            found = kinds.get((value.dtype, device))
-            if found is None:
-                found = kinds[value.dtype, device] = _both(_element(value, value.dtype), _device(device))
-        except TypeError as error:
-            if "unhashable" not in str(error):
-                raise
-            found = _both(_element(value, value.dtype), _device(device))
-        return found[0] if value.data_ptr() & mask else found[1]
+            device = getattr(value, "device", "cpu")
+            try:
+                found = kinds.get((value.dtype, device))
+                if found is None:
+                    found = kinds[value.dtype, device] = _both(_element(value, value.dtype), _device(device))
+            except TypeError as error:
+                if "unhashable" not in str(error):
+                    raise
+                found = _both(_element(value, value.dtype), _device(device))
+            address = value.data_ptr()
+            if not address and found[1].device is not None:
+                _refuse_no_memory(value)
+            return found[0] if address & mask else found[1]
+        except ArgumentError:
+            raise
+        except Exception as error:
+            raise _unreadable(value, error) from error
 
     return describe_pointer
+
+
+def _refuse_no_memory(value: Any) -> None:
+    """Refuse an array at address 0, unless it is one without elements."""
+    count = getattr(value, "numel", None) or getattr(value, "size", None)
+    if callable(count):
+        count = count()
+    if count != 0:
+        raise ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: it has no memory (a tensor that is only traced, or on the meta device)")
+
+
+def _unreadable(value: Any, error: Exception) -> ArgumentError:
+    """What is raised where an array's own attributes fail."""
+    layout = getattr(value, "layout", None)
+    hint = f"; its layout is {layout}: pass its parts (indices, values), or a dense copy" if "sparse" in str(layout) or "mkldnn" in str(layout) else ""
+    return ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: it does not tell where its memory is ({type(error).__name__}: {error}){hint}")
 
 
 def _both(dtype: str, device: tuple[str, int] | None, convert: Callable[[Any], Any] | None = None) -> tuple[ArrayKind, ArrayKind]:
@@ -273,7 +319,7 @@ def _interface_view(value: Any, interface: Mapping[str, Any], device: tuple[str,
     data = interface.get("data")
     if data is None:
         raise ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: its array interface tells no address")
-    return ArrayView(value, int(data[0] or 0), dtype, shape, steps, device)
+    return ArrayView(value, int(data[0] or 0), dtype, shape, steps, device, len(data) > 1 and bool(data[1]))
 
 
 def _host_view(value: Any) -> ArrayView:
@@ -293,7 +339,7 @@ def _dlpack_view(value: Any) -> ArrayView:
 
     try:
         exported = dlpack.read(value)
-    except (TypeError, BufferError) as error:
+    except Exception as error:  # the protocol's own code may raise anything
         raise ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: {error}") from error
     dtype = FROM_DLPACK.get((exported.type_code, exported.bits))
     if dtype is None:
@@ -302,7 +348,7 @@ def _dlpack_view(value: Any) -> ArrayView:
             "have no counterpart in kernels"
         )
     place = _dlpack_place(exported.device_type, exported.device_index)
-    return ArrayView((exported.owner, value), exported.address, dtype, exported.shape, exported.strides, place)
+    return ArrayView((exported.owner, value), exported.address, dtype, exported.shape, exported.strides, place, exported.readonly)
 
 
 def _dlpack_place(code: int, index: int) -> tuple[str, int]:
@@ -312,7 +358,12 @@ def _dlpack_place(code: int, index: int) -> tuple[str, int]:
 
 def _view_describer(convert: Callable[[Any], ArrayView]) -> Callable[[Any], ArrayKind]:
     def describe_view(value: Any) -> ArrayKind:
-        view = convert(value)
+        try:
+            view = convert(value)
+        except ArgumentError:
+            raise
+        except Exception as error:
+            raise _unreadable(value, error) from error
         return ArrayKind(view.dtype, view.pointer % ALIGNMENT == 0, view.device, convert)
 
     return describe_view

@@ -60,7 +60,7 @@ def pack(artifact: Artifact) -> bytes:
             "key": artifact.key,
             "name": code.name,
             "metadata": code.metadata,
-            "parameters": [[parameter.name, parameter.type, parameter.divisibility] for parameter in artifact.parameters],
+            "parameters": [[parameter.name, parameter.type, parameter.divisibility, parameter.stored] for parameter in artifact.parameters],
             "timings": artifact.timings,
             "stages": stages,
             "sizes": [len(blob) for blob in blobs],
@@ -94,7 +94,9 @@ def unpack(data: bytes, key: str | None = None) -> Artifact:
         stages: dict[str, str | bytes] = {}
         for name, kind, index in header["stages"]:
             stages[name] = blobs[index].decode() if kind == "text" else blobs[index]
-        parameters = tuple(Parameter(name, type_, divisibility) for name, type_, divisibility in header["parameters"])
+        parameters = tuple(Parameter(name, type_, divisibility, stored) for name, type_, divisibility, stored in header["parameters"])
+        if not isinstance(header["key"], str):
+            raise TypeError("the key is no text")
         found = Artifact(header["key"], CodeObject(header["name"], blobs[0], stages, header["metadata"]), parameters, header["timings"])
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise DamagedArtifactError(f"its header cannot be read ({type(error).__name__}: {error})") from None

@@ -8,74 +8,25 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
-from tilewright.errors import AutotunerError, CompileTimeAssertionFailure, LoweringError, OutOfResources
+from tilewright.errors import AutotunerError, CompileTimeAssertionFailure, LaunchError, LoweringError, OutOfResources
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime import backend_choice, devices, trials, tuning_records
 from tilewright.runtime.arguments import array_kind, is_array_type
+from tilewright.runtime.config import Config as Config
+from tilewright.runtime.config import check_configs, config_text
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.hooks import hooks
-from tilewright.runtime.jit import KernelInterface
+from tilewright.runtime.jit import KernelInterface, launchable
 from tilewright.runtime.keys import UnstableError, digest, stable_text
 
 #: What a configuration may fail with; it is then no candidate. Anything else is an error of the kernel or the caller, and is raised.
 FAILURES = (OutOfResources, CompileTimeAssertionFailure, LoweringError, TimeoutError)
-_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
 _INFINITE = [math.inf, math.inf, math.inf]
 #: seconds that one configuration may take to compile, and again to be measured
 TIME_LIMIT = 60.0
-
-
-class Config:
-    """One configuration: meta-parameters of the kernel by name, and launch options.
-
-    Attributes:
-        kwargs: values of meta-parameters (or further launch options of a backend).
-        num_warps, num_stages, num_ctas, maxnreg: the launch options of those names.
-        pre_hook: called with a dict of all arguments before each launch of this configuration.
-        ir_override: path of a file of Tile IR text that is compiled in place of the kernel's source.
-    """
-
-    def __init__(
-        self,
-        kwargs: Mapping[str, Any],
-        num_warps: int = 4,
-        num_stages: int = 3,
-        num_ctas: int = 1,
-        maxnreg: int | None = None,
-        pre_hook: Callable[[dict[str, Any]], Any] | None = None,
-        ir_override: str | None = None,
-    ) -> None:
-        self.kwargs: dict[str, Any] = dict(kwargs)
-        self.num_warps, self.num_stages, self.num_ctas, self.maxnreg = num_warps, num_stages, num_ctas, maxnreg
-        self.pre_hook = pre_hook
-        self.ir_override = ir_override
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        defaults = {"kwargs": {}, "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "pre_hook": None, "ir_override": None}
-        self.__dict__.update({**defaults, **state})
-
-    def all_kwargs(self) -> dict[str, Any]:
-        """Everything the configuration adds to a launch: meta-parameters, and the options that are not None."""
-        return {**self.kwargs, **{name: value for name in _OPTIONS if (value := getattr(self, name)) is not None}}
-
-    def _key(self) -> tuple[Any, ...]:
-        return (*sorted(self.all_kwargs().items()), self.pre_hook)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Config) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __str__(self) -> str:
-        options = {name: getattr(self, name) for name in _OPTIONS[:4]}
-        return ", ".join(f"{name}: {value}" for name, value in (*self.kwargs.items(), *options.items()))
-
-    def __repr__(self) -> str:
-        return f"Config({self})"
 
 
 class Place(NamedTuple):
@@ -121,7 +72,7 @@ class Autotuner(KernelInterface):
         self.base_fn = getattr(fn, "base_fn", fn)
         self.arg_names = list(arg_names)
         self._given_configs = bool(configs)
-        self.configs = list(configs) if configs else [Config({})]
+        self.configs = check_configs(configs, "configs of autotune") if configs else [Config({})]
         self.keys = list(key)
         self.reset_to_zero = list(reset_to_zero or ())
         self.restore_value = list(restore_value or ())
@@ -135,9 +86,14 @@ class Autotuner(KernelInterface):
         self.post_hook: Callable[..., Any] = post_hook or self._restore_arguments
         self._restored: dict[str, Any] = {}
         prune = dict(prune_configs_by or {})
+        unknown = sorted(prune.keys() - {"early_config_prune", "perf_model", "top_k"})
+        if unknown:
+            raise ValueError(f"prune_configs_by takes early_config_prune, perf_model and top_k, not {', '.join(map(str, unknown))}")
         self.early_config_prune: Callable[..., Any] | None = prune.get("early_config_prune")
         self.perf_model: Callable[..., float] | None = prune.get("perf_model")
         self.configs_top_k: float = prune.get("top_k", 1.0)
+        if isinstance(self.configs_top_k, bool) or not isinstance(self.configs_top_k, int | float) or self.configs_top_k <= 0:
+            raise ValueError(f"top_k must be a count, or a part above 0 and up to 1.0, not {self.configs_top_k!r}")
         if warmup is not None or rep is not None or use_cuda_graph:
             warnings.warn(
                 "warmup, rep and use_cuda_graph of autotune are deprecated; pass do_bench, for example functools.partial(do_bench, rep=50)",
@@ -182,7 +138,10 @@ class Autotuner(KernelInterface):
         if len(self.configs) == 1 and self._given_configs:
             return self.configs[0]
         key = self._tuning_key(args, kwargs)
-        found = self.cache.get(key)
+        try:
+            found = self.cache.get(key)
+        except TypeError:
+            raise self._unhashable(kwargs) from None
         if found is None:
             found = self.cache[key] = self._tune(key, args, grid, kwargs)
         return found
@@ -199,6 +158,16 @@ class Autotuner(KernelInterface):
                 values.append(dtype)
                 values.append(getattr(value, "device", None))
         return tuple(values)
+
+    def _unhashable(self, kwargs: Mapping[str, Any]) -> LaunchError:
+        named = {**(self.nargs or {}), **kwargs}
+        for name in self.keys:
+            try:
+                hash(named.get(name))
+            except TypeError:
+                kind = type(named[name]).__name__
+                return LaunchError(f"{self.__name__}: argument {name!r} is in the tuning key, so it must be hashable, and a {kind} is not")
+        return LaunchError(f"{self.__name__}: an argument's dtype or device is not hashable, so that it cannot be part of the tuning key")
 
     # -- tuning
 
@@ -228,7 +197,8 @@ class Autotuner(KernelInterface):
         timings = self._measure(candidates, args, grid, kwargs)
         best = min(timings, key=lambda config: timings[config][0])
         if math.isinf(timings[best][0]):
-            raise AutotunerError(f"no configuration of {self.__name__} works: {self._failure_text()}") from self._failures[-1][1]
+            why = self._failure_text() or "do_bench measured no finite time"
+            raise AutotunerError(f"no configuration of {self.__name__} works: {why}") from (self._failures[-1][1] if self._failures else None)
         self.configs_timings = timings
         assert self.nargs is not None
         self.pre_hook({**self.nargs, **kwargs, **best.all_kwargs()}, reset_only=True)
@@ -291,7 +261,7 @@ class Autotuner(KernelInterface):
         assert self.nargs is not None
         found = list(configs)
         if self.early_config_prune is not None:
-            found = list(self.early_config_prune(found, self.nargs, **kwargs))
+            found = check_configs(self.early_config_prune(found, self.nargs, **kwargs), "the result of early_config_prune")
             if not found:
                 raise AutotunerError("No valid autotuner configs after pruning. `early_config_prune` should return at least one config.")
         if self.perf_model is not None:
@@ -299,7 +269,9 @@ class Autotuner(KernelInterface):
             count = int(len(found) * top) if isinstance(top, float) and top <= 1.0 else int(top)
             if len(found) > count:
                 estimates = {config: self.perf_model(**{**self.nargs, **kwargs, **config.all_kwargs()}) for config in found}
-                found = sorted(found, key=lambda config: estimates[config])[: max(count, 1)]
+                if not all(isinstance(estimate, SupportsFloat) for estimate in estimates.values()):
+                    raise TypeError(f"perf_model must return numbers, and it returned {', '.join(map(repr, estimates.values()))}")
+                found = sorted(found, key=lambda config: float(estimates[config]))[: max(count, 1)]
         return found
 
     def _backend_pruned(self, configs: list[Config], place: Place, kwargs: Mapping[str, Any]) -> list[Config]:
@@ -333,6 +305,7 @@ class Autotuner(KernelInterface):
 
         def failed(config: Config, error: Exception) -> None:
             if not isinstance(error, FAILURES):
+                error.add_note(f"in the configuration [{config}] of autotune")
                 raise error
             self._failures.append((config, error))
 
@@ -376,7 +349,10 @@ class Autotuner(KernelInterface):
         except FAILURES as error:
             self._failures.append((config, error))
             return list(_INFINITE)
-        return [float(time_) for time_ in found] if isinstance(found, list | tuple) else [float(found)] * 3
+        times = list(found) if isinstance(found, list | tuple) else [found] * 3
+        if len(times) != 3 or not all(isinstance(time_, SupportsFloat) for time_ in times):
+            raise TypeError(f"do_bench must return a number of milliseconds, or one for each of 3 quantiles, not {found!r}")
+        return [math.inf if math.isnan(time_) else float(time_) for time_ in times]
 
     @property
     def do_bench(self) -> Callable[..., Any]:
@@ -416,23 +392,21 @@ class Autotuner(KernelInterface):
         self._restored = {}
 
 
-def config_text(config: Config) -> str:
-    """A configuration as a text that is the same in every process.
-
-    Raises:
-        UnstableError: a meta-parameter has no such text.
-    """
-    return ",".join(f"{name}={stable_text(value)}" for name, value in sorted(config.all_kwargs().items()))
-
-
 def _zero(array: Any) -> None:
+    _need_array(array, "reset_to_zero")
     if hasattr(array, "zero_"):
         array.zero_()
     else:
         array[...] = 0
 
 
+def _need_array(array: Any, option: str) -> None:
+    if not (hasattr(array, "zero_") or hasattr(array, "__setitem__")):
+        raise TypeError(f"{option} of autotune names arrays, and one of its arguments is a {type(array).__name__}")
+
+
 def _clone(array: Any) -> Any:
+    _need_array(array, "restore_value")
     return array.clone() if hasattr(array, "clone") else array.copy()
 
 
@@ -482,7 +456,7 @@ def autotune(
         AutotunerError: at launch: no configuration works, or pruning left none.
     """
     return lambda fn: Autotuner(
-        fn,
+        launchable(fn, "autotune"),
         fn.arg_names,
         configs,
         key,

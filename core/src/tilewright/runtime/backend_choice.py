@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any
 
@@ -17,6 +17,8 @@ from tilewright.errors import BackendError, LaunchError
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime import devices
+from tilewright.runtime.files import warn_user
+from tilewright.runtime.options import option_key
 
 #: A feature of the manifest: the backend takes arguments on any kind of device when it is asked for by name.
 ANY_DEVICE = "any_device"
@@ -35,7 +37,9 @@ class Choice:
     options: Mapping[str, Any]
 
     def __new__(cls, name: str, options: Mapping[str, Any]) -> Choice:
-        key = (name, *sorted(options.items()))
+        if not isinstance(name, str):
+            registry().get(name)  # says what a name is
+        key = (name, option_key(sorted(options.items())))
         self = cls._interned.get(key)
         if self is None:
             self = object.__new__(cls)
@@ -79,7 +83,7 @@ def environment_choice() -> Choice | None:
     """The choice of ``TILEWRIGHT_BACKEND``; read once, see :func:`refresh_environment`."""
     global _environment, _environment_read
     if not _environment_read:
-        name = os.environ.get("TILEWRIGHT_BACKEND", "")
+        name = os.environ.get("TILEWRIGHT_BACKEND", "").strip()
         _environment = Choice(name, {}) if name else None
         _environment_read = True
     return _environment
@@ -98,9 +102,9 @@ def choose(choice: Choice | None, places: set[tuple[str, int]]) -> tuple[Backend
         BackendError: nothing serves those devices; names what is installed and how to get more.
         DeviceError: the arguments lie on different devices, or not where the chosen backend can reach them.
     """
-    choice = choice or environment_choice()
-    if choice is not None:
-        found = registry().get(choice.name)
+    chosen = choice or environment_choice()
+    if chosen is not None:
+        found = environment_backend(chosen) if choice is None else registry().get(chosen.name)
         capabilities = found.manifest.capabilities
         if capabilities is not None and ANY_DEVICE in capabilities.features:
             return found, devices.find(found, None)
@@ -117,8 +121,7 @@ def choose(choice: Choice | None, places: set[tuple[str, int]]) -> tuple[Backend
             f"no installed backend serves {place[0]!r} devices, where the arguments lie; installed: {_installed()}. "
             "Install one that does, for example with: pip install 'tilewright[all]'" + _broken_hint()
         )
-    chosen = next((candidate for candidate in serving if not candidate.manifest.status), serving[0])
-    return chosen, devices.find(chosen, place)
+    return _first_that_works(serving, place)
 
 
 def default_backend() -> tuple[Backend, Device]:
@@ -127,12 +130,51 @@ def default_backend() -> tuple[Backend, Device]:
     Raises:
         BackendError: no backend has a device.
     """
-    for candidate in registry().backends():
-        if not candidate.manifest.status:
-            found = devices.devices(candidate)
-            if found:
-                return candidate, found[0]
-    raise BackendError(f"no installed backend has a device; installed: {_installed()}. Install one with: pip install 'tilewright[cpu]'" + _broken_hint())
+    candidates = [candidate for candidate in registry().backends() if not candidate.manifest.status]
+    try:
+        return _first_that_works(candidates, None)
+    except BackendError as error:
+        raise BackendError(
+            f"no installed backend has a device; installed: {_installed()}. Install one with: pip install 'tilewright[cpu]'"
+            + "".join(f"\n  {line}" for line in dict.fromkeys(str(error).splitlines()) if candidates)
+            + _broken_hint()
+        ) from None
+
+
+_passed_over: set[str] = set()
+
+
+def _first_that_works(candidates: Sequence[Backend], place: tuple[str, int] | None) -> tuple[Backend, Device]:
+    """The first of several backends that has the device at a place. One that fails in the search for devices is passed over, which is said once.
+
+    Raises:
+        BackendError: none has; the errors of all, the first one first.
+    """
+    failures: list[tuple[Backend, BackendError]] = []
+    for candidate in candidates:
+        try:
+            found = candidate, devices.find(candidate, place)
+        except BackendError as error:
+            failures.append((candidate, error))
+            continue
+        for other, failure in failures:
+            if not other.manifest.status and failure.__cause__ is not None and other.name not in _passed_over:
+                _passed_over.add(other.name)
+                warn_user(f"backend {candidate.name!r} is used, since one that comes before it failed: {failure}")
+        return found
+    raise BackendError("\n".join(str(failure) for _, failure in failures))
+
+
+def environment_backend(choice: Choice) -> Backend:
+    """The backend of :func:`environment_choice`.
+
+    Raises:
+        BackendError: there is none, or it is broken; says where the name comes from.
+    """
+    try:
+        return registry().get(choice.name)
+    except BackendError as error:
+        raise BackendError(f"{error}\n  The environment variable TILEWRIGHT_BACKEND asks for it: unset it, or set it to the name of a backend") from error
 
 
 def _single(places: set[tuple[str, int]]) -> tuple[str, int] | None:

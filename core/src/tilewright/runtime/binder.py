@@ -16,10 +16,12 @@ so that a launch whose signature was seen costs the binding Python does anyway, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.errors import CompilationError
 from tilewright.runtime import backend_choice
+from tilewright.runtime.arguments import ArgumentError
 from tilewright.runtime.grid import sizes
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.options import option_key
@@ -60,6 +62,8 @@ def make_binder(kernel: JITFunction) -> Binder:
         "_tw_plans": kernel._plans,
         "_tw_miss": kernel._miss,
         "_tw_check": kernel._check_globals,
+        "_tw_refusals": ArgumentError,
+        "_tw_blame": partial(_blame, kernel),
         "_tw_self": kernel,
         "_tw_sizes": sizes,
         "_tw_enter": hooks.launch_enter.calls,
@@ -72,9 +76,13 @@ def make_binder(kernel: JITFunction) -> Binder:
     launch_parameters = ", ".join(part for part in ("_tw_grid, /", *signature, "**_tw_options") if part)
     bind_parameters = ", ".join(part for part in (*signature, "**_tw_options") if part)
     kinds = f"{kinds}, " if kinds else ""
+    name = kernel.__name__ if kernel.__name__.isidentifier() else "_tw_launch"  # a lambda's is none
     source = f"""
-def {kernel.__name__}({launch_parameters}):
-    _tw_key = ({kinds}_tw_choice(), )
+def {name}({launch_parameters}):
+    try:
+        _tw_key = ({kinds}_tw_choice(), )
+    except _tw_refusals as _tw_error:
+        raise _tw_blame(_tw_error, ({arguments})) from _tw_error.__cause__
     if _tw_options:
         _tw_key = (*_tw_key, *_tw_options.items())
     _tw_args = ({arguments})
@@ -100,13 +108,35 @@ def {kernel.__name__}({launch_parameters}):
 
 
 def _tw_bind({bind_parameters}):
-    return ({arguments}), ({kinds}), _tw_options
+    try:
+        return ({arguments}), ({kinds}), _tw_options
+    except _tw_refusals as _tw_error:
+        raise _tw_blame(_tw_error, ({arguments})) from _tw_error.__cause__
 
 
 _tw_bind.__name__ = _tw_bind.__qualname__ = {kernel.__name__!r}
 """
     exec(compile(source, f"<launcher of {kernel.__name__}>", "exec"), names)
-    return Binder(names[kernel.__name__], names["_tw_bind"])
+    return Binder(names[name], names["_tw_bind"])
+
+
+def _blame(kernel: JITFunction, error: ArgumentError, arguments: tuple[Any, ...]) -> ArgumentError:
+    """The refusal of an argument, with the names of kernel and parameter."""
+    for parameter, value in zip(kernel.params, arguments, strict=True):
+        try:
+            _kind_of(parameter, value)
+        except ArgumentError as found:
+            error = found
+            break
+    else:
+        return error
+    return type(error)(f"{kernel.__name__}: argument {parameter.name!r}: {error}")
+
+
+def _kind_of(parameter: FunctionParameter, value: Any) -> Any:
+    if parameter.is_constexpr:
+        return constant_key(value)
+    return specializer(not parameter.do_not_specialize, not parameter.do_not_specialize_on_alignment)[type(value)](value)
 
 
 def _signature_source(params: list[FunctionParameter], names: dict[str, Any]) -> list[str]:

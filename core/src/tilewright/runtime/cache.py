@@ -11,19 +11,19 @@ Environment: ``TILEWRIGHT_CACHE_DIR`` (default: the platform's directory for use
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import sys
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.runtime.artifact import Artifact, DamagedArtifactError, pack, unpack
-from tilewright.runtime.files import write_whole
+from tilewright.runtime.files import NotAFileError, read_whole, remove, warn_user, write_whole
 
 DEFAULT_SIZE = 2 << 30
 _SUFFIX = ".kernel"
@@ -68,9 +68,12 @@ class DiskCache:
             return None
         path = self.path(key)
         try:
-            data = path.read_bytes()
+            data = read_whole(path)
         except (FileNotFoundError, NotADirectoryError):
             self.misses += 1
+            return None
+        except (NotAFileError, IsADirectoryError):
+            self._remove_damaged(path, "it is no regular file")
             return None
         except OSError as error:
             self._warn("read", f"the kernel cache cannot be read ({error}); kernels are compiled anew")
@@ -79,10 +82,7 @@ class DiskCache:
         try:
             found = unpack(data, key)
         except DamagedArtifactError as error:
-            self._warn("damage", f"removed a damaged entry of the kernel cache, {path}: {error}")
-            with contextlib.suppress(OSError):
-                path.unlink()
-            self.misses += 1
+            self._remove_damaged(path, str(error))
             return None
         self._touch(path)
         self.hits += 1
@@ -100,6 +100,9 @@ class DiskCache:
         try:
             write_whole(path, data)
         except OSError as error:
+            if error.errno != errno.ENOSPC and self.probe():
+                self._warn("entry", f"a kernel cannot be kept in the cache: {error}")  # something lies in the way of this entry; others can be written
+                return False
             self._writable = False
             self._warn(
                 "write",
@@ -156,6 +159,11 @@ class DiskCache:
                     with contextlib.suppress(OSError):
                         os.unlink(entry.path)
 
+    def _remove_damaged(self, path: Path, reason: str) -> None:
+        self.misses += 1
+        done = "removed" if remove(path) else "cannot remove"
+        self._warn("damage", f"{done} a damaged entry of the kernel cache, {path}: {reason}")
+
     def _touch(self, path: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _TOUCH_AFTER:
@@ -185,7 +193,7 @@ class DiskCache:
     def _warn(self, kind: str, message: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            warn_user(message)
 
 
 def parse_size(text: str) -> int:

@@ -7,12 +7,12 @@ code, so that a warm start runs neither frontend nor lowering.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import BackendError
+from tilewright.errors import BackendError, TilewrightError
 from tilewright.plugins.manifest import CodeObject, Parameter, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime.artifact import Artifact
@@ -93,7 +93,10 @@ def compile_kernel(kernel: Specialization, backend: Backend, target: Target, *, 
         stages["frontend"] = str(module)
     artifact = lower_module(module, kernel.options, backend, target, key=key or "", timings=timings, stages=stages, keep_stages=keep_stages)
     if key is not None and not keep_stages:
-        cache.put(artifact)
+        try:
+            cache.put(artifact)
+        except TypeError as error:
+            raise _defect(backend, f"tilewright_lower gave metadata that is not JSON-able: {error}") from error
     return artifact
 
 
@@ -151,24 +154,34 @@ def lower_module(
 
     timings = {} if timings is None else timings
     stages = {} if stages is None else stages
-    passes = backend.call("tilewright_passes", target=target, options=options, passes=pipeline.STANDARD)
+    own = backend.call("tilewright_passes", target=target, options=options, passes=pipeline.STANDARD)
+    if own is not None and (not isinstance(own, Sequence) or not all(map(callable, own))):
+        raise _defect(backend, f"tilewright_passes gave {own!r:.100}, not a sequence of passes")
+    passes = pipeline.STANDARD if own is None else own
     started = time.perf_counter()
-    if keep_stages:
-        for number, pass_ in enumerate(pipeline.STANDARD if passes is None else passes, 1):
-            pass_started = time.perf_counter()
-            pipeline.run(module, (pass_,))
-            name = f"{number} {pipeline.pass_name(pass_)}"
-            timings[name] = _milliseconds(pass_started)
-            stages[name] = str(module)
-    else:
-        pipeline.run(module, pipeline.STANDARD if passes is None else passes)
+    try:
+        if keep_stages:
+            for number, pass_ in enumerate(passes, 1):
+                pass_started = time.perf_counter()
+                pipeline.run(module, (pass_,))
+                name = f"{number} {pipeline.pass_name(pass_)}"
+                timings[name] = _milliseconds(pass_started)
+                stages[name] = str(module)
+        else:
+            pipeline.run(module, passes)
+    except TilewrightError:
+        raise
+    except Exception as error:
+        if own is None:
+            raise
+        raise _defect(backend, f"one of its passes failed: {type(error).__name__}: {error}") from error
     timings["passes"] = _milliseconds(started)
     parameters = parameters_of(module)
     started = time.perf_counter()
     code = backend.require("tilewright_lower", module=module, target=target, options=options)
     timings["lower"] = _milliseconds(started)
     if not isinstance(code, CodeObject):
-        raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_lower gave a {type(code).__name__}, not a CodeObject")
+        raise _defect(backend, f"tilewright_lower gave a {type(code).__name__}, not a CodeObject")
     timings.update({f"lower.{stage}": milliseconds for stage, milliseconds in code.timings.items()})
     if keep_stages:
         code.stages = {**stages, **code.stages}
@@ -177,10 +190,12 @@ def lower_module(
 
 def parameters_of(module: Module) -> tuple[Parameter, ...]:
     """What the launcher of a module's kernel takes."""
-    kernel = module.kernel
+    from tilewright.passes.stores import stored_arguments
+
+    kernel, stored = module.kernel, stored_arguments(module)
     return tuple(
-        Parameter(argument.name, str(argument.type), int(facts.get("divisibility", 1)))
-        for argument, facts in zip(kernel.arguments, kernel.argument_attributes, strict=True)
+        Parameter(argument.name, str(argument.type), int(facts.get("divisibility", 1)), position in stored)
+        for position, (argument, facts) in enumerate(zip(kernel.arguments, kernel.argument_attributes, strict=True))
     )
 
 
@@ -189,6 +204,10 @@ def compile_job(kernel: Specialization, backend_name: str, target: Target) -> by
     from tilewright.runtime.artifact import pack
 
     return pack(compile_kernel(kernel, registry().get(backend_name), target))
+
+
+def _defect(backend: Backend, what: str) -> BackendError:
+    return BackendError(f"backend {backend.name!r} ({backend.distribution}): {what}. Report this to the authors of {backend.distribution}.")
 
 
 def _milliseconds(started: float) -> float:

@@ -19,7 +19,7 @@ class TensorDescriptor:
 
     Attributes:
         base: an array; its address is a multiple of 16.
-        shape: extents, each positive; rank 1 to 5.
+        shape: extents, each positive and below 2**31, since kernels read them as int32; rank 1 to 5.
         strides: in elements; the last is 1, each other one times the element size is a multiple of 16 bytes.
         block_shape: powers of two.
         padding: what loads give outside the tensor: ``"zero"``, or ``"nan"`` for floats.
@@ -47,6 +47,7 @@ class TensorDescriptor:
         _require(len(self.strides) == rank, f"rank mismatch: {rank} extents and {len(self.strides)} strides")
         _require(len(self.block_shape) == rank, f"rank mismatch: {rank} extents and {len(self.block_shape)} block extents")
         _require(all(extent > 0 for extent in self.shape), f"shape must be positive, not {self.shape}")
+        _require(all(extent < 1 << 31 for extent in self.shape), f"extents must be below 2**31, not {self.shape}; describe the tensor with more dimensions")
         _require(all(extent > 0 and extent & (extent - 1) == 0 for extent in self.block_shape), f"block_shape must be powers of two, not {self.block_shape}")
         _require(self.strides[-1] == 1, f"the last dimension must be contiguous (stride 1), not {self.strides[-1]}")
         _require(self.padding in PADDINGS, f"padding must be one of {', '.join(PADDINGS)}, not {self.padding!r}")

@@ -22,7 +22,11 @@ def devices(backend: Backend) -> Sequence[Device]:
     """
     found = _devices.get(backend)
     if found is None:
-        listed = list(backend.require("tilewright_devices"))
+        answer = backend.require("tilewright_devices")
+        try:
+            listed = list(answer)
+        except Exception as error:
+            raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_devices gave no list of devices: {error}") from error
         for device in listed:
             if not isinstance(device, Device):
                 raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_devices gave a {type(device).__name__}, not a Device")

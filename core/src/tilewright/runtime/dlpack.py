@@ -43,6 +43,9 @@ class _Versioned(ctypes.Structure):
     )
 
 
+#: DLPACK_FLAG_BITMASK_READ_ONLY
+_READ_ONLY = 1
+
 _get_name = ctypes.pythonapi.PyCapsule_GetName
 _get_name.restype, _get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
 _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -51,7 +54,10 @@ _get_pointer.restype, _get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object
 
 @dataclass(frozen=True)
 class Exported:
-    """What a capsule says. ``device_type`` is a DLDeviceType; ``strides`` count elements; ``owner`` must live as long as the memory is used."""
+    """What a capsule says. ``device_type`` is a DLDeviceType; ``strides`` count elements; ``owner`` must live as long as the memory is used.
+
+    ``readonly`` memory must not be written; capsules of versions before 1.0 cannot say so.
+    """
 
     owner: object
     address: int
@@ -61,6 +67,7 @@ class Exported:
     bits: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    readonly: bool = False
 
 
 def read(value: Any) -> Exported:
@@ -73,12 +80,12 @@ def read(value: Any) -> Exported:
         capsule = value.__dlpack__(max_version=(1, 1))
     except TypeError:  # producers of DLPack before 1.0 know no max_version
         capsule = value.__dlpack__()
-    name = _get_name(capsule)
+    name, readonly = _get_name(capsule), False
     if name == b"dltensor_versioned":
         versioned = _Versioned.from_address(_get_pointer(capsule, name))
         if versioned.major > 1:
             raise TypeError(f"{type(value).__name__} exports DLPack {versioned.major}.{versioned.minor}; versions up to 1 are understood")
-        tensor = versioned.tensor
+        tensor, readonly = versioned.tensor, bool(versioned.flags & _READ_ONLY)
     elif name == b"dltensor":
         tensor = _Tensor.from_address(_get_pointer(capsule, name))
     else:
@@ -91,7 +98,7 @@ def read(value: Any) -> Exported:
     else:
         strides = contiguous_strides(shape)
     address = (tensor.data or 0) + tensor.byte_offset
-    return Exported(capsule, address, tensor.device.type, tensor.device.index, tensor.dtype.code, tensor.dtype.bits, shape, strides)
+    return Exported(capsule, address, tensor.device.type, tensor.device.index, tensor.dtype.code, tensor.dtype.bits, shape, strides, readonly)
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

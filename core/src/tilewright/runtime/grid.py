@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from operator import index
 from typing import Any
 
@@ -12,11 +12,15 @@ from tilewright.errors import LaunchError
 Grid = int | Sequence[int] | Callable[[Mapping[str, Any]], Any]
 
 
+#: the most programs of a launch
+MAX_PROGRAMS = (1 << 63) - 1
+
+
 def grid_of(grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int]:
     """The three sizes of a grid; ``arguments`` are given to one that is a function.
 
     Raises:
-        LaunchError: it is not one to three integers, none negative.
+        LaunchError: it is not one to three integers, none negative, none of 2**31 or more.
     """
     return sizes(grid(arguments) if callable(grid) else grid)
 
@@ -25,10 +29,12 @@ def sizes(grid: Any) -> tuple[int, int, int]:
     """The three sizes of a grid that is no function.
 
     Raises:
-        LaunchError: it is not one to three integers, none negative.
+        LaunchError: it is not one to three integers, none negative, none of 2**31 or more.
     """
     try:
         if type(grid) is not tuple:
+            if isinstance(grid, str | bytes | bytearray | Set | Mapping):
+                raise TypeError(f"a {type(grid).__name__} has no sizes in order")
             grid = tuple(grid) if hasattr(grid, "__iter__") else (grid,)
         count = len(grid)
         if count == 1:
@@ -41,8 +47,12 @@ def sizes(grid: Any) -> tuple[int, int, int]:
             raise LaunchError(f"a grid has one to three sizes, not {count}: {grid!r}")
     except TypeError as error:
         raise LaunchError(f"a grid is one to three integers, not {grid!r}: {error}. Round sizes up with tilewright.cdiv, not with /") from None
-    if found[0] < 0 or found[1] < 0 or found[2] < 0:
-        raise LaunchError(f"the sizes of a grid must not be negative: {grid!r}")
+    if (found[0] | found[1] | found[2]) >> 31:  # one is negative or too large; this is on the path of every launch
+        if min(found) < 0:
+            raise LaunchError(f"the sizes of a grid must not be negative: {grid!r}")
+        raise LaunchError(f"the sizes of a grid must be below 2**31, since program ids are int32: {grid!r}. Let each program do more of the work")
+    if count == 3 and found[0] * found[1] * found[2] > MAX_PROGRAMS:
+        raise LaunchError(f"a launch has at most 2**63 - 1 programs, and the grid {grid!r} has more. Let each program do more of the work")
     return found
 
 

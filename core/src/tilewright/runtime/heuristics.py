@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilewright.runtime.jit import KernelInterface
+from tilewright.runtime.jit import KernelInterface, launchable
 
 
 class Heuristics(KernelInterface):
@@ -17,6 +17,9 @@ class Heuristics(KernelInterface):
     """
 
     def __init__(self, fn: Any, arg_names: list[str], values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
+        for name, compute in values.items():
+            if not callable(compute):
+                raise TypeError(f"heuristics take functions of a dict of all arguments, and the one of {name!r} is a {type(compute).__name__}: {compute!r}")
         self.fn = fn
         self.base_fn = getattr(fn, "base_fn", fn)
         self.arg_names = arg_names
@@ -30,7 +33,11 @@ class Heuristics(KernelInterface):
         """Compute the values in order, each from all arguments and the earlier results, and run the kernel with them."""
         named = dict(zip(self.arg_names, args, strict=False))
         for name, compute in self.values.items():
-            kwargs[name] = compute({**named, **kwargs})
+            try:
+                kwargs[name] = compute({**named, **kwargs})
+            except Exception as error:
+                error.add_note(f"in the heuristic of {name!r} of {self.__name__}; it is given a dict of {', '.join({**named, **kwargs})}")
+                raise
         return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
 
 
@@ -41,4 +48,6 @@ def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callabl
     @tw.jit
     def kernel(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr): ...
     """
-    return lambda fn: Heuristics(fn, fn.arg_names, values)
+    if not isinstance(values, Mapping):
+        raise TypeError(f"heuristics takes a dict from parameter to function, not a {type(values).__name__}")
+    return lambda fn: Heuristics(launchable(fn, "heuristics"), fn.arg_names, values)

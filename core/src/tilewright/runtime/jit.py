@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, overload
 
+from tilewright.errors import LaunchError
 from tilewright.language.callable import JitCallable
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend, registry
@@ -47,6 +48,21 @@ class KernelInterface:
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         return partial(self.run, grid=grid, warmup=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = getattr(self, "__name__", "kernel")
+        raise RuntimeError(f"Cannot call @jit'd outside of the scope of a kernel: launch {name} on a grid, {name}[grid](...)")
+
+
+def launchable(kernel: Any, decorator: str) -> Any:
+    """``kernel``, if it is one.
+
+    Raises:
+        TypeError: it is not; names the decorator that was put around it.
+    """
+    if not hasattr(kernel, "arg_names"):
+        raise TypeError(f"{decorator} decorates a kernel, not a {type(kernel).__name__}: put @tilewright.jit below it, next to the function")
+    return kernel
 
 
 class Plan:
@@ -130,14 +146,24 @@ class JITFunction(KernelInterface, JitCallable):
         self.pre_run_hooks: list[Callable[..., Any]] = []
         self._repr = repr
         self._launch_metadata = launch_metadata
+        self._launch_lock = threading.RLock()
         self._reset_launching()
 
     def _reset_launching(self) -> None:
-        self._plans: dict[Any, Plan] = {}
-        self._binder: Binder | None = None
-        self._compile_locks: dict[Any, threading.Lock] = {}
-        self.device_caches = DeviceCaches()
+        # under the lock, so that no binder is made of plans that are dropped meanwhile
+        with self._launch_lock:
+            self._plans: dict[Any, Plan] = {}
+            self._binder: Binder | None = None
+            self._compile_locks: dict[Any, threading.Lock] = {}
+            self.device_caches = DeviceCaches()
         _kernels.add(self)
+
+    def clear_cache(self) -> None:
+        """Forget this kernel's compiled code and launch plans in this process: the next launch takes it from the disk cache or compiles it anew.
+
+        Safe while other threads launch the kernel; their launches end as they began. The disk cache is cleared with ``tilewright cache clear``.
+        """
+        self._reset_launching()
 
     # -- description
 
@@ -192,18 +218,21 @@ class JITFunction(KernelInterface, JitCallable):
         """Call ``hook(*args, **kwargs)`` with the launch's arguments before each launch."""
         self.pre_run_hooks.append(hook)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(f"Cannot call @jit'd outside of the scope of a kernel: launch {self.__name__} on a grid, {self.__name__}[grid](...)")
-
     def _make_binder(self) -> Binder:
-        self._binder = make_binder(self)
-        return self._binder
+        with self._launch_lock:
+            binder = self._binder
+            if binder is None:
+                binder = self._binder = make_binder(self)
+            return binder
 
     def _miss(self, key: tuple[Any, ...], args: tuple[Any, ...], options: dict[str, Any]) -> Plan | None:
         """Make the plan of kinds that were not launched before."""
         self._check_globals()
         kinds, choice = key[: len(args)], key[len(args)]
         selected = self._select(args, kinds, options, choice)
+        if selected.signature.stand_ins:
+            names = ", ".join(map(repr, selected.signature.stand_ins))
+            raise LaunchError(f"{self.__name__}: argument {names} only stands for a tensor and has no memory; compile with {self.__name__}.warmup(...) instead")
         kernel = self._kernel(selected)
         if kernel is None:
             return None
@@ -344,7 +373,7 @@ class JITFunction(KernelInterface, JitCallable):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        for name in ("_plans", "_binder", "_compile_locks", "device_caches", "__wrapped__", "_repr", "_launch_metadata", "pre_run_hooks"):
+        for name in ("_plans", "_binder", "_launch_lock", "_compile_locks", "device_caches", "__wrapped__", "_repr", "_launch_metadata", "pre_run_hooks"):
             state.pop(name, None)
         return state
 
@@ -352,6 +381,7 @@ class JITFunction(KernelInterface, JitCallable):
         super().__setstate__(state)
         self._repr = self._launch_metadata = None
         self.pre_run_hooks = []
+        self._launch_lock = threading.RLock()
         self._reset_launching()
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from tilewright.errors import LaunchError
+from tilewright.errors import BackendError, LaunchError
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.artifact import Artifact
@@ -140,6 +140,11 @@ class CompiledKernel:
             started = time.perf_counter()
             self.module = self.backend.require("tilewright_load", code=self.artifact.code, device=self.device)
             launcher = self.backend.require("tilewright_launcher", loaded=self.module, parameters=self.parameters, options=self.src.options)
+            if not callable(launcher):
+                raise BackendError(
+                    f"backend {self.backend.name!r} ({self.backend.distribution}): tilewright_launcher gave a {type(launcher).__name__}, which cannot be "
+                    f"called. Report this to the authors of {self.backend.distribution}."
+                )
             self.timings["load"] = (time.perf_counter() - started) * 1e3
             self.function = getattr(self.module, "function", self.module)
             if hooks.kernel_load_end:
@@ -194,6 +199,9 @@ class CompiledKernel:
             raise LaunchError(f"{self.name} takes {len(names)} arguments ({', '.join(names)}), not {len(args)}")
         self.launch(grid_of(grid, dict(zip(names, args, strict=True))), stream, args)
         return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"a compiled kernel is code loaded in this process, so it cannot be pickled or copied: pickle the kernel, {self.name}, instead")
 
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name} for {self.target.backend} {self.target.arch}>"

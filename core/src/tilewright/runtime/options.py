@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from operator import index
 from typing import Any
 
 from tilewright.errors import LaunchError
@@ -36,9 +37,21 @@ def resolve(backend: Backend, kernel: str, given: Mapping[str, Any], defaults: M
         options[name] = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
     for name in _POSITIVE:
         value = options.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < (0 if name == "num_stages" else 1)):
-            raise LaunchError(f"{kernel}: option {name} must be a positive integer, not {value!r}")
+        if value is None and known.get(name) is None:
+            continue
+        if type(value) is not int:
+            value = options[name] = _integer(value)
+        if value is None or value < (0 if name == "num_stages" else 1):
+            raise LaunchError(f"{kernel}: option {name} must be a positive integer, not {given.get(name, defaults.get(name))!r}")
     return options
+
+
+def _integer(value: Any) -> int | None:
+    """An integer of any library as Python's; None for what is none, truth values included."""
+    try:
+        return None if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_") else index(value)
+    except TypeError:
+        return None
 
 
 def _refuse(backend: Backend, kernel: str, name: str) -> Exception:

@@ -23,6 +23,7 @@ from tilewright.runtime.arguments import ArrayView, address_of, array_kind, is_a
 from tilewright.runtime.backend_choice import ANY_DEVICE
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.tensors import TensorWrapper
+from tilewright.runtime.writability import is_writable, write_guard
 
 _ATOMIC_KINDS = frozenset({"add", "and", "cas", "max", "min", "or", "xchg", "xor"})
 
@@ -81,11 +82,13 @@ def tilewright_launcher(loaded: Module, parameters: Sequence[Parameter], options
     from tilewright.reference import interpreter
     from tilewright.reference.checked import CheckedOptions
 
+    guard = write_guard(loaded.kernel.name, parameters)
     checked = options.get("checked", False)
     if checked is True:
         checked = CheckedOptions()
 
     def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
+        guard(values)
         with contextlib.ExitStack() as stack:
             on_host = _HostValues(stack)
             interpreter.run(loaded, [on_host.value(value) for value in values], grid, checked=checked or None)
@@ -170,6 +173,8 @@ class _HostValues:
         from tilewright.runtime import devices
 
         kind = array_kind(value)
+        if not isinstance(value, ArrayView) and not (hasattr(value, "nbytes") and callable(getattr(value, "element_size", None))):
+            raise LaunchError(f"the reference copies arrays to the host, and a {type(value).__name__} has no nbytes and element_size() that tell how much")
         view = (
             value
             if isinstance(value, ArrayView)
@@ -181,6 +186,8 @@ class _HostValues:
                 host: Any = np.empty(view.nbytes, np.uint8)
                 memory.synchronize()
                 memory.copy_to_host(view, memoryview(host))
-                self._stack.callback(memory.copy_to_device, view, memoryview(host))
-                return ArrayView(host, address_of(host), kind.dtype, view.shape, view.strides, ("cpu", 0))
+                readonly = not is_writable(value)
+                if not readonly:
+                    self._stack.callback(memory.copy_to_device, view, memoryview(host))
+                return ArrayView(host, address_of(host), kind.dtype, view.shape, view.strides, ("cpu", 0), readonly)
         raise LaunchError(f"the reference runs on the host's memory, and no installed backend can copy from {place[0]}:{place[1]}; pass a copy on the host")

@@ -18,6 +18,10 @@ from tilewright.runtime.arguments import ALIGNMENT, ArgumentError, ArrayKind, ar
 from tilewright.runtime.descriptor import TensorDescriptor
 
 
+class IntegerRangeError(ArgumentError, OverflowError):
+    """An integer argument does not fit 64 bits."""
+
+
 class ScalarKind:
     """A number. ``type`` is signature text, ``"constexpr"`` for a value that becomes a constant; compared by identity.
 
@@ -68,7 +72,7 @@ def _integer_kind(value: int) -> ScalarKind:
         return I64 if value & 15 else I64_DIVISIBLE
     if 0 <= value <= 0xFFFFFFFFFFFFFFFF:
         return U64 if value & 15 else U64_DIVISIBLE
-    raise OverflowError(f"integer argument {value} does not fit 64 bits")
+    raise IntegerRangeError(f"an integer of {value.bit_length()} bits, {_shortened(value)}, does not fit 64 bits")
 
 
 def _integer_kind_unaligned(value: int) -> ScalarKind:
@@ -82,7 +86,11 @@ def _integer_kind_plain(value: int) -> ScalarKind:
         return I64
     if 0 <= value <= 0xFFFFFFFFFFFFFFFF:
         return U64
-    raise OverflowError(f"integer argument {value} does not fit 64 bits")
+    raise IntegerRangeError(f"an integer of {value.bit_length()} bits, {_shortened(value)}, does not fit 64 bits")
+
+
+def _shortened(value: int) -> str:
+    return str(value) if value.bit_length() < 200 else f"{value:#x}"[:20] + "..."
 
 
 def _bool_kind(value: bool) -> ScalarKind:
@@ -226,9 +234,18 @@ def constant_key(value: Any) -> Any:
         hash(value)
     except TypeError:
         raise ArgumentError(
-            f"a constexpr argument must be hashable, and a {type_.__qualname__} is not: {value!r}. Pass a tuple or a frozen dataclass"
+            f"a constexpr argument must be hashable, and a {type_.__qualname__} is not: {_start_of(value)}. Pass a tuple or a frozen dataclass"
         ) from None
+    if is_array_type(type_):  # some hash by identity, which says nothing of their elements
+        raise ArgumentError(
+            f"a constexpr argument must be a constant, and a {type_.__qualname__} is an array: {_start_of(value)}. Pass a tuple of its elements"
+        )
     return Constant(type_, value)
+
+
+def _start_of(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 SPECIALIZE = Specializer()
@@ -253,6 +270,7 @@ class Signature:
         constants: name -> value of each ``constexpr`` entry; a tuple's items are named ``t.0``.
         attributes: name -> facts of each runtime entry that has any.
         devices: every (kind, index) that an array lies on.
+        stand_ins: entries whose argument stands for an array and has no memory.
         converters: for each runtime argument, flattened in order: (path of positions, conversion or None).
     """
 
@@ -260,6 +278,7 @@ class Signature:
     constants: dict[str, Any] = field(default_factory=dict)
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
     devices: set[tuple[str, int]] = field(default_factory=set)
+    stand_ins: list[str] = field(default_factory=list)
     converters: list[tuple[tuple[int, ...], Callable[[Any], Any] | None]] = field(default_factory=list)
 
     def add(self, position: int, name: str, kind: Any, value: Any, annotation: str | None = None, const: bool = False) -> None:
@@ -273,13 +292,11 @@ class Signature:
 
     def _entry(self, path: tuple[int, ...], name: str, kind: Any, value: Any, annotation: str | None, const: bool) -> Any:
         if isinstance(kind, ArrayKind):
-            if kind.device is not None:
-                self.devices.add(kind.device)
+            self._place(name, kind)
             self._runtime(path, name, kind.divisible, kind.convert)
             return annotation if annotation and annotation.startswith("*") else f"*{'k' if const else ''}{kind.dtype}"
         if isinstance(kind, DescriptorKind):
-            if kind.base.device is not None:
-                self.devices.add(kind.base.device)
+            self._place(name, kind.base)
             self._runtime(path, name, True, None)
             if kind.padding != "zero":
                 self.attributes[name]["padding"] = kind.padding
@@ -297,6 +314,12 @@ class Signature:
             return type(value)(*items) if hasattr(type(value), "_fields") else tuple(items)
         self.constants[name] = unwrap(value)
         return "constexpr"
+
+    def _place(self, name: str, kind: ArrayKind) -> None:
+        if kind.device is None:
+            self.stand_ins.append(name)
+        else:
+            self.devices.add(kind.device)
 
     def _annotated(self, path: tuple[int, ...], name: str, kind: ScalarKind, value: Any, annotation: str) -> str:
         """A number of a parameter whose annotation fixes its type: floats and booleans are not specialised, ints keep their divisibility."""

@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.runtime.arguments import address_of
 from tilewright.runtime.dlpack import contiguous_strides
 from tilewright.runtime.dtypes import ITEM_SIZE, dtype_text
+from tilewright.runtime.writability import is_writable
 
 
 class MockTensor:
@@ -76,6 +77,10 @@ class TensorWrapper:
     @property
     def nbytes(self) -> int:
         return int(self.base.nbytes)
+
+    @property
+    def readonly(self) -> bool:
+        return not is_writable(self.base)
 
     def data_ptr(self) -> int:
         return address_of(self.base)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 
 from tilewright.language.callable import JitCallable
 from tilewright.runtime.cache import default_directory
-from tilewright.runtime.files import write_whole
+from tilewright.runtime.files import read_whole, remove, warn_user, write_whole
 from tilewright.runtime.keys import digest
 
 MODES = ("on", "off", "deterministic", "refresh", "memory")
@@ -115,8 +114,8 @@ def find(wanted: str, *, own: bool = True) -> Record | None:
     if found is not None or not own:
         return found
     try:
-        return _parse(json.loads((directory() / f"{wanted}.json").read_text()))
-    except (OSError, ValueError):  # no record, or a damaged one: tune again
+        return _parse(json.loads(read_whole(directory() / f"{wanted}.json")))
+    except (OSError, ValueError, RecursionError):  # no record, or a damaged one: tune again
         return None
 
 
@@ -126,7 +125,7 @@ def keep(record: Record) -> bool:
     try:
         write_whole(path, json.dumps(asdict(record), indent=1).encode())
     except OSError as error:
-        warnings.warn(f"the result of autotuning {record.kernel} cannot be kept ({error})", RuntimeWarning, stacklevel=2)
+        warn_user(f"the result of autotuning {record.kernel} cannot be kept ({error})")
         return False
     return True
 
@@ -134,8 +133,8 @@ def keep(record: Record) -> bool:
 def own_records() -> Iterator[Record]:
     """This machine's records."""
     for path in sorted(directory().glob("*.json")):
-        with contextlib.suppress(OSError, ValueError):
-            yield _parse(json.loads(path.read_text()))
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            yield _parse(json.loads(read_whole(path)))
 
 
 def export(path: str | os.PathLike[str], kernels: Iterable[str] | None = None) -> int:
@@ -169,9 +168,7 @@ def clear() -> int:
     """Remove this machine's records; gives how many."""
     count = 0
     for path in directory().glob("*.json"):
-        with contextlib.suppress(OSError):
-            path.unlink()
-            count += 1
+        count += remove(path)
     return count
 
 
@@ -188,4 +185,6 @@ def _parse(data: Mapping[str, Any]) -> Record:
     texts = (record.kernel, record.source, record.key, record.device, record.target, record.space, record.best)
     if record.version != VERSION or not all(isinstance(text, str) for text in texts) or not isinstance(record.timings, dict):
         raise ValueError("this is no tuning record of a version that is understood")
+    if not all(isinstance(times, list) and len(times) == 3 and all(isinstance(time, int | float) for time in times) for times in record.timings.values()):
+        raise ValueError("the timings of a tuning record are three numbers for each configuration")
     return record

@@ -9,6 +9,7 @@ from tilewright.ir import IR_VERSION
 from tilewright.plugins.manifest import Capabilities
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime import devices
+from tilewright.tools.trial import trial_run
 
 
 def backends_report() -> dict[str, Any]:
@@ -33,7 +34,7 @@ def _backend(backend: Backend) -> dict[str, Any]:
             found = [
                 {"kind": device.kind, "index": device.index, "name": device.name, "properties": dict(device.properties)} for device in devices.devices(backend)
             ]
-            status = "" if found else "found no device"
+            status = next((failure for device in devices.devices(backend) if (failure := trial_run(backend, device))), "") if found else "found no device"
         except TilewrightError as error:
             status = str(error)
     return {

@@ -10,6 +10,7 @@ tilewright doctor [--json]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -17,10 +18,7 @@ from typing import Any
 
 import tilewright
 from tilewright.errors import TilewrightError
-
-
-class UsageError(TilewrightError):
-    """The command line asks for something that is not there."""
+from tilewright.tools.usage import UsageError
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -72,9 +70,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TilewrightError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
+    except ValueError as error:
+        if not str(error).startswith("TILEWRIGHT_"):
+            raise
+        print(f"tilewright {options.command}: {error}", file=sys.stderr)  # an environment variable with a value that is not understood
+        return 2
+    except KeyboardInterrupt:
+        return 130
     except BrokenPipeError:  # the reader of a pipe has seen enough
         return 0
     return code
+
+
+def _plugins_print_elsewhere() -> contextlib.AbstractContextManager[Any]:
+    """What plugins print while they are imported and tried goes to standard error: standard output is the report's, which may be JSON."""
+    return contextlib.redirect_stdout(sys.stderr)
 
 
 def print_json(data: object) -> None:
@@ -84,7 +94,8 @@ def print_json(data: object) -> None:
 def _backends(options: argparse.Namespace) -> int:
     from tilewright.tools.backends import backends_report, backends_text
 
-    report = backends_report()
+    with _plugins_print_elsewhere():
+        report = backends_report()
     print_json(report) if options.json else print(backends_text(report))
     return 0
 
@@ -132,7 +143,8 @@ def size_text(size: float) -> str:
 def _doctor(options: argparse.Namespace) -> int:
     from tilewright.tools.doctor import doctor_text, examine
 
-    findings = examine()
+    with _plugins_print_elsewhere():
+        findings = examine()
     print_json([finding._asdict() for finding in findings]) if options.json else print(doctor_text(findings))
     return 0 if all(finding.ok for finding in findings) else 1
 

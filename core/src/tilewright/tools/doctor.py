@@ -13,6 +13,7 @@ import tilewright
 from tilewright.errors import TilewrightError
 from tilewright.plugins.registry import registry
 from tilewright.runtime import devices
+from tilewright.tools.trial import trial_run
 
 _PYTHON = ((3, 11), (3, 15))
 
@@ -88,19 +89,23 @@ def _backend(backend: object) -> Finding:
         return Finding(name, True, f"{backend.manifest.version}, not in use: {backend.manifest.status}")
     found = devices.devices(backend)
     for device in found:
-        devices.target_of(backend, device)
+        failure = trial_run(backend, device)
+        if failure:
+            return Finding(name, False, failure)
     listed = ", ".join(f"{device.kind}:{device.index} {device.name}" for device in found)
     return Finding(name, True, f"{backend.manifest.version}, {listed or 'no device'}")
 
 
 def _default() -> Finding:
-    from tilewright.runtime.backend_choice import default_backend
+    from tilewright.runtime.backend_choice import choose, environment_choice
 
+    choice = environment_choice()
     try:
-        backend, device = default_backend()
+        backend, device = choose(None, set())
     except TilewrightError as error:
         return Finding("default backend", False, str(error))
-    return Finding("default backend", True, f"{backend.name} on {device.kind}:{device.index}")
+    why = "" if choice is None else ", as TILEWRIGHT_BACKEND says"
+    return Finding("default backend", True, f"{backend.name} on {device.kind}:{device.index}{why}")
 
 
 def doctor_text(findings: list[Finding]) -> str:

@@ -6,6 +6,7 @@ import argparse
 import ast
 import importlib.util
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime import devices
 from tilewright.runtime.artifact import Artifact
-from tilewright.runtime.backend_choice import default_backend
+from tilewright.runtime.backend_choice import default_backend, environment_backend, environment_choice
 from tilewright.runtime.compile import Specialization, compile_kernel, lower_module
 from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.options import resolve
-from tilewright.tools.cli import UsageError
+from tilewright.tools.usage import UsageError
 
 
 def inspect_command(options: argparse.Namespace) -> int:
@@ -44,7 +45,11 @@ def place(name: str | None, arch: str | None) -> tuple[Backend, Target]:
     Raises:
         UsageError: the backend has no such target.
     """
-    backend = registry().get(name) if name else default_backend()[0]
+    choice = environment_choice()
+    if name:
+        backend = registry().get(name)
+    else:
+        backend = default_backend()[0] if choice is None else environment_backend(choice)
     if arch is None:
         return backend, devices.target_of(backend, devices.find(backend, None))
     if arch not in backend.manifest.targets:
@@ -71,6 +76,10 @@ def find_kernel(reference: str) -> JITFunction:
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too
+        raise UsageError(f"{file} cannot be imported: {''.join(traceback.format_exception_only(error)).strip()}") from error
     finally:
         sys.path.pop(0)
     kernels = {key: kernel for key, value in vars(module).items() if isinstance(kernel := getattr(value, "base_fn", value), JITFunction)}
@@ -92,8 +101,15 @@ def inspect_kernel(
         UsageError: types or constants do not fit the parameters.
     """
     types, attributes, values = bind_types(kernel, signature, constants)
-    resolved = resolve(backend, kernel.__name__, options or {}, {})
+    resolved = _resolved(backend, kernel.__name__, options or {})
     return compile_kernel(Specialization(kernel, types, values, attributes, resolved), backend, target, keep_stages=True)
+
+
+def _resolved(backend: Backend, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return resolve(backend, name, options, {})
+    except (KeyError, AssertionError) as error:
+        raise UsageError(f"--option: {error.args[0]}") from None
 
 
 def inspect_module(path: Path, backend: Backend, target: Target, options: Mapping[str, Any]) -> Artifact:
@@ -112,7 +128,7 @@ def inspect_module(path: Path, backend: Backend, target: Target, options: Mappin
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, VerificationError, TilewrightError) as error:
         raise UsageError(f"{path} is not valid Tile IR: {error}") from None
-    resolved = resolve(backend, path.name, options, {})
+    resolved = _resolved(backend, path.name, options)
     return lower_module(module, resolved, backend, target, stages={"parsed": str(module)}, keep_stages=True)
 
 
@@ -135,6 +151,9 @@ def bind_types(kernel: JITFunction, signature: str, constants: Mapping[str, Any]
         if len(entries) > len(runtime):
             raise UsageError(f"--signature has {len(entries)} types for {len(runtime)} runtime parameters ({', '.join(runtime)})")
         given = dict(zip(runtime, entries, strict=False))
+    unknown = [name for name in given if name not in kernel.arg_names]
+    if unknown:
+        raise UsageError(f"--signature: {kernel.__name__} has no parameter {', '.join(unknown)}; it has {', '.join(kernel.arg_names)}")
     types: dict[str, Any] = {}
     attributes: dict[str, dict[str, Any]] = {}
     chosen: dict[str, Any] = {}
@@ -142,7 +161,7 @@ def bind_types(kernel: JITFunction, signature: str, constants: Mapping[str, Any]
         name = parameter.name
         if name in given:
             text, _, divisibility = given[name].partition(":")
-            types[name] = text.strip()
+            types[name] = _checked_type(text.strip(), name)
             if divisibility:
                 attributes[name] = {"divisibility": _integer(divisibility, name)}
         elif parameter.annotation_type and not parameter.is_constexpr and name not in values:
@@ -154,6 +173,16 @@ def bind_types(kernel: JITFunction, signature: str, constants: Mapping[str, Any]
             how = f"--constants {name}=..." if parameter.is_constexpr else f"a type in --signature, for example {name}=*fp32"
             raise UsageError(f"parameter {name!r} of {kernel.__name__} needs {how}")
     return types, attributes, chosen
+
+
+def _checked_type(text: str, name: str) -> str:
+    from tilewright.language.signatures import str_to_ty
+
+    try:
+        str_to_ty(text, None)
+    except ValueError as error:
+        raise UsageError(f"--signature of {name!r}: {error}; write for example *fp32, i32 or tensordesc<fp16[64,64]>") from None
+    return text
 
 
 def _integer(text: str, name: str) -> int:

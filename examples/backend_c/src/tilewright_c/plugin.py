@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.runtime.arguments import address_of
-
 from tilewright.errors import LoweringError
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Target
+from tilewright.runtime.arguments import address_of
+from tilewright.runtime.writability import write_guard
 from tilewright_c.emit import CTYPES, emit_kernel
 
 MANIFEST = Manifest(
@@ -72,11 +72,12 @@ def tilewright_load(code: CodeObject) -> Any:
 
 @hookimpl
 def tilewright_launcher(loaded: Any, parameters: Sequence[Parameter]) -> Launcher:
-    pointers = [parameter.type.startswith("ptr") for parameter in parameters]
+    pointers, guard = [parameter.type.startswith("ptr") for parameter in parameters], write_guard(loaded.__name__, parameters)
     types = [ctypes.c_void_p if pointer else ARGUMENTS[p.type] for p, pointer in zip(parameters, pointers, strict=True)]
     loaded.argtypes, loaded.restype = [ctypes.c_int] * 6 + types, None
 
     def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
+        guard(values)
         arguments = [address_of(value) if pointer else value for value, pointer in zip(values, pointers, strict=True)]
         for z, y, x in itertools.product(*map(range, reversed(grid))):
             loaded(x, y, z, *grid, *arguments)

@@ -19,16 +19,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Location, Operation, Region, Value
 from tilewright.ir.types import I1, TileType, Type, element_type
+from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
 from tilewright.llvm.writer import Block, FunctionWriter, Loop, ModuleWriter
-from tilewright_cpu.lowering.registers import constant, register_type, storage_size, storage_type, vector_type
+from tilewright_cpu.lowering import machine
 
 if TYPE_CHECKING:
     from tilewright_cpu.lowering.analysis import Analysis
+    from tilewright_cpu.lowering.calls import Callee
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A tile in memory: row-major, dense, 64-byte aligned, elements in storage form (see :mod:`.registers`).
+    """A tile in memory: row-major, dense, 64-byte aligned, elements in storage form (see :mod:`tilewright.llvm.registers`).
 
     ``pointer`` is the LLVM name of its first element's address, good in the whole function.
     """
@@ -105,31 +107,37 @@ class KernelState:
     """What the functions of one module share.
 
     Attributes:
+        functions: the module's functions, by name.
         vector_bytes: size of a vector register.
         features: names of the target's ISA features, without signs.
         options: the launch options.
         messages: what each assertion says, by its index in the status block.
+        callees: the functions written so far but for the kernel, by name and paddings of descriptor arguments.
+        arena_bytes: heap memory of the functions written so far.
     """
 
-    def __init__(self, module: ModuleWriter, arch: str, vector_bytes: int, features: frozenset[str], options: Mapping[str, Any]) -> None:
-        self.module = module
+    def __init__(
+        self, module: ModuleWriter, functions: Mapping[str, Function], arch: str, vector_bytes: int, features: frozenset[str], options: Mapping[str, Any]
+    ) -> None:
+        self.module, self.functions = module, functions
         self.arch = arch
         self.vector_bytes = vector_bytes
         self.features = features
         self.options = options
         self.messages: list[str] = []
+        self.callees: dict[tuple[str, tuple[str, ...]], Callee] = {}
+        self.arena_bytes = 0
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
-        #: what lowerings of single operations keep between uses, by a name of their own
-        self.extra: dict[str, Any] = {}
 
 
 class Slot:
-    """Memory of buffers. It is free again after the position ``end``. ``holders`` are the values it holds or held since it was allocated."""
+    """Memory of buffers. It is free again after the position ``end``. ``holders`` are the values it holds or held since it was allocated. What is
+    ``borrowed`` belongs to the caller of this function: its values must stay."""
 
-    __slots__ = ("end", "holders", "pointer", "size")
+    __slots__ = ("borrowed", "end", "holders", "pointer", "size")
 
-    def __init__(self, pointer: str, size: int) -> None:
-        self.pointer, self.size, self.end = pointer, size, -1
+    def __init__(self, pointer: str, size: int, *, borrowed: bool = False) -> None:
+        self.pointer, self.size, self.end, self.borrowed = pointer, size, -1, borrowed
         self.holders: list[Value] = []
 
 
@@ -184,6 +192,8 @@ class Context:
         self._free: list[Slot] = []
         self._scratch: list[Slot] = []
         self._stack = 0
+        #: buffers on the heap: (name, offset), and the size of all
+        self.arena_parts: list[tuple[str, int]] = []
         self.arena_bytes = 0
         self._dummy = self._dummy_store = ""
 
@@ -209,7 +219,7 @@ class Context:
 
     def materialize(self, value: Value) -> Buffer:
         """The tile in memory. What is in memory already is given back as it is; it must not be written to (see :meth:`take_buffer`)."""
-        from tilewright_cpu.lowering.nest import materialize
+        from tilewright_cpu.lowering.materialize import materialize
 
         return materialize(self, value)
 
@@ -219,7 +229,7 @@ class Context:
         value = self.resolve(value)
         buffer, operation = self.buffers.get(value), self.operation
         last_use, position = self.analysis.last_use, self.position
-        if buffer is None or last_use.get(value, -1) > position:
+        if buffer is None or last_use.get(value, -1) > position or self.is_borrowed(buffer):
             return None
         if any(other is not value and last_use.get(other, -1) >= position for other in self._slots[buffer.pointer].holders):
             return None
@@ -231,7 +241,7 @@ class Context:
 
     def materialize_owned(self, value: Value) -> Buffer:
         """The tile in memory that the operation being lowered may overwrite: the tile's own buffer where this is its last reader, else a copy."""
-        from tilewright_cpu.lowering.nest import copy_buffer
+        from tilewright_cpu.lowering.materialize import copy_buffer
 
         buffer = self.materialize(value)
         if self.take_buffer(value) is not None:
@@ -247,6 +257,10 @@ class Context:
         slot = self._slots[buffer.pointer]
         slot.holders.append(value)
         slot.end = max(slot.end, self.analysis.last_use.get(value, self.position))
+
+    def is_borrowed(self, buffer: Buffer) -> bool:
+        """Whether a buffer's memory belongs to the caller of the function."""
+        return self._slots[buffer.pointer].borrowed
 
     def holders(self, buffer: Buffer) -> list[Value]:
         """The values that were bound to the memory of a buffer since it was allocated."""
@@ -278,7 +292,7 @@ class Context:
 
     def adopt(self, pointer: str, shape: Sequence[int], element: Type) -> Buffer:
         """Memory that is not ours as a buffer: a callee's operands and results."""
-        slot = Slot(pointer, 0)
+        slot = Slot(pointer, 0, borrowed=True)
         slot.end = 1 << 60
         self._slots[pointer] = slot
         return Buffer(pointer, tuple(shape), element)
@@ -309,11 +323,6 @@ class Context:
         best.holders = []
         self._scratch.append(best)
         return best
-
-    @property
-    def arena_parts(self) -> list[tuple[str, int]]:
-        """Buffers on the heap: (name, offset)."""
-        return self.state.extra.setdefault(f"arena of {self.writer.name}", [])
 
     def release(self) -> None:
         """Make memory free whose last reader was lowered. Called between operations."""
@@ -396,9 +405,19 @@ class Context:
 
     def convert(self, name: str, source: Type, result: Type, width: int = 0, rounding: str = "rtne") -> str:
         """A number in register form as another number type, by the rules of ``cast``."""
-        from tilewright_cpu.lowering.casts import emit_cast
+        from tilewright.llvm.casts import emit_cast
 
         return emit_cast(self, name, source, result, width, rounding)
+
+    @property
+    def native_ldexp(self) -> bool:
+        return machine.has_ldexp(self.state.features)
+
+    def machine_operation(self, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
+        return machine.machine_operation(self, name, operands, width, element, attributes)
+
+    def machine_cast(self, operand: str, source: Type, result: Type, width: int, rounding: str) -> str | None:
+        return None
 
     def elements_for(self, element: Type) -> int:
         """Elements of a type that a vector register holds."""
@@ -408,7 +427,7 @@ class Context:
 
     def is_straight_line(self, region: Region) -> bool:
         """Whether a region is elementwise operations and constants only, so that :meth:`evaluate_vectors` takes it."""
-        from tilewright_cpu.lowering.regions import is_straight_line
+        from tilewright.llvm.regions import is_straight_line
 
         return is_straight_line(region)
 
@@ -420,7 +439,7 @@ class Context:
 
     def evaluate_vectors(self, region: Region, arguments: Sequence[str], width: int) -> list[str]:
         """Run a straight-line region on vectors of ``width`` lanes; what it yields."""
-        from tilewright_cpu.lowering.regions import evaluate_vectors
+        from tilewright.llvm.regions import evaluate_vectors
 
         return evaluate_vectors(self, region, arguments, width)
 
@@ -428,7 +447,7 @@ class Context:
 
     def evaluate(self, value: Value, index: Index) -> str:
         """A tile at an index: a vector where a coordinate has a width, else a scalar. Only inside :meth:`nest` and :meth:`loop`, after
-        :func:`.nest.prepare` of the tile."""
+        :class:`.nest.Plan` of the tile."""
         from tilewright_cpu.lowering.evaluate import evaluate
 
         return evaluate(self, value, index)

@@ -1,4 +1,4 @@
-"""Control flow: loops, branches, calls. Scalars are carried as phis, tiles in buffers.
+"""Control flow: loops and branches. Scalars are carried as phis, tiles in buffers.
 
 A carried tile's buffer holds the value of the iteration at hand; the yielded tile is evaluated into it, in place where it reads the old value at
 its own coordinates only. What reads a buffer that another carried tile is about to overwrite goes first, or through a copy.
@@ -10,13 +10,16 @@ from collections.abc import Sequence
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import F64, I64, IntType, TileType, Type, element_type
+from tilewright.llvm.elementwise import emit_operation
+from tilewright.llvm.registers import constant, register_type, storage_size, vector_type
+from tilewright.llvm.writer import Block
 from tilewright_cpu.lowering.analysis import LANE_SUM_GROUPS, Induction, LaneSum, is_lazy, is_tile
 from tilewright_cpu.lowering.context import ZERO, Buffer, Context
-from tilewright_cpu.lowering.elementwise import emit_operation
 from tilewright_cpu.lowering.evaluate import as_vector, evaluate
-from tilewright_cpu.lowering.nest import Lanes, Plan, begin_fill, complete_partial, copy_buffer, donated, end_fill, identity, materialize_into
+from tilewright_cpu.lowering.materialize import begin_fill, complete_partial, copy_buffer, donated, end_fill, materialize_into
+from tilewright_cpu.lowering.nest import Lanes, Plan, identity
+from tilewright_cpu.lowering.parts import bind_parts, padding_of, part_types, parts, rename, require_padding, typed_parts
 from tilewright_cpu.lowering.reduce import Known, skippable
-from tilewright_cpu.lowering.registers import constant, register_type, storage_size, vector_type
 from tilewright_cpu.lowering.statements import lower_region
 
 # ---- carried tiles
@@ -175,7 +178,7 @@ def lower_for(context: Context, operation: Operation) -> None:
         elif argument in analysis.replaced:
             continue
         elif not is_tile(argument):
-            carried.append((context.llvm_type(argument.type), context.scalar(init)))
+            carried.extend(typed_parts(context, init))
         elif number in sums:
             width = _lane_sum_width(context, argument)
             element = element_type(argument.type)
@@ -183,8 +186,14 @@ def lower_for(context: Context, operation: Operation) -> None:
             carried.extend([(vector_type(element, width), constant(element, 0.0, width))] * LANE_SUM_GROUPS)
         else:
             buffers[number] = first_buffer(context, operation, init, argument)
-    loop = writer.begin_loop(lower, upper, step, carried, signed=counter.signed)
-    index = loop.index if counter.bits == 64 else writer.emit(f"trunc i64 {loop.index} to i{counter.bits}")
+    if counter.bits == 64 and step != "1":
+        # the step after the last one could pass the end of 64 bits: count the turns
+        loop = writer.begin_loop("0", _turns(context, lower, upper, step, counter.signed), 1, carried, signed=False)
+        index = writer.emit(f"add i64 {lower}, {writer.emit(f'mul i64 {loop.index}, {step}')}")
+    else:
+        loop = writer.begin_loop(lower, upper, step, carried, signed=counter.signed)
+        index = loop.index
+    index = index if counter.bits == 64 else writer.emit(f"trunc i64 {loop.index} to i{counter.bits}")
     context.bind_scalar(body.arguments[0], index)
     names = iter(loop.values)
     for number, argument in enumerate(arguments):
@@ -193,7 +202,7 @@ def lower_for(context: Context, operation: Operation) -> None:
         elif argument in analysis.replaced:
             continue
         elif not is_tile(argument):
-            context.bind_scalar(argument, next(names))
+            bind_parts(context, argument, names, padding_of(context, inits[number]))
         elif number in sums:
             for _ in range(LANE_SUM_GROUPS):
                 next(names)
@@ -208,7 +217,8 @@ def lower_for(context: Context, operation: Operation) -> None:
             elif arguments[number] in analysis.replaced:
                 continue
             elif not is_tile(value):
-                following.append(context.scalar(value))
+                require_padding(context, value, padding_of(context, arguments[number]))
+                following.extend(parts(context, value))
             elif number in sums:
                 start = groups[number]
                 width = _lane_sum_width(context, arguments[number])
@@ -225,7 +235,7 @@ def lower_for(context: Context, operation: Operation) -> None:
         elif arguments[number] in analysis.replaced:
             continue
         elif not is_tile(result):
-            context.bind_scalar(result, next(results))
+            bind_parts(context, result, results, padding_of(context, inits[number]))
         elif number in sums:
             state = LaneSumState(element_type(result.type), _lane_sum_width(context, result), [next(results) for _ in range(LANE_SUM_GROUPS)])
             context.lane_sums[result] = state
@@ -244,6 +254,15 @@ def _widened(context: Context, value: Value) -> str:
     if type_.bits == 64 or not text.startswith("%"):
         return text if type_.signed or not text.startswith("-") else str(int(text) % (1 << type_.bits))
     return context.writer.emit(f"{'sext' if type_.signed else 'zext'} {context.llvm_type(type_)} {text} to i64")
+
+
+def _turns(context: Context, lower: str, upper: str, step: str, signed: bool) -> str:
+    """How often a loop with i64 bounds runs, without a sign."""
+    writer = context.writer
+    distance = writer.emit(f"sub i64 {upper}, {lower}")
+    steps = writer.emit(f"udiv i64 {writer.emit(f'sub i64 {distance}, 1')}, {writer.intrinsic('llvm.umax', 'i64', [('i64', step), ('i64', '1')])}")
+    runs = writer.emit(f"icmp {'slt' if signed else 'ult'} i64 {lower}, {upper}")
+    return writer.emit(f"select i1 {runs}, i64 {writer.emit(f'add i64 {steps}, 1')}, i64 0")
 
 
 def _moved(context: Context, induction: Induction) -> str:
@@ -270,8 +289,7 @@ def lower_while(context: Context, operation: Operation) -> None:
     """``while``."""
     writer = context.writer
     before, after = operation.regions
-    scalars = [argument for argument in before.arguments if not is_tile(argument)]
-    firsts = [context.scalar(init) for init in operation.operands if not is_tile(init)]
+    firsts = [pair for init in operation.operands if not is_tile(init) for pair in typed_parts(context, init)]
     buffers: dict[Value, Buffer] = {}
     for init, argument in zip(operation.operands, before.arguments, strict=True):
         if is_tile(argument):
@@ -280,10 +298,12 @@ def lower_while(context: Context, operation: Operation) -> None:
     header, body, leave = writer.new_block("while"), writer.new_block("do"), writer.new_block("done")
     writer.branch(header)
     writer.place(header)
-    phis = [writer.fresh("c") for _ in scalars]
-    for argument, name in zip(scalars, phis, strict=True):
-        context.bind_scalar(argument, name)
-    header.lines.extend([""] * len(scalars))
+    phis = [writer.fresh("c") for _ in firsts]
+    names = iter(phis)
+    for init, argument in zip(operation.operands, before.arguments, strict=True):
+        if not is_tile(argument):
+            bind_parts(context, argument, names, padding_of(context, init))
+    header.lines.extend([""] * len(phis))
     forwarded: list[Buffer | None] = []
 
     def decide(terminator: Operation) -> None:
@@ -291,7 +311,7 @@ def lower_while(context: Context, operation: Operation) -> None:
         pairs: list[tuple[Value, Buffer]] = []
         for value, result in zip(values, operation.results, strict=True):
             if not is_tile(value):
-                context.bind_scalar(result, context.scalar(value))
+                rename(context, result, value)
                 forwarded.append(None)
                 continue
             assert isinstance(result.type, TileType)
@@ -311,22 +331,23 @@ def lower_while(context: Context, operation: Operation) -> None:
     writer.place(body)
     for argument, result, buffer in zip(after.arguments, operation.results, forwarded, strict=True):
         if buffer is None:
-            context.bind_scalar(argument, context.scalar(result))
+            rename(context, argument, result)
         else:
             context.bind_buffer(argument, buffer)
     following: list[str] = []
 
     def finish(terminator: Operation) -> None:
-        following.extend(context.scalar(value) for value in terminator.operands if not is_tile(value))
+        for value, argument in zip(terminator.operands, before.arguments, strict=True):
+            if not is_tile(value):
+                require_padding(context, value, padding_of(context, argument))
+                following.extend(parts(context, value))
         assign(context, [(value, buffers[argument]) for value, argument in zip(terminator.operands, before.arguments, strict=True) if is_tile(value)])
 
     lower_region(context, after, finish)
     latch = writer.current
     writer.branch(header)
-    for number, (argument, name) in enumerate(zip(scalars, phis, strict=True)):
-        header.lines[number] = (
-            f"  {name} = phi {context.llvm_type(argument.type)} [ {firsts[number]}, %{entry.label} ], [ {following[number]}, %{latch.label} ]"
-        )
+    for number, ((type_, first), name) in enumerate(zip(firsts, phis, strict=True)):
+        header.lines[number] = f"  {name} = phi {type_} [ {first}, %{entry.label} ], [ {following[number]}, %{latch.label} ]"
     writer.place(leave)
     for result, buffer in zip(operation.results, forwarded, strict=True):
         if buffer is not None:
@@ -350,7 +371,8 @@ def lower_if(context: Context, operation: Operation) -> None:
     blocks = [writer.new_block("then"), writer.new_block("else")]
     simple = len(operation.regions[1]) == 1 and not operation.results
     writer.branch_if(condition, blocks[0], join if simple else blocks[1])
-    incoming: list[tuple[list[str], object]] = []
+    incoming: list[tuple[list[str], Block]] = []
+    paddings: dict[Value, str] = {}
     for region, block in zip(operation.regions, blocks, strict=True):
         if simple and region is operation.regions[1]:
             continue
@@ -358,53 +380,23 @@ def lower_if(context: Context, operation: Operation) -> None:
         scalars: list[str] = []
 
         def finish(terminator: Operation, scalars: list[str] = scalars) -> None:
-            scalars.extend(context.scalar(value) for value in terminator.operands if not is_tile(value))
+            for value, result in zip(terminator.operands, operation.results, strict=True):
+                if not is_tile(value):
+                    require_padding(context, value, paddings.setdefault(result, padding_of(context, value)))
+                    scalars.extend(parts(context, value))
             assign(context, [(terminator.operands[number], buffer) for number, buffer in buffers.items()])
 
         lower_region(context, region, finish)
         incoming.append((scalars, writer.current))
         writer.branch(join)
     writer.place(join)
-    at = 0
+    types = [type_ for result in operation.results if not is_tile(result) for type_ in part_types(result.type)]
+    joined = iter([writer.phi(type_, [(names[number], block) for names, block in incoming]) for number, type_ in enumerate(types)])
     for number, result in enumerate(operation.results):
         if number in buffers:
             context.bind_buffer(result, buffers[number])
-            continue
-        pairs = [(names[at], block) for names, block in incoming]
-        context.bind_scalar(result, writer.phi(context.llvm_type(result.type), pairs))  # type: ignore[arg-type]
-        at += 1
-
-
-# ---- calls
-
-
-def lower_call(context: Context, operation: Operation) -> None:
-    """``call``: scalars by value, tiles by the address of a buffer, results through addresses. The callee tells whether the kernel must stop."""
-    from tilewright_cpu.lowering.kernel import argument_operands, callee_symbol
-
-    writer = context.writer
-    operands: list[tuple[str, str]] = [("ptr", "%args"), *(("i32", name) for name in context.program_ids)]
-    for value in operation.operands:
-        operands.extend(argument_operands(context, value))
-    results: list[tuple[Value, Buffer | str]] = []
-    for result in operation.results:
-        if is_tile(result):
-            assert isinstance(result.type, TileType)
-            buffer = context.new_buffer(result.type.shape, result.type.element)
-            operands.append(("ptr", buffer.pointer))
-            results.append((result, buffer))
         else:
-            slot = writer.alloca(context.llvm_type(result.type), 1, 8)
-            operands.append(("ptr", slot))
-            results.append((result, slot))
-    stopped = writer.call(callee_symbol(operation.attribute("callee")), "i1", operands)
-    with writer.when(stopped, likely=False):
-        context.stop()
-    for result, place in results:
-        if isinstance(place, Buffer):
-            context.bind_buffer(result, place)
-        else:
-            context.bind_scalar(result, writer.load(context.llvm_type(result.type), place, 8))
+            bind_parts(context, result, joined, paddings[result])
 
 
 # ---- scalars out of tiles
@@ -453,7 +445,6 @@ LOWERINGS = {
     "for": lower_for,
     "while": lower_while,
     "if": lower_if,
-    "call": lower_call,
     "unsplat": lower_unsplat,
     "constant": lower_constant,
     "program_id": lower_program_id,

@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type
+from tilewright.llvm.registers import constant, register_type
 from tilewright_cpu.lowering.chunks import for_chunks, for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
-from tilewright_cpu.lowering.registers import constant, register_type
 
 PRINT_SYMBOL = "tilewright_print"
 _PRINT_PARAMETERS = ("ptr", "ptr", "i32", "i32", "i32", "ptr", "i32", "i64", "i32")

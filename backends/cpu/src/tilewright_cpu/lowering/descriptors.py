@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I64, DescriptorType, FloatType, Type, element_type
+from tilewright.llvm.atomics import atomic_update
+from tilewright.llvm.registers import constant, storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter
-from tilewright_cpu.lowering.atomics import atomic_update
 from tilewright_cpu.lowering.chunks import for_chunks, for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
 from tilewright_cpu.lowering.rearrange import result_type
-from tilewright_cpu.lowering.registers import constant, storage_size, storage_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,16 @@ def lower_make_descriptor(context: Context, operation: Operation) -> None:
         tuple(context.scalar(value) for value in operation.group("strides")),
         operation.attribute("padding"),
     )
+
+
+def lower_descriptor_extent(context: Context, operation: Operation) -> None:
+    """The tensor's extent along an axis."""
+    context.bind_scalar(operation.results[0], _descriptor(context, operation)[0].shape[operation.attribute("axis")])
+
+
+def lower_descriptor_stride(context: Context, operation: Operation) -> None:
+    """The distance of neighbours along an axis."""
+    context.bind_scalar(operation.results[0], _descriptor(context, operation)[0].strides[operation.attribute("axis")])
 
 
 # ---- rows of a block
@@ -282,6 +292,8 @@ def lower_descriptor_scatter(context: Context, operation: Operation) -> None:
 
 LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
     "make_descriptor": lower_make_descriptor,
+    "descriptor_extent": lower_descriptor_extent,
+    "descriptor_stride": lower_descriptor_stride,
     "descriptor_load": lower_descriptor_load,
     "descriptor_store": lower_descriptor_store,
     "descriptor_reduce": lower_descriptor_reduce,

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import F32, FloatType, TileType, Type, element_type
+from tilewright.llvm.registers import storage_size, storage_type
 from tilewright_cpu.lowering.context import Buffer, Context
 from tilewright_cpu.lowering.dot_edges import ALL, Limits, limits_of
 from tilewright_cpu.lowering.dot_kernel import Accumulator
@@ -20,8 +21,7 @@ from tilewright_cpu.lowering.dot_pack import Matrix, scaled
 from tilewright_cpu.lowering.dot_plan import Extent
 from tilewright_cpu.lowering.dot_product import Machine, write_product
 from tilewright_cpu.lowering.forms import constant_value
-from tilewright_cpu.lowering.nest import copy_buffer, materialize_into
-from tilewright_cpu.lowering.registers import storage_size, storage_type
+from tilewright_cpu.lowering.materialize import copy_buffer, materialize_into
 
 
 def lower_dot(context: Context, operation: Operation) -> None:

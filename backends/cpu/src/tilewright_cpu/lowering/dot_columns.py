@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.llvm.registers import storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter, vector
 from tilewright_cpu.lowering.dot_kernel import Accumulator, masked_load, masked_store, multiply_add, narrowed, widened
 from tilewright_cpu.lowering.dot_pack import Matrix, plus, scaled
 from tilewright_cpu.lowering.dot_plan import Extent
-from tilewright_cpu.lowering.registers import storage_size, storage_type
 
 #: Up to this many columns; with more, vectors along N do as well.
 MOST_COLUMNS = 4

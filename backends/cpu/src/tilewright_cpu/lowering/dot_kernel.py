@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.types import F16, Type
+from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter, mangle, vector
 from tilewright_cpu.lowering.dot_pack import plus, scaled
 from tilewright_cpu.lowering.dot_plan import BF16_PAIRS, BYTE_QUADS, FMA32, FMA64, INT32, WORD_PAIRS, Extent, Panel, Scheme
-from tilewright_cpu.lowering.registers import storage_type
 
 _WORD_PAIRS = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
 

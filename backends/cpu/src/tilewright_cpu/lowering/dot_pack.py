@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir.types import Type, byte_size
+from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter, vector
 from tilewright_cpu.lowering.dot_plan import Extent, Panel, Scheme, packed_columns
-from tilewright_cpu.lowering.registers import storage_type
 from tilewright_cpu.lowering.widen import widen
 
 #: Blocks of this many units a side are transposed in registers: 16 a side run 10 % faster, and take LLVM five times as long to compile.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tilewright.ir.types import F32, F64, I32, FloatType, IntType, Type, byte_size
+from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.lowering.dot_columns import MOST_COLUMNS, write_columns
 from tilewright_cpu.lowering.dot_edges import ALL, Limits
@@ -26,7 +27,6 @@ from tilewright_cpu.lowering.dot_plan import (
     split_columns,
     split_rows,
 )
-from tilewright_cpu.lowering.registers import storage_type
 from tilewright_cpu.lowering.widen import widen
 
 #: Gives the address of room for a number of elements, aligned to 64 bytes.

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
+from tilewright.llvm.elementwise import emit_operation, move_pointer
+from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
 from tilewright_cpu.lowering.analysis import unit_reshape
-from tilewright_cpu.lowering.elementwise import emit_operation, move_pointer
 from tilewright_cpu.lowering.forms import SYMBOLIC, form
-from tilewright_cpu.lowering.registers import constant, register_type, storage_size, storage_type, vector_type
 
 if TYPE_CHECKING:
     from tilewright_cpu.lowering.context import Context, Coordinate, Index, Scope

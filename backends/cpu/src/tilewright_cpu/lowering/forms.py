@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from tilewright.ir.core import Value
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
+from tilewright.llvm.registers import storage_size
 from tilewright_cpu.lowering.analysis import unit_reshape
-from tilewright_cpu.lowering.registers import storage_size
 
 if TYPE_CHECKING:
     from tilewright_cpu.lowering.context import Context

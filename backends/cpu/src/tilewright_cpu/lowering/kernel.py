@@ -1,4 +1,4 @@
-"""Whole functions: the kernel with its loop over programs, and callees.
+"""A module's kernel with its loop over programs.
 
     void NAME(ptr args, i64 lo, i64 hi)
 
@@ -9,23 +9,20 @@ and strides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.ir.core import Function, Module, Operation, Value
-from tilewright.ir.types import I1, DescriptorType, TileType
-from tilewright.llvm.writer import Block, FunctionWriter, ModuleWriter
-from tilewright_cpu.lowering.analysis import Analysis, is_tile
-from tilewright_cpu.lowering.context import Buffer, Context, KernelState
-from tilewright_cpu.lowering.control import assign
-from tilewright_cpu.lowering.registers import register_type
+from tilewright.ir.core import Function, Module, Value
+from tilewright.ir.types import I1, DescriptorType
+from tilewright.llvm.registers import register_type
+from tilewright.llvm.writer import ModuleWriter
+from tilewright_cpu.lowering.context import Context, KernelState
+from tilewright_cpu.lowering.functions import begin_function, end_function, load_grid
 from tilewright_cpu.lowering.soft_half import SOFT_HALF, needs_soft_half
 from tilewright_cpu.lowering.statements import lower_region
 
 #: Slots of the argument array before the first argument.
 FIRST_ARGUMENT = 5
-#: What the status block's first word says when memory for large tiles could not be had.
-OUT_OF_MEMORY = 2
 
 
 class KernelText:
@@ -44,12 +41,6 @@ class KernelText:
         self.text, self.symbol, self.messages, self.arena_bytes = text, symbol, messages, arena_bytes
 
 
-def callee_symbol(name: str) -> str:
-    """The LLVM name of a function of the module, in quotes where it needs them."""
-    plain = f"tw.{name}"
-    return plain if all(c.isalnum() or c in "._-$" for c in plain) else '"' + "".join(c if c.isprintable() and c not in '"\\' else "_" for c in plain) + '"'
-
-
 def write_module(module: Module, arch: str, cpu: str, features: tuple[str, ...], vector_bits: int, options: Mapping[str, Any]) -> KernelText:
     """The LLVM IR of a module with one kernel."""
     attributes = ["nounwind", '"no-trapping-math"="true"']
@@ -63,90 +54,26 @@ def write_module(module: Module, arch: str, cpu: str, features: tuple[str, ...],
     names = frozenset(feature[1:] for feature in features if feature.startswith("+"))
     if needs_soft_half(arch, names):
         text.add_global(SOFT_HALF)
-    state = KernelState(text, arch, vector_bits // 8, names, options)
-    arena = 0
+    state = KernelState(text, module.functions, arch, vector_bits // 8, names, options)
     kernel = module.kernel
-    for function in module.functions.values():
-        if function is not kernel:
-            arena += _write_callee(state, function)
     symbol = kernel.name if all(c.isalnum() or c == "_" for c in kernel.name) and kernel.name.isascii() else "kernel"
-    arena += _write_kernel(state, kernel, symbol)
-    return KernelText(text.text(), symbol, state.messages, arena)
+    _write_kernel(state, kernel, symbol)
+    return KernelText(text.text(), symbol, state.messages, state.arena_bytes)
 
 
-def _start(state: KernelState, writer: FunctionWriter, function: Function) -> tuple[Context, Analysis, Block]:
-    analysis = Analysis(function, state.vector_bytes)
-    context = Context(state, writer, function, analysis)
-    start = writer.new_block("start")
-    writer.current.terminator = f"  br label %{start.label}"
-    writer.place(start)
-    context.stop_block = writer.new_block("stop")
-    return context, analysis, start
-
-
-def _finish(context: Context, entry: Block, start: Block, result: str, stopped: str) -> int:
-    """Write the ends of a function and, in its entry, the allocation of its heap memory; bytes of that."""
-    writer = context.writer
-    parts, size = context.arena_parts, context.arena_bytes
-    assert context.stop_block is not None
-
-    def leave(text: str) -> None:
-        if size:
-            writer.call("free", "void", [("ptr", "%arena.raw")])
-        writer.ret(text)
-
-    leave(result)
-    writer.place(context.stop_block)
-    leave(stopped)
-    if size:
-        writer.module.declare("malloc", "ptr", ["i64"])
-        entry.lines += [
-            f"  %arena.raw = call ptr @malloc(i64 {size + 64})",
-            "  %arena.missing = icmp eq ptr %arena.raw, null",
-            "  %arena.number = ptrtoint ptr %arena.raw to i64",
-            "  %arena.up = add i64 %arena.number, 63",
-            "  %arena.aligned = and i64 %arena.up, -64",
-            "  %arena = inttoptr i64 %arena.aligned to ptr",
-            *(f"  {name} = getelementptr i8, ptr %arena, i64 {offset}" for name, offset in parts),
-        ]
-        entry.terminator = f"  br i1 %arena.missing, label %arena.fail, label %{start.label}"
-        fail = Block("arena.fail")
-        fail.lines = [
-            "  %fail.slot = getelementptr i64, ptr %args, i64 3",
-            "  %fail.status = load ptr, ptr %fail.slot, align 8",
-            f"  %fail.old = cmpxchg ptr %fail.status, i32 0, i32 {OUT_OF_MEMORY} monotonic monotonic, align 4",
-        ]
-        fail.terminator = f"  ret {stopped}"
-        writer.blocks.append(fail)
-    return size
-
-
-def _load_grid(context: Context) -> None:
-    writer = context.writer
-    grid = []
-    for axis in range(3):
-        wide = writer.load("i64", writer.gep("i64", "%args", axis), 8)
-        grid.append(wide)
-    context.grid = tuple(writer.emit(f"trunc i64 {name} to i32") for name in grid)  # type: ignore[assignment]
-    context.status = writer.load("ptr", writer.gep("i64", "%args", 3), 8)
-    context.state.extra["grid64"] = grid
-
-
-def _write_kernel(state: KernelState, function: Function, symbol: str) -> int:
+def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
     writer = state.module.function(symbol, [("ptr", "args"), ("i64", "lo"), ("i64", "hi")])
-    entry = writer.current
-    context, analysis, start = _start(state, writer, function)
-    _load_grid(context)
+    frame = begin_function(state, writer, function)
+    context = frame.context
+    grid = load_grid(context)
     slot = FIRST_ARGUMENT
     for argument, facts in zip(function.arguments, function.argument_attributes, strict=True):
         slot = _load_argument(context, argument, slot, facts.get("padding", "zero"))
-    used = {operation.attribute("axis") for operation in analysis.start if operation.name == "program_id"}
-    if any(operation.name in ("print", "assert", "call") for operation in analysis.start):
+    used = {operation.attribute("axis") for operation in context.analysis.start if operation.name == "program_id"}
+    if any(operation.name in ("print", "assert", "call") for operation in context.analysis.start):
         used = {0, 1, 2}
-    _program_loop(context, function, used)
-    size = _finish(context, entry, start, "void", "void")
-    analysis.detach()
-    return size
+    _program_loop(context, function, used, grid)
+    end_function(frame, "void", "void")
 
 
 def _load_argument(context: Context, argument: Value, slot: int, padding: str) -> int:
@@ -171,10 +98,10 @@ def _load_argument(context: Context, argument: Value, slot: int, padding: str) -
     return slot + 1
 
 
-def _program_loop(context: Context, function: Function, used: set[int]) -> None:
+def _program_loop(context: Context, function: Function, used: set[int], grid: Sequence[str]) -> None:
     """The loop over programs: the linear number is divided once, then the coordinates count on."""
     writer = context.writer
-    gx, gy, _ = context.state.extra["grid64"]
+    gx, gy, _ = grid
     carried: list[tuple[str, str]] = []
     if used:
         x = writer.emit(f"urem i64 %lo, {gx}")
@@ -201,61 +128,3 @@ def _program_loop(context: Context, function: Function, used: set[int]) -> None:
             writer.emit(f"select i1 {both}, i64 {next_z}, i64 {z}"),
         ]
     writer.end_loop(loop, following)
-
-
-# ---- callees
-
-
-def argument_operands(context: Context, value: Value) -> list[tuple[str, str]]:
-    """(type, operand) of what is passed for one argument of a call."""
-    if isinstance(value.type, TileType):
-        return [("ptr", context.materialize(value).pointer)]
-    if isinstance(value.type, DescriptorType):
-        descriptor = context.descriptors[value]
-        return [("ptr", descriptor.base), *(("i64", name) for name in (*descriptor.shape, *descriptor.strides))]
-    return [(context.llvm_type(value.type), context.scalar(value))]
-
-
-def _write_callee(state: KernelState, function: Function) -> int:
-    parameters: list[tuple[str, str]] = [("ptr", "args"), ("i32", "x"), ("i32", "y"), ("i32", "z")]
-    for number, argument in enumerate(function.arguments):
-        if isinstance(argument.type, TileType):
-            parameters.append(("ptr", f"p{number}"))
-        elif isinstance(argument.type, DescriptorType):
-            rank = argument.type.rank
-            parameters += [("ptr", f"p{number}"), *(("i64", f"p{number}.{part}") for part in range(2 * rank))]
-        else:
-            parameters.append((register_type(argument.type), f"p{number}"))
-    parameters += [("ptr", f"r{number}") for number in range(len(function.result_types))]
-    writer = state.module.function(callee_symbol(function.name), parameters, "i1", linkage="internal")
-    entry = writer.current
-    context, analysis, start = _start(state, writer, function)
-    context.program_ids = ("%x", "%y", "%z")
-    _load_grid(context)
-    for number, argument in enumerate(function.arguments):
-        if isinstance(argument.type, TileType):
-            buffer = context.adopt(f"%p{number}", argument.type.shape, argument.type.element)
-            context.bind_buffer(argument, buffer)
-        elif isinstance(argument.type, DescriptorType):
-            from tilewright_cpu.lowering.descriptors import Descriptor
-
-            rank = argument.type.rank
-            parts = [f"%p{number}.{part}" for part in range(2 * rank)]
-            context.descriptors[argument] = Descriptor(f"%p{number}", tuple(parts[:rank]), tuple(parts[rank:]))
-        else:
-            context.bind_scalar(argument, f"%p{number}")
-
-    def finish(terminator: Operation) -> None:
-        pairs: list[tuple[Value, Buffer]] = []
-        for number, value in enumerate(terminator.operands):
-            if is_tile(value):
-                assert isinstance(value.type, TileType)
-                pairs.append((value, context.adopt(f"%r{number}", value.type.shape, value.type.element)))
-            else:
-                writer.store(context.llvm_type(value.type), context.scalar(value), f"%r{number}", 8)
-        assign(context, pairs)
-
-    lower_region(context, function.body, finish)
-    size = _finish(context, entry, start, "i1 false", "i1 true")
-    analysis.detach()
-    return size

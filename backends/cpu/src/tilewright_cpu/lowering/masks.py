@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir.core import Value
 from tilewright.ir.types import I1, I64, FloatType, IntType, TileType, element_type
+from tilewright.llvm.casts import emit_cast
 from tilewright_cpu.lowering.analysis import unit_reshape
-from tilewright_cpu.lowering.casts import emit_cast
 from tilewright_cpu.lowering.evaluate import evaluate, with_coordinate
 from tilewright_cpu.lowering.forms import constant_value, form
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.types import I1, TileType, element_type
+from tilewright.llvm.registers import constant, storage_size, storage_type, vector_type
 from tilewright_cpu.lowering.analysis import is_lazy, is_tile, unit_reshape
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index, Strided
 from tilewright_cpu.lowering.contiguity import assuming, reached
@@ -25,8 +26,8 @@ from tilewright_cpu.lowering.evaluate import (
 )
 from tilewright_cpu.lowering.forms import form
 from tilewright_cpu.lowering.masks import Bound, bound_of, conjuncts, emit_limit
-from tilewright_cpu.lowering.nest import Plan, complete_partial, identity, materialize, settle, store_to_buffer, write_rows
-from tilewright_cpu.lowering.registers import constant, storage_size, storage_type, vector_type
+from tilewright_cpu.lowering.materialize import complete_partial, materialize, settle, store_to_buffer, write_rows
+from tilewright_cpu.lowering.nest import Plan, identity
 
 # ---- order
 

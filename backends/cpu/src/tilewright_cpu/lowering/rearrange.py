@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from tilewright.ir.core import Operation
 from tilewright.ir.types import I64, IntType, TileType
+from tilewright.llvm.registers import storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter, mangle
 from tilewright_cpu.lowering.chunks import around_axis, for_chunks, for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
-from tilewright_cpu.lowering.registers import storage_size, storage_type
 
 
 def result_type(operation: Operation, index: int = 0) -> TileType:

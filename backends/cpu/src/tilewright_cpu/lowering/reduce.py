@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.types import BF16, F16, F32, I1, FloatType, IntType, TileType, Type
+from tilewright.llvm.casts import emit_cast
+from tilewright.llvm.elementwise import extreme
+from tilewright.llvm.registers import constant, register_type, vector_type
 from tilewright_cpu.lowering.analysis import combine_kind
-from tilewright_cpu.lowering.casts import emit_cast
 from tilewright_cpu.lowering.context import ZERO, Buffer, Context, Coordinate, Index, Partial
-from tilewright_cpu.lowering.elementwise import extreme
 from tilewright_cpu.lowering.evaluate import as_vector, evaluate, store_chunk, with_coordinate
-from tilewright_cpu.lowering.masks import Bound
-from tilewright_cpu.lowering.nest import Lanes, Plan, begin_fill, complete_partial, dead_lanes, decide_row, end_fill, identity
-from tilewright_cpu.lowering.registers import constant, register_type, vector_type
-
-if TYPE_CHECKING:
-    from tilewright_cpu.lowering.masks import DeadLanes
+from tilewright_cpu.lowering.masks import Bound, DeadLanes
+from tilewright_cpu.lowering.materialize import begin_fill, complete_partial, end_fill
+from tilewright_cpu.lowering.nest import Lanes, Plan, decide_row, identity
 
 
 class Combination:
@@ -248,13 +245,13 @@ def _along_lanes(plan: Plan, tiles: Sequence[Value], combination: Combination, o
     context, width = plan.context, plan.width
     scalar_row = not output.shape
     skip: tuple[Bound, DeadLanes, float | int | bool] | None = None
-    if isinstance(combination, Known) and len(plan.bounds) >= 1 and not (plan.fresh and (len(plan.outer_axes()) > 0 or plan.row_conditions)):
+    # what stays unwritten of kept tiles is known for a single row only
+    if isinstance(combination, Known) and plan.bounds and not (plan.fresh and (len(plan.shape) > 1 or plan.row_conditions)):
         skip = skippable(plan, tiles[0], combination)
     complete_partial(plan, frozenset() if skip is None or skip[1].conditions else frozenset((skip[0].leaf,)))
     types = [vector_type(element, width) for element in combination.types]
     with context.nest():
         filled = begin_fill(plan)
-        limits: list[str] = []
 
         def chunk(index: Index) -> list[str]:
             context.nest_index = index
@@ -268,6 +265,7 @@ def _along_lanes(plan: Plan, tiles: Sequence[Value], combination: Combination, o
 
             def write(row: Index = row) -> list[tuple[str, str]]:
                 pieces: list[list[str]] = []
+                stop: str | None = None
 
                 def body(index: Index, values: list[str], copy: int) -> Sequence[str]:
                     return combination.combine(values, chunk(index), width)
@@ -279,11 +277,9 @@ def _along_lanes(plan: Plan, tiles: Sequence[Value], combination: Combination, o
                     first = [_identity_text(combination, width)]
                     lanes = Lanes(plan, row, body, list(zip(types, first, strict=True)), rest)
                     limit = lanes.limit()
-                    stop: str | None = None
                     if skip is not None and limit is not None:
                         stop, first = _stop(plan, row, skip, combination, width)
                         lanes.carried = list(zip(types, first, strict=True))
-                        limits.append(stop)
                     groups = lanes.run(stop, limit)
                 else:
                     # the first chunk is where the accumulators start
@@ -296,18 +292,24 @@ def _along_lanes(plan: Plan, tiles: Sequence[Value], combination: Combination, o
                 for piece in pieces:
                     scalars = combination.combine(scalars, piece, 0)
                 scalars = combination.leave(scalars)
-                if not scalar_row:
+                found: list[tuple[str, str]] = []
+                if scalar_row:
+                    found = list(zip([register_type(element) for element in combination.elements], scalars, strict=True))
+                else:
                     output.store(with_coordinate(row, plan.lane, ZERO), scalars)
-                    return []
-                return list(zip([register_type(element) for element in combination.elements], scalars, strict=True))
+                if skip is not None and filled:
+                    assert stop is not None
+                    found.append(("i64", stop))
+                return found
 
             output.scalars = decide_row(plan, row, write, False)
         end_fill(context, filled)
-        if skip is not None and filled and limits:
+        if skip is not None and filled:
+            written = output.scalars.pop()
             for value in filled:
                 number = skip[1].fold(value, identity(len(plan.shape)))
                 assert number is not None
-                context.partial[value] = Partial(skip[0].leaf, limits[0], float(number), not skip[1].conditions)
+                context.partial[value] = Partial(skip[0].leaf, written, float(number), not skip[1].conditions)
 
 
 def _from_second(
@@ -343,7 +345,7 @@ def _from_second(
 def skippable(plan: Plan, value: Value, combination: Known) -> tuple[Bound, DeadLanes, float | int | bool] | None:
     """The bound beyond which every lane of ``value`` is one number that needs combining once at most, and kept tiles are known too."""
     for bound in plan.bounds:
-        lanes = dead_lanes(plan, bound)
+        lanes = DeadLanes(plan.context, bound.leaf, plan.lane)
         number = lanes.fold(value, identity(len(plan.shape)))
         if number is None or (isinstance(number, float) and math.isnan(number)) or not combination.absorbs(number):
             continue

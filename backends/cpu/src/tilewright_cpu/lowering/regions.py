@@ -1,51 +1,15 @@
-"""Running regions of scalars (combine, map) and the library's scalar functions, on LLVM scalars or lane by lane on vectors."""
+"""Running regions of scalars (combine, map) on LLVM scalars."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.ir.core import Region, Value
-from tilewright.ir.types import element_type
-from tilewright_cpu.lowering.elementwise import emit_operation
-from tilewright_cpu.lowering.registers import constant
+from tilewright.ir.core import Region
+from tilewright.llvm.regions import evaluate_vectors, is_straight_line
 
 if TYPE_CHECKING:
     from tilewright_cpu.lowering.context import Context
-
-
-def is_straight_line(region: Region) -> bool:
-    """Whether a region has elementwise operations and constants only, apart from its terminator, and reads scalars only."""
-    for operation in region:
-        if operation.spec.terminator:
-            continue
-        if not (operation.spec.elementwise or operation.name == "constant"):
-            return False
-    return True
-
-
-def evaluate_vectors(context: Context, region: Region, arguments: Sequence[str], width: int) -> list[str]:
-    """What a straight-line region yields for vectors of ``width`` lanes (scalars for width 0)."""
-    names: dict[Value, str] = dict(zip(region.arguments, arguments, strict=True))
-
-    def operand(value: Value) -> str:
-        name = names.get(value)
-        if name is None:
-            # a scalar from outside the region
-            name = context.scalar(value)
-            if width:
-                name = context.writer.splat(context.llvm_type(value.type), name, width)
-            names[value] = name
-        return name
-
-    for operation in region:
-        if operation.spec.terminator:
-            return [operand(value) for value in operation.operands]
-        if operation.name == "constant":
-            names[operation.results[0]] = constant(element_type(operation.results[0].type), operation.attribute("value"), width)
-        else:
-            names[operation.results[0]] = emit_operation(context, operation, [operand(value) for value in operation.operands], width)
-    raise AssertionError("a region has no terminator")
 
 
 def evaluate_scalars(context: Context, region: Region, arguments: Sequence[str]) -> list[str]:

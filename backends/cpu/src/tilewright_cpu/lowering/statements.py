@@ -11,7 +11,7 @@ from tilewright.ir.types import TileType
 from tilewright_cpu.lowering.analysis import is_lazy
 from tilewright_cpu.lowering.context import Context
 from tilewright_cpu.lowering.contiguity import note_contiguity
-from tilewright_cpu.lowering.nest import materialize
+from tilewright_cpu.lowering.materialize import materialize
 
 Lowering = Callable[[Context, Operation], None]
 
@@ -19,10 +19,10 @@ Lowering = Callable[[Context, Operation], None]
 @functools.cache
 def lowerings() -> dict[str, Lowering]:
     """Operation name -> its lowering, for every operation that is not lazy."""
-    from tilewright_cpu.lowering import atomics, control, debug, descriptors, dot, dot_scaled, histogram, map, memory, rearrange, reduce, scan
+    from tilewright_cpu.lowering import atomics, calls, control, debug, descriptors, dot, dot_scaled, histogram, map, memory, rearrange, reduce, scan
 
     table: dict[str, Lowering] = {}
-    for module in (control, memory, reduce, atomics, debug, descriptors, dot, dot_scaled, histogram, map, rearrange, scan):
+    for module in (control, calls, memory, reduce, atomics, debug, descriptors, dot, dot_scaled, histogram, map, rearrange, scan):
         table.update(module.LOWERINGS)
     return table
 

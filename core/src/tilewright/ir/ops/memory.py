@@ -96,6 +96,12 @@ def _descriptor(shape: Shape) -> DescriptorType:
     return descriptor
 
 
+def _descriptor_number(shape: Shape) -> Sequence[Type]:
+    descriptor, axis = _descriptor(shape), shape.attributes["axis"]
+    require(0 <= axis < descriptor.rank, f"axis must be 0 to {descriptor.rank - 1} for {descriptor}, not {axis}")
+    return (I64,)
+
+
 def _check_offsets(shape: Shape, descriptor: DescriptorType) -> None:
     offsets = shape.groups["offsets"]
     require(len(offsets) == descriptor.rank, f"offsets must have {descriptor.rank} entries, not {len(offsets)}")
@@ -152,6 +158,7 @@ _ORDER = Attribute("order", "enum", "memory ordering", "acq_rel", ("relaxed", "a
 _SCOPE = Attribute("scope", "enum", "who sees it in order: this program, this device, the whole system", "device", ("program", "device", "system"))
 _KIND = Attribute("kind", "enum", "what is done to the old value", choices=("add", "min", "max", "and", "or", "xor", "xchg"))
 _REDUCE = Attribute("kind", "enum", "what is done to the old value", choices=("add", "min", "max", "and", "or", "xor"))
+_AXIS = Attribute("axis", "int", "axis of the tensor")
 _UPDATE = Effect.READ | Effect.WRITE
 
 OPS: tuple[OpSpec, ...] = (
@@ -200,6 +207,8 @@ OPS: tuple[OpSpec, ...] = (
         (Attribute("padding", "enum", "what a load gives outside the tensor", "zero", ("zero", "nan")),),
         explicit_results=True,
     ),
+    OpSpec("descriptor_extent", "the tensor's extent along axis, in elements", (_DESCRIPTOR,), _descriptor_number, (_AXIS,)),
+    OpSpec("descriptor_stride", "the distance in memory of neighbours along axis, in elements", (_DESCRIPTOR,), _descriptor_number, (_AXIS,)),
     OpSpec("descriptor_load", "the block at offsets; padding outside the tensor", (_DESCRIPTOR, _OFFSETS), _descriptor_load, effects=Effect.READ),
     OpSpec(
         "descriptor_store",

@@ -1,4 +1,4 @@
-"""Laws of accesses whose masks are known, and of matrix products that are added to."""
+"""Laws of accesses whose masks are known, of descriptors made in the function, and of matrix products that are added to."""
 
 from __future__ import annotations
 
@@ -82,6 +82,13 @@ def _same_promise(operation: Operation, rewriter: Rewriter) -> Any:
     return operation.operands[0]
 
 
+def _number_of_descriptor(operation: Operation, rewriter: Rewriter) -> Any:
+    made = defined_by(operation.operands[0], "make_descriptor")
+    if made is None:
+        return None
+    return made.group("shape" if operation.name == "descriptor_extent" else "strides")[operation.attribute("axis")]
+
+
 REWRITES: tuple[Rewrite, ...] = (
     Rewrite(("load", "store", "atomic_rmw", "assert"), "a mask that holds everywhere masks nothing", _unmask),
     Rewrite(("load",), "where no lane is loaded, other is all there is; without it anything is as good", _masked_off_load),
@@ -89,5 +96,6 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite(("histogram",), "a mask that holds everywhere masks nothing; one that holds nowhere counts nothing", _histogram_unmask),
     Rewrite(("assert", "assume"), "what holds needs no saying", _holds),
     Rewrite(("add",), "(a @ b + 0) + c = a @ b + c: the products sum in any order", _accumulate),
+    Rewrite(("descriptor_extent", "descriptor_stride"), "a descriptor's extents and strides are those it was made of", _number_of_descriptor),
     Rewrite(("hint",), "a promise made twice is one", _same_promise),
 )

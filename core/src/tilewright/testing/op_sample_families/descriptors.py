@@ -56,6 +56,24 @@ def _make_descriptor() -> Samples:
     yield kernel.finish()
 
 
+def _numbers(operation: str) -> Samples:
+    """Each extent, or each stride, of descriptors that are arguments and of ones made in the kernel, dense and not."""
+    for index, (tensor, block, _) in enumerate(_PLACES):
+        element = _ELEMENTS[(index + 2) % len(_ELEMENTS)]
+        for made in (True, False):
+            kernel = SampleKernel(f"{operation}/{element}/{'made' if made else 'argument'}/{shape_text(tensor)}/{index}")
+            descriptor = _make(kernel, element, tensor, block) if made else kernel.descriptor(element, tensor, block)
+            for axis in range(len(tensor)):
+                kernel.store(getattr(kernel.b, operation)(descriptor, axis=axis))
+            yield kernel.finish()
+    kernel = SampleKernel(f"{operation}/f32/strided")
+    extents, strides = ([kernel.scalar(I64, Draw(value, value)) for value in values] for values in ((7, 5), (2**33 + 16, 2)))
+    descriptor = kernel.b.make_descriptor(kernel.pointer(F32, (1,)), extents, strides, result=DescriptorType((8, 8), F32))
+    for axis in range(2):
+        kernel.store(getattr(kernel.b, operation)(descriptor, axis=axis))
+    yield kernel.finish()
+
+
 def _descriptor_load() -> Samples:
     for index, (tensor, block, offsets) in enumerate(_PLACES):
         element = _ELEMENTS[(index + 3) % len(_ELEMENTS)]
@@ -133,6 +151,8 @@ def _descriptor_scatter() -> Samples:
 
 SAMPLES: dict[str, Callable[[], Samples]] = {
     "make_descriptor": _make_descriptor,
+    "descriptor_extent": lambda: _numbers("descriptor_extent"),
+    "descriptor_stride": lambda: _numbers("descriptor_stride"),
     "descriptor_load": _descriptor_load,
     "descriptor_store": _descriptor_store,
     "descriptor_reduce": _descriptor_reduce,

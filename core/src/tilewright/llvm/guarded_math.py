@@ -9,34 +9,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewright.ir.types import FloatType
+from tilewright.llvm.registers import constant, vector_type
 from tilewright.passes.math_library import math_function
-from tilewright_cpu.lowering.registers import constant, vector_type
 
 if TYPE_CHECKING:
-    from tilewright_cpu.lowering.context import Context
+    from tilewright.llvm.elementwise import ElementContext
 
 
-def has_fast_ldexp(context: Context) -> bool:
-    """Whether the target has an instruction for ``x * 2**n``; elsewhere LLVM would call the C library for every lane."""
-    return "avx512f" in context.state.features and "avx512vl" in context.state.features
-
-
-def call_guarded(context: Context, name: str, operand: str, width: int, element: FloatType, limit: float) -> str:
+def call_guarded(context: ElementContext, name: str, operand: str, width: int, element: FloatType, limit: float) -> str:
     """The function of ``width`` lanes: the short form, and the full one where some lane is beyond ``limit``."""
     type_ = vector_type(element, width)
     symbol = f"tilewright_{name}_{element}_{width}"
-    written = context.state.extra.setdefault("guarded functions", set())
-    if symbol not in written:
-        written.add(symbol)
+    if all(function.name != symbol for function in context.writer.module.functions):
         _write(context, symbol, name, width, element, limit)
     return context.writer.emit(f"call {type_} @{symbol}({type_} {operand})")
 
 
-def _write(context: Context, symbol: str, name: str, width: int, element: FloatType, limit: float) -> None:
-    from tilewright_cpu.lowering.elementwise import run_function
+def _write(context: ElementContext, symbol: str, name: str, width: int, element: FloatType, limit: float) -> None:
+    from tilewright.llvm.elementwise import run_function
 
     type_, outer = vector_type(element, width), context.writer
-    w = context.state.module.function(symbol, [(type_, "x")], type_, linkage="internal")
+    w = outer.module.function(symbol, [(type_, "x")], type_, linkage="internal")
     context.writer = w
     try:
         magnitude = w.intrinsic("llvm.fabs", type_, [(type_, "%x")])

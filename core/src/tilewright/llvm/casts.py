@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING
 
 from tilewright.errors import LoweringError
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I64, FloatType, IntType, Type
+from tilewright.llvm.registers import constant, register_type, vector_type
 from tilewright.llvm.writer import splat_constant, vector
-from tilewright_cpu.lowering.registers import constant, register_type, vector_type
 
 if TYPE_CHECKING:
-    from tilewright_cpu.lowering.context import Context
+    from tilewright.llvm.elementwise import ElementContext
 
 _NATIVE = (F16, F32, F64)
 
 
-def emit_cast(context: Context, name: str, source: Type, result: Type, width: int, rounding: str = "rtne") -> str:
+def emit_cast(context: ElementContext, name: str, source: Type, result: Type, width: int, rounding: str = "rtne") -> str:
     """``name`` of element type ``source`` as ``result``, by the rules of the operation ``cast``."""
     if source is result:
         return name
+    own = context.machine_cast(name, source, result, width, rounding)
+    if own is not None:
+        return own
     if isinstance(source, IntType):
         return _from_int(context, name, source, result, width)
     assert isinstance(source, FloatType), source
@@ -32,7 +35,7 @@ def emit_cast(context: Context, name: str, source: Type, result: Type, width: in
     return _float_to_float(context, name, source, result, width, rounding)
 
 
-def _from_int(context: Context, name: str, source: IntType, result: Type, width: int) -> str:
+def _from_int(context: ElementContext, name: str, source: IntType, result: Type, width: int) -> str:
     writer, from_, to = context.writer, vector_type(source, width), vector_type(result, width)
     if isinstance(result, IntType):
         if result is I1:
@@ -54,7 +57,7 @@ def _from_int(context: Context, name: str, source: IntType, result: Type, width:
     raise LoweringError(f"there is no cast of {source} to {result}")
 
 
-def _to_int(context: Context, name: str, source: FloatType, result: IntType, width: int) -> str:
+def _to_int(context: ElementContext, name: str, source: FloatType, result: IntType, width: int) -> str:
     writer = context.writer
     if source not in _NATIVE:
         name, source = _float_to_float(context, name, source, F32, width, "rtne"), F32
@@ -68,7 +71,7 @@ def _to_int(context: Context, name: str, source: FloatType, result: IntType, wid
     return writer.emit(f"trunc {wide} {whole} to {vector_type(result, width)}")
 
 
-def _float_to_float(context: Context, name: str, source: FloatType, result: FloatType, width: int, rounding: str) -> str:
+def _float_to_float(context: ElementContext, name: str, source: FloatType, result: FloatType, width: int, rounding: str) -> str:
     writer, from_, to = context.writer, vector_type(source, width), vector_type(result, width)
     if source is result:
         return name
@@ -90,8 +93,8 @@ def _float_to_float(context: Context, name: str, source: FloatType, result: Floa
         return _round_to_bf16(context, name, width)
     if source is F64 and result is BF16 and rounding == "rtne":
         return _round_to_bf16(context, _round_to_odd(context, name, width), width)
+    from tilewright.llvm.elementwise import run_function
     from tilewright.passes.math_library import cast_function
-    from tilewright_cpu.lowering.elementwise import run_function
 
     function = cast_function(source, result, rounding)
     if function is not None:
@@ -106,7 +109,7 @@ def _float_to_float(context: Context, name: str, source: FloatType, result: Floa
     raise LoweringError(f"there is no cast of {source} to {result} with rounding {rounding}")
 
 
-def _round_to_bf16(context: Context, name: str, width: int) -> str:
+def _round_to_bf16(context: ElementContext, name: str, width: int) -> str:
     """f32 to bf16 to nearest even on the bits; a NaN stays a quiet NaN."""
     writer, i32, float_ = context.writer, vector("i32", width), vector("float", width)
 
@@ -125,7 +128,7 @@ def _round_to_bf16(context: Context, name: str, width: int) -> str:
     return writer.emit(f"trunc {i32} {chosen} to {vector('i16', width)}")
 
 
-def _round_to_odd(context: Context, name: str, width: int) -> str:
+def _round_to_odd(context: ElementContext, name: str, width: int) -> str:
     """f64 to f32 rounded to odd: towards zero, with the last bit set where that was not exact. Rounding the result again to a narrower format
     then gives what rounding once would have (Boldo and Melquiond, "When double rounding is odd")."""
     writer = context.writer
@@ -143,7 +146,7 @@ def _round_to_odd(context: Context, name: str, width: int) -> str:
     return writer.emit(f"bitcast {i32} {bits} to {float_}")
 
 
-def emit_bitcast(context: Context, name: str, source: Type, result: Type, width: int) -> str:
+def emit_bitcast(context: ElementContext, name: str, source: Type, result: Type, width: int) -> str:
     """The same bits as another type of the same width."""
     from_, to = register_type(source), register_type(result)
     if from_ == to:

@@ -6,28 +6,60 @@ in as we need it (bf16, fp8, and fused operations of f16) are widened, computed 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Operation
+from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I32, I64, FloatType, IntType, PointerType, Type, element_type
-from tilewright.llvm.writer import vector
-from tilewright_cpu.lowering.casts import emit_bitcast, emit_cast
-from tilewright_cpu.lowering.registers import constant, register_type, storage_type, vector_type
-
-if TYPE_CHECKING:
-    from tilewright_cpu.lowering.context import Context
-
-Emitter = Callable[["Context", Operation, list[str], int, Type], str]
+from tilewright.llvm.casts import emit_bitcast, emit_cast
+from tilewright.llvm.registers import constant, register_type, storage_type, vector_type
+from tilewright.llvm.writer import FunctionWriter, vector
 
 
-def emit_operation(context: Context, operation: Operation, operands: list[str], width: int) -> str:
+class ElementContext(Protocol):
+    """What emitters need of a backend's lowering.
+
+    Attributes:
+        writer: where instructions go.
+        contract: flags on float additions and multiplications that allow fusing them, with a leading blank.
+        native_ldexp: whether the machine has an instruction for ``x * 2**n``; elsewhere LLVM would call the C library.
+    """
+
+    writer: FunctionWriter
+    contract: str
+
+    @property
+    def native_ldexp(self) -> bool: ...
+
+    def scalar(self, value: Value) -> str:
+        """The name of a scalar."""
+        ...
+
+    def llvm_type(self, type_: Type) -> str:
+        """The register type of a scalar."""
+        ...
+
+    def machine_operation(self, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
+        """The machine's own way to compute an operation of the table; None where the common one serves."""
+        ...
+
+    def machine_cast(self, operand: str, source: Type, result: Type, width: int, rounding: str) -> str | None:
+        """The machine's own conversion between number types; None where the common one serves."""
+        ...
+
+
+Emitter = Callable[[ElementContext, Operation, list[str], int, Type], str]
+
+
+def emit_operation(context: ElementContext, operation: Operation, operands: list[str], width: int) -> str:
     """The result of an elementwise operation on operands of ``width`` lanes."""
     emitter = EMITTERS.get(operation.name)
     if emitter is None:
         raise LoweringError(f"operation {operation.name} is not known elementwise, at {operation.location}")
-    return emitter(context, operation, operands, width, element_type(operation.results[0].type))
+    element = element_type(operation.results[0].type)
+    own = context.machine_operation(operation.name, operands, width, element, operation.attributes)
+    return own if own is not None else emitter(context, operation, operands, width, element)
 
 
 def compute_type(element: Type) -> Type:
@@ -38,7 +70,7 @@ def compute_type(element: Type) -> Type:
 
 
 def _widened(
-    context: Context, operands: list[str], element: Type, width: int, compute: Callable[[list[str], str, Type], str], through: Type | None = None
+    context: ElementContext, operands: list[str], element: Type, width: int, compute: Callable[[list[str], str, Type], str], through: Type | None = None
 ) -> str:
     """Run ``compute(operands, LLVM type, element)`` in a type that can, and bring the result back."""
     inner = through or compute_type(element)
@@ -49,7 +81,7 @@ def _widened(
 
 
 def _arithmetic(int_op: str, float_op: str) -> Emitter:
-    def emit(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    def emit(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
         if isinstance(element, IntType):
             return context.writer.emit(f"{int_op} {vector_type(element, width)} {operands[0]}, {operands[1]}")
         return _widened(
@@ -60,13 +92,13 @@ def _arithmetic(int_op: str, float_op: str) -> Emitter:
 
 
 def _bitwise(name: str) -> Emitter:
-    def emit(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    def emit(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
         return context.writer.emit(f"{name} {vector_type(element, width)} {operands[0]}, {operands[1]}")
 
     return emit
 
 
-def _shift_right(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _shift_right(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     assert isinstance(element, IntType)
     return context.writer.emit(f"{'ashr' if element.signed else 'lshr'} {vector_type(element, width)} {operands[0]}, {operands[1]}")
 
@@ -85,7 +117,7 @@ def _constant_divisor(operand: str) -> int | None:
         return None
 
 
-def guarded_divisor(context: Context, a: str, b: str, width: int, element: IntType) -> str:
+def guarded_divisor(context: ElementContext, a: str, b: str, width: int, element: IntType) -> str:
     """``b``, or 1 where dividing by ``b`` would trap: by zero (undefined, but a dead lane must not trap), and the most negative integer by -1 (wraps)."""
     known = _constant_divisor(b)
     if known not in (None, 0, -1):
@@ -100,7 +132,7 @@ def guarded_divisor(context: Context, a: str, b: str, width: int, element: IntTy
     return writer.emit(f"select {mask} {bad}, {type_} {constant(element, 1, width)}, {type_} {b}")
 
 
-def int_divide(context: Context, a: str, b: str, width: int, element: IntType) -> str:
+def int_divide(context: ElementContext, a: str, b: str, width: int, element: IntType) -> str:
     """The quotient truncated towards zero.
 
     Vectors of up to 32 bits are divided as doubles: both operands are exact there, and a quotient that is no integer is further from the next one
@@ -119,13 +151,13 @@ def int_divide(context: Context, a: str, b: str, width: int, element: IntType) -
     return result if element.bits == 32 else writer.emit(f"trunc {wide} {result} to {type_}")
 
 
-def _divide(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _divide(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     if isinstance(element, IntType):
         return int_divide(context, operands[0], operands[1], width, element)
     return _widened(context, operands, element, width, lambda ops, type_, _: context.writer.emit(f"fdiv {type_} {ops[0]}, {ops[1]}"))
 
 
-def _remainder(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _remainder(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     writer = context.writer
     if not isinstance(element, IntType):
         # LLVM widens half itself, and calls fmod an element: exact
@@ -140,7 +172,7 @@ def _remainder(context: Context, operation: Operation, operands: list[str], widt
     return writer.emit(f"sub {type_} {a}, {product}")
 
 
-def _negate(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _negate(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     writer, type_ = context.writer, vector_type(element, width)
     if isinstance(element, IntType):
         return writer.emit(f"sub {type_} {constant(element, 0, width)}, {operands[0]}")
@@ -158,7 +190,7 @@ def _bits(element: FloatType, bits: int, width: int) -> str:
     return f"splat ({type_} {bits})" if width else str(bits)
 
 
-def _absolute(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _absolute(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     writer, type_ = context.writer, vector_type(element, width)
     if isinstance(element, IntType):
         return writer.intrinsic("llvm.abs", type_, [(type_, operands[0]), ("i1", "false")]) if element.signed else operands[0]
@@ -170,7 +202,7 @@ def _absolute(context: Context, operation: Operation, operands: list[str], width
     return writer.emit(f"and {type_} {operands[0]}, {_bits(element, (1 << (element.bits - 1)) - 1, width)}")
 
 
-def _multiply_high(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _multiply_high(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     assert isinstance(element, IntType)
     writer, type_, wide = context.writer, vector_type(element, width), vector(f"i{2 * element.bits}", width)
     extend = "sext" if element.signed else "zext"
@@ -181,7 +213,7 @@ def _multiply_high(context: Context, operation: Operation, operands: list[str], 
     return writer.emit(f"trunc {wide} {high} to {type_}")
 
 
-def extreme(context: Context, name: str, a: str, b: str, width: int, element: Type, nan: str) -> str:
+def extreme(context: ElementContext, name: str, a: str, b: str, width: int, element: Type, nan: str) -> str:
     """``min`` or ``max`` with the NaN rule ``ignore`` or ``propagate``."""
     writer = context.writer
     if isinstance(element, IntType):
@@ -192,22 +224,13 @@ def extreme(context: Context, name: str, a: str, b: str, width: int, element: Ty
     intrinsic = f"llvm.{name}{'imum' if nan == 'propagate' else 'num'}"
 
     def compute(operands: list[str], type_: str, inner: Type) -> str:
-        if nan == "ignore" and "avx512dq" in context.state.features and inner in (F32, F64) and width * inner.bits == 512:
-            return _range(context, name, operands, type_, inner)
-        return writer.intrinsic(intrinsic, type_, [(type_, operand) for operand in operands])
+        own = context.machine_operation(name, operands, width, inner, {"nan": nan})
+        return own if own is not None else writer.intrinsic(intrinsic, type_, [(type_, operand) for operand in operands])
 
     return _widened(context, [a, b], element, width, compute, F32 if element is F16 else None)
 
 
-def _range(context: Context, name: str, operands: list[str], type_: str, element: Type) -> str:
-    """AVX-512's range instruction: one step where the NaN rule takes three otherwise. Its immediate: 4 | (0 min, 1 max)."""
-    suffix, mask = ("ps", "i16") if element is F32 else ("pd", "i8")
-    arguments = [(type_, operand) for operand in operands]
-    arguments += [("i32", "5" if name == "max" else "4"), (type_, "zeroinitializer"), (mask, "-1"), ("i32", "4")]
-    return context.writer.call(f"llvm.x86.avx512.mask.range.{suffix}.512", type_, arguments)
-
-
-def _extreme(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _extreme(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     return extreme(context, operation.name, operands[0], operands[1], width, element, operation.attribute("nan"))
 
 
@@ -215,7 +238,7 @@ _INT_PREDICATES = {"eq": ("eq", "eq"), "ne": ("ne", "ne"), "lt": ("slt", "ult"),
 _FLOAT_PREDICATES = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
 
-def compare(context: Context, predicate: str, a: str, b: str, width: int, element: Type) -> str:
+def compare(context: ElementContext, predicate: str, a: str, b: str, width: int, element: Type) -> str:
     """An i1 (or a vector of them)."""
     writer = context.writer
     if isinstance(element, FloatType):
@@ -227,16 +250,16 @@ def compare(context: Context, predicate: str, a: str, b: str, width: int, elemen
     return writer.emit(f"icmp {_INT_PREDICATES[predicate][unsigned]} {vector_type(element, width)} {a}, {b}")
 
 
-def _compare(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _compare(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     return compare(context, operation.attribute("predicate"), operands[0], operands[1], width, element_type(operation.operands[0].type))
 
 
-def _select(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _select(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     type_ = vector_type(element, width)
     return context.writer.emit(f"select {vector('i1', width)} {operands[0]}, {type_} {operands[1]}, {type_} {operands[2]}")
 
 
-def _fma(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _fma(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     def compute(ops: list[str], type_: str, _: Type) -> str:
         return context.writer.intrinsic("llvm.fma", type_, [(type_, operand) for operand in ops])
 
@@ -244,19 +267,19 @@ def _fma(context: Context, operation: Operation, operands: list[str], width: int
     return _widened(context, operands, element, width, compute, F64 if isinstance(element, FloatType) and element.bits < 32 else None)
 
 
-def _cast(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _cast(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     return emit_cast(context, operands[0], element_type(operation.operands[0].type), element, width, operation.attribute("rounding"))
 
 
-def _bitcast(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _bitcast(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     return emit_bitcast(context, operands[0], element_type(operation.operands[0].type), element, width)
 
 
-def _move_pointer(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _move_pointer(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     return move_pointer(context, operands[0], width, operands[1], width, element_type(operation.operands[1].type), element)
 
 
-def move_pointer(context: Context, pointer: str, pointer_width: int, offset: str, width: int, offset_type: Type, element: Type) -> str:
+def move_pointer(context: ElementContext, pointer: str, pointer_width: int, offset: str, width: int, offset_type: Type, element: Type) -> str:
     """``pointer + offset`` in elements. A scalar pointer may meet a vector of offsets: a gather then has it as its base register."""
     assert isinstance(element, PointerType)
     offset = emit_cast(context, offset, offset_type, I64, width)
@@ -264,31 +287,31 @@ def move_pointer(context: Context, pointer: str, pointer_width: int, offset: str
 
 
 def _library(name: str) -> Emitter:
-    def emit(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    def emit(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
         return library_function(context, name, operands, width, element)
 
     return emit
 
 
-def library_function(context: Context, name: str, operands: list[str], width: int, element: Type) -> str:
+def library_function(context: ElementContext, name: str, operands: list[str], width: int, element: Type) -> str:
     """A mathematical function of the shared library, on chunks."""
+    from tilewright.llvm.guarded_math import call_guarded
     from tilewright.passes.math_library import MATH, math_function
-    from tilewright_cpu.lowering.library import call_guarded, has_fast_ldexp
 
     assert isinstance(element, FloatType)
     row = MATH.get((name, element))
     if row is not None and row.fast_limit is not None:
         return call_guarded(context, name, operands[0], width, element, row.fast_limit)
-    function = math_function(name, element, native_ldexp=has_fast_ldexp(context))
+    function = math_function(name, element, native_ldexp=context.native_ldexp)
     if function is None:
         raise LoweringError(f"there is no {name} of {element}")
     return run_function(context, function, operands, width)
 
 
-def run_function(context: Context, function: object, operands: list[str], width: int) -> str:
+def run_function(context: ElementContext, function: object, operands: list[str], width: int) -> str:
     """A pure scalar function of one result, inlined lane by lane. Its own roundings count: nothing is contracted."""
     from tilewright.ir.core import Function
-    from tilewright_cpu.lowering.regions import evaluate_vectors
+    from tilewright.llvm.regions import evaluate_vectors
 
     assert isinstance(function, Function)
     saved, context.contract = context.contract, ""
@@ -300,36 +323,35 @@ def run_function(context: Context, function: object, operands: list[str], width:
 
 
 def _intrinsic(name: str) -> Emitter:
-    def emit(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    def emit(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
         type_ = vector_type(element, width)
         return context.writer.intrinsic(name, type_, [(type_, operand) for operand in operands])
 
     return emit
 
 
-def _rsqrt(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _rsqrt(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     type_ = vector_type(element, width)
     root = context.writer.intrinsic("llvm.sqrt", type_, [(type_, operands[0])])
     return context.writer.emit(f"fdiv {type_} {constant(element, 1.0, width)}, {root}")
 
 
-def _ldexp(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _ldexp(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     from tilewright.passes.math_library import math_function
-    from tilewright_cpu.lowering.library import has_fast_ldexp
 
-    if not has_fast_ldexp(context):
+    if not context.native_ldexp:
         assert isinstance(element, FloatType)
         return run_function(context, math_function("ldexp", element), operands, width)
     type_, exponent = vector_type(element, width), vector_type(I32, width)
     return context.writer.intrinsic("llvm.ldexp", type_, [(type_, operands[0]), (exponent, operands[1])], [type_, exponent])
 
 
-def _count_leading_zeros(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _count_leading_zeros(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     type_ = vector_type(element, width)
     return context.writer.intrinsic("llvm.ctlz", type_, [(type_, operands[0]), ("i1", "false")])
 
 
-def _hint(context: Context, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _hint(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     return operands[0]
 
 

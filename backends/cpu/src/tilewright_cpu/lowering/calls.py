@@ -1,0 +1,118 @@
+"""Functions that are compiled on their own, and calls of them.
+
+    i1 tw.NAME(ptr args, i32 x, i32 y, i32 z, parts of each argument …, ptr where each part of each result goes …)
+
+``args`` are the kernel's slots and x, y, z the running program. Tiles are passed by the addresses of buffers, of which the callee writes only those of
+results. It gives true where the kernel must stop. A function is written when it is first called, once for each padding of its descriptor arguments.
+"""
+
+from __future__ import annotations
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.types import DescriptorType, TileType
+from tilewright_cpu.lowering.context import Buffer, Context, KernelState
+from tilewright_cpu.lowering.control import assign
+from tilewright_cpu.lowering.functions import begin_function, end_function, load_grid
+from tilewright_cpu.lowering.parts import bind_parts, padding_of, part_types, typed_parts
+from tilewright_cpu.lowering.statements import lower_region
+
+
+class Callee:
+    """A function as LLVM has it: its symbol, and the padding of each result, None while it is being written."""
+
+    __slots__ = ("paddings", "symbol")
+
+    def __init__(self, symbol: str) -> None:
+        self.symbol = symbol
+        self.paddings: list[str] | None = None
+
+
+def callee_symbol(name: str) -> str:
+    """The LLVM name of a function of the module, in quotes where it needs them."""
+    plain = f"tw.{name}"
+    return plain if all(c.isalnum() or c in "._-$" for c in plain) else '"' + "".join(c if c.isprintable() and c not in '"\\' else "_" for c in plain) + '"'
+
+
+def lower_call(context: Context, operation: Operation) -> None:
+    """``call``."""
+    writer = context.writer
+    callee = _callee(context.state, operation.attribute("callee"), tuple(padding_of(context, value) for value in operation.operands))
+    if callee.paddings is None and any(isinstance(result.type, DescriptorType) for result in operation.results):
+        raise LoweringError(f"the CPU backend cannot tell the padding of a descriptor that a recursive function returns, at {operation.location}")
+    operands: list[tuple[str, str]] = [("ptr", "%args"), *(("i32", name) for name in context.program_ids)]
+    for value in operation.operands:
+        operands.extend([("ptr", context.materialize(value).pointer)] if isinstance(value.type, TileType) else typed_parts(context, value))
+    buffers: dict[Value, Buffer] = {}
+    places: dict[Value, list[str]] = {}
+    for result in operation.results:
+        if isinstance(result.type, TileType):
+            buffers[result] = context.new_buffer(result.type.shape, result.type.element)
+            operands.append(("ptr", buffers[result].pointer))
+        else:
+            places[result] = [writer.alloca(type_, 1, 8) for type_ in part_types(result.type)]
+            operands.extend(("ptr", place) for place in places[result])
+    stopped = writer.call(callee.symbol, "i1", operands)
+    with writer.when(stopped, likely=False):
+        context.stop()
+    for number, result in enumerate(operation.results):
+        if result in buffers:
+            context.bind_buffer(result, buffers[result])
+            continue
+        loaded = [writer.load(type_, place, 8) for type_, place in zip(part_types(result.type), places[result], strict=True)]
+        bind_parts(context, result, iter(loaded), callee.paddings[number] if callee.paddings is not None else "")
+
+
+def _callee(state: KernelState, name: str, paddings: tuple[str, ...]) -> Callee:
+    """The function for descriptor arguments with these paddings, written if this is its first call."""
+    callee = state.callees.get((name, paddings))
+    if callee is None:
+        number = sum(other == name for other, _ in state.callees)
+        callee = state.callees[(name, paddings)] = Callee(callee_symbol(f"{name}.{number}" if number else name))
+        callee.paddings = _write(state, state.functions[name], callee.symbol, paddings)
+    return callee
+
+
+def _write(state: KernelState, function: Function, symbol: str, paddings: tuple[str, ...]) -> list[str]:
+    """Write a function; the padding of each result."""
+    tiles = [isinstance(argument.type, TileType) for argument in function.arguments]
+    parameters: list[tuple[str, str]] = [("ptr", "args"), ("i32", "x"), ("i32", "y"), ("i32", "z")]
+    names: list[list[str]] = []
+    for argument, is_tile in zip(function.arguments, tiles, strict=True):
+        types = ["ptr"] if is_tile else part_types(argument.type)
+        names.append([f"%in.{len(parameters) + at}" for at in range(len(types))])
+        parameters += [(type_, name[1:]) for type_, name in zip(types, names[-1], strict=True)]
+    results = [["ptr"] if isinstance(type_, TileType) else part_types(type_) for type_ in function.result_types]
+    places: list[list[str]] = []
+    for types in results:
+        places.append([f"%out.{len(parameters) + at}" for at in range(len(types))])
+        parameters += [("ptr", name[1:]) for name in places[-1]]
+    writer = state.module.function(symbol, parameters, "i1", linkage="internal")
+    frame = begin_function(state, writer, function)
+    context = frame.context
+    context.program_ids = ("%x", "%y", "%z")
+    load_grid(context)
+    for argument, own, padding in zip(function.arguments, names, paddings, strict=True):
+        if isinstance(argument.type, TileType):
+            context.bind_buffer(argument, context.adopt(own[0], argument.type.shape, argument.type.element))
+        else:
+            bind_parts(context, argument, iter(own), padding)
+    found: list[str] = []
+
+    def finish(terminator: Operation) -> None:
+        pairs: list[tuple[Value, Buffer]] = []
+        for value, own in zip(terminator.operands, places, strict=True):
+            found.append(padding_of(context, value))
+            if isinstance(value.type, TileType):
+                pairs.append((value, context.adopt(own[0], value.type.shape, value.type.element)))
+                continue
+            for (type_, text), place in zip(typed_parts(context, value), own, strict=True):
+                writer.store(type_, text, place, 8)
+        assign(context, pairs)
+
+    lower_region(context, function.body, finish)
+    end_function(frame, "i1 false", "i1 true")
+    return found
+
+
+LOWERINGS = {"call": lower_call}

@@ -1,0 +1,81 @@
+"""What every function that is written has: its context, the way out in the middle, and heap memory for tiles that the stack should not hold."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tilewright.ir.core import Function
+from tilewright.llvm.writer import Block, FunctionWriter
+from tilewright_cpu.lowering.analysis import Analysis
+from tilewright_cpu.lowering.context import Context, KernelState
+
+#: What the status block's first word says when memory for large tiles could not be had.
+OUT_OF_MEMORY = 2
+
+
+class Frame(NamedTuple):
+    """A function that is being written: its context, the entry, where only stack memory is set up, and the block after it."""
+
+    context: Context
+    entry: Block
+    start: Block
+
+
+def begin_function(state: KernelState, writer: FunctionWriter, function: Function) -> Frame:
+    """Analyse a function and open its first block."""
+    context = Context(state, writer, function, Analysis(function, state.vector_bytes))
+    entry, start = writer.current, writer.new_block("start")
+    entry.terminator = f"  br label %{start.label}"
+    writer.place(start)
+    context.stop_block = writer.new_block("stop")
+    return Frame(context, entry, start)
+
+
+def end_function(frame: Frame, result: str, stopped: str) -> None:
+    """Write the ends of a function, which gives ``result``, or ``stopped`` where the kernel must stop; and in its entry the allocation of its heap
+    memory."""
+    context, entry, start = frame
+    writer = context.writer
+    parts, size = context.arena_parts, context.arena_bytes
+    assert context.stop_block is not None
+
+    def leave(text: str) -> None:
+        if size:
+            writer.call("free", "void", [("ptr", "%arena.raw")])
+        writer.ret(text)
+
+    leave(result)
+    writer.place(context.stop_block)
+    leave(stopped)
+    if size:
+        writer.module.declare("malloc", "ptr", ["i64"])
+        entry.lines += [
+            f"  %arena.raw = call ptr @malloc(i64 {size + 64})",
+            "  %arena.missing = icmp eq ptr %arena.raw, null",
+            "  %arena.number = ptrtoint ptr %arena.raw to i64",
+            "  %arena.up = add i64 %arena.number, 63",
+            "  %arena.aligned = and i64 %arena.up, -64",
+            "  %arena = inttoptr i64 %arena.aligned to ptr",
+            *(f"  {name} = getelementptr i8, ptr %arena, i64 {offset}" for name, offset in parts),
+        ]
+        entry.terminator = f"  br i1 %arena.missing, label %arena.fail, label %{start.label}"
+        fail = Block("arena.fail")
+        fail.lines = [
+            "  %fail.slot = getelementptr i64, ptr %args, i64 3",
+            "  %fail.status = load ptr, ptr %fail.slot, align 8",
+            f"  %fail.old = cmpxchg ptr %fail.status, i32 0, i32 {OUT_OF_MEMORY} monotonic monotonic, align 4",
+        ]
+        fail.terminator = f"  ret {stopped}"
+        writer.blocks.append(fail)
+    context.state.arena_bytes += size
+    context.analysis.detach()
+
+
+def load_grid(context: Context) -> list[str]:
+    """Read the grid and the status block's address for the context; the grid's extents as i64."""
+    writer = context.writer
+    grid = [writer.load("i64", writer.gep("i64", "%args", axis), 8) for axis in range(3)]
+    x, y, z = (writer.emit(f"trunc i64 {name} to i32") for name in grid)
+    context.grid = (x, y, z)
+    context.status = writer.load("ptr", writer.gep("i64", "%args", 3), 8)
+    return grid

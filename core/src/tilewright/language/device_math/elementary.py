@@ -1,0 +1,365 @@
+"""Powers, logarithms, hyperbolic and inverse functions, from the exponential, the logarithm and the sine of the IR."""
+
+from __future__ import annotations
+
+import math
+import struct
+from decimal import Decimal
+from typing import Any
+
+from tilewright.ir import types as ir_types
+from tilewright.language.device_math.numbers import INFINITY, NAN, Number, fma, function, ldexp, polynomial, where
+
+
+def constant_pair(x: Number, value: str) -> tuple[float, float]:
+    """A constant of many digits as two floats of the type of ``x``, the second the error of the first."""
+    exact = Decimal(value)
+    high = _rounded(float(exact), x)
+    return high, _rounded(float(exact - Decimal(high)), x)
+
+
+def _rounded(value: float, x: Number) -> float:
+    return value if x.wide else float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def exp(x: Number) -> Number:
+    return x.apply("exp")
+
+
+def log(x: Number) -> Number:
+    return x.apply("log")
+
+
+def sqrt(x: Number) -> Number:
+    return x.apply("sqrt")
+
+
+def copysign(x: Number | float, sign: Number) -> Number:
+    return sign.like(x).apply("copysign", sign)
+
+
+def is_nan(x: Number) -> Number:
+    return x.differs(x)
+
+
+# -- pow ----------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def split(x: Number) -> tuple[Number, Number]:
+    """(m, e) with x = m * 2**e, m in [sqrt(1/2), sqrt(2)), of a positive finite x; e a float."""
+    mantissa, smallest, scale = (52, 2.0**-1022, 54) if x.wide else (23, 2.0**-126, 25)
+    small = x < smallest
+    bits = where(small, x * 2.0**scale, x).bits()
+    exponent = (bits - (0x3FE6A09E667F3BCD if x.wide else 0x3F3504F3)) >> mantissa
+    fraction = (bits - (exponent << mantissa)).bits_as(x.element)
+    return fraction, exponent.to(x.element) - where(small, x.like(float(scale)), 0.0)
+
+
+def log_pair(x: Number) -> tuple[Number, Number]:
+    """The logarithm of a positive finite x as a sum of two floats, to some 2**-58 (fp64) or 2**-29 (fp32) of its size.
+
+    log m = 2 atanh(s) with s = (m - 1) / (m + 1), s itself in two floats.
+    """
+    m, e = split(x)
+    f, d = m - 1.0, m + 1.0
+    s = f / d
+    s_low = fma(-s, m - (d - 1.0), fma(-s, d, f)) / d
+    z = s * s
+    cube = s * z
+    # s**3 / 3, the greatest term of the tail, with its error; that of the others is too small to matter.
+    third, third_low = constant_pair(x, "0.33333333333333333333333333333333333333333333333333333333333333")
+    lead = cube * third
+    cube_low = fma(s, z, -cube) + s * fma(s, s, -z) + z * s_low * 3.0
+    lead_low = fma(cube, third, -lead) + fma(cube, third_low, cube_low * third)
+    others = cube * z * polynomial(z, [1 / (2 * n + 5) for n in range(10 if x.wide else 4)])
+    # The first part of ln 2 is so short that e times it is exact.
+    high = math.ldexp(math.floor(math.ldexp(math.log(2), 42)), -42) if x.wide else 0.693145751953125
+    low = float(Decimal(_LN2) - Decimal(high))
+    a, b = e * high, s + s
+    total = a + b
+    upper = total + lead * 2.0
+    rest = (total - upper) + lead * 2.0 + ((a - total) + b) + ((s_low + others + lead_low) * 2.0 + e * low)
+    total = upper
+    first = total + rest
+    return first, rest - (first - total)
+
+
+_LN2 = "0.693147180559945309417232121458176568075500134360255254120680009493393621969694715605863326996418687"
+
+
+def power(x: Number, y: Number) -> Number:
+    """x to the y, by exp(y log x) with the logarithm and the product in two floats; special cases as in C's Annex F."""
+    size = abs(x)
+    high, low = log_pair(size)
+    product = y * high
+    error = fma(y, high, -product) + y * low
+    # Beyond the range of the exponential the error is of no use, and may be NaN.
+    error = where(abs(product) < (800.0 if x.wide else 200.0), error, 0.0)
+    value = exp(product)
+    value = where(value.equals(INFINITY), value, fma(value, error, value))
+    value = where(size.equals(1.0), 1.0, value)
+    value = where(size.equals(0.0) | size.equals(INFINITY), where(size.equals(0.0) ^ (y < 0.0), x.like(0.0), INFINITY), value)
+    whole = y.apply("trunc").equals(y)
+    half = y * 0.5
+    odd = whole & half.apply("trunc").differs(half)
+    # A negative base, -0.0 included.
+    negative = copysign(1.0, x) < 0.0
+    value = where(negative & odd, -value, value)
+    value = where((x < 0.0) & whole.inverted() & size.differs(INFINITY), NAN, value)
+    value = where(is_nan(x) | is_nan(y), x + y, value)
+    return where(y.equals(0.0) | x.equals(1.0), 1.0, value)
+
+
+# -- exponentials and logarithms ----------------------------------------------------------------------------------------------------------------------
+
+
+def expm1(x: Number) -> Number:
+    """exp(x) - 1. Near zero (u - 1) x / log(u) with u = exp(x): the errors of u cancel (W. Kahan)."""
+    u = exp(x)
+    v = u - 1.0
+    near = v * x / log(u)
+    near = where(u.equals(1.0), x, near)
+    return where(abs(x) < 1.0, near, v)
+
+
+def log1p(x: Number) -> Number:
+    """log(1 + x), as log(u) x / (u - 1) with u = 1 + x rounded (W. Kahan)."""
+    u = x + 1.0
+    value = log(u) * (x / (u - 1.0))
+    value = where(u.equals(1.0), x, value)
+    return where(u.equals(INFINITY) | (x <= -1.0), log(u), value)
+
+
+_LOG10_E = "0.434294481903251827651128918916605082294397005803666566114453783165864649208870774729224949338431748"
+_LOG2_10 = "3.32192809488736234787031942948939017586483139302458061205475639581593477660862521585013974335937015"
+
+
+def log10(x: Number) -> Number:
+    high, low = constant_pair(x, _LOG10_E)
+    value = log(x)
+    product = value * high
+    corrected = product + (fma(value, high, -product) + value * low)
+    return where(abs(value).equals(INFINITY), value, corrected)
+
+
+def exp10(x: Number) -> Number:
+    """2 to the (x log2 10), the product in two floats."""
+    high, low = constant_pair(x, _LOG2_10)
+    product = x * high
+    error = fma(x, high, -product) + x * low
+    value = product.apply("exp2")
+    ordinary = abs(product) < (1100.0 if x.wide else 160.0)
+    return where(ordinary & value.differs(INFINITY), fma(value, error * math.log(2), value), value)
+
+
+# -- hyperbolic functions and their inverses ----------------------------------------------------------------------------------------------------------
+
+
+def _half_exponential(x: Number) -> Number:
+    """exp(x) / 2 that overflows only where it must."""
+    half = exp(x * 0.5)
+    return where(x > (700.0 if x.wide else 80.0), half * (half * 0.5), exp(x) * 0.5)
+
+
+def sinh(x: Number) -> Number:
+    size = abs(x)
+    t = expm1(size)
+    small = (t + t / (t + 1.0)) * 0.5
+    return copysign_of(where(size < 20.0, small, _half_exponential(size)), x)
+
+
+def copysign_of(magnitude: Number, sign: Number) -> Number:
+    """The magnitude with the sign; NaN stays."""
+    return magnitude.apply("copysign", sign)
+
+
+def cosh(x: Number) -> Number:
+    half = _half_exponential(abs(x))
+    return half + 0.25 / half
+
+
+def asinh(x: Number) -> Number:
+    size = abs(x)
+    square = size * size
+    near = log1p(size + square / (sqrt(square + 1.0) + 1.0))
+    return copysign_of(where(size > (2.0**28 if x.wide else 2.0**14), log(size) + math.log(2), near), x)
+
+
+def acosh(x: Number) -> Number:
+    t = x - 1.0
+    return where(x > (2.0**28 if x.wide else 2.0**14), log(x) + math.log(2), log1p(t + sqrt(t * 2.0 + t * t)))
+
+
+def atanh(x: Number) -> Number:
+    size = abs(x)
+    return copysign_of(log1p(size * 2.0 / (1.0 - size)) * 0.5, x)
+
+
+# -- trigonometric functions and their inverses -------------------------------------------------------------------------------------------------------
+
+
+def tan(x: Number) -> Number:
+    return where(x.equals(0.0), x, x.apply("sin") / x.apply("cos"))
+
+
+def _turns(x: Number) -> tuple[Number, Number]:
+    """(r, k): x = r + k/2 modulo 2, |r| <= 1/4, k in 0..3 as i32, of a finite x."""
+    reduced = x - (x * 0.5).apply("round_even") * 2.0
+    quarter = (reduced * 2.0).apply("round_even")
+    return reduced - quarter * 0.5, quarter.to(ir_types.I32) & 3
+
+
+def _of_turns(x: Number, shift: int) -> Number:
+    r, k = _turns(x)
+    k = (k + shift) & 3
+    angle = r * math.pi
+    value = where((k & 1).equals(1), angle.apply("cos"), angle.apply("sin"))
+    value = where((k & 2).equals(2), -value, value)
+    return where(abs(x) < INFINITY, value, NAN)
+
+
+def sinpi(x: Number) -> Number:
+    whole = x.apply("trunc").equals(x) & (abs(x) < INFINITY)
+    return where(whole, copysign(0.0, x), _of_turns(x, 0))
+
+
+def cospi(x: Number) -> Number:
+    half = x - 0.5
+    return where((half.apply("trunc").equals(half)) & (abs(x) < 2.0 ** (52 if x.wide else 23)), 0.0, _of_turns(x, 1))
+
+
+def atan(x: Number) -> Number:
+    """The arc tangent: 1/x above 1, then the nearest of 0, 1/4 ... 1 subtracted, then the Taylor series."""
+    size = abs(x)
+    large = size > 1.0
+    t = where(large, 1.0 / size, size)
+    quarters = (t * 4.0).apply("round_even")
+    c = quarters * 0.25
+    r = (t - c) / fma(t, c, 1.0)
+    z = r * r
+    series = fma(r * z, polynomial(z, [(-1) ** (n + 1) / (2 * n + 3) for n in range(9 if x.wide else 4)]), r)
+    offset, offset_low = t.like(0.0), t.like(0.0)
+    for k, text in enumerate(_ATAN_QUARTERS, 1):
+        high, low = constant_pair(x, text)
+        chosen = quarters.equals(float(k))
+        offset, offset_low = where(chosen, high, offset), where(chosen, low, offset_low)
+    near = offset + (series + offset_low)
+    high, low = constant_pair(x, _HALF_PI)
+    turned = (high - offset) + ((low - offset_low) - series)
+    return copysign_of(where(large, turned, near), x)
+
+
+#: atan(1/4), atan(1/2), atan(3/4), atan(1), and pi/2
+_ATAN_QUARTERS = (
+    "0.2449786631268641541720824812112758109141440983811840671273759",
+    "0.4636476090008061162142562314612144020285370542861202638109331",
+    "0.6435011087932843868028092287173226380415105911153123828656112",
+    "0.7853981633974483096156608458198757210492923498437764552437361",
+)
+_HALF_PI = "1.5707963267948966192313216916397514420985846996875529104874723"
+_PI = "3.1415926535897932384626433832795028841971693993751058209749446"
+
+
+def atan2(y: Number, x: Number) -> Number:
+    """The angle of the point (x, y); special cases as in C's Annex F."""
+    a, b = abs(y), abs(x)
+    swap = a > b
+    top, bottom = where(swap, b, a), where(swap, a, b)
+    ratio = top / bottom
+    ratio = where(bottom.equals(0.0), 0.0, ratio)
+    ratio = where(top.equals(INFINITY), 1.0, ratio)
+    angle = atan(ratio)
+    half, half_low = constant_pair(x, _HALF_PI)
+    whole, whole_low = constant_pair(x, _PI)
+    angle = where(swap, (half - angle) + half_low, angle)
+    angle = where(copysign(1.0, x) < 0.0, (whole - angle) + whole_low, angle)
+    return where(is_nan(x) | is_nan(y), x + y, copysign_of(angle, y))
+
+
+def asin(x: Number) -> Number:
+    return atan2(x, sqrt((1.0 - x) * (x + 1.0)))
+
+
+def acos(x: Number) -> Number:
+    return atan2(sqrt((1.0 - x) * (x + 1.0)), x)
+
+
+# -- roots and norms ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def cbrt(x: Number) -> Number:
+    """The cube root: of m in [1/2, 2) times 2**(0..2) by two steps of Halley's method from a line, the rest in the exponent."""
+    size = abs(x)
+    ordinary = (size > 0.0) & (size < INFINITY)
+    m, e = split(where(ordinary, size, 1.0))
+    third = (e * (1.0 / 3.0)).apply("floor")
+    a = m * where((e - third * 3.0).equals(0.0), m.like(1.0), where((e - third * 3.0).equals(1.0), m.like(2.0), 4.0))
+    t = fma(a, 0.1875, 0.83)
+    for _ in range(3 if x.wide else 2):
+        cube = t * t * t
+        t = t * ((cube + a * 2.0) / (cube * 2.0 + a))
+    t = t - (t * t * t - a) / (t * t * 3.0)
+    return copysign_of(where(ordinary, ldexp(t, third.to(ir_types.I32)), size), x)
+
+
+def rcbrt(x: Number) -> Number:
+    return 1.0 / cbrt(x)
+
+
+def norm(*parts: Number) -> Number:
+    """The length of a vector, scaled so that nothing overflows; infinite where any part is."""
+    sizes = [abs(part) for part in parts]
+    largest = sizes[0]
+    for size in sizes[1:]:
+        largest = where(size > largest, size, largest)
+    usable = (largest > 0.0) & (largest < INFINITY)
+    # A power of two, so that the division is exact.
+    exponent = where(usable, largest, 1.0).bits() & (0x7FF0000000000000 if parts[0].wide else 0x7F800000)
+    scale = exponent.bits_as(parts[0].element)
+    scale = where(scale.equals(0.0), 2.0 ** (-1022 if parts[0].wide else -126), scale)
+    total = parts[0].like(0.0)
+    for size in sizes:
+        scaled = size / scale
+        total = fma(scaled, scaled, total)
+    value = where(largest.equals(0.0), 0.0, sqrt(total) * scale)
+    for size in sizes:
+        value = where(is_nan(size), NAN, value)
+    for size in sizes:
+        value = where(size.equals(INFINITY), INFINITY, value)
+    return value
+
+
+def reciprocal_norm(*parts: Number) -> Number:
+    return 1.0 / norm(*parts)
+
+
+FUNCTIONS: dict[str, Any] = {
+    name: function(name, parameters, meaning, body)
+    for name, parameters, meaning, body in (
+        ("pow", "x y", "``x`` to the ``y``, of floats; within 2 ULP.", power),
+        ("expm1", "x", "``exp(x) - 1``, exact near 0.", expm1),
+        ("log1p", "x", "``log(1 + x)``, exact near 0.", log1p),
+        ("log10", "x", "The logarithm to base 10.", log10),
+        ("exp10", "x", "10 to the ``x``.", exp10),
+        ("sinh", "x", "The hyperbolic sine.", sinh),
+        ("cosh", "x", "The hyperbolic cosine.", cosh),
+        ("asinh", "x", "The inverse hyperbolic sine.", asinh),
+        ("acosh", "x", "The inverse hyperbolic cosine.", acosh),
+        ("atanh", "x", "The inverse hyperbolic tangent.", atanh),
+        ("tan", "x", "The tangent of ``x`` radians.", tan),
+        ("sinpi", "x", "The sine of ``x`` half turns.", sinpi),
+        ("cospi", "x", "The cosine of ``x`` half turns.", cospi),
+        ("atan", "x", "The arc tangent, in radians.", atan),
+        ("atan2", "x y", "The angle of the point (``y``, ``x``): the arc tangent of ``x / y``, in radians.", atan2),
+        ("asin", "x", "The arc sine, in radians.", asin),
+        ("acos", "x", "The arc cosine, in radians.", acos),
+        ("cbrt", "x", "The cube root.", cbrt),
+        ("rcbrt", "x", "1 over the cube root.", rcbrt),
+        ("hypot", "x y", "``sqrt(x*x + y*y)`` without overflow.", norm),
+        ("rhypot", "x y", "``1 / sqrt(x*x + y*y)`` without overflow.", reciprocal_norm),
+        ("norm3d", "x y z", "The length of a vector of three.", norm),
+        ("rnorm3d", "x y z", "1 over the length of a vector of three.", reciprocal_norm),
+        ("norm4d", "x y z w", "The length of a vector of four.", norm),
+        ("rnorm4d", "x y z w", "1 over the length of a vector of four.", reciprocal_norm),
+    )
+}

@@ -1,0 +1,207 @@
+"""Arithmetic and conversions with a stated rounding: ``rn`` to nearest even, ``rz`` towards zero, ``rd`` down, ``ru`` up.
+
+A directed result is the nearest one, moved by a unit in its last place where the error has the wrong sign. fp32 is computed in fp64, where the error is
+exact; of fp64 the error is the exact remainder of the operation, unless that underflows (results below 2**-969), where the result is the nearest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import types as ir_types
+from tilewright.language.device_math.numbers import Number, fma, function, two_sum, where
+from tilewright.language.dtypes import dtype, float32, float64, int32, int64, uint32, uint64
+
+#: Exact values as a sum of two fp64 numbers, of which the second is small and needs only its sign right.
+Exact = tuple[Number, Number]
+
+
+def step(x: Number, up: Number) -> Number:
+    """The neighbour of ``x`` above (where ``up``) or below."""
+    bits = x.bits()
+    away = up ^ (x < 0.0)
+    moved = where(away, bits + 1, bits - 1).bits_as(x.element)
+    smallest = x.like(5e-324 if x.wide else 2.0**-149)
+    return where(x.equals(0.0), where(up, smallest, -smallest), moved)
+
+
+def nextafter(x: Number, y: Number) -> Number:
+    """The neighbour of ``x`` towards ``y``."""
+    moved = step(x, y > x)
+    return where(x.differs(x) | y.differs(y), x + y, where(x.equals(y), y, moved))
+
+
+def _directed(nearest: Number, error: Number, mode: str) -> Number:
+    """The value ``nearest + error``, of which ``nearest`` is the rounding, rounded by ``mode``."""
+    zero = error.like(0.0)
+    if mode == "rd":
+        wrong, up = error < zero, nearest.builder.constant_like(ir_types.with_element(nearest.handle.type, ir_types.I1), False)
+    elif mode == "ru":
+        wrong, up = error > zero, nearest.builder.constant_like(ir_types.with_element(nearest.handle.type, ir_types.I1), True)
+    else:
+        negative = nearest < 0.0
+        return where((negative & (error > zero)) | ((nearest > 0.0) & (error < zero)), step(nearest, negative), nearest)
+    return where(wrong, step(nearest, Number(nearest.builder, up)), nearest)
+
+
+def _narrowed(exact: Exact, mode: str) -> Number:
+    """A sum of two fp64 numbers as fp32."""
+    value, rest = exact
+    nearest = value.to(ir_types.F32)
+    return _directed(nearest, (value - nearest.to(ir_types.F64)) + rest, mode)
+
+
+def _settled(exact: Exact, mode: str, result: ir_types.Type) -> Number:
+    """The exact value in the result's type."""
+    if result is ir_types.F32:
+        return _narrowed(exact, mode)
+    return _directed(exact[0], exact[1], mode)
+
+
+# -- the operations, in fp64 --------------------------------------------------------------------------------------------------------------------------
+
+
+def _add(a: Number, b: Number) -> Exact:
+    return two_sum(a, b)
+
+
+def _sub(a: Number, b: Number) -> Exact:
+    return two_sum(a, -b)
+
+
+def _mul(a: Number, b: Number) -> Exact:
+    product = a * b
+    return product, fma(a, b, -product)
+
+
+def _div(a: Number, b: Number) -> Exact:
+    quotient = a / b
+    return quotient, fma(-quotient, b, a) / b
+
+
+def _rcp(a: Number) -> Exact:
+    return _div(a.like(1.0), a)
+
+
+def _sqrt(a: Number) -> Exact:
+    root = a.apply("sqrt")
+    return root, where(root > 0.0, fma(-root, root, a), 0.0)
+
+
+def _fma(a: Number, b: Number, c: Number) -> Exact:
+    """The error of a fused operation (S. Boldo and J.-M. Muller, Some functions computable with a fused-mac, 2005)."""
+    result = fma(a, b, c)
+    product = a * b
+    product_error = fma(a, b, -product)
+    sum_high, sum_low = two_sum(c, product_error)
+    total, total_low = two_sum(product, sum_high)
+    return result, ((total - result) + total_low) + sum_low
+
+
+_OPERATIONS: tuple[tuple[str, str, Callable[..., Exact], str], ...] = (
+    ("add", "x y", _add, "``x + y``"),
+    ("sub", "x y", _sub, "``x - y``"),
+    ("mul", "x y", _mul, "``x * y``"),
+    ("div", "x y", _div, "``x / y``"),
+    ("rcp", "x", _rcp, "``1 / x``"),
+    ("sqrt", "x", _sqrt, "The square root of ``x``"),
+    ("fma", "x y z", _fma, "``x * y + z``"),
+)
+_MODES = {"rn": "to nearest even", "rz": "towards zero", "rd": "down", "ru": "up"}
+
+
+def _operation(exact: Callable[..., Exact], mode: str) -> Callable[..., Number]:
+    def body(*numbers: Number) -> Number:
+        if mode == "rn":
+            return _nearest(exact, numbers)
+        found = _settled(exact(*(x.to(ir_types.F64) for x in numbers)), mode, numbers[0].element)
+        if mode == "rd" and exact in (_add, _sub):
+            # x - x is -0.0, and so is a sum of zeros, unless both are +0.0.
+            a, b = numbers[0], -numbers[1] if exact is _sub else numbers[1]
+            one = a.like(1.0)
+            positive = (one.apply("copysign", a) > 0.0) & (one.apply("copysign", b) > 0.0)
+            found = where(a.equals(-b) & positive.inverted(), -0.0, found)
+        return found
+
+    return body
+
+
+def _nearest(exact: Callable[..., Exact], numbers: tuple[Number, ...]) -> Number:
+    """The operation of the IR itself, which rounds to nearest even."""
+    first, others = numbers[0], numbers[1:]
+    if exact is _rcp:
+        return 1.0 / first
+    return first.apply({_add: "add", _sub: "sub", _mul: "mul", _div: "div", _sqrt: "sqrt", _fma: "fma"}[exact], *others)
+
+
+# -- conversions --------------------------------------------------------------------------------------------------------------------------------------
+
+_INTEGERS = {"int": int32, "uint": uint32, "ll": int64, "ull": uint64}
+_FLOATS = {"float": float32, "double": float64}
+_TO_WHOLE = {"rn": "round_even", "rz": "trunc", "rd": "floor", "ru": "ceil"}
+
+
+def _to_integer(target: dtype, mode: str) -> Callable[[Number], Number]:
+    """Saturating; 0 for NaN."""
+    low, high = target.get_int_min_value(), target.get_int_max_value()
+
+    def body(x: Number) -> Number:
+        whole = x.apply(_TO_WHOLE[mode])
+        limit = float(high + 1)
+        inside = (whole >= float(low)) & (whole < limit)
+        made = where(inside, whole, 0.0).to(target.ir_type)
+        return where(whole >= limit, made.like(high), where(whole < float(low), made.like(low), made))
+
+    return body
+
+
+def _from_integer(target: dtype, mode: str) -> Callable[[Number], Number]:
+    def body(x: Number) -> Number:
+        if mode == "rn":
+            return x.to(target.ir_type)
+        if not x.wide:
+            value = x.to(ir_types.F64)
+            return _settled((value, value.like(0.0)), mode, target.ir_type)
+        upper = (x >> 32).to(ir_types.F64) * 2.0**32
+        lower = (x & 0xFFFFFFFF).to(ir_types.F64)
+        return _settled(two_sum(upper, lower), mode, target.ir_type)
+
+    return body
+
+
+def _narrow(mode: str) -> Callable[[Number], Number]:
+    def body(x: Number) -> Number:
+        if mode == "rn":
+            return x.to(ir_types.F32)
+        return _narrowed((x, x.like(0.0)), mode)
+
+    return body
+
+
+def _conversions() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for mode, words in _MODES.items():
+        for float_name, float_type in _FLOATS.items():
+            for name, integer in _INTEGERS.items():
+                forth, back = f"{float_name}2{name}_{mode}", f"{name}2{float_name}_{mode}"
+                meaning = f"``x`` as {integer}, rounded {words}; saturating, and 0 for NaN."
+                found[forth] = function(forth, "x", meaning, _to_integer(integer, mode), names=(float_type.name,), result=integer)
+                if not (float_type is float64 and integer.int_bitwidth == 32 and mode != "rn"):
+                    meaning = f"``x`` as {float_type}, rounded {words}."
+                    found[back] = function(back, "x", meaning, _from_integer(float_type, mode), names=(integer.name,), result=float_type)
+        name = f"double2float_{mode}"
+        found[name] = function(name, "x", f"``x`` as fp32, rounded {words}.", _narrow(mode), names=("fp64",), result=float32)
+    return found
+
+
+FUNCTIONS: dict[str, Any] = {
+    **{
+        f"{name}_{mode}": function(f"{name}_{mode}", parameters, f"{meaning}, rounded {words}.", _operation(exact, mode))
+        for name, parameters, exact, meaning in _OPERATIONS
+        for mode, words in _MODES.items()
+    },
+    **_conversions(),
+    "nextafter": function("nextafter", "x y", "The number next to ``x`` in the direction of ``y``.", nextafter),
+    "rsqrt_rn": function("rsqrt_rn", "x", "``1 / sqrt(x)``, of fp32 correctly rounded.", lambda x: 1.0 / x.apply("sqrt"), through_f64=True),
+}

@@ -1,0 +1,249 @@
+"""The error function's relatives, the gamma function, and Bessel functions of orders 0 and 1. fp32 is computed in fp64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilewright.language.device_math.coefficients import SERIES
+from tilewright.language.device_math.elementary import constant_pair, copysign_of, exp, is_nan, log, power, sinpi, sqrt
+from tilewright.language.device_math.numbers import INFINITY, NAN, Number, chebyshev, fma, function, polynomial, where
+
+# -- error function -----------------------------------------------------------------------------------------------------------------------------------
+
+
+def _erfcx_positive(x: Number) -> Number:
+    """exp(x*x) erfc(x) for x >= 0: a series in (x - 3.75) / (x + 3.75), over 1 + 2x (M. Shepherd and J. Laframboise, 1981)."""
+    t = where(x.equals(INFINITY), 1.0, (x - 3.75) / (x + 3.75))
+    return chebyshev(t, SERIES["erfcx"]) / fma(x, 2.0, 1.0)
+
+
+def _exp_of_square(x: Number, sign: float) -> Number:
+    """exp(sign * x * x), the square in two floats."""
+    square = x * x
+    error = where(square < INFINITY, fma(x, x, -square), 0.0)
+    value = exp(square * sign)
+    return where(value < INFINITY, fma(value, error * sign, value), value)
+
+
+def _erfc_far(size: Number) -> Number:
+    return _exp_of_square(size, -1.0) * _erfcx_positive(size)
+
+
+def erfc(x: Number) -> Number:
+    size = abs(x)
+    tail = _erfc_far(size)
+    return where(size < 0.5, 1.0 - x.apply("erf"), where(x < 0.0, 2.0 - tail, tail))
+
+
+def erfcx(x: Number) -> Number:
+    size = abs(x)
+    tail = _erfcx_positive(size)
+    return where(x < 0.0, _exp_of_square(size, 1.0) * 2.0 - tail, tail)
+
+
+def _slope(y: Number) -> Number:
+    """The derivative of erf."""
+    return _exp_of_square(y, -1.0) * (2 / math.sqrt(math.pi))
+
+
+def _tail_inverse(q: Number) -> Number:
+    """The y with erfc(y) = q for q up to 1/2: S. Winitzki's formula, Newton's method on the logarithm, Halley's at the end."""
+    logarithm = log(q * (2.0 - q))
+    half = logarithm * 0.5 + 2 / (math.pi * 0.147)
+    y = sqrt(sqrt(half * half - logarithm * (1 / 0.147)) - half)
+    for _ in range(2):
+        value = _erfc_far(y)
+        y = y + log(value / q) * value / _slope(y)
+    ratio = (_erfc_far(y) - q) / _slope(y)
+    return y + ratio / (1.0 - ratio * y)
+
+
+def _middle_inverse(t: Number) -> Number:
+    """The y with erf(y) = t for t from 0 to 1/2: the Taylor series, then Halley's method."""
+    y = t * polynomial(t * t, [0.886226925452758, 0.2320136665346544, 0.12755617530559793, 0.0865521292415474, 0.06495961774538539])
+    start = y
+    for _ in range(2):
+        ratio = (y.apply("erf") - t) / _slope(y)
+        y = y - ratio / (ratio * y + 1.0)
+    return where(t < 1e-20, start, y)
+
+
+def erfcinv(q: Number) -> Number:
+    """Through erf where q is within 1/2 of 1, through erfc elsewhere; a q above 1 is mirrored. Both differences are exact."""
+    mirrored = q > 1.0
+    small = where(mirrored, 2.0 - q, q)
+    central = small >= 0.5
+    y = where(central, _middle_inverse(where(central, 1.0 - small, 0.0)), _tail_inverse(where(central | (small <= 0.0), 0.5, small)))
+    y = where(small.equals(0.0), INFINITY, y)
+    return where((small < 0.0) | is_nan(q), NAN, where(mirrored, -y, y))
+
+
+def erfinv(x: Number) -> Number:
+    """As :func:`erfcinv`, of 1 - x."""
+    size = abs(x)
+    central = size <= 0.5
+    far = _tail_inverse(where(central | (size >= 1.0), 0.5, 1.0 - size))
+    y = where(central, _middle_inverse(where(central, size, 0.0)), far)
+    y = where(size.equals(1.0), INFINITY, y)
+    return copysign_of(where((size > 1.0) | is_nan(x), NAN, y), x)
+
+
+def normcdf(x: Number) -> Number:
+    """erfc(-x / sqrt 2) / 2, corrected for the rounding of the argument."""
+    high, low = constant_pair(x, "0.70710678118654752440084436210484903928483593768847403658833986899536623923105")
+    t = -x * high
+    error = -(fma(x, high, t) + x * low)
+    value = erfc(t)
+    slope = where(abs(t) < 40.0, _exp_of_square(t, -1.0) * (-2 / math.sqrt(math.pi)) * error, 0.0)
+    return (value + slope) * 0.5
+
+
+def normcdfinv(p: Number) -> Number:
+    return erfcinv(p * 2.0) * -math.sqrt(2)
+
+
+# -- gamma --------------------------------------------------------------------------------------------------------------------------------------------
+
+#: B(2n) / (2n (2n - 1)): the terms of Stirling's series
+_STIRLING = [1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400]
+
+
+def _stirling(x: Number) -> Number:
+    """lgamma(x) - ((x - 1/2) log x - x + log(2 pi) / 2) for x >= 8."""
+    inverse = 1.0 / x
+    return inverse * polynomial(inverse * inverse, _STIRLING)
+
+
+def _down(x: Number) -> tuple[Number, Number]:
+    """(y, p) with gamma(x) = p gamma(y) and y in [1/2, 5/2], for x from 1/2 to 14."""
+    product = x.like(1.0)
+    for _ in range(12):
+        above = x > 2.5
+        lower = x - 1.0
+        product = where(above, product * lower, product)
+        x = where(above, lower, x)
+    return x, product
+
+
+def _near_lgamma(y: Number) -> Number:
+    return (y - 1.0) * (y - 2.0) * chebyshev(y - 1.5, SERIES["lgamma"])
+
+
+def _lgamma_positive(x: Number) -> Number:
+    tiny = x < 0.5
+    middle = where(tiny, x + 1.0, where(x < 9.0, x, 1.0))
+    y, product = _down(middle)
+    near = _near_lgamma(y)
+    near = where(tiny, near - log(x), near + where(product.equals(1.0), 0.0, log(product)))
+    far_x = where(x < 9.0, 9.0, x)
+    far = (far_x - 0.5) * (log(far_x) - 1.0) + (0.5 * math.log(2 * math.pi) - 0.5 + _stirling(far_x))
+    return where(x < 9.0, near, where(x.equals(INFINITY), INFINITY, far))
+
+
+def lgamma(x: Number) -> Number:
+    """log |gamma(x)|; below 0 by reflection."""
+    size = abs(x)
+    positive = _lgamma_positive(where(size.equals(0.0), 1.0, size))
+    sine = abs(sinpi(x))
+    reflected = math.log(math.pi) - log(size * sine) - positive
+    value = where(x < 0.0, reflected, positive)
+    value = where(sine.equals(0.0) & (x <= 0.0), INFINITY, value)
+    value = where(size.equals(INFINITY), INFINITY, value)
+    return where(is_nan(x), x, value)
+
+
+def tgamma(x: Number) -> Number:
+    """gamma(x): from [1/2, 5/2] by its recurrence, by Stirling's formula beyond, by reflection below 0."""
+    size = abs(x)
+    tiny = size < 0.5
+    y, product = _down(where(tiny, size + 1.0, where(size < 14.0, size, 1.0)))
+    near = product * exp(_near_lgamma(y))
+    near = where(tiny, near / size, near)
+    far_x = where(size < 14.0, 14.0, where(size > 190.0, 190.0, size))
+    # The power in two halves, since gamma(171) is in range and 171**170.5 is not.
+    half = power(far_x, fma(far_x, 0.5, -0.25))
+    far = half * exp(-far_x) * half * (math.sqrt(2 * math.pi) * exp(_stirling(far_x)))
+    positive = where(size < 14.0, near, where(size > 172.0, INFINITY, far))
+    sine = sinpi(x)
+    # gamma(-x) gamma(x) = -pi / (x sin(pi x)) for x > 0, and sine is that of -x
+    value = where(x < 0.0, (math.pi / (size * sine)) / positive, positive)
+    value = where((x < 0.0) & (x.apply("trunc").equals(x)), NAN, value)
+    value = where(x.equals(0.0), copysign_of(x.like(INFINITY), x), value)
+    return where(x.equals(INFINITY) | is_nan(x), x, value)
+
+
+# -- Bessel functions ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def _phases(x: Number, order: int, shift: float) -> Number:
+    """sqrt(2 / (pi x)) (P cos c - Q sin c) with c = x - shift * pi/4, for x > 8; Y is the same with the shift greater by 2."""
+    w = 8.0 / x
+    t = fma(w * w, 2.0, -1.0)
+    p, q = chebyshev(t, SERIES[f"p{order}"]), chebyshev(t, SERIES[f"q{order}"]) * w
+    # cos(x - a) and sin(x - a) from those of x: no rounding of the difference.
+    cosine, sine = x.apply("cos"), x.apply("sin")
+    ca, sa = math.cos(shift * math.pi / 4), math.sin(shift * math.pi / 4)
+    c, s = cosine * ca + sine * sa, sine * ca - cosine * sa
+    return sqrt((2 / math.pi) / x) * (p * c - q * s)
+
+
+def _bessel_j(x: Number, order: int) -> Number:
+    size = abs(x)
+    inner = where(size < 8.0, size, 8.0)
+    near = chebyshev(fma(inner * inner, 1 / 32, -1.0), SERIES[f"j{order}"])
+    if order == 1:
+        near = near * inner
+    value = where(size < 8.0, near, _phases(where(size < 8.0, 8.0, size), order, 1.0 + 2 * order))
+    value = where(size.equals(INFINITY), 0.0, value)
+    value = where(is_nan(x), x, value)
+    return where(x.like(1.0).apply("copysign", x) < 0.0, -value, value) if order == 1 else value
+
+
+def _bessel_y(x: Number, order: int) -> Number:
+    inner = where(x < 8.0, x, 8.0)
+    t = fma(inner * inner, 1 / 32, -1.0)
+    j, rest = chebyshev(t, SERIES[f"j{order}"]), chebyshev(t, SERIES[f"y{order}"])
+    if order == 0:
+        near = fma(log(inner) * (2 / math.pi), j, rest)
+    else:
+        near = fma(log(inner) * (2 / math.pi), j * inner, rest * inner) - (2 / math.pi) / inner
+    value = where(x < 8.0, near, _phases(where(x < 8.0, 8.0, x), order, 3.0 + 2 * order))
+    value = where(x.equals(INFINITY), 0.0, value)
+    value = where(x.equals(0.0), -INFINITY, value)
+    return where((x < 0.0) | is_nan(x), NAN, value)
+
+
+def _bessel_i(x: Number, order: int) -> Number:
+    size = abs(x)
+    inner, outer = where(size < 8.0, size, 8.0), where(size < 8.0, 8.0, size)
+    near = chebyshev(fma(inner, 0.25, -1.0), SERIES[f"i{order}"])
+    if order == 1:
+        near = near * inner / (inner + 1.0)
+    far = chebyshev(16.0 / outer - 1.0, SERIES[f"i{order}_far"]) / sqrt(outer)
+    half = exp(size * 0.5)
+    value = where(size < 8.0, near * exp(size), far * half * half)
+    value = where(size.equals(INFINITY), INFINITY, value)
+    value = where(is_nan(x), x, value)
+    return where(x.like(1.0).apply("copysign", x) < 0.0, -value, value) if order == 1 else value
+
+
+FUNCTIONS: dict[str, Any] = {
+    name: function(name, "x", meaning, body, through_f64=True)
+    for name, meaning, body in (
+        ("erfc", "1 minus the error function, exact where that is small.", erfc),
+        ("erfcx", "``exp(x*x) * erfc(x)``.", erfcx),
+        ("erfinv", "The inverse of the error function.", erfinv),
+        ("erfcinv", "The inverse of ``erfc``.", erfcinv),
+        ("normcdf", "The probability that a standard normal variable is at most ``x``.", normcdf),
+        ("normcdfinv", "The inverse of ``normcdf``.", normcdfinv),
+        ("lgamma", "The logarithm of the absolute value of the gamma function.", lgamma),
+        ("tgamma", "The gamma function.", tgamma),
+        ("j0", "The Bessel function of the first kind of order 0.", lambda x: _bessel_j(x, 0)),
+        ("j1", "The Bessel function of the first kind of order 1.", lambda x: _bessel_j(x, 1)),
+        ("y0", "The Bessel function of the second kind of order 0.", lambda x: _bessel_y(x, 0)),
+        ("y1", "The Bessel function of the second kind of order 1.", lambda x: _bessel_y(x, 1)),
+        ("cyl_bessel_i0", "The modified Bessel function of the first kind of order 0.", lambda x: _bessel_i(x, 0)),
+        ("cyl_bessel_i1", "The modified Bessel function of the first kind of order 1.", lambda x: _bessel_i(x, 1)),
+    )
+}

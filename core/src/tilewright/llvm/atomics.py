@@ -1,0 +1,108 @@
+"""One atomic update of one element in memory.
+
+Integers have instructions. Sums of narrow floats, and the least and greatest of floats, are loops that compare and exchange the element's bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir.types import F32, F64, FloatType, IntType, PointerType, Type, bit_width
+from tilewright.llvm.casts import emit_cast
+from tilewright.llvm.elementwise import ElementContext
+from tilewright.llvm.registers import register_type, storage_size
+
+#: Memory orders of the table as LLVM's, for success and for the failing side of a compare-exchange.
+_ORDERS: dict[str, tuple[str, str]] = {
+    "relaxed": ("monotonic", "monotonic"),
+    "acquire": ("acquire", "acquire"),
+    "release": ("release", "monotonic"),
+    "acq_rel": ("acq_rel", "acquire"),
+}
+
+
+def atomic_update(context: ElementContext, kind: str, element: Type, pointer: str, value: str, order: str) -> str:
+    """Update the element at a pointer in one step, with operands in register form; the old one."""
+    w, type_ = context.writer, register_type(element)
+    if isinstance(element, FloatType) and kind in ("min", "max"):
+        return _exchange_loop(context, element, pointer, order, lambda old: _extreme_of_bits(context, kind, old, _to_bits(context, value, element), element))
+    if isinstance(element, FloatType) and kind == "add" and element not in (F32, F64):
+        return _exchange_loop(context, element, pointer, order, lambda old: _sum_of_bits(context, old, value, element))
+    name = "fadd" if isinstance(element, FloatType) and kind == "add" else kind
+    if isinstance(element, IntType) and not element.signed and kind in ("min", "max"):
+        name = f"u{kind}"
+    if isinstance(element, PointerType):
+        assert kind == "xchg"
+    success, _ = _ORDERS[order]
+    return w.emit(f"atomicrmw {name} ptr {pointer}, {type_} {value} {success}, align {storage_size(element)}")
+
+
+def _exchange_loop(context: ElementContext, element: Type, pointer: str, order: str, compute: Callable[[str], str]) -> str:
+    """Replace the element's bits by ``compute(bits)`` until no one else changed them in between; the old element."""
+    w, bits, size = context.writer, _bits_type(element), storage_size(element)
+    success, failure = _ORDERS[order]
+    first = w.emit(f"load atomic {bits}, ptr {pointer} monotonic, align {size}")
+    before, loop, done = w.current, w.new_block("retry"), w.new_block("done")
+    w.branch(loop)
+    w.place(loop)
+    old, found = w.fresh("old"), w.fresh("found")
+    position = len(w.current.lines)
+    w.do("")
+    pair = w.emit(f"cmpxchg ptr {pointer}, {bits} {old}, {bits} {compute(old)} {success} {failure}, align {size}")
+    w.do(f"{found} = extractvalue {{ {bits}, i1 }} {pair}, 0")
+    same = w.emit(f"extractvalue {{ {bits}, i1 }} {pair}, 1")
+    assert w.current is loop, "computing a new value takes no control flow"
+    loop.lines[position] = f"  {old} = phi {bits} [ {first}, %{before.label} ], [ {found}, %{loop.label} ]"
+    w.branch_if(same, done, loop, likely=True)
+    w.place(done)
+    return _from_bits(context, old, element)
+
+
+def _sum_of_bits(context: ElementContext, old: str, value: str, element: FloatType) -> str:
+    """The sum of narrow floats, through f32: 24 bits are enough for the second rounding to change nothing (2p + 2, p at most 11)."""
+    w = context.writer
+    a = emit_cast(context, _from_bits(context, old, element), element, F32, 0)
+    b = emit_cast(context, value, element, F32, 0)
+    return _to_bits(context, emit_cast(context, w.emit(f"fadd float {a}, {b}"), F32, element, 0), element)
+
+
+def _extreme_of_bits(context: ElementContext, kind: str, old: str, value: str, element: FloatType) -> str:
+    """The lesser or greater of two floats in the total order of their bits: sign and magnitude read as an integer."""
+    w, bits = context.writer, _bits_type(element)
+
+    def key(x: str) -> str:
+        sign = w.emit(f"ashr {bits} {x}, {element.bits - 1}")
+        magnitude = w.emit(f"lshr {bits} {sign}, 1")
+        return w.emit(f"xor {bits} {x}, {magnitude}")
+
+    chosen = w.emit(f"icmp {'slt' if kind == 'min' else 'sgt'} {bits} {key(value)}, {key(old)}")
+    return w.emit(f"select i1 {chosen}, {bits} {value}, {bits} {old}")
+
+
+def _bits_type(element: Type) -> str:
+    return f"i{bit_width(element)}"
+
+
+def _to_bits(context: ElementContext, name: str, element: Type) -> str:
+    type_ = register_type(element)
+    if type_[0] == "i":
+        return name
+    how = "ptrtoint" if type_ == "ptr" else "bitcast"
+    return context.writer.emit(f"{how} {type_} {name} to {_bits_type(element)}")
+
+
+def _from_bits(context: ElementContext, name: str, element: Type) -> str:
+    type_ = register_type(element)
+    if type_[0] == "i":
+        return name
+    how = "inttoptr" if type_ == "ptr" else "bitcast"
+    return context.writer.emit(f"{how} {_bits_type(element)} {name} to {type_}")
+
+
+def compare_and_swap(context: ElementContext, element: Type, pointer: str, compare: str, value: str, order: str) -> str:
+    """Where the element at a pointer has the bits of ``compare``, replace it by ``value``; the old one."""
+    w, bits = context.writer, _bits_type(element)
+    success, failure = _ORDERS[order]
+    expected, new = (_to_bits(context, name, element) for name in (compare, value))
+    pair = w.emit(f"cmpxchg ptr {pointer}, {bits} {expected}, {bits} {new} {success} {failure}, align {storage_size(element)}")
+    return _from_bits(context, w.emit(f"extractvalue {{ {bits}, i1 }} {pair}, 0"), element)

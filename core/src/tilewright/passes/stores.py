@@ -1,0 +1,171 @@
+"""Which arguments of a kernel may be stored to: a forward analysis of where addresses flow.
+
+Every argument is a bit. The bits of an address go wherever its number goes: through pointer arithmetic, selects, loops, branches and calls, into a
+descriptor, into an integer and what is computed from it, into memory and back out of it. A store, an atomic, or an operation that may write anywhere marks
+the arguments whose bits its address has.
+
+An address that does not come from an argument, such as one that the host wrote into a table of pointers, has no bit: what it leads to is no
+argument's memory as far as a kernel can tell. Functions are analysed once for all their calls, so a function that returns one of the pointers it is given
+returns all that any call gave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from tilewright.ir.core import Function, Module, Operation, Value
+from tilewright.ir.table import Effect
+from tilewright.ir.types import I1, DescriptorType, PointerType, element_type
+from tilewright.passes.effects import effects_of
+
+
+def stored_arguments(module: Module) -> frozenset[int]:
+    """Positions of the kernel's pointers and descriptors through which it may write to memory.
+
+    Only what reads an address is looked at, again whenever it may be another argument's.
+    """
+    flow = _Flow(module)
+    arguments = module.kernel.arguments
+    for position, argument in enumerate(arguments):
+        if isinstance(argument.type, PointerType | DescriptorType):
+            flow.add(argument, 1 << position)
+    flow.run()
+    return frozenset(position for position in range(len(arguments)) if flow.stored >> position & 1)
+
+
+class _Flow:
+    """``bits`` of values, of all addresses that were put in ``memory``, and of those ``stored`` to."""
+
+    __slots__ = ("_module", "_pending", "bits", "memory", "stored")
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._pending: dict[Operation, None] = {}
+        self.bits: dict[Value, int] = {}
+        self.memory = self.stored = 0
+
+    def run(self) -> None:
+        """To a fixed point."""
+        pending = self._pending
+        while pending:
+            operation, _ = pending.popitem()
+            _RULES.get(operation.spec.name, _Flow.other)(self, operation)
+
+    def of(self, values: Iterable[Value]) -> int:
+        get, found = self.bits.get, 0
+        for value in values:
+            found |= get(value, 0)
+        return found
+
+    def add(self, value: Value, bits: int) -> None:
+        """Note bits of a value, and that its readers are to be looked at."""
+        old = self.bits.get(value, 0)
+        if bits | old == old or element_type(value.type) is I1:  # a truth may tell of an address, but is none
+            return
+        self.bits[value] = bits | old
+        for reader in value.uses:
+            self._pending[reader] = None
+
+    def move(self, sources: Sequence[Value], targets: Sequence[Value]) -> None:
+        for source, target in zip(sources, targets, strict=True):
+            bits = self.bits.get(source)
+            if bits:
+                self.add(target, bits)
+
+    def keep(self, bits: int) -> None:
+        """Addresses are put in memory: any load may give them back."""
+        if bits | self.memory != self.memory:
+            self.memory |= bits
+            for operation in self._module.walk():
+                if operation.spec.name in _ACCESSES:
+                    for result in operation.results:
+                        self.add(result, self.memory)
+
+    # ---- what operations do with the bits of their operands
+
+    def other(self, operation: Operation) -> None:
+        """Results are computed from any operand. A combination's arguments are elements of any operand, its results of what it yields."""
+        bits = self.of(operation.operands)
+        for region in operation.regions:
+            for argument in region.arguments:
+                self.add(argument, bits)
+            if region.last is not None:
+                bits |= self.of(region.last.operands)
+        if not operation.regions and effects_of(operation) & Effect.WRITE:
+            self.stored |= bits
+            self.keep(bits)
+        for result in operation.results:
+            self.add(result, bits)
+
+    def access(self, operation: Operation) -> None:
+        if operation.spec.effects & Effect.WRITE:
+            address, *written = operation.operands
+            self.stored |= self.bits.get(address, 0)
+            self.keep(self.of(written))
+
+    def number(self, operation: Operation) -> None:
+        """What is read of a descriptor is no address."""
+
+    def if_(self, operation: Operation) -> None:
+        for region in operation.regions:
+            assert region.last is not None
+            self.move(region.last.operands, operation.results)
+
+    def for_(self, operation: Operation) -> None:
+        (body,) = operation.regions
+        assert body.last is not None
+        self.add(body.arguments[0], self.of(operation.operands[:3]))
+        for values in (operation.operands[3:], body.last.operands):
+            self.move(values, body.arguments[1:])
+            self.move(values, operation.results)
+
+    def while_(self, operation: Operation) -> None:
+        before, after = operation.regions
+        assert before.last is not None
+        assert after.last is not None
+        for values in (operation.operands, after.last.operands):
+            self.move(values, before.arguments)
+        for targets in (after.arguments, operation.results):
+            self.move(before.last.operands[1:], targets)
+
+    def call(self, operation: Operation) -> None:
+        callee = self._module.functions[operation.attributes["callee"]]
+        assert callee.body.last is not None
+        self.move(operation.operands, callee.arguments)
+        self.move(callee.body.last.operands, operation.results)
+
+    def end(self, operation: Operation) -> None:
+        """What a region ends with is the business of the operation around it, what a function returns that of its calls."""
+        assert operation.parent is not None
+        owner = operation.parent.owner
+        if isinstance(owner, Operation):
+            self._pending[owner] = None
+        elif isinstance(owner, Function):
+            calls = (call for call in self._module.walk() if call.spec.name == "call" and call.attributes["callee"] == owner.name)
+            self._pending.update(dict.fromkeys(calls))
+
+
+#: Operations whose first operand is the address they access. Those that write write their other operands.
+_ACCESSES: Final = frozenset(
+    (
+        "load",
+        "store",
+        "atomic_rmw",
+        "atomic_cas",
+        "descriptor_load",
+        "descriptor_store",
+        "descriptor_reduce",
+        "descriptor_gather",
+        "descriptor_scatter",
+    )
+)
+_RULES: Final[dict[str, Callable[[_Flow, Operation], None]]] = {
+    **dict.fromkeys(_ACCESSES, _Flow.access),
+    **dict.fromkeys(("yield", "condition", "return"), _Flow.end),
+    **dict.fromkeys(("descriptor_extent", "descriptor_stride"), _Flow.number),
+    "if": _Flow.if_,
+    "for": _Flow.for_,
+    "while": _Flow.while_,
+    "call": _Flow.call,
+}

@@ -1,0 +1,349 @@
+"""What a process can do around kernels: threads, forks, signals, its end, several of them at once, and where a kernel's source comes from."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytest.importorskip("tilewright_cpu")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="forks and signals")
+
+KERNELS = """
+import os, signal, sys, threading, time
+import numpy as np
+import tilewright as tw
+import tilewright.language as tl
+
+@tw.jit
+def copy_blocks(x, y, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + offsets, tl.load(x + offsets, offsets < n), offsets < n)
+
+@tw.jit
+def put(y, a):
+    tl.store(y, a)
+
+@tw.jit
+def constant(y, VALUE: tl.constexpr):
+    tl.store(y, VALUE)
+
+@tw.jit
+def spin(y, n):
+    total = 0
+    i = 0
+    while i < n:
+        total = total * 3 + tl.load(y).to(tl.int32)
+        i += 1
+    tl.store(y, total)
+
+N = 1_000_003
+x = np.random.default_rng(0).random(N).astype(np.float32)
+
+def shared(y=None):
+    "A launch with work for every thread of the pool."
+    y = np.full(N, np.nan, np.float32) if y is None else y
+    copy_blocks[(tw.cdiv(N, 1024),)](x, y, N, BLOCK=1024)
+    assert (x == y).all()
+    return "fine"
+
+def warm():
+    for _ in range(3):
+        shared()
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts programs that define the kernels above: ``start(code, *before)`` -> the process."""
+    processes = []
+
+    def begin(code: str, *, whole: bool = False, name: str = "program.py", **environment: str) -> subprocess.Popen[str]:
+        file = tmp_path / name
+        file.write_text(textwrap.dedent(code) if whole else KERNELS + textwrap.dedent(code))
+        settings = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"), "TILEWRIGHT_NUM_THREADS": "4", **environment}
+        process = subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=settings, start_new_session=True)
+        processes.append(process)
+        return process
+
+    yield begin
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def finish(process, code=0, timeout=30) -> list[str]:
+    """The lines a process printed, after it ended by itself with ``code``."""
+    out, err = process.communicate(timeout=timeout)
+    assert process.returncode == code, (process.returncode, out, err)
+    return out.splitlines()
+
+
+# ---- forks
+
+
+def test_children_of_a_fork_launch_and_end_as_any_process(start):
+    process = start("""
+        warm()
+        for number in range(3):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                warm()
+                y = np.zeros(1)
+                put[(1,)](y, 2.5 + number)  # compiled in the child
+                sys.exit(0 if y[0] == 2.5 + number else 3)  # the ordinary end: atexit, threads joined
+            assert os.waitpid(child, 0)[1] == 0
+            print(shared())
+    """)
+    assert finish(process) == ["fine"] * 3
+
+
+def test_a_fork_while_other_threads_launch(start):
+    process = start("""
+        warm()
+        stop = threading.Event()
+        def launch():
+            y = np.zeros(N, np.float32)
+            while not stop.is_set():
+                shared(y)
+        threads = [threading.Thread(target=launch) for _ in range(3)]
+        for thread in threads: thread.start()
+        time.sleep(0.1)
+        for number in range(8):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(15)
+                try:
+                    warm()
+                    os._exit(0)
+                finally:
+                    os._exit(4)
+            assert os.waitpid(child, 0)[1] == 0, number
+        stop.set()
+        for thread in threads: thread.join()
+        print(shared())
+    """)
+    assert finish(process) == ["fine"]
+
+
+def test_a_forked_pool_of_processes(start):
+    process = start("""
+        import multiprocessing
+        warm()
+        with multiprocessing.get_context("fork").Pool(3) as pool:
+            print(*pool.starmap(shared, [()] * 6))
+    """)
+    assert finish(process) == ["fine fine fine fine fine fine"]
+
+
+def test_kernels_travel_to_spawned_processes_by_name(start):
+    process = start("""
+        import multiprocessing
+        def run(kernel):
+            y = np.zeros(1)
+            kernel[(1,)](y, 6)
+            return y[0]
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(2) as pool:
+                print(*pool.map(run, [put, constant]))
+    """)
+    assert finish(process) == ["6.0 6.0"]
+
+
+# ---- the end
+
+
+@pytest.mark.parametrize("work", ["shared(y)", "constant[(1,)](y, next(numbers))"], ids=["running", "compiling"])
+@pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit(7)", 7), ("raise ValueError('mine')", 1)])
+def test_the_interpreter_ends_while_daemon_threads_work(start, work, end, code):
+    process = start(f"""
+        import itertools
+        warm()
+        numbers = itertools.count(2)
+        def forever():
+            y = np.zeros(N, np.float32)
+            while True:
+                {work}
+        for _ in range(3):
+            threading.Thread(target=forever, daemon=True).start()
+        time.sleep(0.2)
+        {end}
+    """)
+    finish(process, code)
+
+
+def test_launches_at_exit_and_in_destructors(start):
+    process = start("""
+        import atexit
+        class Late:
+            def __del__(self):
+                print("destructor", shared())
+        warm()
+        atexit.register(lambda: print("atexit", shared()))
+        late = Late()
+    """)
+    assert finish(process) == ["atexit fine", "destructor fine"]
+
+
+# ---- signals
+
+
+def test_an_interrupt_during_a_long_kernel_comes_when_it_has_ended(start):
+    process = start("""
+        y = np.zeros(1, np.int64)
+        spin[(1,)](y, 10)
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        started = time.perf_counter()
+        try:
+            while time.perf_counter() - started < 20:
+                spin[(8,)](y, 20_000_000)
+        except KeyboardInterrupt:
+            print("interrupted")
+        print(shared())
+    """)
+    assert finish(process) == ["interrupted", "fine"]
+
+
+def test_an_interrupt_during_compilation_leaves_the_kernel_usable(start):
+    process = start("""
+        y, number = np.zeros(1), 1
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            while True:
+                number += 1
+                constant[(1,)](y, number)
+        except KeyboardInterrupt:
+            pass
+        constant[(1,)](y, number)  # not locked, not half made
+        print(y[0] == number)
+    """)
+    assert finish(process) == ["True"]
+
+
+# ---- threads and processes at once
+
+
+def test_many_threads_compile_and_launch(start):
+    process = start("""
+        failures = []
+        def work(number):
+            try:
+                y, z = np.zeros(N, np.float32), np.zeros(1)
+                for turn in range(4):
+                    shared(y)
+                    put[(1,)](z, number * 100 + turn + 2)
+                    assert z[0] == number * 100 + turn + 2
+                    constant[(1,)](z, turn + 2)
+                    assert z[0] == turn + 2
+            except BaseException as error:
+                failures.append(error)
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print(failures, len(constant.device_caches["cpu:0"][0]))
+    """)
+    assert finish(process) == ["[] 4"]
+
+
+def test_processes_compile_the_same_kernel_at_the_same_time(start, tmp_path):
+    code = """
+        import warnings
+        warnings.simplefilter("error")
+        go = sys.argv[0] + ".go"
+        print("ready", flush=True)
+        while not os.path.exists(go): pass
+        for number in range(2, 8):
+            y = np.zeros(1)
+            constant[(1,)](y, number)
+            assert y[0] == number
+        print(shared())
+    """
+    processes = [start(code) for _ in range(3)]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    (tmp_path / "program.py.go").touch()
+    for process in processes:
+        assert finish(process) == ["fine"]
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
+
+
+# ---- sources
+
+SOURCE = """
+import tilewright as tw, tilewright.language as tl, numpy as np
+@tw.jit
+def k(x):
+    tl.store(x, 3)
+
+x = np.zeros(1); k[(1,)](x); print(x[0])
+"""
+
+
+@pytest.mark.parametrize("arguments", [["-c", SOURCE], ["-"], []], ids=["-c", "-", "stdin"])
+def test_sources_that_python_does_not_keep(arguments):
+    if sys.version_info >= (3, 13):
+        pytest.skip("this Python keeps them")
+    result = subprocess.run([sys.executable, *arguments], input=SOURCE, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert "@jit functions should be defined in a Python file; the source of 'k'" in result.stderr.splitlines()[-1]
+
+
+def test_sources_that_change_or_go_after_their_import(start, tmp_path):
+    process = start(
+        """
+        import importlib, pathlib, sys
+        import numpy as np
+        sys.dont_write_bytecode = True
+        folder = pathlib.Path(__file__).parent
+        source = "import tilewright as tw, tilewright.language as tl\\n@tw.jit\\ndef k(x, A: tl.constexpr):\\n    tl.store(x, 3 + A)\\n"
+        def result(kernel, a):
+            x = np.zeros(1)
+            kernel[(1,)](x, a)
+            return int(x[0])
+        changes = {
+            "gone": lambda path: path.unlink(),
+            "edited": lambda path: path.write_text("# a line\\n\\n" + source.replace("3", "7")),
+            "emptied": lambda path: path.write_text(""),
+            "overwritten": lambda path: path.write_bytes(b"\\xff\\xfe\\x00"),
+        }
+        for name, change in changes.items():
+            path = folder / f"source_{name}.py"
+            path.write_text(source)
+            importlib.invalidate_caches()
+            kernel = importlib.import_module(path.stem).k
+            change(path)
+            print(name, result(kernel, 1), result(kernel, 2))
+        """,
+        whole=True,
+    )
+    assert finish(process) == ["gone 4 5", "edited 4 5", "emptied 4 5", "overwritten 4 5"]
+
+
+def test_a_cell_that_is_run_again_is_a_kernel_of_its_own(start):
+    process = start(
+        """
+        import linecache
+        import numpy as np
+        def cell(text, name="<ipython-input-1-abc>"):
+            linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+            namespace = {"__name__": "__main__"}
+            exec(compile(text, name, "exec"), namespace)
+            linecache.checkcache()
+            return namespace["k"]
+        def result(kernel, a):
+            x = np.zeros(1)
+            kernel[(1,)](x, a)
+            return int(x[0])
+        source = "import tilewright as tw, tilewright.language as tl\\n@tw.jit\\ndef k(x, A: tl.constexpr):\\n    tl.store(x, 3 + A)\\n"
+        first = cell(source)
+        print(result(first, 1))
+        second = cell(source.replace("3", "8"))
+        print(result(second, 1), result(first, 2))
+        """,
+        whole=True,
+    )
+    assert finish(process) == ["4", "9 5"]
