@@ -62,7 +62,9 @@ def start(tmp_path):
 
     def begin(code: str, *, whole: bool = False, name: str = "program.py", **environment: str) -> subprocess.Popen[str]:
         file = tmp_path / name
-        file.write_text(textwrap.dedent(code) if whole else KERNELS + textwrap.dedent(code))
+        program = textwrap.dedent(code) if whole else KERNELS + textwrap.dedent(code)
+        if not file.exists() or file.read_text() != program:  # another process may be reading it
+            file.write_text(program)
         settings = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"), "TILEWRIGHT_NUM_THREADS": "4", **environment}
         process = subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=settings, start_new_session=True)
         processes.append(process)
