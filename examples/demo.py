@@ -46,7 +46,7 @@ class Case:
     tolerance: float
 
 
-def best_times(calls: dict[str, Callable[[], object]], rounds: int = 9, window: float = 0.03) -> dict[str, float]:
+def best_times(calls: dict[str, Callable[[], object]], rounds: int = 61, window: float = 0.008) -> dict[str, float]:
     """Seconds a call, the best of interleaved rounds, so that all contenders meet the same machine."""
     repetitions = {}
     for name, call in calls.items():
