@@ -20,6 +20,7 @@ ALLOWED = {
     "plugins": {"ir", "errors"},
     "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "llvm"},
     "llvm": {"ir", "passes", "errors"},
+    "simt": {"ir", "passes", "llvm", "errors"},
     "testing": None,
     "tools": None,
 }

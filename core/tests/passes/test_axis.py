@@ -139,7 +139,24 @@ def test_below_zero_rounding_towards_zero_is_not_rounding_down() -> None:
     function = parse_module(text).kernel
     info = axis_info(function)
     assert info[value_called(function, "x")].constancy == (1,)
-    assert info[value_called(function, "y")].contiguity == (1,)
+    assert info[value_called(function, "y")].apart_from_addresses().contiguity == (1,)
+
+
+def test_a_remainder_runs_on_as_an_address_only() -> None:
+    """Of ``s + lanes``, whose sign is not known, modulo a multiple of 16: pointers made of it are contiguous; a mask made of it must not rely on that."""
+    text = """tilewright.ir 1.0 kernel @k(%p: ptr<f32>, %m: i32, %n: i32) {
+      %r = arange {start = 0, end = 64} : tile<64xi32> %k = constant 64 : i32 %w = mul %m, %k : i32
+      %ws = splat %w : tile<64xi32> %ns = mul %n, %k : i32 %nn = splat %ns : tile<64xi32>
+      %at = add %ws, %r : tile<64xi32> %x = rem %at, %nn : tile<64xi32> %b = splat %p : tile<64xptr<f32>>
+      %q = addptr %b, %x : tile<64xptr<f32>> %kk = splat %k : tile<64xi32> %inside = cmp %x, %kk {predicate = lt} : tile<64xi1>
+      %half = div %x, %kk : tile<64xi32> return }"""
+    function = parse_module(text).kernel
+    function.argument_attributes[0] = {"divisibility": 16}
+    info = axis_info(function)
+    pointers = info[value_called(function, "q")]
+    assert (pointers.contiguity, pointers.divisibility, pointers.addressing) == ((64,), (16,), True)
+    assert info[value_called(function, "inside")].constancy == (1,)
+    assert info[value_called(function, "half")].constancy == (1,)
 
 
 def test_every_value_has_an_entry() -> None:
@@ -298,7 +315,8 @@ def test_random_index_arithmetic(seed: int) -> None:
         element = element_type(value.type)
         if isinstance(element, IntType):
             assert np.abs(array.astype(np.int64)).max() < 2**31 - 1 or element is I1  # nothing overflowed
-        check_claims(info[value], array.astype(np.int64), 2 if isinstance(element, PointerType) else 1)
+        unit = 2 if isinstance(element, PointerType) else 1
+        check_claims(info[value].apart_from_addresses(unit), array.astype(np.int64), unit)
 
 
 def test_a_wrong_claim_is_found() -> None:

@@ -1,4 +1,7 @@
 """The nvidia backend of Tilewright: NVIDIA GPUs through PTX.
 
-This release registers the backend and its targets; it finds no devices and lowers nothing, and says so.
+Code is generated on :mod:`tilewright.simt` (:mod:`.target` is what it asks of the machine), written as PTX by LLVM, and compiled to device code by the
+driver. The driver is reached through cuda-python, and only when a device is looked for.
 """
+
+__version__ = "0.1.0"

@@ -1,19 +1,92 @@
-"""The entry point ``tilewright: nvidia``."""
+"""The nvidia backend's hooks. Each imports what it needs when it is called, so that looking at the manifest stays cheap."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import Device, Manifest
-from tilewright_nvidia.manifest import MANIFEST
+from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
+
+if TYPE_CHECKING:
+    from tilewright_nvidia.runtime import DeviceMemory, DeviceTimer, LoadedKernel
 
 
 @hookimpl
 def tilewright_backend() -> Manifest:
-    return MANIFEST
+    from tilewright_nvidia.manifest import manifest
+
+    return manifest()
 
 
 @hookimpl
 def tilewright_devices() -> Sequence[Device]:
-    return ()
+    from tilewright_nvidia.devices import devices
+
+    return devices()
+
+
+@hookimpl
+def tilewright_target(device: Device) -> Target:
+    from tilewright_nvidia.devices import target_of_device
+
+    return target_of_device(device)
+
+
+@hookimpl
+def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
+    from tilewright_nvidia.lower import lower
+
+    return lower(module, target, options)
+
+
+@hookimpl
+def tilewright_load(code: CodeObject, device: Device) -> LoadedKernel:
+    from tilewright_nvidia.runtime import load
+
+    return load(code, device)
+
+
+@hookimpl
+def tilewright_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+    from tilewright_nvidia.launch import make_launcher
+
+    return make_launcher(loaded, parameters, options)
+
+
+@hookimpl
+def tilewright_memory(device: Device) -> DeviceMemory:
+    from tilewright_nvidia.driver import driver
+    from tilewright_nvidia.runtime import DeviceMemory
+
+    return DeviceMemory(device.index, driver())
+
+
+@hookimpl
+def tilewright_timer(device: Device) -> DeviceTimer:
+    from tilewright_nvidia.driver import driver
+    from tilewright_nvidia.runtime import DeviceTimer
+
+    return DeviceTimer(device.index, driver())
+
+
+@hookimpl
+def tilewright_tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]]:
+    from tilewright_nvidia.tuning import tuning_space
+
+    return tuning_space(module, target)
+
+
+@hookimpl
+def tilewright_prune(configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    from tilewright_nvidia.tuning import prune
+
+    return prune(configurations, target, arguments)
+
+
+@hookimpl
+def tilewright_cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any]) -> float:
+    from tilewright_nvidia.tuning import cost
+
+    return cost(configuration, target, arguments)

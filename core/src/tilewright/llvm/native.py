@@ -221,21 +221,24 @@ def address(writer: FunctionWriter, name: str) -> str:
     return writer.load("ptr", writer.gep("ptr", "@addresses", ADDRESSES.index(name)), 8)
 
 
-def _write_pointer(module: ModuleWriter, objects: Layout, name: str, *, stored: bool) -> None:
-    """The reader of addresses; where they are ``stored`` to, of memory that may be."""
+def _write_pointer(module: ModuleWriter, objects: Layout, name: str, *, stored: bool, host_arrays: bool) -> None:
+    """The reader of addresses; where they are ``stored`` to, of memory that may be; of NumPy arrays only with ``host_arrays``."""
     r = _Reader(module, name, objects)
     w = r.writer
     array, other, tensor, method = w.new_block("array"), w.new_block("other"), w.new_block("tensor"), w.new_block("method")
     w.branch_if(r.has_type("array"), array, other)
     w.place(array)
-    if stored:
+    if stored and host_arrays:
         flags = w.load("i32", w.emit(f"getelementptr i8, ptr %object, i64 {objects.array_flags}"), 4)
         fine, frozen = w.new_block("fine"), w.new_block("frozen")
         w.branch_if(w.emit(f"icmp ne i32 {w.emit(f'and i32 {flags}, {_WRITEABLE}')}, 0"), fine, frozen, likely=True)
         w.place(frozen)
         w.ret("i1 false")
         w.place(fine)
-    r.give("i64", r.field("i64", objects.array_data))
+    if host_arrays:
+        r.give("i64", r.field("i64", objects.array_data))
+    else:
+        w.ret("i1 false")
     w.place(other)
     function = address(w, "tensor_pointer")
     known = w.emit(f"icmp ne ptr {function}, null")
@@ -308,11 +311,11 @@ def _write_boolean(module: ModuleWriter, objects: Layout) -> None:
     r.give("i64", r.writer.emit(f"zext i32 {truth} to i64"))
 
 
-def write_readers(module: ModuleWriter, objects: Layout) -> None:
-    """Add ``@read_values`` and what it calls to a module (see the module's documentation)."""
+def write_readers(module: ModuleWriter, objects: Layout, *, host_arrays: bool = True) -> None:
+    """Add ``@read_values`` and what it calls to a module (see the module's documentation). ``host_arrays``: whether NumPy arrays are read, or refused."""
     module.add_global(f"@addresses = global [{len(ADDRESSES)} x ptr] zeroinitializer")
-    _write_pointer(module, objects, "read_pointer", stored=False)
-    _write_pointer(module, objects, "read_stored", stored=True)
+    _write_pointer(module, objects, "read_pointer", stored=False, host_arrays=host_arrays)
+    _write_pointer(module, objects, "read_stored", stored=True, host_arrays=host_arrays)
     _write_integer(module, objects, "read_signed", "PyLong_AsLongLong")
     _write_integer(module, objects, "read_unsigned", "PyLong_AsUnsignedLongLong")
     _write_float(module, objects, "read_f64", narrow=False)

@@ -4,6 +4,8 @@ A forward data-flow analysis over structured control flow; loops are iterated to
 as. Backends read from it how wide a memory access may be, how far it is aligned, and where a mask changes.
 
 Index arithmetic is taken not to overflow its type: a run that wrapped around inside would address memory on both ends of the address space.
+So are addresses taken not to be made of negative remainders: ``x % n``, which keeps kernels inside an array of n elements, runs on where x is not
+negative, and that is only known of x by what it is for (:attr:`AxisInfo.addressing`).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class AxisInfo:
         constancy: the axis falls into aligned runs of this many equal elements.
         constant: the number that every element is, or None.
         nonnegative: whether no element is below zero.
+        addressing: contiguity and divisibility hold only of addresses (see above), and of nothing else that is computed from the value.
     """
 
     contiguity: tuple[int, ...]
@@ -36,6 +39,7 @@ class AxisInfo:
     constancy: tuple[int, ...]
     constant: int | float | bool | None = None
     nonnegative: bool = False
+    addressing: bool = False
 
     @property
     def rank(self) -> int:
@@ -51,6 +55,13 @@ class AxisInfo:
     def divisibility_of_all(self, unit: int = 1) -> int:
         """What divides every element."""
         return max(self.divisibility_at(axis, 1, unit) for axis in range(self.rank))
+
+    def apart_from_addresses(self, unit: int = 1) -> AxisInfo:
+        """What holds without the assumption on addresses."""
+        if not self.addressing:
+            return self
+        divisibility = tuple([self.divisibility_at(axis, 1, unit) for axis in range(self.rank)])
+        return replace(self, contiguity=(1,) * self.rank, divisibility=divisibility, addressing=False)
 
 
 def power_of_two_in(value: int) -> int:
@@ -82,7 +93,8 @@ def _join(a: AxisInfo, b: AxisInfo, unit: int) -> AxisInfo:
     contiguity = tuple(map(math.gcd, a.contiguity, b.contiguity))
     divisibility = tuple([min(a.divisibility_at(i, run, unit), b.divisibility_at(i, run, unit)) for i, run in enumerate(contiguity)])
     same = a.constant is not None and type(a.constant) is type(b.constant) and a.constant == b.constant
-    return AxisInfo(contiguity, divisibility, tuple(map(math.gcd, a.constancy, b.constancy)), a.constant if same else None, a.nonnegative and b.nonnegative)
+    constancy = tuple(map(math.gcd, a.constancy, b.constancy))
+    return AxisInfo(contiguity, divisibility, constancy, a.constant if same else None, a.nonnegative and b.nonnegative, a.addressing or b.addressing)
 
 
 def _unit(type_: Type) -> int:
@@ -105,7 +117,7 @@ class _Analysis:
                 continue
             transfer = _TRANSFER.get(operation.name)
             if transfer is not None:
-                self.known[operation.results[0]] = transfer(operation, [self.known[operand] for operand in operation.operands])
+                self.known[operation.results[0]] = _transferred(transfer, operation, [self.known[operand] for operand in operation.operands])
                 continue
             for result in operation.results:
                 self.known[result] = unknown(result.type)
@@ -287,9 +299,10 @@ def _remainder(operation: Operation, infos: list[AxisInfo], steps: Sequence[int]
 
 def _rem(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
     a, b = infos
-    if not a.nonnegative or not isinstance(element_type(operation.result.type), IntType):
+    if not isinstance(element_type(operation.result.type), IntType):
         return _same_constancy(operation, infos)
-    return _remainder(operation, infos, [b.divisibility_at(axis, 1) for axis in range(b.rank)])
+    found = _remainder(operation, infos, [b.divisibility_at(axis, 1) for axis in range(b.rank)])
+    return found if a.nonnegative or max(found.contiguity) == 1 else replace(found, addressing=True)
 
 
 def _and(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
@@ -436,6 +449,19 @@ def _hint(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
     divisibility = tuple([max(old, power_of_two_in(new)) for old, new in zip(known, promised["divisibility"], strict=True)])
     return AxisInfo(contiguity, divisibility, tuple(map(max, x.constancy, promised["constancy"])), x.constant, x.nonnegative)
 
+
+def _transferred(transfer: Transfer, operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+    """What is known of a result, by operations through which addresses are computed also under their assumption."""
+    if not any(info.addressing for info in infos):
+        return transfer(operation, infos)
+    if operation.name in _ADDRESSING:
+        return replace(transfer(operation, infos), addressing=True)
+    plain = [info.apart_from_addresses(_unit(operand.type)) for info, operand in zip(infos, operation.operands, strict=True)]
+    return transfer(operation, plain)
+
+
+#: What addresses go through on their way.
+_ADDRESSING = frozenset(("add", "sub", "mul", "addptr", "select", "cast", "rem", "splat", "broadcast", "expand_dims", "permute", "reshape", "unsplat", "hint"))
 
 _TRANSFER: dict[str, Transfer] = {
     "constant": _constant,

@@ -1,0 +1,92 @@
+"""Elementwise operations that the machine computes itself, within the error that the operation allows.
+
+With the option ``math`` at ``relaxed`` a function may have the error of the column ``relaxed_ulp`` of :data:`tilewright.passes.math_library.MATH`; with
+``strict`` the shared functions are used wherever the machine's are not as good.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.ir.types import BF16, F16, F32, F64, FloatType, Type
+from tilewright.llvm.writer import FunctionWriter
+from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.remainder import emit_remainder
+
+Emitter = Callable[[FunctionWriter, list[str]], str]
+
+
+def _unary(text: str) -> Emitter:
+    def emit(w: FunctionWriter, operands: list[str]) -> str:
+        return call_asm(w, f"{text} $0, $1;", ["float"], [("float", operands[0])], effects=False)[0]
+
+    return emit
+
+
+def _exp(w: FunctionWriter, operands: list[str]) -> str:
+    """2**(x * log2 e): the product is rounded, which costs accuracy in proportion to x."""
+    log2e = struct.unpack("<I", struct.pack("<f", 1.4426950408889634))[0]
+    product = call_asm(w, f"mul.f32 $0, $1, 0f{log2e:08X};", ["float"], [("float", operands[0])], effects=False)
+    return _unary("ex2.approx.ftz.f32")(w, product)
+
+
+def _divide(w: FunctionWriter, operands: list[str]) -> str:
+    return call_asm(w, "div.full.f32 $0, $1, $2;", ["float"], [("float", name) for name in operands], effects=False)[0]
+
+
+#: name -> the machine's f32 function, where ``math`` is relaxed. By the documentation of CUDA, ex2, rsqrt and the division have 2 ULP (the division flushes
+#: quotients by divisors from 2**126 on), and exp 2 + 1.173 |x|.
+RELAXED: dict[str, Emitter] = {"exp2": _unary("ex2.approx.ftz.f32"), "exp": _exp, "rsqrt": _unary("rsqrt.approx.f32"), "div": _divide}
+#: name -> the machine's f32 function, where the operation says ``approximate``: 2 ULP.
+APPROXIMATE: dict[str, Emitter] = {"div": _divide, "sqrt": _unary("sqrt.approx.f32")}
+
+
+def element_operation(
+    w: FunctionWriter, capability: int, relaxed: bool, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]
+) -> str | None:
+    """See :meth:`tilewright.simt.target.SimtTarget.element_operation`."""
+    if element is F32:
+        if attributes.get("approximate") and name in APPROXIMATE:
+            return APPROXIMATE[name](w, operands)
+        if relaxed and name in RELAXED:
+            return RELAXED[name](w, operands)
+    if name == "rem" and isinstance(element, FloatType):
+        return _remainder(w, operands, element)
+    if name == "fma":
+        return _fused(w, capability, operands, element)
+    if name in ("min", "max"):
+        return _extreme(w, capability, name, operands, element, attributes.get("nan") == "propagate")
+    return None
+
+
+def _remainder(w: FunctionWriter, operands: list[str], element: FloatType) -> str | None:
+    if element in (F32, F64):
+        return emit_remainder(w, operands[0], operands[1], element)
+    if element is F16:  # exact in f32, and so is the result in f16
+        a, b = (w.emit(f"fpext half {name} to float") for name in operands)
+        return w.emit(f"fptrunc float {emit_remainder(w, a, b, F32)} to half")
+    if element is BF16:
+        wide = [w.emit(f"zext i16 {name} to i32") for name in operands]
+        a, b = (w.emit(f"bitcast i32 {w.emit(f'shl i32 {bits}, 16')} to float") for bits in wide)
+        bits = w.emit(f"bitcast float {emit_remainder(w, a, b, F32)} to i32")
+        return w.emit(f"trunc i32 {w.emit(f'lshr i32 {bits}, 16')} to i16")
+    return None
+
+
+def _fused(w: FunctionWriter, capability: int, operands: list[str], element: Type) -> str | None:
+    if element is F16:
+        return w.intrinsic("llvm.fma", "half", [("half", name) for name in operands])
+    if element is BF16 and capability >= 80:
+        return call_asm(w, "fma.rn.bf16 $0, $1, $2, $3;", ["i16"], [("i16", name) for name in operands], effects=False)[0]
+    return None
+
+
+def _extreme(w: FunctionWriter, capability: int, name: str, operands: list[str], element: Type, propagate: bool) -> str | None:
+    if capability < 80 or element not in (F16, BF16):
+        return None
+    if element is F16:
+        return w.intrinsic(f"llvm.{name}{'imum' if propagate else 'num'}", "half", [("half", operand) for operand in operands])
+    suffix = ".NaN" if propagate else ""
+    return call_asm(w, f"{name}{suffix}.bf16 $0, $1, $2;", ["i16"], [("i16", operand) for operand in operands], effects=False)[0]

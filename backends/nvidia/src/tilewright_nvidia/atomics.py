@@ -1,0 +1,139 @@
+"""Atomic updates of global memory.
+
+Sums, integers' extremes, bitwise updates and exchanges have instructions. The extremes of floats, in the total order of their encodings, are integer
+extremes: signed where the operand's sign is clear, unsigned and turned around where it is set. What has no instruction (16-bit exchanges, bf16 sums
+before compute capability 9.0) compares and exchanges until it succeeds. Sums of f32 flush subnormal numbers, as the instruction does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.errors import LoweringError
+from tilewright.ir.types import BF16, F16, F32, F64, FloatType, IntType, Type, bit_width
+from tilewright.llvm.casts import emit_cast
+from tilewright.llvm.registers import register_type
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.context import SimtContext
+from tilewright_nvidia.assembly import call_asm
+
+SCOPES = {"program": "cta", "device": "gpu", "system": "sys"}
+_TWISTED = {"min": ("min", "max"), "max": ("max", "min")}
+
+
+def atomic_rmw(context: SimtContext, capability: int, kind: str, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> str:
+    """See :meth:`tilewright.simt.target.SimtTarget.atomic_rmw`."""
+    w, bits = context.writer, bit_width(element)
+    suffix = f"{order}.{SCOPES[scope]}.global"
+    if isinstance(element, FloatType) and kind in ("min", "max"):
+        return from_bits(w, _float_extreme(w, kind, bits, pointer, to_bits(w, value, element), predicate, suffix), element)
+    if kind == "xchg" and bits == 16:
+        new = to_bits(w, value, element)
+        return from_bits(w, _exchange_loop(w, bits, pointer, predicate, suffix, lambda old: new), element)
+    if kind == "add" and element is BF16 and capability < 90:
+        return _exchange_loop(w, bits, pointer, predicate, suffix, lambda old: _add_bf16(context, old, value))
+    operation = _operation(kind, element, bits)
+    return from_bits(w, _instruction(w, f"atom.{suffix}.{operation}", bits, pointer, [to_bits(w, value, element)], predicate), element)
+
+
+def atomic_cas(context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
+    """See :meth:`tilewright.simt.target.SimtTarget.atomic_cas`."""
+    w, bits = context.writer, bit_width(element)
+    operands = [to_bits(w, name, element) for name in (compare, value)]
+    return from_bits(w, _instruction(w, f"atom.{order}.{SCOPES[scope]}.global.cas.b{bits}", bits, pointer, operands, predicate), element)
+
+
+def shared_atomic_add(w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
+    """Add an i32 to shared memory."""
+    operands = [("ptr addrspace(3)", pointer), ("i32", value)]
+    guard = ""
+    if predicate is not None:
+        guard = "@$2 "
+        operands.append(("i1", predicate))
+    call_asm(w, f"{guard}red.shared.add.u32 [$0], $1;", (), operands, memory=True)
+
+
+def _operation(kind: str, element: Type, bits: int) -> str:
+    """The end of the mnemonic."""
+    if isinstance(element, FloatType) and kind == "add":
+        return {F16: "add.noftz.f16", BF16: "add.noftz.bf16", F32: "add.f32", F64: "add.f64"}[element]
+    if kind in ("and", "or", "xor"):
+        return f"{kind}.b{bits}"
+    if kind == "xchg":
+        return f"exch.b{bits}"
+    if isinstance(element, IntType):
+        # adding wraps around, so that the sign does not matter
+        return f"{kind}.{'s' if element.signed and kind != 'add' else 'u'}{bits}"
+    raise LoweringError(f"there is no atomic {kind} of {element}")
+
+
+def _instruction(w: FunctionWriter, mnemonic: str, bits: int, pointer: str, values: list[str], predicate: str | None) -> str:
+    operands = [("ptr", pointer), *((f"i{bits}", value) for value in values)]
+    guard = ""
+    if predicate is not None:
+        guard = f"@${1 + len(operands)} "
+        operands.append(("i1", predicate))
+    listed = ", ".join(f"${2 + i}" for i in range(len(values)))
+    (old,) = call_asm(w, f"{guard}{mnemonic} $0, [$1], {listed};", [f"i{bits}"], operands)
+    return old
+
+
+def _float_extreme(w: FunctionWriter, kind: str, bits: int, pointer: str, value: str, predicate: str | None, suffix: str) -> str:
+    """In the order of the encodings as sign and magnitude: -0.0 below 0.0, NaN beyond infinity."""
+    negative = w.emit(f"icmp slt i{bits} {value}, 0")
+    positive = w.emit(f"xor i1 {negative}, true")
+    if predicate is not None:
+        negative, positive = (w.emit(f"and i1 {side}, {predicate}") for side in (negative, positive))
+    straight, twisted = _TWISTED[kind]
+    text = f"@$3 atom.{suffix}.{straight}.s{bits} $0, [$1], $2;\n@$4 atom.{suffix}.{twisted}.u{bits} $0, [$1], $2;"
+    operands = [("ptr", pointer), (f"i{bits}", value), ("i1", positive), ("i1", negative)]
+    (old,) = call_asm(w, text, [f"i{bits}"], operands)
+    return old
+
+
+def _exchange_loop(w: FunctionWriter, bits: int, pointer: str, predicate: str | None, suffix: str, compute: Callable[[str], str]) -> str:
+    """Replace the bits by ``compute(bits)`` until nobody changed them in between; the old ones."""
+    type_ = f"i{bits}"
+    before, begin, done = w.current, w.new_block("begin"), w.new_block("done")
+    if predicate is None:
+        w.branch(begin)
+    else:
+        w.branch_if(predicate, begin, done)
+    w.place(begin)
+    (first,) = call_asm(w, f"ld.relaxed.gpu.global.b{bits} $0, [$1];", [type_], [("ptr", pointer)])
+    retry = w.new_block("retry")
+    w.branch(retry)
+    w.place(retry)
+    old = w.fresh("old")
+    position = len(retry.lines)
+    w.do("")
+    found = _instruction(w, f"atom.{suffix}.cas.b{bits}", bits, pointer, [old, compute(old)], None)
+    assert w.current is retry, "computing a new value takes no control flow"
+    retry.lines[position] = f"  {old} = phi {type_} [ {first}, %{begin.label} ], [ {found}, %{retry.label} ]"
+    w.branch_if(w.emit(f"icmp eq {type_} {found}, {old}"), done, retry, likely=True)
+    w.place(done)
+    if predicate is None:
+        return found
+    return w.phi(type_, ((found, retry), ("0", before)))
+
+
+def _add_bf16(context: SimtContext, old: str, value: str) -> str:
+    """The sum rounded once: f32 has bits enough for its own rounding not to show."""
+    a, b = (emit_cast(context, name, BF16, F32, 0) for name in (old, value))
+    return emit_cast(context, context.writer.emit(f"fadd float {a}, {b}"), F32, BF16, 0)
+
+
+def to_bits(w: FunctionWriter, name: str, element: Type) -> str:
+    """A number or pointer in register form as an integer of its width."""
+    type_ = register_type(element)
+    if type_[0] == "i":
+        return name
+    return w.emit(f"{'ptrtoint' if type_ == 'ptr' else 'bitcast'} {type_} {name} to i{bit_width(element)}")
+
+
+def from_bits(w: FunctionWriter, name: str, element: Type) -> str:
+    """The inverse of :func:`to_bits`."""
+    type_ = register_type(element)
+    if type_[0] == "i":
+        return name
+    return w.emit(f"{'inttoptr' if type_ == 'ptr' else 'bitcast'} i{bit_width(element)} {name} to {type_}")

@@ -1,0 +1,111 @@
+"""Assembly that kernels bring: PTX text, with constraints as LLVM writes them (``"=r,r"``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.errors import LoweringError
+from tilewright.llvm.writer import FunctionWriter
+from tilewright_nvidia.words import BITS
+
+#: Letter of a constraint -> LLVM type of its registers.
+_REGISTERS = {"h": "i16", "r": "i32", "l": "i64", "f": "float", "d": "double", "b": "i1", "c": "i8"}
+
+
+def emit_inline_asm(w: FunctionWriter, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
+    """Run a kernel's assembly on one group of elements.
+
+    A register of 32 bits takes several elements that are narrower where there are fewer registers than elements: neighbours of one input.
+
+    Raises:
+        LoweringError: the constraints do not fit the elements.
+    """
+    listed = [part.strip() for part in constraints.split(",") if part.strip()]
+    outputs = [part for part in listed if part.startswith("=")]
+    clobbers = [part for part in listed if part.startswith("~")]
+    inputs = [part for part in listed if part not in outputs and part not in clobbers]
+    out_types = [_register(part.lstrip("=&"), constraints) for part in outputs]
+    in_types = [out_types[int(part)] if part.isdigit() and int(part) < len(out_types) else _register(part, constraints) for part in inputs]
+    groups = _groups(operands, len(in_types), "inputs", constraints)
+    values = [_to_register(w, group, type_) for group, type_ in zip(groups, in_types, strict=True)]
+    result_groups = _groups([(type_, "") for type_ in result_types], len(out_types), "results", constraints)
+    kind = "void" if not out_types else out_types[0] if len(out_types) == 1 else f"{{{', '.join(out_types)}}}"
+    quoted = text.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A").replace("\t", "\\09")
+    arguments = ", ".join(f"{type_} {name}" for type_, name in zip(in_types, values, strict=True))
+    call = f'call {kind} asm sideeffect "{quoted}", "{",".join((*outputs, *inputs, *clobbers))}"({arguments})'
+    if not out_types:
+        w.do(call)
+        return []
+    made = w.emit(call)
+    words = [made] if len(out_types) == 1 else [w.emit(f"extractvalue {kind} {made}, {i}") for i in range(len(out_types))]
+    return [
+        name
+        for word, type_, group in zip(words, out_types, result_groups, strict=True)
+        for name in _from_register(w, word, type_, [element for element, _ in group])
+    ]
+
+
+def _register(letter: str, constraints: str) -> str:
+    if letter not in _REGISTERS:
+        raise LoweringError(f"inline assembly: constraint {letter!r} in {constraints!r} is none of {', '.join(_REGISTERS)}")
+    return _REGISTERS[letter]
+
+
+def _groups(elements: Sequence[tuple[str, str]], count: int, what: str, constraints: str) -> list[list[tuple[str, str]]]:
+    """The elements of each register."""
+    if count == 0 and not elements:
+        return []
+    if count == 0 or len(elements) % count:
+        raise LoweringError(f"inline assembly: constraints {constraints!r} have {count} {what}, which {len(elements)} elements do not fill")
+    each = len(elements) // count
+    return [list(elements[i * each : (i + 1) * each]) for i in range(count)]
+
+
+def _to_register(w: FunctionWriter, group: list[tuple[str, str]], register: str) -> str:
+    types = {type_ for type_, _ in group}
+    if len(types) != 1:
+        raise LoweringError(f"inline assembly: elements of types {', '.join(sorted(types))} cannot share a register")
+    (type_,) = types
+    names = [name for _, name in group]
+    if type_ == register:
+        if len(names) == 1:
+            return names[0]
+        raise LoweringError(f"inline assembly: {len(names)} elements of type {type_} do not fit one register of type {register}")
+    if type_ == "i1":
+        return w.emit(f"zext i1 {names[0]} to {register}")
+    word = f"i{BITS[register]}"
+    if len(names) > 1:
+        if BITS[type_] * len(names) > BITS[register]:
+            raise LoweringError(f"inline assembly: {len(names)} elements of {BITS[type_]} bits do not fit a register of {BITS[register]}")
+        vector_type, vector = f"<{len(names)} x {type_}>", "poison"
+        for i, name in enumerate(names):
+            vector = w.emit(f"insertelement {vector_type} {vector}, {type_} {name}, i32 {i}")
+        bits, width = vector, BITS[type_] * len(names)
+        bits = w.emit(f"bitcast {vector_type} {vector} to i{width}")
+    else:
+        width = BITS[type_]
+        bits = names[0] if type_ == f"i{width}" else w.emit(f"{'ptrtoint' if type_ == 'ptr' else 'bitcast'} {type_} {names[0]} to i{width}")
+    if width < BITS[register]:
+        bits = w.emit(f"zext i{width} {bits} to {word}")
+    elif width > BITS[register]:
+        raise LoweringError(f"inline assembly: an element of {width} bits does not fit a register of {BITS[register]}")
+    return bits if register == word else w.emit(f"bitcast {word} {bits} to {register}")
+
+
+def _from_register(w: FunctionWriter, name: str, register: str, types: list[str]) -> list[str]:
+    type_, count = types[0], len(types)
+    if type_ == register and count == 1:
+        return [name]
+    if type_ == "i1":
+        return [w.emit(f"icmp ne {register} {name}, 0")]
+    word = f"i{BITS[register]}"
+    bits = name if register == word else w.emit(f"bitcast {register} {name} to {word}")
+    width = BITS[type_] * count
+    if width > BITS[register]:
+        raise LoweringError(f"inline assembly: {count} elements of {BITS[type_]} bits do not fit a register of {BITS[register]}")
+    if width < BITS[register]:
+        bits = w.emit(f"trunc {word} {bits} to i{width}")
+    if count > 1:
+        vector = w.emit(f"bitcast i{width} {bits} to <{count} x {type_}>")
+        return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for i in range(count)]
+    return [bits if type_ == f"i{width}" else w.emit(f"{'inttoptr' if type_ == 'ptr' else 'bitcast'} i{width} {bits} to {type_}")]

@@ -1,0 +1,175 @@
+"""PTX to device code: by the driver's own compiler, or by ``ptxas`` where that is wanted and found."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import multiprocessing
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.errors import BackendError, LoweringError
+from tilewright.plugins.manifest import CodeObject, Target
+from tilewright_nvidia import __version__
+from tilewright_nvidia.driver import CudaError, DeviceFaultError, Driver, driver, driver_version, why_not
+
+_LOG_BYTES = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """Device code.
+
+    Attributes:
+        cubin: the code.
+        log: what the compiler said.
+        spills: bytes that it stores to and loads from local memory for want of registers.
+    """
+
+    cubin: bytes
+    log: str
+    spills: int
+
+
+def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
+    """Compile PTX for a device by its driver.
+
+    Args:
+        what: kernel and configuration, for messages.
+
+    Raises:
+        LoweringError: the driver rejects it; the message has its log, and the path of a file with the PTX.
+    """
+    option = cuda.bindings.CUjit_option
+    info, error = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)
+    options = {
+        option.CU_JIT_INFO_LOG_BUFFER: info,
+        option.CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES: len(info),
+        option.CU_JIT_ERROR_LOG_BUFFER: error,
+        option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: len(error),
+        option.CU_JIT_LOG_VERBOSE: 1,
+    }
+    text = ptx if ptx.endswith(b"\0") else ptx + b"\0"
+    with cuda.use(device):
+        state = cuda("cuLinkCreate", len(options), list(options), list(options.values()))
+        try:
+            cuda("cuLinkAddData", state, cuda.bindings.CUjitInputType.CU_JIT_INPUT_PTX, text, len(text), b"kernel.ptx", 0, [], [])
+            address, size = cuda("cuLinkComplete", state)
+            cubin = ctypes.string_at(int(address), int(size))
+        except DeviceFaultError:
+            raise
+        except CudaError as failure:
+            raise LoweringError(f"the driver could not compile the PTX of {what}: {failure}\n{_text(error)}\nreproducer: {_reproducer(ptx)}") from failure
+        finally:
+            cuda("cuLinkDestroy", state)
+    log = _text(info)
+    return Linked(cubin, log, spills_of(log))
+
+
+def _text(buffer: bytearray) -> str:
+    return bytes(buffer).partition(b"\0")[0].decode(errors="replace").strip()
+
+
+def spills_of(log: str) -> int:
+    """Bytes of spill stores and loads that a compiler's log reports."""
+    return sum(int(count) for count in re.findall(r"(\d+) bytes spill (?:stores|loads)", log))
+
+
+def _reproducer(ptx: bytes) -> Path:
+    folder = Path(os.environ.get("TILEWRIGHT_REPRODUCER_DIR") or tempfile.gettempdir())
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"tilewright-{hashlib.sha256(ptx).hexdigest()[:16]}.ptx"
+    path.write_bytes(ptx)
+    return path
+
+
+def link_here(ptx: bytes, target: Target, what: str) -> Linked | None:
+    """Compile for a device of this machine that the target is of. None where there is none, and in worker processes, which should not each take a
+    context on the device.
+
+    Raises:
+        LoweringError: the driver rejects the PTX.
+    """
+    if multiprocessing.parent_process() is not None or why_not():
+        return None
+    from tilewright_nvidia.devices import first_of
+
+    try:
+        cuda = driver()
+        device = first_of(cuda, target)
+    except BackendError:
+        return None
+    return None if device is None else link(cuda, device, ptx, what)
+
+
+def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
+    """The device code of a kernel: its own, or its PTX compiled, which is kept in the disk cache.
+
+    Raises:
+        LoweringError: the driver rejects the PTX.
+    """
+    if code.metadata.get("format") == "cubin":
+        return code.binary
+    from tilewright.runtime.artifact import Artifact
+    from tilewright.runtime.cache import disk_cache
+    from tilewright_nvidia.devices import capability_of
+
+    facts = ("tilewright-nvidia cubin", __version__, str(driver_version()), str(capability_of(cuda, device)))
+    key = hashlib.sha256("\0".join(facts).encode() + code.binary).hexdigest()
+    cache = disk_cache()
+    found = cache.get(key)
+    if found is not None:
+        return found.code.binary
+    linked = link(cuda, device, code.binary, f"{code.name} ({code.metadata.get('configuration', '')})")
+    cache.put(Artifact(key, CodeObject(code.name, linked.cubin, {}, {"n_spills": linked.spills}), ()))
+    return linked.cubin
+
+
+# ---- ahead of time
+
+
+@functools.cache
+def find_ptxas() -> Path | None:
+    """``ptxas``: of ``TILEWRIGHT_PTXAS``, of the wheel nvidia-cuda-nvcc, of the PATH, of CUDA_HOME."""
+    named = os.environ.get("TILEWRIGHT_PTXAS")
+    if named:
+        return Path(named)
+    import importlib.util
+
+    wheel = importlib.util.find_spec("nvidia")
+    folders = [Path(folder) for folder in (wheel.submodule_search_locations or [])] if wheel is not None else []
+    candidates = [path for folder in folders for path in sorted(folder.glob("*/bin/ptxas*"))]
+    on_path = shutil.which("ptxas")
+    if on_path:
+        candidates.append(Path(on_path))
+    home = os.environ.get("CUDA_HOME")
+    if home:
+        candidates.append(Path(home) / "bin" / "ptxas")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def assemble(ptx: str | bytes, arch: str) -> Linked:
+    """Assemble PTX by ``ptxas``, for machines without a GPU.
+
+    Raises:
+        BackendError: there is no ptxas.
+        LoweringError: it rejects the PTX.
+    """
+    program = find_ptxas()
+    if program is None:
+        raise BackendError("ptxas was not found: pip install nvidia-cuda-nvcc, or name it in TILEWRIGHT_PTXAS")
+    text = ptx.encode() if isinstance(ptx, str) else ptx
+    with tempfile.TemporaryDirectory() as folder:
+        source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_bytes(text)
+        done = subprocess.run([str(program), "-v", f"-arch={arch}", str(source), "-o", str(result)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise LoweringError(f"{program} rejects the PTX: {done.stderr.strip()}\nreproducer: {_reproducer(text)}")
+        log = done.stdout + done.stderr
+        return Linked(result.read_bytes(), log, spills_of(log))

@@ -1,0 +1,185 @@
+"""Tile IR to PTX, and to device code where the driver of this process or an assembler can make it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.errors import LoweringError, OutOfResources
+from tilewright.ir.core import Function, Module, Value
+from tilewright.passes.clone import clone_operation
+from tilewright.plugins.manifest import CodeObject, Target
+from tilewright.simt.assignment import Assignment
+from tilewright_nvidia.target import TRIPLE, PtxTarget
+
+#: LLVM's passes before code generation. Without this one, code generation takes ten times as long for products of matrices: its reduction of strength
+#: compares all addresses of a block with each other.
+PASSES = ("instruction_combine",)
+
+
+def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
+    """Turn a module of one kernel into PTX. The module is left as it is.
+
+    Stages: ``tileir`` (as it came), ``layouts`` (with a layout for each tile, conversions and shared memory), ``llir``, ``ptx``, and ``cubin`` where it was
+    made. The binary is the cubin, else the PTX, which :mod:`.runtime` links when it loads it. Metadata: ``kernel`` (the symbol), ``num_warps``, ``shared``
+    (bytes of a program), ``launch_pdl``, ``format`` (``cubin`` or ``ptx``), ``configuration`` (for messages), ``notes`` (what left the fast path).
+
+    Raises:
+        LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
+        OutOfResources: a program needs more than the target has.
+    """
+    from tilewright.simt.compile import compile_kernel
+
+    check_options(module.kernel.name, options)
+    _check_operations(module)
+    timings: dict[str, float] = {}
+    machine = PtxTarget(target, options)
+    machine.waits_at_entry = bool(options.get("launch_pdl")) and machine.capability >= 90 and not _waits(module)
+    machine.uniform_warps = any(operation.name in ("dot", "dot_scaled") for operation in module.walk())
+    copy = clone_module(module)
+    try:
+        text, assignment = compile_kernel(copy, machine, options, timings)
+    except OutOfResources as error:
+        raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
+    ptx = to_ptx(text, target, timings)
+    name = module.kernel.name
+    metadata = {
+        "kernel": name,
+        "num_warps": assignment.num_warps,
+        "shared": assignment.shared_bytes,
+        "launch_pdl": bool(options.get("launch_pdl")) and machine.capability >= 90,
+        "format": "ptx",
+        "configuration": configuration_text(options),
+        "notes": [f"{operation.location}: {note}" for operation, note in assignment.notes],
+    }
+    stages: dict[str, str | bytes] = {"tileir": str(module), "layouts": layouts_text(copy, assignment), "llir": text, "ptx": ptx}
+    code = CodeObject(name, ptx.encode(), stages, metadata, timings)
+    attach_cubin(code, target)
+    return code
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that no GPU of this backend has.
+
+    Raises:
+        LoweringError: names the option, its value and what may be.
+    """
+    warps = options.get("num_warps", 4)
+    if isinstance(warps, bool) or not isinstance(warps, int) or warps not in (1, 2, 4, 8, 16, 32):
+        raise LoweringError(f"kernel {name}: num_warps must be 1, 2, 4, 8, 16 or 32, not {warps!r}")
+    if options.get("num_ctas", 1) != 1:
+        raise LoweringError(f"kernel {name}: num_ctas must be 1, not {options['num_ctas']!r}: this backend does not spread a program over several blocks")
+    registers = options.get("maxnreg")
+    if registers is not None and (isinstance(registers, bool) or not isinstance(registers, int) or not 24 <= registers <= 255):
+        raise LoweringError(f"kernel {name}: maxnreg must be None or a number of registers from 24 to 255, not {registers!r}")
+    if options.get("math", "relaxed") not in ("relaxed", "strict"):
+        raise LoweringError(f"kernel {name}: math must be 'relaxed' or 'strict', not {options['math']!r}")
+
+
+def _check_operations(module: Module) -> None:
+    """Refuse what no instruction and no toolkit provides.
+
+    Raises:
+        LoweringError: names the operation.
+    """
+    for operation in module.walk():
+        if operation.name == "extern":
+            symbol = operation.attribute("symbol")
+            raise LoweringError(f"extern at {operation.location}: there is no library of functions on the GPU that has {symbol!r}; write it in the language")
+
+
+def configuration_text(options: Mapping[str, Any]) -> str:
+    """The options that decide what resources a kernel takes."""
+    named = [(name, options.get(name)) for name in ("num_warps", "num_stages", "maxnreg")]
+    return ", ".join(f"{name}={value}" for name, value in named if value is not None)
+
+
+def _waits(module: Module) -> bool:
+    """Whether the kernel itself says where it waits for the one before."""
+    return any(operation.name == "inline_asm" and "griddepcontrol.wait" in operation.attribute("assembly") for operation in module.walk())
+
+
+def clone_module(module: Module) -> Module:
+    """A copy, whose operations are its own."""
+    copy = Module(module.version)
+    copy.attributes = dict(module.attributes)
+    for function in module.functions.values():
+        made = Function(
+            function.name,
+            [argument.type for argument in function.arguments],
+            function.result_types,
+            [argument.name for argument in function.arguments],
+            kernel=function.kernel,
+            location=function.location,
+        )
+        made.argument_attributes = [dict(facts) for facts in function.argument_attributes]
+        mapping: dict[Value, Value] = dict(zip(function.arguments, made.arguments, strict=True))
+        for operation in function.body:
+            made.body.append(clone_operation(operation, mapping))
+        copy.add(made)
+    return copy
+
+
+def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -> str:
+    """The PTX of LLVM IR text.
+
+    Raises:
+        LoweringError: LLVM rejects the text, which is a defect of this backend.
+    """
+    from tilewright.llvm.compile import assembly
+
+    short_pointers()
+    started = time.perf_counter()
+    ptx = assembly(text, triple=TRIPLE, cpu=target.cpu, features=",".join(target.features), opt=3, passes=PASSES)
+    if timings is not None:
+        timings["ptx"] = (time.perf_counter() - started) * 1e3
+    return ptx
+
+
+_options_set = False
+
+
+def short_pointers() -> None:
+    """Addresses of shared memory have 32 bits. An option of the process, which must be set before the first target machine is made."""
+    global _options_set
+    if not _options_set:
+        import llvmlite.binding as llvm
+
+        llvm.set_option("", "--nvptx-short-ptr")
+        _options_set = True
+
+
+def attach_cubin(code: CodeObject, target: Target) -> None:
+    """Link the PTX where this process already may use a device, so that the disk cache keeps device code; elsewhere whoever loads it links it."""
+    from tilewright_nvidia.linking import link_here
+
+    started = time.perf_counter()
+    linked = link_here(code.binary, target, f"{code.name} ({code.metadata['configuration']})")
+    if linked is None:
+        return
+    code.timings["link"] = (time.perf_counter() - started) * 1e3
+    code.binary = linked.cubin
+    code.stages["cubin"] = linked.cubin
+    code.metadata.update(format="cubin", n_spills=linked.spills, link_log=linked.log)
+
+
+def layouts_text(module: Module, assignment: Assignment) -> str:
+    """The prepared kernel, then the layout of every tile, how products are computed, where shared memory lies."""
+    from tilewright.simt.lower import tile_layout_text
+
+    lines = [str(module), f"shared memory: {assignment.shared_bytes} bytes"]
+    for operation in module.walk():
+        layout = tile_layout_text(operation, assignment)
+        facts = [layout] if layout else []
+        if operation in assignment.dots:
+            facts.append(f"by {assignment.dots[operation].instruction}")
+        if operation in assignment.shared:
+            facts.append(f"shared images {list(assignment.shared[operation].images)}")
+        if operation in assignment.offsets:
+            facts.append(f"at {assignment.offsets[operation]}")
+        if facts:
+            names = ", ".join(f"%{result.name}" if result.name else "%?" for result in operation.results)
+            lines.append(f"{operation.name} {names}: {'; '.join(facts)}")
+    lines += [f"note: {operation.name} at {operation.location}: {note}" for operation, note in assignment.notes]
+    return "\n".join(lines)

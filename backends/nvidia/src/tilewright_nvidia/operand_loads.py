@@ -1,0 +1,108 @@
+"""Operands of matrix instructions from shared memory.
+
+``ldmatrix`` reads 8x8 matrices of 16-bit elements, each row 16 bytes that follow each other at an address which one lane gives; lane ``4 * g + t`` gets the
+word t of row g or, transposed, the elements g of the rows 2t and 2t + 1. A fragment can be loaded so where the shared layout keeps together what a row
+must have: the elements of a word and of the lanes t, or transposed those of the lanes g. All is linear, so one matrix shows it.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from tilewright.ir.types import Type
+from tilewright.llvm.registers import register_type, storage_size
+from tilewright.simt.context import SimtContext
+from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts, log2, span
+from tilewright_nvidia.words import Words
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixLoads:
+    """How a fragment is loaded by ``ldmatrix``. Offsets are in bytes.
+
+    Attributes:
+        transposed: whether the elements of a row go to lanes.
+        matrices: matrices an instruction loads: 1, 2 or 4.
+        lanes, warps: images of the bits of lane and warp in the offset of the row whose address a lane gives.
+        steps: offsets of the instructions, in the order of registers.
+    """
+
+    transposed: bool
+    matrices: int
+    lanes: tuple[int, ...]
+    warps: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def matrix_loads(layout: LinearLayout, shared: SharedLayout, size: int) -> MatrixLoads | None:
+    """None where the instruction does not fit. ``size`` is an element's, in bytes."""
+    if size > 4 or len(layout.lanes) != 5:
+        return None
+    registers, lanes, warps = ([size * offset for offset in shared.through(images)] for images in (layout.registers, layout.lanes, layout.warps))
+    inner = 2 - log2(size)  # bits of an element's number in its word
+    words = registers[inner:]
+    within, matrices = registers[:inner], words[:2]
+    if [*within, *lanes[:2]] == [size << i for i in range(inner + 2)]:
+        transposed, rows = False, lanes[2:]
+    elif size == 2 and lanes[2:] == [2, 4, 8]:
+        transposed, rows = True, [*within, *lanes[:2]]
+    else:
+        return None
+    if any(offset & 15 for offset in (*rows, *words, *warps)):
+        return None
+    given = (*rows, *matrices, *(0 for _ in range(2 - len(matrices))))
+    return MatrixLoads(transposed, 1 << len(matrices), given, tuple(warps), tuple(span(words[2:])))
+
+
+def load_operand(
+    context: SimtContext, words: Words, layout: LinearLayout, element: Type, address: str, shared: SharedLayout, first: int = 0
+) -> list[str] | None:
+    """The registers of an operand, or of the step of it that ``layout`` holds and that begins at element ``first``; None where ``ldmatrix`` does not fit."""
+    size = storage_size(element)
+    plan = matrix_loads(layout, shared, size)
+    if plan is None:
+        return None
+    w = context.writer
+    thread = context.thread_part(plan.lanes, plan.warps)
+    reach = functools.reduce(int.__or__, (*plan.lanes, *plan.warps), 0)
+    name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{plan.matrices}{'.trans' if plan.transposed else ''}.b16.p3"
+    result = "i32" if plan.matrices == 1 else f"{{{', '.join(['i32'] * plan.matrices)}}}"
+    start = size * shared.offset(first)
+    registers: list[str] = []
+    for step in plan.steps:
+        # what the thread's bits reach is combined by exclusive or; the rest is added, as an offset of the instruction
+        step ^= start
+        low = step & reach
+        place = words.address(w, address, thread, low)
+        if step != low:
+            place = w.emit(f"getelementptr i8, ptr addrspace(3) {place}, i32 {step ^ low}")
+        loaded = w.call(name, result, [("ptr addrspace(3)", place)])
+        for i in range(plan.matrices):
+            word = loaded if plan.matrices == 1 else w.emit(f"extractvalue {result} {loaded}, {i}")
+            registers += words.unpack(w, word, "i32", register_type(element))
+    return registers
+
+
+def operand_shared(layout: LinearLayout, size: int) -> SharedLayout | None:
+    """The shared layout of an operand whose last axis lies together in memory, for ``ldmatrix`` without conflicts: rows of 16-byte chunks, in which the
+    chunks of a row change places by the row's number, so that the same chunk of eight rows is in all banks. None where the instruction does not fit."""
+    shape = layout.shape
+    row, columns = shape[-2], shape[-1]
+    chunk = 16 // size
+    if columns < chunk:
+        return None
+    shifts = axis_shifts(shape)
+    # rows that fill the banks once lie side by side; from one such group to the next the chunks move on by one
+    together = max(0, log2(128) - log2(columns * size))
+    turns = min(3 - min(3, together), log2(columns // chunk), max(0, log2(row) - together))
+    images = []
+    for bit in range(log2(row) + log2(columns) + sum(log2(extent) for extent in shape[:-2])):
+        image = 1 << bit
+        turn = bit - shifts[-2] - together
+        if 0 <= turn < turns and bit < shifts[-2] + log2(row):
+            image |= 1 << (log2(chunk) + turn)
+        images.append(image)
+    found = SharedLayout(shape, tuple(images))
+    return found if matrix_loads(layout, found, size) is not None else None

@@ -1,0 +1,161 @@
+"""NVIDIA GPUs as the toolkit sees them: PTX through LLVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.errors import LoweringError
+from tilewright.ir.types import FloatType, IntType, Type
+from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.plugins.manifest import Target
+from tilewright.simt.context import SimtContext
+from tilewright.simt.target import Access, DotPlan, SimtTarget
+from tilewright_nvidia import arithmetic, atomics, casts, inline, matrix, reports
+from tilewright_nvidia.architectures import ARCHITECTURES
+from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.memory_access import GlobalMemory
+from tilewright_nvidia.words import Words
+
+TRIPLE = "nvptx64-nvidia-cuda"
+#: The program's shared memory: its size is the launch's.
+SHARED_SYMBOL = "tilewright_shared_memory"
+_ALL_LANES = "-1"
+
+
+class PtxTarget(SimtTarget):
+    """One architecture, for the length of one kernel: it remembers what it wrote.
+
+    Attributes:
+        capability: compute capability, 10 * major + minor.
+        waits_at_entry: whether the kernel begins by waiting for the one before it, which it may overlap (the option ``launch_pdl``).
+        uniform_warps: whether the assembler is to know that a warp's number is the same in all its lanes: it saves registers where addresses in shared
+            memory depend on it, and costs the time of a shuffle.
+    """
+
+    warp_size = 32
+    max_threads = 1024
+    shared_pointer = "ptr addrspace(3)"
+
+    def __init__(self, target: Target, options: Mapping[str, Any] | None = None) -> None:
+        row = ARCHITECTURES.get(target.arch)
+        if row is None:
+            raise LoweringError(f"there is no code for {target.arch!r}; targets are {', '.join(ARCHITECTURES)}")
+        self.name = row.name
+        self.capability = row.capability
+        self.shared_memory = int(target.limits.get("shared_memory", row.shared_memory))
+        self.copy_widths = (4, 8, 16) if row.capability >= 80 else ()
+        self.relaxed = (options or {}).get("math", "relaxed") == "relaxed"
+        self._words = Words()
+        self._memory = GlobalMemory(row.capability, self._words)
+        self._warps = 0
+        self.waits_at_entry = False
+        self.uniform_warps = True
+
+    # ---- the function
+
+    def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
+        module.add_global(f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align 1024")
+        threads = num_warps * self.warp_size
+        attributes = ["nounwind", f'"nvvm.reqntid"="{threads}"']
+        if options.get("maxnreg"):
+            attributes.append(f'"nvvm.maxnreg"="{options["maxnreg"]}"')
+        self._warps = num_warps
+        w = module.function(name, parameters, linkage="ptx_kernel", attributes=" ".join(attributes))
+        if self.waits_at_entry:
+            w.call("llvm.nvvm.griddepcontrol.wait", "void", [])
+        return w
+
+    def shared_base(self, w: FunctionWriter) -> str:
+        return f"@{SHARED_SYMBOL}"
+
+    # ---- where a thread is
+
+    def lane(self, w: FunctionWriter) -> str:
+        return w.emit(f"and i32 {_special(w, 'tid.x')}, 31")
+
+    def warp(self, w: FunctionWriter) -> str:
+        if self._warps == 1:
+            return "0"
+        number = w.emit(f"lshr i32 {_special(w, 'tid.x')}, 5")
+        # by a shuffle, the assembler knows it to be the same in all lanes
+        return self.shuffle(w, number, "0") if self.uniform_warps else number
+
+    def program_id(self, w: FunctionWriter, axis: int) -> str:
+        return _special(w, f"ctaid.{'xyz'[axis]}")
+
+    def num_programs(self, w: FunctionWriter, axis: int) -> str:
+        return _special(w, f"nctaid.{'xyz'[axis]}")
+
+    # ---- threads together
+
+    def barrier(self, w: FunctionWriter) -> None:
+        if self._warps == 1:
+            w.call("llvm.nvvm.bar.warp.sync", "void", [("i32", _ALL_LANES)])
+        else:
+            w.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
+
+    def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
+        return w.call("llvm.nvvm.shfl.sync.idx.i32", "i32", [("i32", _ALL_LANES), ("i32", value), ("i32", lane), ("i32", "31")])
+
+    def shuffle_xor(self, w: FunctionWriter, value: str, mask: int) -> str:
+        return w.call("llvm.nvvm.shfl.sync.bfly.i32", "i32", [("i32", _ALL_LANES), ("i32", value), ("i32", str(mask)), ("i32", "31")])
+
+    # ---- memory
+
+    def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
+        return self._memory.load(w, pointer, element, count, predicate, other, access)
+
+    def store(self, w: FunctionWriter, pointer: str, element: Type, values: Sequence[str], predicate: str | None, access: Access) -> None:
+        self._memory.store(w, pointer, element, values, predicate, access)
+
+    def atomic_rmw(self, context: SimtContext, kind: str, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> str:
+        return atomics.atomic_rmw(context, self.capability, kind, pointer, element, value, predicate, order, scope)
+
+    def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
+        return atomics.atomic_cas(context, pointer, element, compare, value, predicate, order, scope)
+
+    def shared_atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
+        atomics.shared_atomic_add(w, pointer, value, predicate)
+
+    def async_copy(self, w: FunctionWriter, shared: str, pointer: str, size: int, predicate: str | None) -> None:
+        operands = [("ptr addrspace(3)", shared), ("ptr", pointer)]
+        source = ""
+        if predicate is not None:  # fewer bytes than the copy's are read, the rest is zeros
+            operands.append(("i32", w.emit(f"select i1 {predicate}, i32 {size}, i32 0")))
+            source = ", $2"
+        kind = "cg" if size == 16 else "ca"
+        call_asm(w, f"cp.async.{kind}.shared.global [$0], [$1], {size}{source};", (), operands, memory=True)
+
+    def async_commit(self, w: FunctionWriter) -> None:
+        w.call("llvm.nvvm.cp.async.commit.group", "void", [])
+
+    def async_wait(self, w: FunctionWriter, pending: int) -> None:
+        w.call("llvm.nvvm.cp.async.wait.group", "void", [("i32", str(pending))])
+
+    # ---- arithmetic
+
+    def element_operation(self, context: SimtContext, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]) -> str | None:
+        return arithmetic.element_operation(context.writer, self.capability, self.relaxed, name, operands, element, attributes)
+
+    def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
+        return casts.machine_cast(context.writer, self.capability, operand, source, result, rounding)
+
+    def dot(self, shape: tuple[int, ...], k: int, a: Type, b: Type, accumulator: FloatType | IntType, precision: str, num_warps: int) -> DotPlan | None:
+        return matrix.plan(self._words, self.capability, shape, k, a, b, accumulator, precision, num_warps)
+
+    def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
+        return inline.emit_inline_asm(context.writer, text, constraints, result_types, operands)
+
+    # ---- reports
+
+    def print(self, context: SimtContext, form: str, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
+        reports.emit_print(context.writer, form, operands, predicate)
+
+    def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
+        reports.emit_failure(context.writer, message, file, line, function, predicate)
+
+
+def _special(w: FunctionWriter, name: str) -> str:
+    """A special register."""
+    return w.call(f"llvm.nvvm.read.ptx.sreg.{name}", "i32", [])

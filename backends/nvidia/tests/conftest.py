@@ -1,0 +1,69 @@
+"""Compiling kernels for GPUs that this machine need not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tilewright.frontend.compile import compile_function
+from tilewright.ir import Module
+from tilewright.language.options import Options
+from tilewright.passes import pipeline
+from tilewright.plugins.manifest import PORTABLE_OPTIONS, CodeObject
+from tilewright_nvidia.architectures import ARCHITECTURES, target_of
+from tilewright_nvidia.linking import Linked, assemble
+from tilewright_nvidia.lower import lower
+from tilewright_nvidia.manifest import CAPABILITIES, OPTIONS
+
+#: What a pointer or size that is a multiple of 16 is known as.
+ALIGNED = {"divisibility": 16}
+
+
+def module_of(
+    kernel: Any, signature: Mapping[str, str], constants: Mapping[str, Any], *, aligned: bool = True, num_warps: int = 4, debug: bool = False
+) -> Module:
+    """Tile IR of a kernel after the standard passes. ``signature`` has the runtime parameters; all of them are multiples of 16 where ``aligned``."""
+    types = {**signature, **dict.fromkeys(constants, "constexpr")}
+    ordered = {name: types[name] for name in kernel.arg_names}
+    attributes = {name: ALIGNED for name, type_ in signature.items() if aligned and (type_[0] == "*" or type_ in ("i32", "i64"))}
+    module = compile_function(kernel, ordered, constants, attributes, Options(backend="nvidia", capabilities=CAPABILITIES, num_warps=num_warps, debug=debug))
+    pipeline.run(module, pipeline.STANDARD)
+    return module
+
+
+def compile_kernel(
+    kernel: Any, signature: Mapping[str, str], arch: str = "sm_90a", *, aligned: bool = True, constants: Mapping[str, Any] | None = None, **options: Any
+) -> CodeObject:
+    """PTX of a kernel for an architecture."""
+    resolved = {**PORTABLE_OPTIONS, **OPTIONS, **options}
+    module = module_of(kernel, signature, constants or {}, aligned=aligned, num_warps=resolved["num_warps"], debug=resolved["debug"])
+    return lower(module, target_of(ARCHITECTURES[arch]), resolved)
+
+
+@pytest.fixture
+def ptx() -> Callable[..., str]:
+    """``ptx(kernel, signature, arch, constants={...}, **options)``: PTX text that ptxas takes."""
+
+    def build(*arguments: Any, **keywords: Any) -> str:
+        code = compile_kernel(*arguments, **keywords)
+        text = code.stages["ptx"]
+        assert isinstance(text, str)
+        arch = arguments[2] if len(arguments) > 2 else keywords.get("arch", "sm_90a")
+        assemble(text, arch)
+        return text
+
+    return build
+
+
+@pytest.fixture
+def assembled() -> Callable[..., tuple[CodeObject, Linked]]:
+    """As :func:`ptx`, with what ptxas says."""
+
+    def build(*arguments: Any, **keywords: Any) -> tuple[CodeObject, Linked]:
+        code = compile_kernel(*arguments, **keywords)
+        arch = arguments[2] if len(arguments) > 2 else keywords.get("arch", "sm_90a")
+        return code, assemble(code.stages["ptx"], arch)
+
+    return build

@@ -1,0 +1,247 @@
+"""What is written for kernels: widths, predicates, hints; ptxas takes all of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.errors import LoweringError, OutOfResources
+from tilewright.plugins.manifest import PORTABLE_OPTIONS
+from tilewright.testing.op_samples import FAMILIES, samples
+from tilewright_nvidia.architectures import ARCHITECTURES, target_of
+from tilewright_nvidia.linking import assemble
+from tilewright_nvidia.lower import lower
+from tilewright_nvidia.manifest import OPTIONS
+
+_spec = importlib.util.spec_from_file_location("tilewright_nvidia_test_kernels", Path(__file__).with_name("gpu_kernels.py"))
+assert _spec is not None and _spec.loader is not None
+kernels = importlib.util.module_from_spec(_spec)
+sys.modules[_spec.name] = kernels
+_spec.loader.exec_module(kernels)
+
+Ptx = Callable[..., str]
+GENERATIONS = ("sm_75", "sm_80", "sm_90a", "sm_100a", "sm_120a")
+
+
+@pytest.mark.parametrize("arch", GENERATIONS)
+def test_accesses_are_16_bytes_wide_and_predicated(ptx: Ptx, arch: str) -> None:
+    text = ptx(kernels.add, {"x": "*fp32", "y": "*fp32", "z": "*fp32", "n": "i32"}, arch, constants={"BLOCK": 1024})
+    assert len(re.findall(r"@%p\d+ ld\.global\.v4\.b32 ", text)) == 4
+    assert len(re.findall(r"@%p\d+ st\.global\.v4\.b32 ", text)) == 2
+    assert f".target {arch}" in text and ".reqntid 128" in text
+
+
+def test_unaligned_pointers_are_accessed_element_by_element(ptx: Ptx) -> None:
+    text = ptx(kernels.add, {"x": "*fp32", "y": "*fp32", "z": "*fp32", "n": "i32"}, constants={"BLOCK": 256}, aligned=False)
+    assert ".v4" not in text and text.count("ld.global.b32") == 4
+
+
+@pytest.mark.parametrize(("type_", "words"), [("*fp16", "v4.b32"), ("*i8", "v4.b32"), ("*fp64", "v2.b64"), ("*bf16", "v4.b32"), ("*u1", "v4.b32")])
+def test_narrow_elements_share_words(ptx: Ptx, type_: str, words: str) -> None:
+    text = ptx(kernels.copy, {"x": type_, "z": type_}, constants={"BLOCK": 2048, "CACHE": "", "EVICT": "", "STORE": ""})
+    assert f"ld.global.{words}" in text and f"st.global.{words}" in text
+    if type_ not in ("*u1",):  # what was read in words is written in the same words
+        assert "prmt" not in text and "bfe" not in text
+
+
+@pytest.mark.parametrize(
+    ("cache", "evict", "store", "load_text", "store_text"),
+    [
+        (".ca", "", ".wb", "ld.global.ca.v4", "st.global.wb.v4"),
+        (".cg", "", ".cg", "ld.global.cg.v4", "st.global.cg.v4"),
+        (".cs", "", ".cs", "ld.global.cs.v4", "st.global.cs.v4"),
+        (".cv", "", ".wt", "ld.global.cv.v4", "st.global.wt.v4"),
+        ("", "evict_first", "", "ld.global.L1::evict_first.L2::cache_hint.v4", "st.global.L1::evict_first.L2::cache_hint.v4"),
+        ("", "evict_last", "", "ld.global.L1::evict_last.L2::cache_hint.v4", "st.global.L1::evict_last.L2::cache_hint.v4"),
+        (".cg", "evict_first", ".cs", "ld.global.cg.L2::cache_hint.v4", "st.global.cs.L2::cache_hint.v4"),
+    ],
+)
+def test_cache_hints_are_said(ptx: Ptx, cache: str, evict: str, store: str, load_text: str, store_text: str) -> None:
+    text = ptx(kernels.copy, {"x": "*fp32", "z": "*fp32"}, constants={"BLOCK": 512, "CACHE": cache, "EVICT": evict, "STORE": store})
+    assert load_text in text and store_text in text
+    assert text.count("createpolicy") == (1 if evict else 0)
+
+
+def test_hints_for_the_second_level_cache_begin_with_compute_capability_8(ptx: Ptx) -> None:
+    text = ptx(kernels.copy, {"x": "*fp32", "z": "*fp32"}, "sm_75", constants={"BLOCK": 512, "CACHE": "", "EVICT": "evict_first", "STORE": ""})
+    assert "ld.global.L1::evict_first.v4" in text and "createpolicy" not in text
+
+
+def test_volatile_accesses(ptx: Ptx) -> None:
+    assert "ld.volatile.global.b32" in ptx(kernels.volatile_copy, {"x": "*fp32", "z": "*fp32"})
+
+
+def test_masked_lanes_start_with_the_other_value(ptx: Ptx) -> None:
+    text = ptx(kernels.masked_with_other, {"x": "*fp32", "z": "*fp32", "n": "i32"}, constants={"BLOCK": 512})
+    assert "1088421888" in text or "0f40E00000" in text  # 7.0
+
+
+@pytest.mark.parametrize("order", ["relaxed", "acquire", "release", "acq_rel"])
+@pytest.mark.parametrize(("scope", "word"), [("cta", "cta"), ("gpu", "gpu"), ("sys", "sys")])
+def test_atomics_have_order_and_scope(ptx: Ptx, order: str, scope: str, word: str) -> None:
+    text = ptx(kernels.sums, {"x": "*fp32", "z": "*fp32", "n": "i32"}, constants={"BLOCK": 128, "ORDER": order, "SCOPE": scope})
+    assert f"atom.{order}.{word}.global.add.f32" in text
+
+
+@pytest.mark.parametrize(
+    ("type_", "arch", "expected"),
+    [
+        ("fp16", "sm_75", "add.noftz.f16"),
+        ("bf16", "sm_90a", "add.noftz.bf16"),
+        ("bf16", "sm_80", "cas.b16"),
+        ("fp64", "sm_80", "add.f64"),
+        ("i64", "sm_80", "add.u64"),
+        ("u32", "sm_80", "add.u32"),
+    ],
+)
+def test_sums_of_every_type(ptx: Ptx, type_: str, arch: str, expected: str) -> None:
+    text = ptx(kernels.sums, {"x": f"*{type_}", "z": f"*{type_}", "n": "i32"}, arch, constants={"BLOCK": 128, "ORDER": "relaxed", "SCOPE": "gpu"})
+    assert f"global.{expected}" in text
+
+
+def test_extremes_of_floats_are_those_of_integers(ptx: Ptx) -> None:
+    text = ptx(kernels.extremes, {"x": "*fp32", "z": "*fp32"}, constants={"BLOCK": 128})
+    for name in ("max.s32", "min.u32", "min.s32", "max.u32"):
+        assert f"global.{name}" in text
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize(
+    ("element", "result", "precision", "instruction"),
+    [
+        ("fp16", "fp16", "ieee", "m16n8k16.row.col.f32.f16.f16.f32"),
+        ("bf16", "bf16", "ieee", "m16n8k16.row.col.f32.bf16.bf16.f32"),
+        ("fp32", "fp32", "tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
+        ("fp32", "fp32", "tf32x3", "m16n8k8.row.col.f32.tf32.tf32.f32"),
+        ("i8", "i32", "ieee", "m16n8k32.row.col.s32.s8.s8.s32"),
+    ],
+)
+def test_products_use_matrix_instructions(assembled: Callable[..., Any], arch: str, element: str, result: str, precision: str, instruction: str) -> None:
+    signature = {"a": f"*{element}", "b": f"*{element}", "c": f"*{result}", "M": "i32", "N": "i32", "K": "i32"}
+    constants = {"BM": 64, "BN": 64, "BK": 32, "GROUP": 4, "PRECISION": precision}
+    code, linked = assembled(kernels.matmul, signature, arch, constants=constants)
+    text = code.stages["ptx"]
+    assert f"mma.sync.aligned.{instruction}" in text
+    assert "cp.async.cg.shared.global" in text and "cp.async.wait_group" in text
+    assert "ldmatrix.sync.aligned.m8n8.x4" in text
+    assert linked.spills == 0
+
+
+def test_the_great_product_does_not_spill(assembled: Callable[..., Any]) -> None:
+    signature = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "M": "i32", "N": "i32", "K": "i32"}
+    for constants, warps in (
+        ({"BM": 128, "BN": 128, "BK": 64, "GROUP": 8, "PRECISION": "ieee"}, 4),
+        ({"BM": 128, "BN": 256, "BK": 64, "GROUP": 8, "PRECISION": "ieee"}, 8),
+    ):
+        code, linked = assembled(kernels.matmul, signature, "sm_90a", constants=constants, num_warps=warps)
+        assert linked.spills == 0, linked.log
+        # every operand comes by ldmatrix: no load of single elements from shared memory in the loop
+        assert code.stages["ptx"].count("ld.shared.b16") == 0
+        assert "warning" not in linked.log
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_attention_assembles_without_spills(assembled: Callable[..., Any], arch: str) -> None:
+    signature = {"q": "*fp16", "k": "*fp16", "v": "*fp16", "out": "*fp16", "n": "i32", "scale": "fp32"}
+    _, linked = assembled(kernels.attention, signature, arch, constants={"D": 64, "BM": 64, "BN": 32})
+    assert linked.spills == 0, linked.log
+
+
+def test_functions_of_the_machine_where_their_error_is_allowed(ptx: Ptx) -> None:
+    signature = {"x": "*fp32", "z": "*fp32", "stride": "i32", "columns": "i32"}
+    relaxed = ptx(kernels.softmax, signature, constants={"BLOCK": 1024})
+    strict = ptx(kernels.softmax, signature, constants={"BLOCK": 1024}, math="strict")
+    assert "ex2.approx" in relaxed and "ex2.approx" not in strict
+
+
+def test_assembly_of_kernels(ptx: Ptx) -> None:
+    assert "shl.b32" in ptx(kernels.assembly, {"x": "*i32", "z": "*i32"}, constants={"BLOCK": 128})
+    text = ptx(kernels.packed_assembly, {"x": "*i8", "z": "*i8"}, constants={"BLOCK": 512})
+    assert text.count("not.b32") == 1  # four elements a register, 128 threads
+
+
+def test_reports_go_through_the_device_runtime(ptx: Ptx) -> None:
+    text = ptx(kernels.says, {"x": "*fp32", "n": "i32"}, debug=True)
+    assert "vprintf" in text and "__assertfail" in text
+
+
+def test_register_limit_is_passed_on(ptx: Ptx) -> None:
+    text = ptx(kernels.add, {"x": "*fp32", "y": "*fp32", "z": "*fp32", "n": "i32"}, constants={"BLOCK": 1024}, maxnreg=64)
+    assert ".maxnreg 64" in text
+
+
+def test_overlapping_kernels_wait_before_they_read(ptx: Ptx) -> None:
+    signature = {"x": "*fp32", "y": "*fp32", "z": "*fp32", "n": "i32"}
+    text = ptx(kernels.add, signature, constants={"BLOCK": 1024}, launch_pdl=True)
+    assert text.index("griddepcontrol.wait") < text.index("ld.global")
+    assert "griddepcontrol" not in ptx(kernels.add, signature, "sm_80", constants={"BLOCK": 1024}, launch_pdl=True)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("num_warps", 3, "num_warps must be 1, 2, 4, 8, 16 or 32, not 3"),
+        ("num_ctas", 2, "num_ctas must be 1, not 2"),
+        ("maxnreg", 1000, "maxnreg must be None or a number of registers from 24 to 255, not 1000"),
+        ("math", "fast", "math must be 'relaxed' or 'strict', not 'fast'"),
+    ],
+)
+def test_options_out_of_range_are_refused(ptx: Ptx, option: str, value: Any, words: str) -> None:
+    with pytest.raises(LoweringError, match=re.escape(words)):
+        sample = next(samples("add"))
+        lower(sample.module, target_of(ARCHITECTURES["sm_90a"]), {**PORTABLE_OPTIONS, **OPTIONS, option: value})
+
+
+def test_too_much_shared_memory_names_the_kernel_and_its_configuration() -> None:
+    """Stages are given up where they do not fit; what a conversion needs cannot be."""
+    sample = next(sample for sample in samples("scan") if "64x16" in sample.name)
+    whole = target_of(ARCHITECTURES["sm_86"])
+    small = dataclasses.replace(whole, limits={**whole.limits, "shared_memory": 16})
+    with pytest.raises(OutOfResources, match=r"shared memory of kernel \w+ \(num_warps=8, num_stages=3\), required: \d+, available: 16"):
+        lower(sample.module, small, {**PORTABLE_OPTIONS, **OPTIONS, "num_warps": 8})
+
+
+def test_functions_of_libraries_are_refused() -> None:
+    sample = next(samples("extern"))
+    with pytest.raises(LoweringError, match=r"extern at .*: there is no library of functions on the GPU that has 'hypotf'"):
+        lower(sample.module, target_of(ARCHITECTURES["sm_90a"]), {**PORTABLE_OPTIONS, **OPTIONS})
+
+
+def _power_of_two_refusal(error: LoweringError) -> bool:
+    return "powers of two" in str(error)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in ("extern", "inline_asm")])
+def test_every_operation_assembles(arch: str, name: str) -> None:
+    """Every sample is lowered; of each operation several are assembled, other ones for each target."""
+    target, count = target_of(ARCHITECTURES[arch]), 0
+    every = 12 if arch == "sm_90a" else 40
+    for number, sample in enumerate(samples(name)):
+        if arch != "sm_90a" and number % every != len(arch) % 3:
+            continue
+        try:
+            code = lower(sample.module, target, {**PORTABLE_OPTIONS, **OPTIONS})
+        except LoweringError as error:
+            assert _power_of_two_refusal(error)
+            continue
+        count += 1
+        if number % every == len(arch) % 3 or number == 0:
+            assert assemble(code.stages["ptx"], arch).cubin.startswith(b"\x7fELF")
+    assert count or arch != "sm_90a"
+
+
+def test_lowering_leaves_the_module_as_it_is() -> None:
+    sample = next(samples("dot"))
+    before = str(sample.module)
+    first = lower(sample.module, target_of(ARCHITECTURES["sm_90a"]), {**PORTABLE_OPTIONS, **OPTIONS})
+    assert str(sample.module) == before
+    second = lower(sample.module, target_of(ARCHITECTURES["sm_90a"]), {**PORTABLE_OPTIONS, **OPTIONS})
+    assert first.stages["ptx"] == second.stages["ptx"] and first.metadata == second.metadata

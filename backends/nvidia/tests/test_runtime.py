@@ -1,0 +1,230 @@
+"""Loading, memory, timing, devices, status, with a stand-in for the driver."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stand_ins import FakeBindings
+
+from tilewright.errors import BackendError, KernelError, LoweringError, OutOfResources
+from tilewright.plugins.manifest import CodeObject, Device
+from tilewright.plugins.registry import registry
+from tilewright_nvidia import architectures, devices, driver, linking
+from tilewright_nvidia.driver import CudaError, Driver
+from tilewright_nvidia.manifest import manifest
+from tilewright_nvidia.runtime import DeviceMemory, DeviceTimer, LoadedKernel
+from tilewright_nvidia.tuning import block_sizes, cost, prune, tuning_space
+
+
+@pytest.fixture
+def bindings() -> FakeBindings:
+    return FakeBindings()
+
+
+@pytest.fixture
+def cuda(bindings: FakeBindings) -> Driver:
+    return Driver(bindings)
+
+
+def code(**facts: Any) -> CodeObject:
+    metadata = {"kernel": "k", "num_warps": 4, "shared": 0, "format": "cubin", "configuration": "num_warps=4, num_stages=3", **facts}
+    return CodeObject("k", b"device code", {}, metadata)
+
+
+def test_loading_tells_registers_and_asks_for_much_shared_memory(bindings: FakeBindings, cuda: Driver) -> None:
+    loaded = LoadedKernel(code(shared=100 << 10, n_spills=24), 1, cuda)
+    assert (loaded.function, loaded.n_regs, loaded.n_spills, loaded.n_max_threads, loaded.context) == (77, 32, 6, 1024, 1001)
+    assert bindings.named("cuFuncSetAttribute")[0][2] == 100 << 10
+    assert loaded.occupancy == 8 * 128 / 2048
+    assert bindings.contexts == []
+    bindings.calls.clear()
+    LoadedKernel(code(shared=48 << 10), 1, cuda)
+    assert not bindings.named("cuFuncSetAttribute")
+
+
+def test_what_does_not_fit_the_device_is_told(bindings: FakeBindings, cuda: Driver) -> None:
+    with pytest.raises(OutOfResources, match=r"shared memory of kernel k \(num_warps=4, num_stages=3\), required: 300000, available: 232448"):
+        LoadedKernel(code(shared=300000), 0, cuda)
+    bindings.settings.function_attributes.update(NUM_REGS=255, MAX_THREADS_PER_BLOCK=64)
+    with pytest.raises(OutOfResources, match=r"registers of kernel k \(num_warps=4, num_stages=3\), required: 32640, available: 65536"):
+        LoadedKernel(code(), 0, cuda)
+
+
+def test_ptx_is_linked_once_and_kept(bindings: FakeBindings, cuda: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    unlinked = CodeObject("k", b".version 8.6 // " + str(tmp_path).encode(), {}, {**code().metadata, "format": "ptx"})
+    for _ in range(2):
+        LoadedKernel(unlinked, 0, cuda)
+    assert len(bindings.named("cuLinkComplete")) == 1
+    assert bindings.named("cuModuleLoadData") == [(b"device code",)] * 2
+    (added,) = bindings.named("cuLinkAddData")
+    assert added[2].endswith(b"\0") and added[3] == len(added[2])
+
+
+def test_link_reports_spills_and_the_log(bindings: FakeBindings, cuda: Driver) -> None:
+    linked = linking.link(cuda, 0, b".version 8.6", "k")
+    assert (linked.cubin, linked.spills) == (b"device code", 12) and "spill" in linked.log
+    assert len(bindings.named("cuLinkDestroy")) == 1
+
+
+def test_rejected_ptx_comes_with_the_log_and_a_reproducer(bindings: FakeBindings, cuda: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
+    bindings.settings.failures["cuLinkAddData"] = 218
+    with pytest.raises(LoweringError, match="the driver could not compile the PTX of k: cuLinkAddData failed"):
+        linking.link(cuda, 0, b".version 8.6", "k")
+    assert [path.read_bytes() for path in tmp_path.glob("*.ptx")] == [b".version 8.6"]
+    assert len(bindings.named("cuLinkDestroy")) == 1 and bindings.contexts == []
+
+
+def test_memory_goes_there_and_back_and_is_freed(bindings: FakeBindings, cuda: Driver) -> None:
+    memory = DeviceMemory(0, cuda)
+    buffer = memory.allocate(40, 16)
+    data = np.arange(10, dtype=np.float32)
+    memory.copy_to_device(buffer, memoryview(data))
+    back = np.full(10, np.nan, np.float32)
+    memory.copy_to_host(buffer, memoryview(back))
+    np.testing.assert_array_equal(back, data)
+    assert buffer.__cuda_array_interface__["data"] == (buffer.data_ptr(), False) and buffer.device == ("cuda", 0)
+    assert len(bindings.memory) == 1
+    del buffer
+    assert not bindings.memory
+    assert memory.allocate(0, 16).data_ptr() == 0
+    with pytest.raises(BackendError, match="aligned to 256 bytes, not to 512"):
+        memory.allocate(8, 512)
+    frozen = np.zeros(4)
+    frozen.flags.writeable = False
+    with pytest.raises(BackendError, match="read-only"):
+        memory.copy_to_host(memory.allocate(32, 8), memoryview(frozen))
+
+
+def test_failures_of_memory_and_kernels_are_told_apart(bindings: FakeBindings, cuda: Driver) -> None:
+    memory = DeviceMemory(0, cuda)
+    bindings.settings.failures.update(cuMemAlloc=2, cuCtxSynchronize=700)
+    with pytest.raises(BackendError, match="not enough free memory"):
+        memory.allocate(1 << 40, 8)
+    with pytest.raises(KernelError, match=r"illegal address.*restart the process"):
+        memory.synchronize()
+
+
+def test_timer_measures_each_repetition(bindings: FakeBindings, cuda: Driver) -> None:
+    calls: list[int] = []
+    timer = DeviceTimer(0, cuda)
+    assert timer.measure(lambda: calls.append(1), 3) == [0.25] * 3
+    assert len(calls) == 3 and len(bindings.named("cuEventRecord")) == 6 and len(bindings.named("cuEventDestroy")) == 6
+    timer.flush_cache()
+    assert bindings.named("cuMemsetD8Async")[0][2] == 256 << 20
+
+
+def test_errors_can_be_pickled() -> None:
+    import pickle
+
+    error = pickle.loads(pickle.dumps(CudaError("cuInit", 100, "CUDA_ERROR_NO_DEVICE", "no device")))
+    assert str(error) == "cuInit failed: CUDA_ERROR_NO_DEVICE (100): no device"
+
+
+# ---- devices and status
+
+
+def test_devices_are_described(bindings: FakeBindings, cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "why_not", lambda: "")
+    monkeypatch.setattr(devices, "driver", lambda: cuda)
+    monkeypatch.setattr(devices, "driver_version", lambda: 13000)
+    found = devices.devices()
+    assert [device.index for device in found] == [0, 1] and found[0].name == "Stand-in GPU" and found[0].kind == "cuda"
+    assert found[0].properties["arch"] == "sm_90a" and found[0].properties["compute_capability"] == "9.0"
+    target = devices.target_of_device(found[0])
+    assert (target.arch, target.features, target.warp_size, target.limits["shared_memory"]) == ("sm_90a", ("+ptx86",), 32, 227 << 10)
+    monkeypatch.setattr(devices, "driver_version", lambda: 12050)
+    assert devices.target_of_device(found[0]).features == ("+ptx85",)
+    monkeypatch.setattr(devices, "driver_version", lambda: 12020)  # too old for what is written for this GPU
+    assert devices.devices() == []
+
+
+def test_a_driver_that_fails_gives_no_devices(bindings: FakeBindings, cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "why_not", lambda: "")
+    monkeypatch.setattr(devices, "driver", lambda: cuda)
+    bindings.settings.failures["cuDeviceGetCount"] = 100
+    assert devices.devices() == []
+
+
+@pytest.mark.parametrize(
+    ("version", "missing", "words"),
+    [
+        (0, "", r"no NVIDIA driver was found"),
+        (11040, "", r"the NVIDIA driver is too old: it supports CUDA 11.4, and CUDA 12.0 is needed"),
+        (12040, "cuda-bindings is not installed: pip install tilewright[nvidia]", r"cuda-bindings is not installed"),
+    ],
+)
+def test_status_says_why_nothing_runs(monkeypatch: pytest.MonkeyPatch, version: int, missing: str, words: str) -> None:
+    monkeypatch.setattr(driver, "driver_version", lambda: version)
+    monkeypatch.setattr(driver, "bindings_missing", lambda: missing)
+    assert words in manifest().status
+    assert devices.devices() == []
+    driver.driver.cache_clear()
+    with pytest.raises(BackendError, match="NVIDIA GPUs cannot be used"):
+        driver.driver()
+
+
+def test_status_is_clear_where_everything_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "driver_version", lambda: 13000)
+    monkeypatch.setattr(driver, "bindings_missing", lambda: "")
+    assert manifest().status == ""
+    monkeypatch.setenv("TILEWRIGHT_NVIDIA_DISABLE", "1")
+    assert manifest().status == "disabled by TILEWRIGHT_NVIDIA_DISABLE=1"
+
+
+def test_the_plugin_is_registered_with_its_targets() -> None:
+    found = registry().get("nvidia").manifest
+    assert found.device_kinds == ("cuda",) and set(found.targets) == set(architectures.ARCHITECTURES)
+    assert found.capabilities is not None and found.capabilities.power_of_two and "extern" not in found.capabilities.features
+
+
+@pytest.mark.parametrize(
+    ("capability", "name"), [(75, "sm_75"), (80, "sm_80"), (87, "sm_86"), (89, "sm_89"), (90, "sm_90a"), (100, "sm_100a"), (70, None), (101, None)]
+)
+def test_devices_have_the_code_they_can_run(capability: int, name: str | None) -> None:
+    found = architectures.architecture_of(capability)
+    assert (found.name if found else None) == name
+
+
+def test_device_is_loaded_by_the_hook_only_with_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "driver_version", lambda: 0)
+    driver.driver.cache_clear()
+    with pytest.raises(BackendError, match="no NVIDIA driver"):
+        registry().get("nvidia").require("tilewright_load", code=code(), device=Device("nvidia", "cuda", 0, "none"))
+
+
+# ---- tuning
+
+
+def test_configurations_that_cannot_fit_are_dropped() -> None:
+    target = architectures.target_of(architectures.ARCHITECTURES["sm_80"])
+    fits = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "num_warps": 4, "num_stages": 3}
+    huge = {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 256, "num_warps": 8, "num_stages": 4}
+    thin = {**fits, "BLOCK_M": 512, "BLOCK_N": 512, "num_warps": 1}
+    assert list(prune([huge, fits, thin], target, {})) == [fits]
+    assert list(prune([huge], target, {})) == [huge]  # never all of them
+    assert block_sizes({"BLOCK_K": 32, "BLOCK_M": 128, "BLOCK_N": 256, "GROUP_M": 8}) == [128, 256, 32]
+
+
+def test_estimates_order_configurations() -> None:
+    target = architectures.target_of(architectures.ARCHITECTURES["sm_80"])
+    good = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "num_warps": 4, "num_stages": 4}
+    for worse in ({**good, "BLOCK_M": 16}, {**good, "num_warps": 1}, {**good, "num_stages": 1}):
+        assert cost(good, target, {}) < cost(worse, target, {})
+
+
+def test_kernels_without_configurations_get_some() -> None:
+    from tilewright.testing.op_samples import samples
+
+    target = architectures.target_of(architectures.ARCHITECTURES["sm_80"])
+    rows = tuning_space(next(samples("add")).module, target)
+    products = tuning_space(next(samples("dot")).module, target)
+    assert rows and all(set(row) == {"num_warps"} for row in rows)
+    assert products and all(set(row) == {"num_warps", "num_stages"} for row in products)

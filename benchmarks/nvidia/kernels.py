@@ -1,0 +1,92 @@
+"""The kernels that are measured, in Triton's words. :mod:`side_by_side` loads this file once for Triton and once for Tilewright."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def ten(a, b, c, d, e, n, m, k, s, t):
+    if t == 12345:
+        tl.store(a, n.to(tl.float32))
+
+
+@triton.jit
+def add(x, y, z, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(z + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask)
+
+
+@triton.jit
+def softmax(x, z, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < columns
+    values = tl.load(x + row * columns + offsets, mask=mask, other=-float("inf")).to(tl.float32)
+    values = tl.exp(values - tl.max(values, axis=0))
+    tl.store(z + row * columns + offsets, (values / tl.sum(values, axis=0)).to(z.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def layer_norm(x, w, b, z, columns, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < columns
+    values = tl.load(x + row * columns + offsets, mask=mask, other=0.0).to(tl.float32)
+    mean = tl.sum(values, axis=0) / columns
+    centred = tl.where(mask, values - mean, 0.0)
+    rstd = tl.rsqrt(tl.sum(centred * centred, axis=0) / columns + eps)
+    scaled = centred * rstd * tl.load(w + offsets, mask=mask) + tl.load(b + offsets, mask=mask)
+    tl.store(z + row * columns + offsets, scaled.to(z.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def rms_norm(x, w, z, columns, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < columns
+    values = tl.load(x + row * columns + offsets, mask=mask, other=0.0).to(tl.float32)
+    rstd = tl.rsqrt(tl.sum(values * values, axis=0) / columns + eps)
+    tl.store(z + row * columns + offsets, (values * rstd * tl.load(w + offsets, mask=mask)).to(z.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def dropout(x, z, n, p, seed, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    keep = tl.rand(seed, offsets) > p
+    tl.store(z + offsets, tl.where(keep, tl.load(x + offsets, mask=mask) / (1 - p), 0.0), mask=mask)
+
+
+@triton.jit
+def cross_entropy(logits, labels, losses, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    offsets = tl.arange(0, BLOCK)
+    values = tl.load(logits + row * columns + offsets, mask=offsets < columns, other=-float("inf")).to(tl.float32)
+    greatest = tl.max(values, axis=0)
+    total = tl.log(tl.sum(tl.exp(values - greatest), axis=0)) + greatest
+    label = tl.load(labels + row)
+    tl.store(losses + row, total - tl.load(logits + row * columns + label).to(tl.float32))
+
+
+@triton.jit
+def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr):
+    program, rows, columns = tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN)
+    group = program // (GROUP * columns)
+    height = tl.minimum(rows - group * GROUP, GROUP)
+    pm = group * GROUP + (program % (GROUP * columns)) % height
+    pn = (program % (GROUP * columns)) // height
+    rm = tl.max_contiguous(tl.multiple_of((pm * BM + tl.arange(0, BM)) % M, BM), BM)
+    rn = tl.max_contiguous(tl.multiple_of((pn * BN + tl.arange(0, BN)) % N, BN), BN)
+    rk = tl.arange(0, BK)
+    a_pointers = a + rm[:, None] * K + rk[None, :]
+    b_pointers = b + rk[:, None] * N + rn[None, :]
+    accumulator = tl.zeros((BM, BN), tl.float32)
+    for k in range(tl.cdiv(K, BK)):
+        left = tl.load(a_pointers, mask=rk[None, :] < K - k * BK, other=0.0)
+        right = tl.load(b_pointers, mask=rk[:, None] < K - k * BK, other=0.0)
+        accumulator = tl.dot(left, right, accumulator)
+        a_pointers += BK
+        b_pointers += BK * N
+    om, on = pm * BM + tl.arange(0, BM), pn * BN + tl.arange(0, BN)
+    tl.store(c + om[:, None] * N + on[None, :], accumulator.to(c.dtype.element_ty), mask=(om[:, None] < M) & (on[None, :] < N))

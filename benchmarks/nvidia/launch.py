@@ -1,0 +1,54 @@
+"""Host time of a launch with ten arguments, five tensors and five integers: Tilewright, Triton, and a torch operation for scale."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from side_by_side import kernels, report
+
+
+def microseconds(call: Callable[[], Any], launches: int = 200, rounds: int = 60) -> float:
+    """The median over rounds of the time a launch takes the host; the queue never fills."""
+    for _ in range(300):
+        call()
+    torch.cuda.synchronize()
+    found = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(launches):
+            call()
+        found.append((time.perf_counter() - start) / launches * 1e6)
+        torch.cuda.synchronize()
+    return statistics.median(found)
+
+
+def launching(kernel: Any, tensors: list[Any], numbers: tuple[int, ...]) -> Callable[[], Any]:
+    """A launch as people write it."""
+    a, b, c, d, e = tensors
+    n, m, k, s, t = numbers
+    return lambda: kernel[(1,)](a, b, c, d, e, n, m, k, s, t)
+
+
+def main() -> None:
+    tensors = [torch.zeros(1024, device="cuda") for _ in range(5)]
+    numbers = (7, 9, 11, 13, 15)
+    rows: list[dict[str, Any]] = []
+    modules = kernels()
+    for name, module in modules.items():
+        rows.append({"what": f"{name} kernel[grid](10 arguments)", "us": microseconds(launching(module.ten, tensors, numbers))})
+    compiled = modules["tilewright"].ten[(1,)](*tensors, *numbers)
+    run, values = compiled.run, (*tensors, *numbers)
+    rows.append({"what": "the launcher of tilewright alone", "us": microseconds(lambda: run((1, 1, 1), None, values))})
+    rows.append({"what": "torch.add(out=)", "us": microseconds(lambda: torch.add(tensors[0], tensors[1], out=tensors[2]))})
+    times = {row["what"].split()[0]: row["us"] for row in rows}
+    if "triton" in times:
+        rows.append({"what": "tilewright / triton", "ratio": times["tilewright"] / times["triton"]})
+    report("launch overhead", rows)
+
+
+if __name__ == "__main__":
+    main()

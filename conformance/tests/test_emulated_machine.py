@@ -1,0 +1,70 @@
+"""The GPU toolkit on the emulated machine agrees with the reference interpreter: every operation of the table, and random tile programs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tilewright.ir import TABLE, Module
+from tilewright.ir.parser import parse_module
+from tilewright.ir.printer import print_module
+from tilewright.ir.types import DescriptorType, TileType
+from tilewright.passes import pipeline
+from tilewright.reference.interpreter import run
+from tilewright.simt import emulator
+from tilewright.testing.op_samples import check_outputs, samples
+from tilewright_conformance.programs import Program, mismatch, programs
+
+#: Every how many samples of an operation are run: a program of many threads takes its time here.
+STRIDE = int(os.environ.get("TILEWRIGHT_SAMPLE_STRIDE", "4"))
+EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "400")) // 4
+
+#: Only a target gives them a meaning, or what they print has its own tests.
+APART = {"inline_asm", "extern", "print"}
+
+#: (warps, lanes of a warp)
+MACHINES = ((1, 4), (2, 8), (4, 4), (2, 16))
+
+
+def has_powers_of_two(module: Module) -> bool:
+    """Whether all extents are what GPUs take, and no argument is a descriptor, which a launcher would take apart."""
+    kernel = module.kernel
+    types = [value.type for function in module.functions.values() for operation in function.walk() for value in (*operation.results, *operation.operands)]
+    extents = itertools.chain.from_iterable(type_.shape for type_ in types if isinstance(type_, TileType))
+    return all(extent & (extent - 1) == 0 for extent in extents) and not any(isinstance(argument.type, DescriptorType) for argument in kernel.arguments)
+
+
+@pytest.mark.parametrize("name", [spec.name for spec in TABLE if spec.name not in APART])
+def test_an_operation_agrees_with_the_reference(name: str) -> None:
+    fitting = [sample for sample in samples(name) if has_powers_of_two(sample.module)]
+    for number, sample in enumerate(fitting):
+        if number % STRIDE and number != len(fitting) - 1:
+            continue
+        expected, found = (sample.make_arguments(np.random.default_rng(number)) for _ in range(2))
+        with np.errstate(all="ignore"):
+            run(sample.module, expected, sample.grid)
+        warps, lanes = MACHINES[number % len(MACHINES)]
+        emulator.run(parse_module(print_module(sample.module)), found, sample.grid, num_warps=warps, warp_size=lanes)
+        check_outputs(sample, expected, found)
+
+
+@pytest.mark.slow
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(programs())
+def test_random_programs_agree_with_the_reference(program: Program) -> None:
+    expected, found = program.arguments(), program.arguments()
+    with np.errstate(all="ignore"):
+        run(program.module, expected, program.grid)
+    module = parse_module(print_module(program.module))
+    # the program says which machine, and whether the passes run first, so that a failure can be repeated
+    if program.seed % 2:
+        pipeline.run(module, pipeline.STANDARD)
+    warps, lanes = MACHINES[program.seed // 2 % len(MACHINES)]
+    emulator.run(module, found, program.grid, num_warps=warps, warp_size=lanes)
+    for output in program.outputs:
+        wrong = mismatch(output, expected[output.index], found[output.index])
+        assert not wrong, f"output {output.index} of {output.element}: {wrong}\n{program.module}\nas lowered:\n{module}"

@@ -1,0 +1,108 @@
+"""The layouts that memory accesses want: neighbouring threads at neighbouring addresses, each with as many bytes as one access may have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import TileType
+from tilewright.passes.axis import AxisInfo
+from tilewright.simt.costs import access_cost, element_size, fits
+from tilewright.simt.linear_layout import LinearLayout, axis_shifts, blocked, log2
+
+#: Operations that access global memory through pointers.
+ACCESSES = frozenset({"load", "store", "atomic_rmw", "atomic_cas"})
+
+
+@dataclass(frozen=True, slots=True)
+class TileAccess:
+    """An access of a tile of pointers.
+
+    Attributes:
+        order: its axes, the one along which addresses are consecutive first; axes of extent 1 last.
+        vector: consecutive elements, aligned, that one access may have.
+        size: bytes of an element.
+    """
+
+    operation: Operation
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    vector: int
+    size: int
+    pointer: AxisInfo
+    mask: AxisInfo | None
+
+    def cost(self, layout: LinearLayout, limit: int) -> float:
+        return access_cost(layout, self.pointer, self.mask, self.size, limit, store=self.operation.name != "load")
+
+
+def tile_access(operation: Operation, axes: Mapping[Value, AxisInfo], limit: int) -> TileAccess | None:
+    """What is known of an access; None for one of a scalar. ``limit`` is in bytes."""
+    pointer, mask = operation.operands[0], mask_of(operation)
+    type_ = pointer.type
+    if not isinstance(type_, TileType):
+        return None
+    info, mask_info = axes[pointer], axes[mask] if mask is not None else None
+    size = element_size(pointer)
+    order = tuple(sorted(range(type_.rank), key=lambda axis: (type_.shape[axis] == 1, -info.contiguity[axis], -axis)))
+    first = order[0]
+    vector = limit // size
+    while vector > 1 and not fits(first, vector, info, mask_info, size):
+        vector //= 2
+    return TileAccess(operation, type_.shape, order, max(1, vector), size, info, mask_info)
+
+
+def mask_of(operation: Operation) -> Value | None:
+    """The mask of an access, if it has one."""
+    return operation.operand("mask") if operation.name != "atomic_cas" else None
+
+
+def coalesced(accesses: Iterable[TileAccess], lanes: int, warps: int, limit: int) -> dict[tuple[int, ...], list[LinearLayout]]:
+    """For each shape, layouts for its accesses: accesses of one shape and order share theirs, so that values need not move between them.
+
+    Accesses without consecutive addresses follow those that have them.
+    """
+    groups: dict[tuple[int, ...], dict[tuple[int, ...], list[TileAccess]]] = {}
+    for access in accesses:
+        groups.setdefault(access.shape, {}).setdefault(access.order, []).append(access)
+    found: dict[tuple[int, ...], list[LinearLayout]] = {}
+    for shape, orders in groups.items():
+        running = {order: group for order, group in orders.items() if any(access.pointer.contiguity[order[0]] > 1 for access in group)}
+        layouts: list[LinearLayout] = []
+        for order, group in (running or orders).items():
+            layouts += [layout for layout in _layouts(shape, order, group, lanes, warps, limit) if layout not in layouts]
+        found[shape] = layouts
+    return found
+
+
+def _layouts(shape: tuple[int, ...], order: tuple[int, ...], group: Sequence[TileAccess], lanes: int, warps: int, limit: int) -> list[LinearLayout]:
+    vector = min(max(access.vector for access in group), max(1, 2 * limit // max(access.size for access in group)))
+    vector = max(1, min(vector, math.prod(shape) // (lanes * warps)))
+    layouts = [blocked(shape, order, vector, lanes, warps)]
+    if len(shape) > 1 and warps > 1:
+        layouts.append(warps_apart(shape, order, vector, lanes, warps))
+    return layouts
+
+
+def warps_apart(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lanes: int, warps: int) -> LinearLayout:
+    """As :func:`blocked`, but warps are spread over the slowest axis first: what runs along the fastest axis stays within a warp as far as it can."""
+    shifts = axis_shifts(shape)
+    free = [shifts[axis] + bit for axis in order for bit in range(log2(shape[axis]))]
+    taken = min(log2(vector), log2(shape[order[0]]))
+    registers, rest = free[:taken], free[taken:]
+    lane_bits, rest = rest[: log2(lanes)], rest[log2(lanes) :]
+    outer = [bit for axis in reversed(order) for bit in range(shifts[axis] + log2(shape[axis]) - 1, shifts[axis] - 1, -1) if bit in rest]
+    warp_bits = sorted(outer[: log2(warps)], key=rest.index)
+    rest = [bit for bit in rest if bit not in warp_bits]
+
+    def images(bits: Sequence[int], count: int) -> tuple[int, ...]:
+        return (*(1 << bit for bit in bits), *(0,) * (count - len(bits)))
+
+    return LinearLayout(shape, images([*registers, *rest], 0), images(lane_bits, log2(lanes)), images(warp_bits, log2(warps)))
+
+
+def default_layout(shape: tuple[int, ...], lanes: int, warps: int) -> LinearLayout:
+    """For tiles that nothing has a wish for: row-major, a few elements a thread side by side."""
+    return blocked(shape, tuple(reversed(range(len(shape)))), max(1, min(4, math.prod(shape) // (lanes * warps))), lanes, warps)

@@ -1,0 +1,182 @@
+"""The state of writing one kernel: which LLVM values stand for a tile's registers, and where the thread is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.types import PointerType, TileType, Type, element_type
+from tilewright.llvm.registers import register_type
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.passes.axis import AxisInfo
+from tilewright.simt.assignment import Assignment
+from tilewright.simt.linear_layout import LinearLayout, bits_of
+from tilewright.simt.ops import SHARED
+from tilewright.simt.target import SimtTarget
+
+
+class SimtContext:
+    """Writes one kernel.
+
+    Attributes:
+        writer: where instructions go.
+        registers: for each tile, the names of the thread's elements in the order of its layout's registers; for a scalar, one name.
+        axes: axis analysis of the function.
+        contract: flags on float additions and multiplications that allow fusing them.
+    """
+
+    def __init__(self, writer: FunctionWriter, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> None:
+        self.writer, self.target, self.assignment, self.axes, self.options = writer, target, assignment, axes, options
+        self.registers: dict[Value, list[str]] = {}
+        self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
+        #: the operation being written
+        self.operation: Operation | None = None
+        self._thread_parts: dict[tuple[tuple[int, ...], tuple[int, ...]], str] = {}
+        with self.at_entry():
+            self.lane, self.warp = target.lane(writer), target.warp(writer)
+            self.shared_base = target.shared_base(writer)
+
+    # ---- values
+
+    def layout(self, value: Value) -> LinearLayout:
+        return self.assignment.layouts[value]
+
+    def scalar(self, value: Value) -> str:
+        """The name of a scalar."""
+        (name,) = self.registers[value]
+        return name
+
+    def bind(self, value: Value, names: Sequence[str]) -> None:
+        """Say what stands for a value."""
+        expected = self.layout(value).register_count if isinstance(value.type, TileType) else 1
+        assert len(names) == expected, f"{value} has {expected} registers, not {len(names)}"
+        self.registers[value] = list(names)
+
+    def llvm_type(self, type_: Type) -> str:
+        """The LLVM type of one element of a value of this type. A pointer to shared memory is an offset in bytes."""
+        element = element_type(type_)
+        if isinstance(element, PointerType) and element.space == SHARED:
+            return "i32"
+        return register_type(element)
+
+    # ---- elements (:class:`tilewright.llvm.elementwise.ElementContext`)
+
+    @property
+    def native_ldexp(self) -> bool:
+        return self.target.native_ldexp
+
+    def machine_operation(self, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
+        return self.target.element_operation(self, name, operands, element, attributes)
+
+    def machine_cast(self, operand: str, source: Type, result: Type, width: int, rounding: str) -> str | None:
+        return self.target.cast(self, operand, source, result, rounding)
+
+    # ---- the thread
+
+    @contextmanager
+    def at_entry(self) -> Iterator[FunctionWriter]:
+        """Write in the entry block, whose values are known everywhere."""
+        with self.writer.inserting(self.writer.entry):
+            yield self.writer
+
+    def thread_part(self, lanes: Sequence[int], warps: Sequence[int]) -> str:
+        """The exclusive or of the images of this thread's lane and warp bits, as i32; written once, in the entry block."""
+        key = tuple(lanes), tuple(warps)
+        name = self._thread_parts.get(key)
+        if name is None:
+            with self.at_entry() as w:
+                name = emit_linear(w, ((self.lane, key[0]), (self.warp, key[1])))
+            self._thread_parts[key] = name
+        return name
+
+    def is_owner(self, layout: LinearLayout) -> str | None:
+        """An i1 that holds for one thread of those that hold the same elements; None where each element is held once."""
+        lanes, warps = layout.redundant_threads()
+        return self.thread_is_zero(lanes, warps)
+
+    def thread_is_zero(self, lanes: int, warps: int) -> str | None:
+        """Whether this thread's lane and warp have none of the bits of the masks set; None for empty masks."""
+        conditions = []
+        with self.at_entry() as w:
+            for name, mask in ((self.lane, lanes), (self.warp, warps)):
+                if mask:
+                    conditions.append(w.emit(f"icmp eq i32 {w.emit(f'and i32 {name}, {mask}')}, 0"))
+            if not conditions:
+                return None
+            return conditions[0] if len(conditions) == 1 else w.emit(f"and i1 {conditions[0]}, {conditions[1]}")
+
+    def is_first_thread(self) -> str:
+        """Whether this is thread 0 of the program."""
+        condition = self.thread_is_zero(self.target.warp_size - 1, self.assignment.num_warps - 1)
+        return "true" if condition is None else condition
+
+    def barrier(self) -> None:
+        self.target.barrier(self.writer)
+
+    # ---- shared memory
+
+    def scratch(self, operation: Operation, offset: int = 0) -> str:
+        """The address ``offset`` bytes into the scratch space of an operation."""
+        return self.shared_address(self.assignment.offsets[operation] + offset)
+
+    def shared_address(self, offset: int | str) -> str:
+        """The address ``offset`` bytes (a number, or the name of an i32) into shared memory."""
+        return self.writer.emit(f"getelementptr i8, {self.target.shared_pointer} {self.shared_base}, i32 {offset}")
+
+    def shared_load(self, address: str, type_: str, count: int = 1, offset: int = 0, align: int = 1) -> list[str]:
+        """``count`` consecutive elements of an LLVM type from shared memory, ``offset`` bytes from ``address``."""
+        w, pointer = self.writer, self.target.shared_pointer
+        if offset:
+            address = w.emit(f"getelementptr i8, {pointer} {address}, i32 {offset}")
+        if count == 1:
+            return [w.emit(f"load {type_}, {pointer} {address}, align {align}")]
+        vector = w.emit(f"load <{count} x {type_}>, {pointer} {address}, align {align}")
+        return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for i in range(count)]
+
+    def shared_store(self, address: str, type_: str, values: Sequence[str], offset: int = 0, align: int = 1) -> None:
+        """Consecutive elements of an LLVM type to shared memory."""
+        w, pointer = self.writer, self.target.shared_pointer
+        if offset:
+            address = w.emit(f"getelementptr i8, {pointer} {address}, i32 {offset}")
+        if len(values) == 1:
+            w.do(f"store {type_} {values[0]}, {pointer} {address}, align {align}")
+            return
+        vector = "poison"
+        for i, value in enumerate(values):
+            vector = w.emit(f"insertelement <{len(values)} x {type_}> {vector}, {type_} {value}, i32 {i}")
+        w.do(f"store <{len(values)} x {type_}> {vector}, {pointer} {address}, align {align}")
+
+    # ---- regions of scalars
+
+    def evaluate(self, region: Region, arguments: Sequence[str]) -> list[str]:
+        """Run a region whose arguments are scalars, such as that of a ``reduce``; the values it yields."""
+        from tilewright.simt.lower import lower_region
+
+        for argument, name in zip(region.arguments, arguments, strict=True):
+            self.registers[argument] = [name]
+        terminator = lower_region(self, region)
+        return [self.scalar(value) for value in terminator.operands]
+
+
+def emit_linear(w: FunctionWriter, sources: Sequence[tuple[str, Sequence[int]]]) -> str:
+    """The exclusive or of the images of the bits set in i32 values: ``sources`` are (name, images of its bits)."""
+    terms: dict[tuple[str, int], int] = {}
+    for name, images in sources:
+        for bit, image in enumerate(images):
+            for target in bits_of(image):
+                key = (name, target - bit)
+                terms[key] = terms.get(key, 0) | 1 << bit
+    result, occupied = "", 0
+    for (name, shift), mask in terms.items():
+        part = w.emit(f"and i32 {name}, {mask}")
+        if shift:
+            part = w.emit(f"{'shl' if shift > 0 else 'lshr'} i32 {part}, {abs(shift)}")
+        moved = mask << shift if shift > 0 else mask >> -shift
+        if not result:
+            result = part
+        else:
+            result = w.emit(f"{'xor' if occupied & moved else 'or disjoint'} i32 {result}, {part}")
+        occupied |= moved
+    return result or "0"

@@ -1,0 +1,132 @@
+"""What things cost, roughly, in issue slots of one warp: the measure by which layouts are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import IntType, PointerType, TileType, bit_width, element_type
+from tilewright.llvm.registers import storage_size
+from tilewright.passes.axis import AxisInfo
+from tilewright.passes.rewriter import constant_of
+from tilewright.simt.linear_layout import Basis, LinearLayout, axis_shifts
+
+#: Bytes that memory moves at least.
+_SECTOR: Final = 32
+
+#: Operations that take more than one slot a register.
+_SLOTS: Final[Mapping[str, float]] = {
+    **dict.fromkeys(("constant", "splat", "arange", "broadcast", "expand_dims", "reshape", "permute", "join", "split", "cat", "hint", "bitcast"), 0.0),
+    **dict.fromkeys(("exp", "exp2", "log", "log2", "sqrt", "rsqrt"), 4.0),
+    **dict.fromkeys(("sin", "cos", "tanh", "erf"), 10.0),
+    **dict.fromkeys(("div", "rem"), 8.0),
+}
+
+#: What a trip through shared memory takes beside its accesses: two barriers.
+_TRIP: Final = 40.0
+#: The time until a shuffle's result is there.
+_SHUFFLE: Final = 12.0
+
+
+def operation_cost(operation: Operation) -> float:
+    """Slots for each register of the result of an elementwise or shape operation."""
+    cost = _SLOTS.get(operation.name, 1.0)
+    if not cost:
+        return cost
+    element = element_type(operation.results[0].type)
+    if operation.name in ("div", "rem") and isinstance(element, IntType):
+        divisor = constant_of(operation.operands[1])
+        if isinstance(divisor, int) and divisor > 0 and divisor & (divisor - 1) == 0:
+            cost = 1.0
+    return cost * 2 if isinstance(element, PointerType) or bit_width(element) == 64 else cost
+
+
+def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int) -> float:
+    """Slots to bring a tile of ``bits`` wide elements from one layout to another: nothing where each thread has what it needs, shuffles where its warp
+    has, else a trip through shared memory."""
+    if source == target:
+        return 0.0
+    words = max(bits / 32, 0.25)
+    registers = Basis(source.registers)
+    threads = [a ^ b for a, b in zip((*source.lanes, *source.warps), (*target.lanes, *target.warps), strict=True)]
+    if all(registers.solve(image) is not None for image in (*threads, *target.registers)):
+        return 0.5 * words * target.register_count * sum(1 for image in threads if image)  # which register depends on the thread: selects
+    through_memory = _TRIP + 1.5 * words * (source.register_count + target.register_count)
+    warp = Basis((*source.registers, *source.lanes))
+    warps = [a ^ b for a, b in zip(source.warps, target.warps, strict=True)]
+    if all(warp.solve(image) is not None for image in (*warps, *target.lanes, *target.registers)):
+        return min(through_memory, _SHUFFLE + 2.0 * words * target.register_count)
+    return through_memory
+
+
+def reduction_cost(layout: LinearLayout, axis: int, words: float, combine: float) -> float:
+    """Slots to reduce a tile along an axis: registers one by one, lanes by shuffles, warps through shared memory."""
+    mask = layout.axis_mask(axis)
+    results = layout.without_axis(axis).register_count
+    lanes = sum(1 for image in layout.lanes if image & mask)
+    warps = sum(1 for image in layout.warps if image & mask)
+    cost = combine * layout.register_count + lanes * results * (2 * words + combine)
+    if warps:
+        cost += _TRIP + 3 * words * results
+    return cost
+
+
+def access_width(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int) -> int:
+    """How many consecutive registers one access may move: elements of ``size`` bytes at the pointers, under the mask, at most ``limit`` bytes."""
+    if not layout.registers or not layout.registers[0]:
+        return 1
+    shifts = axis_shifts(layout.shape)
+    for axis, (shift, extent) in enumerate(zip(shifts, layout.shape, strict=True)):  # noqa: B007
+        if extent > 1 and layout.registers[0] == 1 << shift:
+            break
+    else:
+        return 1
+    width = layout.vector_width(axis, max(1, limit // size))
+    while width > 1 and not (fits(axis, width, pointer, mask, size) and _begins_aligned(layout, shift, width)):
+        width //= 2
+    return width
+
+
+def _begins_aligned(layout: LinearLayout, shift: int, width: int) -> bool:
+    """Whether the first of each ``width`` registers has a coordinate that is a multiple of ``width``, in every thread."""
+    images = (*layout.registers[width.bit_length() - 1 :], *layout.lanes, *layout.warps)
+    return not any(image >> shift & (width - 1) for image in images)
+
+
+def fits(axis: int, width: int, pointer: AxisInfo, mask: AxisInfo | None, size: int) -> bool:
+    """Whether each aligned group of ``width`` elements along an axis is consecutive in memory, aligned there, and under one mask."""
+    if pointer.contiguity[axis] % width or pointer.divisibility_at(axis, width, size) % (width * size):
+        return False
+    return mask is None or mask.constancy[axis] % width == 0
+
+
+def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, *, store: bool) -> float:
+    """Slots to access memory by pointers in a layout: instructions, and the sectors that each of a warp's touches."""
+    width = access_width(layout, pointer, mask, size, limit)
+    shifts = axis_shifts(layout.shape)
+    axis = max(range(len(layout.shape)), key=lambda i: (layout.shape[i] > 1, pointer.contiguity[i], i))
+    images = set(layout.lanes)
+    run = min(width, pointer.contiguity[axis])
+    while run < pointer.contiguity[axis] and 1 << shifts[axis] + run.bit_length() - 1 in images:
+        run *= 2
+    basis = Basis(layout.registers)
+    lanes = sum(1 for image in layout.lanes if basis.add(image))
+    moved = (width * size) << lanes
+    piece = max(1, min(run * size, moved))
+    sectors = moved // piece * -(-piece // _SECTOR)
+    if piece < _SECTOR and store:
+        sectors *= 2  # part of a sector is read before it is written
+    return layout.register_count // width * (2.0 + sectors)
+
+
+def element_size(pointer: Value) -> int:
+    """Bytes in memory of what a tile of pointers, or a pointer, points to."""
+    type_ = element_type(pointer.type)
+    assert isinstance(type_, PointerType)
+    return storage_size(type_.pointee)
+
+
+def bits_of_element(value: Value) -> int:
+    """Bits of one element in registers."""
+    return bit_width(value.type.element if isinstance(value.type, TileType) else value.type)

@@ -1,0 +1,37 @@
+"""From a module after the standard passes to one function that layouts can be assigned to: calls are inlined, descriptors and block-scaled products become
+plain operations."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Function, Module
+from tilewright.passes.canonicalize import canonicalize
+from tilewright.passes.cse import cse
+from tilewright.passes.dce import dce
+from tilewright.passes.inline import inline
+from tilewright.passes.licm import licm
+from tilewright.simt.expand_descriptors import expand_descriptors
+from tilewright.simt.expand_scaled import expand_scaled
+from tilewright.simt.target import SimtTarget
+
+
+def prepare(module: Module, target: SimtTarget) -> None:
+    """Leave the module's kernel alone in it, made of operations that the toolkit lowers.
+
+    A descriptor that is an argument becomes several: the tensor's base address, its extents, its strides (i64, in elements), which launchers pass in this
+    order. Where ``target.keeps_descriptor`` asks for it, the descriptor stays, before them.
+
+    Raises:
+        LoweringError: descriptors with different paddings meet.
+    """
+    changed = inline(module)
+    (kernel,) = module.functions.values()
+    changed |= expand_function(kernel, target)
+    if changed:
+        for pass_ in (canonicalize, cse, licm, canonicalize, cse, dce):
+            pass_(module)
+
+
+def expand_function(kernel: Function, target: SimtTarget) -> bool:
+    """Expand a kernel without calls; whether there was anything to expand."""
+    scaled = expand_scaled(kernel)
+    return expand_descriptors(kernel, target) or scaled

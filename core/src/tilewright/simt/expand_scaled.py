@@ -1,0 +1,132 @@
+"""Products of block-scaled operands as plain products: unpack, scale, multiply.
+
+Each operand is brought to the narrowest type that holds an element times its scale exactly, short of that type's range: bf16 for all formats of up to
+eight significant bits, scaled or not; f16 for unscaled f16; f32 for scaled f16, or where bf16 and f16 meet.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.types import BF16, F16, F32, U8, U16, U32, FloatType, TileType, Type, with_element
+
+#: Significant bits of an element of each format, of a power of two, and of an f8e4m3fn scale.
+_BITS = {"e2m1": 2, "e4m3": 4, "e5m2": 3, "bf16": 8, "fp16": 11}
+_SCALE_BITS = 4
+_BF16_BITS = 8
+
+
+def expand_scaled(function: Function) -> bool:
+    """Expand every ``dot_scaled``; whether there was one."""
+    found = [operation for operation in function.walk() if operation.name == "dot_scaled"]
+    for operation in found:
+        _expand(operation)
+    return bool(found)
+
+
+def _expand(operation: Operation) -> None:
+    b = Builder.at(operation)
+    c = operation.operand("c")
+    type_ = _product_type(operation)
+    left, right = (_operand(b, operation, name, k_axis, type_) for name, k_axis in (("a", 1), ("b", 0)))
+    operation.results[0].replace_all_uses(b.dot(left, right, c))
+    operation.erase()
+
+
+def _product_type(operation: Operation) -> Type:
+    """The type both operands are brought to."""
+    wanted = {_operand_type(operation, name) for name in ("a", "b")}
+    wanted.discard(None)  # either will do
+    if len(wanted) > 1:
+        return F32
+    (type_,) = wanted or {BF16}
+    assert type_ is not None
+    return type_
+
+
+def _operand_type(operation: Operation, name: str) -> Type | None:
+    """The narrowest type that holds an operand's scaled elements; None where both bf16 and f16 do."""
+    scale, format_ = operation.operand(f"{name}_scale"), operation.attribute(f"{name}_format")
+    if scale is None:
+        return {"fp16": F16, "bf16": BF16}.get(format_)
+    assert isinstance(scale.type, TileType)
+    bits = _BITS[format_] + (_SCALE_BITS if isinstance(scale.type.element, FloatType) else 0)
+    return BF16 if bits <= _BF16_BITS else F32
+
+
+def _operand(b: Builder, operation: Operation, name: str, k_axis: int, type_: Type) -> Value:
+    """Operand ``name``, unpacked and scaled, in a tile of ``type_``."""
+    value, scale = operation.operand(name), operation.operand(f"{name}_scale")
+    assert value is not None
+    if operation.attribute(f"{name}_format") == "e2m1":
+        value = _unpack(b, value, k_axis if operation.attribute(f"{name}_pack_k") else 1 - k_axis)
+    if scale is None:
+        return _cast(b, value, type_)
+    factors = _spread(b, _factor(b, scale, fast=operation.attribute("fast_math")), value, k_axis)
+    return _cast(b, b.mul(_cast(b, value, F32), factors), type_)
+
+
+def _cast(b: Builder, value: Value, element: Type) -> Value:
+    target = with_element(value.type, element)
+    if value.type is target:
+        return value
+    result: Value = b.cast(value, result=target)
+    return result
+
+
+def _unpack(b: Builder, pairs: Value, axis: int) -> Value:
+    """Two e2m1 numbers a byte, the low half first, spread along an axis, as f16, which holds them exactly.
+
+    Sign, two bits of exponent, one of fraction: moved to their places in an f16 they are the number times 2**-14, subnormals included.
+    """
+    assert isinstance(pairs.type, TileType)
+    codes = _cast(b, pairs, U16)
+
+    def field(mask: int, shift: int) -> Value:
+        moved: Value = b.and_(codes, b.constant_like(codes.type, mask))
+        amount = b.constant_like(codes.type, abs(shift))
+        shifted: Value = b.shl(moved, amount) if shift > 0 else b.shr(moved, amount)
+        return shifted
+
+    factor = b.constant_like(with_element(codes.type, F16), 2.0**14)
+    low = b.or_(field(0x8, 12), field(0x7, 9))
+    high = b.or_(field(0x80, 8), field(0x70, 5))
+    halves = [b.mul(b.bitcast(bits, result=factor.type), factor) for bits in (low, high)]
+    joined: Value = b.join(*halves)
+    if axis == 0:
+        joined = b.permute(joined, order=(0, 2, 1))
+    shape = list(pairs.type.shape)
+    shape[axis] *= 2
+    result: Value = b.reshape(joined, result=TileType(tuple(shape), F16))
+    return result
+
+
+def _factor(b: Builder, scale: Value, *, fast: bool) -> Value:
+    """Scales as f32: an f8e4m3fn number, or 2**(code - 127) of a byte, NaN for 255."""
+    assert isinstance(scale.type, TileType)
+    if scale.type.element is not U8:
+        return _cast(b, scale, F32)
+    codes = _cast(b, scale, U32)
+
+    def number(value: int) -> Value:
+        return b.constant_like(codes.type, value)
+
+    # 2**-127 is subnormal in f32: half of its least normal number
+    bits = b.select(b.cmp(codes, number(0), predicate="eq"), number(1 << 22), b.shl(codes, number(23)))
+    if not fast:
+        bits = b.select(b.cmp(codes, number(255), predicate="eq"), number(0x7FC00000), bits)
+    result: Value = b.bitcast(bits, result=with_element(codes.type, F32))
+    return result
+
+
+def _spread(b: Builder, factors: Value, value: Value, k_axis: int) -> Value:
+    """Scales [M or N, groups] in the shape of the operand, a scale for each element."""
+    assert isinstance(value.type, TileType) and isinstance(factors.type, TileType)
+    outer, groups = factors.type.shape
+    size = value.type.shape[k_axis] // groups
+    if k_axis == 0:
+        factors = b.permute(factors, order=(1, 0))
+    grouped = (outer, groups, size) if k_axis else (groups, size, outer)
+    repeated = b.broadcast(b.expand_dims(factors, axis=2 if k_axis else 1), result=TileType(grouped, F32))
+    result: Value = b.reshape(repeated, result=with_element(value.type, F32))
+    return result

@@ -1,0 +1,287 @@
+"""Linear layouts: which thread holds which elements of a tile, as a matrix over F2.
+
+The bits of (register, lane, warp) are mapped linearly, by exclusive or, to the bits of an element's row-major number in its tile. Extents are powers of
+two, so the row-major number is the concatenation of the bits of the coordinates, and one integer says where a bit goes: its image. Blocked layouts,
+slices, operands and accumulators of matrix instructions, and swizzled shared memory are all of this form, and questions about them are linear algebra
+(Zhou et al., "Linear Layouts: Robust Code Generation of Efficient Tensor Computation Using F2").
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+def log2(value: int) -> int:
+    """The exponent of a power of two.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if value < 1 or value & (value - 1):
+        raise ValueError(f"{value} is not a power of two")
+    return value.bit_length() - 1
+
+
+def combine(images: Sequence[int], index: int) -> int:
+    """The exclusive or of the images of the bits that are set in ``index``."""
+    result = 0
+    for image in images:
+        if index & 1:
+            result ^= image
+        index >>= 1
+    return result
+
+
+def span(images: Sequence[int]) -> list[int]:
+    """``combine(images, i)`` for all i, in order."""
+    result = [0]
+    for image in images:
+        result += [value ^ image for value in result]
+    return result
+
+
+class Basis:
+    """A set of vectors over F2 in echelon form, to which vectors are added one at a time."""
+
+    __slots__ = ("_rows", "count")
+
+    def __init__(self, vectors: Iterable[int] = ()) -> None:
+        self._rows: dict[int, tuple[int, int]] = {}
+        #: how many vectors were offered
+        self.count = 0
+        for vector in vectors:
+            self.add(vector)
+
+    def _reduce(self, vector: int) -> tuple[int, int]:
+        """The rest of ``vector`` and which of the vectors added give the part taken off."""
+        used = 0
+        while vector:
+            row = self._rows.get(vector.bit_length())
+            if row is None:
+                break
+            vector ^= row[0]
+            used ^= row[1]
+        return vector, used
+
+    def add(self, vector: int) -> bool:
+        """Add a vector; whether it was independent of those before."""
+        rest, used = self._reduce(vector)
+        self.count += 1
+        if rest:
+            self._rows[rest.bit_length()] = (rest, used ^ (1 << (self.count - 1)))
+        return bool(rest)
+
+    def solve(self, vector: int) -> int | None:
+        """Bits of the vectors that add up to ``vector``, by the order they were added in; None where it is not in the span."""
+        rest, used = self._reduce(vector)
+        return None if rest else used
+
+    @property
+    def rank(self) -> int:
+        return len(self._rows)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearLayout:
+    """Where a tile's elements are.
+
+    Attributes:
+        shape: the tile's extents, powers of two.
+        registers: images of the bits of a register's number.
+        lanes: images of the bits of a lane's number in its warp.
+        warps: images of the bits of a warp's number in its program.
+
+    Register images are independent of each other: a thread holds an element once. A lane or warp bit whose image is 0, or depends on others, means that
+    several threads hold the same elements.
+    """
+
+    shape: tuple[int, ...]
+    registers: tuple[int, ...]
+    lanes: tuple[int, ...]
+    warps: tuple[int, ...]
+
+    # ---- size and coordinates
+
+    @property
+    def register_count(self) -> int:
+        return 1 << len(self.registers)
+
+    @property
+    def images(self) -> tuple[int, ...]:
+        """All images: registers, lanes, warps."""
+        return (*self.registers, *self.lanes, *self.warps)
+
+    def element(self, register: int = 0, lane: int = 0, warp: int = 0) -> int:
+        """The row-major number of the element that a register holds."""
+        return combine(self.registers, register) ^ combine(self.lanes, lane) ^ combine(self.warps, warp)
+
+    def register_elements(self) -> list[int]:
+        """For each register, what it adds (by exclusive or) to the thread's first element."""
+        return span(self.registers)
+
+    @property
+    def covers(self) -> bool:
+        """Whether every element is held by some thread."""
+        return Basis(self.images).rank == log2(math.prod(self.shape))
+
+    def redundant_threads(self) -> tuple[int, int]:
+        """Masks of lane and warp bits: the threads with none of these bits set hold every element once.
+
+        Bits are kept in the order registers, lanes, warps, so a warp is redundant before a lane is.
+        """
+        basis = Basis(self.registers)
+        lanes = sum(1 << i for i, image in enumerate(self.lanes) if not basis.add(image))
+        warps = sum(1 << i for i, image in enumerate(self.warps) if not basis.add(image))
+        return lanes, warps
+
+    # ---- layouts of related tiles
+
+    def reshape(self, shape: Sequence[int]) -> LinearLayout:
+        """The same elements in another shape: row-major numbers stay."""
+        assert math.prod(shape) == math.prod(self.shape)
+        return LinearLayout(tuple(shape), self.registers, self.lanes, self.warps)
+
+    def expand_dims(self, axis: int) -> LinearLayout:
+        return self.reshape((*self.shape[:axis], 1, *self.shape[axis:]))
+
+    def permute(self, order: Sequence[int]) -> LinearLayout:
+        """Of the tile whose axis i is axis ``order[i]`` of this one."""
+        target = tuple(self.shape[axis] for axis in order)
+        moves: dict[int, int] = {}
+        shifts = axis_shifts(target)
+        source_shifts = axis_shifts(self.shape)
+        for position, axis in enumerate(order):
+            for bit in range(log2(self.shape[axis])):
+                moves[source_shifts[axis] + bit] = shifts[position] + bit
+        return self._map(target, lambda image: sum(1 << moves[bit] for bit in bits_of(image)))
+
+    def without_axis(self, axis: int) -> LinearLayout:
+        """Of the tile with ``axis`` removed: a thread holds what it holds of any element along the axis. Registers that become equal are dropped."""
+        return self.narrowed(axis).reshape((*self.shape[:axis], *self.shape[axis + 1 :]))
+
+    def narrowed(self, axis: int) -> LinearLayout:
+        """Of the tile with an extent of 1 along ``axis``."""
+        shift, count = axis_shifts(self.shape)[axis], log2(self.shape[axis])
+        low, mask = (1 << shift) - 1, (1 << count) - 1
+        shape = (*self.shape[:axis], 1, *self.shape[axis + 1 :])
+        return self._map(shape, lambda image: (image & low) | (image & ~(mask << shift) & ~low) >> count)
+
+    def broadcast_source(self, shape: Sequence[int]) -> LinearLayout:
+        """Of a tile of ``shape`` that is broadcast to this one: extents of 1 where they differ."""
+        result = self
+        for axis, (ours, theirs) in enumerate(zip(self.shape, shape, strict=True)):
+            if ours != theirs:
+                result = result.narrowed(axis)
+        return result
+
+    def joined(self) -> LinearLayout:
+        """Of ``join(a, b)`` for a and b in this layout: the new last axis is the lowest register bit."""
+        shape = (*self.shape, 2)
+        doubled = self._map(shape, lambda image: image << 1)
+        return LinearLayout(shape, (1, *doubled.registers), doubled.lanes, doubled.warps)
+
+    def _map(self, shape: tuple[int, ...], move: object) -> LinearLayout:
+        assert callable(move)
+        registers, lanes, warps = (tuple(map(move, images)) for images in (self.registers, self.lanes, self.warps))
+        basis = Basis()
+        return LinearLayout(shape, tuple(image for image in registers if basis.add(image)), lanes, warps)
+
+    # ---- properties of an axis
+
+    def vector_width(self, axis: int, limit: int) -> int:
+        """How many consecutive elements along ``axis``, aligned, are in consecutive registers from register 0 on; at most ``limit``."""
+        shift, width = axis_shifts(self.shape)[axis], 1
+        for bit, image in enumerate(self.registers):
+            if width >= limit or image != 1 << (shift + bit) or 1 << (bit + 1) > self.shape[axis]:
+                break
+            width *= 2
+        return width
+
+    def axis_mask(self, axis: int) -> int:
+        """The bits of a row-major number that are the coordinate along ``axis``."""
+        return (self.shape[axis] - 1) << axis_shifts(self.shape)[axis]
+
+    def __str__(self) -> str:
+        """Images as coordinates: ``registers [(0,1)] lanes [...] warps [...]``."""
+        parts = []
+        for name, images in (("registers", self.registers), ("lanes", self.lanes), ("warps", self.warps)):
+            listed = " ".join("(" + ",".join(map(str, coordinates(image, self.shape))) + ")" for image in images)
+            parts.append(f"{name} [{listed}]")
+        return " ".join(parts)
+
+
+def bits_of(value: int) -> list[int]:
+    """The numbers of the bits that are set."""
+    return [bit for bit in range(value.bit_length()) if value >> bit & 1]
+
+
+@functools.cache
+def axis_shifts(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """For each axis, where the bits of its coordinate begin in a row-major number."""
+    shifts = []
+    total = 0
+    for extent in reversed(shape):
+        shifts.append(total)
+        total += log2(extent)
+    return tuple(reversed(shifts))
+
+
+def coordinates(element: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The coordinates of a row-major number."""
+    return tuple((element >> shift) & (extent - 1) for shift, extent in zip(axis_shifts(shape), shape, strict=True))
+
+
+def row_major(point: Sequence[int], shape: tuple[int, ...]) -> int:
+    """The row-major number of coordinates."""
+    return sum(value << shift for value, shift in zip(point, axis_shifts(shape), strict=True))
+
+
+@functools.lru_cache(maxsize=4096)
+def blocked(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lanes: int, warps: int) -> LinearLayout:
+    """Threads side by side along the axes in ``order``, fastest first, each with ``vector`` elements along the first.
+
+    Lanes fill the first axis before the next, then warps; what is left of the tile is repeated in registers. Where the tile is smaller than the
+    threads, several threads hold the same elements.
+    """
+    shifts = axis_shifts(shape)
+    free = [shifts[axis] + bit for axis in order for bit in range(log2(shape[axis]))]
+    count = min(log2(vector), log2(shape[order[0]]))
+    registers = [1 << bit for bit in free[:count]]
+    rest = free[count:]
+
+    def take(number: int) -> list[int]:
+        taken = [1 << bit for bit in rest[: log2(number)]]
+        del rest[: len(taken)]
+        return taken + [0] * (log2(number) - len(taken))
+
+    lane_images = take(lanes)
+    warp_images = take(warps)
+    return LinearLayout(shape, (*registers, *(1 << bit for bit in rest)), tuple(lane_images), tuple(warp_images))
+
+
+def replicated(shape: tuple[int, ...], lanes: int, warps: int) -> LinearLayout:
+    """Every thread holds the whole tile."""
+    return LinearLayout(shape, tuple(1 << bit for bit in range(log2(math.prod(shape)))), (0,) * log2(lanes), (0,) * log2(warps))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLayout:
+    """Where a tile's elements are in shared memory: images of the bits of an element's row-major number are offsets in elements.
+
+    The map is one to one, so that a tile of n elements takes n places. Swizzles, which spread the elements that are accessed together over the
+    memory's banks, are exclusive ors of higher bits into lower ones.
+    """
+
+    shape: tuple[int, ...]
+    images: tuple[int, ...]
+
+    def offset(self, element: int) -> int:
+        """The place of an element, in elements."""
+        return combine(self.images, element)
+
+    def through(self, layout_images: Sequence[int]) -> tuple[int, ...]:
+        """Images in shared memory of bits whose images in the tile are given."""
+        return tuple(self.offset(image) for image in layout_images)

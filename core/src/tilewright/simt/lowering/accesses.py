@@ -1,0 +1,68 @@
+"""Loads and stores of global memory: a thread's registers are split into the widest accesses that its pointers and masks allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import TileType, Type, element_type
+from tilewright.llvm.registers import storage_size
+from tilewright.simt.context import SimtContext
+from tilewright.simt.costs import access_width
+from tilewright.simt.target import Access
+
+
+def groups(context: SimtContext, operation: Operation, pointer: Value, mask: Value | None, pointee: Type) -> list[range]:
+    """The registers of each access of a tile."""
+    type_ = pointer.type
+    assert isinstance(type_, TileType)
+    layout, size = context.layout(pointer), storage_size(pointee)
+    width = access_width(layout, context.axes[pointer], context.axes[mask] if mask is not None else None, size, context.target.max_access)
+    return [range(start, start + width) for start in range(0, layout.register_count, width)]
+
+
+def _access(operation: Operation) -> Access:
+    volatile = operation.name == "load" and operation.attribute("volatile")
+    return Access(operation.attribute("cache"), operation.attribute("eviction"), volatile)
+
+
+def lower_load(context: SimtContext, operation: Operation) -> None:
+    pointer, mask, other = (operation.operand(name) for name in ("pointer", "mask", "other"))
+    assert pointer is not None
+    (result,) = operation.results
+    element, access = element_type(result.type), _access(operation)
+    pointers = context.registers[pointer]
+    masks = context.registers[mask] if mask is not None else None
+    others = context.registers[other] if other is not None else None
+    ranges = groups(context, operation, pointer, mask, element) if isinstance(result.type, TileType) else [range(1)]
+    names: list[str] = []
+    for part in ranges:
+        predicate = masks[part.start] if masks is not None else None
+        fallback = [others[i] for i in part] if others is not None else None
+        names += context.target.load(context.writer, pointers[part.start], element, len(part), predicate, fallback, access)
+    context.bind(result, names)
+
+
+def lower_store(context: SimtContext, operation: Operation) -> None:
+    pointer, value, mask = (operation.operand(name) for name in ("pointer", "value", "mask"))
+    assert pointer is not None and value is not None
+    element, access = element_type(value.type), _access(operation)
+    pointers, values = context.registers[pointer], context.registers[value]
+    masks = context.registers[mask] if mask is not None else None
+    if isinstance(value.type, TileType):
+        ranges, writer = groups(context, operation, pointer, mask, element), context.is_owner(context.layout(value))
+    else:
+        ranges, writer = [range(1)], context.is_first_thread()
+    for part in ranges:
+        predicate = both(context, writer, masks[part.start] if masks is not None else None)
+        context.target.store(context.writer, pointers[part.start], element, [values[i] for i in part], predicate, access)
+
+
+def both(context: SimtContext, a: str | None, b: str | None) -> str | None:
+    """The conjunction of conditions that may be absent."""
+    if a is None or a == "true":
+        return b
+    return a if b is None else context.writer.emit(f"and i1 {a}, {b}")
+
+
+LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"load": lower_load, "store": lower_store}

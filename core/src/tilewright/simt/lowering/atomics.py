@@ -1,0 +1,93 @@
+"""Atomic updates of global memory. An element is updated by one thread; where several hold it, the old value goes to them through shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import TileType, Type, element_type, shape_of
+from tilewright.llvm.registers import storage_size
+from tilewright.simt.assignment import Assignment
+from tilewright.simt.context import SimtContext
+from tilewright.simt.lowering.accesses import both
+from tilewright.simt.target import SimtTarget
+
+
+def lower_atomic_rmw(context: SimtContext, operation: Operation) -> None:
+    pointer, value, mask = (operation.operand(name) for name in ("pointer", "value", "mask"))
+    assert pointer is not None and value is not None
+    kind, order, scope = (operation.attribute(name) for name in ("kind", "order", "scope"))
+    element = element_type(value.type)
+
+    def update(names: Sequence[str], predicate: str | None) -> str:
+        return context.target.atomic_rmw(context, kind, names[0], element, names[1], predicate, order, scope)
+
+    _update_all(context, operation, [pointer, value], mask, update)
+
+
+def lower_atomic_cas(context: SimtContext, operation: Operation) -> None:
+    order, scope = operation.attribute("order"), operation.attribute("scope")
+    element = element_type(operation.results[0].type)
+
+    def update(names: Sequence[str], predicate: str | None) -> str:
+        return context.target.atomic_cas(context, names[0], element, names[1], names[2], predicate, order, scope)
+
+    _update_all(context, operation, operation.operands, None, update)
+
+
+def _update_all(
+    context: SimtContext, operation: Operation, operands: Sequence[Value], mask: Value | None, update: Callable[[Sequence[str], str | None], str]
+) -> None:
+    (result,) = operation.results
+    tile = isinstance(result.type, TileType)
+    owner = context.is_owner(context.layout(result)) if tile else context.is_first_thread()
+    if owner == "true":
+        owner = None
+    registers = [context.registers[operand] for operand in operands]
+    masks = context.registers[mask] if mask is not None else None
+    old = []
+    for i in range(len(registers[0])):
+        predicate = both(context, owner, masks[i] if masks is not None else None)
+        old.append(update([names[i] for names in registers], predicate))
+    if owner is not None and result.uses:
+        old = _give_to_all(context, operation, result, old, owner)
+    context.bind(result, old)
+
+
+def _give_to_all(context: SimtContext, operation: Operation, result: Value, old: list[str], owner: str) -> list[str]:
+    """Through scratch memory, where an element is at its row-major number."""
+    element = element_type(result.type)
+    type_, size, w = context.llvm_type(element), storage_size(element), context.writer
+    if isinstance(result.type, TileType):
+        layout = context.layout(result)
+        first, numbers = context.thread_part(layout.lanes, layout.warps), layout.register_elements()
+    else:
+        first, numbers = "0", [0]
+    scratch = context.scratch(operation)
+
+    def address(number: int) -> str:
+        place = w.emit(f"mul i32 {w.emit(f'xor i32 {first}, {number}')}, {size}")
+        return w.emit(f"getelementptr i8, {context.target.shared_pointer} {scratch}, i32 {place}")
+
+    addresses = [address(number) for number in numbers]
+    with w.when(owner):
+        for place, name in zip(addresses, old, strict=True):
+            context.shared_store(place, type_, [name], align=size)
+    context.barrier()
+    return [context.shared_load(place, type_, align=size)[0] for place in addresses]
+
+
+def _scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -> int:
+    """Bytes to pass old values on: none where every element has one thread, or nobody asks."""
+    (result,) = operation.results
+    if not result.uses:
+        return 0
+    if isinstance(result.type, TileType) and assignment.layouts[result].redundant_threads() == (0, 0):
+        return 0
+    type_: Type = element_type(result.type)
+    return math.prod(shape_of(result.type)) * storage_size(type_)
+
+
+LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"atomic_rmw": lower_atomic_rmw, "atomic_cas": lower_atomic_cas}
+SCRATCH = {"atomic_rmw": _scratch, "atomic_cas": _scratch}

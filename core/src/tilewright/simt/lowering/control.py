@@ -1,0 +1,190 @@
+"""Control flow: branches and loops. A carried tile is one phi a register, so nothing moves where an iteration ends.
+
+Conditions and bounds of a kernel are the same in all threads of a program; inside the regions of ``reduce``, ``scan`` and ``map`` they are a thread's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import IntType
+from tilewright.llvm.writer import Block, FunctionWriter
+from tilewright.simt.context import SimtContext
+
+#: Names of the registers of several values, one after the other, with their LLVM types.
+Typed = list[tuple[str, str]]
+
+
+def _typed(context: SimtContext, values: Sequence[Value]) -> Typed:
+    """(LLVM type, name) of every register of ``values``."""
+    return [(context.llvm_type(value.type), name) for value in values for name in context.registers[value]]
+
+
+def _bind(context: SimtContext, values: Sequence[Value], like: Sequence[Value], names: Sequence[str]) -> None:
+    """Give ``values``, which have as many registers as ``like``, their names out of one list."""
+    position = 0
+    for value, source in zip(values, like, strict=True):
+        count = len(context.registers[source])
+        context.bind(value, names[position : position + count])
+        position += count
+    assert position == len(names)
+
+
+# ---- if
+
+
+def lower_if(context: SimtContext, operation: Operation) -> None:
+    """Blocks for the regions and, where they yield values, phis that join them."""
+    w = context.writer
+    then, join = w.new_block("then"), w.new_block("join")
+    empty_else = len(operation.regions[1]) == 1 and not operation.results
+    otherwise = join if empty_else else w.new_block("else")
+    w.branch_if(context.scalar(operation.operands[0]), then, otherwise)
+    incoming: list[tuple[Typed, Block]] = []
+    yielded: Sequence[Value] = ()
+    for number, block in enumerate((then, otherwise)):
+        if block is join:
+            continue
+        w.place(block)
+        yielded = _lower_region(context, operation, number).operands
+        incoming.append((_typed(context, yielded), w.current))
+        w.branch(join)
+    w.place(join)
+    if operation.results:
+        (first, first_block), (second, second_block) = incoming
+        names = [w.phi(type_, ((a, first_block), (b, second_block))) for (type_, a), (_, b) in zip(first, second, strict=True)]
+        _bind(context, operation.results, yielded, names)
+
+
+def _lower_region(context: SimtContext, operation: Operation, number: int) -> Operation:
+    """Write one of the operation's regions; its terminator."""
+    from tilewright.simt.lower import lower_region
+
+    terminator = lower_region(context, operation.regions[number])
+    context.operation = operation
+    return terminator
+
+
+# ---- phis at the top of a loop, whose second values are known at its end
+
+
+class _Header:
+    """The block at the top of a loop. Phis are written when the loop ends."""
+
+    def __init__(self, w: FunctionWriter, hint: str, carried: Typed) -> None:
+        self._w, self._from, self._carried = w, w.current, carried
+        self.block = w.new_block(hint)
+        w.branch(self.block)
+        w.place(self.block)
+        self.names = [w.fresh("c") for _ in carried]
+        self.block.lines.extend([""] * len(carried))
+
+    def close(self, following: Sequence[str], branch: Callable[[], None]) -> None:
+        """End the loop's last block by ``branch``; ``following`` are the carried values of the next iteration."""
+        latch = self._w.current
+        branch()
+        for number, ((type_, first), name, value) in enumerate(zip(self._carried, self.names, following, strict=True)):
+            self.block.lines[number] = f"  {name} = phi {type_} [ {first}, %{self._from.label} ], [ {value}, %{latch.label} ]"
+
+
+# ---- for
+
+
+def lower_for(context: SimtContext, operation: Operation) -> None:
+    """A loop that is entered if it runs at all, with its test at the end.
+
+    The counter never steps beyond the upper bound, where it could overflow: the test is made of what is left of the range.
+    """
+    w = context.writer
+    (body,) = operation.regions
+    counter = operation.operands[0].type
+    assert isinstance(counter, IntType)
+    type_, sign = context.llvm_type(counter), "s" if counter.signed else "u"
+    lower, upper, step = (context.scalar(value) for value in operation.operands[:3])
+    inits = operation.operands[3:]
+    carried = _typed(context, inits)
+    preheader, leave = w.new_block("preheader"), w.new_block("exit")
+    before = w.current
+    w.branch_if(w.emit(f"icmp {sign}lt {type_} {lower}, {upper}"), preheader, leave)
+    w.place(preheader)
+    goes_on = _continuation(w, type_, counter, lower, upper, step)
+    header = _Header(w, "loop", [(type_, lower), *carried])
+    index, *names = header.names
+    context.bind(body.arguments[0], [index])
+    _bind(context, body.arguments[1:], inits, names)
+    yielded = _lower_region(context, operation, 0).operands
+    last = _typed(context, yielded)
+    again, following = goes_on(index)
+    latch = w.current
+    header.close([following, *(name for _, name in last)], lambda: w.branch_if(again, header.block, leave))
+    w.place(leave)
+    results = [w.phi(kind, ((first, before), (value, latch))) for (kind, first), (_, value) in zip(carried, last, strict=True)]
+    _bind(context, operation.results, inits, results)
+
+
+def _continuation(w: FunctionWriter, type_: str, counter: IntType, lower: str, upper: str, step: str) -> Callable[[str], tuple[str, str]]:
+    """Writes, at the end of an iteration at ``index``, whether there is another, and its index. Called where the range is known not to be empty."""
+    stride, limit = _number(step), _number(upper)
+    if stride == 1 or (stride is not None and limit is not None and limit + stride <= counter.maximum):
+        sign, flag = ("s", "nsw") if counter.signed else ("u", "nuw")
+
+        def compared(index: str) -> tuple[str, str]:
+            following = w.emit(f"add {flag} {type_} {index}, {step}")
+            return w.emit(f"icmp {sign}lt {type_} {following}, {upper}"), following
+
+        return compared
+    if stride is not None and stride > 0 and stride & (stride - 1) == 0:
+        # upper - 1 and lower are in the type's range, so their distance, unsigned, is exact
+        distance = w.emit(f"sub {type_} {w.emit(f'sub {type_} {upper}, 1')}, {lower}")
+        final = w.emit(f"add {type_} {lower}, {w.emit(f'and {type_} {distance}, {-stride}')}")
+
+        def until_last(index: str) -> tuple[str, str]:
+            return w.emit(f"icmp ne {type_} {index}, {final}"), w.emit(f"add {type_} {index}, {step}")
+
+        return until_last
+
+    def by_rest(index: str) -> tuple[str, str]:
+        rest = w.emit(f"sub {type_} {upper}, {index}")
+        return w.emit(f"icmp ugt {type_} {rest}, {step}"), w.emit(f"add {type_} {index}, {step}")
+
+    return by_rest
+
+
+def _number(name: str) -> int | None:
+    """The number an operand is, if it is a constant."""
+    return None if name.startswith("%") else int(name)
+
+
+# ---- while
+
+
+def lower_while(context: SimtContext, operation: Operation) -> None:
+    """Region before at the top, then the branch, then region after. What is forwarded is known after the loop too: the top dominates it."""
+    w = context.writer
+    before, after = operation.regions
+    header = _Header(w, "while", _typed(context, operation.operands))
+    _bind(context, before.arguments, operation.operands, header.names)
+    condition = _lower_region(context, operation, 0)
+    forwarded = condition.operands[1:]
+    body, leave = w.new_block("do"), w.new_block("done")
+    w.branch_if(context.scalar(condition.operands[0]), body, leave)
+    w.place(body)
+    for argument, result, value in zip(after.arguments, operation.results, forwarded, strict=True):
+        context.bind(argument, context.registers[value])
+        context.bind(result, context.registers[value])
+    following = [name for _, name in _typed(context, _lower_region(context, operation, 1).operands)]
+    header.close(following, lambda: w.branch(header.block))
+    w.place(leave)
+
+
+def lower_barrier(context: SimtContext, operation: Operation) -> None:
+    context.barrier()
+
+
+LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {
+    "if": lower_if,
+    "for": lower_for,
+    "while": lower_while,
+    "barrier": lower_barrier,
+}

@@ -1,0 +1,128 @@
+"""``simt.convert``: the plans of :mod:`tilewright.simt.conversion` written as LLVM IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import Type, element_type
+from tilewright.llvm.registers import storage_size
+from tilewright.simt.assignment import Assignment
+from tilewright.simt.context import SimtContext
+from tilewright.simt.conversion import SharedMove, WarpMove, plan_conversion, scratch_bytes, variables_in_groups
+from tilewright.simt.linear_layout import LinearLayout, combine
+from tilewright.simt.lowering.shared_accesses import Place, places, plan_accesses, read, when, write, writing_warp
+from tilewright.simt.lowering.shuffles import exchange
+from tilewright.simt.target import SimtTarget
+
+
+def lower_convert(context: SimtContext, operation: Operation) -> None:
+    (x,), (result,) = operation.operands, operation.results
+    context.bind(result, convert(context, operation, x, context.layout(result)))
+
+
+def convert(context: SimtContext, operation: Operation, x: Value, layout: LinearLayout) -> list[str]:
+    """The registers of ``x`` in another layout; ``operation`` has the scratch space."""
+    element, names = element_type(x.type), context.registers[x]
+    source = context.layout(x)
+    plan = plan_conversion(source, layout, element, context.target)
+    if isinstance(plan, WarpMove):
+        return _move_within_warp(context, plan, element, names)
+    return _move_through_shared(context, plan, operation, element, names, source, layout)
+
+
+def _move_within_warp(context: SimtContext, plan: WarpMove, element: Type, names: list[str]) -> list[str]:
+    w, type_ = context.writer, context.llvm_type(element)
+
+    def rotate(values: list[str], number: str, images: Sequence[int]) -> list[str]:
+        """Each thread exchanges its values as the bits of ``number`` say."""
+        for bit, image in enumerate(images):
+            if image:
+                condition = w.emit(f"icmp ne i32 {w.emit(f'and i32 {number}, {1 << bit}')}, 0")
+                values = [
+                    name if name == values[i ^ image] else w.emit(f"select i1 {condition}, {type_} {values[i ^ image]}, {type_} {name}")
+                    for i, name in enumerate(values)
+                ]
+        return values
+
+    names = rotate(rotate(names, context.lane, plan.lanes_before), context.warp, plan.warps_before)
+    variables = [names[combine(plan.variables, number)] for number in range(1 << len(plan.variables))]
+    if plan.shuffles:
+        variables = _shuffle(context, plan, element, variables)
+    return rotate(variables, context.lane, plan.lanes_after)[: plan.results]
+
+
+def _shuffle(context: SimtContext, plan: WarpMove, element: Type, variables: list[str]) -> list[str]:
+    w, target, type_ = context.writer, context.target, context.llvm_type(element)
+    in_place = all(image == 1 << bit for bit, image in enumerate(plan.source_of_lane)) and not any(plan.source_of_warp)
+    lane = "" if in_place else context.thread_part(plan.source_of_lane, plan.source_of_warp)
+
+    def of_lane(change: int) -> Callable[[str], str]:
+        if in_place:
+            return lambda word: target.shuffle_xor(w, word, change)
+        from_ = w.emit(f"xor i32 {lane}, {change}") if change else lane
+        return lambda word: target.shuffle(w, word, from_)
+
+    moved = list(variables)
+    for group in variables_in_groups(len(variables), plan.packed_bits(storage_size(element))):
+        change = combine(plan.source_of_variable, group[0])
+        if in_place and not change:
+            continue
+        for number, name in zip(group, exchange(w, type_, [variables[number] for number in group], of_lane(change)), strict=True):
+            moved[number] = name
+    return moved
+
+
+def _move_through_shared(
+    context: SimtContext, plan: SharedMove, operation: Operation, element: Type, names: list[str], source: LinearLayout, layout: LinearLayout
+) -> list[str]:
+    """In each round the elements whose offset's highest bits are the round's number are written, and, after a barrier, read."""
+    w, type_ = context.writer, context.llvm_type(element)
+    base = context.scratch(operation)
+    bits = len(plan.shared.images) - plan.round_bits
+    sides = []
+    for side in (source, layout):
+        accesses = plan_accesses(context, side, plan.shared, element)
+        lanes, warps = ([image >> bits for image in images] for images in (accesses.lanes, accesses.warps))
+        varying = context.thread_part(lanes, warps) if any(lanes) or any(warps) else None
+        sides.append((places(context, base, accesses, element, (1 << bits) - 1), varying))
+    (writes, write_round), (reads, read_round) = sides
+    writer = writing_warp(context, source)
+    result = [""] * layout.register_count
+
+    def passing(place: Place, number: int, varying: str | None) -> str | bool:
+        """Whether the elements at a place pass in a round; the name of an i1 where that depends on the thread."""
+        own = place.offset_bits >> bits
+        return own == number if varying is None else w.emit(f"icmp eq i32 {varying}, {own ^ number}")
+
+    def write_round_of(number: int) -> None:
+        for place in writes:
+            now = passing(place, number, write_round)
+            if now is False:
+                continue
+            when(context, None if now is True else str(now), lambda place=place: write(context, place, element, names))
+
+    for number in range(1 << plan.round_bits):
+        if number:
+            context.barrier()
+        when(context, writer, lambda number=number: write_round_of(number))
+        context.barrier()
+        for place in reads:
+            now = passing(place, number, read_round)
+            if now is False:
+                continue
+            for register, name in zip(place.registers, read(context, place, element), strict=True):
+                if now is not True and number:
+                    name = w.emit(f"select i1 {now}, {type_} {name}, {type_} {result[register]}")
+                result[register] = name
+    return result
+
+
+def _scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -> int:
+    (x,), (result,) = operation.operands, operation.results
+    element = element_type(x.type)
+    return scratch_bytes(plan_conversion(assignment.layouts[x], assignment.layouts[result], element, target), element)
+
+
+LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"simt.convert": lower_convert}
+SCRATCH = {"simt.convert": _scratch}

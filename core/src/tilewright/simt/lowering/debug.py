@@ -1,0 +1,101 @@
+"""Prints and assertions.
+
+``print`` writes what every backend writes, ``pid (x, y, z) idx (i, ...) prefix: element``, by one call of the target's with a C format an element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import F64, I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of
+from tilewright.llvm.casts import emit_cast
+from tilewright.llvm.registers import register_type
+from tilewright.simt.context import SimtContext
+from tilewright.simt.linear_layout import axis_shifts
+from tilewright.simt.lowering.accesses import both
+from tilewright.simt.lowering.indices import element_numbers
+
+# ---- print
+
+
+def lower_print(context: SimtContext, operation: Operation) -> None:
+    """Each element is printed by one thread of those that hold it."""
+    with context.at_entry() as w:
+        program = [("i32", context.target.program_id(w, axis)) for axis in range(3)]
+    prefix = operation.attribute("prefix").replace("%", "%%")
+    for value in operation.operands:
+        shape = shape_of(value.type)
+        owner = context.is_owner(context.layout(value)) if shape else context.is_first_thread()
+        text, convert = _format(element_type(value.type), hexadecimal=operation.attribute("hex"))
+        form = f"pid (%d, %d, %d) idx ({', '.join(['%d'] * len(shape))}) {prefix}: {text}\n"
+        for name, index in zip(context.registers[value], _indices(context, value), strict=True):
+            context.target.print(context, form, [*program, *index, convert(context, name)], None if owner == "true" else owner)
+
+
+def _indices(context: SimtContext, value: Value) -> list[list[tuple[str, str]]]:
+    """For each register, the coordinates of its element as (type, name)."""
+    if not isinstance(value.type, TileType):
+        return [[]]
+    w, shape = context.writer, value.type.shape
+    found = []
+    for number in element_numbers(context, context.layout(value)):
+        index = []
+        for shift, extent in zip(axis_shifts(shape), shape, strict=True):
+            moved = w.emit(f"lshr i32 {number}, {shift}") if shift else number
+            index.append(("i32", w.emit(f"and i32 {moved}, {extent - 1}")))
+        found.append(index)
+    return found
+
+
+#: Brings a value to what a C format takes: (type, name).
+Conversion = Callable[[SimtContext, str], tuple[str, str]]
+
+
+def _format(element: Type, *, hexadecimal: bool) -> tuple[str, Conversion]:
+    """How an element is printed: integers in decimal, or in hexadecimal of their full width; floats with six decimals; booleans as 0 and 1."""
+    if isinstance(element, PointerType):
+        return "0x%016llx", lambda context, name: ("i64", context.writer.emit(f"ptrtoint ptr {name} to i64"))
+    if isinstance(element, FloatType):
+        return "%f", lambda context, name: ("double", _double(context, name, element))
+    assert isinstance(element, IntType)
+    signed = element.signed and not hexadecimal
+    long = "ll" if element.bits == 64 else ""
+    form = f"0x%0{max(1, element.bits // 4)}{long}x" if hexadecimal else f"%{long}{'d' if signed or element is I1 else 'u'}"
+    wide = max(32, element.bits)
+
+    def convert(context: SimtContext, name: str) -> tuple[str, str]:
+        if wide != element.bits:
+            name = context.writer.emit(f"{'sext' if signed else 'zext'} {register_type(element)} {name} to i32")
+        return f"i{wide}", name
+
+    return form, convert
+
+
+def _double(context: SimtContext, name: str, element: FloatType) -> str:
+    """A float as a double; C would print the sign of a NaN."""
+    w, number = context.writer, emit_cast(context, name, element, F64, 0)
+    return w.emit(f"select i1 {w.emit(f'fcmp uno double {number}, {number}')}, double 0x7FF8000000000000, double {number}")
+
+
+# ---- assert
+
+
+def lower_assert(context: SimtContext, operation: Operation) -> None:
+    """Fail where some element's condition is false and its mask holds."""
+    condition, mask = operation.operand("condition"), operation.operand("mask")
+    assert condition is not None
+    w = context.writer
+    masks = context.registers[mask] if mask is not None else None
+    failed = ""
+    for i, name in enumerate(context.registers[condition]):
+        fails: str | None = w.emit(f"xor i1 {name}, true")
+        if masks is not None:
+            fails = both(context, fails, masks[i])
+        failed = w.emit(f"or i1 {failed}, {fails}") if failed else str(fails)
+    place = operation.location
+    file, line, function = (place.file, place.line, place.function) if place is not None else ("", 0, "")
+    context.target.fail(context, operation.attribute("message"), file, line, function, failed)
+
+
+LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"print": lower_print, "assert": lower_assert}

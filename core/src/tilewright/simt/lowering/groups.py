@@ -1,0 +1,142 @@
+"""Code that runs on groups of elements: ``map`` with its region, assembly of the target, functions of libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Operation
+from tilewright.ir.types import IntType, TileType, Type, bit_width, element_type
+from tilewright.llvm.registers import constant, register_type
+from tilewright.simt.context import SimtContext
+
+#: One group: for each operand, or each result, its elements.
+Group = list[list[str]]
+
+
+def _by_groups(context: SimtContext, operation: Operation, pack: int, run: Callable[[Group], Group]) -> None:
+    """Run code on scalars, or on every ``pack`` elements of tiles that follow each other in row-major order. What a group lacks is filled up with zeros."""
+    elements = [element_type(operand.type) for operand in operation.operands]
+    tile = next((value for value in (*operation.operands, *operation.results) if isinstance(value.type, TileType)), None)
+    numbers = context.layout(tile).register_elements() if tile is not None else [0]
+    found: Group = [[""] * len(numbers) for _ in operation.results]
+    groups: dict[int, list[int]] = {}
+    for register, number in enumerate(numbers):
+        groups.setdefault(number // pack, []).append(register)
+    for registers in groups.values():
+        registers.sort(key=numbers.__getitem__)
+        padding = pack - len(registers)
+        operands = [
+            [context.registers[operand][register] for register in registers] + [constant(element, 0)] * padding
+            for operand, element in zip(operation.operands, elements, strict=True)
+        ]
+        for names, values in zip(found, run(operands), strict=True):
+            for register, value in zip(registers, values, strict=False):
+                names[register] = value
+    for result, names in zip(operation.results, found, strict=True):
+        context.bind(result, names)
+
+
+def lower_map(context: SimtContext, operation: Operation) -> None:
+    """The body takes the elements of a group of each input, and yields those of each result."""
+    (body,) = operation.regions
+    pack = operation.attribute("pack")
+
+    def run(group: Group) -> Group:
+        values = context.evaluate(body, [name for names in group for name in names])
+        context.operation = operation
+        return [values[start : start + pack] for start in range(0, len(values), pack)]
+
+    _by_groups(context, operation, pack, run)
+
+
+# ---- assembly
+
+
+def lower_inline_asm(context: SimtContext, operation: Operation) -> None:
+    """Elements narrower than 32 bits share a 32-bit operand, as many as fit, the first in the low bits; others have an operand each."""
+    pack = operation.attribute("pack")
+    assembly, constraints = operation.attribute("assembly"), operation.attribute("constraints")
+    if not (assembly + constraints).isascii():
+        raise LoweringError(f"assembly and its constraints must be ASCII, at {operation.location}")
+    results = [element_type(result.type) for result in operation.results]
+
+    def run(group: Group) -> Group:
+        operands = [pair for operand, names in zip(operation.operands, group, strict=True) for pair in _packed(context, element_type(operand.type), names)]
+        types = [_operand_types(element, pack) for element in results]
+        names = context.target.inline_asm(context, assembly, constraints.replace(" ", ""), [type_ for part in types for type_ in part], operands)
+        found, position = [], 0
+        for element, part in zip(results, types, strict=True):
+            found.append(_unpacked(context, element, names[position : position + len(part)], pack))
+            position += len(part)
+        return found
+
+    _by_groups(context, operation, pack, run)
+
+
+def _share(element: Type) -> int:
+    """How many elements a 32-bit operand holds; 0 for elements that have an operand of their own."""
+    bits = max(8, bit_width(element))
+    return 32 // bits if bits < 32 else 0
+
+
+def _operand_types(element: Type, pack: int) -> list[str]:
+    """LLVM types of the operands that hold ``pack`` elements."""
+    share = _share(element)
+    return ["i32"] * -(-pack // share) if share else [register_type(element)] * pack
+
+
+def _packed(context: SimtContext, element: Type, names: Sequence[str]) -> list[tuple[str, str]]:
+    """(type, name) of the operands for a group of elements."""
+    w, share, type_ = context.writer, _share(element), register_type(element)
+    if not share:
+        return [(type_, name) for name in names]
+    operands = []
+    for first in range(0, len(names), share):
+        total = ""
+        for position, name in enumerate(names[first : first + share]):
+            bits = type_
+            if type_ == "half":
+                name, bits = w.emit(f"bitcast half {name} to i16"), "i16"
+            signed = len(names) == 1 and isinstance(element, IntType) and element.signed
+            wide = w.emit(f"{'sext' if signed else 'zext'} {bits} {name} to i32")
+            if position:
+                wide = w.emit(f"shl i32 {wide}, {position * (32 // share)}")
+            total = w.emit(f"or i32 {total}, {wide}") if total else wide
+        operands.append(("i32", total))
+    return operands
+
+
+def _unpacked(context: SimtContext, element: Type, names: Sequence[str], pack: int) -> list[str]:
+    """The elements that operands hold."""
+    w, share, type_ = context.writer, _share(element), register_type(element)
+    if not share:
+        return list(names)
+    elements = []
+    for position in range(pack):
+        name, shift = names[position // share], position % share * (32 // share)
+        if shift:
+            name = w.emit(f"lshr i32 {name}, {shift}")
+        name = w.emit(f"trunc i32 {name} to {'i16' if type_ == 'half' else type_}")
+        elements.append(w.emit(f"bitcast i16 {name} to half") if type_ == "half" else name)
+    return elements
+
+
+# ---- functions of libraries
+
+
+def lower_extern(context: SimtContext, operation: Operation) -> None:
+    """Call a function of the target's for every element."""
+    symbol, library = operation.attribute("symbol"), operation.attribute("library")
+    if len(operation.results) != 1:
+        raise LoweringError(f"extern function {symbol!r} must give one result, not {len(operation.results)}, at {operation.location}")
+    result = element_type(operation.results[0].type)
+
+    def run(group: Group) -> Group:
+        operands = [(element_type(operand.type), names[0]) for operand, names in zip(operation.operands, group, strict=True)]
+        return [[context.target.extern(context, symbol, library, result, operands)]]
+
+    _by_groups(context, operation, 1, run)
+
+
+LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"map": lower_map, "inline_asm": lower_inline_asm, "extern": lower_extern}

@@ -1,0 +1,81 @@
+"""Where values begin: constants, index tiles, the program's position; and moves between scalars and tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir.core import Operation
+from tilewright.ir.types import TileType, element_type
+from tilewright.llvm.registers import constant
+from tilewright.simt.context import SimtContext
+from tilewright.simt.linear_layout import LinearLayout
+
+
+def lower_constant(context: SimtContext, operation: Operation) -> None:
+    result = operation.results[0]
+    context.bind(result, [constant(element_type(result.type), operation.attribute("value"))])
+
+
+def lower_arange(context: SimtContext, operation: Operation) -> None:
+    result, start = operation.results[0], operation.attribute("start")
+    context.bind(result, element_numbers(context, context.layout(result), start))
+
+
+def element_numbers(context: SimtContext, layout: LinearLayout, start: int = 0) -> list[str]:
+    """For each register, the row-major number of the element it holds plus ``start``, as i32.
+
+    The thread's part and the register's seldom share bits: adding a constant to the thread's part is then what address arithmetic folds best.
+    """
+    w = context.writer
+    thread = context.thread_part(layout.lanes, layout.warps)
+    occupied = 0
+    for image in (*layout.lanes, *layout.warps):
+        occupied |= image
+    names = []
+    for number in layout.register_elements():
+        if thread == "0":
+            names.append(str(number + start))
+        elif number & occupied:
+            mixed = w.emit(f"xor i32 {thread}, {number}")
+            names.append(w.emit(f"add nsw i32 {mixed}, {start}") if start else mixed)
+        else:
+            names.append(w.emit(f"add nsw i32 {thread}, {number + start}") if number + start else thread)
+    return names
+
+
+def lower_program_id(context: SimtContext, operation: Operation) -> None:
+    with context.at_entry() as w:
+        context.bind(operation.results[0], [context.target.program_id(w, operation.attribute("axis"))])
+
+
+def lower_num_programs(context: SimtContext, operation: Operation) -> None:
+    with context.at_entry() as w:
+        context.bind(operation.results[0], [context.target.num_programs(w, operation.attribute("axis"))])
+
+
+def lower_splat(context: SimtContext, operation: Operation) -> None:
+    result = operation.results[0]
+    assert isinstance(result.type, TileType)
+    context.bind(result, [context.scalar(operation.operands[0])] * context.layout(result).register_count)
+
+
+def lower_unsplat(context: SimtContext, operation: Operation) -> None:
+    """Every thread holds a tile's only element."""
+    context.bind(operation.results[0], context.registers[operation.operands[0]])
+
+
+def lower_assume(context: SimtContext, operation: Operation) -> None:
+    condition = context.scalar(operation.operands[0])
+    if condition.startswith("%"):
+        context.writer.call("llvm.assume", "void", [("i1", condition)])
+
+
+LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {
+    "constant": lower_constant,
+    "arange": lower_arange,
+    "program_id": lower_program_id,
+    "num_programs": lower_num_programs,
+    "splat": lower_splat,
+    "unsplat": lower_unsplat,
+    "assume": lower_assume,
+}

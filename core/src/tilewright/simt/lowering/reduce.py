@@ -1,0 +1,180 @@
+"""Reductions along an axis: in the thread, then among lanes by exchanges, then among warps through shared memory, as :mod:`.reduce_plan` says.
+
+Every thread that holds an element of the result ends with the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.ir.core import Operation, Region
+from tilewright.ir.types import Type, element_type
+from tilewright.llvm.registers import storage_size
+from tilewright.simt.assignment import Assignment
+from tilewright.simt.context import SimtContext
+from tilewright.simt.linear_layout import LinearLayout
+from tilewright.simt.lowering.reduce_plan import Exchange, ReducePlan, plan_reduction
+from tilewright.simt.lowering.shuffles import exchange
+from tilewright.simt.target import SimtTarget
+
+#: Operations that give the same bits with their operands swapped. Machines order the zeros in ``min`` and ``max``.
+_SYMMETRIC = frozenset({"add", "mul", "and", "or", "xor", "min", "max"})
+
+#: One register of each operand of a reduction.
+Row = list[str]
+
+
+def is_symmetric(region: Region) -> bool:
+    """Whether a combination is known to give the same bits with its operands swapped: each result one such operation of its own two arguments."""
+    arguments, terminator = region.arguments, region.last
+    assert terminator is not None
+    count = len(terminator.operands)
+    for number, value in enumerate(terminator.operands):
+        operation = value.definition
+        if operation is None or operation.name not in _SYMMETRIC or set(operation.operands) != {arguments[number], arguments[count + number]}:
+            return False
+    return True
+
+
+def lower_reduce(context: SimtContext, operation: Operation) -> None:
+    (region,) = operation.regions
+    plan = plan_reduction(context.layout(operation.operands[0]), operation.attribute("axis"))
+    rows: list[Row] = [list(row) for row in zip(*(context.registers[operand] for operand in operation.operands), strict=True)]
+    reduction = _Reduction(context, operation, plan, region)
+    rows = reduction.in_thread(rows)
+    for step in plan.exchanges:
+        rows = reduction.among_lanes(rows, step)
+    if plan.through_memory(reduction.symmetric):
+        rows = reduction.among_warps(rows)
+    for result, names in zip(operation.results, zip(*rows, strict=True), strict=True):
+        context.bind(result, names)
+
+
+class _Reduction:
+    """One reduction being written. A row is a register of every operand."""
+
+    def __init__(self, context: SimtContext, operation: Operation, plan: ReducePlan, region: Region) -> None:
+        self.context, self.operation, self.plan, self.region = context, operation, plan, region
+        self.symmetric = is_symmetric(region)
+        self.types = [context.llvm_type(operand.type) for operand in operation.operands]
+
+    def combine(self, left: Sequence[str], right: Sequence[str]) -> Row:
+        return self.context.evaluate(self.region, [*left, *right])
+
+    def in_thread(self, rows: list[Row]) -> list[Row]:
+        """Combine the registers of one result, as a balanced tree."""
+        for step in self.plan.pairs:
+            for left, right in step:
+                rows[left] = self.combine(rows[left], rows[right])
+        return [rows[register] for register in self.plan.kept]
+
+    def among_lanes(self, rows: list[Row], step: Exchange) -> list[Row]:
+        """Combine with the partner's part of each result."""
+        others = self._exchanged(rows, step)
+        if self.symmetric:
+            return [self.combine(own, other) for own, other in zip(rows, others, strict=True)]
+        w, swap = self.context.writer, self._is_odd(step.order)
+        combined = []
+        for own, other in zip(rows, others, strict=True):
+            pairs = list(zip(self.types, own, other, strict=True))
+            left = [w.emit(f"select i1 {swap}, {type_} {theirs}, {type_} {mine}") for type_, mine, theirs in pairs]
+            right = [w.emit(f"select i1 {swap}, {type_} {mine}, {type_} {theirs}") for type_, mine, theirs in pairs]
+            combined.append(self.combine(left, right))
+        return combined
+
+    def _exchanged(self, rows: list[Row], step: Exchange) -> list[Row]:
+        """For each of this thread's results, the part that the partner has."""
+        context, w = self.context, self.context.writer
+        order = [register ^ step.registers for register in range(len(rows))]
+        columns = []
+        for number, type_ in enumerate(self.types):
+            names = [rows[register][number] for register in order]
+            columns.append(exchange(w, type_, names, lambda word: context.target.shuffle_xor(w, word, step.lanes)))
+        return [list(row) for row in zip(*columns, strict=True)]
+
+    def _is_odd(self, lanes: int) -> str:
+        """An i1: whether this lane's number has an odd number of the mask's bits set."""
+        context = self.context
+        with context.at_entry() as w:
+            bits = w.emit(f"and i32 {context.lane}, {lanes}")
+            if lanes & (lanes - 1) == 0:
+                return w.emit(f"icmp ne i32 {bits}, 0")
+            count = w.intrinsic("llvm.ctpop", "i32", [("i32", bits)])
+            return w.emit(f"trunc i32 {count} to i1")
+
+    def among_warps(self, rows: list[Row]) -> list[Row]:
+        """Write each part of each result once, and combine the parts of this thread's results, in the order of memory."""
+        context, plan, w = self.context, self.plan, self.context.writer
+        elements = [element_type(operand.type) for operand in self.operation.operands]
+        bases = [context.scratch(self.operation, offset) for offset in _offsets(plan, elements)[:-1]]
+        writes = _addresses(context, plan.partials, bases, elements)
+        owner = context.is_owner(plan.partials)
+        with w.when(owner or "true"):
+            for places, row in zip(writes, rows, strict=True):
+                for place, type_, name, element in zip(places, self.types, row, elements, strict=True):
+                    context.shared_store(place, type_, [name], align=storage_size(element))
+        context.barrier()
+        # the parts of a result are side by side
+        first = LinearLayout(plan.partials.shape, *(tuple(image * plan.parts for image in images) for images in _images(plan.result)))
+        combined = []
+        for places in _addresses(context, first, bases, elements):
+            columns = [self._load_parts(place, type_, storage_size(element)) for place, type_, element in zip(places, self.types, elements, strict=True)]
+            parts: list[Row] = [list(row) for row in zip(*columns, strict=True)]
+            while len(parts) > 1:
+                parts = [self.combine(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
+            combined.append(parts[0])
+        return combined
+
+    def _load_parts(self, place: str, type_: str, size: int) -> list[str]:
+        """The parts of one result, in the widest accesses."""
+        context, parts = self.context, self.plan.parts
+        if type_ == "i1":
+            width = 1  # a vector of i1 is packed in memory
+        else:
+            width = min(parts, max(1, context.target.max_access // size))
+        names: list[str] = []
+        for start in range(0, parts, width):
+            names += context.shared_load(place, type_, width, start * size, align=width * size)
+        return names
+
+
+def _images(layout: LinearLayout) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    return layout.registers, layout.lanes, layout.warps
+
+
+def _addresses(context: SimtContext, layout: LinearLayout, bases: Sequence[str], elements: Sequence[Type]) -> list[list[str]]:
+    """For each register of a layout and each operand, where its element is among row-major elements at the operand's base."""
+    w, pointer = context.writer, context.target.shared_pointer
+    thread = context.thread_part(layout.lanes, layout.warps)
+    found = []
+    for register in layout.register_elements():
+        number = str(int(thread) ^ register) if not thread.startswith("%") else w.emit(f"xor i32 {thread}, {register}") if register else thread
+        row = []
+        for base, element in zip(bases, elements, strict=True):
+            offset = w.emit(f"mul i32 {number}, {storage_size(element)}")
+            row.append(w.emit(f"getelementptr i8, {pointer} {base}, i32 {offset}"))
+        found.append(row)
+    return found
+
+
+def _offsets(plan: ReducePlan, elements: Sequence[Type]) -> list[int]:
+    """Where each operand's parts begin in the scratch space, in bytes; one entry more for its size."""
+    count, total, offsets = 1, 0, []
+    for extent in plan.partials.shape:
+        count *= extent
+    for element in elements:
+        offsets.append(total)
+        total += -(-count * storage_size(element) // 16) * 16
+    return [*offsets, total]
+
+
+def _scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -> int:
+    """Bytes for the parts of the results, if they go through memory."""
+    plan = plan_reduction(assignment.layouts[operation.operands[0]], operation.attribute("axis"))
+    if not plan.through_memory(is_symmetric(operation.regions[0])):
+        return 0
+    return _offsets(plan, [element_type(operand.type) for operand in operation.operands])[-1]
+
+
+LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"reduce": lower_reduce}
+SCRATCH = {"reduce": _scratch}

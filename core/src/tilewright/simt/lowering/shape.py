@@ -1,0 +1,86 @@
+"""Operations that move elements between tiles and leave each in its thread: registers are given other numbers, and nothing is written.
+
+Operands and results differ by a linear map of row-major numbers. A thread's part of a number maps to its part of the other, so which register holds
+an element is found from the registers' own parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import TileType, shape_of
+from tilewright.simt.context import SimtContext
+from tilewright.simt.linear_layout import axis_shifts, coordinates, log2, row_major
+
+
+def numbered(context: SimtContext, value: Value) -> dict[int, str]:
+    """A tile's registers by what they add to the number of the thread's first element."""
+    return dict(zip(context.layout(value).register_elements(), context.registers[value], strict=True))
+
+
+def _rename(context: SimtContext, operation: Operation, source: Callable[[int], int]) -> None:
+    """Bind the result, whose element n is element ``source(n)`` of the operand."""
+    held, result = numbered(context, operation.operands[0]), operation.results[0]
+    context.bind(result, [held[source(number)] for number in context.layout(result).register_elements()])
+
+
+def lower_same_numbers(context: SimtContext, operation: Operation) -> None:
+    """``reshape`` and ``expand_dims``: row-major numbers stay."""
+    _rename(context, operation, lambda number: number)
+
+
+def lower_broadcast(context: SimtContext, operation: Operation) -> None:
+    source, target = shape_of(operation.operands[0].type), shape_of(operation.results[0].type)
+
+    def narrowed(number: int) -> int:
+        return row_major([point if extent > 1 else 0 for point, extent in zip(coordinates(number, target), source, strict=True)], source)
+
+    _rename(context, operation, narrowed)
+
+
+def lower_permute(context: SimtContext, operation: Operation) -> None:
+    order = operation.attribute("order")
+    source, target = shape_of(operation.operands[0].type), shape_of(operation.results[0].type)
+
+    def moved(number: int) -> int:
+        point = coordinates(number, target)
+        return row_major([point[order.index(axis)] for axis in range(len(order))], source)
+
+    _rename(context, operation, moved)
+
+
+def lower_cat(context: SimtContext, operation: Operation) -> None:
+    """The highest bit of the coordinate along the axis says which operand an element is of."""
+    axis, result = operation.attribute("axis"), operation.results[0]
+    source, target = shape_of(operation.operands[0].type), shape_of(result.type)
+    operands = [numbered(context, value) for value in operation.operands]
+    top = 1 << (axis_shifts(target)[axis] + log2(source[axis]))
+
+    def held(number: int) -> str:
+        return operands[bool(number & top)][row_major(coordinates(number & ~top, target), source)]
+
+    context.bind(result, [held(number) for number in context.layout(result).register_elements()])
+
+
+def lower_join(context: SimtContext, operation: Operation) -> None:
+    operands, result = [numbered(context, value) for value in operation.operands], operation.results[0]
+    context.bind(result, [operands[number & 1][number >> 1] for number in context.layout(result).register_elements()])
+
+
+def lower_split(context: SimtContext, operation: Operation) -> None:
+    held = numbered(context, operation.operands[0])
+    for half, result in enumerate(operation.results):
+        numbers = context.layout(result).register_elements() if isinstance(result.type, TileType) else [0]
+        context.bind(result, [held[number << 1 | half] for number in numbers])
+
+
+LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {
+    "reshape": lower_same_numbers,
+    "expand_dims": lower_same_numbers,
+    "broadcast": lower_broadcast,
+    "permute": lower_permute,
+    "cat": lower_cat,
+    "join": lower_join,
+    "split": lower_split,
+}

@@ -1,0 +1,82 @@
+"""Exchanging values of any type between the lanes of a warp, by a machine's exchange of 32 bits.
+
+Narrow values that travel together share a word; 64-bit values take two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.llvm.writer import FunctionWriter
+
+#: LLVM type -> (the integer of its bits, how many of it a word holds; 0 where it takes two words).
+_FORMS: dict[str, tuple[str, int]] = {
+    "i1": ("i8", 4),
+    "i8": ("i8", 4),
+    "i16": ("i16", 2),
+    "half": ("i16", 2),
+    "i32": ("i32", 1),
+    "float": ("i32", 1),
+    "i64": ("i64", 0),
+    "double": ("i64", 0),
+    "ptr": ("i64", 0),
+}
+
+
+def words_of(type_: str, count: int) -> int:
+    """How many words ``count`` values of an LLVM type take."""
+    share = _FORMS[type_][1]
+    return -(-count // share) if share else 2 * count
+
+
+def exchange(w: FunctionWriter, type_: str, names: Sequence[str], shuffle: Callable[[str], str]) -> list[str]:
+    """The values that another lane has: ``shuffle`` gives the other lane's word for this lane's.
+
+    Args:
+        names: values of one LLVM type that go the same way.
+    """
+    bits, share = _FORMS[type_]
+    found: list[str] = []
+    for start in range(0, len(names), share or 1):
+        part = [_to_bits(w, type_, name) for name in names[start : start + (share or 1)]]
+        if share == 0:
+            pair = w.emit(f"bitcast i64 {part[0]} to <2 x i32>")
+            halves = [shuffle(w.emit(f"extractelement <2 x i32> {pair}, i32 {i}")) for i in range(2)]
+            moved = [w.emit(f"bitcast <2 x i32> {_vector(w, 'i32', 2, halves)} to i64")]
+        elif share == 1:
+            moved = [shuffle(part[0])]
+        elif len(part) == 1:
+            word = shuffle(w.emit(f"zext {bits} {part[0]} to i32"))
+            moved = [w.emit(f"trunc i32 {word} to {bits}")]
+        else:
+            vector = f"<{share} x {bits}>"
+            word = shuffle(w.emit(f"bitcast {vector} {_vector(w, bits, share, part)} to i32"))
+            unpacked = w.emit(f"bitcast i32 {word} to {vector}")
+            moved = [w.emit(f"extractelement {vector} {unpacked}, i32 {i}") for i in range(len(part))]
+        found += [_from_bits(w, type_, name) for name in moved]
+    return found
+
+
+def _vector(w: FunctionWriter, element: str, count: int, names: Sequence[str]) -> str:
+    """A vector that begins with ``names``; the rest is zero, for one poison lane would spoil the word."""
+    vector = "poison" if len(names) == count else "zeroinitializer"
+    for i, name in enumerate(names):
+        vector = w.emit(f"insertelement <{count} x {element}> {vector}, {element} {name}, i32 {i}")
+    return vector
+
+
+def _to_bits(w: FunctionWriter, type_: str, name: str) -> str:
+    """A value as the integer of its bits."""
+    bits = _FORMS[type_][0]
+    if type_ == bits:
+        return name
+    how = {"i1": "zext", "ptr": "ptrtoint"}.get(type_, "bitcast")
+    return w.emit(f"{how} {type_} {name} to {bits}")
+
+
+def _from_bits(w: FunctionWriter, type_: str, name: str) -> str:
+    bits = _FORMS[type_][0]
+    if type_ == bits:
+        return name
+    how = {"i1": "trunc", "ptr": "inttoptr"}.get(type_, "bitcast")
+    return w.emit(f"{how} {bits} {name} to {type_}")

@@ -1,0 +1,299 @@
+"""What an operation demands of layouts: how those of its operands follow from that of its result, and a check of a whole function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.types import TileType
+from tilewright.simt.assignment import Assignment
+from tilewright.simt.linear_layout import LinearLayout, axis_shifts, log2, span
+
+# ---- operations that only move or repeat elements: (operation, layout of its result) -> layout of its operands
+
+
+def _reshaped(operation: Operation, layout: LinearLayout) -> LinearLayout:
+    return layout.reshape(shape_of_operand(operation))
+
+
+def _permuted(operation: Operation, layout: LinearLayout) -> LinearLayout:
+    order = operation.attribute("order")
+    return layout.permute(sorted(range(len(order)), key=order.__getitem__))
+
+
+def _broadcast(operation: Operation, layout: LinearLayout) -> LinearLayout:
+    return layout.broadcast_source(shape_of_operand(operation))
+
+
+def _joined(operation: Operation, layout: LinearLayout) -> LinearLayout:
+    return layout.without_axis(len(layout.shape) - 1)
+
+
+def _split(operation: Operation, layout: LinearLayout) -> LinearLayout:
+    return layout.joined()
+
+
+def _cat(operation: Operation, layout: LinearLayout) -> LinearLayout:
+    bit = _cat_bit(operation, layout.shape)
+    low = (1 << bit) - 1
+
+    def removed(images: Sequence[int]) -> list[int]:
+        return [image & low | image >> bit + 1 << bit for image in images]
+
+    basis = _Independent()
+    registers = tuple([image for image in removed(layout.registers) if basis.add(image)])
+    return LinearLayout(shape_of_operand(operation), registers, tuple(removed(layout.lanes)), tuple(removed(layout.warps)))
+
+
+def _cat_bit(operation: Operation, shape: tuple[int, ...]) -> int:
+    """The bit of a row-major number that tells b from a."""
+    axis = operation.attribute("axis")
+    return axis_shifts(shape)[axis] + log2(shape[axis]) - 1
+
+
+def _cat_result(operation: Operation, layout: LinearLayout) -> LinearLayout:
+    shape = shape_of_result(operation)
+    bit = _cat_bit(operation, shape)
+    low = (1 << bit) - 1
+
+    def spread(images: Sequence[int]) -> tuple[int, ...]:
+        return tuple(image & low | image >> bit << bit + 1 for image in images)
+
+    return LinearLayout(shape, (*spread(layout.registers), 1 << bit), spread(layout.lanes), spread(layout.warps))
+
+
+def _broadcast_result(operation: Operation, layout: LinearLayout) -> LinearLayout:
+    """Each thread repeats what it has."""
+    source, shape = shape_of_operand(operation), shape_of_result(operation)
+    before, after = axis_shifts(source), axis_shifts(shape)
+    moves = {before[axis] + bit: after[axis] + bit for axis, extent in enumerate(source) for bit in range(log2(extent))}
+    new = [1 << after[axis] + bit for axis, (old, extent) in enumerate(zip(source, shape, strict=True)) if old != extent for bit in range(log2(extent))]
+
+    def moved(images: Sequence[int]) -> tuple[int, ...]:
+        return tuple(sum(1 << to for bit, to in moves.items() if image >> bit & 1) for image in images)
+
+    registers = moved(layout.registers)
+    # Images in the order of addresses along the last axis, so that what is repeated there stays side by side.
+    ordered = (*new, *registers) if new and new[0] == 1 else (*registers, *new)
+    return LinearLayout(shape, ordered, moved(layout.lanes), moved(layout.warps))
+
+
+Map = Callable[[Operation, LinearLayout], LinearLayout]
+
+#: Layout of the operands from that of a result.
+_BACK: Final[dict[str, Map]] = {
+    "expand_dims": _reshaped,
+    "reshape": _reshaped,
+    "permute": _permuted,
+    "broadcast": _broadcast,
+    "join": _joined,
+    "split": _split,
+    "cat": _cat,
+}
+
+#: Layout of a result from that of the operands.
+_FORWARD: Final[dict[str, Map]] = {
+    "expand_dims": lambda operation, layout: layout.reshape(shape_of_result(operation)),
+    "reshape": lambda operation, layout: layout.reshape(shape_of_result(operation)),
+    "permute": lambda operation, layout: layout.permute(operation.attribute("order")),
+    "broadcast": _broadcast_result,
+    "join": lambda operation, layout: layout.joined(),
+    "split": lambda operation, layout: layout.without_axis(len(layout.shape) - 1),
+    "cat": _cat_result,
+}
+
+#: Operations on tiles whose operands are laid out as the result asks.
+SHAPE_OPERATIONS = frozenset(_BACK)
+
+#: Operations that give any layout at no cost.
+SOURCES = frozenset({"splat", "arange"})
+
+#: Operations, beside the elementwise ones, whose tile operands and results have one layout.
+UNIFORM = frozenset({"load", "store", "atomic_rmw", "atomic_cas", "extern", "inline_asm", "map", "scan"})
+
+#: Operations whose operands may have any layout, each its own.
+INDIFFERENT = frozenset({"unsplat", "print", "assert", "histogram"})
+
+
+class _Independent:
+    """Which images are new: not 0, and not an exclusive or of those before."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self) -> None:
+        self._span = {0}
+
+    def add(self, image: int) -> bool:
+        if image in self._span:
+            return False
+        self._span |= {image ^ other for other in self._span}
+        return True
+
+
+def shape_of_operand(operation: Operation) -> tuple[int, ...]:
+    type_ = operation.operands[0].type
+    assert isinstance(type_, TileType)
+    return type_.shape
+
+
+def shape_of_result(operation: Operation) -> tuple[int, ...]:
+    type_ = operation.results[0].type
+    assert isinstance(type_, TileType)
+    return type_.shape
+
+
+def result_layout(operation: Operation, operand: LinearLayout) -> LinearLayout:
+    """A layout that a shape operation can give its result where its operands are in layout ``operand``."""
+    return _FORWARD[operation.name](operation, operand)
+
+
+def from_operands(operation: Operation, result: LinearLayout) -> tuple[LinearLayout, LinearLayout]:
+    """(the layout that a shape operation gives its result, that of its operands) nearest to the layout asked of the result."""
+    operand = _BACK[operation.name](operation, result)
+    if operation.name in ("join", "cat"):
+        return result_layout(operation, operand), operand
+    return result, operand
+
+
+def packed(layout: LinearLayout, pack: int) -> LinearLayout:
+    """The layout nearest to this one in which groups of ``pack`` elements that follow each other are in registers that follow each other."""
+    pack = min(pack, math.prod(layout.shape))  # a group may be as large as the tile, or larger
+    bits = tuple(1 << bit for bit in range(log2(pack)))
+    if layout.registers[: len(bits)] == bits:
+        return layout
+    low = pack - 1
+
+    def cleared(images: Sequence[int]) -> list[int]:
+        return [image & ~low for image in images]
+
+    basis = _Independent()
+    registers = [image for image in (*bits, *cleared(layout.registers)) if basis.add(image)]
+    return LinearLayout(layout.shape, tuple(registers), tuple(cleared(layout.lanes)), tuple(cleared(layout.warps)))
+
+
+# ---- the check
+
+
+class LayoutError(AssertionError):
+    """A function breaks a rule of layouts."""
+
+
+def check(function: Function, assignment: Assignment) -> None:
+    """Check that every tile has a layout and every operation gets its operands in layouts it can work with.
+
+    Raises:
+        LayoutError: naming operation and rule.
+    """
+    for argument in function.arguments:
+        _check_value(argument, assignment, function.name)
+    for operation in function.walk():
+        for value in (*operation.results, *(argument for region in operation.regions for argument in region.arguments)):
+            _check_value(value, assignment, operation.name)
+        _check_operation(operation, assignment)
+
+
+def _check_value(value: Value, assignment: Assignment, where: str) -> None:
+    if not isinstance(value.type, TileType):
+        return
+    layout = assignment.layouts.get(value)
+    if layout is None:
+        raise LayoutError(f"{where}: {value} has no layout")
+    if layout.shape != value.type.shape:
+        raise LayoutError(f"{where}: {value} has a layout of shape {layout.shape}")
+    if len(set(span(layout.registers))) != layout.register_count:
+        raise LayoutError(f"{where}: {value} has an element twice in a thread: {layout}")
+    if not layout.covers:
+        raise LayoutError(f"{where}: {value} has elements that no thread holds: {layout}")
+
+
+def _check_operation(operation: Operation, assignment: Assignment) -> None:
+    name = operation.name
+    layouts = assignment.layouts
+    operands = [layouts[value] for value in operation.operands if isinstance(value.type, TileType)]
+    results = [layouts[value] for value in operation.results if isinstance(value.type, TileType)]
+
+    def require(holds: bool, rule: str) -> None:
+        if not holds:
+            found = "; ".join(map(str, (*operands, "->", *results)))
+            raise LayoutError(f"{name} at {operation.location}: {rule}: {found}")
+
+    def alike(of: Sequence[LinearLayout], rule: str) -> None:
+        require(len(set(of)) <= 1, rule)
+
+    if operation.spec.elementwise or name in UNIFORM:
+        alike([*operands, *results], "operands and results must have one layout")
+        pack = operation.attribute("pack") if name in ("map", "inline_asm") else 1
+        if pack > 1 and operands:
+            require(packed(operands[0], pack) == operands[0], f"{pack} elements in a row must be {pack} registers in a row")
+        if name == "scan":
+            require(scan_layout_of(operands[0], operation.attribute("axis")) == operands[0], "the scan does not work on this layout")
+    elif name in SHAPE_OPERATIONS:
+        alike(operands, "operands must have one layout")
+        alike(results, "results must have one layout")
+        if not results:
+            return
+        if name == "broadcast":
+            source = results[0].broadcast_source(operands[0].shape)
+            require(_unordered(source) == _unordered(operands[0]), "the operand must have what the result repeats")
+        elif name == "split":
+            require(1 in operands[0].registers, "both halves of an element must be in one thread")
+            require(_unordered(results[0].joined()) == _unordered(operands[0]), "results must be the halves of the operand")
+        elif name == "cat":
+            bit = 1 << _cat_bit(operation, results[0].shape)
+            require(bit in results[0].registers, "both parts must be in one thread")
+            require(_unordered(result_layout(operation, operands[0])) == _unordered(results[0]), "the result must be a, then b")
+        else:
+            require(result_layout(operation, operands[0]) == results[0], "the result's layout must follow from the operand's")
+    elif name == "reduce":
+        alike(operands, "inputs must have one layout")
+        require(all(result == operands[0].without_axis(operation.attribute("axis")) for result in results), "results must be what is left of the inputs")
+    elif name == "gather":
+        require(layouts[operation.operands[1]] == results[0], "index and result must have one layout")
+    elif name == "dot":
+        plan = assignment.dots.get(operation)
+        require(plan is not None and (operands[2], *results) == (plan.c, plan.c), "the accumulator's layout must be the plan's")
+        if plan is not None and plan.emit_shared is None:
+            require((operands[0], operands[1]) == (plan.a, plan.b), "layouts must be the plan's")
+    elif name == "histogram":
+        alike(operands, "elements and mask must have one layout")
+    elif name == "for":
+        (body,) = operation.regions
+        _check_carried(operation.group("inits"), body.arguments[1:], _last(body).group("values"), operation.results, assignment, operation)
+    elif name == "while":
+        before, after = operation.regions
+        _check_carried(operation.group("inits"), before.arguments, _last(after).group("values"), before.arguments, assignment, operation)
+        _check_carried(_last(before).group("values"), after.arguments, operation.results, operation.results, assignment, operation)
+    elif name == "if":
+        then, otherwise = operation.regions
+        values = _last(then).group("values")
+        _check_carried(values, values, _last(otherwise).group("values"), operation.results, assignment, operation)
+    elif name == "simt.async_load":
+        alike(operands, "pointers and mask must have one layout")
+
+
+def _check_carried(a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], d: Sequence[Value], assignment: Assignment, operation: Operation) -> None:
+    if not len(a) == len(b) == len(c) == len(d):
+        raise LayoutError(f"{operation.name} at {operation.location}: counts of carried values differ: {len(a)}, {len(b)}, {len(c)}, {len(d)}")
+    for values in zip(a, b, c, d, strict=True):
+        if len({assignment.layouts.get(value) for value in values}) > 1:
+            text = "; ".join(str(assignment.layouts.get(value)) for value in values)
+            raise LayoutError(f"{operation.name} at {operation.location}: a carried value changes its layout: {text}")
+
+
+def _last(region: object) -> Operation:
+    terminator = region.terminator  # type: ignore[attr-defined]
+    assert isinstance(terminator, Operation)
+    return terminator
+
+
+def _unordered(layout: LinearLayout) -> tuple[object, ...]:
+    return frozenset(layout.registers), layout.lanes, layout.warps
+
+
+def scan_layout_of(layout: LinearLayout, axis: int) -> LinearLayout:
+    """The layout nearest to this one that a scan along an axis works on."""
+    from tilewright.simt.lowering.scan import scan_layout
+
+    return scan_layout(layout, axis)

@@ -1,0 +1,106 @@
+"""A made-up matrix instruction for the emulated machine, by which tests reach what is done for real ones.
+
+A warp of 8 lanes computes c (4 x 4) += a (4 x 4) @ b (4 x 4) in f32: a lane holds two neighbours of a row of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir.types import F32, FloatType, IntType, Type
+from tilewright.simt.context import SimtContext
+from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2
+from tilewright.simt.lowering.dot import step_registers
+from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read
+from tilewright.simt.target import DotPlan
+
+
+class MatrixTarget(EmulatedTarget):
+    """Every lane gets the row of a and the columns of b that it needs through shuffles.
+
+    Attributes:
+        k_step: as in :class:`~tilewright.simt.target.DotPlan`.
+        fragments: whether there is an instruction that loads fragments of a.
+        wish: whether it asks for a layout in shared memory, and reads no other.
+        calls: the registers of a of each product written.
+        loads: the coordinate along K of each fragment loaded.
+    """
+
+    M, N, K = 4, 4, 4
+
+    def __init__(self, k_step: int, fragments: bool, wish: bool) -> None:
+        super().__init__(8)
+        self.k_step, self.fragments, self.wish = k_step, fragments, wish
+        self.calls: list[int] = []
+        self.loads: list[int] = []
+
+    def dot(self, shape: Any, k: int, a: Type, b: Type, accumulator: FloatType | IntType, precision: str, num_warps: int) -> DotPlan | None:
+        m, n = shape[-2:]
+        if len(shape) > 2 or m < self.M or n < 8 or k < self.K or a is not F32:
+            return None
+        mb, nb, kb = log2(m), log2(n), log2(k)
+        warp_bits = log2(num_warps)
+        # c: lane bits: column bit 1, row bits 0 and 1; register: column bit 0; warps along the other rows; the rest repeats
+        rows = [1 << (nb + i) for i in range(mb)]
+        columns = [1 << i for i in range(nb)]
+        warps = rows[2:][:warp_bits] + [0] * max(0, warp_bits - (mb - 2))
+        c = LinearLayout(shape, (columns[0], *columns[2:], *rows[2 + warp_bits :]), (columns[1], rows[0], rows[1]), tuple(warps))
+        # a: a lane has elements k0 of (row, k bit 1); b: a lane has (k bits) rows of two columns
+        a_rows, a_k = [1 << (kb + i) for i in range(mb)], [1 << i for i in range(kb)]
+        a_layout = LinearLayout(
+            (m, k),
+            (a_k[0], *a_rows[2 + warp_bits :], *a_k[2:]),
+            (a_k[1], a_rows[0], a_rows[1]),
+            tuple(a_rows[2:][:warp_bits] + [0] * max(0, warp_bits - (mb - 2))),
+        )
+        b_k = [1 << (nb + i) for i in range(kb)]
+        b_layout = LinearLayout((k, n), (columns[0], *columns[2:], *b_k[2:]), (columns[1], b_k[0], b_k[1]), (0,) * warp_bits)
+        return DotPlan(
+            a_layout, b_layout, c, self._emit(a_layout, b_layout, c, kb), "made up",
+            a_shared=SharedLayout((m, k), tuple(1 << i for i in range(mb + kb))) if self.wish else None,
+            load_a=self._load(a_layout, 1) if self.fragments else None, k_step=self.k_step,
+        )  # fmt: skip
+
+    def _load(self, layout: LinearLayout, axis: int) -> Callable[..., list[str] | None]:
+        def load(context: SimtContext, address: str, shared: SharedLayout, first: int = 0) -> list[str] | None:
+            if not self.wish and first:
+                return None  # a layout that this instruction does not read
+            self.loads.append(first)
+            wanted = list(step_registers(layout, axis, first, self.k_step))
+            names: dict[int, str] = {}
+            for place in places(context, address, plan_accesses(context, layout, shared, F32), F32):
+                if set(place.registers) & set(wanted):
+                    names.update(zip(place.registers, read(context, place, F32), strict=True))
+            return [names[register] for register in wanted]
+
+        return load
+
+    def _emit(self, a: LinearLayout, b: LinearLayout, c: LinearLayout, k_bits: int) -> Callable[..., list[str]]:
+        def emit(context: SimtContext, x: Sequence[str], y: Sequence[str], sums: list[str]) -> list[str]:
+            w = context.writer
+            self.calls.append(len(x))
+            steps = (self.k_step or (1 << k_bits)) // 4
+            a_group, b_group = len(x) // steps, len(y) // steps
+
+            def of_lane(name: str, lane: str) -> str:
+                bits = self.shuffle(w, w.emit(f"bitcast float {name} to i32"), lane)
+                return w.emit(f"bitcast i32 {bits} to float")
+
+            sums = list(sums)
+            row = w.emit(f"and i32 {context.lane}, 6")
+            column = w.emit(f"and i32 {context.lane}, 1")
+            column_registers = len(c.registers) - (len(a.registers) - 1 - (k_bits - 2))
+            for step in range(steps):
+                for k in range(4):
+                    a_lane = w.emit(f"or i32 {row}, {k >> 1}")
+                    b_lane = w.emit(f"or i32 {column}, {k << 1}")
+                    lefts = [of_lane(x[step * a_group + 2 * i + (k & 1)], a_lane) for i in range(a_group // 2)]
+                    rights = [of_lane(y[step * b_group + j], b_lane) for j in range(b_group)]
+                    for register in range(len(sums)):
+                        left, right = lefts[register >> column_registers], rights[register & ((1 << column_registers) - 1)]
+                        sums[register] = w.intrinsic("llvm.fma", "float", [("float", left), ("float", right), ("float", sums[register])])
+            return sums
+
+        return emit

@@ -1,0 +1,455 @@
+"""Layout assignment: rules are kept, and conversions are only where they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tilewright.errors import LoweringError
+from tilewright.ir import Module, verify
+from tilewright.ir.core import Operation
+from tilewright.ir.parser import parse_module
+from tilewright.ir.printer import print_module
+from tilewright.ir.types import TileType
+from tilewright.reference.interpreter import run as run_reference
+from tilewright.simt import emulator
+from tilewright.simt.assign import assign
+from tilewright.simt.assignment import Assignment
+from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.linear_layout import LinearLayout, blocked
+from tilewright.simt.rules import LayoutError, check, from_operands, packed, result_layout
+from tilewright.testing.op_samples import all_samples
+from tilewright_conformance.programs import Program, mismatch, programs
+
+Kernel = Callable[..., Module]
+
+
+def assigned(module: Module, target: EmulatedTarget, num_warps: int = 4) -> Assignment:
+    """Assign layouts and check all rules."""
+    assignment = assign(module.kernel, target, num_warps, {})
+    verify(module)
+    check(module.kernel, assignment)
+    return assignment
+
+
+def named(module: Module, name: str) -> list[Operation]:
+    return [operation for operation in module.kernel.walk() if operation.name == name]
+
+
+def conversions(module: Module) -> list[str]:
+    return sorted(str(operation.operands[0].type) for operation in named(module, "simt.convert"))
+
+
+def module_of(arguments: str, body: str) -> Module:
+    return parse_module(f"tilewright.ir 1.0\nkernel @k({arguments}) {{\n{body}\nreturn\n}}")
+
+
+# ---- how many conversions
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("add", []),
+        ("add_mixed", []),
+        ("softmax", []),
+        ("layer_norm", []),
+        ("matmul", ["tile<128x128xf16>", "tile<128x64xf16>", "tile<64x128xf16>"]),
+        ("attention", ["tile<64x64xf16>"] * 4),
+        ("transpose", ["tile<64x64xf32>"]),
+        ("gather_rows", []),
+    ],
+)
+@pytest.mark.parametrize("num_warps", [1, 4, 8])
+def test_conversions_of_classic_kernels(kernel: Kernel, matrix_target: EmulatedTarget, name: str, expected: list[str], num_warps: int) -> None:
+    module = kernel(name)
+    assigned(module, matrix_target, num_warps)
+    large = [operation for operation in named(module, "simt.convert") if operation.operands[0].type.numel > 128]
+    assert sorted(str(operation.operands[0].type) for operation in large) == expected
+    # At most a row of numbers besides: a bias, the pointers to rows.
+    assert len(named(module, "simt.convert")) - len(large) <= (1 if name in ("matmul", "gather_rows") else 0)
+
+
+def test_accumulators_stay_where_the_dot_has_them(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+    module = kernel("matmul")
+    assignment = assigned(module, matrix_target)
+    (dot,) = named(module, "dot")
+    (loop,) = named(module, "for")
+    plan = assignment.dots[dot]
+    (accumulator,) = [result for result in loop.results if str(result.type) == "tile<128x128xf32>"]
+    assert assignment.layouts[accumulator] == plan.c
+    assert not [operation for operation in named(module, "simt.convert") if str(operation.operands[0].type) == "tile<128x128xf32>"]
+
+
+def test_pointers_that_a_loop_carries_are_where_the_loads_want_them(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+    module = kernel("matmul")
+    assignment = assigned(module, matrix_target)
+    (loop,) = named(module, "for")
+    loads = [operation for operation in loop.walk() if operation.name == "load"]
+    carried = {assignment.layouts[argument] for argument in loop.regions[0].arguments if "ptr" in str(argument.type)}
+    assert carried == {assignment.layouts[load.results[0]] for load in loads}
+    assert len(loop.results) == 3
+
+
+def test_loads_and_stores_are_as_wide_as_they_can_be(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+    module = kernel("add")
+    assignment = assigned(module, matrix_target)
+    for operation in (*named(module, "load"), *named(module, "store")):
+        assert assignment.layouts[operation.operands[0]] == blocked((1024,), (0,), 4, 32, 4)
+
+
+def test_a_transposed_copy_reads_and_writes_along_memory(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+    module = kernel("transpose")
+    assignment = assigned(module, matrix_target)
+    (load,), (store,) = named(module, "load"), named(module, "store")
+    assert assignment.layouts[load.results[0]].vector_width(1, 4) == 4
+    assert assignment.layouts[store.operands[0]].vector_width(0, 4) == 4
+
+
+def test_a_store_in_full_sectors_needs_no_conversion(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+    module = kernel("matmul_f32_out")
+    assigned(module, matrix_target)
+    assert "tile<128x128xf32>" not in conversions(module)
+
+
+def test_conversions_come_before_widening_casts(matrix_target: EmulatedTarget) -> None:
+    module = module_of(
+        "%p: ptr<f16>, %q: ptr<f32>",
+        """
+        %a = arange {start = 0, end = 4096} : tile<4096xi32>
+        %i = reshape %a : tile<64x64xi32>
+        %s = splat %p : tile<64x64xptr<f16>>
+        %t = addptr %s, %i : tile<64x64xptr<f16>>
+        %h = load %t : tile<64x64xf16>
+        %w = cast %h : tile<64x64xf32>
+        %j = permute %i {order = [1, 0]} : tile<64x64xi32>
+        %d = splat %q : tile<64x64xptr<f32>>
+        %e = addptr %d, %j : tile<64x64xptr<f32>>
+        store %e, %w
+        """,
+    )
+    for argument in module.kernel.argument_attributes:
+        argument["divisibility"] = 16
+    assigned(module, matrix_target)
+    assert conversions(module) == ["tile<64x64xf16>"]
+
+
+def test_invariant_operands_are_converted_before_the_loop(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+    module = kernel("attention")
+    assigned(module, matrix_target)
+    (loop,) = named(module, "for")
+    inside = [operation for operation in loop.walk() if operation.name == "simt.convert"]
+    assert len(inside) == 2  # keys and values; the queries before, the result after
+
+
+def test_loads_are_under_way_before_the_first_is_converted(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+    module = kernel("matmul")
+    assigned(module, matrix_target)
+    (loop,) = named(module, "for")
+    order = [operation.name for operation in loop.regions[0] if operation.name in ("load", "simt.convert")]
+    assert order == ["load", "load", "simt.convert", "simt.convert"]
+
+
+# ---- rules
+
+
+@pytest.mark.parametrize(("warp_size", "num_warps"), [(4, 1), (8, 32), (32, 4), (64, 8), (64, 1)])
+def test_kernels_keep_the_rules_on_every_machine(kernel: Kernel, kernel_name: str, matrix_target: EmulatedTarget, warp_size: int, num_warps: int) -> None:
+    matrix_target.warp_size = warp_size
+    assigned(kernel(kernel_name), matrix_target, num_warps)
+
+
+def powers_of_two(module: Module) -> bool:
+    values = (value for operation in module.walk() for value in operation.results)
+    return not any(extent & (extent - 1) for value in values if isinstance(value.type, TileType) for extent in value.type.shape)
+
+
+def test_every_operation_keeps_the_rules() -> None:
+    machines = [(4, 1), (32, 4), (8, 2), (64, 8)]
+    count = 0
+    for sample in all_samples():
+        names = {operation.name for operation in sample.module.walk()}
+        if not powers_of_two(sample.module) or any("descriptor" in name for name in names) or names & {"dot_scaled", "call"}:
+            continue
+        warp_size, num_warps = machines[count % len(machines)]
+        assigned(parse_module(print_module(sample.module)), EmulatedTarget(warp_size), num_warps)
+        count += 1
+    assert count > 1000
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(programs(), st.sampled_from([(4, 1), (8, 4), (32, 4), (64, 2), (16, 32)]))
+def test_random_programs_keep_the_rules(program: Program, machine: tuple[int, int]) -> None:
+    assigned(parse_module(print_module(program.module)), EmulatedTarget(machine[0]), machine[1])
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(programs(), st.sampled_from([(4, 1), (4, 2), (8, 2), (4, 4)]))
+def test_random_programs_compute_what_the_reference_does(program: Program, machine: tuple[int, int]) -> None:
+    expected, found = program.arguments(), program.arguments()
+    with np.errstate(all="ignore"):
+        run_reference(program.module, expected, program.grid)
+    emulator.run(parse_module(print_module(program.module)), found, program.grid, warp_size=machine[0], num_warps=machine[1])
+    first = len(program.inputs)
+    for i, output in enumerate(program.outputs, first):
+        assert not mismatch(output, expected[i], found[i])
+
+
+def _aligned(array: Any) -> Any:
+    """A copy whose address is a multiple of 16, as the kernels are told."""
+    if not isinstance(array, np.ndarray):
+        return array
+    memory = np.empty(array.nbytes + 16, np.uint8)
+    start = -memory.ctypes.data % 16
+    made = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
+
+
+def _normal(*shape: int, dtype: Any = np.float16) -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "constants", "arguments", "grid"),
+    [
+        ("softmax", {"BLOCK": 64}, [_normal(3, 48, dtype=np.float32), np.full((3, 48), np.nan, np.float32), 48, 48], (3, 1, 1)),
+        ("transpose", {"BM": 16, "BN": 32}, [_normal(32, 64, dtype=np.float32), np.full((64, 32), np.nan, np.float32), 32, 64], (2, 2, 1)),
+        (
+            "matmul",
+            {"BM": 16, "BN": 16, "BK": 16},
+            [_normal(32, 64), _normal(64, 32), np.full((32, 32), np.nan, np.float16), _normal(32, dtype=np.float32), 32, 32, 64, 64, 32, 32],
+            (2, 2, 1),
+        ),
+        (
+            "attention",
+            {"BM": 16, "BN": 16, "HEAD": 16},
+            [_normal(48, 16), _normal(48, 16), _normal(48, 16), np.full((48, 16), np.nan, np.float16), np.full(48, np.nan, np.float32), 0.25, 48],
+            (3, 1, 1),
+        ),
+    ],
+)
+def test_kernels_compute_what_the_reference_does(
+    kernel: Kernel, name: str, constants: dict[str, int], arguments: list[Any], grid: tuple[int, int, int], stages: int
+) -> None:
+    expected, found = ([_aligned(argument) for argument in arguments] for _ in range(2))
+    run_reference(kernel(name, constants), expected, grid)
+    emulator.run(kernel(name, constants), found, grid, num_warps=2, warp_size=32, num_stages=stages)
+    for a, b in zip(expected, found, strict=True):
+        if isinstance(a, np.ndarray):
+            np.testing.assert_allclose(b.astype(np.float64), a.astype(np.float64), rtol=2e-3, atol=2e-3)
+
+
+def test_the_check_finds_a_wrong_layout(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+    for name, operation, result in (("add", "add", 0), ("matmul", "for", 0), ("softmax", "load", 0), ("matmul", "dot", 0), ("attention", "broadcast", 0)):
+        module = kernel(name)
+        assignment = assigned(module, matrix_target)
+        value = named(module, operation)[0].results[result]
+        layout = assignment.layouts[value]
+        swapped = LinearLayout(layout.shape, layout.registers, layout.lanes[::-1], layout.warps)
+        assignment.layouts[value] = swapped
+        with pytest.raises(LayoutError):
+            check(module.kernel, assignment)
+        assignment.layouts[value] = LinearLayout(layout.shape, layout.registers[1:], layout.lanes, layout.warps)
+        with pytest.raises(LayoutError):
+            check(module.kernel, assignment)
+        del assignment.layouts[value]
+        with pytest.raises(LayoutError, match=r"no layout|None"):
+            check(module.kernel, assignment)
+
+
+def test_extents_that_are_no_powers_of_two_are_refused_with_the_operation() -> None:
+    module = module_of("%p: ptr<i32>", '%a = arange {start = 0, end = 24} : tile<24xi32>\nprint %a {prefix = ""}')
+    with pytest.raises(LoweringError, match=r"arange at .*powers of two, not on tile<24xi32>"):
+        assign(module.kernel, EmulatedTarget(32), 4, {})
+
+
+# ---- carried values
+
+
+def carried_pair(use_after: str) -> Module:
+    """A loop that advances a tile of pointers and reads through it; the pointers are used after it."""
+    return module_of(
+        "%p: ptr<f32>, %q: ptr<f32>, %n: i32",
+        f"""
+        %zero = constant 0 : i32
+        %one = constant 1 : i32
+        %step = constant 256 : i32
+        %steps = splat %step : tile<256xi32>
+        %a = arange {{start = 0, end = 256}} : tile<256xi32>
+        %s = splat %p : tile<256xptr<f32>>
+        %first = addptr %s, %a : tile<256xptr<f32>>
+        %f = constant 0.0 : f32
+        %z = splat %f : tile<256xf32>
+        %sum, %last = for %zero, %n, %one, inits=[%z, %first] : tile<256xf32>, tile<256xptr<f32>> body(%i: i32, %acc: tile<256xf32>, %t: tile<256xptr<f32>>) {{
+          %x = load %t : tile<256xf32>
+          %next = add %acc, %x : tile<256xf32>
+          %u = addptr %t, %steps : tile<256xptr<f32>>
+          yield %next, %u
+        }}
+        {use_after}
+        %d = splat %q : tile<256xptr<f32>>
+        %e = addptr %d, %a : tile<256xptr<f32>>
+        store %e, %sum
+        """,
+    )
+
+
+@pytest.mark.parametrize("after", ["", "%y = load %last : tile<256xf32>\nstore %last, %y"])
+def test_carried_pointers_are_used_after_the_loop(after: str) -> None:
+    rng = np.random.default_rng(1)
+    start = rng.standard_normal(256 * 5).astype(np.float32)
+    results = []
+    for run in (run_reference, lambda m, a, g: emulator.run(m, a, g, warp_size=8, num_warps=2)):
+        x, out = start.copy(), np.full(256, np.nan, np.float32)
+        run(carried_pair(after), [x, out, 4], (1, 1, 1))
+        results.append((x, out))
+    np.testing.assert_array_equal(results[0][1], results[1][1])
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    np.testing.assert_allclose(results[0][1], start.reshape(5, 256)[:4].sum(0), rtol=1e-5)
+
+
+def test_what_nobody_reads_is_not_carried() -> None:
+    module = carried_pair("")
+    assigned(module, EmulatedTarget(32))
+    (loop,) = named(module, "for")
+    assert [str(result.type) for result in loop.results] == ["tile<256xf32>", "tile<256xptr<f32>>"]
+    text = print_module(module, locations=False).replace("%x = load %t", "%x = splat %f")
+    module = parse_module(text)
+    assigned(module, EmulatedTarget(32))
+    (loop,) = named(module, "for")
+    assert [str(result.type) for result in loop.results] == ["tile<256xf32>"]
+
+
+# ---- layouts of shape operations
+
+
+LAYOUTS = [
+    blocked((8, 4, 2), (2, 1, 0), 2, 8, 2),
+    blocked((8, 4, 2), (0, 1, 2), 1, 8, 4),
+    blocked((8, 4, 2), (1, 2, 0), 4, 32, 4),
+    LinearLayout((8, 4, 2), (8, 3, 16), (1, 4, 32), (0,)),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("operation", "operand", "result"),
+    [
+        ("join", "8x4", "8x4x2"),
+        ("cat {axis = 0}", "4x4x2", "8x4x2"),
+        ("cat {axis = 1}", "8x2x2", "8x4x2"),
+        ("broadcast", "8x1x2", "8x4x2"),
+        ("permute {order = [2, 0, 1]}", "4x2x8", "8x4x2"),
+        ("reshape", "64", "8x4x2"),
+    ],
+)
+def test_operand_layouts_follow_from_the_result(layout: LinearLayout, operation: str, operand: str, result: str) -> None:
+    name, _, attributes = operation.partition(" ")
+    operands = "%a, %a" if name in ("join", "cat") else "%a"
+    module = module_of(f"%a: tile<{operand}xf32>", f'%r = {name} {operands} {attributes} : tile<{result}xf32>\nprint %r {{prefix = ""}}')
+    (found,) = named(module, name)
+    given, wanted = from_operands(found, layout)
+    assert given.shape == layout.shape
+    assert given.covers and wanted.covers
+    if name in ("join", "cat"):
+        assert result_layout(found, wanted) == given
+        again, _ = from_operands(found, given)
+        assert again == given
+    else:
+        assert given == layout
+
+
+def test_packed_layouts_keep_elements_together() -> None:
+    layout = blocked((64,), (0,), 1, 8, 2)
+    found = packed(layout, 4)
+    assert found.registers[:2] == (1, 2) and found.covers
+    assert packed(found, 4) is found
+
+
+def test_atomics_are_assigned_with_their_results(matrix_target: EmulatedTarget) -> None:
+    module = module_of(
+        "%p: ptr<i32>",
+        """
+        %a = arange {start = 0, end = 64} : tile<64xi32>
+        %s = splat %p : tile<64xptr<i32>>
+        %t = addptr %s, %a : tile<64xptr<i32>>
+        %old = atomic_rmw %t, %a {kind = add} : tile<64xi32>
+        %b = add %old, %a : tile<64xi32>
+        store %t, %b
+        """,
+    )
+    assigned(module, matrix_target)
+    assert conversions(module) == []
+
+
+def test_notes_tell_which_products_have_no_instruction(matrix_target: EmulatedTarget) -> None:
+    module = module_of(
+        "%p: ptr<f32>",
+        """
+        %a = arange {start = 0, end = 256} : tile<256xi32>
+        %i = reshape %a : tile<16x16xi32>
+        %s = splat %p : tile<16x16xptr<f32>>
+        %t = addptr %s, %i : tile<16x16xptr<f32>>
+        %x = load %t : tile<16x16xf32>
+        %y = dot %x, %x, %x : tile<16x16xf32>
+        store %t, %y
+        """,
+    )
+    assignment = assigned(module, matrix_target)
+    ((operation, text),) = assignment.notes
+    assert operation.name == "dot" and "no matrix instruction" in text
+
+
+def test_a_carried_value_may_be_what_it_began_as() -> None:
+    """``if`` and ``while`` carry tiles too, free ones in every layout that is asked of them."""
+    module = module_of(
+        "%p: ptr<i32>, %q: ptr<i32>, %n: i32, %c: i1",
+        """
+        %a = arange {start = 0, end = 64} : tile<64xi32>
+        %two = constant 2 : i32
+        %k = splat %two : tile<64xi32>
+        %zero = constant 0 : i32
+        %one = constant 1 : i32
+        %chosen = if %c : tile<64xi32> then {
+          yield %a
+        } else {
+          %b = mul %a, %k : tile<64xi32>
+          yield %b
+        }
+        %i, %t = while %zero, %chosen : i32, tile<64xi32> before(%j: i32, %u: tile<64xi32>) {
+          %go = cmp %j, %n {predicate = lt} : i1
+          condition %go, values=[%j, %u]
+        } after(%j2: i32, %u2: tile<64xi32>) {
+          %j3 = add %j2, %one : i32
+          %u3 = add %u2, %k : tile<64xi32>
+          yield %j3, %u3
+        }
+        %s = splat %p : tile<64xptr<i32>>
+        %d = addptr %s, %a : tile<64xptr<i32>>
+        store %d, %t
+        %m = reshape %t : tile<8x8xi32>
+        %w = permute %m {order = [1, 0]} : tile<8x8xi32>
+        %g = reshape %a : tile<8x8xi32>
+        %v = splat %q : tile<8x8xptr<i32>>
+        %e = addptr %v, %g : tile<8x8xptr<i32>>
+        store %e, %w
+        """,
+    )
+    text = print_module(module)
+    assigned(module, EmulatedTarget(8), 2)
+    for condition in (False, True):
+        outs: list[Any] = []
+        for run in (run_reference, lambda m, a, g: emulator.run(m, a, g, warp_size=8, num_warps=2)):
+            p, q = np.full(64, -1, np.int32), np.full(64, -1, np.int32)
+            run(parse_module(text), [p, q, 3, condition], (1, 1, 1))
+            outs.append((p, q))
+        np.testing.assert_array_equal(outs[0][0], outs[1][0])
+        np.testing.assert_array_equal(outs[0][1], outs[1][1])
+        np.testing.assert_array_equal(outs[1][0], np.arange(64) * (1 if condition else 2) + 6)

@@ -1,0 +1,312 @@
+"""Barriers: where threads touch what other threads touched, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tilewright.ir import Module, verify
+from tilewright.ir.core import Operation, Region
+from tilewright.ir.parser import parse_module
+from tilewright.ir.printer import print_module
+from tilewright.ir.types import F32, TileType
+from tilewright.reference.interpreter import run as run_reference
+from tilewright.simt import emulator
+from tilewright.simt.assign import assign
+from tilewright.simt.barriers import insert_barriers
+from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.linear_layout import SharedLayout, blocked
+from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.shared_memory import allocate
+
+Kernel = Callable[..., Module]
+
+TILE = """
+%zero = constant 0 : i32
+%one = constant 1 : i32
+%a = arange {start = 0, end = 64} : tile<64xi32>
+%ones = splat %one : tile<64xi32>
+%shifted = add %a, %ones : tile<64xi32>
+%sp = splat %p : tile<64xptr<f32>>
+%sq = splat %q : tile<64xptr<f32>>
+%here = addptr %sp, %a : tile<64xptr<f32>>
+%there = addptr %sp, %shifted : tile<64xptr<f32>>
+%other = addptr %sq, %a : tile<64xptr<f32>>
+%f = constant 2.0 : f32
+%x = splat %f : tile<64xf32>
+"""
+ARGUMENTS = "%p: ptr<f32>, %q: ptr<f32>, %n: i32, %c: i1, %lock: ptr<i32>"
+
+
+def module_of(body: str) -> Module:
+    return parse_module(f"tilewright.ir 1.0\nkernel @k({ARGUMENTS}) {{\n{TILE}\n{body}\nreturn\n}}")
+
+
+def shape_of_barriers(region: Region) -> str:
+    """Operations as letters: Load, Store, Atomic, Reduce, Convert, | a barrier, {} around what a loop or branch does; copy, wait, load of shared memory."""
+    letters = {"load": "L", "store": "S", "atomic_rmw": "A", "reduce": "R", "simt.convert": "C", "barrier": "|", "gather": "G"}
+    letters |= {"simt.async_load": "c", "simt.async_wait": "w", "simt.shared_load": "l", "simt.shared_store": "s"}
+    text = ""
+    for operation in region:
+        if operation.name in ("for", "while", "if"):
+            text += "".join("{" + shape_of_barriers(inner) + "}" for inner in operation.regions)
+        else:
+            text += letters.get(operation.name, "")
+    return text
+
+
+def placed(module: Module, warp_size: int = 32, num_warps: int = 2) -> str:
+    target = EmulatedTarget(warp_size)
+    assignment = assign(module.kernel, target, num_warps, {})
+    allocate(module.kernel, assignment, target)
+    insert_barriers(module.kernel, assignment, target)
+    verify(module)
+    return shape_of_barriers(module.kernel.body)
+
+
+# ---- kernels
+
+
+@pytest.mark.parametrize(("name", "expected"), [("add", 0), ("add_mixed", 0), ("softmax", 0), ("layer_norm", 0), ("transpose", 0), ("matmul", 1)])
+def test_barriers_of_classic_kernels(kernel: Kernel, matrix_target: EmulatedTarget, name: str, expected: int) -> None:
+    """Beside those inside reductions and conversions. Of ``matmul``: the loop's second iteration writes what the first may still read."""
+    module = kernel(name)
+    assignment = assign(module.kernel, matrix_target, 4, {})
+    allocate(module.kernel, assignment, matrix_target)
+    insert_barriers(module.kernel, assignment, matrix_target)
+    assert sum(operation.name == "barrier" for operation in module.kernel.walk()) <= expected
+
+
+# ---- global memory
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("store %here, %x\n%y = load %here : tile<64xf32>\nstore %other, %y", "SLS"),  # by the threads that wrote
+        ("store %here, %x\n%y = load %there : tile<64xf32>\nstore %other, %y", "S|LS"),
+        ("%y = load %there : tile<64xf32>\nstore %here, %y", "L|S"),
+        ("%y = load %here : tile<64xf32>\nstore %here, %y", "LS"),
+        ("store %here, %x\nstore %there, %x", "S|S"),
+        ("store %here, %x\nstore %other, %x", "SS"),
+        ("%y = load %here : tile<64xf32>\n%z = load %there : tile<64xf32>\nstore %other, %y\nstore %other, %z", "LLSS"),
+        ("store %p, %f\n%y = load %p : f32\nstore %q, %y", "S|LS"),  # one thread writes, all read
+        ("%y = load %p : f32\nstore %p, %y", "L|S"),
+        ("store %p, %f\nstore %p, %f", "SS"),
+        ("store %here, %x\nbarrier\n%y = load %there : tile<64xf32>\nstore %other, %y", "S|LS"),
+        ("store %here, %x\n%o = atomic_rmw %lock, %one {kind = add} : i32", "S|A"),  # releases what was written
+        ("%o = atomic_rmw %lock, %one {kind = add, order = relaxed} : i32\nstore %here, %x", "AS"),
+    ],
+)
+def test_accesses_of_the_same_memory(body: str, expected: str) -> None:
+    assert placed(module_of(body)) == expected
+
+
+def test_threads_that_hold_the_same_elements_wait_for_the_one_that_writes() -> None:
+    body = "store %here, %x\n%y = load %here : tile<64xf32>\nstore %other, %y"
+    assert placed(module_of(body), num_warps=2) == "SLS"
+    assert placed(module_of(body), num_warps=4) == "S|LS"
+    assert placed(module_of("%y = load %here : tile<64xf32>\nstore %here, %y"), num_warps=4) == "L|S"
+
+
+def test_addresses_from_memory_may_be_anywhere() -> None:
+    body = """
+    %i = bitcast %q : i64
+    %w = bitcast %i : ptr<f32>
+    store %p, %f
+    %y = load %w : f32
+    store %q, %y
+    """
+    assert placed(module_of(body)).startswith("S|L")
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ("%m = constant 64 : i32", "{LS}"),  # iterations are apart
+        ("%m = constant 63 : i32", "{|L|S}"),
+        ("%m = add %zero, %one : i32", "{|L|S}"),
+    ],
+)
+def test_iterations_that_overlap_wait(step: str, expected: str) -> None:
+    """In place, at ``i * m``: the same threads in one iteration, others in the next where iterations overlap."""
+    module = module_of(f"""
+    for %zero, %n, %one body(%i: i32) {{
+      {step}
+      %o = mul %i, %m : i32
+      %so = splat %o : tile<64xi32>
+      %t = addptr %here, %so : tile<64xptr<f32>>
+      %y = load %t : tile<64xf32>
+      %z = add %y, %x : tile<64xf32>
+      store %t, %z
+      yield
+    }}
+    """)
+    found = placed(module)
+    assert found == expected or (expected == "{|L|S}" and found == "{|LS}")
+
+
+def test_carried_pointers_that_move_on_do_not_wait() -> None:
+    for step, expected in ((64, "{LS}"), (32, "{|LS}")):
+        module = module_of(f"""
+        %m = constant {step} : i32
+        %ms = splat %m : tile<64xi32>
+        %last = for %zero, %n, %one, inits=[%here] : tile<64xptr<f32>> body(%i: i32, %t: tile<64xptr<f32>>) {{
+          %y = load %t : tile<64xf32>
+          %z = add %y, %x : tile<64xf32>
+          store %t, %z
+          %u = addptr %t, %ms : tile<64xptr<f32>>
+          yield %u
+        }}
+        """)
+        assert placed(module) == expected
+
+
+def test_branches_join() -> None:
+    module = module_of("""
+    if %c then {
+      store %here, %x
+      yield
+    } else {
+      yield
+    }
+    %y = load %there : tile<64xf32>
+    store %other, %y
+    """)
+    assert placed(module) == "{S}{}|LS"
+
+
+def test_what_a_loop_leaves_is_found_by_its_next_iteration_and_after_it() -> None:
+    module = module_of("""
+    for %zero, %n, %one body(%i: i32) {
+      %y = load %there : tile<64xf32>
+      store %other, %y
+      store %here, %x
+      yield
+    }
+    %z = load %there : tile<64xf32>
+    store %other, %z
+    """)
+    assert placed(module) == "{|LS|S}|LS"
+
+
+def test_what_a_while_does_before_its_condition_counts_after_it() -> None:
+    module = module_of("""
+    %r = while %zero : i32 before(%i: i32) {
+      store %here, %x
+      %go = cmp %i, %n {predicate = lt} : i1
+      condition %go, values=[%i]
+    } after(%j: i32) {
+      %y = load %there : tile<64xf32>
+      store %other, %y
+      %k = add %j, %one : i32
+      yield %k
+    }
+    %z = load %there : tile<64xf32>
+    store %other, %z
+    """)
+    found = placed(module)
+    assert found == "{|S}{|LS}|LS"
+
+
+def test_a_program_of_one_thread_needs_none() -> None:
+    assert placed(module_of("store %p, %f\n%y = load %p : f32\nstore %q, %y"), 1, 1) == "SLS"
+
+
+def test_memory_is_in_order_on_the_emulator() -> None:
+    """Neighbours' elements, in place, in a loop: wrong without each of the barriers."""
+    body = """
+    for %zero, %n, %one body(%i: i32) {
+      %y = load %there : tile<64xf32>
+      %z = mul %y, %x : tile<64xf32>
+      store %here, %z
+      yield
+    }
+    """
+    expected, found = (np.random.default_rng(1).standard_normal(65).astype(np.float32) for _ in range(2))
+    other = np.zeros(64, np.float32)
+    arguments = [other, 20, False, np.zeros(1, np.int32)]
+    run_reference(module_of(body), [expected, *arguments], (1, 1, 1))
+    emulator.run(module_of(body), [found, *arguments], (1, 1, 1), warp_size=8, num_warps=4)
+    np.testing.assert_array_equal(found, expected)
+
+
+# ---- shared memory
+
+
+REDUCE = "%r{0} = reduce %y{1} {{axis = 0}} : f32 combine(%l{0}: f32, %m{0}: f32) {{\n%s{0} = add %l{0}, %m{0} : f32\nyield %s{0}\n}}\n"
+
+
+def test_reductions_that_take_turns_need_no_barrier_between_them() -> None:
+    one = "%y = load %here : tile<64xf32>\n" + REDUCE.format(1, "") + REDUCE.format(2, "")
+    assert placed(module_of(one + "store %q, %r1\nstore %q, %r2")) == "LRRSS"
+    loop = "for %zero, %n, %one body(%i: i32) {\n" + one + "store %q, %r1\nstore %q, %r2\nyield\n}"
+    assert placed(module_of(loop)) == "{LRRSS}"
+
+
+def test_a_reduction_alone_in_a_loop_waits_for_its_own_readers() -> None:
+    loop = "for %zero, %n, %one body(%i: i32) {\n%y = load %here : tile<64xf32>\n" + REDUCE.format(1, "") + "store %q, %r1\nyield\n}"
+    assert placed(module_of(loop)) == "{L|RS}"
+
+
+class Ring:
+    """A loop that copies tiles into a ring of two buffers and reads them, as pipelining makes it."""
+
+    def __init__(self, order: str) -> None:
+        """``order``: the operations of the loop: c copy, w wait, l load."""
+        self.module = module_of("""
+        for %zero, %n, %one body(%i: i32) {
+          yield
+        }
+        """)
+        function = self.module.kernel
+        self.target = EmulatedTarget(32)
+        self.assignment = assign(function, self.target, 2, {})
+        (loop,) = (operation for operation in function.walk() if operation.name == "for")
+        self.layout, self.shared = blocked((64,), (0,), 1, 32, 2), SharedLayout((64,), (1, 2, 4, 8, 16, 32))
+        allocation = Operation(SIMT_TABLE["simt.shared_alloc"], (), (), {"bytes": 512}, SIMT_TABLE["simt.shared_alloc"].rule(None))  # type: ignore[arg-type]
+        loop.parent.insert_before(allocation, loop)  # type: ignore[union-attr]
+        self.buffer = allocation.results[0]
+        splat = Operation(SIMT_TABLE["splat"], [function.arguments[0]], (1,), {}, [TileType((64,), function.arguments[0].type)])
+        loop.parent.insert_before(splat, loop)  # type: ignore[union-attr]
+        self.assignment.layouts[splat.results[0]] = self.layout
+        last = loop.regions[0].last
+        assert last is not None
+        for letter in order:
+            last.parent.insert_before(self._make(letter, splat), last)  # type: ignore[union-attr]
+
+    def _make(self, letter: str, pointers: Operation) -> Operation:
+        if letter == "w":
+            return Operation(SIMT_TABLE["simt.async_wait"], (), (), {"pending": 1}, ())
+        if letter == "c":
+            made = Operation(SIMT_TABLE["simt.async_load"], [self.buffer, pointers.results[0]], (1, 1, 0), {}, ())
+        else:
+            made = Operation(SIMT_TABLE["simt.shared_load"], [self.buffer], (1,), {}, [TileType((64,), F32)])
+            self.assignment.layouts[made.results[0]] = self.layout
+        self.assignment.shared[made] = self.shared
+        return made
+
+    def placed(self) -> str:
+        allocate(self.module.kernel, self.assignment, self.target)
+        insert_barriers(self.module.kernel, self.assignment, self.target)
+        return shape_of_barriers(self.module.kernel.body)
+
+
+@pytest.mark.parametrize(("order", "expected"), [("wcl", "{w|cl}"), ("wlc", "{w|l|c}"), ("cwl", "{|cw|l}")])
+def test_copies_are_seen_by_all_after_a_barrier_that_follows_the_wait(order: str, expected: str) -> None:
+    assert Ring(order).placed() == expected
+
+
+def test_a_barrier_before_the_wait_does_not_count() -> None:
+    ring = Ring("cwl")
+    (wait,) = (operation for operation in ring.module.kernel.walk() if operation.name == "simt.async_wait")
+    wait.parent.insert_before(Operation(SIMT_TABLE["barrier"], (), (), {}, ()), wait)  # type: ignore[union-attr]
+    assert ring.placed() == "{|c|w|l}"
+
+
+def test_the_text_of_a_function_with_barriers_reads_back() -> None:
+    module = module_of("store %p, %f\n%y = load %p : f32\nstore %q, %y")
+    placed(module)
+    assert "barrier" in print_module(parse_module(print_module(module)))

@@ -1,0 +1,357 @@
+"""Pipelined loops on the emulated machine, which copies only when it is waited for and fills shared memory with a pattern."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright.language as tl
+from tilewright.frontend.compile import compile_function
+from tilewright.ir import Module
+from tilewright.ir.core import Operation
+from tilewright.language.callable import device_function
+from tilewright.passes.pipeline import run as run_passes
+from tilewright.reference.interpreter import run as run_reference
+from tilewright.simt import emulator
+from tilewright.simt.assignment import Assignment
+from tilewright.simt.compile import compile_kernel, kernel_of
+from tilewright.testing.matrix_target import MatrixTarget
+
+WARPS, LANES = 2, 8
+
+
+def build(fn: Any, signature: dict[str, str], divisibility: int = 16, **constants: Any) -> Module:
+    module = compile_function(fn, {**signature, **dict.fromkeys(constants, "constexpr")}, constants)
+    for argument, attributes in zip(module.kernel.arguments, module.kernel.argument_attributes, strict=True):
+        if "ptr" in str(argument.type) or argument.name.startswith("stride"):
+            attributes["divisibility"] = divisibility
+    run_passes(module)
+    return module
+
+
+def compare(
+    fn: Any,
+    signature: dict[str, str],
+    arguments: list[Any],
+    *,
+    stages: int,
+    target: emulator.EmulatedTarget | None = None,
+    divisibility: int = 16,
+    **constants: Any,
+) -> tuple[Assignment, list[Operation], str]:
+    """Run on the emulated machine and on the reference, which must agree bit for bit; (assignment, loops, LLVM IR) of the first."""
+    copies = [[argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments] for _ in range(2)]
+    run_reference(build(fn, signature, divisibility, **constants), copies[0], (1, 1, 1))
+    module = build(fn, signature, divisibility, **constants)
+    target = target or emulator.EmulatedTarget(LANES)
+    text, assignment = compile_kernel(module, target, {"num_warps": WARPS, "num_stages": stages, "enable_fp_fusion": False})
+    function = kernel_of(module)
+    emulator.run_text(text, target, [argument.type for argument in function.arguments], copies[1], (1, 1, 1), WARPS)
+    for expected, found in zip(*copies, strict=True):
+        if isinstance(expected, np.ndarray):
+            np.testing.assert_array_equal(found, expected)
+    return assignment, [operation for operation in function.walk() if operation.name == "for"], text
+
+
+def small(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Small whole numbers: sums of their products are exact in any order."""
+    return rng.integers(-3, 4, shape).astype(np.float32)
+
+
+def inside(loop: Operation, name: str) -> list[Operation]:
+    return [operation for operation in loop.regions[0].walk() if operation.name == name]
+
+
+@device_function
+def steps(a, b, out, first, last, step, K, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    rows, columns = tl.arange(0, M), tl.arange(0, N)
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for start in range(first, last, step):
+        inner = start + tl.arange(0, BK)
+        x = tl.load(a + rows[:, None] * 128 + inner[None, :], mask=inner[None, :] < K, other=0.0)
+        y = tl.load(b + inner[:, None] * N + columns[None, :], mask=inner[:, None] < K, other=0.0)
+        total = tl.dot(x, y, total)
+    tl.store(out + rows[:, None] * N + columns[None, :], total)
+
+
+STEPS = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "first": "i32", "last": "i32", "step": "i32", "K": "i32"}
+
+
+@pytest.mark.parametrize("stages", [2, 3, 5])
+@pytest.mark.parametrize("trips", [0, 1, 2, 3, 4, 7])
+def test_any_number_of_iterations(stages: int, trips: int) -> None:
+    rng = np.random.default_rng(trips)
+    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 16 * trips, 16, 128]
+    _, (loop,), _ = compare(steps, STEPS, arguments, stages=stages, BK=16, M=16, N=8)
+    assert len(inside(loop, "simt.async_load")) == 2 and len(inside(loop, "simt.shared_load")) == 2 and not inside(loop, "load")
+    assert inside(loop, "simt.async_wait")[0].attribute("pending") == stages - 2
+    assert len(inside(loop, "barrier")) == 1
+    # what was started for iterations past the end has arrived before the memory is used for something else
+    assert loop.next is not None and loop.next.name == "simt.async_wait" and loop.next.attribute("pending") == 0
+
+
+@pytest.mark.parametrize("type_", ["i32", "u32", "i64", "u64", "i16"])
+@pytest.mark.parametrize("bounds", [(5, 5, 4), (3, 120, 25), (100, 3, 4), (0, 127, 16), (1, 2, 1)], ids=str)
+def test_bounds_and_steps_known_at_run_time(type_: str, bounds: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(0)
+    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), *bounds, 90]
+    signature = {**STEPS, **dict.fromkeys(("first", "last", "step"), type_)}
+    compare(steps, signature, arguments, stages=3, BK=4, M=16, N=8)
+
+
+@pytest.mark.parametrize(("type_", "top"), [("i32", 2**31), ("u32", 2**32), ("i64", 2**63), ("i16", 2**15)])
+def test_counters_near_the_end_of_their_type(type_: str, top: int) -> None:
+    """Three iterations, the last at the type's last values: the counter ahead wraps around, and nothing past the end is copied."""
+
+    @device_function
+    def near_the_end(a, b, out, first, last, step, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+        rows, columns = tl.arange(0, M), tl.arange(0, N)
+        total = tl.zeros((M, N), dtype=tl.float32)
+        for start in range(first, last, step):
+            inner = ((start - first) // step).to(tl.int32) * BK + tl.arange(0, BK)
+            x = tl.load(a + rows[:, None] * 128 + inner[None, :])
+            y = tl.load(b + inner[:, None] * N + columns[None, :])
+            total = tl.dot(x, y, total)
+        tl.store(out + rows[:, None] * N + columns[None, :], total)
+
+    rng = np.random.default_rng(0)
+    step = top // 8
+    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), top - 3 * step, top - 1, step]
+    signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", **dict.fromkeys(("first", "last", "step"), type_)}
+    _, (loop,), _ = compare(near_the_end, signature, arguments, stages=4, BK=16, M=16, N=8)
+    assert inside(loop, "simt.async_load")
+
+
+@device_function
+def carried_pointers(a, b, out, n, stride, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    x_at = a + rows[:, None] * 128 + inner[None, :]
+    y_at = b + columns[:, None] * 128 + inner[None, :]
+    advance = BK
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for i in range(n):
+        x, y = tl.load(x_at), tl.load(y_at)
+        total = tl.dot(x, tl.trans(y), total)
+        x_at += advance
+        y_at += advance
+        advance += stride
+    tl.store(out + rows[:, None] * N + columns[None, :], total)
+
+
+@pytest.mark.parametrize("trips", [0, 1, 4])
+def test_pointers_that_advance_by_a_carried_distance(trips: int) -> None:
+    rng = np.random.default_rng(trips)
+    arguments = [small(rng, 16, 128), small(rng, 16, 128), np.full((16, 16), 7, np.float32), trips, 4]
+    signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "stride": "i32"}
+    _, (loop,), _ = compare(carried_pointers, signature, arguments, stages=3, divisibility=16, BK=16, M=16, N=16)
+    assert len(inside(loop, "simt.async_load")) == 2
+    # the transposed operand is read from where it lies
+    assert not inside(loop, "permute") and not inside(loop, "simt.convert")
+
+
+@device_function
+def attention(q, k, v, out, n, D: tl.constexpr, BLOCK: tl.constexpr):
+    rows, lanes, columns = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, BLOCK)
+    query = tl.load(q + rows[:, None] * D + lanes[None, :])
+    total = tl.zeros((BLOCK, D), dtype=tl.float32)
+    largest = tl.full((BLOCK,), -1000.0, dtype=tl.float32)
+    for start in range(0, n, BLOCK):
+        at = start + columns
+        keys = tl.load(k + at[:, None] * D + lanes[None, :], mask=at[:, None] < n, other=0.0)
+        values = tl.load(v + at[:, None] * D + lanes[None, :], mask=at[:, None] < n, other=0.0)
+        scores = tl.dot(query, tl.trans(keys))
+        scores = tl.where(at[None, :] < n, scores, -1000.0)
+        largest = tl.maximum(largest, tl.max(scores, 1))
+        total = tl.dot(scores - largest[:, None], values, total)
+    tl.store(out + rows[:, None] * D + lanes[None, :], total)
+
+
+@pytest.mark.parametrize("n", [0, 16, 33, 64])
+def test_two_products_that_depend_on_each_other(n: int) -> None:
+    rng = np.random.default_rng(n)
+    arguments = [small(rng, 16, 16), small(rng, 64, 16), small(rng, 64, 16), np.full((16, 16), 7, np.float32), n]
+    signature = {"q": "*fp32", "k": "*fp32", "v": "*fp32", "out": "*fp32", "n": "i32"}
+    _, (loop,), _ = compare(attention, signature, arguments, stages=3, D=16, BLOCK=16)
+    assert len(inside(loop, "simt.async_load")) == 2
+
+
+@device_function
+def shared_operands(a, b, out, sums, n, M: tl.constexpr):
+    rows, inner = tl.arange(0, M), tl.arange(0, M)
+    total = tl.zeros((M, M), dtype=tl.float32)
+    row_sums = tl.zeros((M,), dtype=tl.float32)
+    for i in range(n):
+        x = tl.load(a + i * M * M + rows[:, None] * M + inner[None, :])
+        y = tl.load(b + i * M * M + rows[:, None] * M + inner[None, :]).to(tl.float32)
+        row_sums += tl.sum(x, 1)
+        total = tl.dot(x, y, total)
+        if i % 2 == 0:
+            total = tl.dot(y, tl.trans(x), total)
+    tl.store(out + rows[:, None] * M + inner[None, :], total)
+    tl.store(sums + rows, row_sums)
+
+
+def test_loads_with_several_readers() -> None:
+    rng = np.random.default_rng(3)
+    arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16).astype(np.float16), np.full((16, 16), 7, np.float32), np.full(16, 7, np.float32), 5]
+    signature = {"a": "*fp32", "b": "*fp16", "out": "*fp32", "sums": "*fp32", "n": "i32"}
+    _, (loop,), _ = compare(shared_operands, signature, arguments, stages=3, M=16)
+    assert len(inside(loop, "simt.async_load")) == 2
+
+
+@device_function
+def paged(table, pages, x, out, n, M: tl.constexpr):
+    rows, inner = tl.arange(0, M), tl.arange(0, M)
+    total = tl.zeros((M, M), dtype=tl.float32)
+    page = tl.load(table)
+    for i in range(n):
+        at = tl.load(table + i) + page - page
+        left = tl.load(x + rows[:, None] * M + inner[None, :] + i * M * M)
+        right = tl.load(pages + at * M * M + rows[:, None] * M + inner[None, :])
+        total = tl.dot(left, right, total)
+        page = at
+    tl.store(out + rows[:, None] * M + inner[None, :], total)
+
+
+@pytest.mark.parametrize("trips", [0, 1, 5])
+def test_addresses_that_are_loaded(trips: int) -> None:
+    """The table holds garbage past its end: what would be loaded there is not."""
+    rng = np.random.default_rng(trips)
+    table = np.full(8, 2**30, np.int32)
+    table[: max(trips, 1)] = rng.permutation(6)[: max(trips, 1)]
+    arguments = [table, small(rng, 6, 16, 16), small(rng, 6, 16, 16), np.full((16, 16), 7, np.float32), trips]
+    signature = {"table": "*i32", "pages": "*fp32", "x": "*fp32", "out": "*fp32", "n": "i32"}
+    _, (loop,), _ = compare(paged, signature, arguments, stages=3, M=16)
+    assert len(inside(loop, "simt.async_load")) == 2 and len(inside(loop, "load")) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a process to lose")
+@pytest.mark.parametrize("trips", [0, 1, 2, 3, 5])
+def test_nothing_is_read_for_iterations_past_the_end(trips: int) -> None:
+    """The table's entries past its end lead to where no memory is: reading there kills the process, so it is another one that runs the kernel."""
+    rng = np.random.default_rng(trips)
+    table = np.full(16, 2**30, np.int32)
+    table[:trips] = rng.permutation(6)[:trips]
+    module = build(far_pages, {"table": "*i32", "pages": "*fp32", "out": "*fp32", "n": "i32"}, M=16)
+    target = emulator.EmulatedTarget(LANES)
+    text, _ = compile_kernel(module, target, {"num_warps": WARPS, "num_stages": 4, "enable_fp_fusion": False})
+    assert "call void @emulated_copy" in text
+    pages, out = small(rng, 6, 16, 16), np.full((16, 16), 7, np.float32)
+    types = [argument.type for argument in module.kernel.arguments]
+    child = os.fork()
+    if not child:
+        emulator.run_text(text, target, types, [table, pages, out, trips], (1, 1, 1), WARPS)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+
+
+@device_function
+def far_pages(table, pages, out, n, M: tl.constexpr):
+    rows, inner = tl.arange(0, M), tl.arange(0, M)
+    total = tl.zeros((M, M), dtype=tl.float32)
+    for i in range(n):
+        page = pages + tl.load(table + i).to(tl.int64) * M * M
+        x = tl.load(page + rows[:, None] * M + inner[None, :])
+        total = tl.dot(x, x, total)
+    tl.store(out + rows[:, None] * M + inner[None, :], total)
+
+
+@device_function
+def nested(a, b, out, n, M: tl.constexpr):
+    rows, inner = tl.arange(0, M), tl.arange(0, M)
+    for j in range(3):
+        total = tl.zeros((M, M), dtype=tl.float32)
+        for i in range(n - j):
+            x = tl.load(a + i * M * M + rows[:, None] * M + inner[None, :])
+            y = tl.load(b + (i + j) * M * M + rows[:, None] * M + inner[None, :])
+            total = tl.dot(x, y, total)
+        tl.store(out + j * M * M + rows[:, None] * M + inner[None, :], total)
+
+
+def test_a_pipelined_loop_inside_another() -> None:
+    rng = np.random.default_rng(3)
+    arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16), np.full((3, 16, 16), 7, np.float32), 4]
+    signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32"}
+    _, (outer, loop), _ = compare(nested, signature, arguments, stages=4, M=16)
+    assert len(inside(loop, "simt.async_load")) == 2
+    assert len(inside(outer, "simt.async_load")) == 2 * 3 + 2
+
+
+@device_function
+def in_place(a, n, M: tl.constexpr):
+    rows, inner = tl.arange(0, M), tl.arange(0, M)
+    at = rows[:, None] * M + inner[None, :]
+    for i in range(n):
+        x = tl.load(a + i * M * M + at)
+        tl.store(a + (i + 1) * M * M + at, tl.dot(x, x) * 0.25)
+
+
+def test_a_loop_that_stores_is_left_alone() -> None:
+    arguments = [small(np.random.default_rng(3), 5, 16, 16), 2]
+    assignment, (loop,), _ = compare(in_place, {"a": "*fp32", "n": "i32"}, arguments, stages=3, M=16)
+    assert not inside(loop, "simt.async_load")
+    assert any("not pipelined: store" in text for _, text in assignment.notes)
+
+
+@device_function
+def staged(a, b, out, n, M: tl.constexpr, STAGES: tl.constexpr):
+    rows, inner = tl.arange(0, M), tl.arange(0, M)
+    total = tl.zeros((M, M), dtype=tl.float32)
+    for i in tl.range(n, num_stages=STAGES):
+        x = tl.load(a + i * M * M + rows[:, None] * M + inner[None, :])
+        y = tl.load(b + i * M * M + rows[:, None] * M + inner[None, :], mask=inner[None, :] < 9, other=1.0)
+        total = tl.dot(x, y, total)
+    tl.store(out + rows[:, None] * M + inner[None, :], total)
+
+
+def test_a_loop_has_its_own_number_of_stages_and_other_values_than_zero_are_loaded_in_place() -> None:
+    rng = np.random.default_rng(3)
+    arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16), np.full((16, 16), 7, np.float32), 5]
+    signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32"}
+    _, (loop,), _ = compare(staged, signature, arguments, stages=2, M=16, STAGES=4)
+    assert inside(loop, "simt.async_wait")[0].attribute("pending") == 2
+    assert len(inside(loop, "simt.async_load")) == 1 and len(inside(loop, "load")) == 1
+    _, (loop,), _ = compare(staged, signature, arguments, stages=3, M=16, STAGES=1)
+    assert not inside(loop, "simt.async_load")
+    _, (loop,), _ = compare(staged, signature, arguments, stages=3, M=16, STAGES=3, target=emulator.EmulatedTarget(LANES, copy_widths=()))
+    assert not inside(loop, "simt.async_load")
+
+
+def test_depth_is_limited_by_shared_memory() -> None:
+    rng = np.random.default_rng(3)
+    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 128, 16, 128]
+    each = (16 * 16 + 16 * 8) * 4
+    for memory, pending in ((3 * each, 1), (2 * each, 0), (2 * each - 16, None)):
+        target = emulator.EmulatedTarget(LANES, shared_memory=max(memory, 1))
+        assignment, (loop,), _ = compare(steps, STEPS, arguments, stages=6, target=target, BK=16, M=16, N=8)
+        waits = inside(loop, "simt.async_wait")
+        assert (waits[0].attribute("pending") if waits else None) == pending
+        assert any("shared memory" in text for _, text in assignment.notes)
+
+
+@pytest.mark.parametrize("divisibility", [1, 4, 8, 16])
+def test_copies_are_as_wide_as_the_pointers_allow(divisibility: int) -> None:
+    rng = np.random.default_rng(3)
+    arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16), np.full((16, 16), 7, np.float32), 5]
+    signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32"}
+    _, _, text = compare(staged, signature, arguments, stages=2, divisibility=divisibility, M=16, STAGES=2)
+    sizes = {int(line.rsplit("i64 ", 1)[1].rstrip(")")) for line in text.splitlines() if "call void @emulated_copy" in line}
+    assert max(sizes) == max(4, divisibility)
+
+
+@pytest.mark.parametrize("k_step", [0, 4, 8])
+@pytest.mark.parametrize(("fragments", "wish"), [(True, True), (True, False), (False, False)])
+def test_matrix_instructions_read_their_fragments_from_shared_memory(k_step: int, fragments: bool, wish: bool) -> None:
+    rng = np.random.default_rng(3)
+    target = MatrixTarget(k_step, fragments, wish)
+    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 80, 16, 100]
+    _, (loop,), _ = compare(steps, STEPS, arguments, stages=3, target=target, BK=16, M=16, N=8)
+    assert len(inside(loop, "simt.async_load")) == 2 and not inside(loop, "simt.convert")
+    calls = 16 // k_step if k_step else 1
+    assert len(target.calls) == calls
+    expected = [] if not fragments else list(range(0, 16, k_step or 16)) if wish else [0]
+    assert target.loads == expected
