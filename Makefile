@@ -1,12 +1,16 @@
 # make demo: the five classic kernels on this machine's CPU.  make test: everything the tests' gate checks.
+# make gpu-test: every test that needs an NVIDIA GPU, on a machine that has one.  make gpu-sanitize: kernels under compute-sanitizer.
 PYTHON ?= python3
 VENV ?= .venv
 # 1 to install PyTorch for the tests that use it
 TORCH ?= 0
+# a Python that has the packages, pytest-xdist, hypothesis and PyTorch for CUDA already; where empty, .venv gets them
+GPU_PYTHON ?=
+SANITIZER ?= compute-sanitizer
 BIN := $(VENV)/bin
 PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e conformance
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test lint docs bench gpu-test gpu-sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -26,6 +30,12 @@ bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/cpu/compile_time.py
 	$(BIN)/python benchmarks/cpu/classic_kernels.py
 
+gpu-test: $(if $(GPU_PYTHON),,$(VENV)/.gpu)
+	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance
+
+gpu-sanitize: $(if $(GPU_PYTHON),,$(VENV)/.installed)
+	backends/nvidia/tools/sanitize.sh $(SANITIZER) $(or $(GPU_PYTHON),$(BIN)/python)
+
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -37,6 +47,11 @@ $(VENV)/.installed: $(VENV)/.created core/pyproject.toml backends/cpu/pyproject.
 
 $(VENV)/.developer: $(VENV)/.installed requirements-dev.txt requirements-torch.txt
 	$(BIN)/python -m pip install --quiet -r requirements-dev.txt $(if $(filter 1,$(TORCH)),-r requirements-torch.txt)
+	touch $@
+
+# PyTorch from the package index is the one for CUDA on Linux
+$(VENV)/.gpu: $(VENV)/.developer
+	$(BIN)/python -m pip install --quiet -r requirements-torch.txt
 	touch $@
 
 clean:

@@ -90,3 +90,43 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
         b_pointers += BK * N
     om, on = pm * BM + tl.arange(0, BM), pn * BN + tl.arange(0, BN)
     tl.store(c + om[:, None] * N + on[None, :], accumulator.to(c.dtype.element_ty), mask=(om[:, None] < M) & (on[None, :] < N))
+
+
+@triton.jit
+def attention_span(accumulator, total, greatest, queries, k, v, rows, first, last, scale, D: tl.constexpr, BN: tl.constexpr, MASKED: tl.constexpr):
+    """The running softmax over the keys from ``first`` to ``last``; ``scale`` is in units of log2."""
+    lanes = tl.arange(0, D)
+    for start in range(first, last, BN):
+        columns = start + tl.arange(0, BN)
+        keys = tl.load(k + columns[None, :] * D + lanes[:, None])
+        scores = tl.dot(queries, keys)
+        if MASKED:
+            scores = tl.where(rows[:, None] >= columns[None, :], scores, -float("inf"))
+        new = tl.maximum(greatest, tl.max(scores, axis=1) * scale)
+        weights = tl.exp2(scores * scale - new[:, None])
+        shrink = tl.exp2(greatest - new)
+        total = total * shrink + tl.sum(weights, axis=1)
+        values = tl.load(v + columns[:, None] * D + lanes[None, :])
+        accumulator = tl.dot(weights.to(values.dtype), values, accumulator * shrink[:, None])
+        greatest = new
+    return accumulator, total, greatest
+
+
+@triton.jit
+def attention(q, k, v, out, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
+    """``n`` is a multiple of BM, and BM of BN."""
+    block, head = tl.program_id(0), tl.program_id(1)
+    base = head.to(tl.int64) * n * D
+    rows, lanes = block * BM + tl.arange(0, BM), tl.arange(0, D)
+    queries = tl.load(q + base + rows[:, None] * D + lanes[None, :])
+    greatest = tl.full((BM,), -float("inf"), tl.float32)
+    total = tl.zeros((BM,), tl.float32)
+    accumulator = tl.zeros((BM, D), tl.float32)
+    k += base
+    v += base
+    if CAUSAL:
+        accumulator, total, greatest = attention_span(accumulator, total, greatest, queries, k, v, rows, 0, block * BM, scale, D, BN, False)
+        accumulator, total, greatest = attention_span(accumulator, total, greatest, queries, k, v, rows, block * BM, (block + 1) * BM, scale, D, BN, True)
+    else:
+        accumulator, total, greatest = attention_span(accumulator, total, greatest, queries, k, v, rows, 0, n, scale, D, BN, False)
+    tl.store(out + base + rows[:, None] * D + lanes[None, :], (accumulator / total[:, None]).to(out.dtype.element_ty))

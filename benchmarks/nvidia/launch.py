@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
+import outputs
 import torch
 from side_by_side import kernels, report
 
@@ -34,6 +36,9 @@ def launching(kernel: Any, tensors: list[Any], numbers: tuple[int, ...]) -> Call
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    outputs.add_options(parser)
+    options = parser.parse_args()
     tensors = [torch.zeros(1024, device="cuda") for _ in range(5)]
     numbers = (7, 9, 11, 13, 15)
     rows: list[dict[str, Any]] = []
@@ -47,7 +52,7 @@ def main() -> None:
     times = {row["what"].split()[0]: row["us"] for row in rows}
     if "triton" in times:
         rows.append({"what": "tilewright / triton", "ratio": times["tilewright"] / times["triton"]})
-    report("launch overhead", rows)
+    report("launch overhead", rows, ("us",), options)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+import outputs
 import torch
 from side_by_side import kernels, milliseconds, report
 
@@ -75,9 +76,10 @@ def cases(quick: bool) -> Iterator[Case]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="one size each")
-    quick = parser.parse_args().quick
+    outputs.add_options(parser)
+    options = parser.parse_args()
     modules, rows = kernels(), []
-    for name, make, size, expected, output in cases(quick):
+    for name, make, size, expected, output in cases(options.quick):
         calls = {library: make(module) for library, module in modules.items()}
         wanted = expected()
         for library, call in calls.items():
@@ -93,7 +95,7 @@ def main() -> None:
         if "triton" in times:
             row["triton_us"], row["speedup"] = times["triton"] * 1e3, times["triton"] / times["tilewright"]
         rows.append(row)
-    report("memory-bound kernels", rows)
+    report("memory-bound kernels", rows, ("speedup", "of_copy"), options)
 
 
 if __name__ == "__main__":

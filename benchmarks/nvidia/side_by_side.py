@@ -1,17 +1,19 @@
-"""One source for Triton and Tilewright, one clock for both, and what is printed."""
+"""One source for Triton and Tilewright, one clock for both, and what is reported."""
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import outputs
 import torch
 
 _SOURCE = Path(__file__).with_name("kernels.py")
@@ -26,14 +28,15 @@ def _load(name: str, path: Path) -> ModuleType:
     return module
 
 
-def kernels() -> dict[str, ModuleType]:
-    """The kernels for ``tilewright`` and, where it is installed, ``triton``."""
+def kernels(folder: Path | None = None) -> dict[str, ModuleType]:
+    """The kernels for ``tilewright`` and, where it is installed, ``triton``. Tilewright's source is written in ``folder``: a kernel's file is part of its
+    key in the disk cache."""
     text = (
         _SOURCE.read_text()
         .replace("import triton.language as tl", "import tilewright.language as tl")
         .replace("import triton\n", "import tilewright as triton\n")
     )
-    folder = Path(tempfile.mkdtemp(prefix="tilewright-benchmark-"))
+    folder = folder or Path(tempfile.mkdtemp(prefix="tilewright-benchmark-"))
     (folder / "tilewright_kernels.py").write_text(text)
     found = {"tilewright": _load("tilewright_kernels", folder / "tilewright_kernels.py")}
     if importlib.util.find_spec("triton") is not None:
@@ -67,9 +70,43 @@ def milliseconds(calls: Mapping[str, Callable[[], Any]], rounds: int = 30) -> di
     return {name: statistics.median(taken) for name, taken in times.items()}
 
 
-def report(title: str, rows: list[dict[str, Any]]) -> None:
-    """A table, and one line of JSON for tools."""
+def fastest(
+    configurations: Sequence[tuple[Any, ...]], make: Callable[..., Callable[[], Any]], output: Any, check: Callable[[], None], operations: float
+) -> dict[str, Callable[[], Any]]:
+    """The call of each library in its fastest configuration. Each call is checked first; what a library cannot run is told and left out.
+
+    Args:
+        make: library's module, configuration -> call.
+        output: the tensor that a call fills.
+        check: raises where the output is wrong.
+        operations: how many floating-point operations a call does.
+    """
+    best: dict[str, tuple[float, Callable[[], Any]]] = {}
+    for library, module in kernels().items():
+        for configuration in configurations:
+            call = make(module, *configuration)
+            shown = f"{library} {'x'.join(map(str, configuration[:-2]))} w{configuration[-2]} s{configuration[-1]}"
+            output.fill_(float("nan"))
+            try:
+                call()
+                torch.cuda.synchronize()
+            except Exception as error:
+                print(f"{shown}: {type(error).__name__}: {str(error)[:160]}")
+                continue
+            check()
+            taken = milliseconds({library: call}, 10)[library]
+            print(f"{shown}: {operations / taken / 1e9:.1f} TFLOP/s", flush=True)
+            if library not in best or taken < best[library][0]:
+                best[library] = taken, call
+    return {library: call for library, (_, call) in best.items()}
+
+
+def report(title: str, rows: list[dict[str, Any]], plotted: Sequence[str] = (), options: argparse.Namespace | None = None) -> None:
+    """A table, one line of JSON for tools, and the files that were asked for; see :mod:`outputs`."""
     print(f"\n{title}")
     for row in rows:
         print("  " + "  ".join(f"{name}={value:.3f}" if isinstance(value, float) else f"{name}={value}" for name, value in row.items()))
-    print(json.dumps({"benchmark": title, "device": torch.cuda.get_device_name(), "rows": rows}))
+    device = torch.cuda.get_device_name()
+    print(json.dumps({"benchmark": title, "device": device, "rows": rows}))
+    if options is not None:
+        outputs.write(title, device, rows, plotted, options)

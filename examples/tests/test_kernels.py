@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kernels.attention import attention
+from kernels.attention_backward import attention_backward
 from kernels.layer_norm import layer_norm
 from kernels.matmul import matmul
 from kernels.softmax import softmax
@@ -93,3 +94,37 @@ def test_attention(wrap: Any, heads: int, length: int, head: int, causal: bool) 
     weights = np.exp(scores)
     assert np.abs(out - weights / weights.sum(axis=-1, keepdims=True) @ v).max() < 1e-4
     assert np.abs(lse - np.log2(weights.sum(axis=-1))).max() < 1e-4
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("heads", "length", "head"), [(1, 1, 16), (2, 64, 32), (2, 100, 16)])
+@pytest.mark.parametrize("block", [(32, 32), (32, 16), (16, 64)])
+def test_attention_backward(wrap: Any, heads: int, length: int, head: int, causal: bool, block: tuple[int, int]) -> None:
+    q, k, v, dout = (normal(heads, length, head) for _ in range(4))
+    out, lse, delta = poisoned(heads, length, head), poisoned(heads, length), poisoned(heads, length)
+    dq, dk, dv = (poisoned(heads, length, head) for _ in range(3))
+    attention(*map(wrap, (q, k, v, out, lse)), causal=causal, block=(32, 32))
+    attention_backward(*map(wrap, (q, k, v, out, lse, dout, dq, dk, dv, delta)), causal=causal, block=block)
+    q64, k64, v64, dout64 = (x.astype(np.float64) for x in (q, k, v, dout))
+    scores = q64 @ k64.transpose(0, 2, 1) * head**-0.5
+    if causal:
+        scores = np.where(np.tril(np.ones((length, length), bool)), scores, -np.inf)
+    weights = np.exp(scores)
+    weights /= weights.sum(axis=-1, keepdims=True)
+    dscores = weights * (dout64 @ v64.transpose(0, 2, 1) - (weights @ v64 * dout64).sum(axis=-1, keepdims=True))
+    assert np.abs(dv - weights.transpose(0, 2, 1) @ dout64).max() < 1e-4
+    assert np.abs(dk - dscores.transpose(0, 2, 1) @ q64 * head**-0.5).max() < 1e-4
+    assert np.abs(dq - dscores @ k64 * head**-0.5).max() < 1e-4
+
+
+def test_attention_backward_far_below_zero() -> None:
+    """The weight of a key past the end, whose score is 0, would be infinite beside such scores."""
+    length, head = 20, 16
+    q, k, v, dout = np.full((1, length, head), 8, np.float32), np.full((1, length, head), -8, np.float32), normal(1, length, head), normal(1, length, head)
+    out, lse, delta, dq, dk, dv = (poisoned(1, length, head) if i in (0, 3, 4, 5) else poisoned(1, length) for i in range(6))
+    attention(q, k, v, out, lse, block=(32, 32))
+    attention_backward(q, k, v, out, lse, dout, dq, dk, dv, delta, block=(32, 32))
+    assert np.abs(dv - dout.mean(axis=1, keepdims=True)).max() < 1e-5
+    dscores = ((dout @ v.transpose(0, 2, 1)) - (v.mean(axis=1, keepdims=True) * dout).sum(axis=-1, keepdims=True)) / length
+    assert np.abs(dq - dscores @ k * head**-0.5).max() < 1e-4
+    assert np.abs(dk - dscores.transpose(0, 2, 1) @ q * head**-0.5).max() < 1e-4

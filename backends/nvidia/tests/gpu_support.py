@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ import numpy as np
 from tilewright.ir import Module
 from tilewright.plugins.manifest import Parameter
 from tilewright.plugins.registry import registry
+from tilewright_nvidia.driver import driver
+from tilewright_nvidia.launch import make_launcher
+from tilewright_nvidia.runtime import DeviceMemory, LoadedKernel
 
 EXACT = {"enable_fp_fusion": False, "math": "strict"}
 
@@ -17,8 +21,8 @@ EXACT = {"enable_fp_fusion": False, "math": "strict"}
 class OnDevice:
     """The copy of an array on the device."""
 
-    def __init__(self, memory: Any, array: np.ndarray[Any, Any]) -> None:
-        self.memory, self.array = memory, array
+    def __init__(self, memory: Any, array: np.ndarray[Any, Any], index: int) -> None:
+        self.memory, self.array, self.device = memory, array, f"cuda:{index}"
         base = array
         while isinstance(base.base, np.ndarray):
             base = base.base
@@ -33,7 +37,6 @@ class OnDevice:
         return self.buffer.data_ptr() + self.offset
 
     dtype = np.dtype(np.uint8)
-    device = "cuda:0"
 
     def copy_back(self) -> None:
         if self.whole.nbytes and self.whole.flags.writeable:
@@ -45,18 +48,19 @@ def gpu_is_there() -> bool:
     return not found.manifest.status and bool(found.call("tilewright_devices"))
 
 
-def run_on_gpu(module: Module, arguments: Sequence[Any], grid: tuple[int, int, int], **options: Any) -> None:
-    """Run a module's kernel; arrays among ``arguments``, or under descriptors, are changed in place."""
-    from types import SimpleNamespace
-
+def prepare(module: Module, *, index: int = 0, cuda: Any = None, **options: Any) -> tuple[Any, DeviceMemory]:
+    """The launcher of a module's kernel, loaded on a device, and the device's memory. ``cuda`` is the driver that both talk to."""
     backend = registry().get("nvidia")
-    device = backend.call("tilewright_devices")[0]
     resolved = {**backend.manifest.options, **EXACT, **options}
-    code = backend.call("tilewright_lower", module=module, target=backend.call("tilewright_target", device=device), options=resolved)
-    loaded = backend.call("tilewright_load", code=code, device=device)
+    target = backend.call("tilewright_target", device=backend.call("tilewright_devices")[0])
+    code = backend.call("tilewright_lower", module=module, target=target, options=resolved)
     parameters = [Parameter(argument.name, str(argument.type)) for argument in module.kernel.arguments]
-    launch = backend.call("tilewright_launcher", loaded=loaded, parameters=parameters, options=resolved)
-    memory = backend.call("tilewright_memory", device=device)
+    cuda = cuda or driver()
+    return make_launcher(LoadedKernel(code, index, cuda), parameters, resolved), DeviceMemory(index, cuda)
+
+
+def launch_on_gpu(launch: Any, memory: DeviceMemory, arguments: Sequence[Any], grid: tuple[int, int, int], index: int = 0, stream: Any = None) -> None:
+    """Copy arrays among ``arguments``, or under descriptors, to the device, launch, wait, and copy them back."""
     copies: dict[int, OnDevice] = {}
 
     def on_device(array: np.ndarray[Any, Any]) -> OnDevice:
@@ -65,7 +69,7 @@ def run_on_gpu(module: Module, arguments: Sequence[Any], grid: tuple[int, int, i
             root = root.base
         made = copies.get(id(root))
         if made is None:
-            made = copies[id(root)] = OnDevice(memory, root)
+            made = copies[id(root)] = OnDevice(memory, root, index)
         view = object.__new__(OnDevice)
         view.__dict__.update(made.__dict__, array=array, offset=array.ctypes.data - root.ctypes.data)
         return view
@@ -77,7 +81,12 @@ def run_on_gpu(module: Module, arguments: Sequence[Any], grid: tuple[int, int, i
             return SimpleNamespace(base=on_device(value.base), shape=value.shape, strides=value.strides)
         return value
 
-    launch(grid, None, tuple(convert(value) for value in arguments))
+    launch(grid, stream, tuple(convert(value) for value in arguments))
     memory.synchronize()
     for copy in copies.values():
         copy.copy_back()
+
+
+def run_on_gpu(module: Module, arguments: Sequence[Any], grid: tuple[int, int, int], **options: Any) -> None:
+    """Run a module's kernel on the first GPU; arrays among ``arguments``, or under descriptors, are changed in place."""
+    launch_on_gpu(*prepare(module, **options), arguments, grid)

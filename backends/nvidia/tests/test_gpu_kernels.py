@@ -127,7 +127,7 @@ def test_attention(n: int, num_warps: int) -> None:
 
 @pytest.mark.parametrize("name", ["exp", "exp2", "rsqrt", "quotient"])
 def test_relaxed_functions_stay_within_their_bounds(name: str) -> None:
-    """In units in the last place, by CUDA's documentation of the instructions; results below the normal numbers may be zero."""
+    """In units in the last place, from the relative errors of the instructions in the PTX ISA; results below the normal numbers may be zero."""
     x = torch.empty(1 << 20, device="cuda").uniform_(-87, 88) if "exp" in name else torch.empty(1 << 20, device="cuda").uniform_(1e-6, 1e6)
     y = torch.empty_like(x).uniform_(-9, 9)
     z = poisoned(x)
@@ -136,7 +136,7 @@ def test_relaxed_functions_stay_within_their_bounds(name: str) -> None:
     exact = {"exp": wide.exp(), "exp2": wide.exp2(), "rsqrt": wide.rsqrt(), "quotient": wide / other}[name]
     unit = torch.exp2(torch.floor(torch.log2(exact.abs())) - 23)
     error = ((z.double() - exact).abs() / unit)[exact.abs() > 2.0**-125]
-    bound = 2.0 + 1.173 * x.abs().double()[exact.abs() > 2.0**-125] if name == "exp" else 2.0
+    bound = {"exp": 2.9 + 1.173 * x.abs().double()[exact.abs() > 2.0**-125], "exp2": 2.9, "rsqrt": 2.2, "quotient": 2.0}[name]
     assert (error <= bound).all(), error.max()
     special = torch.tensor([float("inf"), float("-inf"), float("nan"), 0.0], device="cuda")
     kernels.function[(1,)](special, torch.ones_like(special), poisoned(special), NAME=name, BLOCK=4)

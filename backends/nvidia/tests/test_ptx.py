@@ -161,6 +161,12 @@ def test_functions_of_the_machine_where_their_error_is_allowed(ptx: Ptx) -> None
     assert "ex2.approx" in relaxed and "ex2.approx" not in strict
 
 
+def test_both_halves_of_a_product_are_computed_at_once(ptx: Ptx) -> None:
+    text = ptx(kernels.dropout, {"x": "*fp32", "z": "*fp32", "n": "i32", "p": "fp32", "seed": "i32"}, constants={"BLOCK": 1024})
+    whole, high = text.count("mul.wide.u32"), text.count("mul.hi.u32")
+    assert whole > 4 * high > 0  # of the last round only one half is wanted
+
+
 def test_assembly_of_kernels(ptx: Ptx) -> None:
     assert "shl.b32" in ptx(kernels.assembly, {"x": "*i32", "z": "*i32"}, constants={"BLOCK": 128})
     text = ptx(kernels.packed_assembly, {"x": "*i8", "z": "*i8"}, constants={"BLOCK": 512})

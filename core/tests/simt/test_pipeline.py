@@ -353,5 +353,59 @@ def test_matrix_instructions_read_their_fragments_from_shared_memory(k_step: int
     assert len(inside(loop, "simt.async_load")) == 2 and not inside(loop, "simt.convert")
     calls = 16 // k_step if k_step else 1
     assert len(target.calls) == calls
-    expected = [] if not fragments else list(range(0, 16, k_step or 16)) if wish else [0]
-    assert target.loads == expected
+    # in steps, the first one's fragments are loaded before the loop, and then in the iteration before
+    expected = [0, *range(k_step, 16, k_step), 0] if k_step else [0]
+    assert target.loads == ([first for first in expected if wish or not first] if fragments else [])
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("stages", [2, 3, 5])
+@pytest.mark.parametrize("trips", [0, 1, 2, 3, 4, 7])
+def test_a_product_in_steps(stages: int, trips: int, early: bool) -> None:
+    """Of one iteration: fragments of the next step before each product, copies after those of the second, one barrier after the wait: before the last
+    product, whose next fragments are the next iteration's, or first of all where there are no registers for them."""
+    rng = np.random.default_rng(3)
+    target = MatrixTarget(4, True, True)
+    target.registers = 255 if early else 48
+    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 16 * trips, 16, 100]
+    _, (loop,), _ = compare(steps, STEPS, arguments, stages=stages, target=target, BK=16, M=16, N=8)
+    names = ("simt.fragment_load", "simt.async_load", "simt.async_commit", "simt.async_wait", "barrier", "simt.dot_step")
+    order = [operation.name.removeprefix("simt.") for operation in loop.regions[0] if operation.name in names]
+    load, product, arrival = ["fragment_load"] * 2, ["dot_step"], ["async_wait", "barrier"]
+    middle = [*load, "async_load", *product, *load, "async_load", "async_commit", *product, *load, *product]
+    assert order == ([*middle, *arrival, *load, *product] if early else [*arrival, *load, *middle, *product])
+    assert not inside(loop, "dot") and len(inside(loop, "barrier")) == 1
+    (wait,) = inside(loop, "simt.async_wait")
+    assert wait.attribute("pending") == stages - 2
+
+
+@device_function
+def two_products(a, b, c, out, n, LAST: tl.constexpr, M: tl.constexpr):
+    rows, inner = tl.arange(0, M), tl.arange(0, M)
+    at = rows[:, None] * M + inner[None, :]
+    total = tl.zeros((M, M), dtype=tl.float32)
+    for i in range(n):
+        x = tl.load(a + i * M * M + at)
+        y = tl.load(b + i * M * M + at)
+        z = tl.load(c + i * M * M + at)
+        if LAST == 0:
+            total = tl.dot(x, tl.trans(y), total)
+            total = tl.dot(total, z, total)
+        elif LAST == 1:
+            total = tl.dot(z, z, total)
+            total = tl.dot(x, tl.trans(y), total)
+        else:
+            w = z + z
+            total = tl.dot(x, y, total) + w
+    tl.store(out + at, total)
+
+
+@pytest.mark.parametrize(("last", "stepped"), [(0, False), (1, True), (2, True)])
+def test_a_product_is_in_steps_only_if_nothing_is_read_after_it(last: int, stepped: bool) -> None:
+    rng = np.random.default_rng(5)
+    a, b, c = (rng.integers(-1, 2, (4, 16, 16)).astype(np.float32) for _ in range(3))
+    arguments = [a, b, c, np.full((16, 16), 7, np.float32), 4]
+    signature = {"a": "*fp32", "b": "*fp32", "c": "*fp32", "out": "*fp32", "n": "i32"}
+    _, (loop,), _ = compare(two_products, signature, arguments, stages=3, target=MatrixTarget(4, True, False), LAST=last, M=16)
+    assert len(inside(loop, "simt.async_load")) == (3 if last < 2 else 2)
+    assert bool(inside(loop, "simt.dot_step")) is stepped

@@ -35,6 +35,7 @@ class Architecture:
         shared_memory: bytes that a program may use.
         threads: threads of a multiprocessor.
         shared_total: bytes of shared memory of a multiprocessor.
+        blocks: programs that a multiprocessor holds.
     """
 
     name: str
@@ -44,20 +45,21 @@ class Architecture:
     shared_memory: int
     threads: int
     shared_total: int
+    blocks: int
 
 
 ARCHITECTURES: dict[str, Architecture] = {
     row.name: row
     for row in (
-        Architecture("sm_75", 75, 80, 80, 64 << 10, 1024, 64 << 10),
-        Architecture("sm_80", 80, 80, 80, 163 << 10, 2048, 164 << 10),
-        Architecture("sm_86", 86, 80, 80, 99 << 10, 1536, 100 << 10),
-        Architecture("sm_89", 89, 84, 84, 99 << 10, 1536, 100 << 10),
-        Architecture("sm_90a", 90, 86, 84, 227 << 10, 2048, 228 << 10),
-        Architecture("sm_100a", 100, 87, 86, 227 << 10, 2048, 228 << 10),
-        Architecture("sm_103a", 103, 88, 88, 227 << 10, 2048, 228 << 10),
-        Architecture("sm_120a", 120, 87, 87, 99 << 10, 1536, 100 << 10),
-        Architecture("sm_121a", 121, 88, 88, 99 << 10, 1536, 100 << 10),
+        Architecture("sm_75", 75, 80, 80, 64 << 10, 1024, 64 << 10, 16),
+        Architecture("sm_80", 80, 80, 80, 163 << 10, 2048, 164 << 10, 32),
+        Architecture("sm_86", 86, 80, 80, 99 << 10, 1536, 100 << 10, 16),
+        Architecture("sm_89", 89, 84, 84, 99 << 10, 1536, 100 << 10, 24),
+        Architecture("sm_90a", 90, 86, 84, 227 << 10, 2048, 228 << 10, 32),
+        Architecture("sm_100a", 100, 87, 86, 227 << 10, 2048, 228 << 10, 32),
+        Architecture("sm_103a", 103, 88, 88, 227 << 10, 2048, 228 << 10, 32),
+        Architecture("sm_120a", 120, 87, 87, 99 << 10, 1536, 100 << 10, 24),
+        Architecture("sm_121a", 121, 88, 88, 99 << 10, 1536, 100 << 10, 24),
     )
 }
 

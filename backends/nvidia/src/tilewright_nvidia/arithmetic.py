@@ -36,8 +36,8 @@ def _divide(w: FunctionWriter, operands: list[str]) -> str:
     return call_asm(w, "div.full.f32 $0, $1, $2;", ["float"], [("float", name) for name in operands], effects=False)[0]
 
 
-#: name -> the machine's f32 function, where ``math`` is relaxed. By the documentation of CUDA, ex2, rsqrt and the division have 2 ULP (the division flushes
-#: quotients by divisors from 2**126 on), and exp 2 + 1.173 |x|.
+#: name -> the machine's f32 function, where ``math`` is relaxed. By the PTX ISA their relative errors are 2**-22.5 (ex2: 2.9 ULP) and 2**-22.9 (rsqrt:
+#: 2.2 ULP), the division has 2 ULP (0 for divisors from 2**126 on), and exp, by the rounding of its product, 2.9 + 1.173 |x|.
 RELAXED: dict[str, Emitter] = {"exp2": _unary("ex2.approx.ftz.f32"), "exp": _exp, "rsqrt": _unary("rsqrt.approx.f32"), "div": _divide}
 #: name -> the machine's f32 function, where the operation says ``approximate``: 2 ULP.
 APPROXIMATE: dict[str, Emitter] = {"div": _divide, "sqrt": _unary("sqrt.approx.f32")}

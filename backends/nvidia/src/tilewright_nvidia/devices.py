@@ -6,7 +6,7 @@ import functools
 
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import Device, Target
-from tilewright_nvidia.architectures import Architecture, architecture_of, ptx_of_driver, target_of
+from tilewright_nvidia.architectures import ARCHITECTURES, Architecture, architecture_of, ptx_of_driver, target_of
 from tilewright_nvidia.driver import Driver, driver, driver_version, version_text, why_not
 
 KIND = "cuda"
@@ -57,11 +57,14 @@ def _architecture(cuda: Driver, index: int) -> Architecture | None:
 
 
 def target_of_device(device: Device) -> Target:
-    """The target of a GPU, in the PTX that its driver understands.
+    """The target of a GPU, in the PTX that its driver understands; of an architecture that is named in a GPU's place, to compile for without one.
 
     Raises:
         BackendError: there is no code for it.
     """
+    named = ARCHITECTURES.get(device.name)
+    if named is not None:
+        return target_of(named)
     cuda = driver()
     row = _architecture(cuda, device.index)
     if row is None:

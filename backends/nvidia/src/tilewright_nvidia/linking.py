@@ -5,12 +5,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import multiprocessing
 import os
 import re
-import shutil
-import subprocess
-import tempfile
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +79,8 @@ def spills_of(log: str) -> int:
 
 
 def _reproducer(ptx: bytes) -> Path:
+    import tempfile
+
     folder = Path(os.environ.get("TILEWRIGHT_REPRODUCER_DIR") or tempfile.gettempdir())
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"tilewright-{hashlib.sha256(ptx).hexdigest()[:16]}.ptx"
@@ -96,7 +95,7 @@ def link_here(ptx: bytes, target: Target, what: str) -> Linked | None:
     Raises:
         LoweringError: the driver rejects the PTX.
     """
-    if multiprocessing.parent_process() is not None or why_not():
+    if _is_worker() or why_not():
         return None
     from tilewright_nvidia.devices import first_of
 
@@ -106,6 +105,12 @@ def link_here(ptx: bytes, target: Target, what: str) -> Linked | None:
     except BackendError:
         return None
     return None if device is None else link(cuda, device, ptx, what)
+
+
+def _is_worker() -> bool:
+    """Whether another process started this one to share its work; one that never loaded ``multiprocessing`` is none."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
 
 
 def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
@@ -141,6 +146,7 @@ def find_ptxas() -> Path | None:
     if named:
         return Path(named)
     import importlib.util
+    import shutil
 
     wheel = importlib.util.find_spec("nvidia")
     folders = [Path(folder) for folder in (wheel.submodule_search_locations or [])] if wheel is not None else []
@@ -161,6 +167,9 @@ def assemble(ptx: str | bytes, arch: str) -> Linked:
         BackendError: there is no ptxas.
         LoweringError: it rejects the PTX.
     """
+    import subprocess
+    import tempfile
+
     program = find_ptxas()
     if program is None:
         raise BackendError("ptxas was not found: pip install nvidia-cuda-nvcc, or name it in TILEWRIGHT_PTXAS")

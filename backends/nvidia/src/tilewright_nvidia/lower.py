@@ -10,7 +10,6 @@ from tilewright.errors import LoweringError, OutOfResources
 from tilewright.ir.core import Function, Module, Value
 from tilewright.passes.clone import clone_operation
 from tilewright.plugins.manifest import CodeObject, Target
-from tilewright.simt.assignment import Assignment
 from tilewright_nvidia.target import TRIPLE, PtxTarget
 
 #: LLVM's passes before code generation. Without this one, code generation takes ten times as long for products of matrices: its reduction of strength
@@ -21,8 +20,9 @@ PASSES = ("instruction_combine",)
 def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
     """Turn a module of one kernel into PTX. The module is left as it is.
 
-    Stages: ``tileir`` (as it came), ``layouts`` (with a layout for each tile, conversions and shared memory), ``llir``, ``ptx``, and ``cubin`` where it was
-    made. The binary is the cubin, else the PTX, which :mod:`.runtime` links when it loads it. Metadata: ``kernel`` (the symbol), ``num_warps``, ``shared``
+    Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
+    left the fast path), ``llir``, ``ptx``, and ``cubin`` where it was made. The binary is the cubin, else the PTX, which :mod:`.runtime` links when it loads
+    it. Metadata: ``kernel`` (the symbol), ``num_warps``, ``shared``
     (bytes of a program), ``launch_pdl``, ``format`` (``cubin`` or ``ptx``), ``configuration`` (for messages), ``notes`` (what left the fast path).
 
     Raises:
@@ -30,6 +30,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         OutOfResources: a program needs more than the target has.
     """
     from tilewright.simt.compile import compile_kernel
+    from tilewright.simt.report import report
 
     check_options(module.kernel.name, options)
     _check_operations(module)
@@ -53,7 +54,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "configuration": configuration_text(options),
         "notes": [f"{operation.location}: {note}" for operation, note in assignment.notes],
     }
-    stages: dict[str, str | bytes] = {"tileir": str(module), "layouts": layouts_text(copy, assignment), "llir": text, "ptx": ptx}
+    stages: dict[str, str | bytes] = {"tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, assignment, machine), "llir": text, "ptx": ptx}
     code = CodeObject(name, ptx.encode(), stages, metadata, timings)
     attach_cubin(code, target)
     return code
@@ -162,24 +163,3 @@ def attach_cubin(code: CodeObject, target: Target) -> None:
     code.binary = linked.cubin
     code.stages["cubin"] = linked.cubin
     code.metadata.update(format="cubin", n_spills=linked.spills, link_log=linked.log)
-
-
-def layouts_text(module: Module, assignment: Assignment) -> str:
-    """The prepared kernel, then the layout of every tile, how products are computed, where shared memory lies."""
-    from tilewright.simt.lower import tile_layout_text
-
-    lines = [str(module), f"shared memory: {assignment.shared_bytes} bytes"]
-    for operation in module.walk():
-        layout = tile_layout_text(operation, assignment)
-        facts = [layout] if layout else []
-        if operation in assignment.dots:
-            facts.append(f"by {assignment.dots[operation].instruction}")
-        if operation in assignment.shared:
-            facts.append(f"shared images {list(assignment.shared[operation].images)}")
-        if operation in assignment.offsets:
-            facts.append(f"at {assignment.offsets[operation]}")
-        if facts:
-            names = ", ".join(f"%{result.name}" if result.name else "%?" for result in operation.results)
-            lines.append(f"{operation.name} {names}: {'; '.join(facts)}")
-    lines += [f"note: {operation.name} at {operation.location}: {note}" for operation, note in assignment.notes]
-    return "\n".join(lines)

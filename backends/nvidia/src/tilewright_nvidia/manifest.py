@@ -38,8 +38,8 @@ CAPABILITIES = Capabilities(
 
 #: Launch options of this backend beyond the portable ones.
 #:
-#: math: ``relaxed`` takes the machine's own f32 exp2, rsqrt and division (2 ULP) and exp (2 + 1.173 |x| ULP), whose results below the normal numbers may
-#: be zero; ``strict`` keeps to the shared functions and IEEE division.
+#: math: ``relaxed`` takes the machine's own f32 exp2 (2.9 ULP), rsqrt (2.2), division (2) and exp (2.9 + 1.173 |x|), whose results below the normal
+#: numbers may be zero; ``strict`` keeps to the shared functions and IEEE division.
 #: launch_pdl: the kernel may start before the kernel launched before it has ended (compute capability 9.0 on); it waits for that one before anything else,
 #: or where its source says so.
 OPTIONS = {"math": "relaxed", "launch_pdl": False}

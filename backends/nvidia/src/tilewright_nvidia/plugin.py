@@ -42,6 +42,13 @@ def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any])
 
 
 @hookimpl
+def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
+    from tilewright_nvidia.resources import resources
+
+    return resources(code, target)
+
+
+@hookimpl
 def tilewright_load(code: CodeObject, device: Device) -> LoadedKernel:
     from tilewright_nvidia.runtime import load
 

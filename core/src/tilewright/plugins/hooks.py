@@ -49,6 +49,11 @@ def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any])
     """
 
 
+@hookspec(firstresult=True)
+def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any] | None:
+    """What a program of compiled code takes of the target, by name, for ``tilewright inspect``: registers, shared memory, occupancy … No device is needed."""
+
+
 # ---- launching
 
 

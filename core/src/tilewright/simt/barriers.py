@@ -4,7 +4,8 @@ A program means what it says, in order; its threads run on their own. A barrier 
 since the last barrier, if one of the two writes.
 
 Shared memory is told apart by ranges of bytes. An operation with scratch space writes it first, waits for all threads, and reads it last: so it begins
-with a write, ends with a read, and is a barrier itself. An asynchronous copy writes when it is waited for.
+with a write, ends with a read, and is a barrier itself. An asynchronous copy writes when it is waited for; one that is marked as ordered needs no barrier
+for what was done with its buffer before, since ranges do not tell the buffers of a ring apart.
 
 Global memory is told apart by the kernel's pointer arguments: two of them are taken to point to different memory, or, where they do not, to be used
 element by element in the same place, as in an operation in place. Addresses that were loaded, or come from elsewhere, may point anywhere. Accesses through
@@ -185,9 +186,10 @@ class _Barriers:
         reads, writes, copies = self._shared(operation)
         scratch = self._scratch(operation)
         accesses = self._global(operation)
+        checked = [] if name == "simt.async_load" and operation.attribute("ordered") else copies
         conflict = (
-            _overlap([*reads, *writes, *copies, *scratch], pending.writes)
-            or _overlap([*writes, *copies, *scratch], pending.reads)
+            _overlap([*reads, *writes, *checked, *scratch], pending.writes)
+            or _overlap([*writes, *checked, *scratch], pending.reads)
             or (bool(pending.globals) and any(self._global_conflict(operation, access, pending) for access in accesses))
         )
         if conflict:
@@ -231,6 +233,8 @@ class _Barriers:
             return [], [], []
         if name == "simt.shared_load":
             return self._ranges(operation.operands[0], operation.results[0]), [], []
+        if name == "simt.fragment_load":
+            return self._ranges(operation.operands[0], None), [], []
         if name == "simt.shared_store":
             return [], self._ranges(operation.operands[0], operation.operands[1]), []
         if name == "simt.async_load":

@@ -12,6 +12,7 @@ from tilewright.simt.assignment import Assignment
 from tilewright.simt.barriers import insert_barriers
 from tilewright.simt.expand import prepare
 from tilewright.simt.lower import lower_function
+from tilewright.simt.notes import warn_slow
 from tilewright.simt.pipeline import pipeline
 from tilewright.simt.shared_memory import allocate
 from tilewright.simt.target import SimtTarget
@@ -41,6 +42,7 @@ def compile_kernel(module: Module, target: SimtTarget, options: Mapping[str, Any
     clock.lap("shared memory")
     text = lower_function(function, target, assignment, options)
     clock.lap("emit")
+    warn_slow(function, assignment)
     return text, assignment
 
 

@@ -16,6 +16,9 @@ from tilewright.simt.linear_layout import LinearLayout, bits_of
 from tilewright.simt.ops import SHARED
 from tilewright.simt.target import SimtTarget
 
+#: The name of a register that is not written, because nothing reads it. LLVM rejects it, so that a use of it cannot go unseen.
+UNWRITTEN = "<unwritten>"
+
 
 class SimtContext:
     """Writes one kernel.
@@ -27,9 +30,18 @@ class SimtContext:
         contract: flags on float additions and multiplications that allow fusing them.
     """
 
-    def __init__(self, writer: FunctionWriter, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        writer: FunctionWriter,
+        target: SimtTarget,
+        assignment: Assignment,
+        axes: Mapping[Value, AxisInfo],
+        options: Mapping[str, Any],
+        needs: Mapping[Value, int],
+    ) -> None:
         self.writer, self.target, self.assignment, self.axes, self.options = writer, target, assignment, axes, options
         self.registers: dict[Value, list[str]] = {}
+        self._needs = needs
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
         #: the operation being written
         self.operation: Operation | None = None
@@ -47,6 +59,10 @@ class SimtContext:
         """The name of a scalar."""
         (name,) = self.registers[value]
         return name
+
+    def is_needed(self, value: Value, register: int) -> bool:
+        """Whether anything reads a register of a value. One that nothing reads may be :data:`UNWRITTEN`."""
+        return not isinstance(value.type, TileType) or bool(self._needs.get(value, 0) >> register & 1)
 
     def bind(self, value: Value, names: Sequence[str]) -> None:
         """Say what stands for a value."""

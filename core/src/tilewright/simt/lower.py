@@ -8,7 +8,6 @@ from typing import Any
 
 from tilewright.errors import LoweringError, TilewrightError
 from tilewright.ir.core import Function, Operation, Region
-from tilewright.ir.types import TileType
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import ModuleWriter
 from tilewright.passes.axis import axis_info
@@ -30,10 +29,16 @@ def lowerings() -> Mapping[str, Lowering]:
 
 def lower_function(function: Function, target: SimtTarget, assignment: Assignment, options: Mapping[str, Any]) -> str:
     """LLVM IR of a kernel whose tiles have layouts and whose shared memory is allocated."""
+    from tilewright.simt.needs import needed_registers
+    from tilewright.simt.notes import note_slow_paths
+
     module = ModuleWriter("nounwind")
     types = [register_type(argument.type) for argument in function.arguments]
+    target.prepare(function, assignment)
     writer = target.begin(module, function.name, [(type_, f"a{i}") for i, type_ in enumerate(types)], assignment.num_warps, options)
-    context = SimtContext(writer, target, assignment, axis_info(function), options)
+    axes = axis_info(function)
+    note_slow_paths(function, target, assignment, axes, options)
+    context = SimtContext(writer, target, assignment, axes, options, needed_registers(function, target, assignment, axes))
     body = writer.place(writer.new_block("body"))
     for i, argument in enumerate(function.arguments):
         context.registers[argument] = [f"%a{i}"]
@@ -65,8 +70,3 @@ def lower_region(context: SimtContext, region: Region) -> Operation:
                 f"could not lower {operation.name} at {operation.location} for {context.target.name}: {type(error).__name__}: {error}"
             ) from error
     raise AssertionError("a region without a terminator")
-
-
-def tile_layout_text(operation: Operation, assignment: Assignment) -> str:
-    """The layouts of an operation's results, for inspection."""
-    return "; ".join(str(assignment.layouts[result]) for result in operation.results if isinstance(result.type, TileType))

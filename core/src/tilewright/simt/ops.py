@@ -60,6 +60,10 @@ def _nothing(shape: Shape) -> list[Type]:
     return []
 
 
+def _dot_step(shape: Shape) -> list[Type]:
+    return [shape.type("c")]
+
+
 _BUFFER = Operand("buffer", "an address in shared memory; the assignment has the shared layout of what is there")
 
 OPS: tuple[OpSpec, ...] = (
@@ -77,7 +81,11 @@ OPS: tuple[OpSpec, ...] = (
         "start copying the elements at the pointers to shared memory; zeros where the mask is false",
         (_BUFFER, Operand("pointer"), Operand("mask", kind=Kind.OPTIONAL)),
         _async_load,
-        (Attribute("cache", "str", "", ""), Attribute("eviction", "str", "", "")),
+        (
+            Attribute("cache", "str", "", ""),
+            Attribute("eviction", "str", "", ""),
+            Attribute("ordered", "bool", "whoever wrote it saw to it that no thread may still touch the buffer", False),
+        ),
         effects=Effect.READ | Effect.WRITE,
     ),
     OpSpec("simt.async_commit", "end a group of copies", (), _nothing, effects=Effect.ORDER),
@@ -90,6 +98,27 @@ OPS: tuple[OpSpec, ...] = (
         effects=Effect.ORDER,
     ),
     OpSpec("simt.shared_load", "a tile from shared memory", (_BUFFER,), _shared_load, explicit_results=True, effects=Effect.READ),
+    OpSpec(
+        "simt.fragment_load",
+        "each thread's registers of one step along K of a product's operand that is in shared memory, in words, threads in order; the assignment has the"
+        " product's plan, and the shared layout of all of the operand",
+        (_BUFFER,),
+        _shared_load,
+        (
+            Attribute("operand", "int", "0 for a, 1 for b"),
+            Attribute("element", "type", "of the operand"),
+            Attribute("first", "int", "the coordinate along K at which the step begins"),
+        ),
+        explicit_results=True,
+        effects=Effect.READ,
+    ),
+    OpSpec(
+        "simt.dot_step",
+        "c and the product of one step along K of both operands; the assignment has the product's plan",
+        (Operand("a"), Operand("b"), Operand("c")),
+        _dot_step,
+        (Attribute("a_element", "type", "of the operand"), Attribute("b_element", "type", "of the operand")),
+    ),
     OpSpec("simt.shared_store", "write a tile to shared memory", (_BUFFER, Operand("x")), _shared_store, effects=Effect.WRITE),
 )
 

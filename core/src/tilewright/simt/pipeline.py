@@ -17,6 +17,18 @@ counter; whether a copy is past the end is decided by the number of iterations, 
 What barriers are needed follows from the operations (:mod:`.barriers`): an asynchronous copy writes when it is waited for, so one barrier comes between the
 wait and the first read; and the buffer that is filled in an iteration was read in the one before, so one comes between: the same one, before the first copy.
 
+Where a matrix product is the last to read the buffers, and takes its operands from them alone, it is written step by step along K, so that neither the
+wait nor the loads of fragments from shared memory nor the start of copies keep the matrix instructions waiting:
+
+    load the fragments of step 0 from buffer 0
+    for each iteration i:
+        for each step but the last:     load the fragments of the next step; start copies (their share); multiply
+        wait until S-2 groups are under way: the copies for i+1 have arrived; barrier
+        load the fragments of step 0 from the buffer of iteration i+1; multiply the last step
+
+There, all fragments of buffer i-1 are loaded before the barrier of iteration i-1, and the copies into it start after: they are marked as ordered. Where
+registers are short, nothing is loaded for the next iteration: wait, barrier and the load of step 0 come first in each.
+
 A loop that writes to memory stays as it is: a later iteration may load what an earlier one stored.
 """
 
@@ -28,16 +40,16 @@ from typing import Any
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
-from tilewright.ir.types import I1, I32, IntType, TileType, Type
+from tilewright.ir.types import I1, I32, IntType, PointerType, TileType, Type, bit_width, element_type
 from tilewright.passes.axis import axis_info
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.dce import dce_function
 from tilewright.passes.effects import clobbers_memory
 from tilewright.simt.assignment import Assignment
 from tilewright.simt.carried import operations_of_program
-from tilewright.simt.lowering.dot import staged_bytes
+from tilewright.simt.lowering.dot import fragment, staged_bytes
 from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.pipeline_loads import AheadLoad, Slice, loads_ahead, slice_of, views_of
+from tilewright.simt.pipeline_loads import AheadLoad, Slice, loads_ahead, sink_conversions, slice_of, stepped_product, views_of
 from tilewright.simt.shared_memory import scratch_sizes
 from tilewright.simt.target import SimtTarget
 
@@ -54,6 +66,7 @@ def pipeline(function: Function, target: SimtTarget, assignment: Assignment, opt
             continue
         if any(inner.name in ("for", "while") for inner in loop.regions[0].walk()):
             continue
+        sink_conversions(loop.regions[0], assignment)
         axes = axes or axis_info(function)
         loads = loads_ahead(loop, target, assignment, axes)
         if not loads:
@@ -71,7 +84,9 @@ def pipeline(function: Function, target: SimtTarget, assignment: Assignment, opt
             continue
         if fitting < stages:
             assignment.notes.append((loop, f"pipelined {fitting} deep instead of {stages}, for want of shared memory"))
-        _Pipeliner(loop, loads, part, fitting, assignment).run()
+        product = stepped_product(loop, loads, assignment)
+        early = product is not None and _words_in_steps(loop, loads, product, target, assignment) <= _register_budget(target, assignment, options)
+        _Pipeliner(loop, loads, part, fitting, target, assignment, product, early).run()
         changed = True
     if changed:
         dce_function(function)
@@ -90,10 +105,48 @@ def _fitting_stages(loop: Operation, loads: list[AheadLoad], stages: int, target
     return min(stages, max(0, target.shared_memory - scratch) // sum(load.bytes for load in loads))
 
 
-class _Pipeliner:
-    """Rewrites one loop. ``part`` is what is computed ahead."""
+#: Registers that a thread needs for all but tiles and the addresses of copies: masks, offsets of fragments, counters.
+_OTHER_REGISTERS = 36
 
-    def __init__(self, loop: Operation, loads: list[AheadLoad], part: Slice, stages: int, assignment: Assignment) -> None:
+
+def _register_budget(target: SimtTarget, assignment: Assignment, options: Mapping[str, Any]) -> int:
+    """Words that a thread's tiles and addresses may take."""
+    limit = min(target.registers, target.register_file // (target.warp_size * assignment.num_warps), options.get("maxnreg") or target.registers)
+    return limit - _OTHER_REGISTERS
+
+
+def _words_in_steps(loop: Operation, loads: list[AheadLoad], product: Operation, target: SimtTarget, assignment: Assignment) -> int:
+    """About how many words a thread holds where ``product`` is computed step by step: what the loop carries, fragments of two steps, a pointer a copy."""
+    carried = [argument for argument in loop.regions[0].arguments if isinstance(argument.type, TileType) and not isinstance(argument.type.element, PointerType)]
+    words = sum(-(-assignment.layouts[argument].register_count * bit_width(element_type(argument.type)) // 32) for argument in carried)
+    for position, operand in enumerate(product.operands[:2]):
+        type_, layout = fragment(assignment.dots[product], position, element_type(operand.type), assignment.num_warps, target)
+        words += 2 * -(-layout.register_count * bit_width(type_.element) // 32)
+    return words + sum(2 * load.copies for load in loads)
+
+
+class _Pipeliner:
+    """Rewrites one loop.
+
+    Attributes:
+        part: what is computed ahead.
+        stepped: the product that is computed step by step, if there is one.
+        early: whether the fragments of its first step are loaded in the iteration before.
+    """
+
+    def __init__(
+        self,
+        loop: Operation,
+        loads: list[AheadLoad],
+        part: Slice,
+        stages: int,
+        target: SimtTarget,
+        assignment: Assignment,
+        stepped: Operation | None,
+        early: bool,
+    ) -> None:
+        self.early = early
+        self.target, self.stepped = target, stepped
         self.loop, self.loads, self.part, self.stages, self.assignment = loop, loads, part, stages, assignment
         self.body: Region = loop.regions[0]
         last = self.body.terminator
@@ -132,20 +185,100 @@ class _Pipeliner:
         *values, slot, left = arguments
 
         top = Builder(self.body, self.body.first, self.loop.location)
-        self._create(top, "simt.async_wait", pending=self.stages - 2)
+        if not self.early:
+            self._create(top, "simt.async_wait", pending=self.stages - 2)
+            if self.stepped is not None:
+                top.barrier()
         live = top.cmp(left, self._number(top, 0, self.count_type), predicate="gt")
         zero, one, final = (self._number(top, value, I32) for value in (0, 1, depth))
         previous = top.select(top.cmp(slot, zero, predicate="eq"), final, top.sub(slot, one))
         following = top.select(top.cmp(slot, final, predicate="eq"), zero, top.add(slot, one))
-        ahead = dict(zip(keys, values, strict=True))
-        mapping = self._copy(top, dict(ahead), live, [self._slot(top, ring, load, previous) for ring, load in zip(rings, self.loads, strict=True)])
-        advanced = self._advanced(top, mapping, ahead)
         one_less = top.sub(left, top.cast(live, result=self.count_type))
-        self._read([self._slot(top, ring, load, slot) for ring, load in zip(rings, self.loads, strict=True)])
-        yields = [*self.last.operands, *(advanced[key] for key in keys), following, one_less]
+        ahead = dict(zip(keys, values, strict=True))
+        free, filled = ([self._slot(top, ring, load, which) for ring, load in zip(rings, self.loads, strict=True)] for which in (previous, slot))
+        if self.stepped is None:
+            mapping = self._copy(top, dict(ahead), live, free)
+            advanced = self._advanced(top, mapping, ahead)
+            self._read(filled)
+            fragments: list[Value] = []
+        else:
+            self._read(filled)
+            next_filled = [self._slot(top, ring, load, following) for ring, load in zip(rings, self.loads, strict=True)]
+            advanced, fragments = self._in_steps(self.stepped, before, rings, filled, next_filled, ahead, live, free)
+        yields = [*self.last.operands, *(advanced[key] for key in keys), following, one_less, *fragments]
         self.last.replace_operands(yields, (len(yields),))
         after = Builder(self.loop.parent, self.loop.next, self.loop.location)
         self._create(after, "simt.async_wait", pending=0)
+
+    def _in_steps(
+        self,
+        product: Operation,
+        before: Builder,
+        rings: list[Value],
+        filled: list[Value],
+        next_filled: list[Value],
+        ahead: Mapping[Value, Value],
+        live: Value,
+        free: list[Value],
+    ) -> tuple[dict[Value, Value], list[Value]]:
+        """Compute the product step by step along K, the fragments of each step loaded while the one before is computed; copies start between the steps.
+        The values of ``ahead`` one iteration later, and the fragments that the next iteration begins with."""
+        builder = Builder.at(product)
+        plan = self.assignment.dots[product]
+        count = plan.a.shape[-1] // plan.k_step
+        reads = [operand.definition for operand in product.operands[:2]]
+        elements = [element_type(operand.type) for operand in product.operands[:2]]
+        places = [filled.index(read.operands[0]) for read in reads if read is not None]
+
+        def fragments(at: Builder, addresses: list[Value], step: int) -> list[Value]:
+            return [self._fragment(at, addresses[place], product, position, step * plan.k_step) for position, place in enumerate(places)]
+
+        if self.early:
+            self._create(before, "simt.async_wait", pending=self.stages - 2)
+            current = [self._carry(value) for value in fragments(before, rings, 0)]
+        else:
+            current = fragments(builder, filled, 0)
+        mapping = dict(ahead)
+        waiting = list(zip(self.loads, free, strict=True))
+        accumulator = product.operands[2]
+        for step in range(count):
+            following: list[Value] = []
+            if step + 1 < count:
+                following = fragments(builder, filled, step + 1)
+            elif self.early:
+                self._create(builder, "simt.async_wait", pending=self.stages - 2)
+                builder.barrier()
+                following = fragments(builder, next_filled, 0)
+            if step == 0:
+                self._repeat(builder, mapping, live)
+            # as many copies at each step but the last, after which nothing may be under way that was not counted
+            share = -(-len(waiting) // max(1, count - 1 - step))
+            for load, address in waiting[:share]:
+                self._start(builder, load, address, mapping, live, ordered=True)
+            if waiting and not waiting[share:]:
+                self._create(builder, "simt.async_commit")
+            del waiting[:share]
+            made = self._create(builder, "simt.dot_step", *current, accumulator, a_element=elements[0], b_element=elements[1])
+            self.assignment.dots[made] = plan
+            accumulator = made.results[0]
+            self.assignment.layouts[accumulator] = plan.c
+            current = following
+        advanced = self._advanced(builder, mapping, ahead)
+        product.results[0].replace_all_uses(accumulator)
+        product.erase()
+        return advanced, current
+
+    def _fragment(self, builder: Builder, address: Value, product: Operation, position: int, first: int) -> Value:
+        """One step of an operand of the product."""
+        plan, operand = self.assignment.dots[product], product.operands[position]
+        assert operand.definition is not None
+        element = element_type(operand.type)
+        type_, layout = fragment(plan, position, element, self.assignment.num_warps, self.target)
+        operation = self._create(builder, "simt.fragment_load", address, result=type_, operand=position, first=first, element=element)
+        self.assignment.dots[operation] = plan
+        self.assignment.shared[operation] = self.assignment.shared[operand.definition]
+        self.assignment.layouts[operation.results[0]] = layout
+        return operation.results[0]
 
     # ---- pieces
 
@@ -206,6 +339,14 @@ class _Pipeliner:
 
     def _copy(self, builder: Builder, mapping: dict[Value, Value], live: Value, addresses: list[Value]) -> dict[Value, Value]:
         """Repeat the slice for another iteration and start its copies, where ``live`` holds."""
+        self._repeat(builder, mapping, live)
+        for load, address in zip(self.loads, addresses, strict=True):
+            self._start(builder, load, address, mapping, live)
+        self._create(builder, "simt.async_commit")
+        return mapping
+
+    def _repeat(self, builder: Builder, mapping: dict[Value, Value], live: Value) -> None:
+        """Repeat the slice for another iteration."""
         layouts = self.assignment.layouts
         for operation in self.part.operations:
             if operation.name == "load":
@@ -215,17 +356,17 @@ class _Pipeliner:
             for result in operation.results:
                 if result in layouts:
                     layouts[mapping[result]] = layouts[result]
-        for load, address in zip(self.loads, addresses, strict=True):
-            operation = load.operation
-            pointer, mask = operation.operand("pointer"), operation.operand("mask")
-            assert pointer is not None
-            pointer, mask = mapping.get(pointer, pointer), mapping.get(mask, mask) if mask is not None else None
-            attributes = {"cache": operation.attribute("cache"), "eviction": operation.attribute("eviction")}
-            masked = self._masked(builder, pointer, mask, live)
-            copy = self._create(builder, "simt.async_load", address, pointer, masked, **attributes)
-            self.assignment.shared[copy] = load.shared
-        self._create(builder, "simt.async_commit")
-        return mapping
+
+    def _start(self, builder: Builder, load: AheadLoad, address: Value, mapping: Mapping[Value, Value], live: Value, ordered: bool = False) -> None:
+        """Start the copies of a load, where ``live`` holds."""
+        operation = load.operation
+        pointer, mask = operation.operand("pointer"), operation.operand("mask")
+        assert pointer is not None
+        pointer, mask = mapping.get(pointer, pointer), mapping.get(mask, mask) if mask is not None else None
+        attributes = {"cache": operation.attribute("cache"), "eviction": operation.attribute("eviction"), "ordered": ordered}
+        masked = self._masked(builder, pointer, mask, live)
+        copy = self._create(builder, "simt.async_load", address, pointer, masked, **attributes)
+        self.assignment.shared[copy] = load.shared
 
     def _masked(self, builder: Builder, pointer: Value, mask: Value | None, live: Value) -> Value:
         """``mask`` where ``live`` holds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.types import I1, FloatType, IntType, TileType
 from tilewright.llvm.registers import storage_size
@@ -65,12 +66,32 @@ def views_of(value: Value, assignment: Assignment) -> Iterator[View]:
                 work.append((user.results[0], moved.registers))
 
 
+def sink_conversions(body: Region, assignment: Assignment) -> None:
+    """Let shape operations come before conversions: what converts last can read its own layout from shared memory."""
+    for operation in list(body):
+        if operation.name not in _VIEWS or operation.attributes.get("reorder"):
+            continue
+        conversion, (result,) = operation.operands[0].definition, operation.results
+        if conversion is None or conversion.name != "simt.convert" or conversion.parent is not body or len(conversion.results[0].uses) > 1:
+            continue
+        source = conversion.operands[0]
+        builder = Builder.at(operation)
+        view = builder.create(operation.spec, ((source,),), operation.attributes, (result.type,) if operation.spec.explicit_results else ()).results[0]
+        assignment.layouts[view] = result_layout(operation, assignment.layouts[source])
+        moved = builder.create(conversion.spec, ((view,),), conversion.attributes).results[0]
+        assignment.layouts[moved] = assignment.layouts[result]
+        result.replace_all_uses(moved)
+        operation.erase()
+        conversion.erase()
+
+
 @dataclass(frozen=True, slots=True)
 class AheadLoad:
-    """A load whose elements are copied to shared memory ahead of time, and the layout they have there."""
+    """A load whose elements are copied to shared memory ahead of time, the layout they have there, and how many copies a thread starts."""
 
     operation: Operation
     shared: SharedLayout
+    copies: int
 
     @property
     def bytes(self) -> int:
@@ -85,9 +106,10 @@ def loads_ahead(loop: Operation, target: SimtTarget, assignment: Assignment, axe
     found = []
     for operation in _feeding_products(body):
         if _is_plain(operation) and slice_of(body, (operation,), assignment, target) is not None:
-            shared = _shared_layout(operation, target, assignment, axes)
+            width = _copy_width(operation, target, assignment, axes)
+            shared = _shared_layout(operation, width, target, assignment, axes) if width else None
             if shared is not None:
-                found.append(AheadLoad(operation, shared))
+                found.append(AheadLoad(operation, shared, assignment.layouts[operation.operands[0]].register_count // width))
     return found
 
 
@@ -115,18 +137,26 @@ def _is_plain(load: Operation) -> bool:
     return value is not None and value == 0 and not str(value).startswith("-")
 
 
-def _shared_layout(load: Operation, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo]) -> SharedLayout | None:
-    """The layout in shared memory that copies can write and the first product that reads the tile reads best; None where there are no such copies."""
+def _copy_width(load: Operation, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo]) -> int:
+    """How many elements one copy can move, by the pointers; 0 where there are no such copies."""
+    pointer, mask = load.operand("pointer"), load.operand("mask")
+    (result,) = load.results
+    assert pointer is not None and isinstance(result.type, TileType)
+    size = storage_size(result.type.element)
+    width = access_width(assignment.layouts[pointer], axes[pointer], axes[mask] if mask is not None else None, size, max(target.copy_widths))
+    while width and width * size not in target.copy_widths:
+        width //= 2
+    return width
+
+
+def _shared_layout(load: Operation, width: int, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo]) -> SharedLayout | None:
+    """The layout in shared memory that copies of ``width`` elements can write and the first product that reads the tile reads best; None where there is
+    none."""
     pointer, mask = load.operand("pointer"), load.operand("mask")
     (result,) = load.results
     assert pointer is not None and isinstance(result.type, TileType)
     layout, shape, size = assignment.layouts[pointer], result.type.shape, storage_size(result.type.element)
     pointer_axes, mask_axes = axes[pointer], axes[mask] if mask is not None else None
-    width = access_width(layout, pointer_axes, mask_axes, size, max(target.copy_widths))
-    while width and width * size not in target.copy_widths:
-        width //= 2
-    if not width:
-        return None
 
     def copies(shared: SharedLayout) -> bool:
         return copy_width(layout, shared, pointer_axes, mask_axes, size, target.copy_widths) == width
@@ -158,6 +188,53 @@ def _products(value: Value, assignment: Assignment) -> Iterator[tuple[View, Oper
 
 def _through_conversions(value: Value) -> list[Value]:
     return [value, *(user.results[0] for user in value.uses if user.name == "simt.convert")]
+
+
+def stepped_product(loop: Operation, loads: Iterable[AheadLoad], assignment: Assignment) -> Operation | None:
+    """The product that can be computed step by step along K, the fragments of its first step loaded in the iteration before: both of its operands are
+    copied ahead and go nowhere else, and it is the last to read what was copied. None where there is no such product."""
+    (body,) = loop.regions
+    sources = {load.operation.results[0] for load in loads}
+    product: Operation | None = None
+    own: tuple[Value, ...] = ()
+    earlier: set[Operation] = set()
+    before: set[Operation] = set()
+    for operation in body:
+        if operation.name == "dot" and _is_stepped(operation, assignment):
+            first, second = (_only_source(operand) for operand in operation.operands[:2])
+            if first is not None and second is not None and first is not second and first in sources and second in sources:
+                product, own, earlier = operation, (first, second), set(before)
+        before.add(operation)
+    others = [value for value in sources if value not in own]
+    return product if all(reader in earlier for value in others for reader in _readers(value, assignment)) else None
+
+
+def _readers(value: Value, assignment: Assignment) -> Iterator[Operation]:
+    """The operations before which a copied tile may be read from shared memory."""
+    for view in views_of(value, assignment):
+        for user in view.value.uses:
+            yield user
+            if user.name == "simt.convert":
+                yield from (reader for reader in user.results[0].uses if reader.name == "dot")
+
+
+def _is_stepped(product: Operation, assignment: Assignment) -> bool:
+    plan = assignment.dots[product]
+    return plan.emit is not None and 0 < plan.k_step < plan.a.shape[-1]
+
+
+def _only_source(operand: Value) -> Value | None:
+    """The tile of which an operand of a product is a view, in the product's layout, if the product alone reads it; what is not one of ``views_of`` is
+    no tile that was copied."""
+    value = operand
+    while len(value.uses) == 1:
+        operation = value.definition
+        if operation is None:
+            return None
+        if not (operation.name in _VIEWS or (operation.name == "simt.convert" and value is operand)) or operation.attributes.get("reorder"):
+            return value
+        value = operation.operands[0]
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout
 
 if TYPE_CHECKING:
+    from tilewright.ir.core import Function
+    from tilewright.simt.assignment import Assignment
     from tilewright.simt.context import SimtContext
 
 
@@ -88,6 +90,8 @@ class SimtTarget(ABC):
         banks: banks of shared memory, of 4 bytes each.
         max_access: bytes of the widest access of one thread.
         shared_pointer: LLVM type of an address in shared memory. Pointers to global memory are ``ptr``.
+        registers: registers of 32 bits that a thread may have.
+        register_file: those that a program may have.
         copy_widths: bytes that one asynchronous copy into shared memory may have; empty where there are none.
     """
 
@@ -97,10 +101,15 @@ class SimtTarget(ABC):
     max_threads: int = 1024
     banks: int = 32
     max_access: int = 16
+    registers: int = 255
+    register_file: int = 65536
     shared_pointer: str = "ptr"
     copy_widths: tuple[int, ...] = ()
 
     # ---- the function
+
+    def prepare(self, function: Function, assignment: Assignment) -> None:  # noqa: B027
+        """Look at a kernel in its final form, before it is written, to decide on what :meth:`begin` says of it."""
 
     @abstractmethod
     def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
@@ -159,6 +168,18 @@ class SimtTarget(ABC):
     @abstractmethod
     def shared_atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
         """Add an i32 to shared memory."""
+
+    def fragment_word(self, element: Type) -> tuple[Type, int]:
+        """What fragments of a product's operands are kept in between its steps: the type of a word, and how many elements it holds."""
+        return element, 1
+
+    def pack(self, w: FunctionWriter, names: list[str], element: Type) -> list[str]:
+        """The words (:meth:`fragment_word`) of a fragment whose registers are ``names``."""
+        return names
+
+    def unpack(self, w: FunctionWriter, words: list[str], element: Type) -> list[str]:
+        """The registers of a fragment in words that :meth:`pack` made."""
+        return words
 
     def async_copy(self, w: FunctionWriter, shared: str, pointer: str, size: int, predicate: str | None) -> None:
         """Start copying ``size`` bytes (of :attr:`copy_widths`) from global to shared memory; zeros where the predicate is false."""

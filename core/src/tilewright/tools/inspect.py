@@ -36,6 +36,9 @@ def inspect_command(options: argparse.Namespace) -> int:
         print(_shown(_stage(artifact, options.stage), options.locations), end="")
         return 0
     print(report_text(artifact, target, options.locations))
+    resources = backend.call("tilewright_resources", code=artifact.code, target=target)
+    if resources:
+        print(resources_text(resources))
     return 0
 
 
@@ -268,3 +271,8 @@ def report_text(artifact: Artifact, target: Target, locations: bool) -> str:
     lines.append(f"{'total':<24} {sum(times.get(name, 0.0) for name in ('frontend', 'passes', 'lower')):8.2f}")
     lines.append(f"\nobject code: {len(artifact.code.binary)} bytes; parameters: {', '.join(f'{p.name}: {p.type}' for p in artifact.parameters)}")
     return "\n".join(lines)
+
+
+def resources_text(resources: Mapping[str, Any]) -> str:
+    """What a program takes, a line each."""
+    return "\n".join(["\n## resources\n", *(f"{name:<24} {value}" for name, value in resources.items())])

@@ -71,10 +71,14 @@ class Number:
         return self.like(other).apply("sub", self)
 
     def __mul__(self, other: Number | float) -> Number:
+        """The product. Of floats it is written as a fused operation, whose rounding no backend takes away by fusing it with an addition: methods here rely
+        on what each operation rounds."""
+        if isinstance(self.element, ir_types.FloatType):
+            return self.apply("fma", other, -0.0)
         return self.apply("mul", other)
 
     def __rmul__(self, other: float) -> Number:
-        return self.like(other).apply("mul", self)
+        return self.like(other) * self
 
     def __truediv__(self, other: Number | float) -> Number:
         return self.apply("div", other)

@@ -232,17 +232,6 @@ def _absolute(operation: Operation, rewriter: Rewriter) -> Any:
     return None if negated is None else rewriter.abs(negated.operands[0])
 
 
-def _fused(operation: Operation, rewriter: Rewriter) -> Any:
-    a, b, c = operation.operands
-    if is_negative_zero(constant_of(c)):
-        return rewriter.mul(a, b)
-    if constant_of(b) == 1.0:
-        return rewriter.add(a, c)
-    if constant_of(a) == 1.0:
-        return rewriter.add(b, c)
-    return None
-
-
 def _scale_by_zero(operation: Operation, rewriter: Rewriter) -> Value | None:
     return operation.operands[0] if constant_of(operation.operands[1]) == 0 else None
 
@@ -415,7 +404,6 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite(("div",), "x / c = x * (1 / c) where c and 1 / c are powers of two that the format holds: both round one number once", _divide_by_power_of_two),
     Rewrite(("neg",), "--x = x", _involution),
     Rewrite(("abs",), "||x|| = |x|, |-x| = |x|, and |x| = x for unsigned x", _absolute),
-    Rewrite(("fma",), "a * b + -0.0 = a * b; a * 1 + c = a + c", _fused),
     Rewrite(("ldexp",), "x * 2**0 = x", _scale_by_zero),
     Rewrite(("cmp",), "x = x, x <= x, x >= x, and not x < x; with NaN only the last", _compare_itself),
     Rewrite(("cmp",), "least <= x <= greatest", _compare_limit),

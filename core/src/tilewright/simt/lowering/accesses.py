@@ -7,9 +7,11 @@ from collections.abc import Callable
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.registers import storage_size
+from tilewright.simt.assignment import Assignment
 from tilewright.simt.context import SimtContext
 from tilewright.simt.costs import access_width
-from tilewright.simt.target import Access
+from tilewright.simt.lowering.publish import both, give_to_all
+from tilewright.simt.target import Access, SimtTarget
 
 
 def groups(context: SimtContext, operation: Operation, pointer: Value, mask: Value | None, pointee: Type) -> list[range]:
@@ -34,6 +36,11 @@ def lower_load(context: SimtContext, operation: Operation) -> None:
     pointers = context.registers[pointer]
     masks = context.registers[mask] if mask is not None else None
     others = context.registers[other] if other is not None else None
+    if is_shared_read(operation):
+        first = context.is_first_thread()
+        found = context.target.load(context.writer, pointers[0], element, 1, both(context, first, masks[0] if masks else None), others, access)
+        context.bind(result, give_to_all(context, operation, result, found, first))
+        return
     ranges = groups(context, operation, pointer, mask, element) if isinstance(result.type, TileType) else [range(1)]
     names: list[str] = []
     for part in ranges:
@@ -58,11 +65,15 @@ def lower_store(context: SimtContext, operation: Operation) -> None:
         context.target.store(context.writer, pointers[part.start], element, [values[i] for i in part], predicate, access)
 
 
-def both(context: SimtContext, a: str | None, b: str | None) -> str | None:
-    """The conjunction of conditions that may be absent."""
-    if a is None or a == "true":
-        return b
-    return a if b is None else context.writer.emit(f"and i1 {a}, {b}")
+def is_shared_read(operation: Operation) -> bool:
+    """Whether one thread reads for all: a volatile scalar, which another program may change between two threads' reads, and what depends on it must be
+    the same in all of them."""
+    return bool(operation.attribute("volatile")) and not isinstance(operation.results[0].type, TileType)
+
+
+def _scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -> int:
+    return storage_size(operation.results[0].type) if is_shared_read(operation) else 0
 
 
 LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"load": lower_load, "store": lower_store}
+SCRATCH = {"load": _scratch}

@@ -10,7 +10,7 @@ from tilewright.ir.types import TileType, Type, element_type, shape_of
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.assignment import Assignment
 from tilewright.simt.context import SimtContext
-from tilewright.simt.lowering.accesses import both
+from tilewright.simt.lowering.publish import both, give_to_all
 from tilewright.simt.target import SimtTarget
 
 
@@ -51,31 +51,8 @@ def _update_all(
         predicate = both(context, owner, masks[i] if masks is not None else None)
         old.append(update([names[i] for names in registers], predicate))
     if owner is not None and result.uses:
-        old = _give_to_all(context, operation, result, old, owner)
+        old = give_to_all(context, operation, result, old, owner)
     context.bind(result, old)
-
-
-def _give_to_all(context: SimtContext, operation: Operation, result: Value, old: list[str], owner: str) -> list[str]:
-    """Through scratch memory, where an element is at its row-major number."""
-    element = element_type(result.type)
-    type_, size, w = context.llvm_type(element), storage_size(element), context.writer
-    if isinstance(result.type, TileType):
-        layout = context.layout(result)
-        first, numbers = context.thread_part(layout.lanes, layout.warps), layout.register_elements()
-    else:
-        first, numbers = "0", [0]
-    scratch = context.scratch(operation)
-
-    def address(number: int) -> str:
-        place = w.emit(f"mul i32 {w.emit(f'xor i32 {first}, {number}')}, {size}")
-        return w.emit(f"getelementptr i8, {context.target.shared_pointer} {scratch}, i32 {place}")
-
-    addresses = [address(number) for number in numbers]
-    with w.when(owner):
-        for place, name in zip(addresses, old, strict=True):
-            context.shared_store(place, type_, [name], align=size)
-    context.barrier()
-    return [context.shared_load(place, type_, align=size)[0] for place in addresses]
 
 
 def _scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -> int:

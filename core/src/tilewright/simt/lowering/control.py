@@ -10,25 +10,28 @@ from collections.abc import Callable, Sequence
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import IntType
 from tilewright.llvm.writer import Block, FunctionWriter
-from tilewright.simt.context import SimtContext
+from tilewright.simt.context import UNWRITTEN, SimtContext
 
 #: Names of the registers of several values, one after the other, with their LLVM types.
 Typed = list[tuple[str, str]]
 
 
-def _typed(context: SimtContext, values: Sequence[Value]) -> Typed:
-    """(LLVM type, name) of every register of ``values``."""
-    return [(context.llvm_type(value.type), name) for value in values for name in context.registers[value]]
+def _typed(context: SimtContext, values: Sequence[Value], carried: Sequence[Value]) -> Typed:
+    """(LLVM type, name) of the registers of ``values`` that are needed of what carries them."""
+    return [
+        (context.llvm_type(value.type), name)
+        for value, carrier in zip(values, carried, strict=True)
+        for register, name in enumerate(context.registers[value])
+        if context.is_needed(carrier, register)
+    ]
 
 
 def _bind(context: SimtContext, values: Sequence[Value], like: Sequence[Value], names: Sequence[str]) -> None:
-    """Give ``values``, which have as many registers as ``like``, their names out of one list."""
-    position = 0
+    """Give ``values``, which have as many registers as ``like``, their names: those of the needed ones, out of one list."""
+    following = iter(names)
     for value, source in zip(values, like, strict=True):
-        count = len(context.registers[source])
-        context.bind(value, names[position : position + count])
-        position += count
-    assert position == len(names)
+        context.bind(value, [next(following) if context.is_needed(value, register) else UNWRITTEN for register in range(len(context.registers[source]))])
+    assert next(following, None) is None
 
 
 # ---- if
@@ -48,7 +51,7 @@ def lower_if(context: SimtContext, operation: Operation) -> None:
             continue
         w.place(block)
         yielded = _lower_region(context, operation, number).operands
-        incoming.append((_typed(context, yielded), w.current))
+        incoming.append((_typed(context, yielded, operation.results), w.current))
         w.branch(join)
     w.place(join)
     if operation.results:
@@ -103,7 +106,7 @@ def lower_for(context: SimtContext, operation: Operation) -> None:
     type_, sign = context.llvm_type(counter), "s" if counter.signed else "u"
     lower, upper, step = (context.scalar(value) for value in operation.operands[:3])
     inits = operation.operands[3:]
-    carried = _typed(context, inits)
+    carried = _typed(context, inits, operation.results)
     preheader, leave = w.new_block("preheader"), w.new_block("exit")
     before = w.current
     w.branch_if(w.emit(f"icmp {sign}lt {type_} {lower}, {upper}"), preheader, leave)
@@ -114,7 +117,7 @@ def lower_for(context: SimtContext, operation: Operation) -> None:
     context.bind(body.arguments[0], [index])
     _bind(context, body.arguments[1:], inits, names)
     yielded = _lower_region(context, operation, 0).operands
-    last = _typed(context, yielded)
+    last = _typed(context, yielded, operation.results)
     again, following = goes_on(index)
     latch = w.current
     header.close([following, *(name for _, name in last)], lambda: w.branch_if(again, header.block, leave))
@@ -163,7 +166,7 @@ def lower_while(context: SimtContext, operation: Operation) -> None:
     """Region before at the top, then the branch, then region after. What is forwarded is known after the loop too: the top dominates it."""
     w = context.writer
     before, after = operation.regions
-    header = _Header(w, "while", _typed(context, operation.operands))
+    header = _Header(w, "while", _typed(context, operation.operands, before.arguments))
     _bind(context, before.arguments, operation.operands, header.names)
     condition = _lower_region(context, operation, 0)
     forwarded = condition.operands[1:]
@@ -173,7 +176,7 @@ def lower_while(context: SimtContext, operation: Operation) -> None:
     for argument, result, value in zip(after.arguments, operation.results, forwarded, strict=True):
         context.bind(argument, context.registers[value])
         context.bind(result, context.registers[value])
-    following = [name for _, name in _typed(context, _lower_region(context, operation, 1).operands)]
+    following = [name for _, name in _typed(context, _lower_region(context, operation, 1).operands, before.arguments)]
     header.close(following, lambda: w.branch(header.block))
     w.place(leave)
 

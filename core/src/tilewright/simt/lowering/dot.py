@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.types import TileType, element_type
+from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.assignment import Assignment
 from tilewright.simt.context import SimtContext
-from tilewright.simt.linear_layout import LinearLayout, coordinates
+from tilewright.simt.linear_layout import LinearLayout, SharedLayout, coordinates, log2
 from tilewright.simt.lowering.shared import buffer_address, read_by_dot
 from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read, read_tile, write_tile
 from tilewright.simt.swizzle import shared_between
@@ -70,7 +70,20 @@ def _fetch(
     if source is None:
         names = context.registers[value]
         return lambda first: [names[register] for register in step_registers(layout, axis, first, k_step)]
-    address, shared, element = buffer_address(context, source), context.assignment.shared[source], element_type(value.type)
+    return _reader(context, buffer_address(context, source), context.assignment.shared[source], element_type(value.type), layout, axis, k_step, load)
+
+
+def _reader(
+    context: SimtContext,
+    address: str,
+    shared: SharedLayout,
+    element: Type,
+    layout: LinearLayout,
+    axis: int,
+    k_step: int,
+    load: Callable[..., list[str] | None] | None,
+) -> Callable[[int], list[str]]:
+    """The same for an operand that is in shared memory."""
     if load is not None:
 
         def fast(first: int) -> list[str]:
@@ -98,6 +111,32 @@ def _fetch(
     return fast if load is not None else slow
 
 
+def lower_fragment_load(context: SimtContext, operation: Operation) -> None:
+    plan, shared, element = context.assignment.dots[operation], context.assignment.shared[operation], operation.attribute("element")
+    layout, axis, load = (plan.a, len(plan.a.shape) - 1, plan.load_a) if operation.attribute("operand") == 0 else (plan.b, len(plan.b.shape) - 2, plan.load_b)
+    names = _reader(context, buffer_address(context, operation), shared, element, layout, axis, plan.k_step, load)(operation.attribute("first"))
+    context.bind(operation.results[0], context.target.pack(context.writer, names, element))
+
+
+def lower_dot_step(context: SimtContext, operation: Operation) -> None:
+    plan = context.assignment.dots[operation]
+    assert plan.emit is not None
+    a, b, c = (context.registers[operand] for operand in operation.operands)
+    a, b = (context.target.unpack(context.writer, words, operation.attribute(name)) for words, name in ((a, "a_element"), (b, "b_element")))
+    context.bind(operation.results[0], plan.emit(context, a, b, c))
+
+
+def fragment(plan: DotPlan, position: int, element: Type, num_warps: int, target: SimtTarget) -> tuple[TileType, LinearLayout]:
+    """The type and the layout of a ``simt.fragment_load`` of an operand."""
+    layout, axis = (plan.a, len(plan.a.shape) - 1) if position == 0 else (plan.b, len(plan.b.shape) - 2)
+    word, count = target.fragment_word(element)
+    registers, lanes, warps = len(step_registers(layout, axis, 0, plan.k_step)) // count, target.warp_size, num_warps
+    shape = (registers * lanes * warps,)
+    bits = [1 << bit for bit in range(log2(shape[0]))]
+    threads = log2(lanes), log2(lanes * warps)
+    return TileType(shape, word), LinearLayout(shape, tuple(bits[threads[1] :]), tuple(bits[: threads[0]]), tuple(bits[threads[0] : threads[1]]))
+
+
 def step_registers(layout: LinearLayout, axis: int, first: int, step: int) -> Sequence[int]:
     """The registers whose coordinate along ``axis`` is in a step: from ``first``, a multiple of the power of two ``step``, on; all for step 0. What lanes
     and warps add to the coordinate is less than a step."""
@@ -123,5 +162,5 @@ def _scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -
     return staged_bytes(operation, assignment, lambda value: _shared_load(value) is not None)
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"dot": lower_dot}
+LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"dot": lower_dot, "simt.fragment_load": lower_fragment_load, "simt.dot_step": lower_dot_step}
 SCRATCH = {"dot": _scratch}

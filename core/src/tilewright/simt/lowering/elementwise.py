@@ -6,7 +6,7 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation
 from tilewright.ir.types import PointerType, TileType, byte_size, element_type
 from tilewright.llvm.elementwise import emit_operation
-from tilewright.simt.context import SimtContext
+from tilewright.simt.context import UNWRITTEN, SimtContext
 from tilewright.simt.ops import SHARED
 
 
@@ -20,7 +20,13 @@ def lower_elementwise(context: SimtContext, operation: Operation) -> None:
         return
     count = context.layout(result).register_count if isinstance(result.type, TileType) else 1
     operands = [context.registers[operand] for operand in operation.operands]
-    context.bind(result, [emit_operation(context, operation, [names[i if len(names) > 1 else 0] for names in operands], 0) for i in range(count)])
+    context.bind(
+        result,
+        [
+            emit_operation(context, operation, [names[i if len(names) > 1 else 0] for names in operands], 0) if context.is_needed(result, i) else UNWRITTEN
+            for i in range(count)
+        ],
+    )
 
 
 def _move_shared(context: SimtContext, operation: Operation, element: PointerType) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tilewright.ir.core import Operation
 from tilewright.ir.types import TileType, element_type
 from tilewright.llvm.registers import constant
-from tilewright.simt.context import SimtContext
+from tilewright.simt.context import UNWRITTEN, SimtContext
 from tilewright.simt.linear_layout import LinearLayout
 
 
@@ -18,11 +18,11 @@ def lower_constant(context: SimtContext, operation: Operation) -> None:
 
 def lower_arange(context: SimtContext, operation: Operation) -> None:
     result, start = operation.results[0], operation.attribute("start")
-    context.bind(result, element_numbers(context, context.layout(result), start))
+    context.bind(result, element_numbers(context, context.layout(result), start, needed=lambda register: context.is_needed(result, register)))
 
 
-def element_numbers(context: SimtContext, layout: LinearLayout, start: int = 0) -> list[str]:
-    """For each register, the row-major number of the element it holds plus ``start``, as i32.
+def element_numbers(context: SimtContext, layout: LinearLayout, start: int = 0, needed: Callable[[int], bool] = lambda register: True) -> list[str]:
+    """For each register that is ``needed``, the row-major number of the element it holds plus ``start``, as i32.
 
     The thread's part and the register's seldom share bits: adding a constant to the thread's part is then what address arithmetic folds best.
     """
@@ -32,8 +32,10 @@ def element_numbers(context: SimtContext, layout: LinearLayout, start: int = 0) 
     for image in (*layout.lanes, *layout.warps):
         occupied |= image
     names = []
-    for number in layout.register_elements():
-        if thread == "0":
+    for register, number in enumerate(layout.register_elements()):
+        if not needed(register):
+            names.append(UNWRITTEN)
+        elif thread == "0":
             names.append(str(number + start))
         elif number & occupied:
             mixed = w.emit(f"xor i32 {thread}, {number}")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType, shape_of
 from tilewright.simt.context import SimtContext
-from tilewright.simt.linear_layout import axis_shifts, coordinates, log2, row_major
+from tilewright.simt.linear_layout import LinearLayout, axis_shifts, coordinates, log2, row_major, span
 
 
 def numbered(context: SimtContext, value: Value) -> dict[int, str]:
@@ -19,27 +19,27 @@ def numbered(context: SimtContext, value: Value) -> dict[int, str]:
     return dict(zip(context.layout(value).register_elements(), context.registers[value], strict=True))
 
 
-def _rename(context: SimtContext, operation: Operation, source: Callable[[int], int]) -> None:
+def _rename(context: SimtContext, operation: Operation) -> None:
     """Bind the result, whose element n is element ``source(n)`` of the operand."""
     held, result = numbered(context, operation.operands[0]), operation.results[0]
-    context.bind(result, [held[source(number)] for number in context.layout(result).register_elements()])
+    context.bind(result, [held[number] for number in source_elements(operation, context.layout(result))])
 
 
-def lower_same_numbers(context: SimtContext, operation: Operation) -> None:
+def _same_number(operation: Operation) -> Callable[[int], int]:
     """``reshape`` and ``expand_dims``: row-major numbers stay."""
-    _rename(context, operation, lambda number: number)
+    return lambda number: number
 
 
-def lower_broadcast(context: SimtContext, operation: Operation) -> None:
+def _broadcast_number(operation: Operation) -> Callable[[int], int]:
     source, target = shape_of(operation.operands[0].type), shape_of(operation.results[0].type)
 
     def narrowed(number: int) -> int:
         return row_major([point if extent > 1 else 0 for point, extent in zip(coordinates(number, target), source, strict=True)], source)
 
-    _rename(context, operation, narrowed)
+    return narrowed
 
 
-def lower_permute(context: SimtContext, operation: Operation) -> None:
+def _permuted_number(operation: Operation) -> Callable[[int], int]:
     order = operation.attribute("order")
     source, target = shape_of(operation.operands[0].type), shape_of(operation.results[0].type)
 
@@ -47,7 +47,22 @@ def lower_permute(context: SimtContext, operation: Operation) -> None:
         point = coordinates(number, target)
         return row_major([point[order.index(axis)] for axis in range(len(order))], source)
 
-    _rename(context, operation, moved)
+    return moved
+
+
+#: For operations with one operand: which element of it an element of the result is, by row-major numbers.
+SOURCE_NUMBERS: dict[str, Callable[[Operation], Callable[[int], int]]] = {
+    "reshape": _same_number,
+    "expand_dims": _same_number,
+    "broadcast": _broadcast_number,
+    "permute": _permuted_number,
+}
+
+
+def source_elements(operation: Operation, layout: LinearLayout) -> list[int]:
+    """For each register of the result, in ``layout``, what its element of the operand adds to the thread's: the maps move bits, and so are linear."""
+    source = SOURCE_NUMBERS[operation.name](operation)
+    return span([source(image) for image in layout.registers])
 
 
 def lower_cat(context: SimtContext, operation: Operation) -> None:
@@ -76,10 +91,7 @@ def lower_split(context: SimtContext, operation: Operation) -> None:
 
 
 LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {
-    "reshape": lower_same_numbers,
-    "expand_dims": lower_same_numbers,
-    "broadcast": lower_broadcast,
-    "permute": lower_permute,
+    **dict.fromkeys(SOURCE_NUMBERS, _rename),
     "cat": lower_cat,
     "join": lower_join,
     "split": lower_split,

@@ -1,0 +1,110 @@
+"""Which registers of tiles are read.
+
+An access reads the pointer and the mask of its first element only, so most of the registers of pointers, masks and the index arithmetic behind them are
+read by nothing. They are not written: half of the instructions of a product of matrices would be dead, and LLVM takes long to find that out where loops
+carry them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.types import PointerType, TileType
+from tilewright.llvm.registers import storage_size
+from tilewright.passes.axis import AxisInfo
+from tilewright.simt.assignment import Assignment
+from tilewright.simt.carried import CARRIERS, all_carried, operations_of_program
+from tilewright.simt.costs import access_width
+from tilewright.simt.lowering.shape import SOURCE_NUMBERS, source_elements
+from tilewright.simt.lowering.shared import copy_width
+from tilewright.simt.target import SimtTarget
+
+#: For each tile, a mask of the registers that are read.
+Needs = dict[Value, int]
+
+
+def needed_registers(function: Function, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo]) -> Needs:
+    """The registers that are read of every tile of a function in its final form, as masks of register numbers. Tiles that nothing reads are left out."""
+    return _Needs(function, target, assignment, axes).run()
+
+
+class _Needs:
+    def __init__(self, function: Function, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo]) -> None:
+        self.target, self.layouts, self.shared, self.axes = target, assignment.layouts, assignment.shared, axes
+        self.operations = operations_of_program(function.body)
+        self.carried = all_carried(function)
+        self.found: Needs = {}
+        self.work: list[tuple[Value, int]] = []
+
+    def run(self) -> Needs:
+        for operation in self.operations:
+            self._read_by(operation)
+        while self.work:
+            value, mask = self.work.pop()
+            before = self.found.get(value, 0)
+            new = mask & ~before
+            if new:
+                self.found[value] = before | new
+                self._follow(value, new)
+        return self.found
+
+    def _read(self, value: Value, mask: int) -> None:
+        if isinstance(value.type, TileType):
+            self.work.append((value, mask))
+
+    def _all(self, value: Value) -> int:
+        return (1 << self.layouts[value].register_count) - 1 if isinstance(value.type, TileType) else 1
+
+    def _read_by(self, operation: Operation) -> None:
+        """What an operation reads however much of its results is read."""
+        name = operation.name
+        if name in CARRIERS or operation.spec.terminator or name in SOURCE_NUMBERS:
+            return
+        pointer = operation.operand("pointer") if name in _ACCESSES else None
+        if pointer is not None and isinstance(pointer.type, TileType):
+            mask = operation.operand("mask")
+            starts = self._starts(operation, pointer, mask)
+            for operand in operation.operands:
+                self._read(operand, starts if operand is pointer or operand is mask else self._all(operand))
+        elif not operation.spec.elementwise:
+            for operand in operation.operands:
+                self._read(operand, self._all(operand))
+
+    def _starts(self, operation: Operation, pointer: Value, mask: Value | None) -> int:
+        """The first register of each access."""
+        type_ = pointer.type
+        assert isinstance(type_, TileType) and isinstance(type_.element, PointerType)
+        layout, size = self.layouts[pointer], storage_size(type_.element.pointee)
+        axes, mask_axes = self.axes[pointer], self.axes[mask] if mask is not None else None
+        width = 0
+        if operation.name == "simt.async_load":
+            width = copy_width(layout, self.shared[operation], axes, mask_axes, size, self.target.copy_widths)
+        width = width or access_width(layout, axes, mask_axes, size, self.target.max_access)
+        return sum(1 << start for start in range(0, layout.register_count, width))
+
+    def _follow(self, value: Value, mask: int) -> None:
+        """What has to be known to write registers of a value."""
+        carried = self.carried.get(value)
+        if carried is not None:
+            for other in (*carried.values, *carried.incoming()):
+                self._read(other, mask)
+            return
+        operation = value.definition
+        if operation is None:
+            return
+        if operation.name in SOURCE_NUMBERS:
+            (operand,) = operation.operands
+            held = {number: register for register, number in enumerate(self.layouts[operand].register_elements())}
+            wanted = 0
+            for register, number in enumerate(source_elements(operation, self.layouts[value])):
+                if mask >> register & 1:
+                    wanted |= 1 << held[number]
+            self._read(operand, wanted)
+        elif operation.spec.elementwise:
+            for operand in operation.operands:
+                self._read(operand, mask)
+
+
+#: Operations that read the pointer and the mask of the first element of each access.
+_ACCESSES = frozenset({"load", "store", "simt.async_load"})

@@ -1,0 +1,132 @@
+"""What leaves the fast path, and why: accesses narrower than the machine's widest, loads of loops that are not copied ahead of time.
+
+The notes are shown by ``tilewright inspect``; with ``TILEWRIGHT_WARN_SLOW=1`` in the environment each is a warning, once a kernel. Other passes add theirs
+where they decide: products without a matrix instruction, loops that cannot be pipelined.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.types import I1, FloatType, IntType, TileType
+from tilewright.llvm.registers import storage_size
+from tilewright.passes.axis import AxisInfo
+from tilewright.passes.rewriter import constant_of
+from tilewright.simt.assignment import Assignment
+from tilewright.simt.carried import operations_of_program
+from tilewright.simt.costs import access_width, element_size, fits
+from tilewright.simt.target import SimtTarget
+
+_ACCESSES = frozenset({"load", "store"})
+#: Operations that repeat a block.
+_LOOPS = frozenset({"for", "while"})
+
+
+def note_slow_paths(function: Function, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> None:
+    """Add the notes about accesses and pipelines of a function in its final form."""
+    noted = {operation for operation, _ in assignment.notes}
+    for operation in operations_of_program(function.body):
+        if operation.name in _ACCESSES and isinstance(operation.operands[0].type, TileType):
+            note = _narrow(operation, target, assignment, axes)
+            if note:
+                assignment.notes.append((operation, note))
+        elif operation.name == "for" and operation not in noted:
+            assignment.notes += _not_pipelined(operation, target, assignment, axes, options)
+
+
+def _narrow(operation: Operation, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo]) -> str:
+    """Why an access moves fewer bytes at once than a thread has of the tile, up to the machine's widest access; the empty string where it does not."""
+    pointer, mask = operation.operands[0], operation.operand("mask")
+    type_ = pointer.type
+    assert isinstance(type_, TileType)
+    size, layout = element_size(pointer), assignment.layouts[pointer]
+    info, mask_info = axes[pointer], axes[mask] if mask is not None else None
+    threads = target.warp_size * assignment.num_warps
+    possible = min(target.max_access // size, math.prod(type_.shape) // threads)
+    width = access_width(layout, info, mask_info, size, target.max_access)
+    if possible <= 1 or width >= possible:
+        return ""
+    axis = max(range(type_.rank), key=lambda i: (type_.shape[i] > 1, info.contiguity[i], i))
+    if info.contiguity[axis] <= width and info.contiguity[axis] < type_.shape[axis]:
+        known = "no two addresses" if info.contiguity[axis] == 1 else f"only runs of {info.contiguity[axis]} addresses"
+        why = f"{known} are known to be consecutive (a stride that is 1 should be a constant, or an argument that is 1)"
+    elif not fits(axis, 2 * width, info, None, size):
+        why = f"addresses are not known to be multiples of {2 * width * size} bytes (pointers and strides that are multiples of 16, or tl.multiple_of, say so)"
+    elif mask_info is not None and not fits(axis, 2 * width, info, mask_info, size):
+        why = f"the mask is not known to be the same for {2 * width} elements in a row (a bound that is a multiple of 16 is)"
+    else:
+        why = "in the layout that it shares with other operations a thread has no more consecutive elements"
+    return f"{operation.name} moves {width * size} bytes at once instead of {possible * size}: {why}"
+
+
+def _not_pipelined(
+    loop: Operation, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]
+) -> list[tuple[Operation, str]]:
+    """Why loads that feed the products of a loop stay in it."""
+    (body,) = loop.regions
+    products = [operation for operation in body if operation.name == "dot"]
+    stages = loop.attribute("num_stages") or options.get("num_stages", 0)
+    if not products or stages < 2:
+        return []
+    loads = _feeding(products)
+    if not loads:
+        return []
+    if not target.copy_widths:
+        return [(loop, f"not pipelined: {target.name} has no asynchronous copies to shared memory")]
+    if any(inner.name in _LOOPS for inner in body.walk()):
+        return [(loop, "not pipelined: there is a loop inside")]
+    return [(load, f"load is not pipelined: {_why_not_ahead(load, target, assignment, axes)}") for load in loads]
+
+
+def _why_not_ahead(load: Operation, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo]) -> str:
+    pointer, mask, other = (load.operand(name) for name in ("pointer", "mask", "other"))
+    type_ = load.results[0].type
+    assert pointer is not None
+    if not isinstance(type_, TileType) or not isinstance(type_.element, IntType | FloatType) or type_.element is I1:
+        return f"{type_} cannot be copied as it is"
+    if load.attribute("volatile"):
+        return "it is volatile"
+    if other is not None and constant_of(other) != 0:
+        return "asynchronous copies fill with zeros where the mask is false, not with another value"
+    size = storage_size(type_.element)
+    width = size * access_width(assignment.layouts[pointer], axes[pointer], axes[mask] if mask is not None else None, size, max(target.copy_widths))
+    if width < min(target.copy_widths):
+        return f"it reads {width} bytes at once, and asynchronous copies take {', '.join(map(str, target.copy_widths))}"
+    return "its addresses depend on what the loop computes, or its layout in shared memory does not fit copies"
+
+
+def _feeding(products: list[Operation]) -> list[Operation]:
+    """The loads of the products' block from which their first two operands are computed."""
+    found: dict[Operation, None] = {}
+    work = [operand for product in products for operand in product.operands[:2]]
+    while work:
+        operation = work.pop().definition
+        if operation is None or operation.parent is not products[0].parent or operation in found:
+            continue
+        found[operation] = None
+        if operation.name != "load" and operation.spec.pure and not operation.regions and operation.name != "dot":
+            work += operation.operands
+    return [operation for operation in found if operation.name == "load"]
+
+
+# ---- warnings
+
+_warned: set[tuple[str, str]] = set()
+
+
+def warn_slow(function: Function, assignment: Assignment) -> None:
+    """Warn of what left the fast path, once a kernel and note, where ``TILEWRIGHT_WARN_SLOW`` is set."""
+    if os.environ.get("TILEWRIGHT_WARN_SLOW", "0") in ("", "0"):
+        return
+    for operation, note in assignment.notes:
+        key = function.name, f"{operation.location}: {note}"
+        if key not in _warned:
+            _warned.add(key)
+            place = operation.location
+            file, line = (place.file, place.line) if place is not None else ("", 0)
+            warnings.warn_explicit(f"kernel {function.name}, {key[1]}", RuntimeWarning, file, line)

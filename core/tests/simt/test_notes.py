@@ -1,0 +1,165 @@
+"""What leaves the fast path is noted with its reason, and warned of where that is asked for; registers that nothing reads are not written."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.frontend.compile import compile_function
+from tilewright.passes.pipeline import run as run_passes
+from tilewright.simt.assignment import Assignment
+from tilewright.simt.compile import compile_kernel, kernel_of
+from tilewright.simt.context import UNWRITTEN
+from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.linear_layout import blocked, replicated
+from tilewright.simt.report import describe, report
+
+
+def compiled(
+    fn: Any, signature: dict[str, str], *, aligned: tuple[str, ...] = (), copy_widths: tuple[int, ...] = (4, 8, 16), stages: int = 3, **constants: Any
+) -> tuple[str, Assignment, str]:
+    """(LLVM IR, assignment, report) for the emulated machine; arguments named in ``aligned`` are multiples of 16."""
+    module = compile_function(fn, {**signature, **dict.fromkeys(constants, "constexpr")}, constants, {name: {"divisibility": 16} for name in aligned})
+    run_passes(module)
+    target = EmulatedTarget(32, copy_widths=copy_widths)
+    text, assignment = compile_kernel(module, target, {"num_warps": 4, "num_stages": stages})
+    return text, assignment, report(kernel_of(module), assignment, target)
+
+
+def notes(assignment: Assignment) -> list[str]:
+    return [note for _, note in assignment.notes]
+
+
+@tw.jit
+def copy(x, z, n, stride, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(z + offsets, tl.load(x + offsets * stride, mask=offsets < n), mask=offsets < n)
+
+
+@tw.jit
+def walk(x, z, n, BLOCK: tl.constexpr):
+    pointers = x + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for _ in range(n):
+        total += tl.load(pointers)
+        pointers += BLOCK
+    tl.store(z + tl.arange(0, BLOCK), total)
+
+
+COPY = {"x": "*fp32", "z": "*fp32", "n": "i32", "stride": "i32"}
+
+
+@tw.jit
+def product(a, b, c, K, BLOCK: tl.constexpr, OTHER: tl.constexpr):
+    rows, inner = tl.arange(0, BLOCK), tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for k in range(0, K, BLOCK):
+        left = tl.load(a + rows[:, None] * K + k + inner[None, :], mask=k + inner[None, :] < K, other=OTHER)
+        right = tl.load(b + (k + inner[:, None]) * BLOCK + rows[None, :], mask=k + inner[:, None] < K, other=0.0)
+        total = tl.dot(left, right, total)
+    tl.store(c + rows[:, None] * BLOCK + rows[None, :], total)
+
+
+PRODUCT = {"a": "*fp32", "b": "*fp32", "c": "*fp32", "K": "i32"}
+ALIGNED = ("a", "b", "c", "K")
+
+
+def test_wide_accesses_are_not_noted() -> None:
+    _, assignment, text = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=("x", "z", "n"), BLOCK=1024, stride=1)
+    assert notes(assignment) == []
+    assert "2 accesses of 16 bytes a thread" in text and "nothing left the fast path" in text
+
+
+@pytest.mark.parametrize(
+    ("aligned", "stride", "expected"),
+    [
+        (("z", "n"), 1, [r"load moves 4 bytes at once instead of 16: addresses are not known to be multiples of 8 bytes"]),
+        (("x", "z"), 1, [r"load moves 4 bytes .* the mask is not known to be the same for 2 elements", r"store moves 4 bytes .* the mask is not known"]),
+        (("x", "z", "n"), 3, [r"load moves 4 bytes at once instead of 16: no two addresses are known to be consecutive"]),
+    ],
+)
+def test_narrow_accesses_say_why(aligned: tuple[str, ...], stride: int, expected: list[str]) -> None:
+    _, assignment, text = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=aligned, BLOCK=1024, stride=stride)
+    found = notes(assignment)
+    for pattern in expected:
+        assert any(re.search(pattern, note) for note in found), found
+    assert "left the fast path:" in text and found[0] in text
+
+
+def test_small_tiles_have_no_wider_access() -> None:
+    _, assignment, _ = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=(), BLOCK=128, stride=1)
+    assert notes(assignment) == []
+
+
+def test_products_and_loops_say_why() -> None:
+    _, assignment, text = compiled(product, PRODUCT, aligned=ALIGNED, BLOCK=32, OTHER=0.0)
+    assert [note for note in notes(assignment) if "pipelined" in note] == []
+    assert any(re.match(r"no matrix instruction for tile<32x32xf32> by .*: multiplied and added", note) for note in notes(assignment))
+    assert "asynchronous copies of 16 bytes a thread" in text
+    _, assignment, _ = compiled(product, PRODUCT, aligned=ALIGNED, copy_widths=(), BLOCK=32, OTHER=0.0)
+    assert any("not pipelined: emulator has no asynchronous copies" in note for note in notes(assignment))
+    _, assignment, _ = compiled(product, PRODUCT, aligned=ALIGNED, BLOCK=32, OTHER=1.0)
+    assert any("load is not pipelined: asynchronous copies fill with zeros" in note for note in notes(assignment))
+    _, assignment, _ = compiled(product, PRODUCT, aligned=ALIGNED, BLOCK=32, OTHER=0.0, stages=1)
+    assert [note for note in notes(assignment) if "pipelined" in note] == []
+
+
+def test_narrow_loads_of_products_are_not_pipelined() -> None:
+    signature = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "K": "i32"}
+    _, assignment, _ = compiled(product, signature, BLOCK=32, OTHER=0.0)
+    assert any("load is not pipelined: it reads 2 bytes at once, and asynchronous copies take 4, 8, 16" in note for note in notes(assignment))
+
+
+def test_warnings_are_given_once_a_kernel_where_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tw.jit
+    def warned(x, z, n, stride, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        tl.store(z + offsets, tl.load(x + offsets))
+
+    monkeypatch.delenv("TILEWRIGHT_WARN_SLOW", raising=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(warned, COPY, BLOCK=512)
+    monkeypatch.setenv("TILEWRIGHT_WARN_SLOW", "1")
+    with pytest.warns(RuntimeWarning) as found:
+        compiled(warned, COPY, BLOCK=512)
+    for one, name in zip(found, ("load", "store"), strict=True):
+        assert re.search(rf"kernel warned, .*test_notes\.py:\d+.* {name} moves 4 bytes", str(one.message))
+    assert found[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(warned, COPY, BLOCK=512)
+
+
+def test_registers_that_nothing_reads_are_not_written() -> None:
+    """Of 64 registers of a tile a thread has 16 masks: one is read of each run of four. Loops carry no others either."""
+    text, _, _ = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=("x", "z", "n"), BLOCK=8192, stride=1)
+    assert UNWRITTEN not in text
+    assert len(re.findall(r"icmp slt i32 %t\d+, %a2", text)) == 16
+    text, _, _ = compiled(walk, {"x": "*fp32", "z": "*fp32", "n": "i32"}, aligned=("x", "z"), BLOCK=2048)
+    assert UNWRITTEN not in text
+    assert len(re.findall(r"= phi float ", text)) == 2 * 16  # the sums, at the loop's top and after it
+    assert len(re.findall(r"= phi ptr ", text)) == 2 * 4  # a pointer for each four
+
+
+def test_layouts_in_words() -> None:
+    assert describe(blocked((64, 64), (1, 0), 4, 32, 4)) == "a thread has 8x4 (4 in a row along axis 1), lanes span 2x16, warps span 4x1"
+    assert describe(replicated((8,), 32, 2)) == "a thread has 8 (8 in a row along axis 0), lanes span 1, warps span 1, each element is in 64 threads"
+
+
+def test_conversions_tell_their_cost() -> None:
+    @tw.jit
+    def transposed(x, z, BLOCK: tl.constexpr):
+        rows, columns = tl.arange(0, BLOCK), tl.arange(0, BLOCK)
+        tile = tl.load(x + rows[:, None] * BLOCK + columns[None, :])
+        tl.store(z + rows[:, None] * BLOCK + columns[None, :], tl.trans(tile))
+
+    _, assignment, text = compiled(transposed, {"x": "*fp32", "z": "*fp32"}, aligned=("x", "z"), BLOCK=64)
+    (line,) = [line for line in text.splitlines() if "simt.convert" in line]
+    assert re.search(r"from L\d+; 16384 bytes through 16384 bytes of shared memory; written in \d+ accesses of \d+ bytes a thread, \d+ turns a warp", line)
+    assert assignment.shared_bytes == 16384

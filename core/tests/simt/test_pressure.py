@@ -1,0 +1,49 @@
+"""The estimate of the registers a thread needs at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.ir.parser import parse_module
+from tilewright.simt.assign import assign
+from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.pressure import peak_words
+
+HEAD = """tilewright.ir 1.0
+kernel @k(%p: ptr<f32>, %h: ptr<f16>, %n: i32) {
+  %i = arange {start = 0, end = 128} : tile<128xi32>
+  %ps = splat %p : tile<128xptr<f32>>
+  %q = addptr %ps, %i : tile<128xptr<f32>>
+  %hs = splat %h : tile<128xptr<f16>>
+  %g = addptr %hs, %i : tile<128xptr<f16>>
+"""
+
+#: (operations, words a thread of 8 holds at most: 128 elements are 16 registers)
+CASES = {
+    "one tile": ("%a = load %q : tile<128xf32> store %q, %a", 16),
+    "a result takes the place of an operand": ("%a = load %q : tile<128xf32> %b = exp %a : tile<128xf32> store %q, %b", 16),
+    "both are needed": ("%a = load %q : tile<128xf32> %b = exp %a : tile<128xf32> %c = sub %b, %a : tile<128xf32> store %q, %c", 32),
+    "halves share words": ("%a = load %g : tile<128xf16> %b = load %g : tile<128xf16> %c = add %a, %b : tile<128xf16> store %g, %c", 16),
+    "index arithmetic does not count": (
+        "%d = mul %i, %i : tile<128xi32> %r = addptr %q, %d : tile<128xptr<f32>> %a = load %r : tile<128xf32> store %q, %a",
+        16,
+    ),
+    "what lives across a loop": (
+        """%a = load %q : tile<128xf32> %z = constant 0 : i32 %one = constant 1 : i32
+        %s = for %z, %n, %one, inits=[%a] : tile<128xf32> body(%j: i32, %x: tile<128xf32>) {
+          %b = load %q : tile<128xf32> %c = add %x, %b : tile<128xf32> yield %c }
+        %e = add %s, %a : tile<128xf32> store %q, %e""",
+        48,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_peak(name: str) -> None:
+    operations, expected = CASES[name]
+    function = parse_module(f"{HEAD}{operations} return }}").kernel
+    assignment = assign(function, EmulatedTarget(8), 1, {})
+    if name.startswith("index"):  # cheap arithmetic on positions may be counted where it is not address arithmetic
+        assert peak_words(function, assignment) <= 2 * expected
+    else:
+        assert peak_words(function, assignment) == expected
