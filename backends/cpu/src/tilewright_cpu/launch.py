@@ -14,9 +14,10 @@ from typing import Any
 
 from tilewright.errors import LaunchError
 from tilewright.ir.type_text import parse_type
-from tilewright.ir.types import BF16, DescriptorType, FloatType, IntType, PointerType, Type
+from tilewright.ir.types import IntType, PointerType, Type
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.arguments import address_of
+from tilewright.runtime.slots import slot_codec
 from tilewright.runtime.writability import write_guard
 from tilewright_cpu.pool import Pool, pool
 from tilewright_cpu.runtime import PRINTED, STATUS_WORDS, LoadedKernel
@@ -25,50 +26,14 @@ from tilewright_cpu.runtime import PRINTED, STATUS_WORDS, LoadedKernel
 HEADER = "qqqQq"
 
 Grid = tuple[int, int, int]
-#: A runtime value to the numbers that go into its slots.
-Encoder = Callable[[Any], tuple[Any, ...]]
 
 _no_status = (ctypes.c_int32 * STATUS_WORDS)()
 _address = ctypes.addressof
 
 
-def _raw_float(format_: FloatType) -> Encoder:
-    """Encoder of formats that ``struct`` does not know: raw bits."""
-    from tilewright.reference.numerics import encode
-
-    def bits(value: Any) -> tuple[Any, ...]:
-        return (int(encode(float(value), format_)),)
-
-    return bits
-
-
-def _descriptor(rank: int) -> Encoder:
-    def words(value: Any) -> tuple[Any, ...]:
-        return (address_of(value.base), *map(int, value.shape), *map(int, value.strides))
-
-    return words
-
-
-def slot_codec(type_: Type) -> tuple[str, Encoder]:
-    """The ``struct`` codes of an argument's slots, little-endian and 8 bytes each, and what makes its numbers.
-
-    Raises:
-        LaunchError: no argument has this type.
-    """
-    if isinstance(type_, PointerType):
-        return "Q", lambda value: (value if type(value) is int else address_of(value),)
-    if isinstance(type_, IntType):
-        if type_.bits == 1:
-            return "q", lambda value: (bool(value),)
-        return ("Q" if type_.bits == 64 and not type_.signed else "q"), lambda value: (int(value),)
-    if isinstance(type_, FloatType):
-        code = {"f64": "d", "f32": "f4x", "f16": "e6x"}.get(str(type_))
-        if code is not None:
-            return code, lambda value: (float(value),)
-        return ("H6x" if type_ is BF16 else "B7x"), _raw_float(type_)
-    if isinstance(type_, DescriptorType):
-        return f"Q{2 * type_.rank}q", _descriptor(type_.rank)
-    raise LaunchError(f"a kernel cannot take an argument of type {type_}")
+def _address_of(value: Any) -> int:
+    """The address of an array, or the number that is one."""
+    return value if type(value) is int else address_of(value)
 
 
 def make_packer(types: Sequence[Type]) -> Callable[[int, int, int, int, tuple[Any, ...]], bytes]:
@@ -79,7 +44,7 @@ def make_packer(types: Sequence[Type]) -> Callable[[int, int, int, int, tuple[An
     names: dict[str, Any] = {"address_of": address_of}
     codes, words = [HEADER], ["x", "y", "z", "status", "0"]
     for position, type_ in enumerate(types):
-        code, encode = slot_codec(type_)
+        code, encode = slot_codec(type_, _address_of)
         codes.append(code)
         value = f"a{position}"
         if isinstance(type_, IntType) and type_.bits > 1:
@@ -139,7 +104,7 @@ class PythonLauncher:
         if len(values) != wanted:
             return LaunchError(f"{name} takes {wanted} runtime arguments ({', '.join(p.name for p in self.parameters)}), not {len(values)}")
         for parameter, value in zip(self.parameters, values, strict=True):
-            code, encode = slot_codec(parse_type(parameter.type))
+            code, encode = slot_codec(parse_type(parameter.type), _address_of)
             try:
                 struct.pack("<" + code, *encode(value))
             except LaunchError as reason:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tilewright.errors import LaunchError
 from tilewright.ir.type_text import parse_type
-from tilewright.ir.types import BF16, DescriptorType, FloatType, IntType, PointerType, Type
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.arguments import ArgumentError, address_of, array_kind
+from tilewright.runtime.slots import slot_codec
 from tilewright.runtime.writability import write_guard
 from tilewright_nvidia.devices import KIND
 from tilewright_nvidia.runtime import LoadedKernel, current_stream
@@ -45,36 +46,6 @@ def device_address(value: Any, device: int) -> int:
             )
         raise LaunchError(f"it is a {type(value).__name__} on {KIND}:{place[1]}, and the kernel was loaded on {KIND}:{device}; move it there first")
     return address_of(value)
-
-
-def slot_codec(type_: Type, device: int) -> tuple[str, Callable[[Any], tuple[Any, ...]]]:
-    """The ``struct`` codes of an argument's slots of 8 bytes, and what makes its numbers.
-
-    Raises:
-        LaunchError: no argument has this type.
-    """
-    if isinstance(type_, PointerType):
-        return "Q", lambda value: (device_address(value, device),)
-    if isinstance(type_, IntType):
-        if type_.bits == 1:
-            return "q", lambda value: (bool(value),)
-        return ("Q" if type_.bits == 64 and not type_.signed else "q"), lambda value: (int(value),)
-    if isinstance(type_, FloatType):
-        code = {"f64": "d", "f32": "f4x", "f16": "e6x"}.get(str(type_))
-        if code is not None:
-            return code, lambda value: (float(value),)
-        return ("H6x" if type_ is BF16 else "B7x"), _raw_float(type_)
-    if isinstance(type_, DescriptorType):
-        # as the toolkit expands it: base, extents, strides
-        return f"Q{2 * type_.rank}q", lambda value: (device_address(value.base, device), *map(int, value.shape), *map(int, value.strides))
-    raise LaunchError(f"a kernel cannot take an argument of type {type_}")
-
-
-def _raw_float(format_: FloatType) -> Callable[[Any], tuple[Any, ...]]:
-    """Numbers of formats that ``struct`` does not know: raw bits."""
-    from tilewright.reference.numerics import encode
-
-    return lambda value: (int(encode(float(value), format_)),)
 
 
 def stream_handle(stream: Any, device: int) -> int:
@@ -107,7 +78,8 @@ class PythonLauncher:
     def __init__(self, loaded: LoadedKernel, parameters: Sequence[Parameter]) -> None:
         self.loaded, self.parameters = loaded, tuple(parameters)
         self._types = [parse_type(parameter.type) for parameter in parameters]
-        codecs = [slot_codec(type_, loaded.device) for type_ in self._types]
+        addresses = partial(device_address, device=loaded.device)
+        codecs = [slot_codec(type_, addresses) for type_ in self._types]
         self._encoders = [encode for _, encode in codecs]
         self._struct = struct.Struct("<" + "".join(code for code, _ in codecs))
         self._count = self._struct.size // 8
@@ -176,7 +148,7 @@ class PythonLauncher:
         """The error that names the argument at fault."""
         name = self.loaded.name
         for parameter, type_, value in zip(self.parameters, self._types, values, strict=True):
-            code, encode = slot_codec(type_, self.loaded.device)
+            code, encode = slot_codec(type_, partial(device_address, device=self.loaded.device))
             try:
                 struct.pack("<" + code, *encode(value))
             except ArgumentError as reason:
