@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from tilewright.llvm import native
+from tilewright.llvm import native, native_values
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.llvm.link import load_object
 from tilewright.llvm.writer import ModuleWriter
@@ -26,7 +26,7 @@ def compiled(text):
 def reader():
     """``read(kinds, values)``: the slots as unsigned integers, None where the native code gave up."""
     module = ModuleWriter("nounwind")
-    native.write_readers(module, native.layout())
+    native_values.write_readers(module, native.layout())
     w = module.function("read", [("ptr", "values"), ("ptr", "kinds"), ("i64", "count"), ("ptr", "slots")], "i1")
     w.ret(f"i1 {w.emit('call i1 @read_values(ptr %values, ptr %kinds, i64 %count, ptr %slots)')}")
     loaded = load_object(compiled(module.text()), ["read", "addresses"])
@@ -36,7 +36,7 @@ def reader():
     def read(types, values, stored=(), writable_address=None):
         native.fill_addresses(loaded.address("addresses"), writable_address)
         slots = np.full(len(values), 0xA5A5A5A5A5A5A5A5, np.uint64)
-        kinds = native.kinds_of(types, stored)
+        kinds = native_values.kinds_of(types, stored)
         return slots.tolist() if function(tuple(values), kinds, len(values), slots.ctypes.data) else None
 
     yield read
@@ -215,8 +215,8 @@ def test_what_does_not_fit_is_left_to_python_without_an_exception(reader, type_,
 
 
 def test_kinds_of_types():
-    assert native.kinds_of(["ptr<f32>", "i32", "u32", "u64", "f64", "f32", "i1", "ptr<ptr<i8>>"]) == b"piiudfbp"
+    assert native_values.kinds_of(["ptr<f32>", "i32", "u32", "u64", "f64", "f32", "i1", "ptr<ptr<i8>>"]) == b"piiudfbp"
     for type_ in ("f16", "bf16", "f8e4m3fn", "desc<4x4xf32>"):
-        assert native.kinds_of(["i32", type_]) is None
-    assert native.kinds_of(["ptr<f32>", "i32", "ptr<f32>", "f32"], [True, True, False, True]) == b"wipf"
-    assert native.kinds_of([]) == b""
+        assert native_values.kinds_of(["i32", type_]) is None
+    assert native_values.kinds_of(["ptr<f32>", "i32", "ptr<f32>", "f32"], [True, True, False, True]) == b"wipf"
+    assert native_values.kinds_of([]) == b""

@@ -2,6 +2,8 @@
 
 import pytest
 
+import tilewright as tw
+import tilewright.language as tl
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, Target
 from tilewright.plugins.registry import registry
@@ -100,3 +102,48 @@ def install_recorder():
 def recorder(install_recorder):
     """A recorder that is the default backend of CPU arrays."""
     return install_recorder()
+
+
+@tw.jit
+def _scale(x, n, factor=2.0, BLOCK: tl.constexpr = 16):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) * factor, mask=offsets < n)
+
+
+@tw.jit
+def _one_int(x, i):
+    tl.store(x, i)
+
+
+def _fresh(kernel, **options):
+    return tw.jit(kernel.fn, **options) if options else tw.jit(kernel.fn)
+
+
+@pytest.fixture
+def fresh():
+    """``fresh(kernel, **options of jit)``: the same kernel without anything compiled."""
+    return _fresh
+
+
+@pytest.fixture
+def scale():
+    """A kernel ``scale(x, n, factor=2.0, BLOCK=16)``."""
+    return _fresh(_scale)
+
+
+@pytest.fixture
+def one_int():
+    """A kernel ``one_int(x, i)``."""
+    return _fresh(_one_int)
+
+
+@pytest.fixture
+def types_of():
+    """``types_of(compiled)``: the types of its parameters by name."""
+    return lambda compiled: dict(compiled.src.signature)
+
+
+@pytest.fixture
+def kernels():
+    """``kernels(kernel, place)``: what is compiled of a kernel on a device."""
+    return lambda kernel, place="recorder:0": kernel.device_caches[place][0]

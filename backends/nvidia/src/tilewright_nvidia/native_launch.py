@@ -1,24 +1,23 @@
-"""The native launcher: a builtin function ``launch(grid, stream, values)`` that reads its arguments and calls the driver without running Python code.
+"""The native launcher (see :mod:`tilewright.llvm.launchers`): reads a kernel's arguments and calls the driver without running Python code.
 
-One piece of code serves all kernels; what differs is in a context that the function is bound to. Whatever is not as expected (a value of another type,
-another device's context, a grid that is empty or too large) goes to the Python launcher with the same arguments. The interpreter lock is released around
-the driver's call, which may wait for room in the stream's queue.
+A value of another type, another device's context, a grid that is empty or too large go to the Python launcher. The interpreter lock is released around the
+driver's call.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.llvm import native
+from tilewright.llvm.launchers import LauncherFrame
 from tilewright.llvm.link import LoadedObject, load_object
-from tilewright.llvm.writer import Block, FunctionWriter, ModuleWriter
-from tilewright.plugins.manifest import CodeObject, Launcher, Parameter
-from tilewright_nvidia import __version__
+from tilewright.llvm.native_values import kinds_of
+from tilewright.plugins.manifest import Launcher, Parameter
+from tilewright.runtime.host_code import host_object
 from tilewright_nvidia.driver import library
 from tilewright_nvidia.launch import GRID_LIMITS, PythonLauncher, device_address
 from tilewright_nvidia.runtime import LoadedKernel, current_stream
@@ -72,7 +71,7 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
     Args:
         entries: addresses of ``cuLaunchKernelEx`` and ``cuCtxGetCurrent``; the driver's own where None.
     """
-    kinds = native.kinds_of([parameter.type for parameter in parameters], [parameter.stored for parameter in parameters])
+    kinds = kinds_of([parameter.type for parameter in parameters], [parameter.stored for parameter in parameters])
     if kinds is None or len(kinds) > MAX_ARGUMENTS:
         return None
     code = _code()
@@ -154,68 +153,14 @@ def _code() -> LoadedObject | None:
     objects = native.layout()
     if objects is None:
         return None
-    return load_object(_host_object(launcher_ir(objects)), ("launch", "addresses", "stream_source"))
-
-
-def _host_object(ir_text: str) -> bytes:
-    """The object code of LLVM IR text for the host, compiled once a machine."""
-    from tilewright.llvm.compile import compile_to_object, host_target
-    from tilewright.runtime.artifact import Artifact
-    from tilewright.runtime.cache import disk_cache
-
-    triple, cpu, features = host_target()
-    key = hashlib.sha256("\0".join(("tilewright-nvidia launcher", __version__, triple, cpu, features, ir_text)).encode()).hexdigest()
-    cache = disk_cache()
-    found = cache.get(key)
-    if found is not None:
-        return found.code.binary
-    binary = compile_to_object(ir_text, triple=triple, cpu=cpu, features=features, opt=2)
-    cache.put(Artifact(key, CodeObject("native launcher", binary), ()))
-    return binary
+    return load_object(host_object("native launcher", launcher_ir(objects)), ("launch", "addresses", "stream_source"))
 
 
 def launcher_ir(objects: native.Layout) -> str:
     """The launcher's module."""
-    module = ModuleWriter("nounwind")
-    native.write_readers(module, objects, host_arrays=False)
-    module.add_global("@stream_source = global ptr null")
-    w = module.function("launch", [("ptr", "self"), ("ptr", "arguments"), ("i64", "given")], "ptr")
-    slow = w.new_block("slow")
-    _write_launch(w, objects, slow)
-    w.place(slow)
-    python = w.load("ptr", w.emit(f"getelementptr i8, ptr %self, i64 {objects.tuple_items}"), 8)
-    w.ret(f"ptr {w.call('PyObject_Vectorcall', 'ptr', [('ptr', python), ('ptr', '%arguments'), ('i64', '%given'), ('ptr', 'null')])}")
-    return module.text()
-
-
-def _write_launch(w: FunctionWriter, objects: native.Layout, slow: Block) -> None:
-    """The body; branches to ``slow`` where a value is not as expected."""
-
-    def need(condition: str) -> None:
-        fine = w.new_block("fine")
-        w.branch_if(condition, fine, slow, likely=True)
-        w.place(fine)
-
-    def at(base: str, offset: int, type_: str = "ptr") -> str:
-        return w.load(type_, w.emit(f"getelementptr i8, ptr {base}, i64 {offset}"), 4 if type_ == "i32" else 8)
-
-    def item(values: str, position: int) -> str:
-        return at(values, objects.tuple_items + 8 * position)
-
-    need(w.emit("icmp eq i64 %given, 3"))
-    context_bytes = item("%self", 2)
-    context = w.emit(f"getelementptr i8, ptr {context_bytes}, i64 {objects.bytes_data}")
-
-    def field(name: str, type_: str = "i64") -> str:
-        return at(context, getattr(_Context, name).offset, type_)
-
-    grid, stream, values = w.load("ptr", "%arguments", 8), at("%arguments", 8), at("%arguments", 16)
-    tuple_type = native.address(w, "tuple")
-    need(w.emit(f"icmp eq ptr {at(grid, objects.type_offset)}, {tuple_type}"))
-    need(w.emit(f"icmp eq i64 {at(grid, objects.size, 'i64')}, 3"))
-    need(w.emit(f"icmp eq ptr {at(values, objects.type_offset)}, {tuple_type}"))
-    count = field("count")
-    need(w.emit(f"icmp eq i64 {at(values, objects.size, 'i64')}, {count}"))
+    frame = LauncherFrame(objects, _Context, host_arrays=False)
+    frame.module.add_global("@stream_source = global ptr null")
+    w = frame.w
     slots, addresses = w.alloca("i64", MAX_ARGUMENTS, 16), w.alloca("ptr", MAX_ARGUMENTS, 16)
     config, number = w.alloca("i64", ctypes.sizeof(_Config) // 8, 16), w.alloca("i64", 1, 8)
 
@@ -224,58 +169,44 @@ def _write_launch(w: FunctionWriter, objects: native.Layout, slow: Block) -> Non
 
     # the device's context must be this thread's
     w.store("i64", "0", number, 8)
-    w.emit(f"call i32 {field('current', 'ptr')}(ptr {number})")
-    need(w.emit(f"icmp eq i64 {w.load('i64', number, 8)}, {field('driver_context')}"))
+    w.emit(f"call i32 {frame.field('current', 'ptr')}(ptr {number})")
+    frame.need(w.emit(f"icmp eq i64 {w.load('i64', number, 8)}, {frame.field('driver_context')}"))
     for axis, limit in enumerate(GRID_LIMITS):
-        need(w.emit(f"call i1 @read_signed(ptr {item(grid, axis)}, ptr {number})"))
-        extent = w.load("i64", number, 8)
-        # an empty or negative extent, or one that is too large, is the Python launcher's business
-        need(w.emit(f"icmp ult i64 {w.emit(f'sub i64 {extent}, 1')}, {limit}"))
-        put("grid", "i32", w.emit(f"trunc i64 {extent} to i32"), axis)
-    need(w.emit(f"call i1 @read_values(ptr {values}, ptr {field('kinds', 'ptr')}, i64 {count}, ptr {slots})"))
-    _write_stream(w, objects, stream, number, field("index", "ptr"), need)
+        put("grid", "i32", w.emit(f"trunc i64 {frame.extent(axis, limit, number)} to i32"), axis)
+    frame.read_values(slots)
+    _write_stream(frame, number)
     put("stream", "i64", w.load("i64", number, 8))
-    put("block", "i32", field("threads", "i32"))
+    put("block", "i32", frame.field("threads", "i32"))
     for axis in (1, 2):
         put("block", "i32", "1", axis)
-    put("shared", "i32", field("shared", "i32"))
-    put("attributes", "i64", field("attributes"))
-    put("attribute_count", "i32", field("attribute_count", "i32"))
-    with w.loop("0", count, 1) as loop:
+    put("shared", "i32", frame.field("shared", "i32"))
+    put("attributes", "i64", frame.field("attributes"))
+    put("attribute_count", "i32", frame.field("attribute_count", "i32"))
+    with w.loop("0", frame.count, 1) as loop:
         w.store("ptr", w.gep("i64", slots, loop.index), w.gep("ptr", addresses, loop.index), 8)
+    # the driver's call may wait for room in the stream's queue
     state = w.call("PyEval_SaveThread", "ptr", [])
-    status = w.emit(f"call i32 {field('launch', 'ptr')}(ptr {config}, ptr {field('function', 'ptr')}, ptr {addresses}, ptr null)")
+    status = w.emit(f"call i32 {frame.field('launch', 'ptr')}(ptr {config}, ptr {frame.field('function', 'ptr')}, ptr {addresses}, ptr null)")
     w.call("PyEval_RestoreThread", "void", [("ptr", state)])
-    failed, fine = w.new_block("failed"), w.new_block("fine")
-    w.branch_if(w.emit(f"icmp eq i32 {status}, 0"), fine, failed, likely=True)
-    w.place(failed)
-    w.module.declare("PyObject_CallFunction", "ptr", ("ptr", "ptr", "..."))
-    form = w.module.string(b"i")
-    raiser = item("%self", 1)
-    raised = w.emit(f"call ptr (ptr, ptr, ...) @PyObject_CallFunction(ptr {raiser}, ptr {form}, i32 {status})")
-    w.ret(f"ptr {raised}")
-    w.place(fine)
-    none = native.address(w, "none")
-    w.call("Py_IncRef", "void", [("ptr", none)])
-    w.ret(f"ptr {none}")
+    return frame.finish(w.emit(f"icmp eq i32 {status}, 0"), (status,))
 
 
-def _write_stream(w: FunctionWriter, objects: native.Layout, stream: str, number: str, index: str, need: Callable[[str], None]) -> None:
+def _write_stream(frame: LauncherFrame, number: str) -> None:
     """Put the stream's handle into ``number``: what was given, a number, or the current one for None."""
+    w = frame.w
     given, ask, known = w.new_block("given"), w.new_block("ask"), w.new_block("known")
-    w.branch_if(w.emit(f"icmp eq ptr {stream}, {native.address(w, 'none')}"), ask, given, likely=True)
+    w.branch_if(w.emit(f"icmp eq ptr {frame.stream}, {native.address(w, 'none')}"), ask, given, likely=True)
     w.place(given)
-    type_ = w.load("ptr", w.emit(f"getelementptr i8, ptr {stream}, i64 {objects.type_offset}"), 8)
-    need(w.emit(f"icmp eq ptr {type_}, {native.address(w, 'int')}"))
-    need(w.emit(f"call i1 @read_unsigned(ptr {stream}, ptr {number})"))
+    frame.need(w.emit(f"icmp eq ptr {frame.at(frame.stream, frame.objects.type_offset)}, {native.address(w, 'int')}"))
+    frame.need(w.emit(f"call i1 @read_unsigned(ptr {frame.stream}, ptr {number})"))
     w.branch(known)
     w.place(ask)
     arguments = w.alloca("ptr", 2, 8)
     first = w.gep("ptr", arguments, 1)
-    w.store("ptr", index, first, 8)
+    w.store("ptr", frame.field("index", "ptr"), first, 8)
     source = w.load("ptr", "@stream_source", 8)
-    one = str(1 - 2**63)  # PY_VECTORCALL_ARGUMENTS_OFFSET: the callee may use the word before the arguments
-    found = w.call("PyObject_Vectorcall", "ptr", [("ptr", source), ("ptr", first), ("i64", one), ("ptr", "null")])
+    count = str(1 + native.ARGUMENTS_OFFSET)
+    found = w.call("PyObject_Vectorcall", "ptr", [("ptr", source), ("ptr", first), ("i64", count), ("ptr", "null")])
     raised, got = w.new_block("raised"), w.new_block("got")
     w.branch_if(w.emit(f"icmp eq ptr {found}, null"), raised, got, likely=False)
     w.place(raised)
@@ -283,6 +214,6 @@ def _write_stream(w: FunctionWriter, objects: native.Layout, stream: str, number
     w.place(got)
     fits = w.emit(f"call i1 @read_unsigned(ptr {found}, ptr {number})")
     w.call("Py_DecRef", "void", [("ptr", found)])
-    need(fits)
+    frame.need(fits)
     w.branch(known)
     w.place(known)

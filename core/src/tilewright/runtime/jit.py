@@ -28,6 +28,7 @@ from tilewright.runtime import backend_choice, devices, trials
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.binder import Binder, make_binder
 from tilewright.runtime.compile import Specialization, compile_kernel
+from tilewright.runtime.dispatch import Dispatcher
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.kernel import CompiledKernel
 from tilewright.runtime.options import debug_default, option_key, resolve
@@ -66,12 +67,12 @@ def launchable(kernel: Any, decorator: str) -> Any:
 
 
 class Plan:
-    """What a launch of known kinds does. ``launcher`` is the backend's, called with ``pick(bound arguments)``."""
+    """What a launch of known kinds does. ``launcher`` is the backend's, called with ``pick(bound arguments)``, which ``converters`` describe."""
 
-    __slots__ = ("kernel", "launcher", "pick")
+    __slots__ = ("converters", "kernel", "launcher", "pick")
 
-    def __init__(self, kernel: CompiledKernel, pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
-        self.kernel, self.launcher, self.pick = kernel, kernel.run, pick
+    def __init__(self, kernel: CompiledKernel, converters: list[tuple[tuple[int, ...], Callable[[Any], Any] | None]]) -> None:
+        self.kernel, self.launcher, self.converters, self.pick = kernel, kernel.run, converters, value_picker(converters)
 
 
 class JitFunctionInfo(NamedTuple):
@@ -154,6 +155,7 @@ class JITFunction(KernelInterface, JitCallable):
         with self._launch_lock:
             self._plans: dict[Any, Plan] = {}
             self._binder: Binder | None = None
+            self._dispatcher: Dispatcher | None = None
             self._compile_locks: dict[Any, threading.Lock] = {}
             self.device_caches = DeviceCaches()
         _kernels.add(self)
@@ -191,10 +193,8 @@ class JITFunction(KernelInterface, JitCallable):
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:
         if self.pre_run_hooks:
             return partial(self._run_with_hooks, grid)
-        binder = self._binder
-        if binder is None:
-            binder = self._make_binder()
-        return partial(binder.launch, grid)
+        dispatcher = self._dispatcher
+        return partial(self._make_dispatcher().start if dispatcher is None else dispatcher.start, grid)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel | None:
         """Launch on ``grid`` and give the compiled kernel (None where ``hooks.jit_cache`` vetoed); with ``warmup`` compile only."""
@@ -225,6 +225,13 @@ class JITFunction(KernelInterface, JitCallable):
                 binder = self._binder = make_binder(self)
             return binder
 
+    def _make_dispatcher(self) -> Dispatcher:
+        with self._launch_lock:
+            found = self._dispatcher
+            if found is None:
+                found = self._dispatcher = Dispatcher(self, self._make_binder(), self._plans)
+            return found
+
     def _miss(self, key: tuple[Any, ...], args: tuple[Any, ...], options: dict[str, Any]) -> Plan | None:
         """Make the plan of kinds that were not launched before."""
         self._check_globals()
@@ -236,7 +243,7 @@ class JITFunction(KernelInterface, JitCallable):
         kernel = self._kernel(selected)
         if kernel is None:
             return None
-        plan = Plan(kernel, value_picker(selected.signature.converters))
+        plan = Plan(kernel, selected.signature.converters)
         self._plans[key] = plan
         return plan
 
@@ -373,7 +380,7 @@ class JITFunction(KernelInterface, JitCallable):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        for name in ("_plans", "_binder", "_launch_lock", "_compile_locks", "device_caches", "__wrapped__", "_repr", "_launch_metadata", "pre_run_hooks"):
+        for name in (*_OF_THIS_PROCESS, "__wrapped__", "_repr", "_launch_metadata", "pre_run_hooks"):
             state.pop(name, None)
         return state
 
@@ -400,6 +407,8 @@ def _by_name(module: str, qualname: str) -> JITFunction | None:
     return found if isinstance(found, JITFunction) else None
 
 
+#: Attributes of a kernel that only mean something in this process.
+_OF_THIS_PROCESS = ("_plans", "_binder", "_dispatcher", "_launch_lock", "_compile_locks", "device_caches")
 _MISSING: Any = object()
 _kernels: weakref.WeakSet[JITFunction] = weakref.WeakSet()
 

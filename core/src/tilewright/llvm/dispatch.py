@@ -1,0 +1,490 @@
+"""The native half of ``kernel[grid](...)``: finding the kernel for the arguments of a launch, and starting it, without running Python code.
+
+A builtin function ``dispatch(grid, *args, **keywords)`` is bound to the tuple of :data:`BOUND`. It looks through *entries*, each of which describes launches
+seen before as conditions on the arguments (:class:`Check`); the first whose conditions hold is started. Where none fits, or where anything else is
+unusual (a hook is set, a grid is not of plain ints), the same call goes to the Python function, which can do everything.
+
+An entry is the tuple of :data:`ENTRY`. Its table is the bytes of a :class:`Header`, then checks, then where each of the launcher's values comes from, then the
+same for the arguments by name that a grid function is given. A source is a position in the call, grid first and keywords last in the order given, or
+with :data:`DEFAULT` set a position among the entry's defaults.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.llvm import native
+from tilewright.llvm.native import TENSOR_OFFSET
+from tilewright.llvm.writer import Block, FunctionWriter, ModuleWriter
+
+#: The items of what the function is bound to: the Python function, the context variable of the chosen backend, the lists of hooks around launches, and a list
+#: whose one item is the tuple of entries.
+BOUND: Final = ("python", "choice", "enter_hooks", "exit_hooks", "entries")
+#: The items of an entry; ``keep`` is whatever its table refers to.
+ENTRY: Final = ("table", "launcher", "kernel", "keywords", "names", "defaults", "choice", "keep")
+#: Marks a source among the entry's defaults.
+DEFAULT: Final = 1 << 31
+#: Arguments of a call, at most.
+MAX_ARGUMENTS: Final = 120
+#: Greatest extents of a grid that are started from here, so that their product fits 63 bits.
+_EXTENTS: Final = (2**31 - 1, 65535, 65535)
+
+
+class Condition(enum.IntEnum):
+    """What a check demands of an argument."""
+
+    #: to be the object at ``a``
+    OBJECT = 0
+    #: to be an int of ``a`` to ``b`` other than ``c``, of the alignment ``d``
+    INTEGER = 1
+    #: to be of exactly the type at ``a``
+    TYPE = 2
+    #: to be a float of the bits ``a``
+    FLOAT = 3
+    #: to be a tensor of exactly the type at ``a``, of element type (low half) and device kind (high half) ``b`` on device ``c``, its address of alignment ``d``
+    TENSOR = 4
+    #: to be a NumPy array of the dtype at ``b``, its address of alignment ``d``
+    ARRAY = 5
+    #: that the dictionary at ``a`` has the object ``c`` under the name at ``b``; the argument does not matter
+    GLOBAL = 6
+
+
+class Alignment(enum.IntEnum):
+    """What is demanded of an integer or an address modulo 16."""
+
+    ANY = 0
+    DIVISIBLE = 1
+    INDIVISIBLE = 2
+
+
+class Check(ctypes.Structure):
+    """One condition on one argument."""
+
+    _fields_ = (
+        ("condition", ctypes.c_uint32),
+        ("source", ctypes.c_uint32),
+        ("a", ctypes.c_int64),
+        ("b", ctypes.c_int64),
+        ("c", ctypes.c_int64),
+        ("d", ctypes.c_int64),
+    )
+
+
+class Header(ctypes.Structure):
+    """The beginning of an entry's table: how many arguments a call has, grid and keywords included, how many of them by keyword; and the lengths behind it."""
+
+    _fields_ = (
+        ("given", ctypes.c_int64),
+        ("keywords", ctypes.c_int64),
+        ("checks", ctypes.c_int64),
+        ("values", ctypes.c_int64),
+        ("names", ctypes.c_int64),
+    )
+
+
+def table(given: int, keywords: int, checks: Sequence[Check], values: Sequence[int], names: Sequence[int]) -> bytes:
+    """The table of an entry."""
+    header = Header(given, keywords, len(checks), len(values), len(names))
+    sources = (ctypes.c_uint32 * (len(values) + len(names)))(*values, *names)
+    return b"".join(map(bytes, (header, *checks, sources)))
+
+
+def dispatch_ir(objects: native.Layout) -> str:
+    """The module with the function ``dispatch`` and the global ``addresses``."""
+    module = ModuleWriter("nounwind")
+    native.declare_addresses(module)
+    module.add_global("@declined = internal constant i8 0")
+    _write_aligned(module)
+    _write_holds(module, objects)
+    _write_matches(module, objects)
+    _write_pick(module, objects)
+    _write_extent(module, objects)
+    _write_grid(module, objects)
+    _write_ask_grid(module, objects)
+    _write_start(module, objects)
+    _write_dispatch(module, objects)
+    return module.text()
+
+
+class _Writer:
+    """A function being written, with the ways to read objects."""
+
+    def __init__(self, module: ModuleWriter, objects: native.Layout, name: str, parameters: Sequence[tuple[str, str]], result: str, linkage: str = "internal"):
+        self.w: FunctionWriter = module.function(name, parameters, result, linkage=linkage)
+        self.objects = objects
+
+    def at(self, base: str, offset: int, type_: str = "ptr") -> str:
+        return self.w.load(type_, self.w.emit(f"getelementptr i8, ptr {base}, i64 {offset}"), 4 if type_ == "i32" else 8)
+
+    def item(self, values: str, position: int) -> str:
+        return self.at(values, self.objects.tuple_items + 8 * position)
+
+    def size(self, values: str) -> str:
+        return self.at(values, self.objects.size, "i64")
+
+    def is_type(self, value: str, type_: str) -> str:
+        """Whether an object is of the type at an address."""
+        return self.w.emit(f"icmp eq ptr {self.at(value, self.objects.type_offset)}, {type_}")
+
+    def table_of(self, entry: str) -> str:
+        return self.w.emit(f"getelementptr i8, ptr {self.item(entry, ENTRY.index('table'))}, i64 {self.objects.bytes_data}")
+
+    def need(self, condition: str, otherwise: Block) -> None:
+        fine = self.w.new_block("fine")
+        self.w.branch_if(condition, fine, otherwise, likely=True)
+        self.w.place(fine)
+
+    def give_false(self, block: Block) -> None:
+        self.w.place(block)
+        self.w.ret("i1 false")
+
+    def drop(self, *values: str) -> None:
+        for value in values:
+            self.w.call("Py_DecRef", "void", [("ptr", value)])
+
+    def hold(self, value: str) -> None:
+        self.w.call("Py_IncRef", "void", [("ptr", value)])
+
+
+def _write_aligned(module: ModuleWriter) -> None:
+    """``aligned(value, alignment)``: whether a number is of an :class:`Alignment`."""
+    w = module.function("aligned", [("i64", "value"), ("i64", "wanted")], "i1", linkage="internal")
+    divisible = w.emit(f"icmp eq i64 {w.emit('and i64 %value, 15')}, 0")
+    found = w.emit(f"select i1 {divisible}, i64 {int(Alignment.DIVISIBLE)}, i64 {int(Alignment.INDIVISIBLE)}")
+    same, unasked = w.emit(f"icmp eq i64 {found}, %wanted"), w.emit(f"icmp eq i64 %wanted, {int(Alignment.ANY)}")
+    w.ret(f"i1 {w.emit(f'or i1 {same}, {unasked}')}")
+
+
+def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
+    """``holds(check, object)``: whether the condition of a check holds; no exception is left behind."""
+    f = _Writer(module, objects, "holds", [("ptr", "check"), ("ptr", "object")], "i1")
+    w = f.w
+    failed, slot = w.new_block("failed"), w.alloca("i64", 1, 8)
+    blocks = {condition: w.new_block(condition.name.lower()) for condition in Condition}
+    cases = " ".join(f"i32 {int(condition)}, label %{block.label}" for condition, block in blocks.items())
+    a, b, c, d = (f.at("%check", getattr(Check, name).offset, "i64") for name in "abcd")
+    kind = f.at("%check", Check.condition.offset, "i32")
+    w.current.terminator = f"  switch i32 {kind}, label %{failed.label} [ {cases} ]"
+
+    def aligned(value: str) -> None:
+        w.ret(f"i1 {w.emit(f'call i1 @aligned(i64 {value}, i64 {d})')}")
+
+    def give_equal(value: str, wanted: str) -> None:
+        w.ret(f"i1 {w.emit(f'icmp eq i64 {value}, {wanted}')}")
+
+    w.place(blocks[Condition.OBJECT])
+    give_equal(w.emit("ptrtoint ptr %object to i64"), a)
+
+    w.place(blocks[Condition.INTEGER])
+    f.need(f.is_type("%object", native.address(w, "int")), failed)
+    number = w.call("PyLong_AsLongLong", "i64", [("ptr", "%object")])
+    doubtful, known = w.new_block("doubtful"), w.new_block("known")
+    w.branch_if(w.emit(f"icmp eq i64 {number}, -1"), doubtful, known, likely=False)
+    w.place(doubtful)
+    raised, fine = w.new_block("raised"), w.new_block("fine")
+    w.branch_if(w.emit(f"icmp eq ptr {w.call('PyErr_Occurred', 'ptr', [])}, null"), fine, raised, likely=True)
+    w.place(raised)
+    w.call("PyErr_Clear", "void", [])
+    w.branch(failed)
+    w.place(fine)
+    w.branch(known)
+    w.place(known)
+    for comparison, bound in (("sge", a), ("sle", b), ("ne", c)):
+        f.need(w.emit(f"icmp {comparison} i64 {number}, {bound}"), failed)
+    aligned(number)
+
+    w.place(blocks[Condition.TYPE])
+    w.ret(f"i1 {f.is_type('%object', w.emit(f'inttoptr i64 {a} to ptr'))}")
+
+    w.place(blocks[Condition.FLOAT])
+    f.need(f.is_type("%object", native.address(w, "float")), failed)
+    give_equal(f.at("%object", objects.float_value, "i64"), a)
+
+    w.place(blocks[Condition.TENSOR])
+    f.need(f.is_type("%object", w.emit(f"inttoptr i64 {a} to ptr")), failed)
+    handle = w.emit(f"getelementptr i8, ptr %object, i64 {TENSOR_OFFSET}")
+    device_kind = w.emit(f"trunc i64 {w.emit(f'lshr i64 {b}, 32')} to i32")
+    for fact, wanted in (("dtype", w.emit(f"trunc i64 {b} to i32")), ("device_kind", device_kind), ("device_index", w.emit(f"trunc i64 {c} to i32"))):
+        w.store("i64", "0", slot, 8)
+        status = w.emit(f"call i32 {native.address(w, f'tensor_{fact}')}(ptr {handle}, ptr {slot})")
+        f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
+        f.need(w.emit(f"icmp eq i32 {w.load('i32', slot, 8)}, {wanted}"), failed)
+    status = w.emit(f"call i32 {native.address(w, 'tensor_pointer')}(ptr {handle}, ptr {slot})")
+    f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
+    pointer = w.load("i64", slot, 8)
+    # without memory: Python knows whether that is an error
+    f.need(w.emit(f"icmp ne i64 {pointer}, 0"), failed)
+    aligned(pointer)
+
+    w.place(blocks[Condition.ARRAY])
+    f.need(f.is_type("%object", native.address(w, "array")), failed)
+    f.need(w.emit(f"icmp eq i64 {f.at('%object', objects.array_dtype, 'i64')}, {b}"), failed)
+    aligned(f.at("%object", objects.array_data, "i64"))
+
+    w.place(blocks[Condition.GLOBAL])
+    dictionary, name = (w.emit(f"inttoptr i64 {word} to ptr") for word in (a, b))
+    value = w.call("PyDict_GetItem", "ptr", [("ptr", dictionary), ("ptr", name)])
+    give_equal(w.emit(f"ptrtoint ptr {value} to i64"), c)
+
+    f.give_false(failed)
+
+
+def _write_matches(module: ModuleWriter, objects: native.Layout) -> None:
+    """``matches(seen, arguments, given, keywords, named, choice)``: whether an entry describes a call."""
+    parameters = [("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("ptr", "keywords"), ("i64", "named"), ("ptr", "choice")]
+    f = _Writer(module, objects, "matches", parameters, "i1")
+    w = f.w
+    failed = w.new_block("failed")
+    header = f.table_of("%seen")
+    for name, value in (("given", "%given"), ("keywords", "%named")):
+        f.need(w.emit(f"icmp eq i64 {f.at(header, getattr(Header, name).offset, 'i64')}, {value}"), failed)
+    f.need(w.emit(f"icmp eq ptr {f.item('%seen', ENTRY.index('choice'))}, %choice"), failed)
+    expected = f.item("%seen", ENTRY.index("keywords"))
+    with w.loop("0", "%named", 1) as loop:
+        pair = (w.gep("ptr", w.emit(f"getelementptr i8, ptr {names}, i64 {objects.tuple_items}"), loop.index) for names in (expected, "%keywords"))
+        same = w.call("PyObject_RichCompareBool", "i32", [*(("ptr", w.load("ptr", name, 8)) for name in pair), ("i32", "2")])
+        f.need(w.emit(f"icmp eq i32 {same}, 1"), failed)
+    checks = w.emit(f"getelementptr i8, ptr {header}, i64 {ctypes.sizeof(Header)}")
+    with w.loop("0", f.at(header, Header.checks.offset, "i64"), 1) as loop:
+        check = w.emit(f"getelementptr [{ctypes.sizeof(Check)} x i8], ptr {checks}, i64 {loop.index}")
+        source = w.emit(f"zext i32 {f.at(check, Check.source.offset, 'i32')} to i64")
+        value = w.load("ptr", w.gep("ptr", "%arguments", source), 8)
+        f.need(w.emit(f"call i1 @holds(ptr {check}, ptr {value})"), failed)
+    w.ret("i1 true")
+    f.give_false(failed)
+
+
+def _write_pick(module: ModuleWriter, objects: native.Layout) -> None:
+    """``pick(seen, arguments, source)``: the object a source names, borrowed."""
+    f = _Writer(module, objects, "pick", [("ptr", "seen"), ("ptr", "arguments"), ("i32", "source")], "ptr")
+    w = f.w
+    given, default = w.new_block("given"), w.new_block("default")
+    w.branch_if(w.emit(f"icmp ult i32 %source, {DEFAULT}"), given, default, likely=True)
+    w.place(given)
+    w.ret(f"ptr {w.load('ptr', w.gep('ptr', '%arguments', w.emit('zext i32 %source to i64')), 8)}")
+    w.place(default)
+    position = w.emit(f"zext i32 {w.emit(f'and i32 %source, {DEFAULT - 1}')} to i64")
+    items = w.emit(f"getelementptr i8, ptr {f.item('%seen', ENTRY.index('defaults'))}, i64 {objects.tuple_items}")
+    w.ret(f"ptr {w.load('ptr', w.gep('ptr', items, position), 8)}")
+
+
+def _write_extent(module: ModuleWriter, objects: native.Layout) -> None:
+    """``extent(object, limit)``: whether an object is an int of 1 to ``limit``."""
+    f = _Writer(module, objects, "extent", [("ptr", "object"), ("i64", "limit")], "i1")
+    w = f.w
+    failed, raised = w.new_block("failed"), w.new_block("raised")
+    f.need(f.is_type("%object", native.address(w, "int")), failed)
+    number = w.call("PyLong_AsLongLong", "i64", [("ptr", "%object")])
+    f.need(w.emit(f"icmp ult i64 {w.emit(f'sub i64 {number}, 1')}, %limit"), raised)
+    w.ret("i1 true")
+    w.place(raised)
+    w.call("PyErr_Clear", "void", [])
+    w.branch(failed)
+    f.give_false(failed)
+
+
+def _write_grid(module: ModuleWriter, objects: native.Layout) -> None:
+    """``grid_of(grid)``: a new reference to a tuple of three sizes; null without an exception where the grid is not a tuple of plain ints or an int."""
+    f = _Writer(module, objects, "grid_of", [("ptr", "grid")], "ptr")
+    w = f.w
+    failed, number, sizes, checked = (w.new_block(name) for name in ("failed", "number", "sizes", "checked"))
+    one = native.address(w, "one")
+    extents = [w.alloca("ptr", 1, 8) for _ in _EXTENTS]
+    for place in extents:
+        w.store("ptr", one, place, 8)
+    w.branch_if(f.is_type("%grid", native.address(w, "tuple")), sizes, number, likely=True)
+    w.place(number)
+    w.store("ptr", "%grid", extents[0], 8)
+    w.branch(checked)
+    w.place(sizes)
+    size = f.size("%grid")
+    f.need(w.emit(f"icmp ult i64 {w.emit(f'sub i64 {size}, 1')}, {len(_EXTENTS)}"), failed)
+    for axis, place in enumerate(extents):
+        if axis:
+            more = w.new_block("more")
+            w.branch_if(w.emit(f"icmp ugt i64 {size}, {axis}"), more, checked)
+            w.place(more)
+        w.store("ptr", f.item("%grid", axis), place, 8)
+    w.branch(checked)
+    w.place(checked)
+    found = [w.load("ptr", place, 8) for place in extents]
+    for value, limit in zip(found, _EXTENTS, strict=True):
+        f.need(w.emit(f"call i1 @extent(ptr {value}, i64 {limit})"), failed)
+    made = w.call("PyTuple_New", "ptr", [("i64", str(len(_EXTENTS)))])
+    f.need(w.emit(f"icmp ne ptr {made}, null"), failed)
+    for axis, value in enumerate(found):
+        f.hold(value)
+        w.store("ptr", value, w.emit(f"getelementptr i8, ptr {made}, i64 {objects.tuple_items + 8 * axis}"), 8)
+    w.ret(f"ptr {made}")
+    w.place(failed)
+    w.call("PyErr_Clear", "void", [])
+    w.ret("ptr null")
+
+
+def _write_ask_grid(module: ModuleWriter, objects: native.Layout) -> None:
+    """``ask_grid(seen, arguments)``: what the grid function says of the arguments by name, a new reference; null where it raises."""
+    f = _Writer(module, objects, "ask_grid", [("ptr", "seen"), ("ptr", "arguments")], "ptr")
+    w = f.w
+    failed, dropped = w.new_block("failed"), w.new_block("dropped")
+    header, names = f.table_of("%seen"), f.item("%seen", ENTRY.index("names"))
+    names = w.emit(f"getelementptr i8, ptr {names}, i64 {objects.tuple_items}")
+    by_name = w.call("PyDict_New", "ptr", [])
+    f.need(w.emit(f"icmp ne ptr {by_name}, null"), failed)
+    checks, values, count = (f.at(header, getattr(Header, name).offset, "i64") for name in ("checks", "values", "names"))
+    sources = _sources(f, header, checks)
+    sources = w.gep("i32", sources, values)
+    with w.loop("0", count, 1) as loop:
+        source = w.load("i32", w.gep("i32", sources, loop.index), 4)
+        value = w.emit(f"call ptr @pick(ptr %seen, ptr %arguments, i32 {source})")
+        name = w.load("ptr", w.gep("ptr", names, loop.index), 8)
+        status = w.call("PyDict_SetItem", "i32", [("ptr", by_name), ("ptr", name), ("ptr", value)])
+        f.need(w.emit(f"icmp eq i32 {status}, 0"), dropped)
+    arguments = w.alloca("ptr", 2, 8)
+    first = w.gep("ptr", arguments, 1)
+    w.store("ptr", by_name, first, 8)
+    grid = w.load("ptr", "%arguments", 8)
+    found = w.call("PyObject_Vectorcall", "ptr", [("ptr", grid), ("ptr", first), ("i64", str(1 + native.ARGUMENTS_OFFSET)), ("ptr", "null")])
+    f.drop(by_name)
+    w.ret(f"ptr {found}")
+    w.place(dropped)
+    f.drop(by_name)
+    w.branch(failed)
+    w.place(failed)
+    w.ret("ptr null")
+
+
+def _sources(f: _Writer, header: str, checks: str) -> str:
+    """Where a table's sources begin."""
+    size = f.w.emit(f"mul i64 {checks}, {ctypes.sizeof(Check)}")
+    return f.w.emit(f"getelementptr i8, ptr {header}, i64 {f.w.emit(f'add i64 {size}, {ctypes.sizeof(Header)}')}")
+
+
+def _write_start(module: ModuleWriter, objects: native.Layout) -> None:
+    """``start(self, seen, arguments, given, total, keywords)``: launch what an entry describes; a new reference to its kernel, null where something raised,
+    ``@declined`` where nothing was done yet. ``given`` counts positional arguments, ``total`` all."""
+    parameters = [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("i64", "total"), ("ptr", "keywords")]
+    f = _Writer(module, objects, "start", parameters, "ptr")
+    w = f.w
+    raised, declined = w.new_block("raised"), w.new_block("declined")
+    asked, plain, sized = w.new_block("asked"), w.new_block("plain"), w.new_block("sized")
+    grid = w.load("ptr", "%arguments", 8)
+    is_plain = w.emit(f"or i1 {f.is_type(grid, native.address(w, 'tuple'))}, {f.is_type(grid, native.address(w, 'int'))}")
+    w.branch_if(is_plain, plain, asked, likely=True)
+
+    w.place(plain)
+    given_sizes = w.emit(f"call ptr @grid_of(ptr {grid})")
+    f.need(w.emit(f"icmp ne ptr {given_sizes}, null"), declined)
+    plain = w.current
+    w.branch(sized)
+
+    w.place(asked)
+    f.need(w.emit(f"icmp ne i32 {w.call('PyCallable_Check', 'i32', [('ptr', grid)])}, 0"), declined)
+    answer = w.emit("call ptr @ask_grid(ptr %seen, ptr %arguments)")
+    f.need(w.emit(f"icmp ne ptr {answer}, null"), raised)
+    odd, found = w.new_block("odd"), w.new_block("found")
+    is_plain = w.emit(f"or i1 {f.is_type(answer, native.address(w, 'tuple'))}, {f.is_type(answer, native.address(w, 'int'))}")
+    f.need(is_plain, odd)
+    asked_sizes = w.emit(f"call ptr @grid_of(ptr {answer})")
+    w.branch_if(w.emit(f"icmp ne ptr {asked_sizes}, null"), found, odd, likely=True)
+    # The function was asked and is not asked again: Python gets its answer in place of the grid.
+    w.place(odd)
+    copy = w.alloca("ptr", MAX_ARGUMENTS, 8)
+    with w.loop("1", "%total", 1) as loop:
+        w.store("ptr", w.load("ptr", w.gep("ptr", "%arguments", loop.index), 8), w.gep("ptr", copy, loop.index), 8)
+    w.store("ptr", answer, copy, 8)
+    python = f.item("%self", BOUND.index("python"))
+    result = w.call("PyObject_Vectorcall", "ptr", [("ptr", python), ("ptr", copy), ("i64", "%given"), ("ptr", "%keywords")])
+    f.drop(answer)
+    w.ret(f"ptr {result}")
+    w.place(found)
+    f.drop(answer)
+    w.branch(sized)
+
+    w.place(sized)
+    sizes = w.phi("ptr", ((given_sizes, plain), (asked_sizes, found)))
+    header = f.table_of("%seen")
+    checks, count = (f.at(header, getattr(Header, name).offset, "i64") for name in ("checks", "values"))
+    sources = _sources(f, header, checks)
+    values = w.call("PyTuple_New", "ptr", [("i64", count)])
+    unsized = w.new_block("unsized")
+    f.need(w.emit(f"icmp ne ptr {values}, null"), unsized)
+    items = w.emit(f"getelementptr i8, ptr {values}, i64 {objects.tuple_items}")
+    with w.loop("0", count, 1) as loop:
+        source = w.load("i32", w.gep("i32", sources, loop.index), 4)
+        value = w.emit(f"call ptr @pick(ptr %seen, ptr %arguments, i32 {source})")
+        f.hold(value)
+        w.store("ptr", value, w.gep("ptr", items, loop.index), 8)
+    call = w.alloca("ptr", 4, 8)
+    for position, value in enumerate((sizes, native.address(w, "none"), values), 1):
+        w.store("ptr", value, w.gep("ptr", call, position), 8)
+    launcher = f.item("%seen", ENTRY.index("launcher"))
+    arguments = [("ptr", launcher), ("ptr", w.gep("ptr", call, 1)), ("i64", str(3 + native.ARGUMENTS_OFFSET)), ("ptr", "null")]
+    result = w.call("PyObject_Vectorcall", "ptr", arguments)
+    f.drop(sizes, values)
+    f.need(w.emit(f"icmp ne ptr {result}, null"), raised)
+    f.drop(result)
+    kernel = f.item("%seen", ENTRY.index("kernel"))
+    f.hold(kernel)
+    w.ret(f"ptr {kernel}")
+
+    w.place(unsized)
+    f.drop(sizes)
+    w.branch(raised)
+    w.place(raised)
+    w.ret("ptr null")
+    w.place(declined)
+    w.ret("ptr @declined")
+
+
+def _write_dispatch(module: ModuleWriter, objects: native.Layout) -> None:
+    f = _Writer(module, objects, "dispatch", [("ptr", "self"), ("ptr", "arguments"), ("i64", "given"), ("ptr", "keywords")], "ptr", "")
+    w = f.w
+    slow, named, counted = w.new_block("slow"), w.new_block("named"), w.new_block("counted")
+    f.need(w.emit("icmp sgt i64 %given, 0"), slow)
+    for hooks in ("enter_hooks", "exit_hooks"):
+        size = w.call("PyList_Size", "i64", [("ptr", f.item("%self", BOUND.index(hooks)))])
+        f.need(w.emit(f"icmp eq i64 {size}, 0"), slow)
+    begin = w.current
+    w.branch_if(w.emit("icmp eq ptr %keywords, null"), counted, named)
+    w.place(named)
+    size = f.size("%keywords")
+    w.branch(counted)
+    w.place(counted)
+    keywords = w.phi("i64", (("0", begin), (size, named)))
+    total = w.emit(f"add i64 %given, {keywords}")
+    f.need(w.emit(f"icmp sle i64 {total}, {MAX_ARGUMENTS}"), slow)
+    choice_place = w.alloca("ptr", 1, 8)
+    w.store("ptr", "null", choice_place, 8)
+    status = w.call("PyContextVar_Get", "i32", [("ptr", f.item("%self", BOUND.index("choice"))), ("ptr", "null"), ("ptr", choice_place)])
+    unchosen = w.new_block("unchosen")
+    f.need(w.emit(f"icmp eq i32 {status}, 0"), unchosen)
+    choice = w.load("ptr", choice_place, 8)
+    f.drop(choice)  # only compared from here on, with what entries hold
+    entries = w.call("PyList_GetItem", "ptr", [("ptr", f.item("%self", BOUND.index("entries"))), ("i64", "0")])
+    items = w.emit(f"getelementptr i8, ptr {entries}, i64 {objects.tuple_items}")
+    hit = w.new_block("hit")
+    with w.loop("0", f.size(entries), 1) as loop:
+        entry = w.load("ptr", w.gep("ptr", items, loop.index), 8)
+        operands = f"ptr {entry}, ptr %arguments, i64 {total}, ptr %keywords, i64 {keywords}, ptr {choice}"
+        following = w.new_block("following")
+        w.branch_if(w.emit(f"call i1 @matches({operands})"), hit, following)
+        w.place(following)
+    w.branch(slow)
+
+    w.place(hit)
+    f.hold(entry)  # another thread may replace it meanwhile
+    result = w.emit(f"call ptr @start(ptr %self, ptr {entry}, ptr %arguments, i64 %given, i64 {total}, ptr %keywords)")
+    f.drop(entry)
+    done = w.new_block("done")
+    w.branch_if(w.emit(f"icmp eq ptr {result}, @declined"), slow, done, likely=False)
+    w.place(done)
+    w.ret(f"ptr {result}")
+
+    w.place(unchosen)
+    w.ret("ptr null")
+    w.place(slow)
+    python = f.item("%self", BOUND.index("python"))
+    w.ret(f"ptr {w.call('PyObject_Vectorcall', 'ptr', [('ptr', python), ('ptr', '%arguments'), ('i64', '%given'), ('ptr', '%keywords')])}")

@@ -1,0 +1,200 @@
+"""Native code that reads Python numbers, arrays and tensors into 8-byte slots.
+
+:func:`write_readers` adds to a module the function
+
+    i1 @read_values(ptr values, ptr kinds, i64 count, ptr slots)
+
+that turns a tuple of Python objects into 8-byte slots. ``kinds`` has one byte a value, of :data:`KINDS`. It gives false, with no exception set, where a
+value is not what it expects: the caller then takes the Python path, which reports the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.llvm.native import ARGUMENTS_OFFSET, TENSOR_OFFSET, WRITEABLE, Layout, address, declare_addresses
+from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+
+#: How a value becomes a slot: a pointer's address, of an array that may be stored to where the pointer is stored through; an integer, signed or not; the bits
+#: of a double or of a float; 0 or 1.
+KINDS: Final[dict[str, bytes]] = {"pointer": b"p", "stored": b"w", "signed": b"i", "unsigned": b"u", "f64": b"d", "f32": b"f", "boolean": b"b"}
+
+
+class _Reader:
+    """Writes one function that reads an object into ``%slot`` and returns whether it could."""
+
+    def __init__(self, module: ModuleWriter, name: str, objects: Layout) -> None:
+        self.writer: FunctionWriter = module.function(name, [("ptr", "object"), ("ptr", "slot")], "i1", linkage="internal")
+        self.objects = objects
+
+    def field(self, type_: str, offset: int, base: str = "%object") -> str:
+        return self.writer.load(type_, self.writer.emit(f"getelementptr i8, ptr {base}, i64 {offset}"), 8)
+
+    def has_type(self, type_name: str) -> str:
+        return self.writer.emit(f"icmp eq ptr {self.field('ptr', self.objects.type_offset)}, {address(self.writer, type_name)}")
+
+    def give(self, type_: str, value: str) -> None:
+        self.writer.store("i64", "0", "%slot", 8)
+        self.writer.store(type_, value, "%slot", 8)
+        self.writer.ret("i1 true")
+
+    def refuse_error(self, value: str, type_: str, sentinel: str) -> None:
+        """Clear the interpreter's error and return false if the value is the sentinel of one."""
+        w = self.writer
+        compare = "fcmp oeq" if type_ == "double" else "icmp eq"
+        doubtful = w.emit(f"{compare} {type_} {value}, {sentinel}")
+        ask, fine, failed = w.new_block("ask"), w.new_block("fine"), w.new_block("failed")
+        w.branch_if(doubtful, ask, fine, likely=False)
+        w.place(ask)
+        error = w.call("PyErr_Occurred", "ptr", [])
+        w.branch_if(w.emit(f"icmp ne ptr {error}, null"), failed, fine, likely=False)
+        w.place(failed)
+        w.call("PyErr_Clear", "void", [])
+        w.ret("i1 false")
+        w.place(fine)
+
+
+def _write_pointer(module: ModuleWriter, objects: Layout, name: str, *, stored: bool, host_arrays: bool) -> None:
+    """The reader of addresses; where they are ``stored`` to, of memory that may be; of NumPy arrays only with ``host_arrays``."""
+    r = _Reader(module, name, objects)
+    w = r.writer
+    array, other, tensor, method = w.new_block("array"), w.new_block("other"), w.new_block("tensor"), w.new_block("method")
+    w.branch_if(r.has_type("array"), array, other)
+    w.place(array)
+    if stored and host_arrays:
+        flags = w.load("i32", w.emit(f"getelementptr i8, ptr %object, i64 {objects.array_flags}"), 4)
+        fine, frozen = w.new_block("fine"), w.new_block("frozen")
+        w.branch_if(w.emit(f"icmp ne i32 {w.emit(f'and i32 {flags}, {WRITEABLE}')}, 0"), fine, frozen, likely=True)
+        w.place(frozen)
+        w.ret("i1 false")
+        w.place(fine)
+    if host_arrays:
+        r.give("i64", r.field("i64", objects.array_data))
+    else:
+        w.ret("i1 false")
+    w.place(other)
+    function = address(w, "tensor_pointer")
+    known = w.emit(f"icmp ne ptr {function}, null")
+    is_tensor = w.emit(f"or i1 {r.has_type('tensor')}, {r.has_type('parameter')}")
+    w.branch_if(w.emit(f"and i1 {known}, {is_tensor}"), tensor, method)
+    w.place(tensor)
+    handle = w.emit(f"getelementptr i8, ptr %object, i64 {TENSOR_OFFSET}")
+    status = w.emit(f"call i32 {function}(ptr {handle}, ptr %slot)")
+    w.ret(f"i1 {w.emit(f'icmp eq i32 {status}, 0')}")
+    # any object with data_ptr(), or that the host's own function makes an address of
+    w.place(method)
+    arguments = w.alloca("ptr", 2, 8)
+    receiver = w.gep("ptr", arguments, 1)
+    w.store("ptr", "%object", receiver, 8)
+    if stored:
+        function = address(w, "writable_address")
+        able, unable = w.new_block("able"), w.new_block("unable")
+        w.branch_if(w.emit(f"icmp ne ptr {function}, null"), able, unable, likely=True)
+        w.place(unable)
+        w.ret("i1 false")
+        w.place(able)
+        callee, entry = function, "PyObject_Vectorcall"
+    else:
+        callee, entry = address(w, "data_ptr_name"), "PyObject_VectorcallMethod"
+    result = w.call(entry, "ptr", [("ptr", callee), ("ptr", receiver), ("i64", str(1 + ARGUMENTS_OFFSET)), ("ptr", "null")])
+    got, missing = w.new_block("got"), w.new_block("missing")
+    w.branch_if(w.emit(f"icmp ne ptr {result}, null"), got, missing, likely=True)
+    w.place(missing)
+    w.call("PyErr_Clear", "void", [])
+    w.ret("i1 false")
+    w.place(got)
+    value = w.call("PyLong_AsUnsignedLongLong", "i64", [("ptr", result)])
+    w.call("Py_DecRef", "void", [("ptr", result)])
+    r.refuse_error(value, "i64", "-1")
+    r.give("i64", value)
+
+
+def _write_integer(module: ModuleWriter, objects: Layout, name: str, convert: str) -> None:
+    r = _Reader(module, name, objects)
+    value = r.writer.call(convert, "i64", [("ptr", "%object")])
+    r.refuse_error(value, "i64", "-1")
+    r.give("i64", value)
+
+
+def _write_float(module: ModuleWriter, objects: Layout, name: str, narrow: bool) -> None:
+    r = _Reader(module, name, objects)
+    w = r.writer
+    exact, other, done = w.new_block("exact"), w.new_block("other"), w.new_block("done")
+    w.branch_if(r.has_type("float"), exact, other, likely=True)
+    w.place(exact)
+    stored = r.field("double", objects.float_value)
+    w.branch(done)
+    w.place(other)
+    converted = w.call("PyFloat_AsDouble", "double", [("ptr", "%object")])
+    r.refuse_error(converted, "double", "-1.0")
+    fine = w.current
+    w.branch(done)
+    w.place(done)
+    value = w.phi("double", ((stored, exact), (converted, fine)))
+    if narrow:
+        r.give("float", w.emit(f"fptrunc double {value} to float"))
+    else:
+        r.give("double", value)
+
+
+def _write_boolean(module: ModuleWriter, objects: Layout) -> None:
+    r = _Reader(module, "read_boolean", objects)
+    truth = r.writer.call("PyObject_IsTrue", "i32", [("ptr", "%object")])
+    r.refuse_error(truth, "i32", "-1")
+    r.give("i64", r.writer.emit(f"zext i32 {truth} to i64"))
+
+
+def write_readers(module: ModuleWriter, objects: Layout, *, host_arrays: bool = True) -> None:
+    """Add ``@read_values`` and what it calls to a module (see the module's documentation). ``host_arrays``: whether NumPy arrays are read, or refused."""
+    declare_addresses(module)
+    _write_pointer(module, objects, "read_pointer", stored=False, host_arrays=host_arrays)
+    _write_pointer(module, objects, "read_stored", stored=True, host_arrays=host_arrays)
+    _write_integer(module, objects, "read_signed", "PyLong_AsLongLong")
+    _write_integer(module, objects, "read_unsigned", "PyLong_AsUnsignedLongLong")
+    _write_float(module, objects, "read_f64", narrow=False)
+    _write_float(module, objects, "read_f32", narrow=True)
+    _write_boolean(module, objects)
+    w = module.function("read_values", [("ptr", "values"), ("ptr", "kinds"), ("i64", "count"), ("ptr", "slots")], "i1", linkage="internal")
+    failed = w.new_block("failed")
+    items = w.emit(f"getelementptr i8, ptr %values, i64 {objects.tuple_items}")
+    with w.loop("0", "%count", 1) as loop:
+        item = w.load("ptr", w.gep("ptr", items, loop.index), 8)
+        slot = w.gep("i64", "%slots", loop.index)
+        kind = w.load("i8", w.gep("i8", "%kinds", loop.index), 1)
+        blocks = {name: w.new_block(name) for name in KINDS}
+        join = w.new_block("join")
+        cases = " ".join(f"i8 {KINDS[name][0]}, label %{block.label}" for name, block in blocks.items())
+        w.current.terminator = f"  switch i8 {kind}, label %{failed.label} [ {cases} ]"
+        read = []
+        for name, block in blocks.items():
+            w.place(block)
+            read.append((w.emit(f"call i1 @read_{name}(ptr {item}, ptr {slot})"), block))
+            w.branch(join)
+        w.place(join)
+        following = w.new_block("following")
+        w.branch_if(w.phi("i1", read), following, failed, likely=True)
+        w.place(following)
+    w.ret("i1 true")
+    w.place(failed)
+    w.ret("i1 false")
+
+
+def kinds_of(types: Sequence[str], stored: Sequence[bool] = ()) -> bytes | None:
+    """The kind of each runtime argument from its IR type in text (``ptr<f32>``, ``i32``); None where one has no native reader.
+
+    ``stored`` tells which pointers are stored through; none are where it is left out.
+    """
+    found = [kind_of(type_, is_stored) for type_, is_stored in zip(types, stored or [False] * len(types), strict=True)]
+    return b"".join(found) if all(found) else None  # type: ignore[arg-type]
+
+
+def kind_of(type_: str, stored: bool = False) -> bytes | None:
+    """One byte of :data:`KINDS` for an IR type in text; None for what has no native reader (narrow floats, descriptors)."""
+    if type_.startswith("ptr<"):
+        return KINDS["stored" if stored else "pointer"]
+    if type_ == "i1":
+        return KINDS["boolean"]
+    if type_ in ("i8", "i16", "i32", "i64", "u8", "u16", "u32"):
+        return KINDS["signed"]
+    return KINDS.get({"u64": "unsigned"}.get(type_, type_))

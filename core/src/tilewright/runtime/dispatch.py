@@ -1,0 +1,229 @@
+"""``kernel[grid](...)`` at the cost of a native call: remembering launches in the form that the native dispatcher reads.
+
+A launch goes through the binder's generated Python function once or twice. Then its arguments' kinds are written down as conditions that native code checks
+(:mod:`tilewright.llvm.dispatch`), and launches that fulfil them are started without running Python. What cannot be written down so (tuples, descriptors,
+objects of other libraries, functions as constants) keeps to the Python function, and so does everything where LLVM is not loaded or the interpreter is not
+one that native code can read.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tilewright.language.dtypes import dtype
+from tilewright.runtime import backend_choice, specialize
+from tilewright.runtime.arguments import ArrayKind
+from tilewright.runtime.hooks import hooks
+
+if TYPE_CHECKING:
+    from tilewright.language.callable import FunctionParameter
+    from tilewright.llvm.dispatch import Check
+    from tilewright.llvm.link import LoadedObject
+    from tilewright.runtime.binder import Binder
+    from tilewright.runtime.jit import JITFunction, Plan
+
+#: Entries a kernel has at most; a new one takes the place of the oldest.
+ENTRIES = 16
+#: Launches through Python of which each is remembered; then only every ``SELDOM``-th, for remembering one costs as much as some launches.
+OFTEN, SELDOM = 32, 64
+
+#: The ranges of the integer kinds. The second kind of i64 has the numbers above those of i32, the first the ones below.
+_INT32, _INT64 = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
+
+
+class _UnsuitedError(Exception):
+    """A launch cannot be described to the dispatcher."""
+
+
+class Dispatcher:
+    """The launches of one kernel. ``start(grid, *args, **keywords)`` is the function to call; it is another one when the native dispatcher is in use."""
+
+    def __init__(self, kernel: JITFunction, binder: Binder, plans: Mapping[Any, Plan]) -> None:
+        self._kernel, self._binder, self._plans = kernel, binder, plans
+        self._launches = 0
+        self._entries: list[tuple[Any, ...]] = [()]
+        self._native: Callable[..., Any] | None = None
+        self.start: Callable[..., Any] = self._launch
+
+    def _launch(self, grid: Any, /, *args: Any, **keywords: Any) -> Any:
+        found = self._binder.launch(grid, *args, **keywords)
+        self._launches += 1
+        if self._launches > 1 and (self._launches <= OFTEN or self._launches % SELDOM == 0) and "llvmlite" in sys.modules:
+            self._remember(args, keywords)
+        return found
+
+    def _remember(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        code = _code()
+        if code is None:
+            self.start = self._binder.launch
+            return
+        try:
+            entry = self._entry(args, keywords)
+        except _UnsuitedError:
+            return
+        from tilewright.llvm import native
+
+        native.fill_addresses(code.address("addresses"))
+        known = self._entries[0]
+        if any(entry[:4] == other[:4] for other in known):
+            return  # it was not started natively for another reason
+        self._entries[0] = (*known[-(ENTRIES - 1) :], entry)
+        if self._native is None:
+            bound = (self._launch, backend_choice.current, hooks.launch_enter.calls, hooks.launch_exit.calls, self._entries)
+            self._native = native.make_builtin(code.address("dispatch"), self._kernel.__name__, bound, code, keywords=True)
+            self.start = self._native
+
+    def _entry(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
+        """What the dispatcher is told of a launch that was just made.
+
+        Raises:
+            _UnsuitedError: it cannot be told.
+        """
+        from tilewright.llvm.dispatch import DEFAULT, MAX_ARGUMENTS, Check, Condition, table
+
+        params = self._kernel.params
+        given = 1 + len(args) + len(keywords)
+        if given > MAX_ARGUMENTS or any(parameter.variadic for parameter in params):
+            raise _UnsuitedError
+        bound, kinds, options = self._binder.bind(*args, **keywords)
+        choice = backend_choice.current.get()
+        try:
+            plan = self._plans.get((*kinds, choice, *options.items()))
+        except TypeError:
+            raise _UnsuitedError from None
+        if plan is None:
+            raise _UnsuitedError
+        by_keyword = {name: 1 + len(args) + position for position, name in enumerate(keywords)}
+        checks: list[Check] = []
+        sources: list[int] = []
+        defaults: list[Any] = []
+        keep: list[Any] = []
+        for parameter, kind, value in zip(params, kinds, bound, strict=True):
+            source = 1 + parameter.num if parameter.num < len(args) else by_keyword.get(parameter.name)
+            if source is not None:
+                checks.append(_check(source, parameter, kind, value, keep))
+                sources.append(source)
+            else:
+                _check(0, parameter, kind, value, keep)  # a default that may change is not for the dispatcher
+                sources.append(DEFAULT | len(defaults))
+                defaults.append(value)
+        for name, value in options.items():
+            checks.append(_constant(by_keyword[name], value, keep))
+            sources.append(by_keyword[name])
+        for (name, _), (value, namespace) in self._kernel.used_global_vals.items():
+            if type(namespace) is not dict:
+                raise _UnsuitedError
+            keep += [namespace, name, value]
+            checks.append(Check(Condition.GLOBAL, 0, id(namespace), id(name), id(value)))
+        values = []
+        for path, convert in plan.converters:
+            if len(path) != 1 or convert is not None:
+                raise _UnsuitedError
+            values.append(sources[path[0]])
+        names = (*(parameter.name for parameter in params), *options)
+        found = table(given, len(keywords), checks, values, sources)
+        return found, plan.launcher, plan.kernel, tuple(keywords), names, tuple(defaults), choice, tuple(keep)
+
+
+def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, keep: list[Any]) -> Check:
+    """The condition that an argument is of a kind.
+
+    Raises:
+        _UnsuitedError: native code cannot tell.
+    """
+    from tilewright.llvm.dispatch import Alignment, Check, Condition
+
+    if parameter.is_constexpr:
+        return _constant(source, value, keep)
+    specialized = not parameter.do_not_specialize
+    aligned = specialized and not parameter.do_not_specialize_on_alignment
+    type_ = type(value)
+    if isinstance(kind, ArrayKind):
+        if kind.convert is not None or kind.device is None:
+            raise _UnsuitedError
+        alignment = (Alignment.DIVISIBLE if kind.divisible else Alignment.INDIVISIBLE) if aligned else Alignment.ANY
+        return _array_check(source, value, alignment, keep)
+    if isinstance(kind, specialize.ScalarKind) and kind.convert is None:
+        if type_ is int:
+            if kind is specialize.ONE:
+                return Check(Condition.INTEGER, source, 1, 1, 0, Alignment.ANY)
+            low, high = _range_of(value)
+            alignment = (Alignment.INDIVISIBLE if value & 15 else Alignment.DIVISIBLE) if aligned else Alignment.ANY
+            # a number out of range excludes nothing
+            excluded = 1 if specialized and low <= 1 <= high else low - 1 if low > _INT64[0] else high + 1
+            return Check(Condition.INTEGER, source, low, high, excluded, alignment)
+        if value is None:
+            return Check(Condition.OBJECT, source, id(None))
+        if type_ in (bool, float):
+            return Check(Condition.TYPE, source, id(type_))
+    raise _UnsuitedError
+
+
+def _range_of(value: int) -> tuple[int, int]:
+    """The integers that are passed as the same type as one of them."""
+    if _INT32[0] <= value <= _INT32[1]:
+        return _INT32
+    if _INT32[1] < value <= _INT64[1]:
+        return _INT32[1] + 1, _INT64[1]
+    if _INT64[0] <= value < _INT32[0]:
+        return _INT64[0], _INT32[0] - 1
+    raise _UnsuitedError
+
+
+def _array_check(source: int, value: Any, alignment: int, keep: list[Any]) -> Check:
+    import numpy as np
+
+    from tilewright.llvm import native
+    from tilewright.llvm.dispatch import Check, Condition
+
+    if type(value) is np.ndarray:
+        keep.append(value.dtype)
+        return Check(Condition.ARRAY, source, 0, id(value.dtype), 0, alignment)
+    facts = native.tensor_facts(value)
+    if facts is None:
+        raise _UnsuitedError
+    keep.append(type(value))
+    packed = (facts.dtype & 0xFFFFFFFF) | (facts.device_kind & 0x7FFFFFFF) << 32
+    return Check(Condition.TENSOR, source, id(type(value)), packed, facts.device_index, alignment)
+
+
+def _constant(source: int, value: Any, keep: list[Any]) -> Check:
+    """The condition that an argument is a constant.
+
+    Raises:
+        _UnsuitedError: it is one that is compared by more than identity.
+    """
+    from tilewright.llvm.dispatch import Alignment, Check, Condition
+
+    type_ = type(value)
+    if type_ is int and _INT64[0] <= value < _INT64[1]:
+        return Check(Condition.INTEGER, source, value, value, value + 1, Alignment.ANY)
+    if type_ is float:
+        return Check(Condition.FLOAT, source, struct.unpack("<q", struct.pack("<d", value))[0])
+    if _is_frozen(value):
+        keep.append(value)
+        return Check(Condition.OBJECT, source, id(value))
+    raise _UnsuitedError
+
+
+def _is_frozen(value: Any) -> bool:
+    """Whether an object, as long as it is the same one, is the same constant."""
+    if type(value) is tuple:
+        return all(map(_is_frozen, value))
+    return value is None or type(value) in (bool, int, float, str, bytes, dtype)
+
+
+@cache
+def _code() -> LoadedObject | None:
+    """The native dispatcher; None where the interpreter is not one it can read."""
+    from tilewright.llvm import native
+    from tilewright.llvm.dispatch import dispatch_ir
+    from tilewright.llvm.link import load_object
+    from tilewright.runtime.host_code import host_object
+
+    objects = native.layout()
+    return None if objects is None else load_object(host_object("native dispatcher", dispatch_ir(objects)), ("dispatch", "addresses"))

@@ -1,0 +1,134 @@
+"""Which backend and device run a launch."""
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.errors import BackendError
+from tilewright.runtime.backend_choice import DeviceError
+
+
+def test_the_backend_is_chosen_by_keyword_context_environment_and_device(install_recorder, monkeypatch, scale, fresh):
+    from tilewright.runtime import backend_choice
+
+    first, second = install_recorder(name="first", priority=2000), install_recorder(name="second", priority=1500)
+    kernel = fresh(scale)
+    x = np.zeros(8, np.float32)
+    kernel[(1,)](x, 8)
+    assert (len(first.launches), len(second.launches)) == (1, 0)
+    with tw.backend("second") as found:
+        assert found.name == "second"
+        kernel[(1,)](x, 8)
+        with tw.backend("first"):
+            kernel[(1,)](x, 8)
+        kernel[(1,)](x, 8)
+    assert (len(first.launches), len(second.launches)) == (2, 2)
+    kernel[(1,)](x, 8, backend="second")
+    with tw.backend("first"):
+        kernel[(1,)](x, 8, backend="second")
+    assert (len(first.launches), len(second.launches)) == (2, 4)
+    assert set(kernel.device_caches) == {"first:0", "second:0"}
+    monkeypatch.setenv("TILEWRIGHT_BACKEND", "second")
+    backend_choice.refresh_environment()
+    again = fresh(scale)
+    again[(1,)](x, 8)
+    assert len(second.launches) == 5
+    with tw.backend("first"):
+        again[(1,)](x, 8)
+    assert len(first.launches) == 3
+
+
+def test_a_parameter_named_backend_is_a_parameter(recorder):
+    @tw.jit
+    def kernel(x, backend):
+        tl.store(x, backend)
+
+    x = np.zeros(1, np.int32)
+    kernel[(1,)](x, backend=7)
+    assert recorder.launches[-1][2] == (x, 7)
+
+
+def test_options_of_a_context(install_recorder, scale):
+    recorder = install_recorder(options={"depth": 1})
+    x = np.zeros(8, np.float32)
+    with tw.backend("recorder", depth=5):
+        scale[(1,)](x, 8)
+        assert recorder.lowered[-1]["depth"] == 5
+        scale[(1,)](x, 8, depth=6)
+        assert recorder.lowered[-1]["depth"] == 6
+    with tw.backend("recorder", hue=5), pytest.raises(KeyError, match="hue"):
+        scale[(1,)](x, 8)
+
+
+def test_the_context_is_of_its_thread(install_recorder, scale, fresh):
+    import threading
+
+    install_recorder(name="first", priority=2000)
+    second = install_recorder(name="second", priority=1500)
+    with tw.backend("second"):
+        thread = threading.Thread(target=lambda: fresh(scale)[(1,)](np.zeros(8, np.float32), 8))
+        thread.start()
+        thread.join()
+    assert second.launches == []
+
+
+def test_a_backend_that_is_not_there(recorder, scale):
+    with pytest.raises(BackendError, match="pip install tilewright-npu"):
+        tw.backend("npu")
+    with pytest.raises(BackendError, match="pip install tilewright-npu"):
+        scale[(1,)](np.zeros(8, np.float32), 8, backend="npu")
+
+
+class OnDevice:
+    """A tensor somewhere."""
+
+    def __init__(self, device, dtype="float32"):
+        self.device, self.dtype = device, dtype
+
+    def data_ptr(self):
+        return 4096
+
+
+def test_the_device_of_the_arguments(install_recorder, scale):
+    recorder = install_recorder(name="rec", kinds=("xpu",), count=3)
+    scale[(1,)](OnDevice("xpu:2"), 8)
+    assert recorder.loaded[-1][1].index == 2
+    scale[(1,)](OnDevice("xpu:1"), 8)
+    assert recorder.loaded[-1][1].index == 1
+    assert {"rec:1", "rec:2"} <= set(scale.device_caches)
+    with pytest.raises(BackendError, match=r"no device xpu:7; it found xpu:0"):
+        scale[(1,)](OnDevice("xpu:7"), 8)
+
+
+def test_a_device_that_nobody_serves(recorder, scale):
+    with pytest.raises(BackendError, match=r"no installed backend serves 'tpu' devices.*installed: recorder \(for cpu\).*pip install 'tilewright\[all\]'"):
+        scale[(1,)](OnDevice("tpu"), 8)
+
+
+def test_arguments_on_several_devices(install_recorder):
+    install_recorder(name="rec", kinds=("xpu", "cpu"), count=3)
+
+    @tw.jit
+    def kernel(x, y):
+        tl.store(x, tl.load(y))
+
+    with pytest.raises(DeviceError, match=r"one device, and these lie on xpu:0 and xpu:1\. Move"):
+        kernel[(1,)](OnDevice("xpu:0"), OnDevice("xpu:1"))
+    with pytest.raises(ValueError, match=r"Pointer argument cannot be accessed \(cpu tensor\?\)"):
+        kernel[(1,)](OnDevice("xpu:0"), np.zeros(4, np.float32))
+
+
+def test_a_backend_that_cannot_reach_the_arguments(install_recorder, scale):
+    install_recorder(name="rec", kinds=("xpu",))
+    with tw.backend("rec"), pytest.raises(ValueError, match=r"Pointer argument cannot be accessed \(cpu tensor\?\): backend 'rec' serves xpu devices"):
+        scale[(1,)](np.zeros(8, np.float32), 8)
+
+
+def test_kernels_without_arrays_run_on_the_default_backend(recorder):
+    @tw.jit
+    def kernel(n):
+        tl.device_assert(n > 0)
+
+    kernel[(2,)](5)
+    assert recorder.launches[-1] == ((2, 1, 1), None, (5,))
