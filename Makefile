@@ -31,7 +31,7 @@ bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/cpu/classic_kernels.py
 
 gpu-test: $(if $(GPU_PYTHON),,$(VENV)/.gpu)
-	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance
+	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance core/tests/tools examples
 
 gpu-sanitize: $(if $(GPU_PYTHON),,$(VENV)/.installed)
 	backends/nvidia/tools/sanitize.sh $(SANITIZER) $(or $(GPU_PYTHON),$(BIN)/python)

@@ -1,7 +1,9 @@
-"""Pages of the site that are made from the code. An mkdocs hook: ``reference/ir.md`` is the op table."""
+"""Pages of the site that are made from the code. An mkdocs hook: ``reference/ir.md`` is the op table; see ``reference_pages`` for the others."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from tilewright.ir import IR_VERSION, TABLE, Effect, Kind, OpSpec
@@ -78,5 +80,12 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to the site."""
     from mkdocs.structure.files import File
 
+    sys.path.insert(0, str(Path(__file__).parent))
+    try:
+        from reference_pages.pages import pages
+    finally:
+        sys.path.pop(0)
     files.append(File.generated(config, "reference/ir.md", content=ir_page()))
+    for path, text in pages().items():
+        files.append(File.generated(config, f"reference/{path}", content=text))
     return files

@@ -80,7 +80,8 @@ out:
 """
 
 PRINT = """
-@prefix = private constant [6 x i8] c"value\\00"
+@prefix = private constant [23 x i8] c"idx (%1d, %2d) value: \\00"
+@scalar = private constant [15 x i8] c"idx () value: \\00"
 @f32 = private constant [4 x i8] c"f32\\00"
 @i16 = private constant [4 x i8] c"i16\\00"
 @bf16 = private constant [5 x i8] c"bf16\\00"
@@ -96,9 +97,9 @@ loop:
   %p = phi i64 [ %lo, %entry ], [ %p1, %loop ]
   %x = trunc i64 %p to i32
   call void @tilewright_print(ptr @prefix, ptr @f32, i32 %x, i32 0, i32 0, ptr %index, i32 2, i64 1075838976, i32 0)
-  call void @tilewright_print(ptr @prefix, ptr @i16, i32 %x, i32 0, i32 0, ptr null, i32 0, i64 -2, i32 0)
-  call void @tilewright_print(ptr @prefix, ptr @i16, i32 %x, i32 0, i32 0, ptr null, i32 0, i64 -2, i32 1)
-  call void @tilewright_print(ptr @prefix, ptr @bf16, i32 %x, i32 0, i32 0, ptr null, i32 0, i64 16320, i32 0)
+  call void @tilewright_print(ptr @scalar, ptr @i16, i32 %x, i32 0, i32 0, ptr null, i32 0, i64 -2, i32 0)
+  call void @tilewright_print(ptr @scalar, ptr @i16, i32 %x, i32 0, i32 0, ptr null, i32 0, i64 -2, i32 1)
+  call void @tilewright_print(ptr @scalar, ptr @bf16, i32 %x, i32 0, i32 0, ptr null, i32 0, i64 16320, i32 0)
   %p1 = add i64 %p, 1
   %more = icmp slt i64 %p1, %hi
   br i1 %more, label %loop, label %done
@@ -297,7 +298,7 @@ def test_failed_assertions_raise_with_message_and_program(monkeypatch):
     for launch in launchers(kernel, [Parameter("skip", "i64")], monkeypatch):
         launch((2, 1, 1), None, (0,))
         for _ in range(20):
-            with pytest.raises(KernelError, match=r"kernel checked: device assertion failed: x is odd at kernel.py:12:4; program \(1, 2, 0\)"):
+            with pytest.raises(KernelError, match=r"kernel checked: device-side assertion failed: x is odd at kernel.py:12:4; program \(1, 2, 0\)"):
                 launch((2, 3, 1), None, (0,))
             launch((2, 3, 1), None, (1,))
 
@@ -310,7 +311,7 @@ def test_prints_come_in_the_order_of_programs(monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     expected = []
     for pid in range(40):
-        expected += [f"pid ({pid}, 0, 0) idx ({i}) value: {text}" for i, text in (("3, 4", "2.500000"), ("", "-2"), ("", "0xfffe"), ("", "1.500000"))]
+        expected += [f"pid ({pid}, 0, 0) idx ({i}) value: {text}" for i, text in (("3,  4", "2.500000"), ("", "-2"), ("", "0xfffe"), ("", "1.500000"))]
     assert lines == expected
 
 

@@ -47,10 +47,11 @@ def test_print_gives_every_element_once_in_order(element: Type, shape: tuple[int
     calls = _printed(compiled, sample, arguments)
     flat = arguments[0].ravel()
     raw = flat.astype(np.int64).view(np.uint64) if flat.dtype.kind in "bui" else flat.view(f"u{flat.itemsize}").astype(np.uint64)
+    head = f'idx ({", ".join(f"%{len(str(extent - 1))}d" for extent in shape)}) a "b" \\ c: '
     expected = []
     for x, z in ((0, 0), (1, 0), (0, 1), (1, 1)):
         for place, index in enumerate(np.ndindex(shape)):
-            expected.append(('a "b" \\ c', str(element), (x, 0, z), index, int(raw[place]), element is U32))
+            expected.append((head, str(element), (x, 0, z), index, int(raw[place]), element is U32))
     assert calls == expected
 
 
@@ -60,7 +61,11 @@ def test_print_of_several_values_and_of_none(compiled: Any) -> None:
     kernel.b.print([], prefix="nothing")
     sample = kernel.finish()
     bits = int(np.array([0.5]).view(np.uint64)[0])
-    assert _printed(compiled, sample, [-7]) == [("p", "i32", (0, 0, 0), (), 2**64 - 7, False), ("p", "f64", (0, 0, 0), (), bits, False)]
+    assert _printed(compiled, sample, [-7]) == [
+        ("idx () p: (operand 0) ", "i32", (0, 0, 0), (), 2**64 - 7, False),
+        ("idx () p: (operand 1) ", "f64", (0, 0, 0), (), bits, False),
+        ("nothing", "", (0, 0, 0), (), 0, False),
+    ]
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (40,), (3, 70)], ids=str)
@@ -104,6 +109,14 @@ def test_assume_and_barrier_change_nothing(agree: Callable[..., Any]) -> None:
     kernel.b.barrier()
     kernel.store(kernel.b.add(x, x))
     agree(kernel.finish())
+
+
+def test_llvm_is_told_what_is_assumed(compiled: Any) -> None:
+    kernel = SampleKernel("assume")
+    x = kernel.load(I32, (), Draw(1, 9))
+    kernel.b.assume(kernel.b.cmp(x, kernel.constant(I32, 0), predicate="gt"))
+    kernel.store(kernel.b.add(x, x))
+    assert "call void @llvm.assume(i1 %" in compiled(kernel.finish().module).code.stages["llir"]
 
 
 # ---- assembly

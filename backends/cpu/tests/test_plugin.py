@@ -45,6 +45,8 @@ def test_capabilities_are_those_of_the_op_table():
                 allowed = True
             except RuleError:
                 allowed = False
+            if kind in ("min", "max") and type_.bits == 16:
+                allowed = False  # what only the bulk copies of some machines do
             assert (kind in capabilities.atomics.get(str(type_), ())) == allowed, (kind, type_)
     for name, kinds in capabilities.atomics.items():
         assert ("cas" in kinds) == (parse_type(name).bits >= 16)

@@ -141,6 +141,17 @@ def extremes(x, z, BLOCK: tl.constexpr):
 
 
 @tw.jit
+def handshake(flag, data, z, BLOCK: tl.constexpr, SCOPE: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    if tl.program_id(0) == 0:
+        tl.store(data + offsets, offsets)
+        tl.atomic_store(flag, 1, scope=SCOPE)
+        tl.atomic_store(z + offsets, 5, mask=offsets > 3, sem="relaxed", scope=SCOPE)
+    elif tl.atomic_poll(flag, 1, scope=SCOPE, timeout_ns=1_000_000_000):
+        tl.store(z + offsets, tl.load(data + offsets) + tl.atomic_load(z + offsets, offsets > 1, sem="relaxed"))
+
+
+@tw.jit
 def ten(a, b, c, d, e, n, m, k, s, t):
     if t == 12345:
         tl.store(a, n.to(tl.float32))
@@ -156,6 +167,10 @@ def function(x, y, z, NAME: tl.constexpr, BLOCK: tl.constexpr):
         result = tl.exp2(values)
     elif NAME == "rsqrt":
         result = tl.rsqrt(values)
-    else:
+    elif NAME == "quotient":
         result = values / tl.load(y + offsets)
+    elif NAME == "rounded quotient":
+        result = tl.div_rn(values, tl.load(y + offsets))
+    else:
+        result = tl.sqrt_rn(values)
     tl.store(z + offsets, result)

@@ -1,18 +1,20 @@
-"""The kernels of the benchmarks, examples and tests, compiled for three generations and taken by ptxas; those of the benchmarks without a spill or warning."""
+"""The kernels of the benchmarks, examples and tests, compiled for up to three generations and taken by ptxas; those of the benchmarks without a spill."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+import tilewright.language
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import Specialization, build_module, lower_module
 from tilewright.runtime.jit import JITFunction
@@ -26,6 +28,8 @@ BENCHMARKS = "benchmarks/nvidia/kernels.py"
 TESTS = "backends/nvidia/tests/gpu_kernels.py"
 ROWS = "conformance/tests/test_row_kernels.py"
 MATRICES = "conformance/tests/test_matrix_kernels.py"
+ATOMICS = "conformance/tests/test_language_atomics.py"
+REDUCTIONS = "conformance/tests/test_language_reductions.py"
 ARCHS = ("sm_80", "sm_90a", "sm_100a")
 
 _modules: dict[str, ModuleType] = {}
@@ -171,12 +175,211 @@ OTHERS = (
         f"{pointers('a b c', 'fp32')}, {sizes('M N K sam sak sbk sbn scm scn', 1)}",
         {"BM": 32, "BN": 32, "BK": 16, "SPLIT": 2},
     ),
+    Case(ATOMICS, "copy", f"{pointers('x out', 'fp16')}, count=i32", {"BLOCK": 32}),
+    Case(ATOMICS, "message", pointers("flag data out", "i32"), {"BLOCK": 64}),
+    Case(ATOMICS, "swap", pointers("target compare value old", "i16"), {"SEM": "acq_rel", "BLOCK": 128}),
+    Case(REDUCTIONS, "moments", pointers("x_ptr out", "fp32"), {"ROWS": 4, "COLUMNS": 64}),
+    Case(REDUCTIONS, "recurrence", pointers("x_ptr y_ptr out", "i32"), {"ROWS": 8, "COLUMNS": 32, "AXIS": 0, "REVERSE": True}),
+    Case(REDUCTIONS, "in_order", pointers("x_ptr up best worst", "bf16"), {"ROWS": 4, "COLUMNS": 64, "K": 8}),
+    Case(
+        REDUCTIONS,
+        "moved",
+        f"{pointers('x_ptr y_ptr', 'fp16')}, {pointers('index_ptr', 'i32')}, {pointers('flipped gathered joined stacked turned', 'fp16')}",
+        {"R": 8, "C": 16, "AXIS": 1},
+    ),
+    Case(REDUCTIONS, "mapped", f"{pointers('x_ptr y_ptr', 'u32')}, {pointers('orders', 'i32')}, {pointers('quotients remainders', 'u32')}", {"N": 256}),
     Case(
         MATRICES,
         "attention_forward",
         f"{pointers('q_ptr k_ptr v_ptr o_ptr lse_ptr', 'fp32')}, length=i32, scale=fp32",
         {"D": 32, "BM": 32, "BN": 16},
     ),
+)
+
+TRITON = "examples/triton/"
+_FORWARD = {"CAUSAL": True, "HEAD": 64, "BLOCK_M": 128, "BLOCK_N": 64}
+_BACKWARD = {"CAUSAL": True, "HEAD": 64, "BLOCK_HELD": 64, "BLOCK_STEP": 64}
+_PERSISTENT = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8, "PROGRAMS": 132}
+_GROUPED = {"TYPE": "float16", "PROGRAMS": 132, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}
+
+
+def descriptors(names: str, element: str, *block: int) -> str:
+    return ", ".join(f"{name}=tensordesc<{element}{list(block)}>:16" for name in names.split())
+
+
+def scaled(a_format: str, b_format: str, group: int) -> Case:
+    """A product of block-scaled operands in blocks of 128, 128, 128."""
+    scale, tiles = ("u8", (1, 1, 128 // group // 4, 2, 256)) if group == 32 else ("fp8e4nv", (1, 1, 2, 2, 256))
+    parts = [
+        descriptors(name, *(("u8", 128, 64) if format_ == "e2m1" else ("fp8e4nv", 128, 128))) + ", " + descriptors(f"{name}_scales", scale, *tiles)
+        for name, format_ in (("a", a_format), ("b", b_format))
+    ]
+    constants = {"A_FORMAT": a_format, "B_FORMAT": b_format, "GROUP": group, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "STAGES": 2}
+    return Case(
+        f"{TRITON}block_scaled_matmul.py",
+        "block_scaled_kernel",
+        f"{', '.join(parts)}, {descriptors('c', 'fp16', 128, 128)}, {sizes('M N K')}",
+        constants,
+        {"num_warps": 8},
+    )
+
+
+def triton_matmul(element: str, result: str, m: int, n: int, k: int, warps: int, stages: int, strides: str) -> Case:
+    constants = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP": 8, "ACTIVATION": "leaky_relu", "a_column": 1, "c_column": 1, strides: 1}
+    other = {"b_row": "b_column", "b_column": "b_row"}[strides]
+    signature = f"{pointers('a_ptr b_ptr', element)}, {pointers('c_ptr', result)}, {sizes(f'M N K a_row {other} c_row')}"
+    return Case(f"{TRITON}matmul.py", "matmul_kernel", signature, constants, {"num_warps": warps, "num_stages": stages})
+
+
+#: The kernels written for Triton, as their host functions launch them.
+TRITON_EXAMPLES = (
+    Case(f"{TRITON}vector_add.py", "add_kernel", f"{pointers('left_ptr right_ptr sum_ptr', 'fp32')}, {sizes('length')}", {"BLOCK": 1024}),
+    Case(
+        f"{TRITON}softmax.py",
+        "softmax_kernel",
+        f"{pointers('out_ptr in_ptr', 'fp32')}, {sizes('in_stride out_stride rows columns')}",
+        {"BLOCK": 1024, "STAGES": 2},
+    ),
+    Case(
+        f"{TRITON}softmax.py",
+        "softmax_kernel",
+        f"{pointers('out_ptr in_ptr', 'fp32')}, {sizes('in_stride out_stride rows columns', 1)}",
+        {"BLOCK": 16384, "STAGES": 2},
+        {"num_warps": 16},
+    ),
+    triton_matmul("fp16", "fp16", 128, 256, 64, 8, 3, "b_column"),
+    triton_matmul("fp16", "fp16", 128, 128, 32, 4, 4, "b_column"),
+    triton_matmul("fp8e5", "fp16", 128, 128, 32, 4, 4, "b_row"),
+    Case(
+        f"{TRITON}dropout.py",
+        "masked_dropout_kernel",
+        f"{pointers('x_ptr out_ptr', 'fp32')}, {pointers('keep_ptr', 'i32')}, {sizes('length')}, p=fp32",
+        {"BLOCK": 1024},
+    ),
+    Case(f"{TRITON}dropout.py", "seeded_dropout_kernel", f"{pointers('x_ptr out_ptr', 'fp32')}, {sizes('length')}, p=fp32, seed=i32", {"BLOCK": 1024}),
+    Case(
+        f"{TRITON}dropout.py",
+        "row_seeded_dropout_kernel",
+        f"{pointers('x_ptr out_ptr', 'fp32')}, {pointers('seeds_ptr', 'i32')}, {sizes('columns')}, p=fp32",
+        {"BLOCK": 1024},
+    ),
+    Case(
+        f"{TRITON}layer_norm.py",
+        "forward_kernel",
+        f"{pointers('x_ptr weight_ptr bias_ptr y_ptr', 'fp16')}, {pointers('mean_ptr rstd_ptr', 'fp32')}, {sizes('stride N')}, eps=fp32",
+        {"BLOCK": 8192},
+        {"num_warps": 8},
+    ),
+    Case(
+        f"{TRITON}layer_norm.py",
+        "rows_backward_kernel",
+        f"{pointers('dx_ptr dy_ptr x_ptr weight_ptr', 'fp16')}, {pointers('mean_ptr rstd_ptr partial_dweight_ptr partial_dbias_ptr', 'fp32')}, "
+        f"{pointers('locks_ptr', 'i32')}, {sizes('stride N')}",
+        {"GROUPS": 96, "BLOCK": 8192},
+        {"num_warps": 8},
+    ),
+    Case(
+        f"{TRITON}layer_norm.py",
+        "columns_backward_kernel",
+        f"{pointers('partial_dweight_ptr partial_dbias_ptr', 'fp32')}, {pointers('dweight_ptr dbias_ptr', 'fp16')}, {sizes('groups N')}",
+        {"BLOCK_M": 32, "BLOCK_N": 128},
+    ),
+    Case(
+        f"{TRITON}attention.py",
+        "forward_kernel",
+        f"{descriptors('q out', 'fp16', 1, 128, 64)}, {descriptors('k v', 'fp16', 1, 64, 64)}, {pointers('lse_ptr', 'fp32')}, scale=fp32, "
+        f"{sizes('matrices length')}",
+        _FORWARD,
+        {"num_warps": 8},
+    ),
+    Case(
+        f"{TRITON}attention.py",
+        "forward_kernel",
+        f"{pointers('q k v out', 'bf16')}, {pointers('lse_ptr', 'fp32')}, scale=fp32, {sizes('matrices length')}",
+        {**_FORWARD, "CAUSAL": False},
+        {"num_warps": 8},
+    ),
+    Case(
+        f"{TRITON}attention.py",
+        "products_kernel",
+        f"{pointers('out_ptr dout_ptr', 'fp16')}, {pointers('delta_ptr', 'fp32')}, {sizes('length')}",
+        {"HEAD": 64, "BLOCK": 64},
+    ),
+    Case(
+        f"{TRITON}attention.py",
+        "keys_backward_kernel",
+        f"{pointers('q_ptr k_ptr v_ptr dout_ptr dk_ptr dv_ptr', 'fp16')}, {pointers('lse_ptr delta_ptr', 'fp32')}, scale=fp32, {sizes('length')}",
+        _BACKWARD,
+        {"num_stages": 2},
+    ),
+    Case(
+        f"{TRITON}attention.py",
+        "queries_backward_kernel",
+        f"{pointers('q_ptr k_ptr v_ptr dout_ptr dq_ptr', 'fp16')}, {pointers('lse_ptr delta_ptr', 'fp32')}, scale=fp32, {sizes('length')}",
+        _BACKWARD,
+        {"num_stages": 2},
+    ),
+    Case(f"{TRITON}extern_functions.py", "asin_kernel", f"{pointers('x_ptr out_ptr', 'fp32')}, {sizes('length')}", {"BLOCK": 1024}),
+    Case(f"{TRITON}extern_functions.py", "asin_kernel", f"{pointers('x_ptr out_ptr', 'fp64')}, {sizes('length')}", {"BLOCK": 1024}),
+    Case(
+        f"{TRITON}extern_functions.py",
+        "two_argument_kernel",
+        f"{pointers('x_ptr y_ptr out_ptr', 'fp32')}, {sizes('length')}",
+        {"FUNCTION": "atan2", "BLOCK": 1024},
+    ),
+    Case(
+        f"{TRITON}grouped_gemm.py",
+        "grouped_kernel",
+        f"{pointers('addresses_ptr strides_ptr', 'i64')}, {pointers('sizes_ptr', 'i32')}, groups=i32",
+        {**_GROUPED, "ALIGNED": True},
+    ),
+    Case(
+        f"{TRITON}grouped_gemm.py",
+        "grouped_descriptor_kernel",
+        f"{pointers('addresses_ptr strides_ptr', 'i64')}, {pointers('sizes_ptr', 'i32')}, groups=i32",
+        _GROUPED,
+    ),
+    Case(
+        f"{TRITON}persistent_matmul.py",
+        "pointer_kernel",
+        f"{pointers('a_ptr b_ptr c_ptr', 'fp16')}, {sizes('M N K a_row b_row c_row')}",
+        _PERSISTENT,
+    ),
+    Case(
+        f"{TRITON}persistent_matmul.py",
+        "host_descriptor_kernel",
+        f"{descriptors('a b', 'fp16', 128, 64)}, {descriptors('c', 'fp16', 128, 64)}, {sizes('M N K')}",
+        {**_PERSISTENT, "HALVES": True, "SPECIALIZE": False},
+    ),
+    Case(
+        f"{TRITON}persistent_matmul.py",
+        "host_descriptor_kernel",
+        f"{descriptors('a', 'fp8e4nv', 128, 64)}, {descriptors('b', 'fp8e4nv', 256, 64)}, {descriptors('c', 'fp16', 128, 256)}, {sizes('M N K')}",
+        {**_PERSISTENT, "BLOCK_N": 256, "HALVES": False, "SPECIALIZE": False},
+        {"num_warps": 8},
+    ),
+    Case(
+        f"{TRITON}persistent_matmul.py",
+        "device_descriptor_kernel",
+        f"{pointers('a_ptr b_ptr c_ptr', 'fp16')}, {sizes('M N K')}",
+        {**_PERSISTENT, "HALVES": False, "SPECIALIZE": True},
+    ),
+    scaled("e4m3", "e4m3", 32),
+    scaled("e2m1", "e2m1", 32),
+    scaled("e2m1", "e2m1", 16),
+    scaled("e4m3", "e2m1", 32),
+)
+#: Those that do not fit in the registers of a thread in the blocks above.
+SPILLING = frozenset(
+    {
+        "softmax_kernel",
+        "forward_kernel",
+        "keys_backward_kernel",
+        "grouped_kernel",
+        "host_descriptor_kernel",
+        "device_descriptor_kernel",
+        "block_scaled_kernel",
+    }
 )
 
 
@@ -188,8 +391,24 @@ def forget_modules() -> Iterator[None]:
     _modules.clear()
 
 
+@contextlib.contextmanager
+def written_for_triton(folder: Path) -> Iterator[None]:
+    """``import triton`` finds Tilewright, and modules of ``folder`` each other."""
+    from tilewright.compat.triton import hook
+
+    active = hook.is_active()
+    hook.activate()
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        if not active:
+            hook.deactivate()
+
+
 def kernel_of(case: Case, folder: Path) -> JITFunction:
-    """The kernel of a file; the benchmarks' are written in Triton's words, which are put into ours."""
+    """The kernel of a file; the benchmarks' are written in Triton's words, which are put into ours; those for Triton are read through the shim."""
     if case.file not in _modules:
         path = ROOT / case.file
         if case.file == BENCHMARKS:
@@ -200,7 +419,8 @@ def kernel_of(case: Case, folder: Path) -> JITFunction:
         assert spec is not None and spec.loader is not None
         module = _modules[case.file] = importlib.util.module_from_spec(spec)
         sys.modules[module.__name__] = module
-        spec.loader.exec_module(module)
+        with written_for_triton(path.parent) if case.file.startswith(TRITON) else contextlib.nullcontext():
+            spec.loader.exec_module(module)
     kernel = getattr(_modules[case.file], case.kernel)
     return getattr(kernel, "base_fn", kernel)
 
@@ -209,8 +429,10 @@ def assembled(case: Case, arch: str, folder: Path) -> Linked:
     backend, target = registry().get("nvidia"), target_of(ARCHITECTURES[arch])
     kernel = kernel_of(case, folder)
     constants = dict(case.constants)
-    if case.constants.get("ACTIVATION"):
+    if case.constants.get("ACTIVATION") and not case.file.startswith(TRITON):
         constants["ACTIVATION"] = getattr(_modules[case.file], case.constants["ACTIVATION"])
+    if case.constants.get("TYPE"):
+        constants["TYPE"] = getattr(tilewright.language, case.constants["TYPE"])
     types, attributes, values = bind_types(kernel, case.signature, constants)
     options = resolve(backend, case.kernel, case.options, {})
     module = build_module(Specialization(kernel, types, values, attributes, options), backend, target)
@@ -236,6 +458,26 @@ def test_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(case: Cas
 @pytest.mark.parametrize("case", OTHERS, ids=str)
 def test_kernels_of_examples_and_tests_assemble(case: Case, arch: str, folder: Path) -> None:
     assert assembled(case, arch, folder).cubin.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("arch", ("sm_80", "sm_90a"))
+@pytest.mark.parametrize("case", TRITON_EXAMPLES, ids=str)
+def test_kernels_written_for_triton_assemble(case: Case, arch: str, folder: Path, record_property: Callable[[str, object], None]) -> None:
+    linked = assembled(case, arch, folder)
+    record_property("spilled bytes", linked.spills)
+    assert linked.cubin.startswith(b"\x7fELF")
+    assert linked.spills == 0 or case.kernel in SPILLING, linked.log
+    assert not re.search(r"\bwarning\b", linked.log, re.I), linked.log
+
+
+def test_every_kernel_written_for_triton_is_here(folder: Path) -> None:
+    found = set()
+    for file in {case.file for case in TRITON_EXAMPLES}:
+        kernel_of(next(case for case in TRITON_EXAMPLES if case.file == file), folder)
+        kernels = {name: getattr(value, "base_fn", value) for name, value in vars(_modules[file]).items()}
+        found |= {(file, name) for name, value in kernels.items() if isinstance(value, JITFunction) and name.endswith("_kernel")}
+    assert {case.file for case in TRITON_EXAMPLES} == {f"{TRITON}{path.name}" for path in (ROOT / TRITON).glob("*.py") if path.stem != "comparison"}
+    assert found == {(case.file, case.kernel) for case in TRITON_EXAMPLES}
 
 
 def test_every_kernel_of_the_benchmarks_is_here(folder: Path) -> None:

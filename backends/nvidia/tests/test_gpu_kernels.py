@@ -142,6 +142,14 @@ def test_relaxed_functions_stay_within_their_bounds(name: str) -> None:
     kernels.function[(1,)](special, torch.ones_like(special), poisoned(special), NAME=name, BLOCK=4)
 
 
+@pytest.mark.parametrize("name", ["rounded quotient", "rounded root"])
+def test_functions_rounded_correctly_are_not_relaxed(name: str) -> None:
+    x, y = torch.randn(1 << 20, device="cuda").abs(), torch.randn(1 << 20, device="cuda")
+    z = poisoned(x)
+    kernels.function[(1 << 10,)](x, y, z, NAME=name, BLOCK=1024)
+    assert torch.equal(z, (x.double() / y.double() if name == "rounded quotient" else x.double().sqrt()).float())
+
+
 def test_dropout_is_that_of_the_cpu() -> None:
     x = torch.randn(5000, device="cuda")
     z, host = poisoned(x), torch.empty(5000)
@@ -301,7 +309,7 @@ except tilewright.errors.KernelError as error:
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("kernels.says[(100,)](x, 3, debug=True)", "an assertion of a kernel failed"),
+        ("kernels.says[(100,)](x, 3, debug=True)", "a device-side assertion of a kernel failed"),
         (
             "from tilewright.runtime.arguments import ArrayView; bad = ArrayView(x, 16, 'fp32', (16,), (1,), ('cuda', 0)); kernels.volatile_copy[(1,)](bad, x)",
             "illegal address",

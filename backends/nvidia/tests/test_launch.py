@@ -138,7 +138,7 @@ def test_read_only_arrays_are_refused_where_the_kernel_stores(bindings: FakeBind
     ("status", "error", "words"),
     [
         (700, KernelError, "a kernel accessed memory that is not the device's .an illegal address.*It was the kernel launched last, or one before it"),
-        (701, OutOfResources, r"registers of kernel k \(num_warps=4, num_stages=3\), required: 4096, available: 65536"),
+        (701, OutOfResources, r"registers, Required: 4096, Hardware limit: 65536, in kernel k \(num_warps=4, num_stages=3\)"),
         (1, LaunchError, "kernel k: cuLaunchKernelEx failed: CUDA_ERROR_X"),
     ],
 )

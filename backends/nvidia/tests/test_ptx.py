@@ -87,7 +87,7 @@ def test_masked_lanes_start_with_the_other_value(ptx: Ptx) -> None:
 @pytest.mark.parametrize(("scope", "word"), [("cta", "cta"), ("gpu", "gpu"), ("sys", "sys")])
 def test_atomics_have_order_and_scope(ptx: Ptx, order: str, scope: str, word: str) -> None:
     text = ptx(kernels.sums, {"x": "*fp32", "z": "*fp32", "n": "i32"}, constants={"BLOCK": 128, "ORDER": order, "SCOPE": scope})
-    assert f"atom.{order}.{word}.global.add.f32" in text
+    assert f"atom.global.{word}.{order}.add.f32" in text
 
 
 @pytest.mark.parametrize(
@@ -103,13 +103,26 @@ def test_atomics_have_order_and_scope(ptx: Ptx, order: str, scope: str, word: st
 )
 def test_sums_of_every_type(ptx: Ptx, type_: str, arch: str, expected: str) -> None:
     text = ptx(kernels.sums, {"x": f"*{type_}", "z": f"*{type_}", "n": "i32"}, arch, constants={"BLOCK": 128, "ORDER": "relaxed", "SCOPE": "gpu"})
-    assert f"global.{expected}" in text
+    assert re.search(rf"atom\.global\.(gpu\.relaxed|relaxed\.gpu)\.{re.escape(expected)}", text)
+
+
+@pytest.mark.parametrize(("type_", "bits"), [("i8", 8), ("fp16", 16), ("i32", 32), ("fp64", 64)])
+@pytest.mark.parametrize("scope", ["cta", "gpu", "sys"])
+def test_reads_and_writes_have_order_and_scope(ptx: Ptx, type_: str, bits: int, scope: str) -> None:
+    signature = {"flag": f"*{type_}", "data": "*i32", "z": f"*{type_}"}
+    text = ptx(kernels.handshake, signature, "sm_80", constants={"BLOCK": 128, "SCOPE": scope})
+    assert f"st.release.{scope}.global.b{bits}" in text and f"st.relaxed.{scope}.global.b{bits}" in text
+    assert f"ld.acquire.{scope}.global.b{bits}" in text and f"ld.relaxed.gpu.global.b{bits}" in text
+    assert "mov.u64" in text and "%globaltimer" in text
+    # What the whole program wrote is released: its threads wait for each other before the first of them writes the flag.
+    start = text.index("st.global", text.index("$entry") if "$entry" in text else 0)
+    assert "bar.sync" in text[start : text.index(f"st.release.{scope}")]
 
 
 def test_extremes_of_floats_are_those_of_integers(ptx: Ptx) -> None:
     text = ptx(kernels.extremes, {"x": "*fp32", "z": "*fp32"}, constants={"BLOCK": 128})
     for name in ("max.s32", "min.u32", "min.s32", "max.u32"):
-        assert f"global.{name}" in text
+        assert f"global.gpu.acq_rel.{name}" in text
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
@@ -120,7 +133,7 @@ def test_extremes_of_floats_are_those_of_integers(ptx: Ptx) -> None:
         ("bf16", "bf16", "ieee", "m16n8k16.row.col.f32.bf16.bf16.f32"),
         ("fp32", "fp32", "tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
         ("fp32", "fp32", "tf32x3", "m16n8k8.row.col.f32.tf32.tf32.f32"),
-        ("i8", "i32", "ieee", "m16n8k32.row.col.s32.s8.s8.s32"),
+        ("i8", "i32", "ieee", "m16n8k32.row.col.satfinite.s32.s8.s8.s32"),
     ],
 )
 def test_products_use_matrix_instructions(assembled: Callable[..., Any], arch: str, element: str, result: str, precision: str, instruction: str) -> None:
@@ -161,6 +174,17 @@ def test_functions_of_the_machine_where_their_error_is_allowed(ptx: Ptx) -> None
     assert "ex2.approx" in relaxed and "ex2.approx" not in strict
 
 
+@pytest.mark.parametrize("math", ["relaxed", "strict"])
+def test_divisions_are_rounded_where_the_kernel_says_so(ptx: Ptx, math: str) -> None:
+    def division(name: str) -> set[str]:
+        text = ptx(kernels.function, {"x": "*fp32", "y": "*fp32", "z": "*fp32"}, constants={"NAME": name, "BLOCK": 128}, math=math)
+        return set(re.findall(r"(?:div|sqrt)[.a-z0-9]+", text))
+
+    assert division("quotient") == ({"div.full.f32"} if math == "relaxed" else {"div.rn.f32"})
+    assert division("rounded quotient") == {"div.rn.f32"}
+    assert division("rounded root") == {"sqrt.rn.f32"}
+
+
 def test_both_halves_of_a_product_are_computed_at_once(ptx: Ptx) -> None:
     text = ptx(kernels.dropout, {"x": "*fp32", "z": "*fp32", "n": "i32", "p": "fp32", "seed": "i32"}, constants={"BLOCK": 1024})
     whole, high = text.count("mul.wide.u32"), text.count("mul.hi.u32")
@@ -194,7 +218,7 @@ def test_overlapping_kernels_wait_before_they_read(ptx: Ptx) -> None:
     ("option", "value", "words"),
     [
         ("num_warps", 3, "num_warps must be 1, 2, 4, 8, 16 or 32, not 3"),
-        ("num_ctas", 2, "num_ctas must be 1, not 2"),
+        ("num_ctas", 3, "num_ctas must be 1, 2, 4, 8 or 16, not 3"),
         ("maxnreg", 1000, "maxnreg must be None or a number of registers from 24 to 255, not 1000"),
         ("math", "fast", "math must be 'relaxed' or 'strict', not 'fast'"),
     ],
@@ -205,12 +229,20 @@ def test_options_out_of_range_are_refused(ptx: Ptx, option: str, value: Any, wor
         lower(sample.module, target_of(ARCHITECTURES["sm_90a"]), {**PORTABLE_OPTIONS, **OPTIONS, option: value})
 
 
+@pytest.mark.parametrize("blocks", [2, 4])
+def test_several_blocks_a_program_are_a_hint(blocks: int) -> None:
+    sample, target = next(samples("add")), target_of(ARCHITECTURES["sm_90a"])
+    one, several = (lower(sample.module, target, {**PORTABLE_OPTIONS, **OPTIONS, "num_ctas": count}) for count in (1, blocks))
+    assert several.binary == one.binary
+    assert set(several.metadata["notes"]) - set(one.metadata["notes"]) == {f"num_ctas={blocks}: each program runs in one block all the same"}
+
+
 def test_too_much_shared_memory_names_the_kernel_and_its_configuration() -> None:
     """Stages are given up where they do not fit; what a conversion needs cannot be."""
     sample = next(sample for sample in samples("scan") if "64x16" in sample.name)
     whole = target_of(ARCHITECTURES["sm_86"])
     small = dataclasses.replace(whole, limits={**whole.limits, "shared_memory": 16})
-    with pytest.raises(OutOfResources, match=r"shared memory of kernel \w+ \(num_warps=8, num_stages=3\), required: \d+, available: 16"):
+    with pytest.raises(OutOfResources, match=r"shared memory, Required: \d+, Hardware limit: 16, in kernel \w+ \(num_warps=8, num_stages=3\)"):
         lower(sample.module, small, {**PORTABLE_OPTIONS, **OPTIONS, "num_warps": 8})
 
 

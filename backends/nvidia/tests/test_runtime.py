@@ -49,10 +49,10 @@ def test_loading_tells_registers_and_asks_for_much_shared_memory(bindings: FakeB
 
 
 def test_what_does_not_fit_the_device_is_told(bindings: FakeBindings, cuda: Driver) -> None:
-    with pytest.raises(OutOfResources, match=r"shared memory of kernel k \(num_warps=4, num_stages=3\), required: 300000, available: 232448"):
+    with pytest.raises(OutOfResources, match=r"shared memory, Required: 300000, Hardware limit: 232448, in kernel k \(num_warps=4, num_stages=3\)"):
         LoadedKernel(code(shared=300000), 0, cuda)
     bindings.settings.function_attributes.update(NUM_REGS=255, MAX_THREADS_PER_BLOCK=64)
-    with pytest.raises(OutOfResources, match=r"registers of kernel k \(num_warps=4, num_stages=3\), required: 32640, available: 65536"):
+    with pytest.raises(OutOfResources, match=r"registers, Required: 32640, Hardware limit: 65536, in kernel k \(num_warps=4, num_stages=3\)"):
         LoadedKernel(code(), 0, cuda)
 
 

@@ -5,6 +5,19 @@ Messages say what happened, where, with which types, and what to do about it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import ast
+
+E = TypeVar("E", bound=BaseException)
+
+
+def noted(error: E, note: str) -> E:
+    """``error`` with what is at hand told apart from the rule: ``str`` gives the rule alone, and what shows the error adds the note."""
+    error.add_note(note)
+    return error
+
 
 class TilewrightError(Exception):
     """Base of every error Tilewright raises on purpose."""
@@ -13,17 +26,38 @@ class TilewrightError(Exception):
 class CompilationError(TilewrightError):
     """A kernel's source breaks a rule of the language. ``str`` shows file, line, source, caret and the chain of inlined calls.
 
+    An error inside a called function has two parts: the error of the kernel, at the call, and as its ``__cause__`` the error of the function. Where a
+    function of the library raised an exception, that is the cause of the innermost error.
+
     Attributes:
-        message: the rule that is broken, without location.
-        file, line, column: where (1-based line, 0-based column); None where unknown.
+        message: the rule that is broken, without location; ``error_message`` is the same.
+        file, line, column: where (1-based line of the file, 0-based column); None where unknown.
+        src: the source of the function ``node`` is part of, from its ``def`` on.
+        node: the piece of the syntax tree of ``src`` that is wrong, or the call that led there.
     """
 
-    def __init__(self, message: str, text: str | None = None, file: str | None = None, line: int | None = None, column: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        text: str | None = None,
+        file: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        src: str | None = None,
+        node: ast.AST | None = None,
+    ) -> None:
         super().__init__(text if text is not None else message)
         self.message, self.text, self.file, self.line, self.column = message, text, file, line, column
+        self.src, self.node = src, node
+        #: while compiling: the same error as the kernel's author will meet it, if it is another
+        self.outer: CompilationError | None = None
+
+    @property
+    def error_message(self) -> str:
+        return self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.message, self.text, self.file, self.line, self.column)
+        return type(self), (self.message, self.text, self.file, self.line, self.column, self.src, self.node)
 
 
 class CompileTimeAssertionFailure(CompilationError):
@@ -43,10 +77,12 @@ class LoweringError(BackendError):
 
 
 class OutOfResources(BackendError):
-    """A kernel needs more of a resource than the target has."""
+    """A kernel needs more of a resource than the target has. ``name`` is the resource, or ``"resource of kernel"``."""
 
     def __init__(self, required: int, limit: int, name: str) -> None:
-        super().__init__(f"out of resource: {name}, required: {required}, available: {limit}. Reducing block sizes or num_stages may help.")
+        resource, _, where = name.partition(" of ")
+        text = f"out of resource: {resource}, Required: {required}, Hardware limit: {limit}{f', in {where}' if where else ''}"
+        super().__init__(f"{text}. Reducing block sizes or `num_stages` may help.")
         self.required, self.limit, self.name = required, limit, name
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -57,9 +93,12 @@ class LaunchError(TilewrightError):
     """A launch's arguments, grid or options do not fit the kernel."""
 
 
-class KernelError(TilewrightError):
+class KernelError(TilewrightError, RuntimeError):
     """A kernel failed while it ran: an assertion, an access the reference's checked mode refuses."""
 
 
 class AutotunerError(TilewrightError):
     """The autotuner has no configuration that works."""
+
+    def __str__(self) -> str:
+        return f"Autotuner error: {super().__str__()}"

@@ -11,11 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilewright.errors import CompilationError
 from tilewright.frontend import compile_function
-from tilewright.ir import Module, verify
+from tilewright.ir import Module, Operation, verify
 from tilewright.language.semantic import Options
 from tilewright.reference.interpreter import run as interpret
 
@@ -64,6 +65,17 @@ class Source:
     def interpret(module: Module, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1)) -> None:
         """Run a compiled module."""
         interpret(module, list(arguments), grid)
+
+    def result(self, *arguments: Any, **types: Any) -> int:
+        """What the kernel stores at its first parameter ``out``, an i32."""
+        out = np.full(1, -1, np.int32)
+        self.run([out, *arguments], out="*i32", **types)
+        return int(out[0])
+
+    @staticmethod
+    def operations(module: Module, name: str) -> list[Operation]:
+        """The operations of that name, anywhere in the module."""
+        return [operation for operation in module.walk() if operation.name == name]
 
     def error(self, name: str = "kernel", **arguments: Any) -> CompilationError:
         """The error that compiling gives."""

@@ -91,20 +91,37 @@ def test_annotations_of_modules_with_postponed_evaluation(tmp_path: Path, monkey
         "import tilewright.language as tl\n"
         "from tilewright.language.callable import device_function as jit\n"
         "@jit\n"
-        "def kernel(a: tl.constexpr, b: tl.float32, c: tl.const, d: 'i64', e: torch.Tensor):\n"
+        "def kernel(a: tl.constexpr, b: tl.float32, c: tl.const, d: 'i64', e: torch.Tensor, f: tl.uint1, g: uint16, h: 'bfloat16'):\n"
         "    pass\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     kernel = importlib.import_module("postponed_kernels").kernel
-    assert [parameter.is_constexpr for parameter in kernel.params] == [True, False, False, False, False]
-    assert [parameter.annotation_type for parameter in kernel.params] == ["", "fp32", "", "i64", ""]
+    assert [parameter.is_constexpr for parameter in kernel.params] == [True] + [False] * 7
+    assert [parameter.annotation_type for parameter in kernel.params] == ["", "fp32", "", "i64", "", "u1", "u16", "bf16"]
     assert kernel.params[2].is_const
     del sys.modules["postponed_kernels"]
 
 
 def test_keyword_dictionaries_are_refused(source: Any) -> None:
-    with pytest.raises(TypeError, match=r"kernel: \*\*rest is not supported"):
-        _ = source("@jit\ndef kernel(a, **rest):\n    pass\n").kernel.params
+    with pytest.raises(TypeError, match=r"JIT functions do not support \*\*kwargs: name each keyword parameter of kernel"):
+        source("@jit\ndef kernel(a, **rest):\n    pass\n")
+    assert source("@constexpr_function\ndef total(**rest):\n    return sum(rest.values())\n").total(a=1, b=2) == 3
+
+
+def test_a_constexpr_parameter_is_always_specialised(source: Any) -> None:
+    made = source(
+        """
+        from tilewright.language.callable import JitCallable
+
+        def kernel(a, N: tl.constexpr):
+            pass
+
+        kernel = JitCallable(kernel, do_not_specialize=["N"])
+        """
+    )
+    error = made.error(a="i32", N=3)
+    assert error.message.startswith("N marked as constexpr and listed in do_not_specialize")
+    assert (error.file, error.line) == (made.__file__, 8)
 
 
 def test_calling_a_function_outside_a_kernel_is_refused(source: Any) -> None:

@@ -339,7 +339,8 @@ def test_a_result_that_must_be_used(source: Any) -> None:
         """
     )
     error = made.error(out="*i32", x="i32")
-    assert error.message == "the result of moved is not used: it moves nothing in place\n  help: assign it: x = moved(x)"
+    assert error.message == "the result of moved is dropped\n  help: assign it: x = moved(x)"
+    assert str(error).splitlines()[-1] == "The result of moved is not being used. it moves nothing in place"
     made.compile("fine", out="*i32", x="i32")
 
 

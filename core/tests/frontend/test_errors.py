@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import pickle
+import traceback
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilewright.errors import CompilationError
@@ -73,3 +75,72 @@ def test_the_compilers_own_frames_are_hidden_unless_asked_for(source: Any, monke
     short = depth()
     monkeypatch.setenv("TILEWRIGHT_FRONT_END_DEBUGGING", "1")
     assert depth() > short + 3
+
+
+NESTED = """
+@jit
+def inner(x):
+    y = x + 1
+    return tl.arange(0, 3)
+
+@jit
+def middle(x):
+    return inner(x)
+
+@jit
+def kernel(x):
+    pass
+    y = middle(x)
+"""
+
+
+def test_an_error_inside_a_call_has_the_errors_of_both_places(source: Any) -> None:
+    made = source(NESTED)
+    outer = made.error(x="i32")
+    inner = outer.__cause__
+    assert isinstance(inner, CompilationError)
+    # The kernel's own error shows every place, the cause its own alone; both count lines of the file and of the function.
+    assert [line.strip() for line in str(outer).splitlines() if "(at" in line] == [
+        f"--> {made.__file__}:9:11 in inner (at 3:11:)",
+        f"inlined at {made.__file__}:13:11 in middle (at 2:11:)",
+        f"inlined at {made.__file__}:18:8 in kernel (at 3:8:)",
+    ]
+    assert [line.strip() for line in str(inner).splitlines() if "(at" in line] == [f"--> {made.__file__}:9:11 in inner (at 3:11:)"]
+    assert (outer.line, inner.line) == (9, 9)
+    for error, function, call in ((outer, "kernel", "middle(x)"), (inner, "inner", "tl.arange(0, 3)")):
+        assert error.error_message == "arange's range must be a power of 2: it is 3"
+        assert error.src.startswith(f"def {function}(x):")
+        assert ast.unparse(error.node) == call
+    # What the builtin said comes last, with the frames that led to it, and tells the rule alone.
+    root = inner.__cause__
+    assert isinstance(root, ValueError) and str(root) == "arange's range must be a power of 2"
+    assert any(frame.filename.endswith("core.py") for frame in traceback.extract_tb(root.__traceback__))
+    again = pickle.loads(pickle.dumps(outer))
+    assert (str(again), ast.unparse(again.node)) == (str(outer), "middle(x)")
+
+
+def test_an_error_of_the_kernel_itself_has_no_cause_but_an_exception_of_python(source: Any) -> None:
+    assert source("@jit\ndef kernel():\n    tl.static_assert(False)\n").error().__cause__ is None
+    assert source("@jit\ndef kernel():\n    -(0, 0)\n").error().__cause__ is None
+    assert isinstance(source("@jit\ndef kernel():\n    1.0 << 1\n").error().__cause__, TypeError)
+
+
+def test_a_function_that_may_end_without_a_return_is_warned_of(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def pick(x):
+            if x > 0:
+                return x
+
+        @jit
+        def kernel(out, x):
+            tl.store(out, pick(x))
+        """
+    )
+    with pytest.warns(UserWarning, match="pick returns a value of type int32 here, but may also end without a return") as caught:
+        module = made.compile(out="*i32", x="i32")
+    assert (caught[0].filename, caught[0].lineno) == (made.__file__, 9)
+    out = np.zeros(1, np.int32)
+    made.interpret(module, [out, 5])
+    assert out[0] == 5

@@ -150,6 +150,12 @@ CASES: dict[str, list[tuple[str, str]]] = {
             "attribute kind must be one of 'add', 'min', 'max', 'and', 'or', 'xor', 'xchg', not 'sub'",
         ),
     ],
+    "atomic_load": [
+        ("%x = atomic_load %q, mask=%tm : i32", "mask must be i1, not tile<8xi1>"),
+        ("%x = atomic_load %i : i32", "pointer must be a pointer or a tile of pointers, not i32"),
+    ],
+    "atomic_store": [("atomic_store %q, %f", "value must be i32, not f32")],
+    "clock": [],  # takes nothing and gives i64: see below
     "atomic_cas": [("%x = atomic_cas %q, %f, %i : i32", "compare and value must be i32, not f32 and i32")],
     "make_descriptor": [
         ("%x = make_descriptor %p, shape=[%j, %j], strides=[%j, %j] : desc<8xf32>", "shape must have 1 entries, not 2"),

@@ -16,7 +16,7 @@ from tilewright.language.semantic import Options
 
 def test_static_print(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     bench(tl.static_print, "a", tl.constexpr(3), bench.value(tl.float32, [4]), tl.float16, sep="|", end=";")
-    assert capsys.readouterr().out == "a|3|fp32[4]|fp16;"
+    assert capsys.readouterr().out == "a|3|fp32[constexpr[4]]|fp16;"
     assert bench.names == []
 
 

@@ -10,10 +10,13 @@ import pytest
 
 import tilewright.language as tl
 from tilewright import ir
+from tilewright.errors import CompilationError
 from tilewright.frontend import compile_function
 from tilewright.language.callable import device_function as jit
 from tilewright.language.descriptors import tensor_descriptor_base_type
+from tilewright.language.semantic import Options
 from tilewright.passes.pipeline import run as run_passes
+from tilewright.plugins.manifest import Capabilities
 from tilewright.reference.interpreter import DescriptorValue
 from tilewright.reference.interpreter import run as interpret
 
@@ -147,7 +150,7 @@ def test_descriptors_are_carried_with_shape_and_strides(bench: Any) -> None:
         (lambda b: b(descriptor(b, block=(16,)).gather, b.value(tl.int32, [8]), 0), ValueError, "descriptor gather must be 2D"),
         (lambda b: b(descriptor(b, block=(1, 16)).gather, b.value(tl.int32, [4]), 0), ValueError, "must have at least 8 rows, but got 4"),
         (lambda b: b(descriptor(b, block=(1, 16)).scatter, 0.0, b.value(tl.int32, [8]), 0), ValueError, r"scatter takes a value of shape \[8, 16\]"),
-        (lambda b: b(descriptor(b).atomic_max, [0, 0], 1), ValueError, "atomic_max of a descriptor does not support fp16"),
+        (lambda b: b(descriptor(b, "*fp32").atomic_max, [0, 0], 1), ValueError, "atomic_max of a descriptor does not support fp32"),
         (lambda b: b(descriptor(b).atomic_xor, [0, 0], 1), ValueError, "atomic_xor of a descriptor does not support fp16"),
         (lambda b: b(tl.load_tensor_descriptor, b.value("*fp32"), [0]), TypeError, "expected a tensor descriptor, got pointer<fp32>"),
     ],
@@ -177,6 +180,7 @@ def members_kernel(desc, out):
     tl.static_assert(desc.strides[0].dtype == tl.int64)
     tl.static_assert(desc.block_shape[0] == 4 and desc.block_shape[1] == 8)
     tl.static_assert(desc.dtype == tl.float32 and len(desc.shape) == 2 and len(desc.strides) == 2)
+    tl.static_assert(isinstance(desc, tl.tensor_descriptor) and not isinstance(out, tl.tensor_descriptor))
     rows, columns = desc.shape
     tl.store(out, rows)
     tl.store(out + 1, columns)
@@ -220,3 +224,23 @@ def test_members_need_a_kernel() -> None:
             getattr(value, name)
     with pytest.raises(AttributeError, match="a tensor descriptor has no attribute 'colour'"):
         value.colour
+
+
+@jit
+def half_extremes_kernel(x, values):
+    desc = tl.make_tensor_descriptor(x, [3, 16], [16, 1], [4, 16])
+    lanes = tl.load(values + tl.arange(0, 4)[:, None] * 16 + tl.arange(0, 16)[None, :])
+    desc.atomic_max([0, 0], lanes)
+    desc.atomic_min([0, 0], -lanes)
+
+
+def test_extremes_of_half_precision_need_a_target_that_has_them(run: Callable[..., None]) -> None:
+    rng = np.random.default_rng(5)
+    x, values = (rng.standard_normal((rows, 16)).astype(np.float16) for rows in (3, 4))
+    out = x.copy()
+    run(half_extremes_kernel, out, values)
+    assert np.array_equal(out, np.minimum(np.maximum(x, values[:3]), -values[:3]))
+
+    without = Capabilities(dtypes=frozenset({"f16", "i32", "i64", "i1"}), atomics={"f16": frozenset({"add"})})
+    with pytest.raises(CompilationError, match="atomic_max of a descriptor does not support fp16 on backend small"):
+        compile_function(half_extremes_kernel, {"x": "*fp16", "values": "*fp16"}, options=Options(backend="small", capabilities=without))

@@ -147,9 +147,9 @@ def test_blocks() -> None:
     ("shape", "error", "message"),
     [
         ([], TypeError, "0d block_type is forbidden"),
-        ([3], ValueError, "Shape element 0 must be a power of 2, got 3"),
-        ([4, 0], ValueError, "Shape element 1 must be a power of 2, got 0"),
-        ([4, -2], ValueError, "Shape element 1 must be a power of 2, got -2"),
+        ([3], ValueError, "Shape element 0 must be a power of 2"),
+        ([4, 0], ValueError, "Shape element 1 must be a power of 2"),
+        ([4, -2], ValueError, "Shape element 1 must be a power of 2"),
         ([4, 2.0], TypeError, r"Shape element 1 must have type `constexpr\[int\]`, got `float`"),
         ([1024, 2048], ValueError, r"numel \(2097152\) exceeds the maximum tensor numel \(1048576\)"),
     ],

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
+from tilewright import ir
 from tilewright.language import libdevice
 from tilewright.language.callable import device_function as jit
 
@@ -198,6 +199,23 @@ def test_hints(bench: Any, name: str, attribute: str) -> None:
     with pytest.raises(ValueError, match=f"^Shape of input to {name} does not match the length of values"):
         bench(fn, x, 4)
     bench.verify()
+
+
+def test_a_hint_whose_result_is_dropped_holds_from_then_on(bench: Any) -> None:
+    """As a statement: ``tl.multiple_of(offsets, 16)``."""
+    x = bench.value(tl.int32, [8])
+    before = x.handle
+    promised = bench(tl.max_contiguous, bench(tl.multiple_of, x, 16), 8)
+    assert promised is x and x.handle is not before
+    assert bench.names[-2:] == ["hint", "hint"] and x.handle.owner.operands[0].owner.operands[0] is before
+    bench.semantic.binary("add", x, 1)
+    outside = x.handle
+    assert bench.last.operands[0] is outside
+    region = ir.Region()
+    with bench.builder.at_region(region):
+        # In a branch the promise holds there only: what comes after must not read a value made in it.
+        assert bench(tl.multiple_of, x, 32) is not x
+    assert x.handle is outside
 
 
 def test_assumptions(bench: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -121,6 +122,26 @@ def test_what_the_target_lacks(make_bench: Callable[..., Any]) -> None:
         bench(tl.dot, *operands(bench, "fp16", m=8))
     with pytest.raises(ValueError, match="dot_scaled is not supported by backend small"):
         scaled(bench)
+
+
+def test_the_smallest_dot_may_depend_on_the_width_of_the_operands(make_bench: Callable[..., Any]) -> None:
+    capabilities = Capabilities(frozenset({"f32", "f16", "i8", "i32"}), dot={"f16": ("f32",), "f32": ("f32",), "i8": ("i32",)}, min_dot=(1, 1, 2))
+    bench = make_bench(capabilities=capabilities, min_dot_size=((8, (1, 1, 64)), (16, (4, 1, 16))))
+    bench(tl.dot, *operands(bench, "fp16", k=16))
+    bench(tl.dot, *operands(bench, "fp32", k=2))
+    with pytest.raises(ValueError, match=r"^Input shapes should have M >= 4, N >= 1 and K >= 16; got M = 2, "):
+        bench(tl.dot, *operands(bench, "fp16", m=2))
+    with pytest.raises(ValueError, match=r"^Input shapes should have M >= 1, N >= 1 and K >= 64; got .* K = 32$"):
+        bench(tl.dot, *operands(bench, "int8", k=32))
+
+
+def test_slow_operands_are_warned_of(make_bench: Callable[..., Any]) -> None:
+    bench = make_bench(deprecated_fp8_dot_operand_dtypes=("fp8e4b15",))
+    with pytest.warns(UserWarning, match="the use of fp8e4b15 is deprecated"):
+        bench(tl.dot, *operands(bench, "fp8e5", "fp8e4b15"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bench(tl.dot, *operands(bench, "fp8e5", "fp8e4nv"))
 
 
 def scaled(bench: Any, a_format: str = "e4m3", b_format: str = "e2m1", **changes: Any) -> Any:

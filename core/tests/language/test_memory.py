@@ -261,6 +261,39 @@ def test_orders_and_scopes(bench: Any, sem: Any, order: str, scope: Any, ir_scop
     assert (bench.last.attribute("order"), bench.last.attribute("scope")) == (order, ir_scope)
 
 
+@pytest.mark.parametrize(("sem", "order"), [(None, None), ("relaxed", "relaxed")])
+def test_reads_and_writes_in_order(bench: Any, sem: Any, order: str | None) -> None:
+    pointer, mask = bench.value("*i16", [8]), bench.value(tl.int1, [8])
+    assert bench(tl.atomic_load, pointer, mask, sem, "sys").type is tl.block_type(tl.int16, [8])
+    assert (bench.last.name, bench.last.attribute("order"), bench.last.attribute("scope")) == ("atomic_load", order or "acquire", "system")
+    assert bench.last.operand("mask") is mask.handle
+    assert bench(pointer.atomic_store, 3, sem=sem, scope="cta") is None
+    assert (bench.last.name, bench.last.attribute("order"), bench.last.attribute("scope")) == ("atomic_store", order or "release", "program")
+    assert str(bench.last.operand("value").type) == "tile<8xi16>"
+    assert bench(tl.atomic_load, bench.value("*ki32")).type is tl.int32  # reading a constant is fine
+    assert bench(tl.atomic_load, bench.value("*u1")).type is tl.int1  # a byte in memory
+    bench.verify()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda b: b(tl.atomic_load, b.value("*i32"), sem="release"), "Memory semantic release not supported; one of 'acquire', 'relaxed'"),
+        (lambda b: b(tl.atomic_store, b.value("*i32"), 1, sem="acq_rel"), "Memory semantic acq_rel not supported; one of 'release', 'relaxed'"),
+        (lambda b: b(tl.atomic_store, b.value("*ki32"), 1), "Cannot store to a constant pointer"),
+        (lambda b: b(tl.atomic_load, b.value("*i32", [4]), b.value(tl.int1, [8])), "incompatible dimensions"),
+        (lambda b: b(tl.atomic_load, b.value("*i32"), b.value(tl.int1, [8])), "Mask argument cannot be block type"),
+        (lambda b: b(tl.atomic_poll, b.value("*i32"), 1, sem="release"), "Memory semantic release not supported"),
+        (lambda b: b(tl.atomic_poll, b.value("*i32", [4]), b.value(tl.int32, [8])), "incompatible dimensions"),
+        (lambda b: b(tl.atomic_poll, b.value("*i32"), 1, timeout_ns=-1), "must not be negative, got -1"),
+        (lambda b: b(tl.atomic_poll, b.value("*i32"), 1, timeout_ns=0.5), "must be an integer scalar, got fp32"),
+    ],
+)
+def test_ordered_accesses_that_are_refused(bench: Any, call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(bench)
+
+
 def test_masks_of_atomics(bench: Any) -> None:
     pointer, mask = bench.value("*fp32", [8]), bench.value(tl.int1, [8])
     bench(pointer.atomic_max, 2, mask=mask)

@@ -48,8 +48,9 @@ def test_booleans_are_computed_modulo_two(bench: Any, op: str, name: str) -> Non
 
 @pytest.mark.parametrize("op", ["floordiv", "and", "or", "xor", "lshift", "rshift"])
 def test_operators_of_integers_refuse_floats(bench: Any, op: str) -> None:
-    with pytest.raises(TypeError, match="unexpected type fp32"):
-        bench.semantic.binary(op, bench.value(tl.float32), bench.value(tl.float32))
+    message = "unexpected type fp32" if op == "floordiv" else "invalid operands of type fp32 and int8"
+    with pytest.raises(TypeError, match=message):
+        bench.semantic.binary(op, bench.value(tl.float32), bench.value(tl.int8))
 
 
 @pytest.mark.parametrize("op", ["truediv", "floordiv", "mod"])
@@ -261,6 +262,16 @@ def test_types_the_target_lacks_are_refused(make_bench: Callable[..., Any]) -> N
     with pytest.raises(ValueError, match="type fp16 not supported"):
         bench(tl.load, bench.value("*fp16"))
     bench(x.to, tl.int32)
+
+
+def test_a_compilation_may_have_fewer_fp8_kinds_than_the_target(make_bench: Callable[..., Any]) -> None:
+    bench = make_bench(supported_fp8_dtypes=("fp8e5", "fp8e4nv"))
+    x = bench.value(tl.float16, [8])
+    for target in (tl.float8e5, tl.float8e4nv, tl.bfloat16, tl.int8):
+        assert bench(x.to, target).dtype is target
+    for target in (tl.float8e4b8, tl.float8e5b16, tl.float8e4b15):
+        with pytest.raises(ValueError, match=rf"^type {target} not supported in this architecture; supported: .*fp8e4nv, fp8e5"):
+            bench(x.to, target)
 
 
 # -- overflow checks ----------------------------------------------------------------------------------------------------------------------------

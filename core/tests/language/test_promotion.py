@@ -26,7 +26,7 @@ def expected(a: str, b: str, division: bool) -> str | None:
     if "bf16" in both:
         return "bf16" if both == {"bf16"} and not division else "fp32"
     if a in FP8 and b in FP8:
-        return a if a == b else "fp16"
+        return "fp32" if division else a if a == b else "fp16"
     if a in FP8 or b in FP8:
         return None
     (bits_a, signed_a), (bits_b, signed_b) = INTS[a], INTS[b]
@@ -45,7 +45,7 @@ def kind(name: str) -> int:
 def expected_with_scalar(tensor: str, scalar: str, division: bool) -> str | None:
     """The common type of a tensor and a number of the program text whose own type is ``scalar``."""
     if kind(scalar) <= kind(tensor):
-        return "fp32" if division and tensor in ("fp16", "bf16") else tensor
+        return "fp32" if division and tensor in ("fp16", "bf16", *FP8) else tensor
     return expected(tensor, scalar, division)
 
 

@@ -134,9 +134,10 @@ def test_reshape_to_the_same_shape_is_nothing(bench: Any) -> None:
         (lambda b, x: b(tl.trans, b.value(tl.float32, [4])), "tl.trans invoked with a 0- or 1-dimensional tensor"),
         (lambda b, x: b(tl.permute, x, 0), "permute dims must have the same length as input shape"),
         (lambda b, x: b(tl.permute, x, 0, 0), "permute dims must be a permutation"),
-        (lambda b, x: b(tl.cat, x, b.value(tl.float32, [4])), "cat takes tensors of one rank"),
-        (lambda b, x: b(tl.cat, x, b.value(tl.float32, [4, 4])), "agree on all axes but 0"),
-        (lambda b, x: b(tl.cat, x, b.value(tl.float32, [8, 8])), "power of 2, got 12"),
+        *(
+            (lambda b, x, extents=extents: b(tl.cat, x, b.value(tl.float32, extents)), "^tl.cat requires tensors of the same shape, got ")
+            for extents in ([4], [4, 4], [8, 8], [1, 8], [4, 8, 1])
+        ),
         (lambda b, x: b(tl.split, x), r"last axis of 2, got shape \[4, 8\]"),
         (lambda b, x: b(tl.split, b.value(tl.float32)), "last axis of 2"),
         (lambda b, x: b(tl.core.item, x), r"item\(\) needs a tensor with one element"),

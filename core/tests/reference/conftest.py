@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.ir import Builder, Function, Location, Module, Value, verify
-from tilewright.ir.types import PointerType, TileType, Type, element_type, shape_of
+from tilewright.ir import Builder, Function, Location, Module, Region, Value, verify
+from tilewright.ir.types import I32, PointerType, TileType, Type, element_type, shape_of
+from tilewright.reference.checked import CheckedOptions, CheckError
 from tilewright.reference.interpreter import run
 from tilewright.reference.numerics import numpy_dtype
+
+#: of the tiles that the short forms of :class:`LineBuilder` make
+LANES = 8
 
 
 class LineBuilder(Builder):
@@ -23,6 +27,48 @@ class LineBuilder(Builder):
 
     def line(self, number: int, function: str = "kernel", caller: Location | None = None) -> None:
         self.location = Location("kernel.py", number, 4, function, caller)
+
+    def const(self, value: Any, type_: Type = I32) -> Value:
+        return self.constant(value=value, result=type_)
+
+    def tile_of(self, value: int | Value) -> Value:
+        """``value`` in all lanes of a tile of ``LANES`` i32."""
+        return self.splat(self.const(value) if isinstance(value, int) else value, result=TileType((LANES,), I32))
+
+    def offsets(self) -> Value:
+        """pid * LANES + 0 .. LANES - 1"""
+        first = self.mul(self.program_id(axis=0), self.const(LANES))
+        return self.add(self.tile_of(first), self.arange(start=0, end=LANES))
+
+    def lanes(self, base: Value, index: Value) -> Value:
+        """The pointers ``base + index``."""
+        return self.addptr(self.splat(base, result=TileType((LANES,), base.type)), index)
+
+    def below(self, index: Value, bound: int | Value) -> Value:
+        return self.cmp(index, self.tile_of(bound), predicate="lt")
+
+    def yielding(self, build: Callable[..., Any], types: Sequence[Type] = ()) -> Region:
+        """A region that yields ``build(*arguments)``."""
+        region = Region(types)
+        with self.at_region(region):
+            self.yield_(build(*region.arguments) or [])
+        return region
+
+    def nothing(self) -> Region:
+        """A region without values or effects."""
+        return self.yielding(list)
+
+    def add_up(self, value: Value) -> Value:
+        """The sum of a tile of i32."""
+        return self.region_op("reduce", [value], regions=[self.yielding(lambda p, q: [self.add(p, q)], [I32, I32])], axis=0).result
+
+    def running_sum(self, value: Value, reverse: bool) -> Value:
+        region = self.yielding(lambda p, q: [self.add(p, q)], [I32, I32])
+        return self.region_op("scan", [value], regions=[region], axis=0, reverse=reverse).result
+
+    def doubled(self, value: Value) -> Value:
+        """A tile of i32 through a map."""
+        return self.region_op("map", [value], regions=[self.yielding(lambda p: [self.add(p, p)], [I32])], results=[value.type]).result
 
 
 def make_kernel(types: Sequence[Type], body: Callable[..., None], names: Sequence[str] = ()) -> Module:
@@ -74,10 +120,30 @@ def apply_operation(build: Callable[..., Any], operands: Sequence[tuple[Any, Typ
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
+def check(body: Callable[..., None], types: Sequence[Type], arguments: Sequence[Any], grid: Any = (4, 1, 1), names: Any = (), **options: Any) -> list[Any]:
+    """What the checked mode finds in a run; an empty list where it is clean."""
+    module = make_kernel(types, body, names)
+    try:
+        run(module, list(arguments), grid, checked=CheckedOptions(**options))
+    except CheckError as error:
+        return list(error.findings)
+    return []
+
+
+def only(findings: Sequence[Any], kind: str, line: int) -> Any:
+    """The one finding, of that kind and line."""
+    assert [(f.kind, f.location.line) for f in findings] == [(kind, line)], "\n".join(map(str, findings))
+    return findings[0]
+
+
+def ints(count: int = 4 * LANES) -> np.ndarray[Any, Any]:
+    return np.arange(count, dtype=np.int32)
+
+
 @pytest.fixture
 def kernels() -> SimpleNamespace:
-    """``make(types, body, names)``, ``addresses(b, base, shape)``, ``apply(build, operands)``, ``run``."""
-    return SimpleNamespace(make=make_kernel, addresses=addresses, apply=apply_operation, run=run)
+    """``make(types, body, names)``, ``addresses(b, base, shape)``, ``apply(build, operands)``, ``run``, ``check``, ``only``, ``ints``."""
+    return SimpleNamespace(make=make_kernel, addresses=addresses, apply=apply_operation, run=run, check=check, only=only, ints=ints)
 
 
 @pytest.fixture

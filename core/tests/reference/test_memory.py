@@ -437,14 +437,18 @@ def test_prints_in_the_order_of_programs(kernels):
         b.print([pid, b.constant(value=-1.5, result=F32)], prefix="x")
         b.print([b.add(b.arange(start=254, end=256), b.splat(pid, result=TileType((2,), I32)))], prefix="hex", hex=True)
         b.print([b.constant(value=1.0, result=BF16), b.constant(value=True, result=I1)], prefix="y")
+        b.print([b.arange(start=10, end=21)], prefix="100%: ")
+        b.print([], prefix="end")
 
     kernels.run(kernels.make([], body), [], (1, 2, 1), printer=lines.append)
     expected = []
     for y in range(2):
         pid = f"pid (0, {y}, 0)"
-        expected += [f"{pid} idx () x: 0", f"{pid} idx () x: -1.500000"]
+        expected += [f"{pid} idx () x: (operand 0) 0", f"{pid} idx () x: (operand 1) -1.500000"]
         expected += [f"{pid} idx (0) hex: 0x000000fe", f"{pid} idx (1) hex: 0x000000ff"]
-        expected += [f"{pid} idx () y: 1.000000", f"{pid} idx () y: 1"]
+        expected += [f"{pid} idx () y: (operand 0) 1.000000", f"{pid} idx () y: (operand 1) 1"]
+        expected += [f"{pid} idx ({i:2}) 100%: {10 + i}" for i in range(11)]
+        expected += [f"{pid} end"]
     assert lines == expected
 
 
@@ -458,7 +462,7 @@ def test_asserts_name_message_line_and_program(kernels):
 
     module = kernels.make([I32], body)
     kernels.run(module, [2], (1, 3, 1))
-    with pytest.raises(KernelError, match=r"^kernel\.py:9:4 in kernel: assertion failed: too far; program \(0, 1, 0\), lane 3$"):
+    with pytest.raises(KernelError, match=r"^kernel\.py:9:4 in kernel: device-side assertion failed: too far; program \(0, 1, 0\), lane 3$"):
         kernels.run(module, [4], (1, 3, 1))
 
 

@@ -142,7 +142,7 @@ def test_when_none_is_left(recorder):
 
     recorder.on_lower = refuse
     with pytest.raises(
-        AutotunerError, match=r"no configuration of add_one works: \[BLOCK: 8.*OutOfResources: out of resource: shared memory, required: 300"
+        AutotunerError, match=r"no configuration of add_one works: \[BLOCK: 8.*OutOfResources: out of resource: shared memory, Required: 300"
     ) as raised:
         tuned(Bench(recorder))[grid](np.zeros(64, np.float32), 64)
     assert isinstance(raised.value.__cause__, OutOfResources)
@@ -255,6 +255,23 @@ def test_hooks_of_the_tuner_and_of_configurations(recorder):
     events.clear()
     kernel[grid](x, 64)
     assert events == [("config", 16, 64)]
+
+
+def read_block(x, n, BLOCK: tl.constexpr):
+    tl.static_assert(x.block_shape[0] == BLOCK)
+    x.store([tl.program_id(0) * BLOCK], x.load([tl.program_id(0) * BLOCK]) + 1)
+
+
+def test_a_configuration_decides_the_blocks_of_a_descriptor_before_it_is_compiled(recorder):
+    def set_block(arguments):
+        arguments["x"].block_shape = [arguments["BLOCK"]]
+
+    configs = [Config({"BLOCK": block}, pre_hook=set_block) for block in TIMES]
+    kernel = tw.autotune(configs=configs, key=["n"], do_bench=Bench(recorder))(tw.jit(read_block))
+    described = tw.TensorDescriptor(np.zeros(64, np.float32), [64], [1], [4])
+    compiled = kernel[grid](described, 64)
+    assert {config.kwargs["BLOCK"]: times[0] for config, times in kernel.configs_timings.items()} == TIMES
+    assert compiled.src.constants["BLOCK"] == 16 and described.block_shape == [16]
 
 
 def test_the_post_hook_sees_what_went_wrong(recorder):

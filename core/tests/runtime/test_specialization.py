@@ -160,7 +160,7 @@ def test_do_not_specialize_on_alignment(recorder, fresh, one_int, kernels):
 
 def test_a_constexpr_cannot_be_unspecialised(recorder, scale, fresh):
     kernel = fresh(scale, do_not_specialize=["BLOCK"])
-    with pytest.raises(CompilationError, match="'BLOCK'"):
+    with pytest.raises(CompilationError, match="BLOCK marked as constexpr"):
         kernel[(1,)](np.zeros(4, np.float32), 4)
 
 
@@ -279,6 +279,10 @@ def test_tensor_descriptors(recorder, types_of, kernels):
     kernel[(1,)](TensorDescriptor.from_tensor(tensor, [8, 32]), (descriptor, 3))
     kernel[(1,)](TensorDescriptor.from_tensor(torch.ones(8, 64, dtype=torch.float16), [4, 32]), (descriptor, 3))
     assert len(kernels(kernel)) == 2
+    assert compiled.src.attributes["d"]["extent_divisibility"] == 8
+    ragged = kernel[(1,)](TensorDescriptor.from_tensor(tensor[:, :63], [4, 32]), (descriptor, 3))
+    assert "extent_divisibility" not in ragged.src.attributes["d"]
+    assert len(kernels(kernel)) == 3
 
 
 def test_foreign_arrays_reach_the_launcher_as_views(recorder, scale):

@@ -211,3 +211,10 @@ def test_a_report_without_pandas_says_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="performance reports need pandas: pip install pandas"):
         perf_report(sweep())(lambda **_: 1.0).run()
+
+
+def test_a_number_of_repetitions_takes_the_place_of_times():
+    calls = []
+    times = do_bench(lambda: calls.append(1), warmup=1e9, rep=1e9, n_warmup=3, n_repeat=7, return_mode="all")
+    assert len(times) == 7
+    assert len(calls) == 1 + 3 + 7  # one finds the timer

@@ -20,6 +20,8 @@ from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
 from tilewright.simt.assign import assign
 from tilewright.simt.assignment import Assignment
+from tilewright.simt.coalesce import widened
+from tilewright.simt.conversion import within_warp
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.linear_layout import LinearLayout, blocked
 from tilewright.simt.rules import LayoutError, check, from_operands, packed, result_layout
@@ -71,8 +73,8 @@ def test_conversions_of_classic_kernels(kernel: Kernel, matrix_target: EmulatedT
     assigned(module, matrix_target, num_warps)
     large = [operation for operation in named(module, "simt.convert") if operation.operands[0].type.numel > 128]
     assert sorted(str(operation.operands[0].type) for operation in large) == expected
-    # At most a row of numbers besides: a bias, the pointers to rows.
-    assert len(named(module, "simt.convert")) - len(large) <= (1 if name in ("matmul", "gather_rows") else 0)
+    # At most a row of numbers besides: a bias, the pointers to rows, what is stored of each row.
+    assert len(named(module, "simt.convert")) - len(large) <= (1 if name in ("matmul", "gather_rows", "attention") else 0)
 
 
 def test_accumulators_stay_where_the_dot_has_them(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
@@ -111,10 +113,39 @@ def test_a_transposed_copy_reads_and_writes_along_memory(kernel: Kernel, matrix_
     assert assignment.layouts[store.operands[0]].vector_width(0, 4) == 4
 
 
-def test_a_store_in_full_sectors_needs_no_conversion(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
-    module = kernel("matmul_f32_out")
-    assigned(module, matrix_target)
-    assert "tile<128x128xf32>" not in conversions(module)
+def test_accumulators_are_brought_together_before_they_are_stored(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+    """Where the dot has them, a thread has 8 bytes of a row: as many lines of memory are touched for half as many bytes."""
+    module = kernel("matmul_f32_out", {"BM": 64, "BN": 64, "BK": 32})
+    assignment = assigned(module, matrix_target)
+    assert conversions(module).count("tile<64x64xf32>") == 1
+    (store,), (dot,) = named(module, "store"), named(module, "dot")
+    before, after = assignment.dots[dot].c, assignment.layouts[store.operands[0]]
+    assert (before.vector_width(1, 4), after.vector_width(1, 4)) == (2, 4)
+
+
+@pytest.mark.parametrize(("axis", "width"), [(1, 2), (1, 4), (1, 8), (0, 2)])
+def test_threads_of_a_warp_exchange_elements_for_wider_accesses(axis: int, width: int) -> None:
+    accumulators = LinearLayout((16, 32), (1, 8 * 32, 8, 16), (2, 4, 1 * 32, 2 * 32, 4 * 32), ())
+    after = widened(accumulators, axis, width)
+    assert after is not None and after.vector_width(axis, 8) == width and after.warps == accumulators.warps
+    assert within_warp(accumulators, after) is not None
+    spread = [set(layout.lanes) | set(layout.registers) for layout in (accumulators, after)]
+    assert spread[0] == spread[1] and len(spread[1]) == 9
+
+
+def test_what_other_warps_have_cannot_be_exchanged() -> None:
+    layout = LinearLayout((4, 8), (1 * 8, 2 * 8), (1,), (2, 4))
+    assert widened(layout, 1, 4) is None
+
+
+def test_wide_elements_are_stored_in_a_layout_of_their_own(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+    """A layout for loads of 8 narrow elements would leave each thread every other 16 bytes of what it stores."""
+    module = kernel("matmul_f32_out", {"BM": 64, "BN": 64, "BK": 64})
+    assignment = assigned(module, matrix_target)
+    (loop,), (store,) = named(module, "for"), named(module, "store")
+    loads = [assignment.layouts[operation.results[0]] for operation in loop.walk() if operation.name == "load"]
+    assert [layout.vector_width(1, 8) for layout in loads] == [8, 8]
+    assert assignment.layouts[store.operands[0]].vector_width(1, 8) == 4
 
 
 def test_conversions_come_before_widening_casts(matrix_target: EmulatedTarget) -> None:

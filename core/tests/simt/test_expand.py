@@ -183,6 +183,16 @@ def test_what_the_runtime_says_of_a_descriptor_is_passed_on() -> None:
     assert not module.kernel.arguments[4].uses, "the last stride is known to be 1"
 
 
+def test_the_divisibility_of_the_last_extent_is_passed_on() -> None:
+    kernel = SampleKernel("wide")
+    descriptor = kernel.descriptor(F16, (8, 16), (4, 8))
+    kernel.store(kernel.b.descriptor_load(descriptor, [kernel.constant(I32, 0)] * 2))
+    kernel.function.argument_attributes[0] = {"divisibility": 16, "extent_divisibility": 8}
+    module = kernel.finish().module
+    prepare(module, EmulatedTarget())
+    assert module.kernel.argument_attributes[:5] == [{"divisibility": 16}, {}, {"divisibility": 8}, {"divisibility": 8}, {}]
+
+
 @pytest.mark.parametrize("padding", ["zero", "nan"])
 def test_padding_of_an_argument(padding: str) -> None:
     kernel = SampleKernel("padding")
@@ -243,19 +253,23 @@ def test_a_target_may_keep_descriptors() -> None:
         (("bf16", "e5m2"), True, "bf16"),
         (("fp16", "fp16"), False, "f16"),
         (("fp16", "e2m1"), False, "f16"),
+        (("fp16", "e5m2"), (False, True), "f16"),
+        (("e4m3", "fp16"), (True, False), "f16"),
+        (("bf16", "fp16"), False, "f32"),
+        (("fp16", "e4m3"), True, "f32"),
     ],
 )
-def test_scaled_products_are_made_in_the_narrowest_exact_type(formats: tuple[str, str], scaled: bool, expected: str) -> None:
+def test_scaled_products_are_made_in_the_narrowest_exact_type(formats: tuple[str, str], scaled: bool | tuple[bool, bool], expected: str) -> None:
     from tilewright.ir.ops.linear import SCALED_FORMATS
     from tilewright.ir.types import U8
 
     kernel = SampleKernel("narrow")
     operands = []
-    for name, format_ in zip("ab", formats, strict=True):
+    for name, format_, with_scale in zip("ab", formats, scaled if isinstance(scaled, tuple) else (scaled, scaled), strict=True):
         shape = [16, 64] if name == "a" else [64, 16]
         if format_ == "e2m1":
             shape[1 if name == "a" else 0] //= 2
-        operands += [kernel.load(SCALED_FORMATS[format_], tuple(shape)), kernel.load(U8, (16, 2), Draw(126, 128)) if scaled else None]
+        operands += [kernel.load(SCALED_FORMATS[format_], tuple(shape)), kernel.load(U8, (16, 2), Draw(126, 128)) if with_scale else None]
     kernel.store(kernel.b.dot_scaled(*operands, kernel.load(F32, (16, 16), INTEGRAL), a_format=formats[0], b_format=formats[1]))
     module = kernel.finish().module
     prepare(module, EmulatedTarget())

@@ -269,6 +269,21 @@ def test_percent_signs_and_nan_are_printed_as_they_are(capfd: pytest.CaptureFixt
     assert lines == [f"pid (0, 0, 0) idx ({i}) 100%d %s: {text}" for i, text in enumerate(("nan", "nan", "inf", "-inf"))]
 
 
+def test_several_values_and_none_are_printed_as_everywhere(capfd: pytest.CaptureFixture[str]) -> None:
+    kernel = SampleKernel("print/several")
+    tile = kernel.load(I32, (2, 16))
+    kernel.b.print([tile, kernel.b.constant(value=7, result=I32)], prefix="x: ")
+    kernel.b.print([], prefix="100% done")
+    _flush()
+    capfd.readouterr()
+    x = np.arange(32, dtype=np.int32).reshape(2, 16)
+    random_layouts.run(kernel.finish().module, [x], (1, 1, 1), random.Random(1), 1, 4)
+    _flush()
+    lines = capfd.readouterr().out.splitlines()
+    expected = [f"pid (0, 0, 0) idx ({i}, {j:2}) x: (operand 0) {x[i, j]}" for i in range(2) for j in range(16)]
+    assert sorted(lines) == sorted([*expected, "pid (0, 0, 0) idx () x: (operand 1) 7", "pid (0, 0, 0) 100% done"])
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_an_assertion_fails_where_its_mask_holds(masked: bool) -> None:
     kernel = SampleKernel("assert")

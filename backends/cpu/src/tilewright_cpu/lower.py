@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.ir.core import Module
+from tilewright.passes.reach import certain_writes
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright_cpu.lowering.kernel import write_module
 
@@ -15,7 +16,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     """Turn a module of one kernel into an object file.
 
     The module is left as it is. Stages: ``tileir``, ``llir``. Metadata: ``kernel`` (the symbol), ``asserts`` (messages by index), ``arena_bytes`` (heap
-    memory a thread takes), ``contracted`` (whether products and sums were fused).
+    memory a thread takes), ``contracted`` (whether products and sums were fused), ``writes`` (see :mod:`tilewright.runtime.bounds`).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location.
@@ -35,4 +36,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "arena_bytes": found.arena_bytes,
         "contracted": bool(options.get("enable_fp_fusion", True)),
     }
+    writes = certain_writes(module)
+    if writes:
+        metadata["writes"] = [[write.argument, write.first, write.end, *write.place] for write in writes]
     return CodeObject(found.symbol, binary, {"tileir": str(module), "llir": found.text}, metadata, timings)

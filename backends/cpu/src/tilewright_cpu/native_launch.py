@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from tilewright.llvm import native
 from tilewright.llvm.launchers import LauncherFrame
-from tilewright.llvm.link import LoadedObject, load_object
+from tilewright.llvm.link import LoadedObject
 from tilewright.llvm.native_values import kinds_of
 from tilewright.plugins.manifest import Launcher, Parameter
-from tilewright.runtime.host_code import host_object
+from tilewright.runtime.host_code import load_host_code
 from tilewright.runtime.writability import writable_address
 from tilewright_cpu.launch import PythonLauncher
 from tilewright_cpu.runtime import STATUS_WORDS, LoadedKernel
@@ -70,7 +70,7 @@ def _code() -> LoadedObject | None:
     objects = native.layout()
     if objects is None:
         return None
-    return load_object(host_object("native launcher", launcher_ir(objects)), ("launch", "addresses"))
+    return load_host_code("native launcher", launcher_ir(objects), ("launch", "addresses"))
 
 
 def launcher_ir(objects: native.Layout) -> str:

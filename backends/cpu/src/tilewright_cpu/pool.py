@@ -84,8 +84,7 @@ class Pool:
 
     def __init__(self, threads: int, mode: str) -> None:
         from tilewright.llvm.compile import host_target
-        from tilewright.llvm.link import load_object
-        from tilewright.runtime.host_code import host_object
+        from tilewright.runtime.host_code import load_host_code
 
         triple, _, _ = host_target()
         machine, _, system = (*triple.split("-"), "", "")[:3]
@@ -96,7 +95,7 @@ class Pool:
         self.mode = mode if mode in ("python", "serial") else "native" if native else "python"
         text = pool_ir(machine, threads=native, spin=SPIN, spin_caller=SPIN_CALLER)
         symbols = (*COMMON_SYMBOLS, *THREAD_SYMBOLS) if native else COMMON_SYMBOLS
-        self._object = load_object(host_object("thread pool", text), symbols)
+        self._object = load_host_code("thread pool", text, symbols)
         address = self._object.address
         self.estimate_address, self.serial_address = address("estimate"), address("serial")
         self.launch_address = 0 if self.mode == "python" else address("launch") if native else self.serial_address
@@ -227,12 +226,11 @@ def _torch_openmp() -> tuple[int, int] | None:
 @functools.cache
 def _cycles_per_second(machine: str) -> float:
     """The rate of the counter costs are measured with, from half a millisecond of it; of a nominal gigahertz where there is none."""
-    from tilewright.llvm.link import load_object
-    from tilewright.runtime.host_code import host_object
+    from tilewright.runtime.host_code import load_host_code
 
     name = "llvm.readsteadycounter" if machine == "aarch64" else "llvm.readcyclecounter"
     text = f"declare i64 @{name}()\ndefine i64 @now() {{\n  %t = call i64 @{name}()\n  ret i64 %t\n}}\n"
-    loaded = load_object(host_object("cycle counter", text), ("now",))
+    loaded = load_host_code("cycle counter", text, ("now",))
     now = ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("now"))
     began, first = time.perf_counter(), now()
     while time.perf_counter() - began < 5e-4:

@@ -55,7 +55,7 @@ class LoadedKernel:
     def raise_failure(self, code: int, message: int, x: int, y: int, z: int) -> None:
         """Raise what a status block reports."""
         if code == ASSERTION_FAILED and 0 <= message < len(self.messages):
-            text = f"device assertion failed: {self.messages[message]}"
+            text = f"device-side assertion failed: {self.messages[message]}"
         else:
             text = f"failed with status {code}, {message}"
         raise KernelError(f"kernel {self.name}: {text}; program ({x}, {y}, {z})")
@@ -128,12 +128,16 @@ def _number(type_: Type, bits: int) -> int | float:
     return bits
 
 
-def _print(prefix: bytes, element: bytes, x: int, y: int, z: int, index: Any, rank: int, bits: int, hexadecimal: int) -> None:
-    from tilewright.reference.printing import element_text, line
+def _print(head: bytes, element: bytes, x: int, y: int, z: int, index: Any, rank: int, bits: int, hexadecimal: int) -> None:
+    from tilewright.ir.print_lines import element_text, line, message
 
+    program, text = (x, y, z), head.decode(errors="replace")
+    if not element:
+        PRINTED.add(program, message(program, text))
+        return
     type_ = _element_type(element)
-    text = element_text(_number(type_, bits), type_, hexadecimal=bool(hexadecimal))
-    PRINTED.add((x, y, z), line((x, y, z), [index[axis] for axis in range(rank)], prefix.decode(errors="replace"), text))
+    value = element_text(_number(type_, bits), type_, hexadecimal=bool(hexadecimal))
+    PRINTED.add(program, line(program, text, [index[axis] for axis in range(rank)], value))
 
 
 _print_callback = _PRINT_TYPE(_print)

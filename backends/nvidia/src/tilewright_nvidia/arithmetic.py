@@ -50,7 +50,7 @@ def element_operation(
     if element is F32:
         if attributes.get("approximate") and name in APPROXIMATE:
             return APPROXIMATE[name](w, operands)
-        if relaxed and name in RELAXED:
+        if relaxed and name in RELAXED and not attributes.get("exact"):
             return RELAXED[name](w, operands)
     if name == "rem" and isinstance(element, FloatType):
         return _remainder(w, operands, element)

@@ -1,8 +1,8 @@
 """Atomic updates of global memory.
 
 Sums, integers' extremes, bitwise updates and exchanges have instructions. The extremes of floats, in the total order of their encodings, are integer
-extremes: signed where the operand's sign is clear, unsigned and turned around where it is set. What has no instruction (16-bit exchanges, bf16 sums
-before compute capability 9.0) compares and exchanges until it succeeds. Sums of f32 flush subnormal numbers, as the instruction does.
+extremes: signed where the operand's sign is clear, unsigned and turned around where it is set. What has no instruction (16-bit exchanges and
+extremes, bf16 sums before compute capability 9.0) compares and exchanges until it succeeds. Sums of f32 flush subnormal numbers, as the instruction does.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ _TWISTED = {"min": ("min", "max"), "max": ("max", "min")}
 def atomic_rmw(context: SimtContext, capability: int, kind: str, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> str:
     """See :meth:`tilewright.simt.target.SimtTarget.atomic_rmw`."""
     w, bits = context.writer, bit_width(element)
-    suffix = f"{order}.{SCOPES[scope]}.global"
+    # ptxas takes these parts in any order; this one is what people look for in listings.
+    suffix = f"global.{SCOPES[scope]}.{order}"
     if isinstance(element, FloatType) and kind in ("min", "max"):
+        if bits == 16:
+            new = to_bits(w, value, element)
+            return from_bits(w, _exchange_loop(w, bits, pointer, predicate, suffix, lambda old: _extreme_bits(w, kind, old, new)), element)
         return from_bits(w, _float_extreme(w, kind, bits, pointer, to_bits(w, value, element), predicate, suffix), element)
     if kind == "xchg" and bits == 16:
         new = to_bits(w, value, element)
@@ -40,7 +44,35 @@ def atomic_cas(context: SimtContext, pointer: str, element: Type, compare: str, 
     """See :meth:`tilewright.simt.target.SimtTarget.atomic_cas`."""
     w, bits = context.writer, bit_width(element)
     operands = [to_bits(w, name, element) for name in (compare, value)]
-    return from_bits(w, _instruction(w, f"atom.{order}.{SCOPES[scope]}.global.cas.b{bits}", bits, pointer, operands, predicate), element)
+    return from_bits(w, _instruction(w, f"atom.global.{order}.{SCOPES[scope]}.cas.b{bits}", bits, pointer, operands, predicate), element)
+
+
+def atomic_load(w: FunctionWriter, pointer: str, element: Type, predicate: str | None, order: str, scope: str) -> str:
+    """See :meth:`tilewright.simt.target.SimtTarget.atomic_load`."""
+    bits = bit_width(element)
+    register, operands = _register(bits), [("ptr", pointer)]
+    guard = ""
+    if predicate is not None:
+        guard = "@$2 "
+        operands.append(("i1", predicate))
+    (name,) = call_asm(w, f"{guard}ld.{order}.{SCOPES[scope]}.global.b{bits} $0, [$1];", [register], operands)
+    return from_bits(w, name if bits > 8 else w.emit(f"trunc i16 {name} to i8"), element)
+
+
+def atomic_store(w: FunctionWriter, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> None:
+    """See :meth:`tilewright.simt.target.SimtTarget.atomic_store`."""
+    bits, name = bit_width(element), to_bits(w, value, element)
+    operands = [("ptr", pointer), (_register(bits), name if bits > 8 else w.emit(f"zext i8 {name} to i16"))]
+    guard = ""
+    if predicate is not None:
+        guard = "@$2 "
+        operands.append(("i1", predicate))
+    call_asm(w, f"{guard}st.{order}.{SCOPES[scope]}.global.b{bits} [$0], $1;", (), operands)
+
+
+def _register(bits: int) -> str:
+    """The registers of elements: those of a byte are 16 bits wide."""
+    return f"i{max(bits, 16)}"
 
 
 def shared_atomic_add(w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
@@ -89,6 +121,18 @@ def _float_extreme(w: FunctionWriter, kind: str, bits: int, pointer: str, value:
     operands = [("ptr", pointer), (f"i{bits}", value), ("i1", positive), ("i1", negative)]
     (old,) = call_asm(w, text, [f"i{bits}"], operands)
     return old
+
+
+def _extreme_bits(w: FunctionWriter, kind: str, a: str, b: str) -> str:
+    """The one of two encodings of 16 bits that comes first or last in the order of :func:`_float_extreme`."""
+
+    def key(name: str) -> str:
+        sign = w.emit(f"ashr i16 {name}, 15")
+        magnitude = w.emit(f"lshr i16 {sign}, 1")
+        return w.emit(f"xor i16 {name}, {magnitude}")
+
+    chosen = w.emit(f"icmp {'sgt' if kind == 'max' else 'slt'} i16 {key(a)}, {key(b)}")
+    return w.emit(f"select i1 {chosen}, i16 {a}, i16 {b}")
 
 
 def _exchange_loop(w: FunctionWriter, bits: int, pointer: str, predicate: str | None, suffix: str, compute: Callable[[str], str]) -> str:

@@ -33,7 +33,7 @@ OUT_OF_MEMORY, NO_DEVICE, INVALID_IMAGE, INVALID_PTX, NO_BINARY, OUT_OF_LAUNCH_R
 #: What kernels did wrong, by status. After these the context is of no more use: every call gives the error again until the process ends.
 FAULTS: Mapping[int, str] = {
     ILLEGAL_ADDRESS: "a kernel accessed memory that is not the device's (an illegal address: check masks and the sizes of arrays)",
-    ASSERT: "an assertion of a kernel failed; the driver printed which",
+    ASSERT: "a device-side assertion of a kernel failed; the driver printed which",
     MISALIGNED: "a kernel accessed memory at an address that is not a multiple of the access's size",
     714: "a kernel failed in the device's hardware stack",
     715: "a kernel executed an illegal instruction",

@@ -52,7 +52,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "launch_pdl": bool(options.get("launch_pdl")) and machine.capability >= 90,
         "format": "ptx",
         "configuration": configuration_text(options),
-        "notes": [f"{operation.location}: {note}" for operation, note in assignment.notes],
+        "notes": [*_option_notes(options), *(f"{operation.location}: {note}" for operation, note in assignment.notes)],
     }
     stages: dict[str, str | bytes] = {"tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, assignment, machine), "llir": text, "ptx": ptx}
     code = CodeObject(name, ptx.encode(), stages, metadata, timings)
@@ -65,17 +65,28 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
 
     Raises:
         LoweringError: names the option, its value and what may be.
+        OutOfResources: more warps than a block may have.
     """
     warps = options.get("num_warps", 4)
+    if type(warps) is int and warps > 32 and warps.bit_count() == 1:
+        raise OutOfResources(32 * warps, 1024, f"threads of kernel {name} ({configuration_text(options)})")
     if isinstance(warps, bool) or not isinstance(warps, int) or warps not in (1, 2, 4, 8, 16, 32):
         raise LoweringError(f"kernel {name}: num_warps must be 1, 2, 4, 8, 16 or 32, not {warps!r}")
-    if options.get("num_ctas", 1) != 1:
-        raise LoweringError(f"kernel {name}: num_ctas must be 1, not {options['num_ctas']!r}: this backend does not spread a program over several blocks")
+    # How many blocks share a program is the compiler's business and changes no result: here it is always one.
+    blocks = options.get("num_ctas", 1)
+    if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks not in (1, 2, 4, 8, 16):
+        raise LoweringError(f"kernel {name}: num_ctas must be 1, 2, 4, 8 or 16, not {blocks!r}")
     registers = options.get("maxnreg")
     if registers is not None and (isinstance(registers, bool) or not isinstance(registers, int) or not 24 <= registers <= 255):
         raise LoweringError(f"kernel {name}: maxnreg must be None or a number of registers from 24 to 255, not {registers!r}")
     if options.get("math", "relaxed") not in ("relaxed", "strict"):
         raise LoweringError(f"kernel {name}: math must be 'relaxed' or 'strict', not {options['math']!r}")
+
+
+def _option_notes(options: Mapping[str, Any]) -> list[str]:
+    """What became of options that are hints."""
+    blocks = options.get("num_ctas", 1)
+    return [f"num_ctas={blocks}: each program runs in one block all the same"] if blocks != 1 else []
 
 
 def _check_operations(module: Module) -> None:

@@ -17,7 +17,7 @@ _ATOMICS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("i32", "i64", "u32", "u64"), frozenset({"add", "min", "max", "and", "or", "xor", "xchg", "cas"})),
     **dict.fromkeys(("i16", "u16"), frozenset({"xchg", "cas"})),
     **dict.fromkeys(("f32", "f64"), frozenset({"add", "min", "max", "xchg", "cas"})),
-    **dict.fromkeys(("f16", "bf16"), frozenset({"add", "xchg", "cas"})),
+    **dict.fromkeys(("f16", "bf16"), frozenset({"add", "min", "max", "xchg", "cas"})),
 }
 
 CAPABILITIES = Capabilities(

@@ -14,10 +14,10 @@ from typing import Any
 
 from tilewright.llvm import native
 from tilewright.llvm.launchers import LauncherFrame
-from tilewright.llvm.link import LoadedObject, load_object
+from tilewright.llvm.link import LoadedObject
 from tilewright.llvm.native_values import kinds_of
 from tilewright.plugins.manifest import Launcher, Parameter
-from tilewright.runtime.host_code import host_object
+from tilewright.runtime.host_code import load_host_code
 from tilewright_nvidia.driver import library
 from tilewright_nvidia.launch import GRID_LIMITS, PythonLauncher, device_address
 from tilewright_nvidia.runtime import LoadedKernel, current_stream
@@ -153,7 +153,7 @@ def _code() -> LoadedObject | None:
     objects = native.layout()
     if objects is None:
         return None
-    return load_object(host_object("native launcher", launcher_ir(objects)), ("launch", "addresses", "stream_source"))
+    return load_host_code("native launcher", launcher_ir(objects), ("launch", "addresses", "stream_source"))
 
 
 def launcher_ir(objects: native.Layout) -> str:

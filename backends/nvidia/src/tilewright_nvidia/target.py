@@ -133,6 +133,16 @@ class PtxTarget(SimtTarget):
     def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
         return atomics.atomic_cas(context, pointer, element, compare, value, predicate, order, scope)
 
+    def atomic_load(self, context: SimtContext, pointer: str, element: Type, predicate: str | None, order: str, scope: str) -> str:
+        return atomics.atomic_load(context.writer, pointer, element, predicate, order, scope)
+
+    def atomic_store(self, context: SimtContext, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> None:
+        atomics.atomic_store(context.writer, pointer, element, value, predicate, order, scope)
+
+    def clock(self, w: FunctionWriter) -> str:
+        (now,) = call_asm(w, "mov.u64 $0, %globaltimer;", ["i64"], [])
+        return now
+
     def shared_atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
         atomics.shared_atomic_add(w, pointer, value, predicate)
 

@@ -251,9 +251,9 @@ class _Yields:
             elif mine is initial or start == a:
                 message = f"initial value for `{name}` is of type {start}, but the else block redefines it as {b}"
             else:
-                message = f"mismatched type for `{name}` between then block ({a}) and else block ({b})"
+                message = f"Mismatched type for {name} between then block ({a}) and else block ({b})"
         else:
-            message = f"mismatched type for `{name}` between then block ({a}) and else block ({b})"
+            message = f"Mismatched type for {name} between then block ({a}) and else block ({b})"
         remedy = "a variable keeps one type on all paths; convert with `.to(dtype)`, or use another name"
         raise located(self.g.frame, self.node, with_help(message, remedy), CompilationError)
 
@@ -285,7 +285,7 @@ class _Yields:
         type_a, type_b = type_of(mine), type_of(theirs)
         if type_a != type_b:
             a, b = describe_type(type_a), describe_type(type_b)
-            raise located(self.g.frame, self.node, with_help(f"return values disagree in type: {a} and {b}", _RETURNS), CompilationError)
+            raise located(self.g.frame, self.node, with_help(f"Inconsistent return types. Return type mismatch: {a} and {b}", _RETURNS), CompilationError)
         if not type_a.flatten():
             after[RETURN_VALUE] = mine
             return
@@ -302,7 +302,7 @@ class _Yields:
         mine, theirs = self._agree_deep(mine, theirs)
         type_a, type_b = type_of(mine), type_of(theirs)
         if type_a != type_b:
-            message = f"the two sides of a conditional expression disagree in type: {describe_type(type_a)} and {describe_type(type_b)}"
+            message = f"Ternary expression with dynamic condition has inconsistent types {describe_type(type_a)} and {describe_type(type_b)}"
             raise located(self.g.frame, self.node, with_help(message, "convert one side with `.to(dtype)`"), CompilationError)
         if not type_a.flatten():
             after["?expression"] = mine

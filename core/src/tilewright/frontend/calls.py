@@ -11,16 +11,18 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import CompilationError
-from tilewright.frontend.errors import located, unsupported, with_help
+from tilewright.frontend.errors import cause, located, unsupported, with_help
 from tilewright.frontend.python_builtins import PYTHON_BUILTINS, PythonBuiltin, items_of, plain
 from tilewright.frontend.values import describe, lift
-from tilewright.language.binding import BoundCallable, is_builtin
+from tilewright.language.binding import BoundCallable, asked_for, is_builtin, is_host_function
 from tilewright.language.callable import BoundConstexprFunction, ConstexprFunction, JitCallable
-from tilewright.language.core import base_type, base_value, constexpr
+from tilewright.language.core import apply_builtin, base_type, base_value, constexpr
 from tilewright.language.core import tuple as tl_tuple
+from tilewright.language.debug import static_assert
 from tilewright.language.iteration import condition as tl_condition
 from tilewright.language.iteration import range as tl_range
 from tilewright.language.iteration import static_range
+from tilewright.language.values import _unwrap_if_constexpr
 
 if TYPE_CHECKING:
     from tilewright.frontend.generator import Generator
@@ -46,13 +48,15 @@ def call_function(g: Generator, node: ast.Call, fn: Any) -> Any:
         return _call(g, node, fn)
     except CompilationError as error:
         if error.file is None:
-            raise g.relocated(node, error) from error
+            raise g.relocated(node, error) from cause(error)
         raise
     except Exception as error:
-        raise g.relocated(node, error) from error
+        raise g.relocated(node, error) from cause(error)
 
 
 def _call(g: Generator, node: ast.Call, fn: Any) -> Any:
+    if fn is static_assert:
+        return _static_assert(g, node)
     args, kwargs = _arguments(g, node)
     g.locate(node)
     if fn.__class__ is type and fn in _ITERATION:
@@ -63,6 +67,30 @@ def _call(g: Generator, node: ast.Call, fn: Any) -> Any:
     return result
 
 
+def _static_assert(g: Generator, node: ast.Call) -> Any:
+    """A ``static_assert``, whose message is evaluated only where the condition fails: it may describe what does not exist otherwise.
+
+    Raises:
+        CompileTimeAssertionFailure: the condition fails.
+        TypeError: there are other arguments.
+    """
+    given: dict[str | None, ast.expr] = dict(zip(("cond", "msg"), node.args, strict=False))
+    given.update((keyword.arg, keyword.value) for keyword in node.keywords)
+    if len(node.args) + len(node.keywords) != len(given) or "cond" not in given or not given.keys() <= {"cond", "msg"}:
+        raise TypeError("static_assert takes a condition and a message")
+    condition = g.evaluate(given["cond"])
+    g.locate(node)
+    if isinstance(condition, base_value) and not isinstance(condition, constexpr):
+        return static_assert(condition, _semantic=g.semantic)
+    message: Any = constexpr("")
+    if not (condition.value if type(condition) is constexpr else condition) and "msg" in given:
+        try:
+            message = g.evaluate(given["msg"])
+        except CompilationError as error:
+            message = constexpr(f"<the message cannot be evaluated: {error.message}>")
+    return lift(static_assert(condition, message, _semantic=g.semantic))
+
+
 def call_statement(g: Generator, node: ast.Call) -> None:
     """Evaluate a call whose result is dropped.
 
@@ -70,12 +98,12 @@ def call_statement(g: Generator, node: ast.Call) -> None:
         CompilationError: the function's result must be used.
     """
     fn = g.evaluate(node.func)
-    target = fn.fn if isinstance(fn, BoundCallable) else fn
+    target = fn.fn if isinstance(fn, BoundCallable) else fn.__func__ if isinstance(fn, BoundConstexprFunction) else fn
     must_use = getattr(target, "_must_use_result", None) if not isinstance(target, base_value) else None
     if must_use:
-        why = f": {must_use}" if isinstance(must_use, str) else ""
-        message = with_help(f"the result of {_name_of(target)} is not used{why}", f"assign it: x = {ast.unparse(node)}")
-        raise located(g.frame, node, message, CompilationError)
+        why = f" {must_use}" if isinstance(must_use, str) else ""
+        message = with_help(f"the result of {_name_of(target)} is dropped", f"assign it: x = {ast.unparse(node)}")
+        raise located(g.frame, node, message, CompilationError, f"The result of {ast.unparse(node.func)} is not being used.{why}")
     call_function(g, node, fn)
 
 
@@ -105,6 +133,8 @@ def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
             fn, args = fn.fn, [fn.receiver, *args]
         elif type(fn) is constexpr:
             fn = fn.value
+        elif getattr(fn, "_is_aggregate", False) and not isinstance(fn, type) and hasattr(fn, "__call__"):  # noqa: B004  # of the class: it may be no callable of Python
+            fn = fn.__call__
         else:
             break
     if isinstance(fn, JitCallable):
@@ -112,11 +142,13 @@ def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
             return lift(_evaluate_constexpr(fn, args, kwargs, g))
         return g.call(fn, args, kwargs)
     if is_builtin(fn):
-        return lift(fn(*args, _semantic=g.semantic, **kwargs))
+        return lift(apply_builtin(fn, args, kwargs, g.semantic))
     if isinstance(fn, PythonBuiltin):
         return fn.implementation(g, args, kwargs)
     if isinstance(fn, BoundConstexprFunction):
         return lift(_evaluate_constexpr(fn, args, kwargs, g))
+    if is_host_function(fn):
+        return lift(fn(*args, **kwargs, **asked_for(fn, g.semantic)))
     if isinstance(fn, type):
         return _construct(g, fn, args, kwargs)
     if isinstance(fn, BuiltinFunctionType | FunctionType | MethodType) or callable(fn):
@@ -151,7 +183,7 @@ def _construct(g: Generator, cls: type, args: Sequence[Any], kwargs: Mapping[str
 
 
 def _host_function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """A plain Python function: of :mod:`math`, or a method of a compile-time value."""
+    """A plain Python function: of :mod:`math`, of the language itself, or a method of a compile-time value."""
     owner = getattr(fn, "__self__", None)
     name = _name_of(fn)
     of_value = owner is not None and not isinstance(owner, ModuleType | base_value)
@@ -160,6 +192,9 @@ def _host_function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
             raise TypeError(f"{name} cannot be called from a kernel")
         values = [plain(value, f"{name}()") for value in args]
         return lift(fn(*values, **{key: plain(value, f"{name}()") for key, value in kwargs.items()}))
+    if str(getattr(fn, "__module__", "")).startswith("tilewright.language"):
+        # A function of the language that describes, such as get_int_dtype.
+        return lift(fn(*map(_unwrap_if_constexpr, args), **{key: _unwrap_if_constexpr(value) for key, value in kwargs.items()}))
     if owner is builtins:
         raise TypeError(f"Python's {name}() is not available in a kernel")
     message = f"{name} is a plain Python function: a kernel cannot call it"
@@ -185,7 +220,7 @@ def iterable(g: Generator, node: ast.expr) -> Any:
             try:
                 return made(*args, **kwargs)
             except (TypeError, ValueError) as error:
-                raise g.relocated(node, error) from error
+                raise g.relocated(node, error) from cause(error)
         return call_function(g, node, fn)
     return g.evaluate(node)
 

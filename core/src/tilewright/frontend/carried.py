@@ -97,7 +97,7 @@ class Carried:
 
     def _mismatch(self, name: str, initial: Any, final: Any) -> NoReturn:
         start, end = describe_type(initial), describe_type(final)
-        message = f"Loop-carried variable {name} has initial type {start} but is re-assigned to {end} in the loop"
+        message = f"Loop-carried variable {name} has initial type {start} but is re-assigned to {end} in loop! Please make sure that the type stays consistent."
         raise located(self.g.frame, self._assignment(name), with_help(message, _KEEP), CompilationError)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright import ir
 from tilewright.errors import CompilationError
+from tilewright.frontend.errors import whole
 from tilewright.frontend.frame import Scope
 from tilewright.frontend.generator import Generator
 from tilewright.frontend.recursion import deep_recursion
@@ -68,10 +69,10 @@ def compile_function(
         with deep_recursion():
             generator.kernel(fn, function, scope)
     except CompilationError as error:
-        if os.environ.get("TILEWRIGHT_FRONT_END_DEBUGGING", "0") == "1":
-            raise
-        # The compiler's own frames tell a kernel's author nothing.
-        raise error.with_traceback(None)  # noqa: B904
+        if os.environ.get("TILEWRIGHT_FRONT_END_DEBUGGING", "0") != "1":
+            # The compiler's own frames tell a kernel's author nothing.
+            error.with_traceback(None)
+        raise whole(error)  # noqa: B904  # it has its cause
     except RecursionError:
         raise CompilationError(f"{fn.__name__}: the source is nested too deeply to be compiled") from None
     if os.environ.get("TILEWRIGHT_VERIFY", "0") == "1" or generator.semantic.options.debug:

@@ -1,13 +1,16 @@
 """Errors of a kernel's source: the rule, then the source lines with a caret, then each call the code was inlined at.
 
 cannot add pointers together
-  --> kernels.py:12:8 in scale
+  --> kernels.py:12:8 in scale (at 4:8:)
    11 |     a = x_ptr + i
    12 |     b = a + y_ptr
       |         ^^^^^^^^^
-  inlined at kernels.py:30:4 in kernel
+  inlined at kernels.py:30:4 in kernel (at 9:4:)
    30 |     scale(x, y)
       |     ^^^^^^^^^^^
+
+A place is told twice: by the line of the file, and in parentheses by the line of the function, whose ``def`` is line 1, as kernels' authors know it
+from Triton.
 """
 
 from __future__ import annotations
@@ -41,21 +44,43 @@ def similar(name: str, names: Iterable[str]) -> str:
     return f"did you mean {found[0]}?" if found else ""
 
 
-def located(frame: Frame, node: ast.AST, message: str, kind: type[E]) -> E:
-    """An error of ``kind`` at ``node`` of the function that ``frame`` is visiting, with its chain of calls."""
+def located(frame: Frame, node: ast.AST, message: str, kind: type[E], conclusion: str = "") -> E:
+    """An error of ``kind`` at ``node`` of the function that ``frame`` is visiting; ``conclusion`` is shown last.
+
+    Inside a called function it is the cause of another one, kept as its ``outer``: see :func:`whole`.
+    """
     rule, *notes = message.split("\n  help: ")
-    parts = [rule, *_excerpt(frame, node, "-->", _CONTEXT_LINES)]
+    place = [rule, *_excerpt(frame, node, "-->", _CONTEXT_LINES)]
+    remedies = [f"  help: {note}" for note in notes] + ([conclusion] if conclusion else [])
+    line, column = position(frame, node)
+    error = kind(message, "\n".join((*place, *remedies)), frame.file, line, column, frame.function.src, node)
     chain = list(_calls(frame))
+    if chain:
+        outermost, call, _ = chain[-1]
+        text = "\n".join((*place, *_inlined_at(chain), *remedies))
+        error.outer = kind(message, text, frame.file, line, column, outermost.function.src, call)
+    return error
+
+
+def whole(error: CompilationError) -> CompilationError:
+    """The error that the kernel's author meets: ``error`` itself, or the one at the kernel's own call that led there, with ``error`` as its cause."""
+    outer = error.outer
+    if outer is None:
+        return error
+    error.outer = None
+    outer.__cause__ = error
+    return outer
+
+
+def _inlined_at(chain: list[tuple[Frame, ast.AST, bool]]) -> Iterator[str]:
+    """The lines that show the calls of a chain, innermost first."""
     hidden = len(chain) - 2 * _CHAIN_ENDS
     for index, (outer, call, separate) in enumerate(chain):
         if hidden > 1 and index == _CHAIN_ENDS:
-            parts.append(f"  ... {hidden} more calls ...")
+            yield f"  ... {hidden} more calls ..."
         if hidden > 1 and _CHAIN_ENDS <= index < len(chain) - _CHAIN_ENDS:
             continue
-        parts.extend(_excerpt(outer, call, "called from" if separate else "inlined at", 0))
-    parts.extend(f"  help: {note}" for note in notes)
-    line, column = position(frame, node)
-    return kind(message, "\n".join(parts), frame.file, line, column)
+        yield from _excerpt(outer, call, "called from" if separate else "inlined at", 0)
 
 
 def _calls(frame: Frame) -> Iterator[tuple[Frame, ast.AST, bool]]:
@@ -67,13 +92,21 @@ def _calls(frame: Frame) -> Iterator[tuple[Frame, ast.AST, bool]]:
 
 
 def relocated(frame: Frame, node: ast.AST, error: Exception) -> CompilationError:
-    """``error``, raised by a builtin or by the compiler itself, as an error at ``node``."""
+    """``error``, raised by a builtin or by the compiler itself, as an error at ``node``.
+
+    An exception of Python is its cause; an error of ours is replaced by it.
+    """
     if isinstance(error, CompilationError):
         return located(frame, node, error.message, type(error))
-    message = str(error)
+    message = ": ".join((str(error), *getattr(error, "__notes__", ())))
     if isinstance(error, KeyError) and len(error.args) == 1:
         message = str(error.args[0])
     return located(frame, node, message or type(error).__name__, CompilationError)
+
+
+def cause(error: Exception) -> Exception | None:
+    """What ``raise relocated(...) from`` names: an error of ours says nothing that its located copy does not."""
+    return None if isinstance(error, CompilationError) else error
 
 
 def unsupported(frame: Frame, node: ast.AST, construct: str, alternative: str = "") -> UnsupportedLanguageConstruct:
@@ -91,7 +124,7 @@ def _excerpt(frame: Frame, node: ast.AST, label: str, context: int) -> list[str]
     lines = frame.source_lines
     number = getattr(node, "lineno", 1)
     line, column = position(frame, node)
-    found = [f"  {label} {frame.file}:{line}:{column} in {frame.name}"]
+    found = [f"  {label} {frame.file}:{line}:{column} in {frame.name} (at {number}:{getattr(node, 'col_offset', 0)}:)"]
     if not 1 <= number <= len(lines):
         return found
     text = lines[number - 1]

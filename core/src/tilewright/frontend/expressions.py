@@ -45,6 +45,7 @@ _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//"
     "rshift": ">>",
 }
 _COMPARE: dict[type[ast.cmpop], str] = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
+_UNARY_SYMBOLS = {"neg": "-", "pos": "+", "invert": "~"}
 _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert", ast.Not: "not"}
 
 
@@ -98,23 +99,33 @@ def _unary(g: Generator, node: ast.UnaryOp) -> Any:
     g.locate(node)
     if name == "not" and not isinstance(value, tensor) and isinstance(value, tl_tuple):
         return constexpr(len(value) == 0)
+    if isinstance(value, tl_tuple):
+        raise unsupported(g.frame, node, f"the operator `{_UNARY_SYMBOLS[name]}` of a tuple is", "apply it to each item")
     return g.semantic.unary(name, value)
 
 
 def _boolean(g: Generator, node: ast.BoolOp) -> Any:
-    """``and`` and ``or``: what is known at compile time decides whether the next operand is looked at; tensors are all evaluated."""
+    """``and`` and ``or``.
+
+    Operands are looked at in order. What is known at compile time and decides is the result, also after tensors; what does not decide drops out. Tensors
+    are all evaluated, and combined.
+    """
     name = "and" if isinstance(node.op, ast.And) else "or"
-    result = g.evaluate(node.values[0])
-    for following in node.values[1:]:
-        if not isinstance(result, tensor):
-            truth = bool(result.value if type(result) is constexpr else result)
-            if truth is (name == "or"):
-                return result
-            result = g.evaluate(following)
-            continue
-        value = g.evaluate(following)
-        g.locate(node)
-        result = g.semantic.logical(name, result, value)
+    decisive = name == "or"
+    tensors: list[tensor] = []
+    value: Any = None
+    for operand in node.values:
+        value = g.evaluate(operand)
+        if isinstance(value, tensor):
+            tensors.append(value)
+        elif bool(value.value if type(value) is constexpr else value) is decisive:
+            return value
+    if not tensors:
+        return value
+    g.locate(node)
+    result = tensors[0]
+    for following in tensors[1:]:
+        result = g.semantic.logical(name, result, following)
     return result
 
 

@@ -70,10 +70,10 @@ class Generator:
             return visit(self, node)
         except CompilationError as error:
             if error.file is None:
-                raise self.relocated(node, error) from error
+                raise self.relocated(node, error) from errors.cause(error)
             raise
         except Exception as error:
-            raise self.relocated(node, error) from error
+            raise self.relocated(node, error) from errors.cause(error)
 
     def block(self, body: Sequence[ast.stmt], live: frozenset[str], follows: bool) -> Completion:
         """Visit a block: see :func:`~tilewright.frontend.statements.block`."""
@@ -130,7 +130,7 @@ class Generator:
             try:
                 return self.semantic.truth(value)
             except Exception as error:
-                raise self.relocated(node, error) from error
+                raise self.relocated(node, error) from errors.cause(error)
         message = f"a condition is a scalar tensor, or a constexpr of type bool, int or NoneType, not {describe(value)}"
         raise errors.located(self.frame, node, with_help(message, "compare it with something, or test it with `is not None`"), CompilationError)
 
@@ -141,11 +141,13 @@ class Generator:
             return None if known is None else not known
         if isinstance(node, ast.BoolOp):
             decisive = isinstance(node.op, ast.Or)
+            certain = True
             for part in node.values:
-                known = self.known_test(part, assigned)
-                if known is not (not decisive):
-                    return known  # it decides, or is not known
-            return not decisive
+                outcome = self.known_test(part, assigned)
+                if outcome is decisive:
+                    return decisive
+                certain = certain and outcome is not None
+            return not decisive if certain else None
         for inner in ast.walk(node):
             kind = inner.__class__
             if kind is ast.Name:
@@ -235,6 +237,9 @@ class Generator:
             return self._call_separate(fn, scope)
         return self._visit(self._frame(fn), scope)
 
+    #: the name that builtins written for Triton know
+    call_JitFunction = call  # noqa: N815
+
     def region(self, fn: JitCallable, argument_types: Sequence[base_type]) -> tuple[ir.Region, list[base_type]]:
         """A region whose body is ``fn`` inlined on the region's arguments, ended by ``yield``; and the types it yields.
 
@@ -279,8 +284,10 @@ class Generator:
             return self.scope[RETURN_VALUE]
         for node, type_ in frame.returned:
             if not (isinstance(type_, constexpr_type) and type_.value is None) and done.jumps:
-                message = f"{frame.name} returns a value of type {describe_type(type_)} here, but may also end without a return"
-                raise errors.located(frame, node, with_help(message, "return a value on every path"), CompilationError)
+                line, _ = errors.position(frame, node)
+                message = f"{frame.name} returns a value of type {describe_type(type_)} here, but may also end without a return; its value is undefined then"
+                warnings.warn_explicit(message, UserWarning, frame.file, line)
+                return self.scope[RETURN_VALUE]
         return constexpr(None)
 
     # -- functions compiled on their own --------------------------------------------------------------------------------------------------

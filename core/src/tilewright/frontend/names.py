@@ -38,8 +38,9 @@ def load_name(g: Generator, node: ast.AST, name: str) -> Any:
             raise located(g.frame, node, f"{name} is not defined here: it {value.reason}", CompilationError)
         return value
     frame = g.frame
-    if name in frame.analysis.locals:
-        raise located(g.frame, node, f"{name} is used before it is assigned", CompilationError)
+    # a variable that was not assigned yet hides no global, unlike in Python
+    if name in frame.analysis.locals and name not in frame.nonlocals and name not in frame.namespace:
+        raise located(g.frame, node, f"{name} is not defined: it is used before it is assigned", CompilationError)
     value = frame.nonlocals.get(name, _MISSING)
     if value is _MISSING:
         value = frame.namespace.get(name, _MISSING)
@@ -77,7 +78,7 @@ def _refused(name: str, value: Any) -> NameError:
         return NameError(with_help(f"Cannot access {what} from a kernel", "decorate it with @jit, or with @constexpr_function if it runs at compile time"))
     return NameError(
         with_help(
-            f"Cannot access global variable {name} (of type {kind}) from a kernel: a global must be an instance of tl.constexpr",
+            f"Cannot access global variable {name} (of type {kind}) from a kernel: {name} is not defined as an instance of tl.constexpr",
             f"write `{name} = tl.constexpr({value!r})`, pass it as an argument, or set {_ALLOW_GLOBALS}=1",
         )
     )

@@ -12,6 +12,7 @@ from tilewright.frontend.values import describe, lift
 from tilewright.language import elementwise
 from tilewright.language.core import base_value, constexpr, is_negative_zero, tensor
 from tilewright.language.core import tuple as tl_tuple
+from tilewright.language.descriptors import tensor_descriptor, tensor_descriptor_base
 
 if TYPE_CHECKING:
     from tilewright.frontend.generator import Generator
@@ -221,5 +222,6 @@ PYTHON_BUILTINS: dict[str, Any] = {
 #: What a class of Python stands for in ``isinstance``.
 _CLASSES: dict[Any, Any] = {PYTHON_BUILTINS[name]: getattr(builtins, name) for name in ("list", "float", "int", "bool", "str", "range")}
 _CLASSES[PYTHON_BUILTINS["tuple"]] = (tuple, tl_tuple)
+_CLASSES[tensor_descriptor] = tensor_descriptor_base  # one that the host made too
 
 __all__ = ["PYTHON_BUILTINS", "PythonBuiltin", "items_of", "plain"]

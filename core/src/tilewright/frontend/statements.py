@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.errors import CompilationError
 from tilewright.frontend.analysis import Facts, Names
 from tilewright.frontend.branches import guarded, if_statement
-from tilewright.frontend.errors import located, unsupported, with_help
+from tilewright.frontend.errors import cause, located, unsupported, with_help
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Undefined, break_flag, continue_flag
 from tilewright.frontend.loops import for_statement, while_statement
 from tilewright.frontend.values import decay, decayed_type, describe, describe_type, name_values
@@ -53,10 +53,10 @@ def block(g: Generator, statements: Sequence[ast.stmt], live: Names, follows: bo
                 done = compound(g, node, facts[node], follows or not last)
         except CompilationError as error:
             if error.file is None:
-                raise g.relocated(node, error) from error
+                raise g.relocated(node, error) from cause(error)
             raise
         except Exception as error:
-            raise g.relocated(node, error) from error
+            raise g.relocated(node, error) from cause(error)
         if consumed or last or not done.falls:
             return done
         if done.jumps:
@@ -117,18 +117,19 @@ def _unpack(g: Generator, target: ast.Tuple | ast.List, value: Any, plain: bool)
     if type(value) is constexpr and isinstance(value.value, tuple | list):
         value = tl_tuple(value.value)
     if not isinstance(value, tl_tuple):
-        raise located(g.frame, target, f"cannot unpack {describe(value)} into {len(target.elts)} names: it is not a tuple", CompilationError)
+        raise located(g.frame, target, f"cannot unpack non-iterable value into {len(target.elts)} names: it is {describe(value)}", CompilationError)
     items, names = value.values, target.elts
     starred = next((i for i, name in enumerate(names) if isinstance(name, ast.Starred)), None)
     if starred is None:
         if len(items) != len(names):
-            raise located(g.frame, target, f"cannot unpack a tuple of {len(items)} values into {len(names)} names", CompilationError)
+            problem = "too many" if len(items) > len(names) else "not enough"
+            raise located(g.frame, target, f"{problem} values to unpack (expected {len(names)}, got {len(items)})", CompilationError)
         for name, item in zip(names, items, strict=True):
             assign_target(g, name, item, plain)
         return
     after = len(names) - starred - 1
     if len(items) < len(names) - 1:
-        raise located(g.frame, target, f"cannot unpack a tuple of {len(items)} values into {len(names) - 1} names or more", CompilationError)
+        raise located(g.frame, target, f"not enough values to unpack (expected {len(names) - 1} or more, got {len(items)})", CompilationError)
     middle = items[starred : len(items) - after]
     for name, item in zip(names[:starred], items[:starred], strict=True):
         assign_target(g, name, item, plain)
@@ -237,7 +238,7 @@ def _return(g: Generator, node: ast.Return, facts: Facts, follows: bool) -> Comp
         own = decayed_type(value)
         if own != type_ and not (isinstance(value, tl_tuple) or hasattr(type_, "types")):
             line = first.lineno + frame.line_offset
-            message = f"return of type {describe_type(own)}, but the return at line {line} is of type {describe_type(type_)}"
+            message = f"Inconsistent return types. Return type mismatch: {describe_type(own)} here, and {describe_type(type_)} at line {line}"
             raise located(frame, node, with_help(message, "every `return` of a function gives one type; convert with `.to(dtype)`"), CompilationError)
     else:
         frame.returned.append((node, decayed_type(value)))

@@ -284,7 +284,8 @@ class Region:
 class Function:
     """A function: a kernel (``kernel`` true, no results) or a callee that was not inlined.
 
-    ``argument_attributes`` has one dict an argument: ``divisibility`` (the argument's value or address is a multiple of it).
+    ``argument_attributes`` has one dict an argument: ``divisibility`` (the argument's value or address is a multiple of it); a descriptor's also
+    ``padding`` (what a load gives outside the tensor) and ``extent_divisibility`` (the last extent, in elements, is a multiple of it).
     """
 
     __slots__ = ("argument_attributes", "body", "kernel", "location", "name", "result_types")

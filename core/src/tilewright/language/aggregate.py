@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 from tilewright import ir
 from tilewright.ir import types as ir_types
-from tilewright.language.binding import Member, builtin, is_builtin, mark_builtin
+from tilewright.language.binding import Member, asked_for, mark_builtin, mark_host_function
 from tilewright.language.dtypes import base_type
 from tilewright.language.tensors import tensor
 from tilewright.language.tuples import to_value
@@ -78,7 +79,7 @@ class aggregate_value(base_value):  # noqa: N801
         for name in cls._annotations:
             if name not in self._values:
                 if name not in cls._defaults:
-                    raise AttributeError(f"{cls.__name__}.__init__ does not set field {name!r}")
+                    raise AttributeError(f"constructor for {cls.__name__} did not initialize attribute {name!r}")
                 setattr(self, name, cls._defaults[name])
         object.__setattr__(self, "_frozen", True)
         object.__setattr__(self, "_semantic", None)
@@ -116,7 +117,8 @@ class aggregate_value(base_value):  # noqa: N801
         if name not in self._annotations:
             raise AttributeError(f"{type(self).__name__} has no field {name!r}; its fields are {', '.join(self._annotations)}")
         if self._frozen:
-            raise AttributeError(f"{type(self).__name__} is immutable: field {name!r} cannot be set; use aggregate_replace")
+            message = f"cannot assign to field {name!r} on immutable aggregate {type(self).__name__}"
+            raise AttributeError(f"{message}; use aggregate_replace() to make a copy with another value")
         self._values[name] = _field_value(type(self), name, value, self._semantic)
 
     def __repr__(self) -> str:
@@ -137,10 +139,8 @@ def _initialise(self: aggregate_value, args: tuple[Any, ...], kwargs: dict[str, 
         if semantic is None:
             raise ValueError(f"{type(self).__name__} can be made only inside a kernel: its __init__ is a function of the language")
         semantic.generator.call(init, (self, *args), kwargs)
-    elif is_builtin(init):
-        init(self, *args, _semantic=semantic, **kwargs)
     else:
-        init(self, *args, **kwargs)
+        init(self, *args, **kwargs, **asked_for(init, semantic))
 
 
 def _assign_fields(self: aggregate_value, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -192,15 +192,27 @@ def _annotation(cls: type[aggregate_value], name: str) -> Any:
 
 
 def aggregate(cls: type) -> type[aggregate_value]:
-    """Make a class of kernel values out of ``cls``.
+    """Make a class of kernel values out of a class of annotated fields.
 
     Fields are annotated: ``tl.tensor``, ``tl.constexpr``, ``tl.tuple``, another aggregate; a class attribute of the same name is the default. ``__init__``
     may be a function of the language, a constexpr function or plain Python that sets every field; without it fields come by position or name.
     Methods are functions of the language or constexpr functions. Instances cannot be changed once made; see :func:`aggregate_replace`. Bases must be
     aggregates; their fields come first.
 
+    Args:
+        cls: the class.
+
+    Returns:
+        A class whose instances kernels make, pass and return.
+
     Raises:
-        TypeError: a base is no aggregate, or there are no fields.
+        TypeError: a base is no aggregate.
+
+    Example:
+        @tw.aggregate
+        class Span:
+            start: tl.tensor
+            size: tl.constexpr
     """
     from tilewright.language.callable import ConstexprFunction, JitCallable
 
@@ -209,7 +221,7 @@ def aggregate(cls: type) -> type[aggregate_value]:
         if issubclass(base, aggregate_value):
             bases.append(base)
         elif base is not object:
-            raise TypeError(f"aggregate {cls.__name__} can inherit from aggregates only, not from {base.__name__}")
+            raise TypeError(f"Aggregates can only inherit from other aggregates, but {base.__name__}, a base of {cls.__name__}, is none")
     annotations: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
     dependencies: list[Any] = []
@@ -230,8 +242,11 @@ def aggregate(cls: type) -> type[aggregate_value]:
             namespace[name] = Member(member)
             dependencies.append(member)
         else:
-            if isinstance(member, ConstexprFunction):
-                dependencies.append(member)
+            function = getattr(member, "__func__", member)
+            if isinstance(function, JitCallable | FunctionType):
+                dependencies.append(function)
+            if isinstance(function, FunctionType):
+                mark_host_function(function)
             namespace[name] = member
     init = own.get("__init__")
     if init is None and bases:
@@ -240,8 +255,6 @@ def aggregate(cls: type) -> type[aggregate_value]:
             init = None
     if init is not None:
         dependencies.append(init)
-    if not annotations:
-        raise TypeError(f"aggregate {cls.__name__} has no fields: annotate them in the class")
     namespace.update(_annotations=annotations, _defaults=defaults, _initializer=init, hash_attrs=tuple(dependencies))
     made: type[aggregate_value] = type(cls.__name__, tuple(bases) or (aggregate_value,), namespace)
     mark_builtin(made)
@@ -257,19 +270,30 @@ def _own_annotations(cls: type) -> dict[str, Any]:
     return dict(vars(cls).get("__annotations__", {}))
 
 
-@builtin
+@mark_builtin
 def aggregate_replace(instance: Any, _semantic: Any = None, **changes: Any) -> Any:
-    """A copy of an aggregate with other values of some fields. ``__init__`` is not run.
+    """A copy of an aggregate with other values of some fields. ``__init__`` is not run. Works on the host too.
 
-    tile = aggregate_replace(tile, pointer=tile.pointer + stride)
+    Args:
+        instance: an instance of an aggregate, which stays as it is.
+        changes: fields by name, with their new values.
+
+    Returns:
+        An instance of the same class.
+
+    Raises:
+        TypeError: ``instance`` is no aggregate, or has no such field.
+
+    Example:
+        span = tl.core.aggregate_replace(span, start=span.start + distance)
     """
     if not isinstance(instance, aggregate_value):
-        raise TypeError(f"aggregate_replace takes an aggregate, got {instance!r}")
+        raise TypeError(f"aggregate_replace() expects an aggregate instance, got {instance!r}")
     cls = type(instance)
     values = dict(instance._values)
     for name, value in changes.items():
         if name not in cls._annotations:
-            raise AttributeError(f"{cls.__name__} has no field {name!r}; its fields are {', '.join(cls._annotations)}")
+            raise TypeError(f"{cls.__name__} has no field {name!r}; its fields are {', '.join(cls._annotations)}")
         values[name] = _field_value(cls, name, value, _semantic)
     return cls._from_fields(values)
 

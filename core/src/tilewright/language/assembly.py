@@ -17,14 +17,21 @@ def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is
     """The target's assembly, run on every group of ``pack`` elements.
 
     Args:
-        asm: assembly text, known at compile time.
+        asm: assembly text, known at compile time; ``$0`` is the first result.
         constraints: LLVM constraints, outputs first. Elements narrower than 32 bits come packed into 32-bit registers.
-        args: tensors and numbers; they broadcast.
+        args: tensors and numbers; they are broadcast.
         dtype: the element type of the result, or a tuple of them for several results.
         is_pure: the text has no effect but its results.
         pack: elements of each argument that one run of the text handles.
 
-        y = tl.inline_asm_elementwise("add.s32 $0, $1, 1;", "=r,r", [x], dtype=tl.int32, is_pure=True, pack=1)
+    Returns:
+        A tensor of the common shape, or a tuple of them.
+
+    Raises:
+        LoweringError: the target declares no assembly, or refuses the text.
+
+    Example:
+        y = tl.inline_asm_elementwise("add.s32 $0, $1, 1;", "=r,r", [n], dtype=tl.int32, is_pure=True, pack=1)
     """
     text, constraint_text = _semantic.constant(asm, "asm"), _semantic.constant(constraints, "constraints")
     group = _semantic.constant(pack, "pack")

@@ -1,4 +1,4 @@
-"""Atomic updates of memory."""
+"""Atomic updates of memory; reads and writes of it in order with other programs; waiting for them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Any
 
 from tilewright.language.binding import builtin
 from tilewright.language.dtypes import bfloat16, dtype, float16, float32, float64, int1, int32, int64, uint32, uint64
-from tilewright.language.memory import fit_to_pointer, refuse_constant_pointer
+from tilewright.language.memory import fit_to_pointer, from_memory, in_memory, refuse_constant_pointer
 from tilewright.language.tensors import tensor
-from tilewright.language.values import _unwrap_if_constexpr
+from tilewright.language.values import _unwrap_if_constexpr, constexpr
 
 _ORDERS = {None: "acq_rel", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel", "relaxed": "relaxed"}
+_LOAD_ORDERS = {None: "acquire", "acquire": "acquire", "relaxed": "relaxed"}
+_STORE_ORDERS = {None: "release", "release": "release", "relaxed": "relaxed"}
 _SCOPES = {None: "device", "gpu": "device", "cta": "program", "sys": "system"}
 _WIDE_INTEGERS = (int32, uint32, int64, uint64)
 
@@ -26,12 +28,12 @@ _ELEMENTS: dict[str, tuple[dtype, ...]] = {
 }
 
 
-def ordering(sem: Any) -> str:
+def ordering(sem: Any, orders: dict[str | None, str] = _ORDERS) -> str:
     """The IR's name of a memory semantic."""
     sem = _unwrap_if_constexpr(sem)
-    if sem not in _ORDERS:
-        raise ValueError(f"Memory semantic {sem} not supported; one of {', '.join(map(repr, filter(None, _ORDERS)))}")
-    return _ORDERS[sem]
+    if sem not in orders:
+        raise ValueError(f"Memory semantic {sem} not supported; one of {', '.join(map(repr, filter(None, orders)))}")
+    return orders[sem]
 
 
 def scope_of(scope: Any) -> str:
@@ -55,33 +57,39 @@ def _update(semantic: Any, kind: str, pointer: Any, value: Any, mask: Any, sem: 
     if element not in _ELEMENTS[kind]:
         raise ValueError(f"{function} does not support {element}; it works on {', '.join(map(str, _ELEMENTS[kind]))}")
     check_capability(semantic, element, kind, function)
-    if _unwrap_if_constexpr(mask) is not None:
-        mask = semantic.to_tensor(mask)
-        if mask.dtype is not int1:
-            raise ValueError(f"Mask must have boolean scalar type, not {mask.dtype}")
-    else:
-        mask = None
-    value, mask = fit_to_pointer(semantic, pointer, semantic.to_tensor(value), mask)
+    value, mask = fit_to_pointer(semantic, pointer, semantic.to_tensor(value), _mask(semantic, mask))
     value = semantic.cast(value, element)
     handle = semantic.builder.atomic_rmw(pointer.handle, value.handle, mask=mask and mask.handle, kind=kind, order=ordering(sem), scope=scope_of(scope))
     return semantic.wrap(handle, element)
 
 
-def _target(pointer: Any, function: str) -> tuple[tensor, dtype]:
+def _mask(semantic: Any, mask: Any) -> tensor | None:
+    if _unwrap_if_constexpr(mask) is None:
+        return None
+    mask = semantic.to_tensor(mask)
+    if mask.dtype is not int1:
+        raise ValueError(f"Mask must have boolean scalar type, not {mask.dtype}")
+    return mask
+
+
+def _target(pointer: Any, function: str, *, writes: bool = True) -> tuple[tensor, dtype]:
     if not isinstance(pointer, tensor) or not pointer.dtype.is_ptr():
         raise ValueError(f"Pointer argument of {function} is {getattr(pointer, 'type', pointer)}: it takes a pointer or a tensor of pointers")
-    refuse_constant_pointer(pointer.dtype)
+    if writes:
+        refuse_constant_pointer(pointer.dtype)
     return pointer, pointer.dtype.element_ty  # type: ignore[attr-defined]
 
 
 _DETAILS = """
-
     Args:
         pointer: a pointer or a tensor of pointers.
         val: cast to the element type and broadcast to the pointers' shape.
         mask: ``int1``; masked-off lanes do nothing and give back an undefined value.
         sem: ``"acquire"``, ``"release"``, ``"acq_rel"`` (the default) or ``"relaxed"``.
         scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program) or ``"sys"``.
+
+    Returns:
+        The old value, of the element type and the pointers' shape.
 
     Raises:
         ValueError: a constant pointer, an element type without this atomic, shapes that do not fit.
@@ -90,43 +98,71 @@ _DETAILS = """
 
 @builtin
 def atomic_add(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
-    """Add ``val`` at ``pointer`` as one step; gives back the old value. 32 and 64-bit integers, fp16, bf16, fp32, fp64."""
+    """Add to memory as one step. Integers of 32 and 64 bits, fp16, bf16, fp32, fp64.
+
+    Example:
+        old = tl.atomic_add(out_ptr + offsets, x, mask=offsets < n)
+    """
     return _update(_semantic, "add", pointer, val, mask, sem, scope)
 
 
 @builtin
 def atomic_max(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
-    """Put the greater value at ``pointer`` as one step; gives back the old one. 32 and 64-bit integers, fp32, fp64 (-0.0 is below 0.0)."""
+    """Put the greater value in memory as one step. Integers of 32 and 64 bits, fp32, fp64; -0.0 is below 0.0.
+
+    Example:
+        old = tl.atomic_max(out_ptr + offsets, x)
+    """
     return _update(_semantic, "max", pointer, val, mask, sem, scope)
 
 
 @builtin
 def atomic_min(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
-    """Put the smaller value at ``pointer`` as one step; gives back the old one. 32 and 64-bit integers, fp32, fp64 (-0.0 is below 0.0)."""
+    """Put the smaller value in memory as one step. Integers of 32 and 64 bits, fp32, fp64; -0.0 is below 0.0.
+
+    Example:
+        old = tl.atomic_min(out_ptr + offsets, x)
+    """
     return _update(_semantic, "min", pointer, val, mask, sem, scope)
 
 
 @builtin
 def atomic_and(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
-    """Bitwise and of ``val`` into ``pointer`` as one step; gives back the old value. 32 and 64-bit integers."""
+    """Bitwise and into memory as one step. Integers of 32 and 64 bits.
+
+    Example:
+        old = tl.atomic_and(lock_ptr, 3)
+    """
     return _update(_semantic, "and", pointer, val, mask, sem, scope)
 
 
 @builtin
 def atomic_or(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
-    """Bitwise or of ``val`` into ``pointer`` as one step; gives back the old value. 32 and 64-bit integers."""
+    """Bitwise or into memory as one step. Integers of 32 and 64 bits.
+
+    Example:
+        old = tl.atomic_or(lock_ptr, 4)
+    """
     return _update(_semantic, "or", pointer, val, mask, sem, scope)
 
 
 @builtin
 def atomic_xor(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
-    """Bitwise exclusive or of ``val`` into ``pointer`` as one step; gives back the old value. 32 and 64-bit integers."""
+    """Bitwise exclusive or into memory as one step. Integers of 32 and 64 bits.
+
+    Example:
+        old = tl.atomic_xor(lock_ptr, 1)
+    """
     return _update(_semantic, "xor", pointer, val, mask, sem, scope)
 
 
 @builtin
 def atomic_xchg(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
-    """Put ``val`` at ``pointer`` as one step; gives back the old value. 32 and 64-bit integers, fp32, fp64."""
+    """Exchange a value with memory as one step. Integers of 32 and 64 bits, fp32, fp64.
+
+    Example:
+        old = tl.atomic_xchg(lock_ptr, 0)
+    """
     return _update(_semantic, "xchg", pointer, val, mask, sem, scope)
 
 
@@ -136,11 +172,23 @@ for _fn in (atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xo
 
 @builtin
 def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
-    """Where the value at ``pointer`` has the bits of ``cmp``, replace it by ``val``, as one step; gives back the old value.
+    """Compare and exchange as one step: where memory has the bits of ``cmp``, it gets ``val``. Elements of 16, 32 or 64 bits.
 
-    Elements of 16, 32 or 64 bits; there is no mask. ``sem`` and ``scope`` as in :func:`atomic_add`.
+    Args:
+        pointer: a pointer or a tensor of pointers.
+        cmp: what memory should hold, cast to the element type.
+        val: what it then gets, cast to the element type.
+        sem: ``"acquire"``, ``"release"``, ``"acq_rel"`` (the default) or ``"relaxed"``.
+        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program) or ``"sys"``.
 
-        old = tl.atomic_cas(lock, 0, 1)
+    Returns:
+        The old value, of the element type.
+
+    Raises:
+        ValueError: a constant pointer, an element of another width, shapes that do not fit.
+
+    Example:
+        old = tl.atomic_cas(lock_ptr, 0, 1)
     """
     pointer, element = _target(pointer, "atomic_cas")
     if element.primitive_bitwidth not in (16, 32, 64):
@@ -152,3 +200,95 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
     expected, value = _semantic.cast(expected, element), _semantic.cast(value, element)
     handle = _semantic.builder.atomic_cas(pointer.handle, expected.handle, value.handle, order=ordering(sem), scope=scope_of(scope))
     return _semantic.wrap(handle, element)
+
+
+@builtin
+def atomic_load(pointer: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
+    """Read memory, each element as one step and in order with what other programs do. The reading is never merged, moved or dropped.
+
+    Args:
+        pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to booleans.
+        mask: ``int1``; masked-off lanes read nothing and have an undefined value.
+        sem: ``"acquire"`` (the default) or ``"relaxed"``.
+        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program) or ``"sys"``.
+
+    Returns:
+        The values, of the element type and the pointers' shape.
+
+    Raises:
+        ValueError: another semantic, a mask that does not fit.
+
+    Example:
+        ready = tl.atomic_load(lock_ptr)
+    """
+    pointer, element = _target(pointer, "atomic_load", writes=False)
+    lanes = _mask(_semantic, mask)
+    _, lanes = fit_to_pointer(_semantic, pointer, _semantic.to_tensor(False), lanes)
+    handle = _semantic.builder.atomic_load(pointer.handle, mask=lanes and lanes.handle, order=ordering(sem, _LOAD_ORDERS), scope=scope_of(scope))
+    return from_memory(_semantic, handle, element)
+
+
+@builtin
+def atomic_store(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> None:
+    """Write memory, each element as one step and in order with what other programs do.
+
+    Args:
+        pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to booleans.
+        val: cast to the element type and broadcast to the pointers' shape.
+        mask: ``int1``; masked-off lanes write nothing.
+        sem: ``"release"`` (the default) or ``"relaxed"``.
+        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program) or ``"sys"``.
+
+    Raises:
+        ValueError: a constant pointer, another semantic, shapes that do not fit.
+
+    Example:
+        tl.atomic_store(lock_ptr, 1)
+    """
+    pointer, element = _target(pointer, "atomic_store")
+    value, lanes = fit_to_pointer(_semantic, pointer, _semantic.to_tensor(val), _mask(_semantic, mask))
+    value = in_memory(_semantic, _semantic.cast(value, element))
+    order, place = ordering(sem, _STORE_ORDERS), scope_of(scope)
+    _semantic.builder.atomic_store(pointer.handle, value.handle, mask=lanes and lanes.handle, order=order, scope=place)
+
+
+@builtin
+def atomic_poll(pointer: Any, expected_value: Any, sem: Any = None, scope: Any = None, timeout_ns: Any = None, _semantic: Any = None) -> tensor:
+    """Read memory again and again until it has a value.
+
+    Args:
+        pointer: a pointer or a tensor of pointers, as for :func:`atomic_load`; a tensor waits until every element had its value once.
+        expected_value: cast to the element type and broadcast to the pointers' shape.
+        sem: ``"acquire"`` (the default) or ``"relaxed"``.
+        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program) or ``"sys"``.
+        timeout_ns: an integer of at least 0: nanoseconds after which to give up, after one reading at least; None waits for ever.
+
+    Returns:
+        ``int1``, of the pointers' shape: whether the value was there.
+
+    Raises:
+        ValueError: another semantic, a negative time, shapes that do not fit.
+
+    Example:
+        there = tl.atomic_poll(lock_ptr, 0, timeout_ns=1000)
+    """
+    from tilewright.language.polling import poll
+
+    pointer, element = _target(pointer, "atomic_poll", writes=False)
+    ordering(sem, _LOAD_ORDERS)
+    expected, _ = fit_to_pointer(_semantic, pointer, _semantic.to_tensor(expected_value), None)
+    limit = _semantic.number(timeout_ns)
+    if limit is not None and limit < 0:
+        raise ValueError(f"timeout_ns of atomic_poll must not be negative, got {limit}")
+    timed = _unwrap_if_constexpr(timeout_ns) is not None
+    timeout = _semantic.to_tensor(timeout_ns if timed else 0)
+    if timeout.extents or not timeout.dtype.is_int():
+        raise ValueError(f"timeout_ns of atomic_poll must be an integer scalar, got {timeout}")
+    arguments = (pointer, _semantic.cast(expected, element), _semantic.cast(timeout, uint64), constexpr(timed), constexpr(sem), constexpr(scope))
+    return _semantic.generator.call(poll, arguments, {})
+
+
+@builtin
+def clock(_semantic: Any = None) -> tensor:
+    """Nanoseconds by a clock of the device that never goes back, as an ``int64`` scalar."""
+    return tensor(_semantic.builder.clock(), int64)

@@ -15,16 +15,17 @@ _MARK = "__tilewright_builtin__"
 def builtin(fn: F) -> F:
     """Make ``fn`` callable from kernels: the compiler calls it while it builds the kernel, passing ``_semantic``.
 
-    ``fn`` must take a keyword ``_semantic``. Arguments arrive as tensors, constexprs, tuples or plain Python values. Called from ordinary Python
+    ``fn`` must take a keyword ``_semantic``; with a keyword ``_generator`` it gets what runs functions of the language, by ``_generator.call(fn, args,
+    kwargs)``. Arguments arrive as tensors, constexprs, tuples or plain Python values. Called from ordinary Python
     it raises ValueError, because there is no kernel under construction.
 
         @builtin
         def twice(x, _semantic=None):
             return _semantic.binary("add", x, x)
     """
-    if not _takes_semantic(fn):
+    if not _takes(fn, "_semantic"):
         raise TypeError(f"builtin {fn.__name__} must take a keyword parameter _semantic")
-    name, limit = fn.__name__, _positional_limit(fn)
+    name, limit, with_generator = fn.__name__, _positional_limit(fn), _takes(fn, "_generator")
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -32,26 +33,29 @@ def builtin(fn: F) -> F:
             raise TypeError(f"{name}() takes {limit} positional {'argument' if limit == 1 else 'arguments'} at most, not {len(args)}")
         if kwargs.get("_semantic") is None:
             raise ValueError(f"{name} can be called only inside a kernel. Did you forget to add @jit? (`_semantic` must be provided outside of kernels.)")
+        if with_generator and kwargs.get("_generator") is None:
+            kwargs["_generator"] = kwargs["_semantic"].generator
         return fn(*args, **kwargs)
 
     setattr(wrapper, _MARK, True)
     return wrapper  # type: ignore[return-value]
 
 
-def _takes_semantic(fn: Callable[..., Any]) -> bool:
+def _takes(fn: Callable[..., Any], parameter: str) -> bool:
     code = getattr(fn, "__code__", None)
     if code is None:
-        return "_semantic" in inspect.signature(fn).parameters
+        return parameter in inspect.signature(fn).parameters
     # Reading the code object is a tenth of the cost of a signature, and importing the language decorates two hundred functions.
-    return "_semantic" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return parameter in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def _positional_limit(fn: Callable[..., Any]) -> float:
-    """How many arguments may be passed by position: all but ``_semantic``."""
+    """How many arguments may be passed by position: all but ``_semantic`` and ``_generator``."""
     code = getattr(fn, "__code__", None)
     if code is None or code.co_flags & inspect.CO_VARARGS:
         return float("inf")
-    return code.co_argcount - ("_semantic" in code.co_varnames[: code.co_argcount])
+    positional = code.co_varnames[: code.co_argcount]
+    return code.co_argcount - ("_semantic" in positional) - ("_generator" in positional)
 
 
 def extern(fn: F) -> F:
@@ -70,8 +74,47 @@ def mark_builtin(target: Any) -> Any:
     return target
 
 
+_HOST = "__tilewright_host_function__"
+
+
+def mark_host_function(fn: Any) -> None:
+    """Let kernels call a plain function of Python, which runs while they are built: a method of an aggregate."""
+    setattr(fn, _HOST, True)
+
+
+def is_host_function(fn: Any) -> bool:
+    """Whether ``fn`` is a plain function, or a method, that kernels may call."""
+    return getattr(fn, _HOST, False) is True
+
+
+def asked_for(fn: Any, semantic: Any) -> dict[str, Any]:
+    """What a plain function wants of the kernel under construction: ``_semantic`` and ``_generator``, where it has such parameters."""
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        return {"_semantic": semantic} if is_builtin(fn) else {}
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    found = {"_semantic": semantic} if "_semantic" in names or is_builtin(fn) else {}
+    if "_generator" in names:
+        found["_generator"] = None if semantic is None else semantic.generator
+    return found
+
+
 def must_use_result(x: Any, s: Any = True) -> Any:
-    """Refuse kernels that call ``x`` and drop the result. ``s`` may be a text that tells why; usable with or without arguments."""
+    """Refuse kernels that call a function and drop its result.
+
+    Args:
+        x: the function; or the text that ``s`` takes, where the decorator has an argument.
+        s: a text that tells why, or True.
+
+    Returns:
+        The function, or a decorator.
+
+    Example:
+        @tw.must_use_result
+        @tw.jit
+        def doubled(x):
+            return x * 2
+    """
     if isinstance(x, str):
         return lambda fn: must_use_result(fn, x)
     x._must_use_result = s

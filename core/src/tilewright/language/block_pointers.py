@@ -129,19 +129,25 @@ def _boundary_axes(boundary_check: Any, rank: int) -> set[int]:
 
 @builtin
 def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any, _semantic: Any = None) -> block_pointer:
-    """A pointer to a block of a tensor in memory. Deprecated: use :func:`~tilewright.language.make_tensor_descriptor`.
+    """A pointer to a block of a strided tensor. Superseded by :func:`make_tensor_descriptor`.
 
     Args:
         base: a pointer to the tensor's first element.
-        shape, strides: of the tensor, in elements; integers of any type.
-        offsets: the block's first coordinates; 32 or 64-bit integers.
-        block_shape: constexprs, powers of two.
-        order: the axes from the fastest varying one on, a permutation.
+        shape: the tensor's extents, integers.
+        strides: elements from one index to the next, an integer for each axis.
+        offsets: where the block starts, an integer for each axis.
+        block_shape: the block's extents, constexprs.
+        order: the axes from the fastest to the slowest in memory, constexprs.
 
-        p = tl.make_block_ptr(a, (M, K), (stride_m, 1), (pid * BM, 0), (BM, BK), (1, 0))
-        for k in range(0, K, BK):
-            x = tl.load(p, boundary_check=(0, 1), padding_option="zero")
-            p = tl.advance(p, (0, BK))
+    Returns:
+        A block pointer: for :func:`load` and :func:`store` with ``boundary_check``, and for :func:`advance`.
+
+    Raises:
+        ValueError: ``base`` is no pointer, or the lists have different lengths.
+
+    Example:
+        block_ptr = tl.make_block_ptr(x_ptr, (n,), (1,), (pid * BLOCK,), (BLOCK,), (0,))
+        block = tl.load(block_ptr, boundary_check=(0,), padding_option="zero")
     """
     _semantic.warn("block pointers are deprecated: use tensor descriptors (make_tensor_descriptor) or tensors of pointers", DeprecationWarning)
     if not isinstance(base, tensor) or not base.type.is_ptr():
@@ -166,9 +172,21 @@ def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shap
 
 @builtin
 def advance(base: Any, offsets: Any, _semantic: Any = None) -> block_pointer:
-    """A block pointer moved by ``offsets`` elements along each axis. The argument is not changed: use the result.
+    """A block pointer moved to another block.
 
-    p = tl.advance(p, (0, BLOCK_K))
+    Args:
+        base: a block pointer, which stays as it is.
+        offsets: how far to move, in elements, an integer for each axis.
+
+    Returns:
+        A block pointer. It is an error to drop it.
+
+    Raises:
+        ValueError: there is not one offset for each axis.
+
+    Example:
+        block_ptr = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))
+        block_ptr = tl.advance(block_ptr, (BLOCK,))
     """
     if not isinstance(base, block_pointer):
         raise ValueError(f"advance moves a block pointer, not {getattr(base, 'type', base)}; add to a pointer with +")

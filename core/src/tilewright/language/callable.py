@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from tilewright.errors import CompilationError
 from tilewright.language.source import FunctionSource, parse_definition
 
 _EMPTY = inspect.Parameter.empty
@@ -75,6 +76,10 @@ def _annotations_of(fn: Any) -> dict[str, Any]:
     return dict(fn.__annotations__)
 
 
+#: Names of types that annotations use and the language does not have -> the name it has.
+_SPELLINGS = {"uint1": "int1"}
+
+
 def _read_annotation(annotation: Any, namespace: dict[str, Any]) -> tuple[bool, bool, str]:
     """(is constexpr, is const, type text) of an annotation."""
     if annotation is _EMPTY or annotation is None:
@@ -89,6 +94,9 @@ def _read_annotation(annotation: Any, namespace: dict[str, Any]) -> tuple[bool, 
         found = dtypes.signature_dtype(text)
         if found is None and _DOTTED.match(text):
             found = _resolve_dotted(text, namespace)
+            if found is None:
+                # A type's plain name counts also where the kernel's module does not have it.
+                found = getattr(dtypes, _SPELLINGS.get(name := text.removeprefix("tl."), name), None)
         annotation = found
     if annotation is constexpr or isinstance(annotation, constexpr):
         return True, False, ""
@@ -119,6 +127,8 @@ class JitCallable:
     fn: Any
     noinline: bool
     hash: str | None
+    #: it runs as Python, while compiling
+    _host = False
 
     def __init__(
         self,
@@ -132,10 +142,12 @@ class JitCallable:
 
         Raises:
             ValueError: ``fn`` was not written in a file, so that its source cannot be read.
-            TypeError: ``fn`` is not a Python function.
+            TypeError: ``fn`` is not a Python function, or takes ``**kwargs``.
         """
         if not inspect.isfunction(fn):
             raise TypeError(f"a function of the language is made from a Python function, not from {type(fn).__name__}")
+        if fn.__code__.co_flags & inspect.CO_VARKEYWORDS and not self._host:
+            raise TypeError(f"JIT functions do not support **kwargs: name each keyword parameter of {fn.__name__}")
         self.fn = fn
         self._source = FunctionSource(fn)
         self.noinline = bool(noinline)
@@ -215,7 +227,7 @@ class JitCallable:
         """The parameters in order; a ``*name`` parameter comes after the positional ones, keyword-only ones last.
 
         Raises:
-            TypeError: there is a ``**name`` parameter.
+            CompilationError: a constexpr parameter is not to be specialised.
         """
         if self._params is None:
             self._params = self._read_params()
@@ -227,8 +239,6 @@ class JitCallable:
 
     def _read_params(self) -> list[FunctionParameter]:
         fn, code = self.fn, self.fn.__code__
-        if code.co_flags & inspect.CO_VARKEYWORDS:
-            raise TypeError(f"{self.__name__}: **{code.co_varnames[-1]} is not supported; name each keyword parameter")
         positional = list(code.co_varnames[: code.co_argcount])
         keyword_only = list(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
         variadic = [code.co_varnames[code.co_argcount + code.co_kwonlyargcount]] if code.co_flags & inspect.CO_VARARGS else []
@@ -241,8 +251,18 @@ class JitCallable:
             parameter.variadic = name in variadic
             parameter.do_not_specialize = num in self.do_not_specialize or name in self.do_not_specialize
             parameter.do_not_specialize_on_alignment = num in self.do_not_specialize_on_alignment or name in self.do_not_specialize_on_alignment
+            if parameter.is_constexpr and (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment):
+                raise self._error(
+                    f"{name} marked as constexpr and listed in do_not_specialize/do_not_specialize_on_alignment. "
+                    "Remove constexpr designation to skip specialization."
+                )
             params.append(parameter)
         return params
+
+    def _error(self, message: str) -> CompilationError:
+        """An error of the function's definition."""
+        where = f"{self.file}:{self.definition_line}"
+        return CompilationError(message, f"{message}\n  --> {where} in {self.__name__}", self.file, self.definition_line, self.indent, self.src)
 
     # -- what the meaning depends on ------------------------------------------------------------------------------------------------------
 
@@ -317,6 +337,8 @@ class ConstexprFunction(JitCallable):
     Called from the host it is the plain function. As a method it is bound to its instance.
     """
 
+    _host = True
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else BoundConstexprFunction(instance, self)
 
@@ -372,9 +394,20 @@ def device_function(fn: Callable[..., Any] | None = None, *, noinline: bool = Fa
 
 
 def constexpr_function(fn: Callable[..., Any] | ConstexprFunction) -> ConstexprFunction:
-    """A Python function that kernels may call at compile time.
+    """A Python function that kernels may call while they are compiled.
 
     In a kernel it takes the values of constexpr arguments and gives a constexpr; on the host it is called as it is. Its source is part of the key
     of the functions that call it.
+
+    Args:
+        fn: the function.
+
+    Returns:
+        A function for the host and for kernels, usable as a method too.
+
+    Example:
+        @tw.constexpr_function
+        def digits(n):
+            return len(str(n))
     """
     return fn if isinstance(fn, ConstexprFunction) else ConstexprFunction(fn)

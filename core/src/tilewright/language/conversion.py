@@ -338,8 +338,13 @@ def describe(x: Any) -> str:
 
 def _unsupported_types(options: Options) -> dict[dtype, str]:
     """The number types the target lacks, each with the list of those it has."""
-    capabilities = options.capabilities
-    if capabilities is None:
+    capabilities, fp8 = options.capabilities, options.supported_fp8_dtypes
+    if capabilities is None and fp8 is None:
         return {}
-    names = ", ".join(str(type_) for type_ in NUMBER_TYPES if str(type_.ir_type) in capabilities.dtypes)
-    return {type_: names for type_ in NUMBER_TYPES if str(type_.ir_type) not in capabilities.dtypes}
+    usable = [
+        type_
+        for type_ in NUMBER_TYPES
+        if (capabilities is None or str(type_.ir_type) in capabilities.dtypes) and (fp8 is None or not type_.is_fp8() or type_.name in fp8)
+    ]
+    names = ", ".join(map(str, usable))
+    return {type_: names for type_ in NUMBER_TYPES if type_ not in usable}

@@ -5,6 +5,7 @@ Each lives in a file of its own family; this module only gathers them, as ``tile
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.language.aggregate import aggregate, aggregate_replace, aggregate_type, aggregate_value
@@ -13,9 +14,12 @@ from tilewright.language.atomics import (
     atomic_add,
     atomic_and,
     atomic_cas,
+    atomic_load,
     atomic_max,
     atomic_min,
     atomic_or,
+    atomic_poll,
+    atomic_store,
     atomic_xchg,
     atomic_xor,
 )
@@ -111,6 +115,14 @@ from tilewright.language.values import (
     is_negative_zero,
 )
 
+#: The name it had at first, which kernels in use still say.
+_aggregate = aggregate
+
+
+def apply_builtin(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], semantic: Any) -> Any:
+    """Call a builtin while a kernel is built."""
+    return fn(*args, _semantic=semantic, **kwargs)
+
 
 def binary_op_type_legalization(lhs: Any, rhs: Any, semantic: Any) -> Any:
     """Both operands in the common type and shape of a binary operator."""
@@ -136,9 +148,12 @@ __all__ = [
     "atomic_add",
     "atomic_and",
     "atomic_cas",
+    "atomic_load",
     "atomic_max",
     "atomic_min",
     "atomic_or",
+    "atomic_poll",
+    "atomic_store",
     "atomic_xchg",
     "atomic_xor",
     "base_type",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.errors import noted
 from tilewright.language.binding import builtin
 from tilewright.language.dtypes import block_type, dtype, int32
 from tilewright.language.semantic import shape_of
@@ -13,18 +14,38 @@ from tilewright.language.values import _unwrap_if_constexpr
 
 @builtin
 def program_id(axis: Any, _semantic: Any = None) -> tensor:
-    """This program's position along ``axis`` (0, 1 or 2) of the grid: an ``int32`` scalar.
+    """This program's position in the grid.
 
-    pid = tl.program_id(0)
+    Args:
+        axis: 0, 1 or 2, a constexpr.
+
+    Returns:
+        An ``int32`` scalar, from 0 to ``num_programs(axis) - 1``.
+
+    Raises:
+        ValueError: ``axis`` is another number.
+
+    Example:
+        pid = tl.program_id(0)
     """
     return tensor(_semantic.builder.program_id(axis=_axis(axis, "program_id", _semantic)), int32)
 
 
 @builtin
 def num_programs(axis: Any, _semantic: Any = None) -> tensor:
-    """The grid's extent along ``axis`` (0, 1 or 2): an ``int32`` scalar.
+    """The grid's extent: how many programs there are along an axis.
 
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+    Args:
+        axis: 0, 1 or 2, a constexpr.
+
+    Returns:
+        An ``int32`` scalar; 1 along axes that the grid does not have.
+
+    Raises:
+        ValueError: ``axis`` is another number.
+
+    Example:
+        programs = tl.num_programs(0)
     """
     return tensor(_semantic.builder.num_programs(axis=_axis(axis, "num_programs", _semantic)), int32)
 
@@ -38,9 +59,20 @@ def _axis(axis: Any, name: str, semantic: Any) -> int:
 
 @builtin
 def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
-    """The integers ``start .. end-1`` as an ``int32`` tensor. Both are constexprs, and ``end - start`` is a power of two.
+    """Consecutive integers from ``start`` up to, but without, ``end``.
 
-    offsets = pid * BLOCK + tl.arange(0, BLOCK)
+    Args:
+        start: a constexpr that fits ``int32``.
+        end: a constexpr greater than ``start``; ``end - start`` is a power of two.
+
+    Returns:
+        An ``int32`` tensor of shape ``[end - start]``.
+
+    Raises:
+        ValueError: a bound is no constexpr or does not fit, or the length is no power of two.
+
+    Example:
+        offsets = pid * BLOCK + tl.arange(0, BLOCK)
     """
     start, end = _unwrap_if_constexpr(start), _unwrap_if_constexpr(end)
     if type(start) is not int or type(end) is not int:
@@ -51,15 +83,27 @@ def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
     if length <= 0:
         raise ValueError(f"arange's end argument must be greater than the start argument, got {start} and {end}")
     if length & (length - 1):
-        raise ValueError(f"arange's range must be a power of 2, got {length}")
+        raise noted(ValueError("arange's range must be a power of 2"), f"it is {length}")
     return tensor(_semantic.builder.arange(start=start, end=end), block_type(int32, (length,)))
 
 
 @builtin
 def full(shape: Any, value: Any, dtype: dtype, _semantic: Any = None) -> tensor:
-    """A tensor of ``shape`` whose every element is ``value``, a number or a scalar tensor. The shape ``()`` gives a scalar.
+    """A tensor whose every element is one value.
 
-    acc = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+    Args:
+        shape: the extents, constexprs; ``()`` gives a scalar.
+        value: a number or a scalar tensor, cast to ``dtype``.
+        dtype: any number type.
+
+    Returns:
+        A tensor of ``shape`` and ``dtype``.
+
+    Raises:
+        ValueError: there is no ``dtype``, ``value`` is no scalar, or an extent is no power of two where the target needs one.
+
+    Example:
+        lowest = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
     """
     type_ = _unwrap_if_constexpr(dtype)
     if type_ is None:
@@ -69,21 +113,42 @@ def full(shape: Any, value: Any, dtype: dtype, _semantic: Any = None) -> tensor:
 
 @builtin
 def to_tensor(x: Any, _semantic: Any = None) -> tensor:
-    """``x`` as a tensor: a number becomes a scalar of its own type (int32, uint32, int64 or uint64 by size; fp32 or fp64; int1)."""
+    """A number as a tensor.
+
+    Args:
+        x: a number of Python, a constexpr, or a tensor, which is given back.
+
+    Returns:
+        A scalar: integers as the first of ``int32``, ``uint32``, ``int64``, ``uint64`` that holds them, booleans as ``int1``, floats as ``float32``,
+        or ``float64`` where fp32 has no normal number near.
+
+    Example:
+        three = tl.to_tensor(3)
+    """
     return _semantic.to_tensor(x)
 
 
 @builtin
 def cast(input: Any, dtype: dtype, fp_downcast_rounding: Any = None, bitcast: Any = False, _semantic: Any = None) -> tensor:
-    """Every element as ``dtype``.
+    """Every element as another type.
+
+    Floats become narrower floats by rounding, and integers by dropping the fraction (undefined out of range); numbers become ``int1`` as ``x != 0``;
+    pointers and ``int64`` convert both ways.
 
     Args:
-        fp_downcast_rounding: ``"rtne"`` (to nearest even, the default) or ``"rtz"`` (towards zero); only where a float becomes narrower.
+        input: a tensor or a number of any type.
+        dtype: the type of the result.
+        fp_downcast_rounding: ``"rtne"`` (to nearest, ties to even; the default) or ``"rtz"`` (towards zero); only where a float becomes a narrower one.
         bitcast: keep the bits instead of the value; both types have one width.
 
-    Floats become integers by dropping the fraction (undefined out of range); numbers become ``int1`` as ``x != 0``; pointers and ``int64``
-    convert both ways.
+    Returns:
+        A tensor of the shape of ``input``.
 
-        y = tl.cast(x, tl.float16)        # x.to(tl.float16)
+    Raises:
+        ValueError: the conversion does not exist, widths differ in a bitcast, or a rounding is stated where nothing is rounded.
+
+    Example:
+        half = tl.cast(x, tl.float16)
+        bits = x.to(tl.int32, bitcast=True)
     """
     return _semantic.convert(input, dtype, fp_downcast_rounding, bitcast)

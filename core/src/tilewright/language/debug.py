@@ -14,24 +14,43 @@ from tilewright.language.values import _unwrap_if_constexpr
 
 @builtin
 def static_print(*values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: Any = False, _semantic: Any = None) -> None:
-    """Print while compiling, like Python's ``print``: constexprs by value, tensors by type.
+    """Print while compiling, as Python's ``print`` does: constexprs by value, tensors by type. A kernel that comes from the cache prints nothing.
 
-    tl.static_print("BLOCK =", BLOCK)
+    Args:
+        values: anything.
+        sep: between them.
+        end: after them.
+        file: where to print; standard output by default.
+        flush: write at once.
+
+    Example:
+        tl.static_print("BLOCK =", BLOCK)
     """
-    plain = [_unwrap_if_constexpr(value) for value in values]
+    plain = [_static_text(value) for value in values]
     options = {name: _unwrap_if_constexpr(value) for name, value in (("sep", sep), ("end", end), ("file", file), ("flush", flush))}
     print(*plain, **options)
 
 
+def _static_text(value: Any) -> Any:
+    if isinstance(value, tensor) and value.extents:
+        return f"{value.dtype}[{', '.join(map(repr, value.shape))}]"
+    return _unwrap_if_constexpr(value)
+
+
 @builtin
 def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
-    """Refuse to compile unless the constexpr ``cond`` holds.
+    """Refuse to compile unless a condition holds.
+
+    Args:
+        cond: a constexpr.
+        msg: the error's text.
 
     Raises:
-        CompileTimeAssertionFailure: it does not.
-        NotImplementedError: ``cond`` is not known at compile time.
+        CompileTimeAssertionFailure: it does not hold.
+        NotImplementedError: it is not known at compile time; see :func:`device_assert`.
 
-        tl.static_assert(BLOCK % 16 == 0, "BLOCK must be a multiple of 16")
+    Example:
+        tl.static_assert(BLOCK % 4 == 0, "BLOCK must be a multiple of 4")
     """
     if isinstance(cond, tensor):
         raise NotImplementedError(
@@ -44,14 +63,18 @@ def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
 
 @builtin
 def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = None) -> None:
-    """Print while running: for each argument and element ``pid (x, y, z) idx (i, ...) prefix: value``.
+    """Print while running: a line ``pid (x, y, z) idx (i, ...) prefix: value`` for each element of each argument.
 
     Args:
         prefix: printable ASCII text, known at compile time.
         args: tensors and numbers.
         hex: integers in hexadecimal.
 
-        tl.device_print("x", x)
+    Raises:
+        ValueError: ``prefix`` is something else.
+
+    Example:
+        tl.device_print("pid", pid)
     """
     text = _unwrap_if_constexpr(prefix)
     if not isinstance(text, str):
@@ -71,14 +94,17 @@ def _flat(semantic: Any, arg: Any) -> list[tensor]:
 
 @builtin
 def device_assert(cond: Any, msg: Any = "", mask: Any = None, _semantic: Any = None) -> None:
-    """In debug mode, stop the kernel with an error where ``cond`` is false and ``mask`` holds. Otherwise nothing is compiled.
+    """In debug mode, stop the kernel with an error where a condition does not hold. Otherwise nothing is compiled.
+
+    Debug mode is ``jit(debug=True)``, the launch option ``debug=True``, or ``TILEWRIGHT_DEBUG=1``.
 
     Args:
         cond: a condition, cast to ``int1``.
-        msg: text known at compile time.
-        mask: ``int1``; it broadcasts with the condition.
+        msg: the error's text, known at compile time.
+        mask: ``int1``; where it is false nothing is checked. It is broadcast with the condition.
 
-        tl.device_assert(index < n, "index out of range", mask=mask)
+    Example:
+        tl.device_assert(offsets >= 0, "an offset is negative", mask=offsets < n)
     """
     if not _semantic.options.debug:
         return

@@ -6,6 +6,7 @@ import ast
 import builtins
 import enum
 import hashlib
+import sys
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
@@ -81,14 +82,21 @@ def dependencies(function: JitCallable) -> Dependencies:
             if found is _MISSING:
                 break
             name, space, value = attribute, value.__dict__, found
-        _add(value, name, space, used, callees, parts, space is nonlocals)
+        if function._host and isinstance(value, FunctionType) and value.__module__.partition(".")[0] not in _TRUSTED:
+            raise RuntimeError(
+                f"Unsupported function referenced: {value} by {function.__qualname__}, whose result would depend on what is no part of the kernel's key. "
+                "Decorate it with constexpr_function, or pass what it gives to the kernel as a constexpr argument"
+            )
+        _add(value, name, space, used, callees, parts)
     return Dependencies(hashlib.sha256("\x00".join(parts).encode()).hexdigest(), used, callees)
 
 
 _MISSING: Any = object()
+#: Packages whose functions constexpr functions may call: the same in every process, and with their versions in the key of compiled code or as good as fixed.
+_TRUSTED = sys.stdlib_module_names | {"tilewright", "triton", "numpy"}
 
 
-def _add(value: Any, name: str, space: dict[str, Any], used: UsedGlobals, callees: list[JitCallable], parts: list[str], captured: bool) -> None:
+def _add(value: Any, name: str, space: dict[str, Any], used: UsedGlobals, callees: list[JitCallable], parts: list[str]) -> None:
     if isinstance(value, ModuleType):
         return
     if isinstance(value, JitCallable):
@@ -102,7 +110,7 @@ def _add(value: Any, name: str, space: dict[str, Any], used: UsedGlobals, callee
         text = describe(value, callees)
         if text:
             parts.append(f"{name}={text}")
-            if not captured:
+            if value is not None:
                 used[(name, id(space))] = (value, space)
 
 
@@ -151,29 +159,63 @@ def describe(value: Any, callees: list[JitCallable]) -> str:
 
 
 def _free_chains(tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
-    """The names, with the attributes read of them, that are not the function's own: ``tl.math.exp`` is ``("tl", "math", "exp")``."""
+    """The names, with the attributes read of them, that are not the function's own: ``tl.math.exp`` is ``("tl", "math", "exp")``.
+
+    A name is the function's own from where it is first assigned, in the order of the text.
+    """
     arguments = tree.args
     local = {argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
     local.update(argument.arg for argument in (arguments.vararg, arguments.kwarg) if argument is not None)
     chains: list[tuple[str, ...]] = []
-    pending: list[ast.AST] = list(tree.body)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.Attribute):
+
+    def read(name: str, *attributes: str) -> None:
+        if name not in local:
+            chains.append((name, *attributes))
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Load):
+                read(node.id)
+            else:
+                local.add(node.id)
+        elif isinstance(node, ast.Attribute):
             attributes = [node.attr]
             inner: ast.AST = node.value
             while isinstance(inner, ast.Attribute):
                 attributes.append(inner.attr)
                 inner = inner.value
             if isinstance(inner, ast.Name):
-                chains.append((inner.id, *reversed(attributes)))
+                read(inner.id, *reversed(attributes))
             else:
-                pending.append(inner)
-        elif isinstance(node, ast.Name):
-            if isinstance(node.ctx, ast.Load):
-                chains.append((node.id,))
-            else:
-                local.add(node.id)
+                visit(inner)
         else:
-            pending.extend(ast.iter_child_nodes(node))
-    return (chain for chain in chains if chain[0] not in local)
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                read(node.target.id)
+            for field in _EVALUATED_FIRST.get(type(node), ()):
+                visit_all(getattr(node, field))
+            for field, value in ast.iter_fields(node):
+                if field not in _EVALUATED_FIRST.get(type(node), ()):
+                    visit_all(value)
+
+    def visit_all(value: Any) -> None:
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, ast.AST):
+                visit(item)
+
+    visit_all(tree.body)
+    return iter(chains)
+
+
+#: Fields of a piece of syntax that are evaluated before those written before them.
+_EVALUATED_FIRST: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.Assign: ("value",),
+    ast.AnnAssign: ("annotation", "value"),
+    ast.AugAssign: ("value",),
+    ast.NamedExpr: ("value",),
+    ast.For: ("iter",),
+    ast.comprehension: ("iter",),
+    ast.ListComp: ("generators",),
+    ast.GeneratorExp: ("generators",),
+    ast.SetComp: ("generators",),
+    ast.DictComp: ("generators",),
+}

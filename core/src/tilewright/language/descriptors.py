@@ -19,8 +19,9 @@ from tilewright.language.values import base_value, constexpr
 
 _MEMBER_TYPES: dict[str, tuple[dtype, ...]] = {
     "add": (int32, uint32, int64, uint64, float16, bfloat16, float32, float64),
-    "min": (int32, uint32, int64, uint64, float32, float64),
-    "max": (int32, uint32, int64, uint64, float32, float64),
+    # Of the floats those that a bulk copy can reduce, where the target has it.
+    "min": (int32, uint32, int64, uint64, float16, bfloat16),
+    "max": (int32, uint32, int64, uint64, float16, bfloat16),
     "and": (int32, uint32, int64, uint64),
     "or": (int32, uint32, int64, uint64),
     "xor": (int32, uint32, int64, uint64),
@@ -268,16 +269,24 @@ def _rows(semantic: Any, descriptor: tensor_descriptor_base, args: tuple[Any, ..
 
 @builtin
 def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any, padding_option: Any = "zero", _semantic: Any = None) -> tensor_descriptor:
-    """A descriptor of the tensor of ``shape`` and ``strides`` (in elements) at ``base``, accessed in blocks of ``block_shape``.
+    """A descriptor of a strided tensor that is read and written in blocks.
 
     Args:
-        base: a pointer, aligned to 16 bytes.
-        shape, strides: 1 to 5 scalar integers; the last stride is the constexpr 1.
-        block_shape: constexprs, powers of two; the last axis spans at least 16 bytes.
-        padding_option: what a load gives outside the tensor, ``"zero"`` or ``"nan"`` (floats only).
+        base: a pointer to the first element, aligned to 16 bytes.
+        shape: 1 to 5 extents, integers.
+        strides: elements from one index to the next, an integer for each axis; the last is the constexpr 1, the others are multiples of 16 bytes.
+        block_shape: the extents of a block: constexprs, powers of two; the last axis spans at least 16 bytes.
+        padding_option: what a load gives outside of the tensor: ``"zero"``, or ``"nan"`` for floats.
 
-        desc = tl.make_tensor_descriptor(x, [M, N], [N, 1], [BLOCK_M, BLOCK_N])
-        block = desc.load([pid * BLOCK_M, 0])
+    Returns:
+        A :class:`tensor_descriptor`.
+
+    Raises:
+        ValueError: a rule above is broken.
+
+    Example:
+        desc = tl.make_tensor_descriptor(x_ptr, shape=[n], strides=[1], block_shape=[BLOCK])
+        block = desc.load([pid * BLOCK])
     """
     if not isinstance(base, tensor) or not base.type.is_ptr():
         raise ValueError(f"base of a tensor descriptor must be a pointer, got {getattr(base, 'type', base)}")
@@ -304,7 +313,8 @@ def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any
     steps = _integers(_semantic, "strides", strides, rank)
     last = steps[-1]
     if not isinstance(last, constexpr) or last.value != 1:
-        raise ValueError(f"Tensor descriptor last dim must be 1 but got {last!r}: the last stride is the constexpr 1")
+        found = last.value if isinstance(last, constexpr) else last
+        raise ValueError(f"Tensor descriptor last dim must be 1 but got {found}: the last stride is the constexpr 1")
     sizes = [_semantic.to_tensor(size) for size in sizes]
     wide = [_semantic.cast(size, int64) for size in sizes]
     steps = [_semantic.cast(_semantic.to_tensor(step), int64) for step in steps]
@@ -317,13 +327,41 @@ def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any
 
 @builtin
 def load_tensor_descriptor(desc: Any, offsets: Any, _semantic: Any = None) -> tensor:
-    """The block at ``offsets``: ``desc.load(offsets)``."""
+    """A block of a tensor: ``desc.load(offsets)``.
+
+    Args:
+        desc: a descriptor, made in the kernel or on the host.
+        offsets: where the block starts: a scalar integer for each axis.
+
+    Returns:
+        A tensor of the descriptor's block shape; outside of the tensor it holds the descriptor's padding.
+
+    Raises:
+        ValueError: there is not one scalar for each axis.
+
+    Example:
+        desc = tl.make_tensor_descriptor(x_ptr, shape=[n], strides=[1], block_shape=[BLOCK])
+        block = tl.load_tensor_descriptor(desc, [pid * BLOCK])
+    """
     return _descriptor(desc).load(offsets, _semantic=_semantic)
 
 
 @builtin
 def store_tensor_descriptor(desc: Any, offsets: Any, value: Any, _semantic: Any = None) -> None:
-    """Write ``value`` to the block at ``offsets``: ``desc.store(offsets, value)``."""
+    """Write a block of a tensor: ``desc.store(offsets, value)``.
+
+    Args:
+        desc: a descriptor, made in the kernel or on the host.
+        offsets: where the block starts: a scalar integer for each axis.
+        value: a tensor of the block's shape, cast to the element type; elements outside of the tensor are dropped.
+
+    Raises:
+        ValueError: the shapes do not fit.
+
+    Example:
+        desc = tl.make_tensor_descriptor(out_ptr, shape=[n], strides=[1], block_shape=[BLOCK])
+        tl.store_tensor_descriptor(desc, [pid * BLOCK], x)
+    """
     _descriptor(desc).store(offsets, value, _semantic=_semantic)
 
 

@@ -13,10 +13,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright import ir
+from tilewright.errors import noted
 from tilewright.ir import types as ir_types
 
 if TYPE_CHECKING:
     from tilewright.language.values import base_value
+
+#: The module that types are written with, ``repr(float32)``: code that is generated from it is evaluated where the module has this name.
+surface = "tilewright.language"
 
 #: The most elements a tensor of a kernel may have.
 TRITON_MAX_TENSOR_NUMEL: int = int(os.environ.get("TRITON_MAX_TENSOR_NUMEL", 1048576))
@@ -312,7 +316,7 @@ class dtype(base_type):  # noqa: N801
         return self._signature
 
     def __repr__(self) -> str:
-        return f"tilewright.language.{self.codegen_name}"
+        return f"{surface}.{self.codegen_name}"
 
     # -- identity -------------------------------------------------------------------------------------------------------------------------
 
@@ -384,7 +388,7 @@ class pointer_type(dtype):  # noqa: N801
 
     def __repr__(self) -> str:
         extra = "" if self.address_space == 1 else f", address_space={self.address_space!r}"
-        return f"tilewright.language.pointer_type({self.element_ty!r}{extra}{', const=True' if self.const else ''})"
+        return f"{surface}.pointer_type({self.element_ty!r}{extra}{', const=True' if self.const else ''})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pointer_type, (self.element_ty, self.address_space, self.const)
@@ -455,7 +459,7 @@ class block_type(dtype):  # noqa: N801
         return f"{self.element_ty.mangle()}S{'_'.join(map(str, self.shape))}S"
 
     def __repr__(self) -> str:
-        return f"tilewright.language.block_type({self.element_ty!r}, {list(self.shape)})"
+        return f"{surface}.block_type({self.element_ty!r}, {list(self.shape)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return block_type, (self.element_ty, self.shape)
@@ -471,7 +475,7 @@ def validate_block_shape(shape: Sequence[Any]) -> tuple[int, ...]:
         if type(extent) is not int:
             raise TypeError(f"Shape element {i} must have type `constexpr[int]`, got `{_type_name(shape[i])}`")
         if extent < 1 or extent & (extent - 1):
-            raise ValueError(f"Shape element {i} must be a power of 2, got {extent}")
+            raise noted(ValueError(f"Shape element {i} must be a power of 2"), f"it is {extent}")
         numel *= extent
     if numel > TRITON_MAX_TENSOR_NUMEL:
         raise ValueError(f"numel ({numel}) exceeds the maximum tensor numel ({TRITON_MAX_TENSOR_NUMEL})")

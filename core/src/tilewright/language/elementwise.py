@@ -6,6 +6,7 @@ import enum
 import math
 from typing import Any
 
+from tilewright import ir
 from tilewright.language.binding import builtin
 from tilewright.language.dtypes import bfloat16, float32, int1
 from tilewright.language.tensors import tensor
@@ -22,19 +23,64 @@ class PropagateNan(enum.Enum):
 
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
-    """``x + y``. Without ``sanitize_overflow`` the debug mode's check for integer overflow is left out."""
+    """The sum, as ``x + y``, with a say about overflow.
+
+    Args:
+        x: a tensor or a number.
+        y: another; the two are promoted and broadcast.
+        sanitize_overflow: false leaves out the debug mode's check for integer overflow.
+
+    Returns:
+        A tensor of the common type and shape.
+
+    Raises:
+        TypeError: operands that cannot be combined.
+
+    Example:
+        total = tl.add(n, 1, sanitize_overflow=False)
+    """
     return _arithmetic(_semantic, "add", x, y, sanitize_overflow)
 
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
-    """``x - y``. Without ``sanitize_overflow`` the debug mode's check for integer overflow is left out."""
+    """The difference, as ``x - y``, with a say about overflow.
+
+    Args:
+        x: a tensor or a number.
+        y: another; the two are promoted and broadcast.
+        sanitize_overflow: false leaves out the debug mode's check for integer overflow.
+
+    Returns:
+        A tensor of the common type and shape.
+
+    Raises:
+        TypeError: operands that cannot be combined.
+
+    Example:
+        rest = tl.sub(n, 1, sanitize_overflow=False)
+    """
     return _arithmetic(_semantic, "sub", x, y, sanitize_overflow)
 
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
-    """``x * y``. Without ``sanitize_overflow`` the debug mode's check for integer overflow is left out."""
+    """The product, as ``x * y``, with a say about overflow.
+
+    Args:
+        x: a tensor or a number.
+        y: another; the two are promoted and broadcast.
+        sanitize_overflow: false leaves out the debug mode's check for integer overflow.
+
+    Returns:
+        A tensor of the common type and shape.
+
+    Raises:
+        TypeError: operands that cannot be combined.
+
+    Example:
+        hash = tl.mul(n, 40503, sanitize_overflow=False)
+    """
     return _arithmetic(_semantic, "mul", x, y, sanitize_overflow)
 
 
@@ -46,11 +92,21 @@ def _arithmetic(semantic: Any, op: str, x: Any, y: Any, sanitize_overflow: Any) 
 
 @builtin
 def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
-    """``x`` where ``condition`` holds, ``y`` elsewhere. Both are computed; use a mask of ``load`` to keep memory from being read.
+    """One of two values, element by element. Both are computed; to keep memory from being read, mask the ``load``.
 
-    ``x`` and ``y`` are promoted to one type, and all three broadcast. Pointers of one type can be chosen too.
+    Args:
+        condition: ``int1``; other numbers count as ``condition != 0``, with a warning.
+        x: the value where it holds: a tensor or a number.
+        y: the value elsewhere. The two are promoted to one type, or are pointers of one type; all three are broadcast.
 
-        y = tl.where(x > 0, x, 0.0)
+    Returns:
+        A tensor of the common type and shape.
+
+    Raises:
+        TypeError: ``x`` and ``y`` have no common type.
+
+    Example:
+        positive = tl.where(x > 0, x, 0.0)
     """
     condition = _semantic.to_tensor(condition)
     if condition.dtype is not int1:
@@ -86,27 +142,64 @@ def _extremum(semantic: Any, op: str, x: Any, y: Any, propagate_nan: Any) -> ten
 
 @builtin
 def minimum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
-    """The smaller of ``x`` and ``y``. bf16 gives fp32; numbers of the program text take part with their own type.
+    """The smaller of two values.
 
-    y = tl.minimum(x, limit)
+    Args:
+        x: a tensor or a number.
+        y: another; the two are promoted and broadcast. bf16 is computed as fp32, and numbers of the program text have their own type.
+        propagate_nan: ``tl.PropagateNan.NONE``: of a NaN and a number the number; ``tl.PropagateNan.ALL``: NaN.
+
+    Returns:
+        A tensor of the common type and shape; fp32 for bf16.
+
+    Raises:
+        ValueError: ``propagate_nan`` is something else.
+
+    Example:
+        low = tl.minimum(x, y)
     """
     return _extremum(_semantic, "min", x, y, propagate_nan)
 
 
 @builtin
 def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
-    """The greater of ``x`` and ``y``. bf16 gives fp32; numbers of the program text take part with their own type.
+    """The greater of two values.
 
-    y = tl.maximum(x, 0.0)
+    Args:
+        x: a tensor or a number.
+        y: another; the two are promoted and broadcast. bf16 is computed as fp32, and numbers of the program text have their own type.
+        propagate_nan: ``tl.PropagateNan.NONE``: of a NaN and a number the number; ``tl.PropagateNan.ALL``: NaN.
+
+    Returns:
+        A tensor of the common type and shape; fp32 for bf16.
+
+    Raises:
+        ValueError: ``propagate_nan`` is something else.
+
+    Example:
+        relu = tl.maximum(x, 0.0)
     """
     return _extremum(_semantic, "max", x, y, propagate_nan)
 
 
 @builtin
 def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
-    """``x`` limited to ``min .. max``; undefined where ``min > max``. bf16 gives fp32. With PropagateNan.ALL a NaN in ``x`` stays.
+    """A value held between two limits. Undefined where the lower limit is above the upper one.
 
-    y = tl.clamp(x, -1.0, 1.0)
+    Args:
+        x: a tensor or a number.
+        min: the lower limit.
+        max: the upper limit. All three are promoted to one type and broadcast; bf16 is computed as fp32.
+        propagate_nan: ``tl.PropagateNan.ALL`` keeps a NaN of ``x``; ``NONE`` gives a limit.
+
+    Returns:
+        A tensor of the common type and shape; fp32 for bf16.
+
+    Raises:
+        ValueError: ``propagate_nan`` is something else.
+
+    Example:
+        limited = tl.clamp(x, -1.0, 1.0)
     """
     nan = _nan(propagate_nan)
     a, low = _semantic.promote(_strong(x, _semantic), _strong(min, _semantic))
@@ -120,9 +213,17 @@ def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _s
 
 @builtin
 def expect_zero(x: Any, mask: Any, _semantic: Any = None) -> tensor:
-    """``x`` itself, which is expected to be zero wherever ``mask`` is true. In debug mode that is asserted.
+    """The operand itself, with the statement that it is zero in places. Debug mode asserts that.
 
-    p = tl.expect_zero(tl.exp(x), x < -200.0)
+    Args:
+        x: a tensor of numbers.
+        mask: ``int1``: where it holds, ``x`` is expected to be zero. It is broadcast with ``x``.
+
+    Returns:
+        ``x``.
+
+    Example:
+        weight = tl.expect_zero(tl.exp(x), x < -200.0)
     """
     x, mask = _semantic.to_tensor(x), _semantic.to_tensor(mask)
     if _semantic.options.debug:
@@ -188,44 +289,96 @@ def _promise(semantic: Any, name: str, attribute: str, input: Any, values: Any) 
         numbers.append(number)
     if len(numbers) != max(1, len(x.extents)):
         raise ValueError(f"Shape of input to {name} does not match the length of values: {list(x.extents)} and {numbers}")
-    return tensor(semantic.builder.hint(x.handle, **{attribute: tuple(numbers)}), x.type)
+    promised = tensor(semantic.builder.hint(x.handle, **{attribute: tuple(numbers)}), x.type)
+    if x is input and _is_made_here(semantic, x):
+        # Kernels also state a promise of a variable and drop the result: what reads the variable from here on has the promise. It is the variable's tensor
+        # that is given back, so that a promise of the result is one of the variable too.
+        x.handle = promised.handle
+        return x
+    return promised
+
+
+def _is_made_here(semantic: Any, x: tensor) -> bool:
+    """Whether ``x`` was made in the region that is being written, so that a value made now can be read wherever ``x`` can from now on."""
+    owner = x.handle.owner
+    return (owner.parent if isinstance(owner, ir.Operation) else owner) is semantic.builder.region
 
 
 @builtin
 def multiple_of(input: Any, values: Any, _semantic: Any = None) -> tensor:
-    """``input`` itself, with the promise that the first value of each contiguous run is a multiple of ``values`` (constexprs, one an axis).
+    """The operand itself, with the promise that the first value of each contiguous run is a multiple of a number.
 
-    offsets = tl.multiple_of(pid * stride, 16) + tl.arange(0, 128)
+    Args:
+        input: an integer or pointer tensor, or a scalar.
+        values: the number for each axis: a constexpr, or a list of them.
+
+    Returns:
+        ``input``. A promise that does not hold makes the program undefined.
+
+    Raises:
+        TypeError: a value is no positive constexpr.
+        ValueError: there is not one for each axis.
+
+    Example:
+        start = tl.multiple_of(pid * BLOCK, BLOCK)
     """
     return _promise(_semantic, "multiple_of", "divisibility", input, values)
 
 
 @builtin
 def max_contiguous(input: Any, values: Any, _semantic: Any = None) -> tensor:
-    """``input`` itself, with the promise that its values come in runs of ``values`` (constexprs, one an axis) consecutive integers.
+    """The operand itself, with the promise that its values come in runs of consecutive integers.
 
-    rows = tl.max_contiguous(tl.multiple_of(rows % M, BLOCK_M), BLOCK_M)
+    Args:
+        input: an integer or pointer tensor.
+        values: the length of the runs along each axis: a constexpr, or a list of them.
+
+    Returns:
+        ``input``. A promise that does not hold makes the program undefined.
+
+    Raises:
+        TypeError: a value is no positive constexpr.
+        ValueError: there is not one for each axis.
+
+    Example:
+        rows = tl.max_contiguous(offsets, BLOCK)
     """
     return _promise(_semantic, "max_contiguous", "contiguity", input, values)
 
 
 @builtin
 def max_constancy(input: Any, values: Any, _semantic: Any = None) -> tensor:
-    """``input`` itself, with the promise that its values come in runs of ``values`` (constexprs, one an axis) equal ones.
+    """The operand itself, with the promise that its values come in runs of equal ones.
 
-    group = tl.max_constancy(index // 8, 8)
+    Args:
+        input: a tensor.
+        values: the length of the runs along each axis: a constexpr, or a list of them.
+
+    Returns:
+        ``input``. A promise that does not hold makes the program undefined.
+
+    Raises:
+        TypeError: a value is no positive constexpr.
+        ValueError: there is not one for each axis.
+
+    Example:
+        group = tl.max_constancy(offsets // 8, 8)
     """
     return _promise(_semantic, "max_constancy", "constancy", input, values)
 
 
 @builtin
 def assume(cond: Any, _semantic: Any = None) -> None:
-    """Let the compiler rely on the scalar ``cond``. A constexpr that holds says nothing.
+    """Let the compiler rely on a condition. One that does not hold makes the program undefined.
+
+    Args:
+        cond: a scalar condition. A constexpr that holds says nothing.
 
     Raises:
         ValueError: the condition is not a scalar, or is known to be false.
 
-        tl.assume(stride > 0)
+    Example:
+        tl.assume(n > 0)
     """
     if not isinstance(cond, tensor):
         if not _unwrap_if_constexpr(cond):

@@ -8,19 +8,26 @@ from tilewright.language.values import _unwrap_if_constexpr, constexpr
 
 
 class range:  # noqa: N801
-    """A loop's iterations with hints to the compiler; otherwise Python's ``range``.
-
-        for k in tl.range(0, K, BLOCK_K, num_stages=3):
-
-    Bounds are scalars of any integer type; the induction variable has their promoted type. A negative step must be a constexpr.
+    """A loop's iterations, as Python's ``range`` gives them, with hints to the compiler. The hints never change what the loop computes.
 
     Args:
+        arg1: the end, where it is alone; else the start: a scalar of any integer type.
+        arg2: the end.
+        step: by default 1; a negative one is a constexpr. The induction variable has the promoted type of all three.
         num_stages: depth of the software pipeline.
         loop_unroll_factor: how many iterations to unroll; 1 forbids unrolling.
         disallow_acc_multi_buffer: keep one buffer for a dot's accumulator.
         flatten: merge with the loop nest inside.
         warp_specialize: split the body among groups of warps.
         disable_licm: hoist nothing out of the loop.
+
+    Raises:
+        RuntimeError: it is iterated outside of a kernel.
+
+    Example:
+        total = 0
+        for i in tl.range(0, n, BLOCK, num_stages=3):
+            total += i
     """
 
     def __init__(
@@ -51,9 +58,21 @@ class range:  # noqa: N801
 
 
 class static_range:  # noqa: N801
-    """A loop unrolled while compiling: bounds are constexprs, and so is the induction variable.
+    """A loop that is unrolled while compiling: its variable is a constexpr in every copy of the body.
 
-    for i in tl.static_range(4):
+    Args:
+        arg1: the end, where it is alone; else the start: a constexpr integer.
+        arg2: the end.
+        step: by default 1.
+
+    Raises:
+        TypeError: a bound is no constexpr integer.
+        RuntimeError: it is iterated outside of a kernel.
+
+    Example:
+        power = x
+        for i in tl.static_range(3):
+            power = power * x
     """
 
     def __init__(self, arg1: Any, arg2: Any = None, step: Any = None) -> None:
@@ -70,7 +89,17 @@ class static_range:  # noqa: N801
 
 
 class condition:  # noqa: N801
-    """A ``while`` loop's condition with hints: ``while tl.condition(i < n, disable_licm=True):``."""
+    """The condition of a ``while`` loop, with hints to the compiler.
+
+    Args:
+        arg1: the condition, a scalar.
+        disable_licm: hoist nothing out of the loop.
+
+    Example:
+        steps = n
+        while tl.condition(steps > 1, disable_licm=True):
+            steps = steps // 2
+    """
 
     def __init__(self, arg1: Any, disable_licm: Any = False) -> None:
         self.condition = arg1

@@ -40,19 +40,25 @@ def dot(
     """The matrix product ``input @ other + acc`` over the last two axes; leading axes are batches.
 
     Args:
-        input, other: ``[..., M, K]`` and ``[..., K, N]`` of one type: int8, fp16, bf16, fp32, fp64, or fp8 kinds in any mix.
-        acc: ``[..., M, N]`` of the result's type.
+        input: ``[..., M, K]`` of int8, fp16, bf16, fp32, fp64 or an fp8 kind.
+        other: ``[..., K, N]`` of the same type; fp8 kinds may differ.
+        acc: ``[..., M, N]`` of the result's type; None is zero.
         input_precision: how fp32 operands may be rounded: ``"ieee"``, ``"tf32"``, ``"tf32x3"``, ``"bf16x3"``, ``"bf16x6"``; the default comes
             from the options.
-        allow_tf32: older spelling: true is ``"tf32"``, false ``"ieee"``.
+        allow_tf32: the older spelling: true is ``"tf32"``, false ``"ieee"``.
         max_num_imprecise_acc: fp8 only: how many products may be summed at reduced precision before a full-precision add; at most K.
         out_dtype: fp32 or fp16, for fp16 and fp8 operands; by default the type of ``acc``, or fp32. int8 gives int32, fp64 gives fp64,
             all else fp32.
 
+    Returns:
+        A tensor ``[..., M, N]``.
+
     Raises:
         ValueError: types, shapes or options that do not fit, or that the target lacks.
 
-        acc = tl.dot(a, b, acc)
+    Example:
+        a = tl.broadcast_to(x[:, None], [BLOCK, BLOCK])
+        c = tl.dot(a, tl.trans(a), input_precision="ieee")
     """
     lhs, rhs = _semantic.to_tensor(input), _semantic.to_tensor(other)
     for operand in (lhs, rhs):
@@ -102,6 +108,12 @@ def _dot_operands(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tensor, tens
         raise ValueError(f"Both operands must be same dtype. Got {a} and {b}")
     if a not in (int8, uint8, float16, bfloat16, float32, float64) and not a.is_fp8():
         raise ValueError(f"Unsupported dtype of dot: {a}; it takes int8, uint8, fp16, bf16, fp32, fp64 and the fp8 kinds")
+    slow = semantic.options.deprecated_fp8_dot_operand_dtypes
+    if slow and (a.name in slow or b.name in slow):
+        import warnings
+
+        name = a.name if a.name in slow else b.name
+        warnings.warn(f"the use of {name} is deprecated on Hopper and later architectures and can cause significant slow down", stacklevel=2)
     if float8e4b15 in (a, b):
         return semantic.cast(lhs, float16), semantic.cast(rhs, float16)
     return lhs, rhs
@@ -121,19 +133,20 @@ def _dot_shape(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tuple[int, ...]
         raise ValueError(f"Batch dimensions of dot must agree: {list(a[:-2])} and {list(b[:-2])}")
     capabilities = semantic.options.capabilities
     if capabilities is not None:
-        m, n, k = capabilities.min_dot
+        m, n, k = dict(semantic.options.min_dot_size).get(lhs.dtype.primitive_bitwidth, capabilities.min_dot)
         if a[-2] < m or b[-1] < n or a[-1] < k:
             raise ValueError(f"Input shapes should have M >= {m}, N >= {n} and K >= {k}; got M = {a[-2]}, N = {b[-1]}, K = {a[-1]}")
     return (*a[:-1], b[-1]), a[-1]
 
 
 def _dot_result(element: dtype, out_dtype: dtype | None, acc: Any) -> dtype:
-    if out_dtype is bfloat16:
-        raise ValueError("out_dtype=bfloat16 is unsupported. Please use out_dtype=float32/float16 and cast with `.to(tl.bfloat16)`")
     if element.is_int():
-        if out_dtype is not None and not (out_dtype is int32 or out_dtype is float32):
+        # Kernels name the operands' type, int32 or the old default fp32 here; the accumulator is int32 for all of them.
+        if out_dtype is not None and not (out_dtype in (element, int32) or out_dtype is float32):
             raise ValueError(f"a dot of {element} gives int32, not {out_dtype}")
         return int32
+    if out_dtype is bfloat16:
+        raise ValueError("out_dtype=bfloat16 is unsupported. Please use out_dtype=float32/float16 and cast with `.to(tl.bfloat16)`")
     if element is float64:
         return float64
     if element in (float32, bfloat16):
@@ -172,23 +185,35 @@ def dot_scaled(
     out_dtype: Any = float32,
     _semantic: Any = None,
 ) -> tensor:
-    """The matrix product of block-scaled operands: every group of 32 elements along K shares a power-of-two scale.
+    """The matrix product of block-scaled operands: every group of 32 elements along K shares a power-of-two scale. Leading axes are batches.
 
     Args:
-        lhs: ``[M, K]`` in ``lhs_format``: ``"e2m1"`` (two in a uint8, the low half first), ``"e4m3"``, ``"e5m2"``, ``"bf16"``, ``"fp16"``.
-        lhs_scale: ``[M, K // 32]`` uint8 exponents (e8m0, 0xFF is NaN), ``[M, K // 16]`` fp8e4nv, or None.
-        rhs, rhs_format: ``[K, N]``, likewise.
-        rhs_scale: ``[N, K // 32]``, not transposed; or None.
-        acc: ``[M, N]`` fp32.
+        lhs: ``[..., M, K]`` in ``lhs_format``, as uint8 where NumPy has no such type.
+        lhs_scale: ``[..., M, K // 32]`` uint8 exponents (e8m0; 0xFF is NaN), ``[..., M, K // 16]`` fp8e4nv, or None.
+        lhs_format: ``"e2m1"`` (two in a uint8, the low half first), ``"e4m3"``, ``"e5m2"``, ``"bf16"`` or ``"fp16"``.
+        rhs: ``[..., K, N]`` in ``rhs_format``.
+        rhs_scale: ``[..., N, K // 32]``, not transposed, or None.
+        rhs_format: as ``lhs_format``.
+        acc: ``[..., M, N]`` fp32; None is zero.
         fast_math: NaN scales need no care.
-        lhs_k_pack, rhs_k_pack: pairs of ``"e2m1"`` lie along K; otherwise along M or N.
+        lhs_k_pack: pairs of ``"e2m1"`` lie along K; otherwise along M.
+        rhs_k_pack: pairs of ``"e2m1"`` lie along K; otherwise along N.
         out_dtype: fp32.
 
-        acc = tl.dot_scaled(a, a_scale, "e4m3", b, b_scale, "e2m1", acc)
+    Returns:
+        An fp32 tensor ``[..., M, N]``.
+
+    Raises:
+        ValueError: formats, shapes or types that do not fit, or the target declares no such product.
+
+    Example:
+        a = tl.full((32, 64), 56, tl.uint8)
+        scale = tl.full((32, 2), 127, tl.uint8)
+        c = tl.dot_scaled(a, scale, "e4m3", tl.trans(a), scale, "e4m3")
     """
     a, b = _semantic.to_tensor(lhs), _semantic.to_tensor(rhs)
-    if len(a.extents) != 2 or len(b.extents) != 2:
-        raise ValueError(f"dot_scaled takes operands of rank 2, got {list(a.extents)} and {list(b.extents)}")
+    if len(a.extents) < 2 or len(a.extents) != len(b.extents) or a.extents[:-2] != b.extents[:-2]:
+        raise ValueError(f"dot_scaled takes operands of one rank of at least 2 and of the same batches, got {list(a.extents)} and {list(b.extents)}")
     capabilities = _semantic.options.capabilities
     if capabilities is not None and "dot_scaled" not in capabilities.features:
         raise ValueError(f"dot_scaled is not supported by backend {_semantic.options.backend or '?'}")
@@ -202,16 +227,17 @@ def dot_scaled(
         if not pack and format_ != "e2m1":
             raise ValueError(f"only e2m1 (fp4) operands can be packed along another axis than K, not {format_} ({name}_k_pack)")
     a, b = _scaled_operand(_semantic, a, a_format, "lhs"), _scaled_operand(_semantic, b, b_format, "rhs")
-    m, k = (extent * (2 if a_format == "e2m1" and along == a_pack else 1) for extent, along in zip(a.extents, (False, True), strict=True))
-    other_k, n = (extent * (2 if b_format == "e2m1" and along == b_pack else 1) for extent, along in zip(b.extents, (True, False), strict=True))
+    m, k = (extent * (2 if a_format == "e2m1" and along == a_pack else 1) for extent, along in zip(a.extents[-2:], (False, True), strict=True))
+    other_k, n = (extent * (2 if b_format == "e2m1" and along == b_pack else 1) for extent, along in zip(b.extents[-2:], (True, False), strict=True))
     if k != other_k:
         raise ValueError(f"the operands of dot_scaled must agree along K, got {k} and {other_k} ({list(a.extents)} and {list(b.extents)})")
-    a_scale = _scale(_semantic, lhs_scale, "lhs_scale", m, k)
-    b_scale = _scale(_semantic, rhs_scale, "rhs_scale", n, k)
-    result = block_type(float32, (m, n))
+    batches = a.extents[:-2]
+    a_scale = _scale(_semantic, lhs_scale, "lhs_scale", (*batches, m), k)
+    b_scale = _scale(_semantic, rhs_scale, "rhs_scale", (*batches, n), k)
+    result = block_type(float32, (*batches, m, n))
     acc = None if _unwrap_if_constexpr(acc) is None else acc
     if acc is None:
-        acc = _semantic.full((m, n), 0, float32)
+        acc = _semantic.full((*batches, m, n), 0, float32)
     elif not isinstance(acc, tensor) or acc.type is not result:
         raise ValueError(f"acc of dot_scaled must have type {result}, got {getattr(acc, 'type', acc)}")
     handle = _semantic.builder.dot_scaled(
@@ -239,7 +265,7 @@ def _scaled_operand(semantic: Any, x: tensor, format_: str, name: str) -> tensor
     raise ValueError(f"{name} in format {format_} must hold {wanted}, got {x.dtype}")
 
 
-def _scale(semantic: Any, scale: Any, name: str, outer: int, k: int) -> tensor | None:
+def _scale(semantic: Any, scale: Any, name: str, outer: tuple[int, ...], k: int) -> tensor | None:
     if _unwrap_if_constexpr(scale) is None:
         return None
     scale = semantic.to_tensor(scale)
@@ -248,6 +274,6 @@ def _scale(semantic: Any, scale: Any, name: str, outer: int, k: int) -> tensor |
     if scale.dtype not in (uint8, float8e4nv):
         raise ValueError(f"{name} must hold uint8 (e8m0) or fp8e4nv, got {scale.dtype}")
     group = 16 if scale.dtype is float8e4nv else 32
-    if scale.extents != (outer, k // group):
-        raise ValueError(f"{name} must be a tensor of shape [..., {outer}, {k // group}]. Got {list(scale.extents)}")
+    if scale.extents != (*outer, k // group):
+        raise ValueError(f"{name} must be a tensor of shape [..., {outer[-1]}, {k // group}]. Got {list(scale.extents)}")
     return scale

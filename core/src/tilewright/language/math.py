@@ -28,72 +28,152 @@ def _elementary(op: str, x: Any, semantic: Any, **attributes: Any) -> tensor:
 
 @builtin
 def exp(x: Any, _semantic: Any = None) -> tensor:
-    """e to the ``x``, of fp32 or fp64.
+    """e to the power of the operand.
 
-    y = tl.exp(x)
+    Args:
+        x: a tensor or a number, of fp32 or fp64.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        y = tl.exp(x)
     """
     return _elementary("exp", x, _semantic)
 
 
 @builtin
 def exp2(x: Any, _semantic: Any = None) -> tensor:
-    """2 to the ``x``, of fp32 or fp64.
+    """2 to the power of the operand.
 
-    y = tl.exp2(x * 1.4426950408889634)
+    Args:
+        x: a tensor or a number, of fp32 or fp64.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        y = tl.exp2(x)
     """
     return _elementary("exp2", x, _semantic)
 
 
 @builtin
 def log(x: Any, _semantic: Any = None) -> tensor:
-    """The natural logarithm, of fp32 or fp64.
+    """The natural logarithm.
 
-    y = tl.log(x)
+    Args:
+        x: a tensor or a number, of fp32 or fp64.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        y = tl.log(x)
     """
     return _elementary("log", x, _semantic)
 
 
 @builtin
 def log2(x: Any, _semantic: Any = None) -> tensor:
-    """The logarithm to base 2, of fp32 or fp64.
+    """The logarithm to base 2.
 
-    y = tl.log2(x)
+    Args:
+        x: a tensor or a number, of fp32 or fp64.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        y = tl.log2(x)
     """
     return _elementary("log2", x, _semantic)
 
 
 @builtin
 def sin(x: Any, _semantic: Any = None) -> tensor:
-    """The sine of ``x`` radians, of fp32 or fp64.
+    """The sine of radians.
 
-    y = tl.sin(x)
+    Args:
+        x: a tensor or a number, of fp32 or fp64.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        y = tl.sin(x)
     """
     return _elementary("sin", x, _semantic)
 
 
 @builtin
 def cos(x: Any, _semantic: Any = None) -> tensor:
-    """The cosine of ``x`` radians, of fp32 or fp64.
+    """The cosine of radians.
 
-    y = tl.cos(x)
+    Args:
+        x: a tensor or a number, of fp32 or fp64.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        y = tl.cos(x)
     """
     return _elementary("cos", x, _semantic)
 
 
 @builtin
 def erf(x: Any, _semantic: Any = None) -> tensor:
-    """The error function, of fp32 or fp64.
+    """The error function.
 
-    gelu = 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
+    Args:
+        x: a tensor or a number, of fp32 or fp64.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        gelu = 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
     """
     return _elementary("erf", x, _semantic)
 
 
 @builtin
 def sqrt(x: Any, _semantic: Any = None) -> tensor:
-    """The square root, of fp32 (within 2 ULP where the target is faster so) or fp64 (correctly rounded).
+    """The square root. fp64 is rounded correctly; fp32 is within 2 ULP where the target is faster so.
 
-    y = tl.sqrt(x)
+    Args:
+        x: a tensor or a number, of fp32 or fp64.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        y = tl.sqrt(x)
     """
     x = _checked(x, _semantic, _F32_F64)
     attributes = {"approximate": True} if x.dtype is float32 else {}
@@ -102,9 +182,19 @@ def sqrt(x: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def sqrt_rn(x: Any, _semantic: Any = None) -> tensor:
-    """The correctly rounded square root of fp32.
+    """The square root of fp32, rounded correctly.
 
-    y = tl.sqrt_rn(x)
+    Args:
+        x: a tensor or a number of fp32.
+
+    Returns:
+        A tensor of the same shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        y = tl.sqrt_rn(x)
     """
     x = _checked(x, _semantic, ("fp32",))
     return tensor(_semantic.builder.sqrt(x.handle), x.type)
@@ -112,36 +202,76 @@ def sqrt_rn(x: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def rsqrt(x: Any, _semantic: Any = None) -> tensor:
-    """``1 / sqrt(x)``, of fp32 or fp64.
+    """One over the square root.
 
-    y = x * tl.rsqrt(variance + eps)
+    Args:
+        x: a tensor or a number, of fp32 or fp64.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        y = x * tl.rsqrt(x * x + 1e-5)
     """
     return _elementary("rsqrt", x, _semantic)
 
 
 @builtin
 def floor(x: Any, _semantic: Any = None) -> tensor:
-    """The greatest integer not above ``x``, as a float; of fp32 or fp64.
+    """The greatest integer that is not above the operand, as a float.
 
-    y = tl.floor(x)
+    Args:
+        x: a tensor or a number, of fp32 or fp64.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        y = tl.floor(x)
     """
     return _elementary("floor", x, _semantic)
 
 
 @builtin
 def ceil(x: Any, _semantic: Any = None) -> tensor:
-    """The least integer not below ``x``, as a float; of fp32 or fp64.
+    """The least integer that is not below the operand, as a float.
 
-    y = tl.ceil(x)
+    Args:
+        x: a tensor or a number, of fp32 or fp64.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        y = tl.ceil(x)
     """
     return _elementary("ceil", x, _semantic)
 
 
 @builtin
 def abs(x: Any, _semantic: Any = None) -> tensor:
-    """The absolute value of integers and floats of any width. Unsigned integers and booleans are unchanged.
+    """The absolute value. Unsigned integers and booleans are unchanged.
 
-    y = tl.abs(x)
+    Args:
+        x: a tensor or a number of any number type.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: pointers.
+
+    Example:
+        y = tl.abs(x)
     """
     x = _semantic.to_tensor(x)
     element = x.dtype
@@ -154,37 +284,68 @@ def abs(x: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def fdiv(x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False, _semantic: Any = None) -> tensor:
-    """``x / y`` of floats; fp16 and bf16 give fp32.
+    """The quotient of floats.
 
     Args:
-        ieee_rounding: round correctly; otherwise fp32 may be within 2 ULP where the target is faster so.
+        x: a tensor or a number.
+        y: another; the two are promoted and broadcast; fp16 and bf16 give fp32.
+        ieee_rounding: round correctly; otherwise fp32 is within 2 ULP where the target is faster so.
         approx: within 2 ULP is enough, whatever ``ieee_rounding`` says.
 
-        y = tl.fdiv(x, z)
+    Returns:
+        A tensor of the common type and shape.
+
+    Raises:
+        TypeError: the operands are integers.
+
+    Example:
+        ratio = tl.fdiv(x, y)
     """
     a, b = _semantic.promote(x, y, div_or_mod=True)
     if not a.dtype.is_floating():
         raise TypeError(f"both operands of fdiv must have floating scalar type, got {a.dtype}")
     exact = _unwrap_if_constexpr(ieee_rounding) and not _unwrap_if_constexpr(approx)
-    attributes = {} if exact or a.dtype is not float32 else {"approximate": True}
+    attributes = {} if a.dtype is not float32 else {"exact": True} if exact else {"approximate": True}
     return tensor(_semantic.builder.div(a.handle, b.handle, **attributes), a.type)
 
 
 @builtin
 def div_rn(x: Any, y: Any, _semantic: Any = None) -> tensor:
-    """The correctly rounded quotient of fp32.
+    """The quotient of fp32, rounded correctly.
 
-    y = tl.div_rn(x, z)
+    Args:
+        x: a tensor or a number of fp32.
+        y: another; the two are broadcast.
+
+    Returns:
+        A tensor of the common shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        ratio = tl.div_rn(x, y)
     """
     a, b = _semantic.promote(_checked(x, _semantic, ("fp32",)), _checked(y, _semantic, ("fp32",)))
-    return tensor(_semantic.builder.div(a.handle, b.handle), a.type)
+    return tensor(_semantic.builder.div(a.handle, b.handle, exact=True), a.type)
 
 
 @builtin
 def umulhi(x: Any, y: Any, _semantic: Any = None) -> tensor:
-    """The upper half of the double-width product of 32 or 64-bit integers, taken as unsigned.
+    """The upper half of the double-width product of integers, taken as unsigned.
 
-    high = tl.umulhi(a, b)
+    Args:
+        x: a tensor or a number, of 32 or 64-bit integers.
+        y: another; the two are promoted and broadcast.
+
+    Returns:
+        A tensor of the common type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        high = tl.umulhi(offsets, 40503)
     """
     names = ("int32", "int64", "uint32", "uint64")
     a, b = _semantic.promote(_checked(x, _semantic, names), _checked(y, _semantic, names))
@@ -197,9 +358,21 @@ def umulhi(x: Any, y: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def fma(x: Any, y: Any, z: Any, _semantic: Any = None) -> tensor:
-    """``x * y + z`` of floats, rounded once. The operands are promoted and broadcast like those of ``x * y + z``.
+    """``x * y + z`` of floats, rounded once.
 
-    acc = tl.fma(a, b, acc)
+    Args:
+        x: a tensor or a number.
+        y: another.
+        z: a third; all three are promoted to one type and broadcast.
+
+    Returns:
+        A tensor of the common type and shape.
+
+    Raises:
+        TypeError: the operands are integers.
+
+    Example:
+        y = tl.fma(x, x, 1.0)
     """
     a, b = _semantic.promote(x, y)
     c, a = _semantic.promote(z, a)

@@ -28,21 +28,26 @@ def load(
     volatile: Any = False,
     _semantic: Any = None,
 ) -> tensor:
-    """The values at ``pointer``: a scalar for a scalar pointer, a tensor of the pointers' shape for a tensor of them.
+    """The values in memory.
 
     Args:
         pointer: a pointer, a tensor of pointers, or a block pointer.
-        mask: ``int1``; where it is false nothing is read. It broadcasts with the pointers.
-        other: the value of masked-off lanes, cast to the element type; they are undefined without it.
-        boundary_check: axes along which a block pointer's accesses outside the shape are masked.
-        padding_option: what a block pointer gives there: ``""`` (undefined), ``"zero"``, ``"nan"`` (floats only).
+        mask: ``int1``; nothing is read where it is false. It and the pointers are broadcast to one shape.
+        other: the value of masked-off elements, cast to the element type; without it they are undefined.
+        boundary_check: axes along which a block pointer is masked to its tensor's shape.
+        padding_option: what a block pointer gives outside: ``""`` (undefined), ``"zero"``, ``"nan"`` (floats only).
         cache_modifier: ``""``, ``".ca"``, ``".cg"``, ``".cs"`` or ``".cv"``.
         eviction_policy: ``""``, ``"evict_normal"``, ``"evict_first"`` or ``"evict_last"``.
         volatile: never merge, move or drop this load.
 
-    Raises:
-        ValueError: ``pointer`` is none; ``other`` without ``mask``; a block of lanes on a scalar pointer; shapes that do not fit; unknown options.
+    Returns:
+        A scalar for a scalar pointer, else a tensor of the pointers' shape. A byte other than 0 in memory is a true ``int1``.
 
+    Raises:
+        ValueError: ``pointer`` is none, there is ``other`` without ``mask``, a scalar pointer has a block of masks, shapes do not fit, or an option is
+            unknown.
+
+    Example:
         x = tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)
     """
     attributes = _access_attributes(cache_modifier, _LOAD_CACHE, eviction_policy)
@@ -104,19 +109,21 @@ def store(
     eviction_policy: Any = "",
     _semantic: Any = None,
 ) -> None:
-    """Write ``value``, cast to the element type and broadcast to the pointers' shape.
+    """Write values to memory.
 
     Args:
         pointer: a pointer, a tensor of pointers, or a block pointer.
-        mask: ``int1``; where it is false nothing is written.
-        boundary_check: axes along which a block pointer's accesses outside the shape are dropped.
+        value: cast to the element type and broadcast to the pointers' shape.
+        mask: ``int1``; nothing is written where it is false.
+        boundary_check: axes along which a block pointer is masked to its tensor's shape.
         cache_modifier: ``""``, ``".wb"``, ``".cg"``, ``".cs"`` or ``".wt"``.
         eviction_policy: ``""``, ``"evict_normal"``, ``"evict_first"`` or ``"evict_last"``.
 
     Raises:
-        ValueError: ``pointer`` is none or constant; shapes that do not fit; the mask is not boolean; unknown options.
+        ValueError: ``pointer`` is none or points to constants, shapes do not fit, the mask is not boolean, or an option is unknown.
 
-        tl.store(y_ptr + offsets, y, mask=offsets < n)
+    Example:
+        tl.store(out_ptr + offsets, x, mask=offsets < n)
     """
     attributes = _access_attributes(cache_modifier, _STORE_CACHE, eviction_policy)
     mask = _absent(mask)
@@ -140,7 +147,11 @@ def store(
 
 @builtin
 def debug_barrier(_semantic: Any = None) -> None:
-    """Make what this program's threads wrote before visible to all of them after it."""
+    """Wait for all threads of this program; what they wrote before is visible to all of them after it.
+
+    Example:
+        tl.debug_barrier()
+    """
     _semantic.builder.barrier()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright import ir
 from tilewright.ir import types as ir_types
+from tilewright.language.binding import BoundCallable, asked_for, is_host_function
 from tilewright.language.conversion import Conversion, describe
 from tilewright.language.dtypes import dtype, float32, float64, int1, int64, uint64
 from tilewright.language.options import Options
@@ -80,7 +81,7 @@ class Operators(Conversion):
 
         Compile-time operands give a constexpr (tuples a tuple); otherwise the result is a tensor.
         """
-        if isinstance(lhs, tensor) or isinstance(rhs, tensor):
+        if _of_tensors(lhs, rhs):
             method = _BINARY.get(op)
             if method is None:
                 raise TypeError(f"tensors have no operator {op}")
@@ -95,7 +96,7 @@ class Operators(Conversion):
 
         A number of the program text takes part with its own type, so ``uint8_tensor < 300`` compares as int32.
         """
-        if isinstance(lhs, tensor) or isinstance(rhs, tensor):
+        if _of_tensors(lhs, rhs):
             a, b = self.promote(lhs, rhs, weak_scalars=False)
             return self.wrap(self.builder.cmp(a.handle, b.handle, predicate=op), int1)
         overloaded = self._overloaded(f"__{op}__", lhs, f"__{_MIRRORED[op]}__", rhs)
@@ -135,11 +136,14 @@ class Operators(Conversion):
     def _overloaded(self, name: str, lhs: Any, mirrored: str | None = None, rhs: Any = None) -> Any:
         """The operator of an aggregate, or NotImplemented."""
         for value, method_name, other in ((lhs, name, rhs), (rhs, mirrored, lhs)):
-            if method_name is not None and getattr(value, "_is_aggregate", False):
-                method = getattr(value, method_name, None)
-                fn = getattr(method, "fn", None)
-                if fn is not None:
-                    return self.generator.call(fn, (value,) if mirrored is None else (value, other), {})
+            if method_name is None or not getattr(value, "_is_aggregate", False):
+                continue
+            method: Any = getattr(value, method_name, None)
+            operands = () if mirrored is None else (other,)
+            if isinstance(method, BoundCallable):
+                return self.generator.call(method.fn, (method.receiver, *operands), {})
+            if is_host_function(method):
+                return method(*operands, **asked_for(method, self))
         return NotImplemented
 
     # -- arithmetic -----------------------------------------------------------------------------------------------------------------------
@@ -221,7 +225,8 @@ class Operators(Conversion):
     def _bitwise(self, lhs: Any, rhs: Any, op: str) -> tuple[tensor, tensor]:
         a, b = self.promote(lhs, rhs)
         if not a.type.scalar._is_int:
-            raise TypeError(f"unexpected type {a.dtype}: {op} works on integers only")
+            left, right = (x.type.scalar if isinstance(x, tensor) else scalar_type(self._operand(x)) for x in (lhs, rhs))
+            raise TypeError(f"invalid operands of type {left} and {right}: {op} works on integers only")
         return a, b
 
     def and_(self, lhs: Any, rhs: Any) -> tensor:
@@ -308,6 +313,13 @@ _UNARY: dict[str, Callable[[Operators, tensor], tensor]] = {
     "not": Operators._not,
 }
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+def _of_tensors(lhs: Any, rhs: Any) -> bool:
+    """Whether an operator works on a tensor, and no aggregate has a say in it."""
+    if isinstance(lhs, tensor):
+        return isinstance(rhs, tensor) or not getattr(rhs, "_is_aggregate", False)
+    return isinstance(rhs, tensor) and not getattr(lhs, "_is_aggregate", False)
 
 
 def _narrowed(number: Any, own: dtype, target: dtype) -> Any:

@@ -50,7 +50,7 @@ def computation_type(a: dtype, a_is_scalar: bool, b: dtype, b_is_scalar: bool, d
     """The type in which ``a op b`` is computed; ``*_is_scalar`` marks a number of the program text.
 
     Args:
-        div_or_mod: the operator is ``/``, ``//`` or ``%``: fp16 and bf16 are computed in fp32, and integers must agree in signedness.
+        div_or_mod: the operator is ``/``, ``//`` or ``%``: floats narrower than fp32 are computed in fp32, and integers must agree in signedness.
 
     Raises:
         TypeError: there is no such type.
@@ -58,7 +58,7 @@ def computation_type(a: dtype, a_is_scalar: bool, b: dtype, b_is_scalar: bool, d
     if a_is_scalar != b_is_scalar:
         scalar, other = (a, b) if a_is_scalar else (b, a)
         if scalar.kind().value <= other.kind().value:
-            return float32 if div_or_mod and other in (float16, bfloat16) else other
+            return float32 if div_or_mod and _is_narrow(other) else other
     if float64 in (a, b):
         return float64
     if float32 in (a, b):
@@ -68,12 +68,19 @@ def computation_type(a: dtype, a_is_scalar: bool, b: dtype, b_is_scalar: bool, d
     if bfloat16 in (a, b):
         return bfloat16 if a is b and not div_or_mod else float32
     if a.is_fp8() and b.is_fp8():
+        if div_or_mod:
+            return float32
         return a if a is b else float16
     if not (a.is_int() and b.is_int()):
-        raise TypeError(f"no common type of {a} and {b}: cast one of them")
+        raise TypeError(f"unexpected type {a} and {b}: they have no common type; cast one of them")
     if div_or_mod and a.int_signedness is not b.int_signedness:
         raise TypeError(
             f"Cannot use /, // or % with {a} and {b} because they have different signedness; this is unlikely to give a useful answer. "
             "Cast them to the same signedness."
         )
     return integer_promote(a, b)
+
+
+def _is_narrow(type_: dtype) -> bool:
+    """Whether a float has fewer bits than fp32."""
+    return type_.is_floating() and type_.primitive_bitwidth < 32

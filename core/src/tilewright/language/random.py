@@ -37,7 +37,27 @@ def _philox_constants(dtype: Any) -> Any:
 
 @device_function
 def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """``n_rounds`` rounds of Philox-4x on the counter ``(c0, c1, c2, c3)`` with the key ``(k0, k1)``: four words, all uint32 or all uint64."""
+    """The rounds of Philox-4x on a counter of four words.
+
+    Args:
+        c0: the first word of the counter, all of them uint32 or all uint64.
+        c1: the second.
+        c2: the third.
+        c3: the fourth.
+        k0: the key's first word, of the same type.
+        k1: its second.
+        n_rounds: how many rounds, a constexpr.
+
+    Returns:
+        A tuple of four random words.
+
+    Raises:
+        TypeError: the words have another type.
+
+    Example:
+        zero = tl.zeros((BLOCK,), tl.uint32)
+        words = tl.random.philox_impl(offsets.to(tl.uint32), zero, zero, zero, zero, zero)
+    """
     constants: core.constexpr = _philox_constants(c0.dtype)
     a = core.full((), constants[0], c0.dtype)
     b = core.full((), constants[1], c0.dtype)
@@ -53,7 +73,26 @@ def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: core.constexpr = N_ROUNDS_DEFA
 
 @device_function
 def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Four words of Philox-4x of the counter ``(c0, c1, c2, c3)``, keyed by the 64 bits of ``seed``. 32-bit counters give uint32, 64-bit ones uint64."""
+    """Four random words for each counter: Philox-4x (J. Salmon et al., SC 2011).
+
+    Args:
+        seed: an integer scalar; its 64 bits are the key.
+        c0: the first word of the counter: integers of 32 or 64 bits, all of one width.
+        c1: the second.
+        c2: the third.
+        c3: the fourth.
+        n_rounds: how many rounds, a constexpr.
+
+    Returns:
+        A tuple of four tensors: uint32 for 32-bit counters, uint64 for 64-bit ones.
+
+    Raises:
+        CompileTimeAssertionFailure: another type.
+
+    Example:
+        zero = offsets * 0
+        words = tl.philox(7, offsets, zero, zero, zero)
+    """
     seed = core.to_tensor(seed)
     core.static_assert(seed.dtype.is_int(), "the seed of philox is an integer")
     seed = seed.to(core.uint64)
@@ -74,13 +113,18 @@ def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def randint4x(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Four blocks of random ``uint32`` of the shape of ``offset``; the most efficient way to draw.
+    """Four blocks of random integers; the most efficient way to draw.
 
     Args:
         seed: an integer scalar; its 64 bits are the key.
-        offset: integers; all 64 bits of a 64-bit offset count.
+        offset: integers; all 64 bits of a 64-bit offset count. Equal offsets give equal numbers.
+        n_rounds: rounds of Philox, a constexpr.
 
-        a, b, c, d = tl.randint4x(seed, offsets)
+    Returns:
+        A tuple of four ``uint32`` tensors of the shape of ``offset``.
+
+    Example:
+        a, b, c, d = tl.randint4x(7, offsets)
     """
     offset = core.to_tensor(offset)
     low = offset.to(core.uint32)
@@ -94,9 +138,18 @@ def randint4x(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def randint(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Random ``uint32`` of the shape of ``offset``.
+    """Random integers.
 
-    x = tl.randint(seed, offsets)
+    Args:
+        seed: an integer scalar; its 64 bits are the key.
+        offset: integers; equal offsets give equal numbers.
+        n_rounds: rounds of Philox, a constexpr.
+
+    Returns:
+        A ``uint32`` tensor of the shape of ``offset``.
+
+    Example:
+        numbers = tl.randint(7, offsets)
     """
     first, _second, _third, _fourth = randint4x(seed, offset, n_rounds)
     return first
@@ -104,7 +157,20 @@ def randint(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def uint_to_uniform_float(x):
-    """Random bits (uint32, int32, uint64 or int64) as fp32, uniform in ``[0, 1)``."""
+    """Random bits as numbers that are uniform in ``[0, 1)``.
+
+    Args:
+        x: uint32, int32, uint64 or int64.
+
+    Returns:
+        An fp32 tensor of the same shape.
+
+    Raises:
+        CompileTimeAssertionFailure: another type.
+
+    Example:
+        uniform = tl.uint_to_uniform_float(tl.randint(7, offsets))
+    """
     if x.dtype.primitive_bitwidth == 32:
         bits = x.to(core.int32, bitcast=True)
         scale: core.constexpr = 4.6566127342e-10
@@ -120,23 +186,55 @@ def uint_to_uniform_float(x):
 
 @device_function
 def rand(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Random fp32, uniform in ``[0, 1)``, of the shape of ``offset``.
+    """Random numbers, uniform in ``[0, 1)``.
 
-    x = tl.rand(seed, offsets)
+    Args:
+        seed: an integer scalar; its 64 bits are the key.
+        offset: integers; equal offsets give equal numbers.
+        n_rounds: rounds of Philox, a constexpr.
+
+    Returns:
+        An fp32 tensor of the shape of ``offset``.
+
+    Example:
+        keep = tl.rand(7, offsets) > 0.1
     """
     return uint_to_uniform_float(randint(seed, offset, n_rounds))
 
 
 @device_function
 def rand4x(seed, offsets, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Four blocks of random fp32, uniform in ``[0, 1)``, of the shape of ``offsets``."""
+    """Four blocks of random numbers, uniform in ``[0, 1)``.
+
+    Args:
+        seed: an integer scalar; its 64 bits are the key.
+        offsets: integers; equal offsets give equal numbers.
+        n_rounds: rounds of Philox, a constexpr.
+
+    Returns:
+        A tuple of four fp32 tensors of the shape of ``offsets``.
+
+    Example:
+        a, b, c, d = tl.rand4x(7, offsets)
+    """
     i1, i2, i3, i4 = randint4x(seed, offsets, n_rounds)
     return uint_to_uniform_float(i1), uint_to_uniform_float(i2), uint_to_uniform_float(i3), uint_to_uniform_float(i4)
 
 
 @device_function
 def pair_uniform_to_normal(u1, u2):
-    """Two independent standard normal values of two uniform ones (G. Box, M. Muller, 1958)."""
+    """Two independent standard normal numbers of two uniform ones (G. Box, M. Muller, 1958).
+
+    Args:
+        u1: an fp32 tensor, uniform in ``[0, 1)``.
+        u2: another.
+
+    Returns:
+        A tuple of two fp32 tensors.
+
+    Example:
+        first, second = tl.pair_uniform_to_normal(tl.rand(7, offsets), tl.rand(8, offsets))
+    """
     u1 = core.maximum(1.0e-7, u1)
     angle = 6.283185307179586 * u2
     radius = math.sqrt(-2.0 * math.log(u1))
@@ -145,9 +243,18 @@ def pair_uniform_to_normal(u1, u2):
 
 @device_function
 def randn(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Random fp32 of the standard normal distribution, of the shape of ``offset``.
+    """Random numbers of the standard normal distribution.
 
-    x = tl.randn(seed, offsets)
+    Args:
+        seed: an integer scalar; its 64 bits are the key.
+        offset: integers; equal offsets give equal numbers.
+        n_rounds: rounds of Philox, a constexpr.
+
+    Returns:
+        An fp32 tensor of the shape of ``offset``.
+
+    Example:
+        noise = tl.randn(7, offsets)
     """
     i1, i2, _i3, _i4 = randint4x(seed, offset, n_rounds)
     first, _second = pair_uniform_to_normal(uint_to_uniform_float(i1), uint_to_uniform_float(i2))
@@ -156,7 +263,19 @@ def randn(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def randn4x(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Four blocks of random fp32 of the standard normal distribution, of the shape of ``offset``."""
+    """Four blocks of random numbers of the standard normal distribution.
+
+    Args:
+        seed: an integer scalar; its 64 bits are the key.
+        offset: integers; equal offsets give equal numbers.
+        n_rounds: rounds of Philox, a constexpr.
+
+    Returns:
+        A tuple of four fp32 tensors of the shape of ``offset``.
+
+    Example:
+        a, b, c, d = tl.randn4x(7, offsets)
+    """
     u1, u2, u3, u4 = rand4x(seed, offset, n_rounds)
     n1, n2 = pair_uniform_to_normal(u1, u2)
     n3, n4 = pair_uniform_to_normal(u3, u4)

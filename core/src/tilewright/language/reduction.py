@@ -14,7 +14,7 @@ from tilewright.language.values import _unwrap_if_constexpr
 
 @builtin
 def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _semantic: Any = None) -> Any:
-    """The elements along ``axis`` combined into one, in any order and grouping.
+    """The elements along an axis combined into one, in any order and grouping.
 
     Args:
         input: a tensor, or a tuple of n tensors of one shape that are reduced together.
@@ -23,13 +23,14 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _sema
             types; it must be associative and commutative.
         keep_dims: keep the axis, with extent 1.
 
-    The result is a tensor (a scalar if no axis is left), or a tuple of n.
+    Returns:
+        A tensor without the axis (a scalar where none is left), or a tuple of n.
 
-        @jit
-        def add(a, b):
-            return a + b
+    Raises:
+        ValueError: ``input`` is a scalar, shapes differ, the axis is out of range, or ``combine_fn`` gives other types.
 
-        total = tl.reduce(x, 0, add)
+    Example:
+        total = tl.reduce(x, 0, combine)
     """
     inputs, single = _inputs(_semantic, input, "reduce")
     axis, keep_dims = _semantic.constant(axis, "axis"), bool(_unwrap_if_constexpr(keep_dims))
@@ -52,14 +53,22 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _sema
 
 @builtin
 def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = False, _semantic: Any = None) -> Any:
-    """The inclusive prefix combination along ``axis``: element i combines elements 0 .. i (i .. the last, where ``reverse``).
+    """Running combinations along an axis: element i combines elements 0 to i.
 
     Args:
         input: a tensor, or a tuple of n tensors of one shape that are scanned together.
         axis: a constexpr.
-        combine_fn: as for :func:`reduce`; associative, earlier values on the left.
+        combine_fn: as for :func:`reduce`: associative, but not necessarily commutative; earlier elements are on the left.
+        reverse: element i combines elements i to the last.
 
-        running = tl.associative_scan(x, 0, add)
+    Returns:
+        A tensor of the shape of ``input``, or a tuple of n.
+
+    Raises:
+        ValueError: as for :func:`reduce`.
+
+    Example:
+        running = tl.associative_scan(x, 0, combine)
     """
     inputs, single = _inputs(_semantic, input, "associative_scan")
     position = wrap_axis(_semantic.constant(axis, "axis"), len(inputs[0].extents))
@@ -72,23 +81,22 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = Fals
 
 @builtin
 def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = None) -> Any:
-    """``scalar_fn`` run on every element of the arguments, which broadcast; it may branch and loop on its scalars.
+    """A function of scalars run on every element, where it may branch and loop.
 
     Args:
-        scalar_fn: a function of the language over scalars. With ``pack`` > 1 it takes ``pack`` consecutive elements of each argument in turn, and
-            gives ``pack`` values for each result.
+        scalar_fn: a function of the language over scalars. With ``pack`` above 1 it takes that many consecutive elements of each argument in turn, and
+            gives as many values for each result.
+        args: tensors and numbers, which are broadcast. Nothing is masked.
+        pack: a constexpr that divides the number of elements.
 
-    The result is a tensor, or a tuple where ``scalar_fn`` gives several values. Nothing is masked.
+    Returns:
+        A tensor of the common shape, or a tuple where ``scalar_fn`` gives several values.
 
-        @jit
-        def collatz(n):
-            steps = 0
-            while n > 1:
-                n = n // 2 if n % 2 == 0 else 3 * n + 1
-                steps += 1
-            return steps
+    Raises:
+        ValueError: there are no arguments, ``pack`` does not divide, or the values of one result differ in type.
 
-        steps = tl.map_elementwise(collatz, x)
+    Example:
+        sums = tl.map_elementwise(combine, x, y)
     """
     pack = _semantic.constant(pack, "pack")
     if not args:

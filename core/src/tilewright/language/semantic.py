@@ -6,6 +6,7 @@ tensors, constexprs or plain Python numbers.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -46,6 +47,17 @@ class Semantic(Operators):
 
     def __init__(self, builder: ir.Builder, options: Options | None = None, generator: Generator | None = None) -> None:
         super().__init__(builder, options if options is not None else Options(), generator)
+
+    def __getattr__(self, name: str) -> Any:
+        """Builtins and operators under the names that builtins written for Triton know: ``_semantic.load(pointer, mask, other)``."""
+        operator = _TRITON_OPERATORS.get(name)
+        if operator is not None:
+            return functools.partial(getattr(self, operator[0]), operator[1])
+        if name in _TRITON_BUILTINS:
+            from tilewright.language import core
+
+            return functools.partial(getattr(core, name), _semantic=self)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def subscript(self, x: Any, index: Any) -> Any:
         """``x[index]``: new axes of a tensor (``None``) between kept ones (``:``); items of tuples and constexprs.
@@ -102,10 +114,30 @@ class Semantic(Operators):
         return self.cast(x, int1)
 
 
+_SAME = (
+    "arange assume atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or atomic_xchg atomic_xor clamp debug_barrier device_assert device_print "
+    "gather histogram join load make_tensor_descriptor max_constancy max_contiguous maximum minimum multiple_of num_programs "
+    "program_id reshape split store where"
+)
+#: Methods of Triton's semantics that are builtins of the same name and order of parameters.
+_TRITON_BUILTINS = frozenset(_SAME.split())
+#: Those that are operators: name -> (method of ours, operator).
+_TRITON_OPERATORS: dict[str, tuple[str, str]] = {
+    **{name: ("compare", op) for name, op in (("equal", "eq"), ("not_equal", "ne"), ("less_than", "lt"), ("less_equal", "le"))},
+    **{name: ("compare", op) for name, op in (("greater_than", "gt"), ("greater_equal", "ge"))},
+    **{name: ("unary", op) for name, op in (("minus", "neg"), ("plus", "pos"), ("invert", "invert"), ("not_", "not"))},
+    **{name: ("binary", op) for name, op in (("xor_", "xor"), ("shl", "lshift"), ("ashr", "rshift"), ("lshr", "rshift"))},
+    **{name: ("logical", op) for name, op in (("logical_and", "and"), ("logical_or", "or"))},
+}
+
+
 def _is_full_slice(item: Any) -> bool:
     if isinstance(item, tl_slice):
         return item.is_full
     return isinstance(item, slice) and all(_unwrap_if_constexpr(part) is None for part in (item.start, item.stop, item.step))
 
 
-__all__ = ["Generator", "Options", "Semantic", "common_shape", "shape_of"]
+#: The name that code reaching into the compiler knows it by.
+TritonSemantic = Semantic
+
+__all__ = ["Generator", "Options", "Semantic", "TritonSemantic", "common_shape", "shape_of"]

@@ -15,30 +15,60 @@ from tilewright.language.values import _unwrap_if_constexpr
 
 @builtin
 def broadcast(input: Any, other: Any, _semantic: Any = None) -> tl_tuple:
-    """Both operands in their common shape: a tuple of two tensors.
+    """Two operands in their common shape.
 
-    x, y = tl.broadcast(x[:, None], y[None, :])
+    Args:
+        input: a tensor or a number.
+        other: another. Missing leading axes are added, and axes of extent 1 grow.
+
+    Returns:
+        A tuple of two tensors of one shape.
+
+    Raises:
+        ValueError: two extents differ, and neither is 1.
+
+    Example:
+        rows, columns = tl.broadcast(x[:, None], x[None, :])
     """
     return tl_tuple(_semantic.broadcast_pair(_semantic.to_tensor(input), _semantic.to_tensor(other)))
 
 
 @builtin
 def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
-    """``input`` repeated to ``shape``, given as one list or as separate extents: axes of extent 1 grow, missing leading axes come in.
+    """A tensor repeated to a shape.
 
-    y = tl.broadcast_to(x[None, :], [4, 16])
+    Args:
+        input: a tensor or a number. Missing leading axes are added, and axes of extent 1 grow.
+        shape: the extents, constexprs, as one list or as separate arguments.
+
+    Returns:
+        A tensor of ``shape``.
+
+    Raises:
+        ValueError: an extent differs, and is not 1 in ``input``.
+
+    Example:
+        table = tl.broadcast_to(x[None, :], [4, BLOCK])
     """
     return _semantic.broadcast_to(_semantic.to_tensor(input), shape_of(shape))
 
 
 @builtin
 def expand_dims(input: Any, axis: Any, _semantic: Any = None) -> tensor:
-    """``input`` with new axes of extent 1 at the positions ``axis`` (an integer or several) of the result.
+    """A tensor with new axes of extent 1.
+
+    Args:
+        input: a tensor or a number.
+        axis: where the new axes stand in the result: a constexpr integer or a list of them; negative ones count from the end.
+
+    Returns:
+        A tensor of the same elements, with one axis more for each of ``axis``.
 
     Raises:
         ValueError: an axis is out of range, or named twice.
 
-        y = tl.expand_dims(x, (0, 2))      # [16] -> [1, 16, 1]
+    Example:
+        wide = tl.expand_dims(x, (0, 2))
     """
     result = _semantic.to_tensor(input)
     axes = _axes(_semantic.constant(axis, "axis"))
@@ -53,21 +83,42 @@ def expand_dims(input: Any, axis: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = None) -> tensor:
-    """The same elements, in row-major order, in another shape, given as one list or as separate extents; ``()`` makes one element a scalar.
+    """The same elements in another shape, in row-major order.
 
-    With ``can_reorder`` any order of the elements is as good.
+    Args:
+        input: a tensor.
+        shape: the extents, constexprs, as one list or as separate arguments; ``()`` makes one element a scalar.
+        can_reorder: any order of the elements is as good; this can save moving them.
+
+    Returns:
+        A tensor of ``shape``.
 
     Raises:
-        ValueError: the number of elements changes.
+        ValueError: the number of elements would change.
 
-        y = tl.reshape(x, (4, 16))
+    Example:
+        square = tl.reshape(x, (BLOCK // 4, 4))
     """
     return _reshape(_semantic, input, shape_of(shape), bool(_unwrap_if_constexpr(can_reorder)))
 
 
 @builtin
 def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
-    """Deprecated: :func:`reshape` with ``can_reorder=True``."""
+    """The same elements in another shape, in any order. Deprecated: use :func:`reshape`, with ``can_reorder=True`` where the order does not matter.
+
+    Args:
+        input: a tensor.
+        shape: the extents, constexprs, as one list or as separate arguments.
+
+    Returns:
+        A tensor of ``shape``.
+
+    Raises:
+        ValueError: the number of elements would change.
+
+    Example:
+        square = tl.view(x, (BLOCK // 4, 4))
+    """
     _semantic.warn("view is deprecated: use reshape(..., can_reorder=True)", DeprecationWarning)
     return _reshape(_semantic, input, shape_of(shape), True)
 
@@ -92,13 +143,22 @@ def _reshape(semantic: Any, x: Any, extents: builtins.tuple[int, ...], reorder: 
 
 @builtin
 def trans(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
-    """``input`` with its axes reordered by ``dims``; without them the last two axes change places.
+    """A tensor with its axes in another order.
+
+    Args:
+        input: a tensor.
+        dims: axis ``i`` of the result is axis ``dims[i]`` of ``input``: a list or separate arguments. Without them the last two axes change places.
+
+    Returns:
+        A tensor of the same elements.
 
     Raises:
-        ValueError: fewer than two axes and no ``dims``; ``dims`` are not a permutation.
+        ValueError: there are no ``dims`` and fewer than two axes, or ``dims`` is no permutation.
 
-        y = tl.trans(x)            # x.T
-        y = tl.trans(x, 2, 0, 1)
+    Example:
+        square = tl.reshape(x, (BLOCK // 4, 4))
+        turned = tl.trans(square)
+        same = square.T
     """
     x = _semantic.to_tensor(input)
     order = _dims(dims)
@@ -112,9 +172,21 @@ def trans(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def permute(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
-    """``input`` with its axes reordered: axis i of the result is axis ``dims[i]`` of ``input``. Like :func:`trans`, but ``dims`` are required.
+    """A tensor with its axes in another order, which is always stated.
 
-    y = tl.permute(x, (2, 0, 1))
+    Args:
+        input: a tensor.
+        dims: axis ``i`` of the result is axis ``dims[i]`` of ``input``: a list or separate arguments.
+
+    Returns:
+        A tensor of the same elements.
+
+    Raises:
+        ValueError: ``dims`` is no permutation.
+
+    Example:
+        cube = tl.reshape(x, (BLOCK // 8, 4, 2))
+        turned = tl.permute(cube, (2, 0, 1))
     """
     return _permute(_semantic, _semantic.to_tensor(input), _dims(dims))
 
@@ -126,23 +198,32 @@ def _permute(semantic: Any, x: tensor, order: list[int]) -> tensor:
 
 @builtin
 def cat(input: Any, other: Any, can_reorder: Any = False, dim: Any = 0, _semantic: Any = None) -> tensor:
-    """``input``, then ``other``, along ``dim``. The result's extent must be a power of two, so both have one extent there.
+    """One tensor after another along an axis.
 
-    ``can_reorder`` allows any order of the elements of 1-D operands; this implementation keeps the order.
+    Args:
+        input: the first tensor.
+        other: the second, of the same extents and promoted to one type with the first.
+        can_reorder: any order of the elements would do; the order is kept all the same.
+        dim: the axis, a constexpr.
 
-        y = tl.cat(a, b, dim=0)
+    Returns:
+        A tensor whose extent along ``dim`` is twice that of each.
+
+    Raises:
+        ValueError: an operand is a scalar, or the shapes differ.
+
+    Example:
+        both = tl.cat(x, y)
     """
     a, b = _semantic.to_tensor(input), _semantic.to_tensor(other)
     if not a.extents or not b.extents:
         raise ValueError(f"cat takes tensors with at least one axis, got {a} and {b}")
-    if len(a.extents) != len(b.extents):
-        raise ValueError(f"cat takes tensors of one rank, got {a} and {b}")
+    # Extents are powers of two, and so is a sum of two of them only where they are equal.
+    if a.extents != b.extents:
+        raise ValueError(f"tl.cat requires tensors of the same shape, got {a} and {b}")
     a, b = _unify(_semantic, a, b)
     axis = wrap_axis(_semantic.constant(dim, "dim"), len(a.extents))
-    for i, (x, y) in enumerate(zip(a.extents, b.extents, strict=True)):
-        if i != axis and x != y:
-            raise ValueError(f"cat takes tensors that agree on all axes but {axis}, got {a} and {b}")
-    extents = builtins.tuple(x + (y if i == axis else 0) for i, (x, y) in enumerate(zip(a.extents, b.extents, strict=True)))
+    extents = builtins.tuple(2 * extent if i == axis else extent for i, extent in enumerate(a.extents))
     type_ = block_type(a.dtype, extents)
     return tensor(_semantic.builder.cat(a.handle, b.handle, axis=axis), type_)
 
@@ -161,9 +242,20 @@ def _unify(semantic: Any, a: tensor, b: tensor) -> builtins.tuple[tensor, tensor
 
 @builtin
 def join(a: Any, b: Any, _semantic: Any = None) -> tensor:
-    """The operands side by side in a new last axis of extent 2; they broadcast. Two scalars give a tensor of shape ``[2]``.
+    """Two operands side by side in a new last axis.
 
-    z = tl.join(x, y)          # z[..., 0] is x, z[..., 1] is y
+    Args:
+        a: a tensor or a number.
+        b: another; the two are broadcast and promoted to one type.
+
+    Returns:
+        A tensor ``z`` with ``z[..., 0]`` the first and ``z[..., 1]`` the second; two scalars give shape ``[2]``.
+
+    Raises:
+        ValueError: the shapes do not fit.
+
+    Example:
+        pairs = tl.join(x, y)
     """
     x, y = _unify(_semantic, _semantic.to_tensor(a), _semantic.to_tensor(b))
     x, y = _semantic.broadcast_pair(x, y)
@@ -177,9 +269,19 @@ def join(a: Any, b: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def split(a: Any, _semantic: Any = None) -> tl_tuple:
-    """The two halves of a last axis of extent 2: the inverse of :func:`join`. Shape ``[2]`` gives two scalars.
+    """The two halves of a last axis of extent 2: the inverse of :func:`join`.
 
-    x, y = tl.split(z)
+    Args:
+        a: a tensor whose last axis has extent 2.
+
+    Returns:
+        A tuple of two tensors without that axis; shape ``[2]`` gives two scalars.
+
+    Raises:
+        ValueError: the last axis is another.
+
+    Example:
+        left, right = tl.split(tl.join(x, y))
     """
     x = _semantic.to_tensor(a)
     if not x.extents:
@@ -192,10 +294,19 @@ def split(a: Any, _semantic: Any = None) -> tl_tuple:
 
 @builtin
 def item(input: Any, _semantic: Any = None) -> tensor:
-    """The element of a tensor that has one, as a scalar.
+    """The element of a tensor that has one.
+
+    Args:
+        input: a tensor of one element, of any rank.
+
+    Returns:
+        A scalar.
 
     Raises:
         ValueError: there are more elements.
+
+    Example:
+        total = tl.sum(x, axis=0, keep_dims=True).item()
     """
     x = _semantic.to_tensor(input)
     if x.numel.value != 1:
@@ -205,12 +316,21 @@ def item(input: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
-    """``src`` picked along ``axis`` by ``index``: ``out[i, j] = src[index[i, j], j]`` for axis 0. The result has the shape of ``index``.
+    """Elements picked along an axis: ``out[i, j] = src[index[i, j], j]`` for axis 0.
 
     Args:
-        index: integers, of the rank of ``src`` and its extents on the other axes. Out-of-range indices give undefined values.
+        src: a tensor.
+        index: an integer tensor of the rank of ``src``, and of its extents on the other axes. An index out of range gives an undefined value.
+        axis: a constexpr.
 
-        y = tl.gather(x, order, axis=0)
+    Returns:
+        A tensor of the shape of ``index`` and the type of ``src``.
+
+    Raises:
+        ValueError: ``index`` holds no integers, the shapes do not fit, or there is no such axis.
+
+    Example:
+        turned = tl.gather(x, BLOCK - 1 - tl.arange(0, BLOCK), axis=0)
     """
     x, picks = _semantic.to_tensor(src), _semantic.to_tensor(index)
     if not picks.dtype.is_int() or picks.dtype is int1:
@@ -230,13 +350,21 @@ def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def histogram(input: Any, num_bins: Any, mask: Any = None, _semantic: Any = None) -> tensor:
-    """How often each of ``0 .. num_bins-1`` occurs in a 1-D integer tensor: an ``int32`` tensor. Other values are ignored.
+    """How often each of the numbers from 0 to ``num_bins - 1`` occurs.
 
     Args:
-        num_bins: a constexpr, a power of two.
-        mask: ``int1``; masked-off elements are not counted.
+        input: a 1-D integer tensor. Numbers outside of the bins are not counted.
+        num_bins: how many bins there are: a constexpr, a power of two.
+        mask: ``int1``; elements for which it is false are not counted.
 
-        counts = tl.histogram(x, 256)
+    Returns:
+        An ``int32`` tensor of shape ``[num_bins]``.
+
+    Raises:
+        ValueError: ``input`` has another rank or type, or the mask is not boolean.
+
+    Example:
+        counts = tl.histogram(offsets, 64)
     """
     x = _semantic.to_tensor(input)
     if len(x.extents) != 1:

@@ -123,7 +123,8 @@ def _dedent(lines: list[str]) -> str:
     indent = _indent_of(lines[0])
     if not indent:
         return "".join(lines)
-    return "".join(line[indent:] if not line[:indent].strip() else line.lstrip(" \t") for line in lines)
+    # A line of nothing but white space, shorter than the indent, keeps its end: the numbers of the lines after it are counted from it.
+    return "".join((line[indent:] or "\n") if not line[:indent].strip() else line.lstrip(" \t") for line in lines)
 
 
 def parse_definition(text: str) -> ast.FunctionDef:

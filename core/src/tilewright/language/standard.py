@@ -37,6 +37,12 @@ def _sum_dtype(given: Any, dtype: Any) -> Any:
 
 
 @constexpr_function
+def _accumulator_dtype(dtype: Any) -> Any:
+    """The type in which a sum of ``dtype`` is kept on the way: fp32 for narrower floats, so that rounding does not add up."""
+    return core.float32 if dtype.is_floating() and dtype.primitive_bitwidth < 32 else dtype
+
+
+@constexpr_function
 def _prefix_dtype(given: Any, dtype: Any) -> Any:
     """The type in which a running sum is taken: as for a sum, and fp32 for bf16."""
     if dtype is not None:
@@ -117,9 +123,17 @@ def _only_on(rank: Any, axis: Any, extent: Any) -> Any:
 
 @device_function
 def cdiv(x, div):
-    """``x / div`` rounded up, of positive integers.
+    """The quotient of positive integers, rounded up.
 
-    blocks = tl.cdiv(n, BLOCK)
+    Args:
+        x: an integer tensor or number.
+        div: what it is divided by; the two are promoted and broadcast.
+
+    Returns:
+        ``(x + div - 1) // div``.
+
+    Example:
+        blocks = tl.cdiv(n, BLOCK)
     """
     return (x + div - 1) // div
 
@@ -128,26 +142,51 @@ def cdiv(x, div):
 def zeros(shape, dtype):
     """A tensor of zeros.
 
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    Args:
+        shape: the extents, constexprs; ``()`` gives a scalar.
+        dtype: any number type.
+
+    Returns:
+        A tensor of ``shape`` and ``dtype``.
+
+    Example:
+        acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     """
     return core.full(shape, 0, dtype)
 
 
 @device_function
 def zeros_like(input):
-    """A tensor of zeros of the shape and type of ``input``.
+    """A tensor of zeros like another.
 
-    acc = tl.zeros_like(x)
+    Args:
+        input: a tensor.
+
+    Returns:
+        A tensor of the shape and type of ``input``.
+
+    Example:
+        acc = tl.zeros_like(x)
     """
     return zeros(input.shape, input.dtype)
 
 
 @device_function
 def swizzle2d(i, j, size_i, size_j, size_g):
-    """The position that a program at row-major position ``(i, j)`` of a ``size_i`` by ``size_j`` grid takes, so that programs that run together share
-    rows: groups of ``size_g`` rows are walked column by column.
+    """Another place in a grid for each program, so that programs that run together share rows: groups of rows are walked column by column.
 
-    pid_m, pid_n = tl.swizzle2d(pid_m, pid_n, blocks_m, blocks_n, GROUP_M)
+    Args:
+        i: the program's row, as row-major order has it.
+        j: its column.
+        size_i: rows of the grid.
+        size_j: columns of the grid.
+        size_g: rows of a group; the last group may have fewer.
+
+    Returns:
+        A tuple: the row and the column to work on.
+
+    Example:
+        row, column = tl.swizzle2d(pid, 0, n, 1, 4)
     """
     linear = i * size_j + j
     per_group = size_g * size_j
@@ -165,16 +204,35 @@ def swizzle2d(i, j, size_i, size_j, size_g):
 def ravel(x, can_reorder: core.constexpr = False):
     """All elements in one axis, in row-major order.
 
-    y = tl.ravel(x)
+    Args:
+        x: a tensor.
+        can_reorder: any order of the elements is as good.
+
+    Returns:
+        A 1-D tensor.
+
+    Example:
+        flat = tl.ravel(x[:, None])
     """
     return core.reshape(x, [x.numel], can_reorder=can_reorder)
 
 
 @device_function
 def squeeze(x, dim: core.constexpr):
-    """``x`` without the axis ``dim``, whose extent is 1.
+    """A tensor without one of its axes.
 
-    y = tl.squeeze(x, 0)
+    Args:
+        x: a tensor.
+        dim: the axis, whose extent is 1: a constexpr.
+
+    Returns:
+        A tensor of the same elements.
+
+    Raises:
+        CompileTimeAssertionFailure: the axis has another extent.
+
+    Example:
+        flat = tl.squeeze(x[None, :], 0)
     """
     axis: core.constexpr = _normal_axis(dim, len(x.shape))
     core.static_assert(x.shape[axis] == 1, "squeeze: the axis must have extent 1")
@@ -183,18 +241,34 @@ def squeeze(x, dim: core.constexpr):
 
 @device_function
 def unsqueeze(x, dim: core.constexpr):
-    """``x`` with a new axis of extent 1 at position ``dim`` of the result.
+    """A tensor with a new axis of extent 1.
 
-    y = tl.unsqueeze(x, 0)
+    Args:
+        x: a tensor.
+        dim: where the axis stands in the result: a constexpr.
+
+    Returns:
+        A tensor of the same elements.
+
+    Example:
+        row = tl.unsqueeze(x, 0)
     """
     return core.expand_dims(x, dim)
 
 
 @device_function
 def interleave(a, b):
-    """The elements of ``a`` and ``b`` in turn along the last axis, which doubles. Two scalars give a tensor of shape ``[2]``.
+    """The elements of two tensors in turn along the last axis.
 
-    y = tl.interleave(even, odd)
+    Args:
+        a: a tensor or a number: elements 0, 2, 4 and so on of the result.
+        b: another, of the same shape: elements 1, 3, 5 and so on.
+
+    Returns:
+        A tensor whose last axis is twice as long; two scalars give shape ``[2]``.
+
+    Example:
+        mixed = tl.interleave(x, y)
     """
     joined = core.join(a, b)
     if len(joined.shape) == 1:
@@ -204,9 +278,17 @@ def interleave(a, b):
 
 @device_function
 def flip(x, dim: core.constexpr = None):
-    """``x`` in reverse order along ``dim``, by default the last axis.
+    """A tensor in reverse order along an axis.
 
-    y = tl.flip(x, 0)
+    Args:
+        x: a tensor.
+        dim: the axis, a constexpr; the last one by default.
+
+    Returns:
+        A tensor of the shape of ``x``.
+
+    Example:
+        backwards = tl.flip(x)
     """
     rank: core.constexpr = len(x.shape)
     axis: core.constexpr = _normal_axis(rank - 1 if dim is None else dim, rank)
@@ -250,20 +332,42 @@ def _smaller(a, b):
 
 @device_function
 def sum(input, axis=None, keep_dims=False, dtype: core.constexpr = None):
-    """The sum along ``axis`` (None: of all elements).
+    """The sum along an axis.
 
-    Integers narrower than 32 bits are summed as int32 or uint32 (booleans as uint32), unless ``dtype`` names another type; floats keep their type.
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr; None sums all elements.
+        keep_dims: keep the axis, with extent 1.
+        dtype: the type to sum in. By default integers narrower than 32 bits are summed as int32 or uint32 (booleans as uint32), all else in its own type.
 
+    Returns:
+        A tensor without the axis (a scalar where none is left).
+
+    Example:
         total = tl.sum(x, axis=0)
     """
-    return core.reduce(input.to(_sum_dtype(input.dtype, dtype)), axis, _add, keep_dims=keep_dims)
+    result: core.constexpr = _sum_dtype(input.dtype, dtype)
+    terms = input.to(result).to(_accumulator_dtype(result))
+    return core.reduce(terms, axis, _add, keep_dims=keep_dims).to(result)
 
 
 @device_function
 def xor_sum(input, axis=None, keep_dims=False):
-    """The bitwise exclusive or of integers along ``axis`` (None: of all elements).
+    """The bitwise exclusive or along an axis.
 
-    parity = tl.xor_sum(x, axis=0)
+    Args:
+        input: an integer tensor.
+        axis: a constexpr; None takes all elements.
+        keep_dims: keep the axis, with extent 1.
+
+    Returns:
+        A tensor without the axis (a scalar where none is left).
+
+    Raises:
+        CompileTimeAssertionFailure: ``input`` holds no integers.
+
+    Example:
+        parity = tl.xor_sum(offsets, axis=0)
     """
     core.static_assert(input.dtype.is_int(), "xor_sum only supported for integers")
     return core.reduce(input, axis, _xor, keep_dims=keep_dims)
@@ -271,9 +375,21 @@ def xor_sum(input, axis=None, keep_dims=False):
 
 @device_function
 def reduce_or(input, axis, keep_dims=False):
-    """The bitwise or of integers along ``axis`` (None: of all elements).
+    """The bitwise or along an axis.
 
-    any_bit = tl.reduce_or(x, axis=0)
+    Args:
+        input: an integer tensor.
+        axis: a constexpr; None takes all elements.
+        keep_dims: keep the axis, with extent 1.
+
+    Returns:
+        A tensor without the axis (a scalar where none is left).
+
+    Raises:
+        CompileTimeAssertionFailure: ``input`` holds no integers.
+
+    Example:
+        bits = tl.reduce_or(offsets, axis=0)
     """
     core.static_assert(input.dtype.is_int(), "reduce_or only supported for integers")
     return core.reduce(input, axis, _or, keep_dims=keep_dims)
@@ -345,13 +461,21 @@ def max(
     return_indices_tie_break_left: core.constexpr = True,
     keep_dims: core.constexpr = False,
 ):
-    """The greatest value along ``axis`` (None: of all elements). NaN is ignored where another value is there.
+    """The greatest value along an axis. NaN counts only where nothing else is there.
 
-    Integers narrower than 32 bits give int32, fp16 and bf16 give fp32; with indices only bf16 is widened.
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr; None takes all elements.
+        return_indices: give the positions too.
+        return_indices_tie_break_left: of equal values the first one counts; otherwise any.
+        keep_dims: keep the axis, with extent 1.
 
-    With ``return_indices`` it is ``(values, int32 indices)``; of equal values the first one counts, unless ``return_indices_tie_break_left`` is false.
+    Returns:
+        The values, or a tuple of the values and their ``int32`` positions. Integers narrower than 32 bits give int32 and fp16 and bf16 give fp32; with
+        positions only bf16 is widened.
 
-        m = tl.max(x, axis=1)
+    Example:
+        greatest, where = tl.max(x, axis=0, return_indices=True)
     """
     wide = input.to(_extremum_dtype(input.dtype, return_indices))
     if return_indices:
@@ -371,9 +495,20 @@ def min(
     return_indices_tie_break_left: core.constexpr = True,
     keep_dims: core.constexpr = False,
 ):
-    """The smallest value along ``axis`` (None: of all elements). Otherwise like :func:`max`.
+    """The smallest value along an axis. NaN counts only where nothing else is there.
 
-    m = tl.min(x, axis=1)
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr; None takes all elements.
+        return_indices: give the positions too.
+        return_indices_tie_break_left: of equal values the first one counts; otherwise any.
+        keep_dims: keep the axis, with extent 1.
+
+    Returns:
+        The values, or a tuple of the values and their ``int32`` positions, of the types that :func:`max` gives.
+
+    Example:
+        smallest = tl.min(x, axis=0)
     """
     wide = input.to(_extremum_dtype(input.dtype, return_indices))
     if return_indices:
@@ -387,9 +522,19 @@ def min(
 
 @device_function
 def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
-    """The ``int32`` index of the greatest value along ``axis`` (None: in row-major order); the first of equal ones, if ties break left.
+    """The position of the greatest value along an axis.
 
-    best = tl.argmax(x, axis=0)
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr; None counts all elements in row-major order.
+        tie_break_left: of equal values the first one counts; otherwise any.
+        keep_dims: keep the axis, with extent 1.
+
+    Returns:
+        ``int32`` positions, without the axis.
+
+    Example:
+        best = tl.argmax(x, axis=0)
     """
     _value, index = max(input, axis, return_indices=True, return_indices_tie_break_left=tie_break_left, keep_dims=keep_dims)
     return index
@@ -397,9 +542,19 @@ def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.c
 
 @device_function
 def argmin(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
-    """The ``int32`` index of the smallest value along ``axis`` (None: in row-major order); the first of equal ones, if ties break left.
+    """The position of the smallest value along an axis.
 
-    best = tl.argmin(x, axis=0)
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr; None counts all elements in row-major order.
+        tie_break_left: of equal values the first one counts; otherwise any.
+        keep_dims: keep the axis, with extent 1.
+
+    Returns:
+        ``int32`` positions, without the axis.
+
+    Example:
+        best = tl.argmin(x, axis=0)
     """
     _value, index = min(input, axis, return_indices=True, return_indices_tie_break_left=tie_break_left, keep_dims=keep_dims)
     return index
@@ -410,18 +565,38 @@ def argmin(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.c
 
 @device_function
 def cumsum(input, axis: core.constexpr = 0, reverse: core.constexpr = False, dtype: core.constexpr = None):
-    """The running sum along ``axis``, from the end where ``reverse``. Narrow integers widen to 32 bits and bf16 to fp32, unless ``dtype`` says else.
+    """Running sums along an axis.
 
-    y = tl.cumsum(x, axis=0)
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr.
+        reverse: sum from the end.
+        dtype: the type to sum in. By default integers narrower than 32 bits widen to 32, bf16 to fp32, and all else keeps its type.
+
+    Returns:
+        A tensor of the shape of ``input``.
+
+    Example:
+        running = tl.cumsum(x, axis=0)
     """
     return core.associative_scan(input.to(_prefix_dtype(input.dtype, dtype)), axis, _add, reverse)
 
 
 @device_function
 def cumprod(input, axis: core.constexpr = 0, reverse: core.constexpr = False, dtype: core.constexpr = None):
-    """The running product along ``axis``, from the end where ``reverse``; in ``dtype``, by default the operand's (fp32 for bf16).
+    """Running products along an axis.
 
-    y = tl.cumprod(x, axis=0)
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr.
+        reverse: multiply from the end.
+        dtype: the type to multiply in; by default that of ``input``, and fp32 for bf16.
+
+    Returns:
+        A tensor of the shape of ``input``.
+
+    Example:
+        running = tl.cumprod(x, axis=0)
     """
     return core.associative_scan(input.to(_product_dtype(input.dtype, dtype)), axis, _mul, reverse)
 
@@ -431,20 +606,41 @@ def cumprod(input, axis: core.constexpr = 0, reverse: core.constexpr = False, dt
 
 @device_function
 def sigmoid(x):
-    """``1 / (1 + exp(-x))``, of fp32 or fp64.
+    """The logistic function, ``1 / (1 + exp(-x))``.
 
-    y = tl.sigmoid(x)
+    Args:
+        x: a tensor or a number, of fp32 or fp64.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        y = tl.sigmoid(x)
     """
     return 1 / (1 + math.exp(-x))
 
 
 @device_function
 def softmax(x, dim: core.constexpr = None, keep_dims: core.constexpr = False, ieee_rounding: core.constexpr = False):
-    """``exp(x) / sum(exp(x))`` along ``dim`` (by default the first axis), of fp32 or fp64; the greatest value is taken off first.
+    """The exponentials along an axis, divided by their sum. The greatest value is taken off first, so nothing overflows.
 
-    The result has the shape of ``x``; ``keep_dims`` changes nothing.
+    Args:
+        x: a tensor of fp32 or fp64.
+        dim: the axis, a constexpr; the first one by default.
+        keep_dims: changes nothing: the result always has the shape of ``x``.
+        ieee_rounding: round the divisions correctly.
 
-        y = tl.softmax(x, dim=1)
+    Returns:
+        A tensor of the type and shape of ``x``.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        weights = tl.softmax(x, dim=0)
     """
     axis: core.constexpr = 0 if dim is None else dim
     powers = math.exp(x - max(x, axis, keep_dims=True))
@@ -517,10 +713,26 @@ def _best_of_pairs(x, length: core.constexpr, descending: core.constexpr):
 
 @device_function
 def sort_impl(x, k: core.constexpr = None, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
-    """The ``k`` smallest elements (greatest, where ``descending``) along the last axis, in order; all of them where ``k`` is None.
+    """The best elements along the last axis, in order: what :func:`sort` and :func:`topk` are made of.
 
     Bitonic sort (K. Batcher, Sorting networks and their applications, 1968) of runs of ``k``; then, while several runs are left, the elementwise extrema
     of two neighbours that are sorted in opposite orders are the ``k`` best of both, and are bitonic.
+
+    Args:
+        x: a tensor of numbers.
+        k: how many to keep: a constexpr, a power of two; None keeps all.
+        dim: the last axis, or None.
+        descending: the greatest first; otherwise the smallest.
+
+    Returns:
+        A tensor whose last axis has ``k`` elements.
+
+    Raises:
+        ValueError: ``dim`` is another axis.
+        CompileTimeAssertionFailure: ``k`` is no power of two, or too great.
+
+    Example:
+        ordered = tl.standard.sort_impl(x)
     """
     axis: core.constexpr = _last_axis(dim, len(x.shape), "sort")
     extent: core.constexpr = x.shape[axis]
@@ -536,29 +748,65 @@ def sort_impl(x, k: core.constexpr = None, dim: core.constexpr = None, descendin
 
 @device_function
 def sort(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
-    """``x`` sorted along ``dim``, which must be the last axis. NaN has no place in the order.
+    """A tensor sorted along its last axis. NaN has no place in the order.
 
-    y = tl.sort(x)
+    Args:
+        x: a tensor of numbers.
+        dim: the last axis, or None.
+        descending: the greatest first.
+
+    Returns:
+        A tensor of the type and shape of ``x``.
+
+    Raises:
+        ValueError: ``dim`` is another axis, or ``x`` a scalar.
+
+    Example:
+        ordered = tl.sort(x)
     """
     return sort_impl(x, dim=dim, descending=descending)
 
 
 @device_function
 def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.constexpr = True):
-    """The ``k`` greatest elements (smallest, unless ``descending``) along ``dim``, which must be the last axis, in order. ``k`` is a power of two.
+    """The greatest elements along the last axis, in order.
 
-    Where ``k`` is less than the extent, integers narrower than 32 bits give int32, fp16 and bf16 fp32.
+    Args:
+        x: a tensor of numbers.
+        k: how many: a constexpr, a power of two.
+        dim: the last axis, or None.
+        descending: false gives the smallest ones, in rising order.
 
-        best = tl.topk(x, 8)
+    Returns:
+        A tensor whose last axis has ``k`` elements. Where that is fewer than before, integers narrower than 32 bits give int32, fp16 and bf16 fp32.
+
+    Raises:
+        ValueError: ``dim`` is another axis, or ``x`` a scalar.
+        CompileTimeAssertionFailure: ``k`` is no power of two, or too great.
+
+    Example:
+        best = tl.topk(x, 4)
     """
     return sort_impl(x, k=k, dim=dim, descending=descending)
 
 
 @device_function
 def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
-    """Sort ``x`` along ``dim``, which must be the last axis, where each row of ``x`` is bitonic: it rises and then falls, or is a rotation of such a row.
+    """A bitonic tensor sorted along its last axis: one whose values rise and then fall, or a rotation of such.
 
-    y = tl.bitonic_merge(x)
+    Args:
+        x: a tensor of numbers.
+        dim: the last axis, or None.
+        descending: the greatest first.
+
+    Returns:
+        A tensor of the type and shape of ``x``.
+
+    Raises:
+        ValueError: ``dim`` is another axis, or ``x`` a scalar.
+
+    Example:
+        ordered = tl.bitonic_merge(x)
     """
     axis: core.constexpr = _last_axis(dim, len(x.shape), "bitonic_merge")
     return _merge(x, _log2(x.shape[axis]), descending == 0)

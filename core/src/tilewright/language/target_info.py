@@ -36,20 +36,41 @@ def _answer(value: Any, semantic: Any) -> Any:
 
 @mark_builtin
 def current_target(_semantic: Any = None) -> Any:
-    """The target as a :class:`TargetInfo`, or None outside a kernel."""
+    """What the kernel is compiled for.
+
+    Returns:
+        A constexpr :class:`TargetInfo` (``backend``, ``arch``, ``warp_size``); None outside of a kernel.
+
+    Example:
+        target = tl.target_info.current_target()
+    """
     return _answer(_target(_semantic), _semantic)
 
 
 @mark_builtin
 def is_cuda(_semantic: Any = None) -> Any:
-    """Whether the kernel is compiled for an NVIDIA GPU."""
+    """Whether the kernel is compiled for an NVIDIA GPU.
+
+    Returns:
+        A constexpr in a kernel; False outside.
+
+    Example:
+        on_cuda = tl.target_info.is_cuda()
+    """
     target = _target(_semantic)
     return _answer(target is not None and target.backend == "cuda", _semantic)
 
 
 @mark_builtin
 def is_hip(_semantic: Any = None) -> Any:
-    """Whether the kernel is compiled for an AMD GPU."""
+    """Whether the kernel is compiled for an AMD GPU.
+
+    Returns:
+        A constexpr in a kernel; False outside.
+
+    Example:
+        on_hip = tl.target_info.is_hip()
+    """
     target = _target(_semantic)
     return _answer(target is not None and target.backend == "hip", _semantic)
 
@@ -61,27 +82,56 @@ def _is_gfx(semantic: Any, *archs: str) -> Any:
 
 @mark_builtin
 def is_hip_cdna3(_semantic: Any = None) -> Any:
-    """Whether the kernel is compiled for an AMD CDNA3 GPU."""
+    """Whether the kernel is compiled for an AMD CDNA3 GPU.
+
+    Returns:
+        A constexpr in a kernel; False outside.
+
+    Example:
+        on_cdna3 = tl.target_info.is_hip_cdna3()
+    """
     return _is_gfx(_semantic, "gfx940", "gfx941", "gfx942")
 
 
 @mark_builtin
 def is_hip_cdna4(_semantic: Any = None) -> Any:
-    """Whether the kernel is compiled for an AMD CDNA4 GPU."""
+    """Whether the kernel is compiled for an AMD CDNA4 GPU.
+
+    Returns:
+        A constexpr in a kernel; False outside.
+
+    Example:
+        on_cdna4 = tl.target_info.is_hip_cdna4()
+    """
     return _is_gfx(_semantic, "gfx950")
 
 
 @mark_builtin
 def is_hip_gfx1250(_semantic: Any = None) -> Any:
-    """Whether the kernel is compiled for an AMD gfx1250 GPU."""
+    """Whether the kernel is compiled for an AMD gfx1250 GPU.
+
+    Returns:
+        A constexpr in a kernel; False outside.
+
+    Example:
+        on_gfx1250 = tl.target_info.is_hip_gfx1250()
+    """
     return _is_gfx(_semantic, "gfx1250")
 
 
 @mark_builtin
 def cuda_capability_geq(major: Any, minor: Any = 0, _semantic: Any = None) -> Any:
-    """Whether the kernel is compiled for an NVIDIA GPU of at least this compute capability.
+    """Whether the kernel is compiled for an NVIDIA GPU of at least a compute capability.
 
-    if tl.target_info.cuda_capability_geq(9):
+    Args:
+        major: the capability's first number, a constexpr.
+        minor: its second.
+
+    Returns:
+        A constexpr in a kernel; False outside.
+
+    Example:
+        has_bulk_copies = tl.target_info.cuda_capability_geq(9)
     """
     target = _target(_semantic)
     if target is None or target.backend != "cuda":

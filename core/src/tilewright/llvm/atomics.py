@@ -37,6 +37,19 @@ def atomic_update(context: ElementContext, kind: str, element: Type, pointer: st
     return w.emit(f"atomicrmw {name} ptr {pointer}, {type_} {value} {success}, align {storage_size(element)}")
 
 
+def atomic_read(context: ElementContext, element: Type, pointer: str, order: str) -> str:
+    """The element at a pointer, read whole, in register form."""
+    bits = _bits_type(element)
+    name = context.writer.emit(f"load atomic {bits}, ptr {pointer} {_ORDERS[order][0]}, align {storage_size(element)}")
+    return _from_bits(context, name, element)
+
+
+def atomic_write(context: ElementContext, element: Type, pointer: str, value: str, order: str) -> None:
+    """Write the element at a pointer whole; the value is in register form."""
+    bits = _bits_type(element)
+    context.writer.do(f"store atomic {bits} {_to_bits(context, value, element)}, ptr {pointer} {_ORDERS[order][0]}, align {storage_size(element)}")
+
+
 def _exchange_loop(context: ElementContext, element: Type, pointer: str, order: str, compute: Callable[[str], str]) -> str:
     """Replace the element's bits by ``compute(bits)`` until no one else changed them in between; the old element."""
     w, bits, size = context.writer, _bits_type(element), storage_size(element)

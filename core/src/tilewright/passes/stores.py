@@ -153,6 +153,8 @@ _ACCESSES: Final = frozenset(
         "store",
         "atomic_rmw",
         "atomic_cas",
+        "atomic_load",
+        "atomic_store",
         "descriptor_load",
         "descriptor_store",
         "descriptor_reduce",

@@ -6,6 +6,7 @@ masked-off atomic) it is zero here.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -99,11 +100,15 @@ def update(
     rank: int,
     step: Callable[..., NDArray[Any]],
     argument: int | None = None,
+    dtype: np.dtype[Any] | None = None,
+    kind: str = "atomic",
 ) -> Array:
-    """Atomic updates, each row's lanes after those of the row before: ``step(addresses, *operands)``, all of rank 1, gives the old values."""
-    dtype = operands[0].dtype
+    """Atomic updates, each row's lanes after those of the row before: ``step(addresses, *operands)``, all of rank 1, gives the old values, whose
+    dtype is that of the operands where it is not said."""
+    if dtype is None:
+        dtype = operands[0].dtype
     if frame.checker is not None:
-        mask = frame.checker.access(frame, operation, "atomic", addresses, mask, dtype.itemsize, rank, argument)
+        mask = frame.checker.access(frame, operation, kind, addresses, mask, dtype.itemsize, rank, argument)
     shape = np.broadcast_shapes(addresses.shape, *(x.shape for x in operands), () if mask is None else mask.shape)
     if len(shape) == rank and frame.rows > 1:
         shape = (frame.rows, *shape)
@@ -146,6 +151,29 @@ def atomic_cas(frame: Frame, operation: Operation, pointer: Array, compare: Arra
         return atomics.compare_and_swap(memory, element, addresses, expected, values)
 
     return update(frame, operation, pointer, [compare, value], None, len(shape_of(operation.operands[0].type)), step)
+
+
+def atomic_load(frame: Frame, operation: Operation, pointer: Array, mask: Array | None) -> Array:
+    dtype, memory = numpy_dtype(_pointee(operation)), frame.memory
+
+    def step(addresses: NDArray[np.int64]) -> NDArray[Any]:
+        return memory.load(addresses, dtype)
+
+    return update(frame, operation, pointer, [], mask, len(shape_of(operation.operands[0].type)), step, dtype=dtype, kind="peek")
+
+
+def atomic_store(frame: Frame, operation: Operation, pointer: Array, value: Array, mask: Array | None) -> None:
+    memory = frame.memory
+
+    def step(addresses: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
+        memory.store(addresses, values)
+        return values
+
+    update(frame, operation, pointer, [value], mask, len(shape_of(operation.operands[0].type)), step)
+
+
+def clock(frame: Frame, operation: Operation) -> Array:
+    return np.asarray(time.monotonic_ns(), np.int64)
 
 
 # -- descriptors -----------------------------------------------------------------------------------------------------------------------------------
@@ -249,6 +277,9 @@ MEANINGS: dict[str, Meaning] = {
     "store": store,
     "atomic_rmw": atomic_rmw,
     "atomic_cas": atomic_cas,
+    "atomic_load": atomic_load,
+    "atomic_store": atomic_store,
+    "clock": clock,
     "make_descriptor": make_descriptor,
     "descriptor_extent": descriptor_extent,
     "descriptor_stride": descriptor_stride,

@@ -31,6 +31,8 @@ _SINKS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "load": (("pointer", "the address of a load", "mask"), ("mask", "the mask of a load", "")),
     "store": (("pointer", "the address of a store", "mask"), ("mask", "the mask of a store", ""), ("value", "a store", "mask")),
     "atomic_rmw": (("pointer", "the address of an atomic", "mask"), ("mask", "the mask of an atomic", ""), ("value", "an atomic", "mask")),
+    "atomic_load": (("pointer", "the address of an atomic", "mask"), ("mask", "the mask of an atomic", "")),
+    "atomic_store": (("pointer", "the address of an atomic", "mask"), ("mask", "the mask of an atomic", ""), ("value", "an atomic", "mask")),
     "atomic_cas": (("pointer", "the address of an atomic", ""), ("compare", "an atomic", ""), ("value", "an atomic", "")),
     "make_descriptor": (
         ("base", "the address of a descriptor", ""),
@@ -135,6 +137,8 @@ class Checker:
             missing = None if arrays[1] is None or arrays[2] is not None else ~arrays[1]
         elif operation.name == "atomic_rmw":
             missing = None if arrays[2] is None else ~arrays[2]
+        elif operation.name == "atomic_load":
+            missing = None if arrays[1] is None else ~arrays[1]
         elif operation.name == "gather":
             missing = promises._index_out_of_range(operation, *arrays)
         else:
@@ -268,7 +272,7 @@ class Checker:
         full: tuple[int, ...],
         name: str | None,
     ) -> None:
-        if kind != "write":
+        if kind != "write" and operation.name != "atomic_store":
             unwritten = shadow.unwritten(granules)
             if unwritten is not None and unwritten.any():
                 bad = np.zeros(full, dtype=np.bool_)

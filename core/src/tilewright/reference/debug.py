@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.ir import print_lines
 from tilewright.ir.types import element_type, shape_of
-from tilewright.reference import printing
 from tilewright.reference.numerics import Array, number
 from tilewright.reference.values import expanded
 
@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 def print_values(frame: Frame, operation: Operation, values: list[Array]) -> None:
     prefix, hexadecimal = operation.attributes["prefix"], operation.attribute("hex")
     arrays = [expanded(value, shape_of(operand.type), frame.rows) for value, operand in zip(values, operation.operands, strict=True)]
+    count = len(arrays)
+    heads = [print_lines.template(prefix, shape_of(operand.type), position, count) for position, operand in enumerate(operation.operands)]
     for row in range(frame.rows):
-        for array, operand in zip(arrays, operation.operands, strict=True):
+        program = frame.coordinates(row)
+        if not arrays:
+            frame.interpreter.printer(print_lines.message(program, prefix))
+        for array, operand, head in zip(arrays, operation.operands, heads, strict=True):
             element = element_type(operand.type)
             for index in np.ndindex(array.shape[1:]):
-                text = printing.element_text(number(array[(row, *index)], element), element, hexadecimal=hexadecimal)
-                frame.interpreter.printer(printing.line(frame.coordinates(row), index, prefix, text))
+                text = print_lines.element_text(number(array[(row, *index)], element), element, hexadecimal=hexadecimal)
+                frame.interpreter.printer(print_lines.line(program, head, index, text))
 
 
 def assert_(frame: Frame, operation: Operation, condition: Array, mask: Array | None) -> None:
@@ -33,7 +38,7 @@ def assert_(frame: Frame, operation: Operation, condition: Array, mask: Array | 
     if failed.any():
         full = expanded(failed, shape_of(operation.operands[0].type), frame.rows)
         row, *lane = (int(i) for i in np.argwhere(full)[0])
-        raise frame.failure(operation, f"assertion failed: {operation.attributes['message']}", row, tuple(lane))
+        raise frame.failure(operation, f"device-side assertion failed: {operation.attributes['message']}", row, tuple(lane))
 
 
 def assume(frame: Frame, operation: Operation, condition: Array) -> None:

@@ -117,9 +117,10 @@ _RULES: dict[str, Rule] = {
     "histogram": _histogram,
     "load": _load,
     **dict.fromkeys(
-        ("store", "atomic_rmw", "atomic_cas", "make_descriptor", "barrier", "print", "assert", "assume", "inline_asm", "extern"),
+        ("store", "atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", "clock", "make_descriptor", "barrier", "print", "assert", "assume"),
         _settled,
     ),
+    **dict.fromkeys(("inline_asm", "extern"), _settled),
     **dict.fromkeys(("descriptor_load", "descriptor_store", "descriptor_reduce", "descriptor_gather", "descriptor_scatter"), _settled),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import math
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,10 @@ _INFINITE = [math.inf, math.inf, math.inf]
 TIME_LIMIT = 60.0
 
 
+#: seconds that a tuning took, whether its result had been recorded before, time of each configuration
+_Told = tuple[float, bool, dict[Config, list[float]]]
+
+
 class Place(NamedTuple):
     """Where a tuning is for."""
 
@@ -46,7 +51,9 @@ class Autotuner(KernelInterface):
         cache: tuning key -> best configuration; best_config: that of the last launch.
         configs_timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms of the last tuning; infinite for one that failed.
         bench_time: seconds the last tuning took.
-        nargs: the arguments by name, while a launch is under way.
+        nargs: the positional arguments by name, while this thread launches it; else None.
+
+    Safe to launch from several threads: one tunes at a time, and launches whose key is known do not wait for it.
     """
 
     def __init__(
@@ -82,6 +89,7 @@ class Autotuner(KernelInterface):
                 raise ValueError(
                     f"{label} of autotune names {', '.join(map(repr, unknown))}, which is no parameter of the kernel ({', '.join(self.arg_names)})"
                 )
+        self._given_hooks = pre_hook is not None or post_hook is not None
         self.pre_hook: Callable[..., Any] = pre_hook or self._save_arguments
         self.post_hook: Callable[..., Any] = post_hook or self._restore_arguments
         self._restored: dict[str, Any] = {}
@@ -109,27 +117,50 @@ class Autotuner(KernelInterface):
         self.configs_timings: dict[Config, list[float]] = {}
         self.bench_time = 0.0
         self._failures: list[tuple[Config, Exception]] = []
-        self.nargs: dict[str, Any] | None = None
+        self._make_locks()
         self.__name__: str = getattr(fn, "__name__", "kernel")
         self.__qualname__: str = getattr(fn, "__qualname__", self.__name__)
         self.__module__: str = getattr(fn, "__module__", __name__)
         self.__doc__: str | None = getattr(fn, "__doc__", None)
 
+    def _make_locks(self) -> None:
+        self._tuning_lock = threading.RLock()
+        self._of_thread = threading.local()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_tuning_lock", "_of_thread")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_locks()
+
+    @property
+    def nargs(self) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = getattr(self._of_thread, "nargs", None)
+        return found
+
+    @nargs.setter
+    def nargs(self, value: dict[str, Any] | None) -> None:
+        self._of_thread.nargs = value
+
     # -- launching
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch the best configuration, tuning first where the tuning key is new; with ``warmup`` compile every configuration and give the list."""
-        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        before = self.nargs
+        self.nargs = nargs = dict(zip(self.arg_names, args, strict=False))
         try:
             if warmup:
                 return self._warmup(args, grid, kwargs)
             config = self._best(args, grid, kwargs)
             self.best_config = config
+            if not config.kwargs.keys().isdisjoint(kwargs):
+                self._refuse_conflicts(config, kwargs)
             if config.pre_hook is not None:
-                config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
+                config.pre_hook({**nargs, **kwargs, **config.all_kwargs()})
             return self.fn[grid](*args, **{**config.all_kwargs(), **kwargs})
         finally:
-            self.nargs = None
+            self.nargs = before
 
     def _warmup(self, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> list[Any]:
         return [self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs}) for config in self._pruned(self.configs, kwargs)]
@@ -143,7 +174,15 @@ class Autotuner(KernelInterface):
         except TypeError:
             raise self._unhashable(kwargs) from None
         if found is None:
-            found = self.cache[key] = self._tune(key, args, grid, kwargs)
+            with self._tuning_lock:
+                found = self.cache.get(key)
+                if found is not None:
+                    return found
+                found, told = self._tune(key, args, grid, kwargs)
+                self.cache[key] = found
+            if told is not None:  # who listens may launch this kernel, and wait for threads that do
+                seconds, cache_hit, self.configs_timings = told
+                self._tell(key, found, seconds, cache_hit=cache_hit)
         return found
 
     def _tuning_key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -171,7 +210,8 @@ class Autotuner(KernelInterface):
 
     # -- tuning
 
-    def _tune(self, key: tuple[Any, ...], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> Config:
+    def _tune(self, key: tuple[Any, ...], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> tuple[Config, _Told | None]:
+        """The best configuration; and what is to be told of the tuning, if there was one."""
         started = time.perf_counter()
         place = self._place(args, kwargs)
         configs = self.configs if self._given_configs else self._backend_space(place, args, grid, kwargs)
@@ -186,14 +226,13 @@ class Autotuner(KernelInterface):
         if recorded is not None and recorded.best in by_text:
             best = by_text[recorded.best]
             self.configs_timings = {by_text[text]: list(times) for text, times in recorded.timings.items() if text in by_text}
-            self._tell(key, best, 0.0, cache_hit=True)
-            return best
+            return best, (0.0, True, self.configs_timings)
         candidates = self._pruned(configs, kwargs)
         if len(candidates) == 1 and self._given_configs:
-            return candidates[0]
+            return candidates[0], None
         candidates = self._backend_pruned(candidates, place, kwargs)
         if mode in ("off", "deterministic"):
-            return candidates[0]
+            return candidates[0], None
         timings = self._measure(candidates, args, grid, kwargs)
         best = min(timings, key=lambda config: timings[config][0])
         if math.isinf(timings[best][0]):
@@ -202,12 +241,12 @@ class Autotuner(KernelInterface):
         self.configs_timings = timings
         assert self.nargs is not None
         self.pre_hook({**self.nargs, **kwargs, **best.all_kwargs()}, reset_only=True)
-        self._tell(key, best, time.perf_counter() - started, cache_hit=False)
+        self.bench_time = time.perf_counter() - started
         if wanted is not None and mode != "memory" and self.cache_results is not False:
             finite = {config_text(config): list(times) for config, times in timings.items() if math.isfinite(times[0])}
             source, key_text, device, target, space, _ = wanted
             tuning_records.keep(tuning_records.Record(self.__name__, source, key_text, device, target, space, config_text(best), finite))
-        return best
+        return best, (self.bench_time, False, timings)
 
     def _place(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Place:
         places = set()
@@ -300,10 +339,18 @@ class Autotuner(KernelInterface):
         for config in configs:
             self._refuse_conflicts(config, kwargs)
 
+        described = any(_holds_descriptor(value) for value in (*args, *kwargs.values()))
+
         def warmup(config: Config) -> None:
+            if described and config.pre_hook is not None:  # it may set the blocks of a descriptor, which are compiled in
+                config.pre_hook({**(self.nargs or {}), **config.all_kwargs(), **kwargs})
             self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs})
 
         def failed(config: Config, error: Exception) -> None:
+            if self._given_hooks:  # as around a run that fails
+                everything = {**(self.nargs or {}), **config.all_kwargs(), **kwargs}
+                self.pre_hook(everything)
+                self.post_hook(everything, exception=error)
             if not isinstance(error, FAILURES):
                 error.add_note(f"in the configuration [{config}] of autotune")
                 raise error
@@ -390,6 +437,10 @@ class Autotuner(KernelInterface):
         for name, saved in self._restored.items():
             _copy_into(arguments[name], saved)
         self._restored = {}
+
+
+def _holds_descriptor(value: Any) -> bool:
+    return isinstance(value, TensorDescriptor) or (isinstance(value, tuple) and any(map(_holds_descriptor, value)))
 
 
 def _zero(array: Any) -> None:

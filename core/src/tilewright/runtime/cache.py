@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,6 +112,10 @@ class DiskCache:
         self._writable = True
         self._grow(len(data))
         return True
+
+    def discard(self, key: str, reason: str) -> None:
+        """Remove the entry of a key that turned out to be unfit, and say so."""
+        self._remove_damaged(self.path(key), reason)
 
     def clear(self) -> int:
         """Remove every entry; gives how many there were."""
@@ -208,9 +212,13 @@ def parse_size(text: str) -> int:
     return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
+#: For a layer above that has a setting of its own for the directory: gives it, or None to leave it to the environment.
+directory_setting: Callable[[], str | None] | None = None
+
+
 def default_directory() -> Path:
     """``TILEWRIGHT_CACHE_DIR``, else ``tilewright`` in the platform's directory for user caches."""
-    chosen = os.environ.get("TILEWRIGHT_CACHE_DIR")
+    chosen = (directory_setting() if directory_setting is not None else None) or os.environ.get("TILEWRIGHT_CACHE_DIR")
     if chosen:
         return Path(chosen).expanduser()
     home = Path(os.path.expanduser("~"))

@@ -67,11 +67,12 @@ def cache_key(kernel: Specialization, backend: Backend, target: Target) -> str |
         return None
 
 
-def compile_kernel(kernel: Specialization, backend: Backend, target: Target, *, keep_stages: bool = False) -> Artifact:
+def compile_kernel(kernel: Specialization, backend: Backend, target: Target, *, keep_stages: bool = False, anew: bool = False) -> Artifact:
     """Compile a kernel, or find it in the disk cache.
 
     Args:
         keep_stages: compile anew and keep the text of every stage, the frontend's and each pass's included, for inspection.
+        anew: compile though the disk cache has the kernel, and keep the result there.
 
     Raises:
         CompilationError: the source breaks a rule of the language.
@@ -79,7 +80,7 @@ def compile_kernel(kernel: Specialization, backend: Backend, target: Target, *, 
     """
     key = cache_key(kernel, backend, target)
     cache = disk_cache()
-    if key is not None and not keep_stages:
+    if key is not None and not keep_stages and not anew:
         found = cache.get(key)
         if found is not None:
             return found
@@ -111,10 +112,10 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
 
         return parse_module(Path(kernel.ir_override).read_text(), backend.table)
     from tilewright.frontend.compile import compile_function
-    from tilewright.language.options import Options
+    from tilewright.language.options import GIVEN, Options
 
     options = dict(kernel.options)
-    known = {name: options.pop(name) for name in ("debug", "sanitize_overflow", "num_warps", "default_dot_precision") if name in options}
+    known = {name: options.pop(name) for name in GIVEN if name in options}
     module = compile_function(
         kernel.fn,
         kernel.signature,

@@ -57,7 +57,7 @@ class Config:
         return hash(self._key())
 
     def __str__(self) -> str:
-        options = {name: getattr(self, name) for name in OPTIONS[:4]}
+        options = {name: getattr(self, name) for name in OPTIONS if name != "ir_override" or self.ir_override is not None}
         return ", ".join(f"{name}: {value}" for name, value in (*self.kwargs.items(), *options.items()))
 
     def __repr__(self) -> str:

@@ -13,6 +13,10 @@ from tilewright.runtime.dtypes import ITEM_SIZE
 PADDINGS = ("zero", "nan")
 
 
+class DescriptorError(ValueError, AssertionError):
+    """A rule of :class:`TensorDescriptor` is broken. Programs written for Triton expect an AssertionError here."""
+
+
 @dataclass
 class TensorDescriptor:
     """A tensor of ``shape`` and ``strides`` (in elements) at ``base``, seen in blocks of ``block_shape``.
@@ -26,7 +30,7 @@ class TensorDescriptor:
         round_f32_to_tf32: let the hardware round f32 elements to TF32 while loading, where it can.
 
     Raises:
-        ValueError, AssertionError: a rule above is broken; the message names it.
+        DescriptorError: a rule above is broken; the message names it.
     """
 
     base: Any
@@ -81,4 +85,4 @@ class TensorDescriptor:
 
 def _require(condition: bool, rule: str) -> None:
     if not condition:
-        raise ValueError(f"TensorDescriptor: {rule}")
+        raise DescriptorError(f"TensorDescriptor: {rule}")

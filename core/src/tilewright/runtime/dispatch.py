@@ -8,6 +8,7 @@ one that native code can read.
 
 from __future__ import annotations
 
+import importlib
 import struct
 import sys
 from collections.abc import Callable, Mapping
@@ -52,7 +53,9 @@ class Dispatcher:
     def _launch(self, grid: Any, /, *args: Any, **keywords: Any) -> Any:
         found = self._binder.launch(grid, *args, **keywords)
         self._launches += 1
-        if self._launches > 1 and (self._launches <= OFTEN or self._launches % SELDOM == 0) and "llvmlite" in sys.modules:
+        if self._launches == 1 and "llvmlite" in sys.modules:  # a first launch compiles; those after it should cost alike
+            importlib.import_module("tilewright.llvm.dispatch")
+        elif (self._launches <= OFTEN or self._launches % SELDOM == 0) and "llvmlite" in sys.modules:
             self._remember(args, keywords)
         return found
 
@@ -222,8 +225,7 @@ def _code() -> LoadedObject | None:
     """The native dispatcher; None where the interpreter is not one it can read."""
     from tilewright.llvm import native
     from tilewright.llvm.dispatch import dispatch_ir
-    from tilewright.llvm.link import load_object
-    from tilewright.runtime.host_code import host_object
+    from tilewright.runtime.host_code import load_host_code
 
     objects = native.layout()
-    return None if objects is None else load_object(host_object("native dispatcher", dispatch_ir(objects)), ("dispatch", "addresses"))
+    return None if objects is None else load_host_code("native dispatcher", dispatch_ir(objects), ("dispatch", "addresses"))

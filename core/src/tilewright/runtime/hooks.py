@@ -44,6 +44,8 @@ class Hooks:
         kernel_load_start, kernel_load_end: chains called around loading a kernel on a device, with ``(module, function, name, metadata_group, hash)``.
         kernel_unload: chain called when a loaded kernel is dropped.
         jit_cache: called before a kernel is compiled, with keywords ``key repr fn compile is_manual_warmup already_compiled``; a true result vetoes.
+            ``compile`` has ``key signature constants attributes options device target is_warmup`` and ``specialization_data``, the text that
+            ``kernel.preload`` takes (empty where a constant has none).
         jit_post_compile: the same keywords, after compilation.
         compilation_listener: called with keywords ``src metadata metadata_group times cache_hit`` after each compilation or disk-cache hit.
         autotuning_listener: called with keywords ``fn key best_config configs_timings bench_time cache_hit`` after each tuning.

@@ -16,6 +16,7 @@ import importlib
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, overload
@@ -25,9 +26,10 @@ from tilewright.language.callable import JitCallable
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime import backend_choice, devices, trials
-from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.async_compile import FutureKernel, active_mode
 from tilewright.runtime.binder import Binder, make_binder
-from tilewright.runtime.compile import Specialization, compile_kernel
+from tilewright.runtime.compile import Specialization
+from tilewright.runtime.device_caches import DeviceCaches, KernelCache
 from tilewright.runtime.dispatch import Dispatcher
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.kernel import CompiledKernel
@@ -44,8 +46,15 @@ class KernelInterface:
         raise NotImplementedError(f"{type(self).__name__} must define run()")
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
-        """Compile for arguments, or :class:`MockTensor` and element types standing for tensors, without running."""
-        return self.run(*map(MockTensor.wrap_dtype, args), grid=grid, warmup=True, **kwargs)
+        """Compile for arguments, or :class:`MockTensor` and element types standing for tensors, without running.
+
+        An element type is a tensor's where the parameter is not constexpr.
+        """
+        parameters = getattr(getattr(self, "base_fn", self), "params", ())
+        constants = {name for parameter in parameters if parameter.is_constexpr for name in (parameter.num, parameter.name)}
+        positional = [value if position in constants else MockTensor.wrap_dtype(value) for position, value in enumerate(args)]
+        named = {name: value if name in constants else MockTensor.wrap_dtype(value) for name, value in kwargs.items()}
+        return self.run(*positional, grid=grid, warmup=True, **named)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         return partial(self.run, grid=grid, warmup=False)
@@ -102,22 +111,11 @@ class Selected(NamedTuple):
     kinds: tuple[Any, ...]
 
 
-class DeviceCaches(dict[str, tuple[dict[Any, CompiledKernel], dict[Any, Any], Target, Backend, Binder]]):
-    """``"backend:index"`` -> (kernels by key, plans by key, target, backend, binder). An integer finds the first entry of that device index."""
-
-    def __missing__(self, key: Any) -> Any:
-        if isinstance(key, int):
-            for name, entry in self.items():
-                if name.rpartition(":")[2] == str(key):
-                    return entry
-        return {}, {}, None, None, None
-
-
 class JITFunction(KernelInterface, JitCallable):
     """A kernel: a function of the language that can be launched, and called from other functions of the language.
 
     Attributes:
-        device_caches: see :class:`DeviceCaches`.
+        device_caches: the compiled kernels of each device; see :class:`DeviceCaches`.
         debug: what ``jit(debug=)`` says.
         version: the caller's own mark, part of the cache key.
         pre_run_hooks: see :meth:`add_pre_run_hook`.
@@ -151,14 +149,21 @@ class JITFunction(KernelInterface, JitCallable):
         self._reset_launching()
 
     def _reset_launching(self) -> None:
-        # under the lock, so that no binder is made of plans that are dropped meanwhile
         with self._launch_lock:
+            self.forget_plans()
+            self._compile_locks: dict[Any, threading.Lock] = {}
+            self.device_caches = self._make_device_caches()
+        _kernels.add(self)
+
+    def _make_device_caches(self) -> DeviceCaches:
+        return DeviceCaches(self)
+
+    def forget_plans(self) -> None:
+        """Look the next launches up among the compiled kernels again."""
+        with self._launch_lock:  # so that no binder is made of plans that are dropped meanwhile
             self._plans: dict[Any, Plan] = {}
             self._binder: Binder | None = None
             self._dispatcher: Dispatcher | None = None
-            self._compile_locks: dict[Any, threading.Lock] = {}
-            self.device_caches = DeviceCaches()
-        _kernels.add(self)
 
     def clear_cache(self) -> None:
         """Forget this kernel's compiled code and launch plans in this process: the next launch takes it from the disk cache or compiles it anew.
@@ -278,28 +283,54 @@ class JITFunction(KernelInterface, JitCallable):
         specialization = Specialization(self, signature.types, signature.constants, signature.attributes, resolved, name, ir_override)
         return Selected(specialization, backend, device, devices.target_of(backend, device), signature, kinds)
 
-    def _kernel(self, selected: Selected, warmup: bool = False) -> CompiledKernel | None:
-        """The compiled kernel of a selection, from memory, disk or the compiler."""
+    def _kernel(self, selected: Selected, warmup: bool = False) -> Any:
+        """The compiled kernel of a selection, from memory, disk or the compiler; None where a hook vetoed.
+
+        A warm-up within :class:`AsyncCompileMode` gives what stands for it.
+        """
         kernels, key = self._place(selected)
         found = kernels.get(key)
-        if found is not None:
+        if found is None:
+            with self._compile_locks.setdefault(key, threading.Lock()):
+                found = kernels.get(key)
+                if found is None:
+                    found = self._compile(selected, kernels, key, warmup)
+        return found if warmup or not isinstance(found, FutureKernel) else found.result()
+
+    def _compile(self, selected: Selected, kernels: dict[Any, Any], key: Any, warmup: bool) -> Any:
+        if self._hook(self._jit_hooks().jit_cache, key, selected, warmup):
+            return None
+
+        def finalize(compiled: Any) -> CompiledKernel:
+            found = self.adopt(compiled, selected)
+            self._hook(self._jit_hooks().jit_post_compile, key, selected, warmup)
             return found
-        with self._compile_locks.setdefault(key, threading.Lock()):
-            found = kernels.get(key)
-            if found is not None:
-                return found
-            if self._hook(hooks.jit_cache, key, selected, warmup):
-                return None
-            found = self.adopt(compile_kernel(selected.specialization, selected.backend, selected.target), selected)
-            self._hook(hooks.jit_post_compile, key, selected, warmup)
-            return found
+
+        def cleanup(future: FutureKernel) -> None:
+            if kernels.get(key) is future:
+                del kernels[key]
+
+        mode = active_mode.get()
+        if mode is None:
+            return finalize(self._compile_job(selected)())
+        found = mode.submit((id(self), selected.backend.name, selected.device.index, key), self._compile_job(selected, mode.executor), finalize, cleanup)
+        kernels[key] = found
+        return found
+
+    def _compile_job(self, selected: Selected, executor: Executor | None = None) -> Callable[[], Any]:
+        """What compiles a selection, for :meth:`adopt`."""
+        return trials.job(selected, executor)
+
+    def _jit_hooks(self) -> Any:
+        """Where ``jit_cache`` and ``jit_post_compile`` are looked up."""
+        return hooks
 
     def _place(self, selected: Selected) -> tuple[dict[Any, CompiledKernel], Any]:
         """The kernels of the selection's device, and its key among them."""
         specialization, backend, device, target, signature, kinds = selected
         place = f"{backend.name}:{device.index}"
         if place not in self.device_caches:
-            self.device_caches[place] = ({}, self._plans, target, backend, self._binder or self._make_binder())
+            self.device_caches[place] = (KernelCache(self), self._plans, target, backend, self._binder or self._make_binder())
         key = (
             repr(signature.types),
             tuple([(name, constant_key(value)) for name, value in signature.constants.items()]),
@@ -317,11 +348,11 @@ class JITFunction(KernelInterface, JitCallable):
         kernels, key = self._place(selected)
         return key in kernels
 
-    def adopt(self, artifact: Artifact, selected: Selected) -> CompiledKernel:
-        """Take over the kernel of a selection that was compiled, here or elsewhere."""
+    def adopt(self, compiled: Any, selected: Selected) -> CompiledKernel:
+        """Take over the kernel of a selection that was compiled, here or elsewhere: what a job of :func:`trials.job` gave."""
         kernels, key = self._place(selected)
         found = kernels[key] = CompiledKernel(
-            artifact,
+            trials.artifact_of(compiled),
             selected.specialization,
             selected.backend,
             selected.target,
@@ -338,6 +369,8 @@ class JITFunction(KernelInterface, JitCallable):
     def _hook(self, hook: Callable[..., Any] | None, key: Any, selected: Selected, warmup: bool) -> Any:
         if hook is None:
             return None
+        from tilewright.runtime.specialization_data import serialize
+
         specialization = selected.specialization
         compiled = {
             "key": key,
@@ -347,6 +380,8 @@ class JITFunction(KernelInterface, JitCallable):
             "options": specialization.options,
             "device": selected.device,
             "target": selected.target,
+            "specialization_data": serialize(selected, self._fn_name),
+            "is_warmup": warmup,
         }
         types = ", ".join(f"{name}: {type_}" for name, type_ in specialization.signature.items())
         return hook(
@@ -357,6 +392,17 @@ class JITFunction(KernelInterface, JitCallable):
             is_manual_warmup=warmup,
             already_compiled=False,
         )
+
+    def preload(self, data: str) -> Any:
+        """Compile the specialisation that a hook was told of (``compile["specialization_data"]``), here or in another process.
+
+        Raises:
+            RuntimeError: it is of another kernel.
+            BackendError: its backend or device is not here.
+        """
+        from tilewright.runtime.specialization_data import parse, restore
+
+        return self._kernel(restore(self, parse(data, self._fn_name), list(_kernels)), warmup=True)
 
     def _check_globals(self) -> None:
         """Refuse to launch where a global that the compiled kernels read has another value now."""

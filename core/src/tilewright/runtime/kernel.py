@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -10,13 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from tilewright.errors import BackendError, LaunchError
+from tilewright.errors import BackendError, LaunchError, OutOfResources
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.artifact import Artifact
-from tilewright.runtime.compile import Specialization
+from tilewright.runtime.cache import disk_cache
+from tilewright.runtime.compile import Specialization, compile_kernel
 from tilewright.runtime.grid import Grid, grid_of
 from tilewright.runtime.hooks import LazyDict, hooks
+from tilewright.runtime.positional import converters_of, kinds_of
+from tilewright.runtime.specialize import value_picker
 
 
 class Stages(Mapping[str, Any]):
@@ -62,7 +66,7 @@ class CompiledKernel:
         launch_metadata: Callable[..., dict[str, Any]] | None = None,
     ) -> None:
         self.artifact = artifact
-        self.src = specialization
+        self.src = self.specialization = specialization
         self.backend, self.target, self.device = backend, target, device
         self.parameters = artifact.parameters
         self.hash = artifact.key
@@ -72,10 +76,13 @@ class CompiledKernel:
         self.module: Any = None
         self.function: Any = None
         self._pick = pick
+        #: kinds of arguments of ``compiled[grid](...)`` that were checked -> how the runtime values are picked from them
+        self._pickers: dict[tuple[Any, ...], Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {}
         self._launcher: Callable[..., None] | None = None
         self._launch_metadata = launch_metadata
         self._lock = threading.Lock()
         self._metadata: Any = None
+        self._process = os.getpid()
 
     @property
     def asm(self) -> Stages:
@@ -138,22 +145,50 @@ class CompiledKernel:
             if hooks.kernel_load_start:
                 hooks.kernel_load_start(*arguments)
             started = time.perf_counter()
-            self.module = self.backend.require("tilewright_load", code=self.artifact.code, device=self.device)
-            launcher = self.backend.require("tilewright_launcher", loaded=self.module, parameters=self.parameters, options=self.src.options)
-            if not callable(launcher):
-                raise BackendError(
-                    f"backend {self.backend.name!r} ({self.backend.distribution}): tilewright_launcher gave a {type(launcher).__name__}, which cannot be "
-                    f"called. Report this to the authors of {self.backend.distribution}."
-                )
+            try:
+                module, launcher = self._load()
+            except OutOfResources:
+                raise
+            except Exception as error:
+                if not self.cache_hit:
+                    raise
+                self._compile_again(error)
+                module, launcher = self._load()
             self.timings["load"] = (time.perf_counter() - started) * 1e3
-            self.function = getattr(self.module, "function", self.module)
+            self.module, self.function = module, getattr(module, "function", module)
             if hooks.kernel_load_end:
                 hooks.kernel_load_end(self.module, self.function, self.name, self.metadata_group, self.hash)
             self._launcher = launcher
 
-    def __del__(self) -> None:
-        if getattr(self, "_launcher", None) is not None and hooks is not None and hooks.kernel_unload:
+    def _load(self) -> tuple[Any, Callable[..., None]]:
+        """The code on its device, and its launcher."""
+        module = self.backend.require("tilewright_load", code=self.artifact.code, device=self.device)
+        launcher = self.backend.require("tilewright_launcher", loaded=module, parameters=self.parameters, options=self.specialization.options)
+        if not callable(launcher):
+            raise BackendError(
+                f"backend {self.backend.name!r} ({self.backend.distribution}): tilewright_launcher gave a {type(launcher).__name__}, which cannot be "
+                f"called. Report this to the authors of {self.backend.distribution}."
+            )
+        return module, launcher
+
+    def _compile_again(self, error: Exception) -> None:
+        """Replace code from the disk cache that cannot be loaded, though its checksum is right."""
+        disk_cache().discard(self.hash, f"it cannot be loaded ({str(error).partition(chr(10))[0]})")
+        self.artifact = compile_kernel(self.specialization, self.backend, self.target, anew=True)
+        self.parameters, self.cache_hit, self._metadata = self.artifact.parameters, False, None
+        self.timings = dict(self.artifact.timings)
+
+    def __del__(self, _process_of: Callable[[], int] = os.getpid) -> None:
+        """Let go of the code on the device. A child process leaves to its parent what it inherited of it."""
+        if getattr(self, "_launcher", None) is None or _process_of() != self._process:
+            return
+        if hooks is not None and hooks.kernel_unload:
             hooks.kernel_unload(self.module, self.function, self.name, self.metadata_group, self.hash)
+        self._launcher = self.module = self.function = None
+
+    def result(self, ignore_errors: bool = False) -> CompiledKernel:
+        """The kernel itself, as what stands for one that is being compiled has it."""
+        return self
 
     @property
     def run(self) -> Callable[..., None]:
@@ -174,10 +209,14 @@ class CompiledKernel:
 
     def launch(self, grid: tuple[int, int, int], stream: Any, args: tuple[Any, ...]) -> None:
         """Launch with the arguments of all parameters in order, hooks included. A grid with a zero launches nothing."""
-        run = self.run
         if 0 in grid:
+            self._init_handles()
             return
         values = self._pick(args) if self._pick is not None else args
+        self._start(grid, stream, args, values)
+
+    def _start(self, grid: tuple[int, int, int], stream: Any, args: tuple[Any, ...], values: tuple[Any, ...]) -> None:
+        run = self.run
         metadata = self.launch_metadata(grid, stream, *args)
         if metadata is None:
             run(grid, stream, values)
@@ -189,15 +228,27 @@ class CompiledKernel:
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
         """``compiled[grid](*args, stream=None)`` with the arguments of all parameters, constants included, in order.
 
-        What the kernel was specialised on is not checked again: arguments must be of the same types and alignments.
+        Raises:
+            LaunchError: there are more or fewer arguments than parameters, or one does not fit what the kernel was compiled for.
         """
         return partial(self._launch_positional, grid)
 
     def _launch_positional(self, grid: Any, *args: Any, stream: Any = None) -> CompiledKernel:
         names = self.src.fn.arg_names
-        if len(args) != len(names):
-            raise LaunchError(f"{self.name} takes {len(names)} arguments ({', '.join(names)}), not {len(args)}")
-        self.launch(grid_of(grid, dict(zip(names, args, strict=True))), stream, args)
+        if not hasattr(self.src.fn, "params"):  # compiled from a file
+            if len(args) != len(names):
+                raise LaunchError(f"{self.name} takes {len(names)} arguments ({', '.join(names)}), not {len(args)}")
+            self.launch(grid_of(grid, dict(zip(names, args, strict=True))), stream, args)
+            return self
+        self._init_handles()
+        assert self.device is not None
+        kinds = kinds_of(self.specialization, args)
+        pick = self._pickers.get(kinds)
+        if pick is None:
+            pick = self._pickers[kinds] = value_picker(converters_of(self.specialization, self.device, kinds, args))
+        sizes = grid_of(grid, dict(zip(names, args, strict=True)))
+        if 0 not in sizes:
+            self._start(sizes, stream, args, pick(args))
         return self
 
     def __reduce__(self) -> Any:

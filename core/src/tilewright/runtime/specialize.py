@@ -16,6 +16,7 @@ from typing import Any
 
 from tilewright.runtime.arguments import ALIGNMENT, ArgumentError, ArrayKind, array_kind, describe_instance, describers, is_array_type
 from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.dtypes import ITEM_SIZE
 
 
 class IntegerRangeError(ArgumentError, OverflowError):
@@ -38,20 +39,22 @@ class ScalarKind:
 
 
 class DescriptorKind:
-    """A host-side tensor descriptor; interned, compared by identity."""
+    """A host-side tensor descriptor; interned, compared by identity. ``whole_rows``: the last extent is a multiple of 16 bytes."""
 
-    __slots__ = ("base", "padding", "type")
-    _interned: dict[tuple[ArrayKind, str, str], DescriptorKind] = {}  # noqa: RUF012 (the table of all instances)
+    __slots__ = ("base", "padding", "type", "whole_rows")
+    _interned: dict[tuple[ArrayKind, str, str, bool], DescriptorKind] = {}  # noqa: RUF012 (the table of all instances)
     base: ArrayKind
     type: str
     padding: str
+    whole_rows: bool
 
-    def __new__(cls, base: ArrayKind, type_: str, padding: str) -> DescriptorKind:
-        self = cls._interned.get((base, type_, padding))
+    def __new__(cls, base: ArrayKind, type_: str, padding: str, whole_rows: bool) -> DescriptorKind:
+        key = (base, type_, padding, whole_rows)
+        self = cls._interned.get(key)
         if self is None:
             self = object.__new__(cls)
-            self.base, self.type, self.padding = base, type_, padding
-            self = cls._interned.setdefault((base, type_, padding), self)
+            self.base, self.type, self.padding, self.whole_rows = key
+            self = cls._interned.setdefault(key, self)
         return self
 
 
@@ -134,7 +137,8 @@ def _unaligned(describe: Callable[[Any], ArrayKind]) -> Callable[[Any], ArrayKin
 
 def _descriptor_kind(value: TensorDescriptor) -> DescriptorKind:
     base = array_kind(value.base)
-    return DescriptorKind(base, f"tensordesc<{base.dtype}[{','.join(map(str, value.block_shape))}]>", value.padding)
+    whole_rows = value.shape[-1] * ITEM_SIZE[base.dtype] % ALIGNMENT == 0
+    return DescriptorKind(base, f"tensordesc<{base.dtype}[{','.join(map(str, value.block_shape))}]>", value.padding, whole_rows)
 
 
 class Specializer(dict[type, Callable[[Any], Any]]):
@@ -300,6 +304,8 @@ class Signature:
             self._runtime(path, name, True, None)
             if kind.padding != "zero":
                 self.attributes[name]["padding"] = kind.padding
+            if kind.whole_rows:
+                self.attributes[name]["extent_divisibility"] = ALIGNMENT // ITEM_SIZE[kind.base.dtype]
             return kind.type
         if isinstance(kind, ScalarKind):
             if kind.type == "constexpr" and (annotation is None or value is None):

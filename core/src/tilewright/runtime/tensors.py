@@ -72,7 +72,12 @@ class TensorWrapper:
 
     @property
     def data(self) -> Any:
-        return self.base.data
+        """The base's ``data``, unless another was set, which changes nothing else."""
+        return self.__dict__.get("_data", self.base.data)
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        self.__dict__["_data"] = value
 
     @property
     def nbytes(self) -> int:
@@ -129,7 +134,7 @@ class TensorWrapper:
 
 
 def reinterpret(tensor: Any, dtype: Any) -> Any:
-    """``tensor`` seen with another element type of the same size (of any library): a :class:`TensorWrapper`, or the base for its own type.
+    """``tensor`` seen with the element type ``dtype`` (of any library), which has the same size: a :class:`TensorWrapper`, or the base for its own type.
 
     Raises:
         TypeError: ``tensor`` is no array, or the sizes differ.

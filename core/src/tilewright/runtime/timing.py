@@ -24,6 +24,8 @@ def do_bench(
     *,
     backend: str | None = None,
     time_limit: float | None = None,
+    n_warmup: int | None = None,
+    n_repeat: int | None = None,
 ) -> Any:
     """Milliseconds that ``fn()`` takes, over many repetitions with the device's caches flushed before each.
 
@@ -37,6 +39,7 @@ def do_bench(
         return_mode: ``"mean"``, ``"median"``, ``"min"``, ``"max"``, or ``"all"`` for the list of all times.
         backend: whose timer to use, by name.
         time_limit: seconds after which no further repetition is started.
+        n_warmup, n_repeat: so many repetitions, in place of ``warmup`` and ``rep``.
 
     Raises:
         ValueError: an unknown ``return_mode``.
@@ -69,8 +72,18 @@ def do_bench(
             total += times[-1]
         return times
 
-    warm = measure_for(warmup)
-    return summarize(warm if sum(warm) >= rep else measure_for(rep), quantiles, return_mode)
+    def measure_times(count: int) -> list[float]:
+        times: list[float] = []
+        while len(times) < count and (left() or not times):
+            times.append(measure())
+        return times
+
+    warm = measure_for(warmup) if n_warmup is None else measure_times(n_warmup)
+    if n_repeat is not None:
+        times = measure_times(max(n_repeat, 1))
+    else:
+        times = warm if n_warmup is None and sum(warm) >= rep else measure_for(rep)
+    return summarize(times, quantiles, return_mode)
 
 
 def summarize(times: Sequence[float], quantiles: Sequence[float] | None = None, return_mode: str = "mean") -> Any:

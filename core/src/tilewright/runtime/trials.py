@@ -8,6 +8,7 @@ import contextvars
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.runtime.artifact import Artifact, unpack
@@ -65,10 +66,10 @@ def compile_all(
         pool = executor if executor is not None else own
         assert pool is not None
         try:
-            jobs = [(trial, kernel, selection, _submit(pool, selection)) for trial, kernel, selection in pending]
+            jobs = [(trial, kernel, selection, pool.submit(job(selection, pool))) for trial, kernel, selection in pending]
             for trial, kernel, selection, future in jobs:
                 try:
-                    kernel.adopt(_artifact(_wait(future, time_limit)), selection)
+                    kernel.adopt(_wait(future, time_limit), selection)
                 except concurrent.futures.TimeoutError:
                     future.cancel()
                     failed.add(id(trial))
@@ -83,10 +84,16 @@ def compile_all(
     return [trial for trial in trials if id(trial) in done]
 
 
-def _submit(pool: concurrent.futures.Executor, selection: Selected) -> concurrent.futures.Future[Any]:
-    if isinstance(pool, concurrent.futures.ThreadPoolExecutor):
-        return pool.submit(compile_kernel, selection.specialization, selection.backend, selection.target)
-    return pool.submit(compile_job, selection.specialization, selection.backend.name, selection.target)
+def job(selection: Selected, executor: concurrent.futures.Executor | None = None) -> Callable[[], Artifact | bytes]:
+    """What compiles a selection in ``executor``, or here; :func:`artifact_of` takes what it gives. For an executor of other processes it can be pickled."""
+    if executor is None or isinstance(executor, concurrent.futures.ThreadPoolExecutor):
+        return partial(compile_kernel, selection.specialization, selection.backend, selection.target)
+    return partial(compile_job, selection.specialization, selection.backend.name, selection.target)
+
+
+def artifact_of(result: Artifact | bytes) -> Artifact:
+    """The artifact that a :func:`job` made."""
+    return result if isinstance(result, Artifact) else unpack(result)
 
 
 def _wait(future: concurrent.futures.Future[Any], time_limit: float | None) -> Any:
@@ -96,7 +103,3 @@ def _wait(future: concurrent.futures.Future[Any], time_limit: float | None) -> A
     while not future.running() and not future.done():
         time.sleep(0.005)
     return future.result(timeout=time_limit)
-
-
-def _artifact(result: Any) -> Artifact:
-    return result if isinstance(result, Artifact) else unpack(result)

@@ -18,7 +18,7 @@ from tilewright.ir.types import FloatType, IntType, TileType, bit_width, element
 from tilewright.passes.axis import axis_info
 from tilewright.simt.assignment import Assignment
 from tilewright.simt.carried import CARRIERS, Carried, all_carried, operations_of_program
-from tilewright.simt.coalesce import ACCESSES, TileAccess, coalesced, default_layout, tile_access
+from tilewright.simt.coalesce import ACCESSES, TileAccess, coalesced, default_layout, tile_access, widened
 from tilewright.simt.costs import bits_of_element, operation_cost, reduction_cost
 from tilewright.simt.free import fixed_tiles
 from tilewright.simt.linear_layout import LinearLayout, log2, replicated
@@ -169,6 +169,10 @@ class _Assigner:
         if operation.name in ACCESSES:
             access, limit = self.accesses[operation], self.target.max_access
             variable.candidates = list(self.coalesced[access.shape])
+            if operation.name == "store":
+                # accumulators may be exchanged within warps for this
+                products = dict.fromkeys(plan.c for plan in self.assignment.dots.values() if plan.c.shape == access.shape)
+                variable.candidates += filter(None, (widened(layout, access.order[0], access.vector) for layout in products))
             variable.prices.append(lambda layout: access.cost(layout, limit))
         elif operation.name in ("map", "inline_asm"):
             pack = operation.attribute("pack")

@@ -36,7 +36,7 @@ from tilewright.simt.target import SimtTarget
 #: Stands for memory that no argument is known to point to.
 _ANYWHERE: Final = None
 
-_ATOMICS: Final = frozenset({"atomic_rmw", "atomic_cas"})
+_ATOMICS: Final = frozenset({"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store"})
 
 
 def insert_barriers(function: Function, assignment: Assignment, target: SimtTarget) -> None:
@@ -271,7 +271,7 @@ class _Barriers:
     def _global(self, operation: Operation) -> list[_Global]:
         name = operation.name
         if name in ("load", "store") or name in _ATOMICS:
-            return [_Global(self.roots(operation.operands[0]), operation.operands[0], name != "load")]
+            return [_Global(self.roots(operation.operands[0]), operation.operands[0], name not in ("load", "atomic_load"))]
         if name == "simt.async_load":
             return [_Global(self.roots(operation.operands[1]), operation.operands[1], False)]
         if name.startswith("simt."):

@@ -13,7 +13,7 @@ from tilewright.simt.costs import access_cost, element_size, fits
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, blocked, log2
 
 #: Operations that access global memory through pointers.
-ACCESSES = frozenset({"load", "store", "atomic_rmw", "atomic_cas"})
+ACCESSES = frozenset({"load", "store", "atomic_rmw", "atomic_cas", "atomic_load", "atomic_store"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,15 @@ def coalesced(accesses: Iterable[TileAccess], lanes: int, warps: int, limit: int
 
 
 def _layouts(shape: tuple[int, ...], order: tuple[int, ...], group: Sequence[TileAccess], lanes: int, warps: int, limit: int) -> list[LinearLayout]:
-    vector = min(max(access.vector for access in group), max(1, 2 * limit // max(access.size for access in group)))
-    vector = max(1, min(vector, math.prod(shape) // (lanes * warps)))
-    layouts = [blocked(shape, order, vector, lanes, warps)]
-    if len(shape) > 1 and warps > 1:
-        layouts.append(warps_apart(shape, order, vector, lanes, warps))
+    most = math.prod(shape) // (lanes * warps)
+    shared = min(max(access.vector for access in group), max(1, 2 * limit // max(access.size for access in group)))
+    # A store of wider elements than the loads have is no good in their layout: its threads would each write every other part of a sector.
+    own = sorted({access.vector for access in group if access.operation.name == "store"}, reverse=True)
+    layouts: list[LinearLayout] = []
+    for vector in dict.fromkeys(max(1, min(vector, most)) for vector in (shared, *own)):
+        layouts.append(blocked(shape, order, vector, lanes, warps))
+        if len(shape) > 1 and warps > 1:
+            layouts.append(warps_apart(shape, order, vector, lanes, warps))
     return layouts
 
 
@@ -101,6 +105,26 @@ def warps_apart(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lan
         return (*(1 << bit for bit in bits), *(0,) * (count - len(bits)))
 
     return LinearLayout(shape, images([*registers, *rest], 0), images(lane_bits, log2(lanes)), images(warp_bits, log2(warps)))
+
+
+def widened(layout: LinearLayout, axis: int, width: int) -> LinearLayout | None:
+    """``layout`` with ``width`` consecutive elements along an axis in each thread, for which threads of a warp exchange others; None where they cannot.
+
+    What a thread gives away are its elements that are nearest along the axis, so that the threads together have longer runs.
+    """
+    shift, mask = axis_shifts(layout.shape)[axis], layout.axis_mask(axis)
+    wanted = [1 << shift + bit for bit in range(log2(width))]
+    registers, lanes = list(layout.registers), list(layout.lanes)
+    for image in wanted:
+        if image in registers:
+            continue
+        spare = [other for other in registers if other not in wanted]
+        if image not in lanes or not spare:
+            return None
+        given = min(spare, key=lambda other: (other & mask != other, other))
+        lanes[lanes.index(image)] = given
+        registers[registers.index(given)] = image
+    return LinearLayout(layout.shape, (*wanted, *(image for image in registers if image not in wanted)), tuple(lanes), layout.warps)
 
 
 def default_layout(shape: tuple[int, ...], lanes: int, warps: int) -> LinearLayout:

@@ -14,6 +14,9 @@ from tilewright.simt.linear_layout import Basis, LinearLayout, axis_shifts
 
 #: Bytes that memory moves at least.
 _SECTOR: Final = 32
+#: Bytes of a line of the cache, and what each line that a store touches takes: the memory unit looks up one at a time.
+_LINE: Final = 128
+_LINE_TURN: Final = 1.6
 
 #: Operations that take more than one slot a register.
 _SLOTS: Final[Mapping[str, float]] = {
@@ -102,7 +105,7 @@ def fits(axis: int, width: int, pointer: AxisInfo, mask: AxisInfo | None, size: 
 
 
 def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, *, store: bool) -> float:
-    """Slots to access memory by pointers in a layout: instructions, and the sectors that each of a warp's touches."""
+    """Slots to access memory by pointers in a layout: instructions, the sectors that each of a warp's touches, and the lines if it writes."""
     width = access_width(layout, pointer, mask, size, limit)
     shifts = axis_shifts(layout.shape)
     axis = max(range(len(layout.shape)), key=lambda i: (layout.shape[i] > 1, pointer.contiguity[i], i))
@@ -117,7 +120,8 @@ def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, 
     sectors = moved // piece * -(-piece // _SECTOR)
     if piece < _SECTOR and store:
         sectors *= 2  # part of a sector is read before it is written
-    return layout.register_count // width * (2.0 + sectors)
+    turns = _LINE_TURN * (moved // piece * -(-piece // _LINE)) if store else 0.0
+    return layout.register_count // width * (2.0 + sectors + turns)
 
 
 def element_size(pointer: Value) -> int:

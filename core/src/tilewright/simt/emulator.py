@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ import numpy as np
 from tilewright.errors import KernelError
 from tilewright.ir.core import Module
 from tilewright.ir.types import FloatType, IntType, PointerType, Type
-from tilewright.llvm.atomics import atomic_update, compare_and_swap
+from tilewright.llvm.atomics import atomic_read, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.llvm.link import load_object
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type
@@ -144,6 +145,21 @@ class EmulatedTarget(SimtTarget):
 
     def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
         return _when_else_garbage(context.writer, predicate, element, lambda: compare_and_swap(context, element, pointer, compare, value, order))
+
+    def atomic_load(self, context: SimtContext, pointer: str, element: Type, predicate: str | None, order: str, scope: str) -> str:
+        _check_aligned(context.writer, pointer, storage_size(element), predicate)
+        return _when_else_garbage(context.writer, predicate, element, lambda: atomic_read(context, element, pointer, order))
+
+    def atomic_store(self, context: SimtContext, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> None:
+        _check_aligned(context.writer, pointer, storage_size(element), predicate)
+        with context.writer.when(predicate or "true"):
+            atomic_write(context, element, pointer, value, order)
+
+    def clock(self, w: FunctionWriter) -> str:
+        now = w.alloca("i64", 2)
+        w.call("clock_gettime", "i32", [("i32", str(time.CLOCK_MONOTONIC)), ("ptr", now)])
+        seconds, rest = (w.load("i64", w.gep("i64", now, i), 8) for i in range(2))
+        return w.emit(f"add i64 {w.emit(f'mul i64 {seconds}, 1000000000')}, {rest}")
 
     def shared_atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
         with w.when(predicate or "true"):

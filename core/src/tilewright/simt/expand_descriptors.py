@@ -78,7 +78,10 @@ class _Expansion:
             # Descriptors that the runtime made, whose divisibility it tells, have aligned rows and a last stride of 1.
             alignment = known.get("divisibility", 1)
             rows = max(1, alignment // byte_size(argument.type.element))
-            attributes += [{"divisibility": alignment} if alignment > 1 else {}, *({} for _ in parts.shape)]
+            attributes += [{"divisibility": alignment} if alignment > 1 else {}, *({} for _ in parts.shape[:-1])]
+            # The last extent's, in elements: without it a mask cuts every access to single elements.
+            width = known.get("extent_divisibility", 1)
+            attributes += [{"divisibility": width} if width > 1 else {}]
             attributes += [{"divisibility": rows} if rows > 1 else {} for _ in parts.strides[:-1]] + [{}]
             if alignment > 1:
                 parts = _Parts(parts.base, parts.shape, (*parts.strides[:-1], entry.constant(value=1, result=I64)), parts.padding)

@@ -1,14 +1,14 @@
 """Products of block-scaled operands as plain products: unpack, scale, multiply.
 
 Each operand is brought to the narrowest type that holds an element times its scale exactly, short of that type's range: bf16 for all formats of up to
-eight significant bits, scaled or not; f16 for unscaled f16; f32 for scaled f16, or where bf16 and f16 meet.
+eight significant bits, scaled or not; f16 for unscaled f16 and whatever it meets that has no more bits; f32 for scaled f16, or where bf16 and f16 meet.
 """
 
 from __future__ import annotations
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
-from tilewright.ir.types import BF16, F16, F32, U8, U16, U32, FloatType, TileType, Type, with_element
+from tilewright.ir.types import BF16, F16, F32, U8, U16, U32, FloatType, TileType, Type, element_type, with_element
 
 #: Significant bits of an element of each format, of a power of two, and of an f8e4m3fn scale.
 _BITS = {"e2m1": 2, "e4m3": 4, "e5m2": 3, "bf16": 8, "fp16": 11}
@@ -35,31 +35,27 @@ def _expand(operation: Operation) -> None:
 
 def _product_type(operation: Operation) -> Type:
     """The type both operands are brought to."""
-    wanted = {_operand_type(operation, name) for name in ("a", "b")}
-    wanted.discard(None)  # either will do
-    if len(wanted) > 1:
-        return F32
-    (type_,) = wanted or {BF16}
-    assert type_ is not None
-    return type_
+    fitting = [_operand_types(operation, name) for name in ("a", "b")]
+    return next(type_ for type_ in (BF16, F16, F32) if all(type_ in types for types in fitting))
 
 
-def _operand_type(operation: Operation, name: str) -> Type | None:
-    """The narrowest type that holds an operand's scaled elements; None where both bf16 and f16 do."""
+def _operand_types(operation: Operation, name: str) -> tuple[Type, ...]:
+    """The types that hold an operand's scaled elements; f16 has not the range of bf16."""
     scale, format_ = operation.operand(f"{name}_scale"), operation.attribute(f"{name}_format")
-    if scale is None:
-        return {"fp16": F16, "bf16": BF16}.get(format_)
-    assert isinstance(scale.type, TileType)
-    bits = _BITS[format_] + (_SCALE_BITS if isinstance(scale.type.element, FloatType) else 0)
-    return BF16 if bits <= _BF16_BITS else F32
+    if format_ == "fp16" and scale is None:
+        return F16, F32
+    bits = _BITS[format_] + (_SCALE_BITS if scale is not None and isinstance(element_type(scale.type), FloatType) else 0)
+    if bits > _BF16_BITS:
+        return (F32,)
+    return (BF16, F32) if format_ == "bf16" else (BF16, F16, F32)
 
 
 def _operand(b: Builder, operation: Operation, name: str, k_axis: int, type_: Type) -> Value:
-    """Operand ``name``, unpacked and scaled, in a tile of ``type_``."""
+    """Operand ``name``, unpacked and scaled, in a tile of ``type_``; ``k_axis`` is 1 or 0 of its last two."""
     value, scale = operation.operand(name), operation.operand(f"{name}_scale")
-    assert value is not None
+    assert value is not None and isinstance(value.type, TileType)
     if operation.attribute(f"{name}_format") == "e2m1":
-        value = _unpack(b, value, k_axis if operation.attribute(f"{name}_pack_k") else 1 - k_axis)
+        value = _unpack(b, value, value.type.rank - 2 + (k_axis if operation.attribute(f"{name}_pack_k") else 1 - k_axis))
     if scale is None:
         return _cast(b, value, type_)
     factors = _spread(b, _factor(b, scale, fast=operation.attribute("fast_math")), value, k_axis)
@@ -93,8 +89,9 @@ def _unpack(b: Builder, pairs: Value, axis: int) -> Value:
     high = b.or_(field(0x80, 8), field(0x70, 5))
     halves = [b.mul(b.bitcast(bits, result=factor.type), factor) for bits in (low, high)]
     joined: Value = b.join(*halves)
-    if axis == 0:
-        joined = b.permute(joined, order=(0, 2, 1))
+    rank = pairs.type.rank
+    if axis < rank - 1:
+        joined = b.permute(joined, order=(*range(axis + 1), rank, *range(axis + 1, rank)))
     shape = list(pairs.type.shape)
     shape[axis] *= 2
     result: Value = b.reshape(joined, result=TileType(tuple(shape), F16))
@@ -120,13 +117,13 @@ def _factor(b: Builder, scale: Value, *, fast: bool) -> Value:
 
 
 def _spread(b: Builder, factors: Value, value: Value, k_axis: int) -> Value:
-    """Scales [M or N, groups] in the shape of the operand, a scale for each element."""
+    """Scales [..., M or N, groups] in the shape of the operand, a scale for each element."""
     assert isinstance(value.type, TileType) and isinstance(factors.type, TileType)
-    outer, groups = factors.type.shape
-    size = value.type.shape[k_axis] // groups
+    rank, (*batches, outer, groups) = factors.type.rank, factors.type.shape
+    size = value.type.shape[rank - 2 + k_axis] // groups
     if k_axis == 0:
-        factors = b.permute(factors, order=(1, 0))
-    grouped = (outer, groups, size) if k_axis else (groups, size, outer)
-    repeated = b.broadcast(b.expand_dims(factors, axis=2 if k_axis else 1), result=TileType(grouped, F32))
+        factors = b.permute(factors, order=(*range(rank - 2), rank - 1, rank - 2))
+    grouped = (*batches, outer, groups, size) if k_axis else (*batches, groups, size, outer)
+    repeated = b.broadcast(b.expand_dims(factors, axis=rank if k_axis else rank - 1), result=TileType(grouped, F32))
     result: Value = b.reshape(repeated, result=with_element(value.type, F32))
     return result

@@ -111,7 +111,7 @@ SHAPE_OPERATIONS = frozenset(_BACK)
 SOURCES = frozenset({"splat", "arange"})
 
 #: Operations, beside the elementwise ones, whose tile operands and results have one layout.
-UNIFORM = frozenset({"load", "store", "atomic_rmw", "atomic_cas", "extern", "inline_asm", "map", "scan"})
+UNIFORM = frozenset({"load", "store", "atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", "extern", "inline_asm", "map", "scan"})
 
 #: Operations whose operands may have any layout, each its own.
 INDIFFERENT = frozenset({"unsplat", "print", "assert", "histogram"})

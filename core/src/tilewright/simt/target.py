@@ -166,6 +166,18 @@ class SimtTarget(ABC):
     def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str: ...
 
     @abstractmethod
+    def atomic_load(self, context: SimtContext, pointer: str, element: Type, predicate: str | None, order: str, scope: str) -> str:
+        """An element of global memory, read whole by one thread (anything where the predicate is false)."""
+
+    @abstractmethod
+    def atomic_store(self, context: SimtContext, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> None:
+        """An element of global memory, written whole by one thread."""
+
+    @abstractmethod
+    def clock(self, w: FunctionWriter) -> str:
+        """Nanoseconds by a clock of the device that never goes back, as an i64."""
+
+    @abstractmethod
     def shared_atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
         """Add an i32 to shared memory."""
 

@@ -5,6 +5,7 @@ tilewright inspect FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK
 tilewright inspect FILE.tileir [--stage asm]
 tilewright cache info|clear [--json]
 tilewright doctor [--json]
+tilewright surface [--json] [--missing] [--backend cpu] [--compile BACKEND:ARCH]
 """
 
 from __future__ import annotations
@@ -50,6 +51,16 @@ def build_parser() -> argparse.ArgumentParser:
 
     doctor = _command(commands, "doctor", "check the installation; exit code 1 where something is broken", _doctor)
     doctor.add_argument("--json", action="store_true", help="print JSON")
+
+    surface = _command(commands, "surface", "run a probe of every public name on every backend; exit code 1 where a name is missing or fails", _surface)
+    surface.add_argument("--json", action="store_true", help="print JSON")
+    surface.add_argument("--missing", action="store_true", help="print only names that are missing, unproven or fail")
+    surface.add_argument(
+        "--backend", action="append", default=[], metavar="NAME", help="run on this backend; may be repeated; all that have a device otherwise"
+    )
+    surface.add_argument("--compile", action="append", default=[], metavar="BACKEND:ARCH", help="compile for a target without a device; may be repeated")
+    surface.add_argument("--family", default="", metavar="TEXT", help="print only the families whose title contains this")
+    surface.add_argument("--seed", type=int, default=0, help="of the random operands")
     return parser
 
 
@@ -147,6 +158,12 @@ def _doctor(options: argparse.Namespace) -> int:
         findings = examine()
     print_json([finding._asdict() for finding in findings]) if options.json else print(doctor_text(findings))
     return 0 if all(finding.ok for finding in findings) else 1
+
+
+def _surface(options: argparse.Namespace) -> int:
+    from tilewright.tools.surface import surface_command
+
+    return surface_command(options)
 
 
 if __name__ == "__main__":

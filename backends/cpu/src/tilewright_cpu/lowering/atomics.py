@@ -5,11 +5,12 @@ One update is written by :mod:`tilewright.llvm.atomics`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType, Type, element_type
-from tilewright.llvm.atomics import atomic_update, compare_and_swap
+from tilewright.llvm.atomics import atomic_read, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.registers import constant, register_type
 from tilewright_cpu.lowering.chunks import for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
@@ -35,6 +36,44 @@ def lower_atomic_cas(context: Context, operation: Operation) -> None:
 
     order = operation.attribute("order")
     _for_lanes(context, operation, [pointer, compare, value], None, lambda names: compare_and_swap(context, element, names[0], names[1], names[2], order))
+
+
+def lower_atomic_load(context: Context, operation: Operation) -> None:
+    """Read the values at the pointers where the mask holds; zero where it does not."""
+    pointer, mask = operation.operand("pointer"), operation.operand("mask")
+    assert pointer is not None
+    element, order = element_type(operation.results[0].type), operation.attribute("order")
+    _for_lanes(context, operation, [pointer], mask, lambda names: atomic_read(context, element, names[0], order))
+
+
+def lower_atomic_store(context: Context, operation: Operation) -> None:
+    """Write the values where the mask holds."""
+    pointer, value, mask = (operation.operand(name) for name in ("pointer", "value", "mask"))
+    assert pointer is not None and value is not None
+    element, order, w = element_type(value.type), operation.attribute("order"), context.writer
+    operands = [pointer, value] if mask is None else [pointer, value, mask]
+
+    def write(names: list[str]) -> None:
+        with w.when(names[2] if mask is not None else "true"):
+            atomic_write(context, element, names[0], names[1], order)
+
+    if not isinstance(value.type, TileType):
+        write([context.scalar(operand) for operand in operands])
+        return
+    buffers = [_flat(context.materialize(operand)) for operand in operands]
+    for_each(w, buffers[0].numel, lambda index: write([context.load_element(buffer, (index,)) for buffer in buffers]))
+
+
+def lower_clock(context: Context, operation: Operation) -> None:
+    """The monotonic clock of POSIX; of C, in seconds of the day, where that is missing."""
+    w = context.writer
+    time_of = w.alloca("i64", 2)
+    if hasattr(time, "CLOCK_MONOTONIC"):
+        w.call("clock_gettime", "i32", [("i32", str(time.CLOCK_MONOTONIC)), ("ptr", time_of)])
+    else:
+        w.call("_timespec64_get", "i32", [("ptr", time_of), ("i32", "1")])
+    seconds, rest = (w.emit(f"load i64, ptr {w.gep('i64', time_of, i)}, align 8") for i in range(2))
+    context.bind_scalar(operation.results[0], w.emit(f"add i64 {w.emit(f'mul i64 {seconds}, 1000000000')}, {rest}"))
 
 
 def _for_lanes(context: Context, operation: Operation, operands: list[Value], mask: Value | None, update: Callable[[list[str]], str]) -> None:
@@ -83,4 +122,10 @@ def when_else_zero(context: Context, condition: str, element: Type, body: Callab
     return w.phi(register_type(element), ((value, after), (constant(element, 0), before)))
 
 
-LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {"atomic_rmw": lower_atomic_rmw, "atomic_cas": lower_atomic_cas}
+LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
+    "atomic_rmw": lower_atomic_rmw,
+    "atomic_cas": lower_atomic_cas,
+    "atomic_load": lower_atomic_load,
+    "atomic_store": lower_atomic_store,
+    "clock": lower_clock,
+}

@@ -2,11 +2,12 @@
 
 ``print`` calls the function ``tilewright_print`` once an element, which the runtime exports:
 
-    void tilewright_print(const char *prefix, const char *element, int32_t x, int32_t y, int32_t z,
+    void tilewright_print(const char *head, const char *element, int32_t x, int32_t y, int32_t z,
                           const int64_t *index, int32_t rank, uint64_t bits, int32_t hexadecimal)
 
-``element`` is the text of the element's IR type. ``bits`` are an integer's value widened to 64 bits by its own signedness, or a float's own bits in the
-low bytes. A scalar has rank 0.
+``head`` is the %-format of what stands before the element (see ``ir/print_lines.py``), which its coordinates fill. ``element`` is the text of the
+element's IR type; it is empty for a statement without values, whose ``head`` is then its prefix. ``bits`` are an integer's value widened to 64 bits by
+its own signedness, or a float's own bits in the low bytes. A scalar has rank 0.
 
 A failed assertion writes the status block, five i32, once: 1 for "an assertion failed", the index of its message, and the program's x, y and z.
 """
@@ -18,7 +19,8 @@ from collections.abc import Callable, Sequence
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type
+from tilewright.ir.print_lines import template
+from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type, shape_of
 from tilewright.llvm.registers import constant, register_type
 from tilewright_cpu.lowering.chunks import for_chunks, for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
@@ -35,21 +37,24 @@ ASSERTION_FAILED = 1
 def lower_print(context: Context, operation: Operation) -> None:
     """One call an element, in row-major order."""
     w = context.writer
-    prefix = w.module.string(operation.attribute("prefix").encode())
+    prefix, count = operation.attribute("prefix"), len(operation.operands)
     hexadecimal = "1" if operation.attribute("hex") else "0"
 
-    def call(value: Value, index: str, rank: int, text: str) -> None:
-        element = element_type(value.type)
-        kind = w.module.string(str(element).encode())
-        values = (prefix, kind, *context.program_ids, index, str(rank), _bits64(context, text, element), hexadecimal)
+    def call(head: str, element: Type | None, index: str, rank: int, text: str) -> None:
+        kind = w.module.string(b"" if element is None else str(element).encode())
+        bits = text if element is None else _bits64(context, text, element)
+        values = (w.module.string(head.encode()), kind, *context.program_ids, index, str(rank), bits, hexadecimal)
         w.call(PRINT_SYMBOL, "void", list(zip(_PRINT_PARAMETERS, values, strict=True)))
 
-    for value in operation.operands:
+    if not count:
+        call(prefix, None, "null", 0, "0")
+    for position, value in enumerate(operation.operands):
+        head, element = template(prefix, shape_of(value.type), position, count), element_type(value.type)
         if isinstance(value.type, TileType):
             coordinates = w.alloca("i64", value.type.rank)
-            _each_element(context, context.materialize(value), coordinates, functools.partial(call, value, coordinates, value.type.rank))
+            _each_element(context, context.materialize(value), coordinates, functools.partial(call, head, element, coordinates, value.type.rank))
         else:
-            call(value, "null", 0, context.scalar(value))
+            call(head, element, "null", 0, context.scalar(value))
 
 
 def _each_element(context: Context, buffer: Buffer, coordinates: str, body: Callable[[str], None]) -> None:
@@ -139,8 +144,15 @@ def _flat(buffer: Buffer) -> Buffer:
     return viewed(buffer, buffer.numel)
 
 
+def lower_assume(context: Context, operation: Operation) -> None:
+    """Tell LLVM that the condition holds; a constant says nothing."""
+    condition = context.scalar(operation.operands[0])
+    if condition.startswith("%"):
+        context.writer.call("llvm.assume", "void", [("i1", condition)])
+
+
 def lower_nothing(context: Context, operation: Operation) -> None:
-    """``assume``: code generation has no use for it. ``barrier``: a program runs in one thread."""
+    """``barrier``: a program runs in one thread."""
 
 
 # ---- assembly
@@ -306,7 +318,7 @@ def _zeros(value: Value, count: int) -> list[str]:
 LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
     "print": lower_print,
     "assert": lower_assert,
-    "assume": lower_nothing,
+    "assume": lower_assume,
     "barrier": lower_nothing,
     "inline_asm": lower_inline_asm,
     "extern": lower_extern,

@@ -1,16 +1,19 @@
 """Products of block-scaled operands: both are brought to f32 in memory, each element times the scale of its group, and multiplied there.
 
+Batches lie one after the other in memory, so that an operand is brought to f32 as one matrix with the rows of all of them.
+
 An element times its scale is exact in f32 for the 8-bit and 4-bit formats, short of f32's range.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import F32, FloatType, TileType, Type
 from tilewright.llvm.writer import float_constant
-from tilewright_cpu.lowering.chunks import for_chunks, for_each
+from tilewright_cpu.lowering.chunks import for_chunks, for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
 from tilewright_cpu.lowering.dot import multiply, place_of_buffer, sums_of
 
@@ -31,7 +34,9 @@ def lower_dot_scaled(context: Context, operation: Operation) -> None:
 
 def _upcast(context: Context, operation: Operation, name: str, value: Value, k_axis: int) -> Buffer:
     """Operand ``name`` in f32, unpacked and scaled."""
-    source = context.materialize(value)
+    whole = context.materialize(value)
+    batches = math.prod(whole.shape[:-2])
+    source = viewed(whole, batches * whole.shape[-2], whole.shape[-1])
     shape = list(source.shape)
     packed = operation.attribute(f"{name}_format") == "e2m1"
     pack_axis = k_axis if operation.attribute(f"{name}_pack_k") else 1 - k_axis
@@ -39,7 +44,8 @@ def _upcast(context: Context, operation: Operation, name: str, value: Value, k_a
         shape[pack_axis] *= 2
     wide = context.new_buffer(shape, F32)
     scales = operation.operand(f"{name}_scale")
-    scale = _scale(context, scales, shape[k_axis], k_axis) if scales is not None else None
+    k = shape[1] if k_axis else shape[0] // batches
+    scale = _scale(context, scales, batches, k, k_axis) if scales is not None else None
     w, lanes_of_f32 = context.writer, context.elements_for(F32)
 
     def put(row: str, column: str, text: str, lanes: int) -> None:
@@ -68,7 +74,7 @@ def _upcast(context: Context, operation: Operation, name: str, value: Value, k_a
     body = pairs if packed else plain
     width = lanes_of_f32 // 2 if packed and pack_axis == 1 else lanes_of_f32
     for_each(w, source.shape[0], lambda row: for_chunks(w, source.shape[1], width, lambda column, lanes: body(row, column, lanes)))
-    return wide
+    return viewed(wide, *whole.shape[:-2], shape[0] // batches, shape[1])
 
 
 def _double(context: Context, index: str) -> str:
@@ -96,22 +102,21 @@ def decode_e2m1(context: Context, codes: str, lanes: int) -> str:
     return w.emit(f"bitcast {ints} {bits} to {floats}")
 
 
-def _scale(context: Context, value: Value, k: int, k_axis: int) -> Scale:
+def _scale(context: Context, value: Value, batches: int, k: int, k_axis: int) -> Scale:
     """Scales in f32, in the layout that the operand's rows ask for: [M, groups] as they are, [N, groups] transposed, so that a row of B has a row of scales."""
     assert isinstance(value.type, TileType)
-    source, w = context.materialize(value), context.writer
-    outer, groups = value.type.shape
+    w = context.writer
+    outer, groups = value.type.shape[-2:]
     group = k // groups
-    wide = context.new_buffer((outer, groups) if k_axis else (groups, outer), F32)
+    source = viewed(context.materialize(value), batches, outer, groups)
+    wide = context.new_buffer((batches * outer, groups) if k_axis else (batches * groups, outer), F32)
+    placed = viewed(wide, batches, *((outer, groups) if k_axis else (groups, outer)))
 
-    def convert(row: str) -> None:
-        def element(column: str) -> None:
-            number = scale_number(context, context.load_element(source, (row, column)), source.element)
-            context.store_element(wide, (row, column) if k_axis else (column, row), number)
+    def element(batch: str, row: str, column: str) -> None:
+        number = scale_number(context, context.load_element(source, (batch, row, column)), source.element)
+        context.store_element(placed, (batch, row, column) if k_axis else (batch, column, row), number)
 
-        for_each(w, groups, element)
-
-    for_each(w, outer, convert)
+    for_each(w, batches, lambda batch: for_each(w, outer, lambda row: for_each(w, groups, lambda column: element(batch, row, column))))
 
     def divided(index: str) -> str:
         return str(int(index) // group) if index.isdigit() else w.emit(f"udiv i64 {index}, {group}")

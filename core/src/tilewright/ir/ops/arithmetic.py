@@ -164,6 +164,7 @@ OPS: tuple[OpSpec, ...] = (
         "and where the quotient overflows",
         _arithmetic,
         Attribute("approximate", "bool", "f32 only: 2 ULP are enough", False),
+        Attribute("exact", "bool", "f32 only: rounded correctly also where a backend's options relax the division", False),
     ),
     _binary(
         "rem",

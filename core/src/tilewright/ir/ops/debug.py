@@ -50,7 +50,7 @@ def _print(shape: Shape) -> Sequence[Type]:
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
         "print",
-        "print, for each value and element, 'pid (x, y, z) idx (i, ...) prefix: element'",
+        "print, for each value and element, 'pid (x, y, z) idx (i, ...) prefix: element'; without values 'pid (x, y, z) prefix'",
         (Operand("values", kind=Kind.VARIADIC),),
         _print,
         (Attribute("prefix", "str"), Attribute("hex", "bool", "integers in hexadecimal", False)),

@@ -49,13 +49,13 @@ def _dot(shape: Shape) -> Sequence[Type]:
     return (c,)
 
 
-def _scaled_operand(shape: Shape, name: str, k_axis: int) -> tuple[int, int]:
-    """(extent along M or N, extent along K) of operand ``a`` or ``b``, unpacked."""
+def _scaled_operand(shape: Shape, name: str, k_axis: int) -> tuple[tuple[int, ...], int, int]:
+    """(batches, extent along M or N, extent along K) of operand ``a`` or ``b``, unpacked; ``k_axis`` is 1 or 0 of its last two."""
     tile = require_tile(shape.type(name), name)
     kind = shape.attributes[f"{name}_format"]
-    require(tile.rank == 2, f"{name} must have rank 2, not {tile}")
+    require(tile.rank >= 2, f"{name} must have rank 2 or more, not {tile}")
     require(tile.element is SCALED_FORMATS[kind], f"{name} in format {kind} must hold {SCALED_FORMATS[kind]}, not {tile.element}")
-    extents = list(tile.shape)
+    batches, extents = tile.shape[:-2], list(tile.shape[-2:])
     if kind == "e2m1":
         extents[k_axis if shape.attributes[f"{name}_pack_k"] else 1 - k_axis] *= 2
     outer, k = extents[1 - k_axis], extents[k_axis]
@@ -65,15 +65,17 @@ def _scaled_operand(shape: Shape, name: str, k_axis: int) -> tuple[int, int]:
         group = 16 if scale.element is FloatType("f8e4m3fn") else 32
         require(scale.element in (U8, FloatType("f8e4m3fn")), f"{name}_scale must hold u8 (e8m0) or f8e4m3fn, not {scale.element}")
         require(k % group == 0, f"{name}'s extent along K must be a multiple of the {group} elements that share a scale, not {k}")
-        require(scale.shape == (outer, k // group), f"{name}_scale must have shape {(outer, k // group)}, not {scale.shape}")
-    return outer, k
+        wanted = (*batches, outer, k // group)
+        require(scale.shape == wanted, f"{name}_scale must have shape {wanted}, not {scale.shape}")
+    return batches, outer, k
 
 
 def _dot_scaled(shape: Shape) -> Sequence[Type]:
-    (m, k), (n, other_k) = _scaled_operand(shape, "a", 1), _scaled_operand(shape, "b", 0)
+    (batches, m, k), (other_batches, n, other_k) = _scaled_operand(shape, "a", 1), _scaled_operand(shape, "b", 0)
+    require(batches == other_batches, f"a and b must have the same batches, not {batches} and {other_batches}")
     require(k == other_k, f"a and b must agree along K, not {k} and {other_k}")
-    c = shape.type("c")
-    require(c is TileType((m, n), F32), f"c must be {TileType((m, n), F32)}, not {c}")
+    c, wanted = shape.type("c"), TileType((*batches, m, n), F32)
+    require(c is wanted, f"c must be {wanted}, not {c}")
     return (c,)
 
 
@@ -94,11 +96,11 @@ OPS: tuple[OpSpec, ...] = (
         "dot_scaled",
         "the dot of block-scaled operands: each group along K shares a power-of-two scale (u8 e8m0 by 32, 0xFF is NaN) or an f8e4m3fn scale (by 16)",
         (
-            Operand("a", "[M, K]"),
-            Operand("a_scale", "[M, K / group]", Kind.OPTIONAL),
-            Operand("b", "[K, N]"),
-            Operand("b_scale", "[N, K / group]", Kind.OPTIONAL),
-            Operand("c", "[M, N], f32"),
+            Operand("a", "[..., M, K]"),
+            Operand("a_scale", "[..., M, K / group]", Kind.OPTIONAL),
+            Operand("b", "[..., K, N]"),
+            Operand("b_scale", "[..., N, K / group]", Kind.OPTIONAL),
+            Operand("c", "[..., M, N], f32"),
         ),
         _dot_scaled,
         (

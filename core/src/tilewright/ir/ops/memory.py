@@ -59,7 +59,7 @@ def check_atomic_element(kind: str, element: Type) -> None:
     if kind == "add":
         fits = (isinstance(element, FloatType) and not element.is_fp8) or (isinstance(element, IntType) and element.bits >= 32)
     elif kind in ("min", "max"):
-        fits = isinstance(element, IntType | FloatType) and bit_width(element) >= 32
+        fits = isinstance(element, IntType | FloatType) and bit_width(element) >= (16 if isinstance(element, FloatType) else 32)
     elif kind == "xchg":
         fits = isinstance(element, IntType | FloatType | PointerType) and bit_width(element) >= 16
     else:
@@ -74,6 +74,28 @@ def _atomic_cas(shape: Shape) -> Sequence[Type]:
     require(value is expected and compare is expected, f"compare and value must be {expected}, not {compare} and {value}")
     require(bit_width(value) in (16, 32, 64), f"an atomic cas works on 16, 32 or 64 bits, not {element_type(value)}")
     return (value,)
+
+
+def _atomic_element(element: Type, what: str) -> None:
+    fits = isinstance(element, IntType | FloatType | PointerType) and bit_width(element) in (8, 16, 32, 64)
+    require(fits, f"{what} works on 8, 16, 32 or 64 bits, not on {element}")
+
+
+def _atomic_load(shape: Shape) -> Sequence[Type]:
+    pointer = shape.type("pointer")
+    value, mask = accessed_type(pointer), shape.optional("mask")
+    require_mask(mask, pointer)
+    _atomic_element(element_type(value), "an atomic load")
+    return (value,)
+
+
+def _atomic_store(shape: Shape) -> Sequence[Type]:
+    _atomic_element(pointee_of(shape.type("pointer")), "an atomic store")
+    return _store(shape)
+
+
+def _clock(shape: Shape) -> Sequence[Type]:
+    return (I64,)
 
 
 def _make_descriptor(shape: Shape) -> Sequence[Type]:
@@ -155,6 +177,8 @@ _MASK = Operand("mask", "lanes where it is false are not accessed", Kind.OPTIONA
 _OFFSETS = Operand("offsets", "the block's first coordinate along each axis", Kind.VARIADIC)
 _EVICTION = Attribute("eviction", "enum", "cache eviction hint", "normal", ("normal", "first", "last"))
 _ORDER = Attribute("order", "enum", "memory ordering", "acq_rel", ("relaxed", "acquire", "release", "acq_rel"))
+_LOAD_ORDER = Attribute("order", "enum", "memory ordering", "acquire", ("relaxed", "acquire"))
+_STORE_ORDER = Attribute("order", "enum", "memory ordering", "release", ("relaxed", "release"))
 _SCOPE = Attribute("scope", "enum", "who sees it in order: this program, this device, the whole system", "device", ("program", "device", "system"))
 _KIND = Attribute("kind", "enum", "what is done to the old value", choices=("add", "min", "max", "and", "or", "xor", "xchg"))
 _REDUCE = Attribute("kind", "enum", "what is done to the old value", choices=("add", "min", "max", "and", "or", "xor"))
@@ -199,6 +223,23 @@ OPS: tuple[OpSpec, ...] = (
         (_ORDER, _SCOPE),
         effects=_UPDATE,
     ),
+    OpSpec(
+        "atomic_load",
+        "the values at the pointers, each read whole, and in order with what other programs do; masked-off lanes give anything",
+        (_POINTER, _MASK),
+        _atomic_load,
+        (_LOAD_ORDER, _SCOPE),
+        effects=Effect.READ | Effect.ORDER,
+    ),
+    OpSpec(
+        "atomic_store",
+        "write value to the pointers where the mask holds, each element whole, and in order with what other programs do",
+        (_POINTER, _VALUE, _MASK),
+        _atomic_store,
+        (_STORE_ORDER, _SCOPE),
+        effects=Effect.WRITE | Effect.ORDER,
+    ),
+    OpSpec("clock", "nanoseconds by a clock of the device that never goes back; the same for all of a program", (), _clock, effects=Effect.ORDER),
     OpSpec(
         "make_descriptor",
         "a descriptor of the tensor at base; shape and strides count elements",

@@ -35,9 +35,9 @@ class Number:
         """``value`` as a number of this one's type."""
         return value if isinstance(value, Number) else Number(self.builder, self.builder.constant_like(self.handle.type, value))
 
-    def apply(self, op: str, *others: Number | float) -> Number:
+    def apply(self, op: str, *others: Number | float, **attributes: Any) -> Number:
         """An operation of the IR on numbers of one type."""
-        return Number(self.builder, getattr(self.builder, op)(self.handle, *(self.like(other).handle for other in others)))
+        return Number(self.builder, getattr(self.builder, op)(self.handle, *(self.like(other).handle for other in others), **attributes))
 
     def compare(self, predicate: str, other: Number | float) -> Number:
         return Number(self.builder, self.builder.cmp(self.handle, self.like(other).handle, predicate=predicate))

@@ -131,8 +131,10 @@ def _nearest(exact: Callable[..., Exact], numbers: tuple[Number, ...]) -> Number
     """The operation of the IR itself, which rounds to nearest even."""
     first, others = numbers[0], numbers[1:]
     if exact is _rcp:
-        return 1.0 / first
-    return first.apply({_add: "add", _sub: "sub", _mul: "mul", _div: "div", _sqrt: "sqrt", _fma: "fma"}[exact], *others)
+        return first.like(1.0).apply("div", first, exact=True)
+    if exact is _div:
+        return first.apply("div", *others, exact=True)
+    return first.apply({_add: "add", _sub: "sub", _mul: "mul", _sqrt: "sqrt", _fma: "fma"}[exact], *others)
 
 
 # -- conversions --------------------------------------------------------------------------------------------------------------------------------------

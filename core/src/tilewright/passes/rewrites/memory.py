@@ -90,9 +90,9 @@ def _number_of_descriptor(operation: Operation, rewriter: Rewriter) -> Any:
 
 
 REWRITES: tuple[Rewrite, ...] = (
-    Rewrite(("load", "store", "atomic_rmw", "assert"), "a mask that holds everywhere masks nothing", _unmask),
+    Rewrite(("load", "store", "atomic_rmw", "atomic_load", "atomic_store", "assert"), "a mask that holds everywhere masks nothing", _unmask),
     Rewrite(("load",), "where no lane is loaded, other is all there is; without it anything is as good", _masked_off_load),
-    Rewrite(("store", "atomic_rmw", "assert"), "where no lane takes part, nothing happens", _masked_off_update),
+    Rewrite(("store", "atomic_rmw", "atomic_store", "assert"), "where no lane takes part, nothing happens", _masked_off_update),
     Rewrite(("histogram",), "a mask that holds everywhere masks nothing; one that holds nowhere counts nothing", _histogram_unmask),
     Rewrite(("assert", "assume"), "what holds needs no saying", _holds),
     Rewrite(("add",), "(a @ b + 0) + c = a @ b + c: the products sum in any order", _accumulate),

@@ -36,6 +36,35 @@ def lower_atomic_cas(context: SimtContext, operation: Operation) -> None:
     _update_all(context, operation, operation.operands, None, update)
 
 
+def lower_atomic_load(context: SimtContext, operation: Operation) -> None:
+    pointer, mask = operation.operand("pointer"), operation.operand("mask")
+    assert pointer is not None
+    order, scope = operation.attribute("order"), operation.attribute("scope")
+    element = element_type(operation.results[0].type)
+
+    def read(names: Sequence[str], predicate: str | None) -> str:
+        return context.target.atomic_load(context, names[0], element, predicate, order, scope)
+
+    _update_all(context, operation, [pointer], mask, read)
+
+
+def lower_atomic_store(context: SimtContext, operation: Operation) -> None:
+    pointer, value, mask = (operation.operand(name) for name in ("pointer", "value", "mask"))
+    assert pointer is not None and value is not None
+    order, scope, element = operation.attribute("order"), operation.attribute("scope"), element_type(value.type)
+    owner = context.is_owner(context.layout(pointer)) if isinstance(value.type, TileType) else context.is_first_thread()
+    masks = context.registers[mask] if mask is not None else None
+    for i, (place, name) in enumerate(zip(context.registers[pointer], context.registers[value], strict=True)):
+        context.target.atomic_store(context, place, element, name, both(context, owner, masks[i] if masks is not None else None), order, scope)
+
+
+def lower_clock(context: SimtContext, operation: Operation) -> None:
+    """One thread's time is that of all, so that what depends on it is the same in all."""
+    (result,) = operation.results
+    now = context.target.clock(context.writer)
+    context.bind(result, give_to_all(context, operation, result, [now], context.is_first_thread()) if result.uses else [now])
+
+
 def _update_all(
     context: SimtContext, operation: Operation, operands: Sequence[Value], mask: Value | None, update: Callable[[Sequence[str], str | None], str]
 ) -> None:
@@ -66,5 +95,11 @@ def _scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -
     return math.prod(shape_of(result.type)) * storage_size(type_)
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"atomic_rmw": lower_atomic_rmw, "atomic_cas": lower_atomic_cas}
-SCRATCH = {"atomic_rmw": _scratch, "atomic_cas": _scratch}
+LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {
+    "atomic_rmw": lower_atomic_rmw,
+    "atomic_cas": lower_atomic_cas,
+    "atomic_load": lower_atomic_load,
+    "atomic_store": lower_atomic_store,
+    "clock": lower_clock,
+}
+SCRATCH = dict.fromkeys(("atomic_rmw", "atomic_cas", "atomic_load", "clock"), _scratch)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.ir import print_lines
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import F64, I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of
 from tilewright.llvm.casts import emit_cast
@@ -23,12 +24,16 @@ def lower_print(context: SimtContext, operation: Operation) -> None:
     """Each element is printed by one thread of those that hold it."""
     with context.at_entry() as w:
         program = [("i32", context.target.program_id(w, axis)) for axis in range(3)]
-    prefix = operation.attribute("prefix").replace("%", "%%")
-    for value in operation.operands:
+    prefix, count = operation.attribute("prefix"), len(operation.operands)
+    if not count:
+        text = print_lines.message(("%d", "%d", "%d"), prefix.replace("%", "%%"))
+        first = context.is_first_thread()
+        context.target.print(context, f"{text}\n", program, None if first == "true" else first)
+    for position, value in enumerate(operation.operands):
         shape = shape_of(value.type)
         owner = context.is_owner(context.layout(value)) if shape else context.is_first_thread()
         text, convert = _format(element_type(value.type), hexadecimal=operation.attribute("hex"))
-        form = f"pid (%d, %d, %d) idx ({', '.join(['%d'] * len(shape))}) {prefix}: {text}\n"
+        form = f"{print_lines.program_text(('%d', '%d', '%d'))} {print_lines.template(prefix, shape, position, count)}{text}\n"
         for name, index in zip(context.registers[value], _indices(context, value), strict=True):
             context.target.print(context, form, [*program, *index, convert(context, name)], None if owner == "true" else owner)
 

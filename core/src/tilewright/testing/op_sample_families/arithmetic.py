@@ -95,6 +95,7 @@ def _division(name: str) -> Samples:
     yield from _binary(name, STANDARD_FLOATS)
     if name == "div":
         yield apply("div", (F32, F32), (64,), (Draw(-1e3, 1e3), Draw(0.1, 1e3)), variant="approximate", ulp=2, approximate=True)
+        yield apply("div", (F32, F32), (64,), (Draw(-1e3, 1e3), Draw(0.1, 1e3)), variant="exact", ulp=0, exact=True)
 
 
 def _nonzero(limit: int, rng: np.random.Generator, count: int) -> Any:

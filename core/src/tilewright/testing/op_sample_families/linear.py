@@ -103,7 +103,17 @@ def _scale_draw(kind: Type) -> Draw:
 
 
 def _scaled(
-    a_format: str, b_format: str, scale: Type | None, *, m: int = 16, n: int = 16, k: int = 64, variant: str = "", nan: bool = False, **attributes: Any
+    a_format: str,
+    b_format: str,
+    scale: Type | None,
+    *,
+    batches: tuple[int, ...] = (),
+    m: int = 16,
+    n: int = 16,
+    k: int = 64,
+    variant: str = "",
+    nan: bool = False,
+    **attributes: Any,
 ) -> Sample:
     kernel = SampleKernel("/".join(filter(None, (f"dot_scaled/{a_format}_{b_format}", f"scale_{scale}", f"{m}x{n}x{k}", variant))))
 
@@ -113,15 +123,15 @@ def _scaled(
         if format_ == "e2m1":
             extents[k_axis if attributes.get(f"{name}_pack_k", True) else 1 - k_axis] //= 2
         draw = ANY if format_ == "e2m1" else _SMALL_E4M3
-        value = kernel.load(SCALED_FORMATS[format_], tuple(extents), draw)
+        value = kernel.load(SCALED_FORMATS[format_], (*batches, *extents), draw)
         if scale is None or (format_ in ("bf16", "fp16") and variant == "one_scale"):
             return value, None
         group = 32 if scale is U8 else 16
         draw = Draw(array=lambda rng, count: rng.choice(np.array([126, 127, 128, 255], np.uint8), count)) if nan else _scale_draw(scale)
-        return value, kernel.load(scale, (outer, k // group), draw)
+        return value, kernel.load(scale, (*batches, outer, k // group), draw)
 
     (a, a_scale), (b, b_scale) = operand("a", a_format, m), operand("b", b_format, n)
-    c = kernel.load(F32, (m, n), INTEGRAL)
+    c = kernel.load(F32, (*batches, m, n), INTEGRAL)
     kernel.store(kernel.b.dot_scaled(a, a_scale, b, b_scale, c, a_format=a_format, b_format=b_format, **attributes))
     return kernel.finish()
 
@@ -138,6 +148,9 @@ def _dot_scaled() -> Samples:
     yield _scaled("e4m3", "e5m2", None)
     yield _scaled("e2m1", "e2m1", U8, variant="a_pack_m", a_pack_k=False)
     yield _scaled("e2m1", "e2m1", U8, variant="b_pack_n", b_pack_k=False)
+    for pack in (True, False):
+        yield _scaled("e2m1", "e2m1", U8, batches=(2,), variant=f"batches_pack_{pack}", a_pack_k=pack, b_pack_k=not pack)
+    yield _scaled("e5m2", "bf16", U8, batches=(2, 2), m=8, n=8, k=32, variant="one_scale")
     yield _scaled("e4m3", "e4m3", U8, variant="nan", nan=True)
     yield _scaled("e4m3", "e4m3", U8, variant="fast_math", fast_math=True)
 

@@ -206,6 +206,48 @@ def _atomic_cas() -> Samples:
     yield kernel.finish()
 
 
+_WHOLE: tuple[Type, ...] = (*WIDE_INTEGERS, *STANDARD_FLOATS, *FP8_KINDS)
+
+
+def _atomic_load() -> Samples:
+    for index, type_ in enumerate(_WHOLE):
+        settings: dict[str, Any] = {"order": ("relaxed", "acquire")[index % 2], "scope": _SCOPES[index % 3]}
+        for shape in shapes_for(index):
+            kernel = SampleKernel(f"atomic_load/{type_}/{shape_text(shape)}")
+            kernel.store(kernel.b.atomic_load(kernel.pointers(kernel.pointer(type_, shape or (1,), _draw(type_)), shape), **settings))
+            yield kernel.finish()
+        kernel = SampleKernel(f"atomic_load/{type_}/mask")
+        mask = kernel.load(I1, (32,))
+        kernel.store(kernel.b.atomic_load(kernel.pointers(kernel.pointer(type_, (32,), _draw(type_)), (32,)), mask=mask, **settings), mask)
+        yield kernel.finish()
+
+
+def _atomic_store() -> Samples:
+    for index, type_ in enumerate(_WHOLE):
+        settings: dict[str, Any] = {"order": ("relaxed", "release")[index % 2], "scope": _SCOPES[index % 3]}
+        for shape in shapes_for(index):
+            kernel = SampleKernel(f"atomic_store/{type_}/{shape_text(shape)}")
+            target = kernel.pointers(kernel.pointer(type_, shape or (1,), ZEROS, output=True), shape)
+            kernel.b.atomic_store(target, kernel.load(type_, shape, _draw(type_)), **settings)
+            yield kernel.finish()
+        kernel = SampleKernel(f"atomic_store/{type_}/mask")
+        mask = kernel.load(I1, (32,))
+        target = kernel.pointers(kernel.pointer(type_, (32,), ZEROS, output=True), (32,))
+        kernel.b.atomic_store(target, kernel.load(type_, (32,), _draw(type_)), mask=mask, **settings)
+        yield kernel.finish()
+
+
+def _clock() -> Samples:
+    """Time passes, and no faster than it does: the difference of two readings is between nothing and an hour."""
+    kernel = SampleKernel("clock/difference")
+    b = kernel.b
+    passed = b.sub(b.sub(b.constant(value=0, result=I64), b.clock()), b.neg(b.clock()))
+    hour = b.constant(value=3600 * 10**9, result=I64)
+    within = b.and_(b.cmp(passed, b.constant(value=0, result=I64), predicate="ge"), b.cmp(passed, hour, predicate="lt"))
+    kernel.store(b.cast(within, result=I32))
+    yield kernel.finish()
+
+
 def _barrier() -> Samples:
     for type_ in (I32, F16):
         kernel = SampleKernel(f"barrier/{type_}")
@@ -223,5 +265,8 @@ SAMPLES: dict[str, Callable[[], Samples]] = {
     "store": _store,
     "atomic_rmw": _atomic_rmw,
     "atomic_cas": _atomic_cas,
+    "atomic_load": _atomic_load,
+    "atomic_store": _atomic_store,
+    "clock": _clock,
     "barrier": _barrier,
 }

@@ -1,0 +1,212 @@
+"""``triton.backends.compiler``: targets, and each installed Tilewright backend as Triton sees one."""
+
+from __future__ import annotations
+
+import enum
+import re
+from abc import ABCMeta, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from tilewright.compat.triton.backends.options import ALL_FP8, BY_KIND, COMMON, FP8_BY_KIND, MIN_DOT, TritonOptions, frozen
+from tilewright.compat.triton.outside import OutsideNameError
+from tilewright.errors import BackendError
+from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.registry import Backend, registry
+from tilewright.runtime import devices
+
+#: Tilewright backend -> the kind of target that Triton calls it by; others have their own name.
+KINDS: Mapping[str, str] = {"nvidia": "cuda", "amd": "hip"}
+
+
+@dataclass(frozen=True)
+class GPUTarget:
+    """What a kernel is compiled for.
+
+    Attributes:
+        backend: the kind of target: ``"cuda"``, ``"hip"``, ``"cpu"``, or the name of another Tilewright backend.
+        arch: the compute capability as a number (90) for ``"cuda"``, else the backend's own name of the architecture.
+        warp_size: threads that run in lockstep; 1 on a CPU.
+    """
+
+    backend: str
+    arch: int | str
+    warp_size: int
+
+
+class Language(enum.Enum):
+    """What a kernel is written in."""
+
+    TRITON = 0
+    GLUON = 1
+
+
+class BaseBackend(metaclass=ABCMeta):
+    """A compiler for one target."""
+
+    supports_native_tensor_specialization = True
+
+    def __init__(self, target: GPUTarget) -> None:
+        self.target = target
+        assert self.supports_target(target), f"{type(self).__name__} does not compile for {target}"
+
+    @staticmethod
+    @abstractmethod
+    def supports_target(target: GPUTarget) -> bool:
+        """Whether it compiles for a target."""
+
+    @abstractmethod
+    def hash(self) -> str:
+        """A text that differs between compilers that may write other code."""
+
+    @abstractmethod
+    def parse_options(self, options: dict[str, Any]) -> Any:
+        """Every option of a compilation, from the ones that were given."""
+
+    @abstractmethod
+    def add_stages(self, stages: dict[str, Any], options: Any, language: Language = Language.TRITON) -> None:
+        """Add the compiler's stages, functions by name, to ``stages``."""
+
+    @abstractmethod
+    def load_dialects(self, context: Any) -> None:
+        """Prepare an MLIR context."""
+
+    @abstractmethod
+    def get_module_map(self) -> dict[str, ModuleType]:
+        """Modules of the language -> those that do their work for this target."""
+
+    @staticmethod
+    def parse_attr(desc: str) -> list[list[Any]]:
+        """What the letters of a specialisation say: ``D`` is divisible by 16."""
+        return [["tt.divisibility", 16]] if "D" in desc else []
+
+    @staticmethod
+    def get_int_specialization(arg: int, **kwargs: Any) -> str:
+        return "D" if kwargs.get("align", False) and arg % 16 == 0 else ""
+
+    @staticmethod
+    def get_tensor_specialization(arg: Any, **kwargs: Any) -> str:
+        return "D" if kwargs.get("align", False) and arg.data_ptr() % 16 == 0 else ""
+
+
+class TilewrightCompiler(BaseBackend):
+    """One backend of Tilewright. Subclasses name it."""
+
+    backend_name = ""
+    binary_ext = "binary"
+
+    @classmethod
+    def kind(cls) -> str:
+        """The kind of target, in Triton's terms."""
+        return KINDS.get(cls.backend_name, cls.backend_name)
+
+    @classmethod
+    def backend(cls) -> Backend:
+        """The plugin.
+
+        Raises:
+            BackendError: it is broken.
+        """
+        return registry().get(cls.backend_name)
+
+    @staticmethod
+    def supports_target(target: GPUTarget) -> bool:
+        return False
+
+    def hash(self) -> str:
+        backend = self.backend()
+        return f"{backend.name}-{backend.manifest.version}-{self.target.arch}"
+
+    def parse_options(self, options: Mapping[str, Any]) -> TritonOptions:
+        """Raises ValueError for a precision of ``dot`` that the target lacks."""
+        from tilewright.compat.triton import knobs
+
+        manifest = self.backend().manifest
+        capabilities = manifest.capabilities
+        values: dict[str, Any] = {**COMMON, **BY_KIND.get(self.kind(), {}), **manifest.options}
+        values["arch"] = self.target.arch if self.kind() != "cuda" else f"sm_{self.target.arch}"
+        values["warp_size"] = self.target.warp_size
+        values["backend_name"] = self.kind()
+        values["enable_fp_fusion"] = knobs.language.fp_fusion_enabled(options.get("enable_fp_fusion"))
+        values["supported_fp8_dtypes"] = FP8_BY_KIND.get(self.kind(), ALL_FP8)
+        if self.kind() == "cuda" and int(self.target.arch) >= 90:
+            values["deprecated_fp8_dot_operand_dtypes"] = ("fp8e4b15",)
+        if capabilities is not None:
+            values["allowed_dot_input_precisions"] = capabilities.dot_precisions
+            if values["default_dot_input_precision"] not in capabilities.dot_precisions or (self.kind() == "cuda" and int(self.target.arch) < 80):
+                values["default_dot_input_precision"] = "ieee"
+        wanted = knobs.language.fp32_default
+        if wanted is not None:
+            allowed = values["allowed_dot_input_precisions"]
+            if wanted not in allowed:
+                raise ValueError(f"TRITON_F32_DEFAULT is {wanted!r}, and {self.target.backend} has the precisions {', '.join(allowed)}")
+            values["default_dot_input_precision"] = wanted
+        values.update({name: frozen(value) for name, value in options.items() if name in values and name != "enable_fp_fusion" and value is not None})
+        return TritonOptions(values)
+
+    def add_stages(self, stages: dict[str, Any], options: Any, language: Language = Language.TRITON) -> None:
+        raise OutsideNameError("the stages of Triton's compiler are not Tilewright's: triton.compile runs them all, and tilewright inspect shows each")
+
+    def load_dialects(self, context: Any) -> None:
+        raise OutsideNameError("Tilewright has no MLIR dialects: Tile IR is in tilewright.ir")
+
+    def get_codegen_implementation(self, options: Any) -> dict[str, Any]:
+        """Functions the language asks the target through: ``min_dot_size(lhs type, rhs type)`` -> the smallest (M, N, K)."""
+        capabilities = self.backend().manifest.capabilities
+        least = (1, 1, 1) if capabilities is None else capabilities.min_dot
+        by_bits = MIN_DOT.get(self.kind(), {})
+        return {"min_dot_size": lambda lhs, rhs: by_bits.get(lhs.scalar.primitive_bitwidth, least)}
+
+    def get_module_map(self) -> dict[str, ModuleType]:
+        from tilewright.language import libdevice
+
+        return {"triton.language.extra.libdevice": libdevice}
+
+    def pack_metadata(self, metadata: Any) -> tuple[int, int, int]:
+        """(num_warps, num_ctas, bytes of shared memory)."""
+        return int(metadata.num_warps), int(metadata.num_ctas), int(metadata.shared)
+
+
+def target_of(target: Target) -> GPUTarget:
+    """A target of Tilewright in Triton's terms."""
+    kind = KINDS.get(target.backend, target.backend)
+    arch: int | str = target.arch
+    if kind == "cuda":
+        digits = re.search(r"\d+", target.arch)
+        arch = int(digits[0]) if digits else 0
+    return GPUTarget(kind, arch, target.warp_size)
+
+
+def place_of(target: GPUTarget) -> tuple[Backend, Target, Device | None]:
+    """The backend, target and device for a target in Triton's terms. The device is None where this machine has none of the kind.
+
+    Raises:
+        BackendError: no installed backend compiles for it.
+    """
+    name = next((name for name, kind in KINDS.items() if kind == target.backend), target.backend)
+    backend = registry().get(name)
+    present = [] if backend.manifest.status else devices.devices(backend)
+    for device in present:
+        found = devices.target_of(backend, device)
+        if target.backend == "cpu" or target_of(found).arch == target.arch:
+            return backend, found, device
+    arch = _arch_name(backend, target)
+    return backend, backend.require("tilewright_target", device=Device(backend.name, backend.manifest.device_kinds[0], 0, arch, {"arch": arch})), None
+
+
+def _arch_name(backend: Backend, target: GPUTarget) -> str:
+    names = backend.manifest.targets
+    if target.backend != "cuda":
+        if target.arch in names:
+            return str(target.arch)
+    else:
+        for name in sorted(names, key=len, reverse=True):
+            digits = re.search(r"\d+", name)
+            if digits and digits[0] == str(target.arch):
+                return name
+    raise BackendError(f"backend {backend.name!r} does not compile for {target.backend} {target.arch}; it has {', '.join(names)}")
+
+
+__all__ = ["BaseBackend", "GPUTarget", "Language"]

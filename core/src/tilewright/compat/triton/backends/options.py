@@ -1,0 +1,105 @@
+"""Launch options as Triton's backends have them: names, defaults, and what becomes of each in Tilewright.
+
+An option is either one of the Tilewright backend's own, or it is kept: it is accepted, is part of the kernel's key, shows in ``metadata``, and changes no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: Options of every backend.
+COMMON: Mapping[str, Any] = {
+    "num_warps": 4,
+    "num_ctas": 1,
+    "num_stages": 3,
+    "maxnreg": None,
+    "enable_fp_fusion": True,
+    "launch_cooperative_grid": False,
+    "launch_pdl": False,
+    "default_dot_input_precision": "ieee",
+    "allowed_dot_input_precisions": ("ieee",),
+    "max_num_imprecise_acc_default": 0,
+    "supported_fp8_dtypes": ("fp8e5",),
+    "deprecated_fp8_dot_operand_dtypes": (),
+    "extern_libs": None,
+    "ir_override": None,
+    "debug": False,
+    "sanitize_overflow": True,
+    "arch": None,
+    "instrumentation_mode": "",
+}
+
+#: Kind of target -> the options it has besides, or with another default.
+BY_KIND: Mapping[str, Mapping[str, Any]] = {
+    "cuda": {
+        "ptx_version": None,
+        "ptx_options": None,
+        "enable_reflect_ftz": True,
+        "default_dot_input_precision": "tf32",
+        "max_num_imprecise_acc_default": None,
+    },
+    "hip": {
+        "waves_per_eu": 0,
+        "kpack": 1,
+        "matrix_instr_nonkdim": 0,
+        "schedule_hint": "none",
+        "allow_flush_denorm": False,
+    },
+    "cpu": {"num_cpu_threads": 0},
+}
+
+#: Triton's name -> the Tilewright option that does it.
+RENAMED: Mapping[str, str] = {"num_cpu_threads": "num_threads", "default_dot_input_precision": "default_dot_precision"}
+
+#: Options that the language itself reads.
+OF_THE_LANGUAGE = ("default_dot_precision", "supported_fp8_dtypes", "deprecated_fp8_dot_operand_dtypes", "min_dot_size")
+
+#: Element types that kernels may use on any backend of Tilewright, which converts where the hardware cannot.
+ALL_FP8 = ("fp8e4b15", "fp8e4b8", "fp8e4nv", "fp8e5", "fp8e5b16")
+
+#: Kind of target -> the element types that Triton has there. Kernels find out by the error what they may use, so it is raised for the others.
+FP8_BY_KIND: Mapping[str, tuple[str, ...]] = {"cuda": ("fp8e4b15", "fp8e4nv", "fp8e5")}
+
+#: Kind of target -> the smallest (M, N, K) of a dot by the bits of an operand's element; a kind that is not here has the backend's own.
+MIN_DOT: Mapping[str, Mapping[int, tuple[int, int, int]]] = {"cuda": {8: (1, 1, 32), 16: (1, 1, 16), 32: (1, 1, 8), 64: (1, 1, 4)}}
+
+
+def names_of(kind: str) -> frozenset[str]:
+    """The options a launch on a kind of target may give, beyond those of the Tilewright backend."""
+    return frozenset({*COMMON, *BY_KIND.get(kind, {})})
+
+
+ALL_NAMES = frozenset({*COMMON, *(name for extra in BY_KIND.values() for name in extra)})
+
+
+def frozen(value: Any) -> Any:
+    """An option's value as Triton's option objects keep it: hashable."""
+    if isinstance(value, Mapping):
+        return tuple(value.items())
+    return tuple(value) if isinstance(value, list) else value
+
+
+class TritonOptions:
+    """The options of one compilation as attributes. Read only; equal options have equal texts."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"options are read-only: give {name}= to the launch")
+
+    def hash(self) -> str:
+        """A text that differs for other options."""
+        import hashlib
+
+        return hashlib.sha256(repr(sorted(self.__dict__.items())).encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TritonOptions) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(self.hash())
+
+    def __repr__(self) -> str:
+        return f"TritonOptions({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"

@@ -1,0 +1,164 @@
+"""A compiled kernel with the attributes and the launch call that Triton's has."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.compat.triton import knobs
+from tilewright.compat.triton.backends.compiler import target_of
+from tilewright.compat.triton.backends.options import frozen
+from tilewright.compat.triton.compiler.pipeline import triton_options
+from tilewright.compat.triton.compiler.sources import ASTSource
+from tilewright.compat.triton.compiler.stages import Asm
+from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.registry import Backend
+from tilewright.runtime import kernel as own
+from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.compile import Specialization
+from tilewright.runtime.hooks import hooks
+from tilewright.runtime.specialize import value_picker
+
+#: Facts that a kernel of Triton has besides its options; kernels of Tilewright take no scratch memory that its launch call would have to bring.
+_FACTS: dict[str, Any] = {
+    "shared": 0,
+    "tmem_size": 0,
+    "global_scratch_size": 0,
+    "global_scratch_align": 1,
+    "profile_scratch_size": 0,
+    "profile_scratch_align": 1,
+    "cluster_dims": (1, 1, 1),
+}
+
+#: Path of an argument, and what is done to its value before the launch.
+Converter = tuple[tuple[int, ...], Callable[[Any], Any] | None]
+
+
+class Launcher:
+    """``kernel.run``: Triton's launch call.
+
+    ``run(x, y, z, stream, function, packed metadata, launch metadata, enter hook, exit hook, *arguments)`` with every argument of the kernel, constants
+    included, in order. Called with the grid as one tuple it is Tilewright's, ``run(grid, stream, values)``.
+    """
+
+    __slots__ = ("_launch", "_pick")
+
+    def __init__(self, launch: Callable[..., None], pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
+        self._launch, self._pick = launch, pick
+
+    def __call__(self, x: Any, y: Any, z: Any, *rest: Any) -> None:
+        if not rest:
+            self._launch(x, y, z)
+            return
+        stream, _, _, metadata, enter, leave, *arguments = rest
+        if enter is not None and metadata is not None:
+            enter(metadata)
+        if x > 0 and y > 0 and z > 0:
+            self._launch((x, y, z), stream, self._pick(tuple(arguments)))
+        if leave is not None and metadata is not None:
+            leave(metadata)
+
+
+class CompiledKernel(own.CompiledKernel):
+    """A kernel compiled for one specialisation.
+
+    Attributes:
+        src: the :class:`ASTSource` it was compiled from.
+        asm: stages by Triton's names, see :class:`Asm`.
+        metadata: a named tuple: every option of Triton's, ``name``, ``hash``, ``target``, ``shared`` …
+        hash, name, module, function, n_regs, n_spills, n_max_threads, packed_metadata: as in Tilewright.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        specialization: Specialization,
+        backend: Backend,
+        target: Target,
+        device: Device | None,
+        converters: list[Converter],
+        launch_metadata: Callable[..., dict[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(artifact, specialization, backend, target, device, value_picker(converters), launch_metadata)
+        self.specialization = specialization
+        self.name = specialization.name or self.name  # what ``repr=`` gave may be no symbol of the target
+        self.src: Any = ASTSource.of(specialization)
+        self._run: Launcher | None = None
+
+    @property
+    def asm(self) -> Any:
+        return Asm(super().asm)
+
+    @property
+    def metadata(self) -> Any:
+        if self._metadata is None:
+            given = self.src.options
+            options = triton_options(self.backend, self.target, given).__dict__
+            facts = {**_FACTS, **given, **options, **self.artifact.code.metadata}
+            facts.update(name=self.name, hash=self.hash, target=target_of(self.target), triton_version=_version())
+            facts = {name: frozen(value) for name, value in facts.items() if name.isidentifier() and not name.startswith("_")}
+            self._metadata = namedtuple("KernelMetadata", sorted(facts))(**facts)
+        return self._metadata
+
+    @property
+    def native_launcher(self) -> Callable[..., None]:
+        """The backend's own launcher."""
+        self._init_handles()
+        assert self._launcher is not None
+        return self._launcher
+
+    @property
+    def run(self) -> Any:
+        if self._run is None:
+            assert self._pick is not None
+            self._run = Launcher(self.native_launcher, self._pick)
+        return self._run
+
+    def result(self, ignore_errors: bool = False) -> CompiledKernel:
+        """The kernel itself, as :class:`FutureKernel` has it."""
+        return self
+
+    def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
+        self._init_handles()
+        return super().launch_metadata(grid, stream, *args)
+
+    def __repr__(self) -> str:
+        return f"<CompiledKernel {self.name} for {target_of(self.target)}>"
+
+
+def _version() -> str:
+    from tilewright.compat import triton
+
+    return triton.__version__
+
+
+def type_converters(signature: dict[str, Any]) -> list[Converter]:
+    """How the values of a launch are taken from all arguments, from types alone."""
+    found: list[Converter] = []
+
+    def visit(type_: Any, path: tuple[int, ...]) -> None:
+        if isinstance(type_, tuple | list):
+            for number, item in enumerate(type_):
+                visit(item, (*path, number))
+        elif type_ != "constexpr":
+            convert: Callable[[Any], Any] | None = float if type_ in ("fp16", "bf16", "fp32", "fp64") else bool if type_ in ("u1", "i1") else None
+            found.append((path, convert))
+
+    for position, type_ in enumerate(signature.values()):
+        visit(type_, (position,))
+    return found
+
+
+def tell(kernel: CompiledKernel, times: knobs.CompileTimes) -> None:
+    """Tell those who listen of a compilation."""
+    if knobs.compilation.listener is not None:
+        metadata = kernel.metadata._asdict()
+        knobs.compilation.listener(src=kernel.src, metadata=metadata, metadata_group=kernel.metadata_group, times=times, cache_hit=kernel.cache_hit)
+    if hooks.compilation_listener is not None:
+        hooks.compilation_listener(
+            src=kernel.specialization, metadata=kernel.metadata, metadata_group=kernel.metadata_group, times=kernel.timings, cache_hit=kernel.cache_hit
+        )
+
+
+__all__ = ["CompiledKernel", "Launcher", "tell", "type_converters"]

@@ -1,0 +1,154 @@
+"""``triton.compiler.compiler``: compiling a kernel ahead of its launch."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.compat.triton import knobs
+from tilewright.compat.triton.backends import backends
+from tilewright.compat.triton.backends.compiler import BaseBackend, GPUTarget, Language, TilewrightCompiler, place_of
+from tilewright.compat.triton.compiler.compiled import CompiledKernel, Launcher, tell, type_converters
+from tilewright.compat.triton.compiler.pipeline import compile_artifact, tilewright_options
+from tilewright.compat.triton.compiler.sources import ASTSource, IRSource
+from tilewright.compat.triton.compiler.stages import Asm as AsmDict
+from tilewright.compat.triton.outside import OutsideNameError
+from tilewright.compat.triton.runtime.cache import get_cache_key, triton_key
+from tilewright.compat.triton.runtime.driver import driver
+from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.registry import Backend
+from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.compile import Specialization, lower_module, parameters_of
+from tilewright.runtime.hooks import LazyDict
+
+
+class CompileTimer:
+    """Times the parts of a compilation."""
+
+    def __init__(self) -> None:
+        self.start = time.time()
+        self.ir_initialization_end: float | None = None
+        self.lowering_stage_ends: list[tuple[str, float]] = []
+        self.store_results_end: float | None = None
+
+    def finished_ir_initialization(self) -> None:
+        self.ir_initialization_end = time.time()
+
+    def stage_finished(self, stage_name: str) -> None:
+        self.lowering_stage_ends.append((stage_name, time.time()))
+
+    def end(self) -> knobs.CompileTimes:
+        """What was measured, in microseconds. A compilation that never got past the frontend was a hit of the cache."""
+        now = time.time()
+        if self.ir_initialization_end is None:
+            self.ir_initialization_end = now
+        else:
+            self.store_results_end = now
+        stages, last = [], self.ir_initialization_end
+        for name, end in self.lowering_stage_ends:
+            stages.append((name, int((end - last) * 1e6)))
+            last = end
+        stored = int((self.store_results_end - last) * 1e6) if self.store_results_end is not None else 0
+        return knobs.CompileTimes(int((self.ir_initialization_end - self.start) * 1e6), stages, stored)
+
+
+def make_backend(target: GPUTarget) -> BaseBackend:
+    """The compiler for a target.
+
+    Raises:
+        RuntimeError: no installed backend compiles for it.
+    """
+    found = [backend.compiler for backend in backends.values() if backend.compiler.supports_target(target)]
+    if len(found) != 1:
+        raise RuntimeError(f"{len(found)} compatible backends for target ({target.backend}) ({found}). There should only be one.")
+    return found[0](target)
+
+
+def compile(src: Any, target: GPUTarget | None = None, options: Mapping[str, Any] | None = None, _env_vars: Any = None) -> CompiledKernel:
+    """Compile a kernel; no device is needed where a target is given.
+
+    Args:
+        src: an :class:`ASTSource`, or the path of a file of Tile IR.
+        target: what to compile for; the active driver's target for None.
+        options: launch options by name.
+
+    Raises:
+        CompilationError: the kernel breaks a rule of the language.
+        RuntimeError: no installed backend compiles for the target.
+    """
+    if target is None:
+        target = driver.active.get_current_target()
+    assert isinstance(target, GPUTarget), "target must be of GPUTarget type"
+    compiler = make_backend(target)
+    assert isinstance(compiler, TilewrightCompiler)
+    if not isinstance(src, ASTSource | IRSource):
+        assert isinstance(src, str), "source must be either AST or a filepath"
+        src = IRSource(src)
+    parsed = compiler.parse_options({**(options or {}), **src.parse_options()})
+    backend, own, device = place_of(target)
+    chosen = tilewright_options(backend, parsed.__dict__)
+    if isinstance(src, IRSource):
+        return _compile_file(src, chosen, backend, own, device)
+    specialization = src.specialize(chosen)
+    artifact, times = compile_artifact(specialization, backend, own)
+    found = CompiledKernel(
+        artifact, specialization, backend, own, device, type_converters(dict(specialization.signature)), getattr(src.fn, "launch_metadata", None)
+    )
+    tell(found, times)
+    return found
+
+
+def _compile_file(src: IRSource, options: Mapping[str, Any], backend: Backend, target: Target, device: Device | None) -> CompiledKernel:
+    artifact: Artifact = lower_module(src.module, options, backend, target)
+    names = [parameter.name for parameter in parameters_of(src.module)]
+    specialization = Specialization(_Named(src.name, names), dict.fromkeys(names, ""), options=dict(options))  # type: ignore[arg-type]
+    return CompiledKernel(artifact, specialization, backend, target, device, [((position,), None) for position in range(len(names))])
+
+
+class _Named:
+    """Stands for the function of a kernel that was compiled from a file."""
+
+    def __init__(self, name: str, arg_names: list[str]) -> None:
+        self.__name__, self.arg_names, self.src = name, arg_names, ""
+
+
+@functools.cache
+def max_shared_mem(device: int) -> int:
+    """Bytes of shared memory that a program may have on a device of the active driver."""
+    return int(driver.active.utils.get_device_properties(device)["max_shared_mem"])  # type: ignore[attr-defined]
+
+
+def filter_traceback(e: BaseException) -> None:
+    """Triton leaves its compiler's frames out of tracebacks by this; Tilewright's errors show the kernel's source, and keep theirs."""
+
+
+_OUTSIDE = {"parse": "it reads MLIR", "convert_type_repr": "it reads MLIR types", "ir": "MLIR has no counterpart: see tilewright.ir", "passes": "MLIR's passes"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OUTSIDE:
+        raise OutsideNameError(f"triton.compiler.compiler.{name} is outside what tilewright.compat.triton provides: {_OUTSIDE[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "ASTSource",
+    "AsmDict",
+    "BaseBackend",
+    "CompileTimer",
+    "CompiledKernel",
+    "GPUTarget",
+    "IRSource",
+    "Language",
+    "Launcher",
+    "LazyDict",
+    "compile",
+    "driver",
+    "filter_traceback",
+    "get_cache_key",
+    "make_backend",
+    "max_shared_mem",
+    "triton_key",
+]

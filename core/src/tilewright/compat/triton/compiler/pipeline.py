@@ -1,0 +1,140 @@
+"""Compiling for the shim: Tilewright's compiler with Triton's settings around it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.compat.triton import knobs
+from tilewright.compat.triton.backends.compiler import KINDS, TilewrightCompiler, target_of
+from tilewright.compat.triton.backends.options import MIN_DOT, OF_THE_LANGUAGE, RENAMED, TritonOptions
+from tilewright.compat.triton.compiler.sources import ASTSource, with_override
+from tilewright.plugins.manifest import Target
+from tilewright.plugins.registry import Backend
+from tilewright.runtime import cache
+from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.compile import Specialization, build_module, cache_key, compile_kernel, lower_module
+
+#: Stages of the texts of a kernel by the file endings that Triton's tools know.
+DUMPED = {"tileir": "ttir", "llir": "llir", "ptx": "ptx", "cubin": "cubin", "amdgcn": "amdgcn", "hsaco": "hsaco"}
+
+
+def _chosen_directory() -> str | None:
+    """The directory of the kernel cache, where the program or its environment names one in Triton's terms."""
+    settings = knobs.cache
+    chosen = "dir" in settings.__dict__ or "home_dir" in settings.__dict__
+    import os
+
+    return settings.dir if chosen or os.environ.get("TRITON_CACHE_DIR") or os.environ.get("TRITON_HOME") else None
+
+
+cache.directory_setting = _chosen_directory
+
+
+def triton_options(backend: Backend, target: Target, given: Mapping[str, Any]) -> TritonOptions:
+    """Every option of a compilation in Triton's terms."""
+    from tilewright.compat.triton.backends import backends
+
+    compiler = backends[backend.name].compiler if backend.name in backends else type("Compiler", (TilewrightCompiler,), _reference(backend))
+    found: TritonOptions = compiler(target_of(target)).parse_options(dict(given))
+    return found
+
+
+def _reference(backend: Backend) -> dict[str, Any]:
+    return {"backend_name": backend.name, "supports_target": staticmethod(lambda target: True)}
+
+
+def tilewright_options(backend: Backend, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a compilation in Tilewright's terms, from all of Triton's."""
+    known = dict(backend.manifest.options)
+    known.update({name: options[name] for name in known if options.get(name) is not None})
+    for theirs, ours in RENAMED.items():
+        if options.get(theirs) and ours in known:
+            known[ours] = options[theirs]
+    return known | language_options(backend, options)
+
+
+def language_options(backend: Backend, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that the language itself reads, from all of Triton's."""
+    given = {RENAMED.get(name, name): value for name, value in options.items()}
+    given["min_dot_size"] = tuple(MIN_DOT.get(KINDS.get(backend.name, backend.name), {}).items())
+    return {name: given[name] for name in OF_THE_LANGUAGE if given.get(name)}
+
+
+def compile_artifact(specialization: Specialization, backend: Backend, target: Target) -> tuple[Artifact, knobs.CompileTimes]:
+    """Compile, or find in the disk cache, as ``triton.knobs.compilation`` says; and how long it took.
+
+    Raises:
+        CompilationError: the source breaks a rule of the language.
+        LoweringError, OutOfResources: the backend cannot make code of it.
+    """
+    settings = knobs.compilation
+    if settings.override:
+        specialization = with_override(specialization, _override_of(specialization))
+    started = time.perf_counter()
+    with _globals_allowed(settings.allow_non_constexpr_globals):
+        artifact = _compile_anew(specialization, backend, target) if settings.always_compile else compile_kernel(specialization, backend, target)
+    taken = (time.perf_counter() - started) * 1e6
+    if settings.dump_ir and not artifact.cache_hit:
+        _dump(specialization, artifact)
+    return artifact, _times(artifact, taken)
+
+
+def _compile_anew(specialization: Specialization, backend: Backend, target: Target) -> Artifact:
+    """Compile without looking into the disk cache, and keep the result there."""
+    started = time.perf_counter()
+    module = build_module(specialization, backend, target)
+    timings = {"frontend": (time.perf_counter() - started) * 1e3}
+    key = cache_key(specialization, backend, target)
+    artifact = lower_module(module, specialization.options, backend, target, key=key or "", timings=timings)
+    if key is not None:
+        cache.disk_cache().put(artifact)
+    return artifact
+
+
+@contextlib.contextmanager
+def _globals_allowed(allowed: bool) -> Any:
+    """Let kernels read globals that are no constants, for the length of one compilation."""
+    import os
+
+    name = "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS"
+    before = os.environ.get(name)
+    if allowed and before is None:
+        os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if allowed and before is None:
+            os.environ.pop(name, None)
+
+
+def _times(artifact: Artifact, taken: float) -> knobs.CompileTimes:
+    """``taken`` in microseconds, split by stage; what no stage accounts for is spent on keeping the result."""
+    if artifact.cache_hit:
+        return knobs.CompileTimes(max(1, int(taken)), [], 0)
+    stages = [(name, max(1, int(artifact.timings.get(name, 0.0) * 1e3))) for name in ("passes", "lower")]
+    frontend = max(1, int(artifact.timings.get("frontend", 0.0) * 1e3))
+    return knobs.CompileTimes(frontend, stages, max(1, int(taken) - frontend - sum(time_ for _, time_ in stages)))
+
+
+def _override_of(specialization: Specialization) -> str | None:
+    from tilewright.compat.triton.runtime.cache import get_override_manager
+
+    source = ASTSource.of(specialization)
+    return get_override_manager(source.hash()).get_file(f"{source.name[:150]}.ttir")
+
+
+def _dump(specialization: Specialization, artifact: Artifact) -> None:
+    from tilewright.compat.triton.runtime.cache import get_dump_manager
+
+    source = ASTSource.of(specialization)
+    manager = get_dump_manager(source.hash())
+    for stage, ending in DUMPED.items():
+        text = artifact.code.stages.get(stage)
+        if text is not None:
+            manager.put(text, f"{source.name[:150]}.{ending}")
+
+
+__all__ = ["KINDS", "compile_artifact", "tilewright_options", "triton_options"]

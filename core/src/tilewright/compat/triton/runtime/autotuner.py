@@ -1,0 +1,185 @@
+"""``triton.runtime.autotuner``: Tilewright's autotuner with Triton's defaults: results are kept on disk only where that is asked for."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.compat.triton import knobs
+from tilewright.compat.triton.runtime.errors import OutOfResources, PTXASError
+from tilewright.compat.triton.runtime.interpreter import InterpretedFunction
+from tilewright.compat.triton.runtime.jit import JITFunction, KernelInterface
+from tilewright.runtime import autotune as own
+from tilewright.runtime.config import Config
+from tilewright.runtime.heuristics import Heuristics, heuristics
+
+
+class _Runnable:
+    """An object with ``run``, as Triton's autotuner takes it, where Tilewright's takes a kernel."""
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+        self.__name__ = getattr(fn, "__name__", type(fn).__name__)
+
+    def run(self, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
+        if not warmup:
+            return self.fn.run(*args, **({} if grid is None else {"grid": grid}), **kwargs)
+        return None
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.run(*args, grid=grid, **kwargs)
+
+
+class Autotuner(own.Autotuner):
+    """See :class:`tilewright.runtime.autotune.Autotuner`."""
+
+    def __init__(
+        self,
+        fn: Any,
+        arg_names: Sequence[str],
+        configs: Sequence[Config] | None,
+        key: Sequence[str],
+        reset_to_zero: Sequence[str] | None,
+        restore_value: Sequence[str] | None,
+        pre_hook: Callable[..., Any] | None = None,
+        post_hook: Callable[..., Any] | None = None,
+        prune_configs_by: Mapping[str, Any] | None = None,
+        warmup: float | None = None,
+        rep: float | None = None,
+        use_cuda_graph: bool = False,
+        do_bench: Callable[..., Any] | None = None,
+        cache_results: bool = False,
+    ) -> None:
+        unknown = [name for name in key if name not in arg_names]
+        if unknown:
+            warnings.warn(f"key of autotune names {', '.join(map(repr, unknown))}, which is no parameter of the kernel, and is left out", stacklevel=3)
+        super().__init__(
+            fn if hasattr(fn, "__getitem__") else _Runnable(fn),
+            arg_names,
+            configs or [Config({})],
+            [name for name in key if name in arg_names],
+            reset_to_zero,
+            restore_value,
+            pre_hook,
+            post_hook,
+            prune_configs_by,
+            warmup,
+            rep,
+            use_cuda_graph,
+            do_bench,
+            bool(cache_results) or knobs.autotuning.cache,
+            time_limit=None,
+        )
+
+    def run(self, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
+        return super().run(*args, grid=grid, warmup=warmup, **kwargs)
+
+    def prune_configs(self, kwargs: dict[str, Any]) -> list[Config]:
+        """The configurations that ``prune_configs_by`` leaves for the launch that is under way.
+
+        Raises:
+            AutotunerError: it leaves none.
+        """
+        return self._pruned(self.configs, kwargs)
+
+    def check_disk_cache(self, tuning_key: Any, configs: Sequence[Config], bench_fn: Callable[[], Any]) -> bool:
+        """Whether the result of a tuning is in memory; else it is measured by ``bench_fn``. What lies on disk is found by the tuning itself."""
+        if tuning_key in self.cache:
+            return True
+        bench_fn()
+        return False
+
+    @property
+    def do_bench(self) -> Callable[..., Any]:
+        if self._given_bench is None and self.use_cuda_graph:
+            from tilewright.compat.triton.testing import do_bench_cudagraph
+
+            rep = self.num_reps if self.num_reps is not None else 100
+            return lambda kernel_call, quantiles: do_bench_cudagraph(kernel_call, rep=rep, quantiles=quantiles)
+        return super().do_bench
+
+    def _is_compiled(self) -> bool:
+        return isinstance(self.base_fn, JITFunction) and not isinstance(self.base_fn, InterpretedFunction)
+
+    def _record_identity(self, key: tuple[Any, ...], configs: Sequence[Config], place: own.Place) -> Any:
+        if not self._is_compiled() or any(config.pre_hook is not None for config in configs):
+            return None
+        return super()._record_identity(key, configs, place)
+
+    def _backend_pruned(self, configs: list[Config], place: own.Place, kwargs: Mapping[str, Any]) -> list[Config]:
+        """All of them, in the order that they were given: programs count on every one being tried, and ``post_hook`` on being told what does not fit."""
+        return configs
+
+    def _measure(self, configs: list[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> dict[Config, list[float]]:
+        if self._is_compiled():
+            return super()._measure(configs, args, grid, kwargs)
+        self._failures = []  # nothing to compile ahead
+        for config in configs:
+            self._refuse_conflicts(config, kwargs)
+        return {config: self._bench(args, grid, config, kwargs) for config in configs}
+
+    def _bench(self, args: tuple[Any, ...], grid: Any, config: Config, kwargs: dict[str, Any]) -> list[float]:
+        if not knobs.autotuning.print:
+            return super()._bench(args, grid, config, kwargs)
+        print(f"Autotuning kernel {self.__name__} with config {config}")
+        found = super()._bench(args, grid, config, kwargs)
+        if math.isinf(found[0]) and self._failures:
+            print(f"Autotuning failed with {self._failures[-1][1]}")
+        return found
+
+    def _tell(self, key: tuple[Any, ...], best: Config, seconds: float, *, cache_hit: bool) -> None:
+        super()._tell(key, best, seconds, cache_hit=cache_hit)
+        if knobs.autotuning.print and not cache_hit:
+            shown = key[: len(self.keys)]
+            print(f"Triton autotuning for function {self.__name__},\nwith key as {shown},\nfinished after {seconds:.2f}s,\nbest config selected: {best};")
+        if knobs.autotuning.listener is not None:
+            knobs.autotuning.listener(
+                fn=self.base_fn,
+                key=key,
+                best_config=best,
+                configs_timings=self.configs_timings,
+                duration=None if cache_hit else seconds,
+                cache_hit=cache_hit,
+            )
+
+
+def autotune(
+    configs: Sequence[Config],
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    warmup: float | None = None,
+    rep: float | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool = False,
+) -> Callable[[Any], Autotuner]:
+    """Run the fastest of ``configs``, found by measuring; see :func:`tilewright.autotune`. Results are kept on disk only with ``cache_results``."""
+
+    def decorate(fn: Any) -> Autotuner:
+        return Autotuner(
+            fn,
+            fn.arg_names,
+            configs,
+            key,
+            reset_to_zero,
+            restore_value,
+            pre_hook=pre_hook,
+            post_hook=post_hook,
+            prune_configs_by=prune_configs_by,
+            warmup=warmup,
+            rep=rep,
+            use_cuda_graph=use_cuda_graph,
+            do_bench=do_bench,
+            cache_results=cache_results,
+        )
+
+    return decorate
+
+
+__all__ = ["Autotuner", "Config", "Heuristics", "KernelInterface", "OutOfResources", "PTXASError", "autotune", "heuristics"]

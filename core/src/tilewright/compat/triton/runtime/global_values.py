@@ -1,0 +1,75 @@
+"""The constants of a module that kernels were compiled with, and what is checked of them before a launch."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from tilewright.language.callable import JitCallable
+from tilewright.language.core import constexpr
+from tilewright.language.dependencies import dependencies
+
+if TYPE_CHECKING:
+    from tilewright.compat.triton.runtime.jit import JITFunction
+
+#: Function -> the globals it was first compiled with: (name, id of the namespace) -> (value, namespace).
+_first_seen: weakref.WeakKeyDictionary[JitCallable, dict[tuple[str, int], tuple[Any, dict[str, Any]]]] = weakref.WeakKeyDictionary()
+
+
+class GlobalValues:
+    """What one kernel was compiled with.
+
+    Attributes:
+        mutable: (name, the constexpr, its value when the kernel was compiled) of every constexpr that the kernel reads; their value can be set.
+    """
+
+    def __init__(self, kernel: JITFunction) -> None:
+        self._kernel = weakref.ref(kernel)
+        self.mutable: list[tuple[str, constexpr, Any]] = []
+
+    def record(self) -> None:
+        """Remember the values of a compilation.
+
+        Raises:
+            RuntimeError: a function that the kernel calls was compiled before with another value of a global that both read.
+        """
+        kernel = self._kernel()
+        assert kernel is not None
+        self.mutable = []
+        seen: set[int] = set()
+        pending: list[JitCallable] = [kernel]
+        while pending:
+            function = pending.pop()
+            if id(function) in seen or function.fn is None:
+                continue
+            seen.add(id(function))
+            found = dependencies(function)
+            pending.extend(found.callees)
+            first = _first_seen.setdefault(function, found.globals)
+            if function is not kernel:
+                _check_same(kernel, function, first, found.globals)
+            for (name, _), (value, _) in found.globals.items():
+                self._watch(name, value)
+            for name, value in function.nonlocals.items():
+                self._watch(name, value)
+
+    def _watch(self, name: str, value: Any) -> None:
+        if isinstance(value, constexpr):
+            self.mutable.append((name, value, copy.copy(value.value)))
+
+    def check(self) -> None:
+        """Raises RuntimeError where a constexpr has another value than the kernel was compiled with."""
+        for name, holder, value in self.mutable:
+            if holder.value is not value and holder.value != value:
+                raise RuntimeError(f"Global variable {name} has changed since we compiled this kernel, from {constexpr(value)!r} to {holder!r}")
+
+
+def _check_same(kernel: JITFunction, function: JitCallable, first: dict[tuple[str, int], Any], now: dict[tuple[str, int], Any]) -> None:
+    for key in first.keys() & now.keys():
+        before, value = first[key][0], now[key][0]
+        if before is not value and bool(before != value):
+            raise RuntimeError(
+                f"Global variable {key[0]} has value {value!r} when compiling {kernel.__name__}, but inner kernel {function.__name__} has conflicting value "
+                f"{before!r} from when it was first compiled. This is not allowed"
+            )

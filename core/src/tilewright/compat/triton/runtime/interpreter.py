@@ -1,0 +1,49 @@
+"""``triton.runtime.interpreter``: kernels that run on Tilewright's reference, where ``TRITON_INTERPRET=1`` when they are decorated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.compat.triton.outside import OutsideNameError
+from tilewright.compat.triton.runtime.errors import InterpreterError
+from tilewright.compat.triton.runtime.jit import JITFunction
+from tilewright.errors import CompilationError, KernelError
+from tilewright.runtime.backend_choice import Choice
+from tilewright.runtime.jit import Selected
+
+
+class InterpretedFunction(JITFunction):
+    """A kernel that is interpreted with NumPy. Tensors of any device are copied to the host and back. Launches and warm-ups give None.
+
+    Raises:
+        InterpreterError: at launch: the kernel breaks a rule of the language, or fails; the cause says which.
+    """
+
+    def _select(self, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
+        return super()._select(args, kinds, options, choice or Choice("reference", {}))
+
+    def __getitem__(self, grid: Any) -> Any:
+        launch = super().__getitem__(grid)
+
+        def run(*args: Any, **kwargs: Any) -> None:
+            try:
+                launch(*args, **kwargs)
+            except (CompilationError, KernelError) as error:
+                raise InterpreterError(str(error)) from error
+
+        return run
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
+        """Run on ``grid``; a warm-up does nothing, since there is nothing to compile for."""
+        if not warmup:
+            self[grid](*args, **kwargs)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise OutsideNameError(f"triton.runtime.interpreter.{name} is a part of Triton's interpreter; Tilewright's is tilewright.reference")
+
+
+__all__ = ["InterpretedFunction", "InterpreterError"]

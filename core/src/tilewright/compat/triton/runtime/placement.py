@@ -1,0 +1,52 @@
+"""Where a launch runs that does not say: at its tensors, else at the active driver's device."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from tilewright.runtime.arguments import ArrayKind
+from tilewright.runtime.backend_choice import Choice
+from tilewright.runtime.specialize import DescriptorKind
+
+if TYPE_CHECKING:
+    from tilewright.compat.triton.runtime.jit import JITFunction
+
+#: Kernels that were launched without tensors: their plans hold for one active driver.
+_placed: weakref.WeakSet[JITFunction] = weakref.WeakSet()
+
+
+def has_arrays(kinds: tuple[Any, ...]) -> bool:
+    """Whether any argument lies on a device."""
+    for kind in kinds:
+        if isinstance(kind, tuple):
+            if has_arrays(kind):
+                return True
+        elif isinstance(kind, DescriptorKind):
+            if kind.base.device is not None:
+                return True
+        elif isinstance(kind, ArrayKind) and kind.device is not None:
+            return True
+    return False
+
+
+def choice_without_arrays(kernel: JITFunction) -> Choice:
+    """The active driver's backend, for a launch of a kernel without tensors.
+
+    Raises:
+        RuntimeError: there is no active driver.
+    """
+    from tilewright.compat.triton.backends.driver import TilewrightDriver
+    from tilewright.compat.triton.runtime.driver import driver
+
+    active = driver.active
+    assert isinstance(active, TilewrightDriver), f"kernels run on backends of Tilewright, not on {type(active).__name__}"
+    _placed.add(kernel)
+    return Choice(active.backend_name, {})
+
+
+def forget_placed() -> None:
+    """Plan launches without tensors anew: the active driver is another one."""
+    for kernel in list(_placed):
+        kernel.clear_cache()
+    _placed.clear()

@@ -1,0 +1,5 @@
+"""``triton.tools.tensor_descriptor``."""
+
+from tilewright.runtime.descriptor import TensorDescriptor
+
+__all__ = ["TensorDescriptor"]

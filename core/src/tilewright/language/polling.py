@@ -1,0 +1,40 @@
+"""Waiting for memory to have a value, written in the language itself."""
+
+# These functions are typed by the compiler, call by call; to Python they are untyped.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from tilewright.language import atomics, core
+from tilewright.language.callable import device_function
+
+
+@device_function
+def _both(a, b):
+    return a & b
+
+
+@device_function
+def _everywhere(found):
+    """Whether a boolean, or every element of a tensor of them, holds."""
+    if len(found.shape) == 0:
+        return found
+    else:
+        return core.reduce(found, None, _both)
+
+
+@device_function
+def poll(pointer, expected, timeout, timed: core.constexpr, sem: core.constexpr, scope: core.constexpr):
+    """Read until every element was seen with its expected value, or ``timeout`` nanoseconds have passed; which ones were."""
+    found = atomics.atomic_load(pointer, sem=sem, scope=scope) == expected
+    if timed:
+        start = atomics.clock()
+        now = start
+        # The time is carried from turn to turn: an interpreter can then tell this loop from one in which nothing changes.
+        while ~_everywhere(found) & ((now - start).to(core.uint64) < timeout):
+            found = found | (atomics.atomic_load(pointer, sem=sem, scope=scope) == expected)
+            now = atomics.clock()
+    else:
+        while ~_everywhere(found):
+            found = found | (atomics.atomic_load(pointer, sem=sem, scope=scope) == expected)
+    return found

@@ -1,0 +1,55 @@
+"""``kernel.device_caches``: the compiled kernels of each device."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilewright.runtime.jit import JITFunction
+
+
+class _Forgetting(dict[Any, Any]):
+    """A dictionary of one kernel. Taking something out also drops the launch plans, some of which lead to it."""
+
+    def __init__(self, kernel: JITFunction) -> None:
+        super().__init__()
+        self._kernel = weakref.ref(kernel)
+
+    def _forget(self) -> None:
+        kernel = self._kernel()
+        if kernel is not None:
+            kernel.forget_plans()
+
+    def clear(self) -> None:
+        super().clear()
+        self._forget()
+
+    def pop(self, *args: Any) -> Any:
+        found = super().pop(*args)
+        self._forget()
+        return found
+
+    def popitem(self) -> Any:
+        found = super().popitem()
+        self._forget()
+        return found
+
+    def __delitem__(self, key: Any) -> None:
+        super().__delitem__(key)
+        self._forget()
+
+
+class KernelCache(_Forgetting):
+    """Key -> compiled kernel, or what stands for one that is being compiled. A kernel that is taken out is compiled, or read from the disk cache, again."""
+
+
+class DeviceCaches(_Forgetting):
+    """``"backend:index"`` -> (kernels by key, plans by key, target, backend, binder). An integer finds the first entry of that device index."""
+
+    def __missing__(self, key: Any) -> Any:
+        if isinstance(key, int):
+            for name, entry in self.items():
+                if name.rpartition(":")[2] == str(key):
+                    return entry
+        return {}, {}, None, None, None

@@ -1,0 +1,159 @@
+"""The autotuner under Triton's contract, on the CPU."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tilewright_cpu")
+
+import tilewright.language as tl  # noqa: E402
+from tilewright.compat import triton  # noqa: E402
+from tilewright.compat.triton.runtime.autotuner import Autotuner  # noqa: E402
+from tilewright.compat.triton.runtime.jit import JITFunction  # noqa: E402
+
+CONFIGS = [triton.Config({"BLOCK": block}) for block in (32, 128)]
+
+
+def kernel_with(**options):
+    @triton.autotune(configs=options.pop("configs", CONFIGS), key=options.pop("key", ["n"]), **options)
+    @triton.jit
+    def copy(x, out, n, BLOCK: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + i, tl.load(x + i, i < n), i < n)
+
+    return copy
+
+
+def run(kernel, n=500):
+    x = torch.from_numpy(np.random.default_rng(n).standard_normal(n).astype(np.float32))
+    out = torch.empty_like(x)
+    compiled = kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
+    assert torch.equal(out, x)
+    return compiled
+
+
+def count_benches(calls):
+    def bench(call, quantiles):
+        call()
+        calls.append(1)
+        return [float(len(calls))] * 3
+
+    return bench
+
+
+@pytest.fixture
+def heard():
+    found = []
+    triton.knobs.autotuning.listener = lambda **told: found.append(told)
+    return found
+
+
+def test_listeners_hear_of_each_tuning_once(heard):
+    calls = []
+    kernel = kernel_with(do_bench=count_benches(calls))
+    run(kernel)
+    run(kernel)
+    (told,) = heard
+    assert told.keys() == {"fn", "key", "best_config", "configs_timings", "duration", "cache_hit"}
+    assert isinstance(told["fn"], JITFunction) and told["best_config"] == CONFIGS[0] and len(told["configs_timings"]) == 2
+    assert told["duration"] > 0 and told["cache_hit"] is False and len(calls) == 2
+    run(kernel, 501)
+    assert len(heard) == 2 and len(kernel.cache) == 2
+
+
+def test_results_are_kept_on_disk_only_where_that_is_asked_for(heard):
+    for options, hits in (({}, [False, False]), ({"cache_results": True}, [False, True])):
+        kernel = kernel_with(**options)
+        heard.clear()
+        run(kernel)
+        kernel.cache.clear()
+        run(kernel)
+        assert [told["cache_hit"] for told in heard] == hits
+    assert heard[1]["duration"] is None
+    triton.knobs.autotuning.cache = True
+    assert kernel_with().cache_results
+
+
+def test_one_configuration_is_neither_measured_nor_told(heard):
+    run(kernel_with(configs=CONFIGS[:1], do_bench=lambda *args, **kwargs: pytest.fail("measured")))
+    pruned = kernel_with(
+        prune_configs_by={"early_config_prune": lambda configs, named, **kwargs: configs[1:]}, do_bench=lambda *a, **k: pytest.fail("measured")
+    )
+    run(pruned)
+    assert heard == [] and pruned.best_config == CONFIGS[1]
+
+
+def test_unknown_names_in_the_key_are_left_out_with_a_warning():
+    with pytest.warns(UserWarning, match="'M', which is no parameter"):
+        kernel = kernel_with(key=["n", "M"], do_bench=count_benches([]))
+    run(kernel)
+    assert kernel.keys == ["n"]
+
+
+def test_objects_with_a_run_method_can_be_tuned():
+    launched, measured = [], []
+
+    class Kernel:
+        def run(self, **kwargs):
+            launched.append(kwargs["BLOCK"])
+
+    def bench(call, quantiles):
+        call()
+        measured.append(launched[-1])
+        return [float(launched[-1])] * 3
+
+    configs = [triton.Config({"BLOCK": block}) for block in (3, 1, 2, 5)]
+    tuner = Autotuner(
+        Kernel(), [], configs, [], None, None, do_bench=bench, prune_configs_by={"early_config_prune": lambda configs, named, **kwargs: configs[:3]}
+    )
+    tuner.run()
+    assert measured == [3, 1, 2] and launched == [3, 1, 2, 1] and tuner.best_config == configs[1]
+
+
+def test_interpreted_kernels_can_be_tuned():
+    triton.knobs.runtime.interpret = True
+    calls = []
+    assert run(kernel_with(do_bench=count_benches(calls)), 100) is None
+    assert len(calls) == 2
+
+
+def test_tuning_is_printed_where_that_is_asked_for(capsys):
+    triton.knobs.autotuning.print = True
+    run(kernel_with(do_bench=count_benches([])))
+    said = capsys.readouterr().out
+    assert "Autotuning kernel copy with config BLOCK: 32" in said and "best config selected: BLOCK: 32" in said
+
+
+def test_failing_configurations_are_passed_over():
+    @triton.autotune(configs=CONFIGS, key=[], do_bench=count_benches([]))
+    @triton.jit
+    def only_wide(out, BLOCK: tl.constexpr):
+        tl.static_assert(BLOCK == 128)
+        tl.store(out + tl.arange(0, BLOCK), 1.0)
+
+    out = torch.zeros(128)
+    only_wide[(1,)](out)
+    assert out.all() and only_wide.best_config == CONFIGS[1]
+
+
+def test_all_configurations_are_warmed_up():
+    kernel = kernel_with()
+    assert len(kernel.warmup(torch.float32, torch.float32, 7, grid=(1,))) == 2
+
+
+def test_hooks_are_called_around_each_run_with_the_exception():
+    balance, failures = [0], []
+
+    def before(arguments, reset_only=False):
+        balance[0] += not reset_only
+
+    def after(arguments, exception):
+        balance[0] -= 1
+        failures.append(exception)
+
+    def bench(call, quantiles):
+        call()
+        return [1.0] * 3
+
+    run(kernel_with(pre_hook=before, post_hook=after, do_bench=bench))
+    assert balance == [0] and failures == [None, None]

@@ -1,0 +1,77 @@
+"""What PyTorch's compiler needs of Triton, each in a process of its own."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("tilewright_cpu")
+
+
+def run(code, tmp_path):
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+        "TILEWRIGHT_CACHE_DIR": str(tmp_path / "tilewright"),
+    }
+    found = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
+    assert found.returncode == 0, found.stderr[-4000:]
+    return found.stdout
+
+
+def test_everything_inductor_imports_is_there(tmp_path):
+    said = run(
+        """
+        import tilewright.compat.triton
+        import torch._inductor.runtime.triton_compat as compat
+        import torch._inductor.runtime.triton_helpers, torch._inductor.runtime.triton_heuristics, torch._inductor.runtime.hints as hints
+        from torch.utils._triton import has_triton_package
+        import triton
+
+        assert compat.HAS_TRITON and has_triton_package()
+        assert compat.JITFunction is triton.runtime.jit.JITFunction and compat.ASTSource is triton.compiler.ASTSource
+        assert compat.GPUTarget is triton.backends.compiler.GPUTarget and compat.knobs is triton.knobs
+        assert compat.builtins_use_semantic_kwarg
+        assert hints.attrs_descriptor_from_configs if hasattr(hints, "attrs_descriptor_from_configs") else True
+        print("complete")
+        """,
+        tmp_path,
+    )
+    assert said.strip() == "complete"
+
+
+@pytest.mark.slow
+def test_compiled_functions_run_kernels_on_the_cpu(tmp_path):
+    said = run(
+        """
+        import tilewright.compat.triton
+        import torch
+        import torch._inductor.config as config
+
+        config.cpu_backend = "triton"
+        config.compile_threads = 1
+
+        def pointwise(x, y):
+            return torch.sin(x) * y + torch.where(x > 0, x, y).exp().clamp(max=9)
+
+        def reductions(x, y):
+            return (x * y).sum(dim=1), torch.softmax(x, dim=1), (x - y).amax(dim=0), torch.nn.functional.layer_norm(x, x.shape[1:])
+
+        launched = []
+        from tilewright.compat.triton import knobs
+        knobs.compilation.listener = lambda **told: launched.append(told["src"].name)
+        for function in (pointwise, reductions):
+            for shape in ((37, 123), (5, 1000)):
+                x, y = torch.randn(shape), torch.randn(shape)
+                expected, found = function(x, y), torch.compile(function)(x, y)
+                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        assert launched and all(name.startswith("triton_") for name in launched), launched
+        print(len(launched) >= 2)
+        """,
+        tmp_path,
+    )
+    assert said.strip().splitlines()[-1] == "True"

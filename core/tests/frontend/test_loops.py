@@ -1,0 +1,245 @@
+"""``for`` and ``while``: what they mean, and that they carry what they must and no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+def test_a_for_loop_carries_only_what_is_assigned_and_live(source: Any, ir_text: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, n):
+            acc = 0
+            unused = 5
+            for i in range(n):
+                scratch = i * 2
+                unused = i
+                acc += scratch
+            tl.store(out, acc)
+        """
+    )
+    module = made.compile(out="*i32", n="i32")
+    (loop,) = made.operations(module, "for")
+    assert len(loop.group("inits")) == 1
+    assert ir_text(module) == "\n".join(
+        [
+            "kernel @kernel(%out: ptr<i32>, %n: i32) {",
+            "  %acc = constant 0 : i32",
+            "  %unused = constant 5 : i32",
+            "  %0 = constant 0 : i32",
+            "  %1 = constant 1 : i32",
+            "  %acc#1 = for %0, %n, %1, inits=[%acc] : i32 body(%i: i32, %acc#2: i32) {",
+            "    %2 = constant 2 : i32",
+            "    %scratch = mul %i, %2 : i32",
+            "    %acc#3 = add %acc#2, %scratch : i32",
+            "    yield %acc#3",
+            "  }",
+            "  store %out, %acc#1",
+            "  return",
+            "}",
+        ]
+    )
+
+
+def test_the_options_of_range_go_to_the_loop(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, n):
+            for i in tl.range(0, n, 2, num_stages=3, loop_unroll_factor=4, disallow_acc_multi_buffer=True, flatten=True,
+                              warp_specialize=True, disable_licm=True):
+                tl.store(out + i, i)
+        """
+    )
+    (loop,) = made.operations(made.compile(out="*i32", n="i32"), "for")
+    assert loop.attributes == {"num_stages": 3, "unroll": 4, "single_accumulator": True, "flatten": True, "warp_specialize": True, "no_licm": True}
+
+
+@pytest.mark.parametrize(("start", "stop", "step"), [(10, 0, -3), (10, 1, -3), (0, 10, -1), (5, -5, -1), (3, 3, -2), (-2, -9, -4)])
+def test_a_negative_step_counts_down(source: Any, start: int, stop: int, step: int) -> None:
+    made = source(
+        f"""
+        @jit
+        def kernel(out, start, stop):
+            position = 0
+            for i in range(start, stop, {step}):
+                tl.store(out + position, i)
+                position += 1
+            tl.store(out + position, 99)
+        """
+    )
+    module = made.compile(out="*i32", start="i32", stop="i32")
+    assert made.operations(module, "for")
+    out = np.zeros(32, np.int32)
+    made.interpret(module, [out, start, stop])
+    expected = [*range(start, stop, step), 99]
+    assert out[: len(expected)].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "expected"),
+    [
+        ("i32", "i32", "i32"),
+        ("i32", "i64", "i64"),
+        ("u32", "i32", "u32"),
+        ("u8", "i16", "i16"),
+        ("i64", "u32", "i64"),
+        ("u64", "i64", "u64"),
+        ("u16", "u8", "u16"),
+    ],
+)
+def test_the_variable_of_a_range_has_the_promoted_type(source: Any, lower: str, upper: str, expected: str) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, lower, upper):
+            step = (upper - upper).to(lower.dtype) + 1
+            for i in range(lower, upper, step):
+                tl.store(out, i)
+        """
+    )
+    (loop,) = made.operations(made.compile(out="*i64", lower=lower, upper=upper), "for")
+    assert str(loop.regions[0].arguments[0].type) == expected
+
+
+def test_changing_the_loop_variable_affects_one_iteration(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, n):
+            acc = 0
+            for i in range(n):
+                i = i * 10
+                acc += i
+            tl.store(out, acc)
+        """
+    )
+    assert made.result(4, n="i32") == 60
+
+
+def test_the_loop_variable_keeps_its_last_value_where_it_was_defined_before(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, n):
+            i = 77
+            for i in range(n):
+                pass
+            tl.store(out, i)
+        """
+    )
+    assert made.result(4, n="i32") == 3
+    assert made.result(0, n="i32") == 77
+
+
+def test_tuples_descend_through_branches_and_loops(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, n):
+            pair = (0, 1)
+            for i in range(n):
+                pair = (pair[1], pair[0] + pair[1])
+            if n > 5:
+                pair = (pair[1], pair[0])
+            tl.store(out, pair[0] * 1000 + pair[1])
+        """
+    )
+    assert made.result(5, n="i32") == 5008
+    assert made.result(7, n="i32") == 21013
+
+
+def test_none_and_strings_pass_through_loops(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, n, MODE: tl.constexpr):
+            bias = None
+            for i in range(n):
+                mode = MODE
+                if bias is None:
+                    tl.store(out, i)
+                if mode == "double":
+                    tl.store(out, i * 2)
+        """
+    )
+    assert made.result(5, n="i32", MODE=("constexpr", "double")) == 8
+    assert made.result(5, n="i32", MODE=("constexpr", "single")) == 4
+
+
+def test_a_constant_may_be_declared_in_an_unrolled_loop(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out):
+            for i in tl.static_range(3):
+                WIDTH: tl.constexpr = 2 ** (i + 1)
+                tl.store(out + i * 8 + tl.arange(0, WIDTH), WIDTH)
+        """
+    )
+    out = np.zeros(24, np.int32)
+    made.run([out], out="*i32")
+    assert out.tolist() == [2, 2, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8]
+
+
+def test_the_condition_of_a_while_takes_an_option(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, n):
+            i = 0
+            while tl.condition(i < n, disable_licm=True):
+                i += 2
+            tl.store(out, i)
+        """
+    )
+    (loop,) = made.operations(made.compile(out="*i32", n="i32"), "while")
+    assert loop.attributes == {"no_licm": True}
+    assert made.result(5, n="i32") == 6
+
+
+def test_a_walrus_in_a_test_defines_its_variable_after_the_loop(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, n):
+            total = 0
+            while (half := n // 2) > 0:
+                total += half
+                n = half
+            tl.store(out, total * 100 + half)
+        """
+    )
+    assert made.result(20, n="i32") == (10 + 5 + 2 + 1) * 100
+
+
+def test_while_of_a_false_constant_leaves_nothing(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, N: tl.constexpr):
+            while N > 4:
+                tl.store(out, 1)
+        """
+    )
+    assert [operation.name for operation in made.compile(out="*i32", N=4).walk()] == ["return"]
+
+
+def test_a_side_known_not_to_be_taken_makes_no_variable_of_a_constant(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, n, BLOCK: tl.constexpr, GROW: tl.constexpr):
+            for i in range(n):
+                if GROW:
+                    BLOCK = BLOCK * 2
+                tl.store(out + tl.arange(0, BLOCK), i)
+        """
+    )
+    made.compile(out="*i32", n="i32", BLOCK=16, GROW=False)
+    error = made.error(out="*i32", n="i32", BLOCK=16, GROW=True)
+    assert "arange's arguments must be of type tl.constexpr" in str(error)

@@ -1,0 +1,324 @@
+"""Pages that describe many names together: mathematics, the device library, values, types, the core, the host, Triton's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from reference_pages import docstrings
+from tilewright.ir.types import F32, F64
+from tilewright.language.device_math.accuracy import ULP
+from tilewright.passes.math_library import MATH
+from tilewright.testing.surface_probes.libdevice import DIRECTED, FLOATS, SINGLE
+from tilewright.testing.surface_probes.math_functions import UNARY
+from tilewright.tools.surface_table import WITHOUT_OBJECT, Name, names, resolve
+
+
+def since_text(name: Name) -> str:
+    """When a name came, in words."""
+    if name.since == "tilewright":
+        return "Tilewright's own."
+    return f"Since {name.since} of Triton's language." if name.since != "3.0" else "In Triton's language from its beginning."
+
+
+def described_on(path: str) -> list[Name]:
+    """The names of a table page."""
+    return [name for name in names().values() if f"{name.page}.md" == path]
+
+
+def summary(name: Name) -> str:
+    """The first paragraph of what a name stands for, for a cell."""
+    if name.kind in WITHOUT_OBJECT or name.kind in ("module", "constant"):
+        return _NOTES.get(name.full, "")
+    try:
+        found = resolve(name)
+    except LookupError:
+        return ""
+    if isinstance(found, property):
+        found = found.fget
+    found = getattr(found, "fn", found) if type(found).__name__ == "Member" else found
+    text = docstrings.parse(found).summary if callable(found) or inspect.ismodule(found) else ""
+    return _NOTES.get(name.full, text).replace("|", "\\|")
+
+
+def table(rows: Iterable[Name]) -> str:
+    """Names with what they mean and when they came."""
+    lines = [f"| `{name.full}` | {_meaning(name)} | {name.since} |".replace("`operator |`", "`operator \\|`") for name in rows]
+    return "\n".join(["| name | meaning | since |", "|---|---|---|", *lines]) + "\n"
+
+
+def _meaning(name: Name) -> str:
+    if name.alias:
+        return f"the same as `{name.alias}`"
+    return summary(name)
+
+
+def _by_family(path: str, title: str, introduction: str) -> Callable[[], str]:
+    def make() -> str:
+        text = f"# {title}\n\n{introduction}\n"
+        found = described_on(path)
+        for family in dict.fromkeys(name.family for name in found):
+            text += f"\n## {family}\n\n{table(name for name in found if name.family == family)}"
+        return text
+
+    return make
+
+
+# -- bounds ---------------------------------------------------------------------------------------------------------------------------------------------
+
+_EXACT = {"floor", "ceil", "abs", "trunc", "rint", "nearbyint", "round", "fmod", "remainder", "copysign", "logb", "nextafter", "ldexp", "scalbn"}
+_ROUNDED = {"fma", "sqrt_rn", "div_rn", "rsqrt_rn", "fdim"}
+
+
+def bounds(function: str) -> tuple[str, str, str]:
+    """(strict fp32 and fp64, relaxed fp32 and fp64, checked in every run of the probes), in ULP."""
+    single, double = MATH.get((function, F32)), MATH.get((function, F64))
+    checked = _checked(function)
+    if single is not None and double is not None:
+        return f"{single.strict_ulp:g} / {double.strict_ulp:g}", f"{single.relaxed_ulp:g} / {double.relaxed_ulp:g}", checked
+    if function in ULP:
+        return f"{ULP[function][0]:g} / {ULP[function][1]:g}", "", checked
+    if function in _EXACT:
+        return "exact", "exact", checked
+    if function in _ROUNDED or function.rpartition("_")[0] in DIRECTED:
+        return "correctly rounded", "correctly rounded", checked
+    if function == "sqrt":
+        return "correctly rounded", "2 / correctly rounded", checked
+    if function == "fdiv":
+        return "correctly rounded", "2 / correctly rounded", checked
+    return "", "", checked
+
+
+def _checked(function: str) -> str:
+    row = FLOATS.get(function)
+    if row is not None:
+        return f"{row[2]:g} / {row[3]:g}"
+    if function in UNARY:
+        return f"{UNARY[function][3]:g} / {UNARY[function][4]:g}"
+    return f"{SINGLE[function][2]:g} / –" if function in SINGLE else ""
+
+
+_BOUNDS = """
+Errors are in units in the last place (ULP) of the exact value, fp32 / fp64. *Strict* is the shared function, which every backend computes alike;
+*relaxed* is what a backend's own instruction may be off by, where the launch option `math` allows it; what is written in terms of such functions inherits
+their error. *Checked* is the distance from NumPy's value, within
+the range of the probes, that every run of `tilewright surface` and of the tests demands of every backend, in its default mode and with the error of the
+oracle itself in it. The arithmetic follows IEEE 754 and C's Annex F at infinities, NaN, signed zeros and subnormal numbers.
+"""
+
+
+def _math() -> str:
+    text = f"# Mathematics\n\nEverything here is in `tl` and in `tl.math`, and what has one operand is a member of tensors too: `x.exp()`.\n{_BOUNDS}\n"
+    text += "| function | meaning | types | strict | relaxed | checked | since |\n|---|---|---|---|---|---|---|\n"
+    for name in described_on("language/math.md"):
+        if name.alias:
+            continue
+        found = resolve(name)
+        strict, relaxed, checked = bounds(name.last)
+        call = ", ".join(docstrings.parse(found).parameters)
+        cells = (f"`tl.{name.last}({call})`, `tl.math.{name.last}`", summary(name), _types(name.last), strict, relaxed, checked, name.since)
+        text += f"| {' | '.join(cells)} |\n"
+    text = text.replace("`tl.math.sigmoid`", "`x.sigmoid()`")
+    return text + "\nOther types raise `ValueError`, as a `CompilationError` that says which were expected: cast first, `tl.exp(x.to(tl.float32))`.\n"
+
+
+def _types(function: str) -> str:
+    return {
+        "abs": "all numbers",
+        "fdiv": "floats; fp16 and bf16 give fp32",
+        "fma": "floats",
+        "umulhi": "32 and 64-bit integers",
+        "sqrt_rn": "fp32",
+        "div_rn": "fp32",
+    }.get(function, "fp32, fp64")
+
+
+def _libdevice() -> str:
+    text = "# Device library\n\n`tl.extra.libdevice`, the same functions on every backend. `_rn`, `_rz`, `_rd` and `_ru` round to nearest even, towards zero,\n"
+    text += f"down and up.\n{_BOUNDS}\n| function | meaning | strict | relaxed | checked |\n|---|---|---|---|---|\n"
+    for name in described_on("language/libdevice.md"):
+        found = resolve(name)
+        call = ", ".join(parameter for parameter in inspect.signature(found).parameters if parameter != "_semantic") if _is_plain(found) else "x, y"
+        strict, relaxed, checked = bounds(name.last)
+        text += f"| `{name.last}({call})` | {summary(name)} | {strict} | {relaxed} | {checked} |\n"
+    return text
+
+
+def _is_plain(found: Any) -> bool:
+    return not hasattr(found, "arg_names")
+
+
+# -- the index ------------------------------------------------------------------------------------------------------------------------------------------
+
+
+def _index() -> str:
+    text = "# The language\n\nWhat a kernel may say, by family. `tilewright surface` runs a probe of each name on every backend that is installed.\n"
+    for family in dict.fromkeys(name.family for name in names().values()):
+        found = [name for name in names().values() if name.family == family]
+        if found[0].kind == "host":
+            continue
+        if found[0].page.rpartition("/")[2] == found[0].last:
+            entries = [f"[`{name.full}`]({name.last}.md)" for name in found]
+            text += f"\n## {family}\n\n{', '.join(entries)}\n"
+        elif found[0].page == "language/index":
+            text += f"\n## {family}\n\n{table(found)}"
+        else:
+            page = found[0].page.rpartition("/")[2]
+            listed = ", ".join(f"`{name.full}`".replace("|", "\\|") for name in found[:12]) + (" …" if len(found) > 12 else "")
+            text += f"\n## {family}\n\n[{len(found)} names]({page}.md): {listed}\n"
+    return text
+
+
+def _host_index() -> str:
+    text = "# The program that launches kernels\n\n`import tilewright as tw`.\n\n| name | meaning |\n|---|---|\n"
+    for name in names().values():
+        if name.page == f"host/{name.last}":
+            text += f"| [`tw.{name.last}`]({name.last}.md) | {summary(name)} |\n"
+    return text + "\n[Testing](testing.md) · [Programs written for Triton](triton.md)\n"
+
+
+def _host() -> str:
+    text = "# Testing\n\n`tilewright.testing`: timing, comparison, reports.\n"
+    for name in described_on("host/testing.md"):
+        found = resolve(name)
+        doc = docstrings.parse(found)
+        text += f"\n## {name.last}\n\n`{name.full}`: {doc.summary}\n\n{doc.description}\n\n"
+        if doc.parameters:
+            text += "| parameter | meaning |\n|---|---|\n" + "".join(f"| `{key}` | {value} |\n" for key, value in doc.parameters.items())
+    return text
+
+
+def _triton() -> str:
+    text = "# Programs written for Triton\n\nThe names below are those of the module `triton` as `tilewright.compat.triton` answers them: see each family.\n"
+    found = described_on("host/triton.md")
+    for family in dict.fromkeys(name.family for name in found):
+        text += f"\n## {family}\n\n| name | since |\n|---|---|\n"
+        text += "".join(f"| `{name.full}` | {name.since} |\n" for name in found if name.family == family)
+    return text
+
+
+#: names whose objects say too little of themselves -> what they mean
+_NOTES: dict[str, str] = {
+    "tl.math": "mathematics: [table](math.md)",
+    "tl.core": "types, values and builtins under one name: [table](core.md)",
+    "tl.standard": "the standard library: [table](core.md)",
+    "tl.random": "random numbers: [table](core.md)",
+    "tl.target_info": "questions about the target: [table](core.md)",
+    "tl.extra": "functions beyond the core language: [table](extra.md), [device library](libdevice.md)",
+    "tl.semantic": "the rules by which values combine, for code that reaches into the compiler",
+    "tl.TRITON_MAX_TENSOR_NUMEL": "the most elements that a tensor may have",
+    "tl.pi32_t": "a pointer to int32",
+    "tl.void": "the type of nothing",
+    "tl.str_to_ty": "the type that a text of a signature names: `fp32`, `*i8`, `*kfp16` (to constants), `tensordesc<fp16[64,64]>`",
+    "operator +": "numbers, and pointers with integers",
+    "operator -": "numbers, and a pointer less an integer; the sign of a number changed",
+    "operator *": "numbers",
+    "operator /": "floats; two integers are cast to fp32 first, fp16 and bf16 give fp32",
+    "operator //": "integers, truncating towards zero as C does",
+    "operator %": "the remainder of the division that truncates; of floats as C's fmod",
+    "operator &": "bitwise and, of integers",
+    "operator |": "bitwise or, of integers",
+    "operator ^": "bitwise exclusive or, of integers",
+    "operator ~": "every bit of an integer changed",
+    "operator <<": "integers; undefined for as many bits as the operand has",
+    "operator >>": "integers; keeps the sign where the left operand is signed",
+    "operator ==": "equality, as int1",
+    "operator !=": "difference, as int1; true for NaN",
+    "operator <": "as int1; false for NaN",
+    "operator <=": "as int1; false for NaN",
+    "operator >": "as int1; false for NaN",
+    "operator >=": "as int1; false for NaN",
+    "operator and": "of int1 scalars; of constexprs as in Python, with no evaluation of what is not needed",
+    "operator or": "of int1 scalars; of constexprs as in Python",
+    "operator not": "of int1 scalars and constexprs",
+    "operator []": "`None` adds an axis of extent 1, `:` keeps one; elements cannot be picked or assigned",
+    "syntax.for": "over `range`, `tl.range`, `tl.static_range`; what the body assigns keeps its type",
+    "syntax.while": "as in Python",
+    "syntax.if": "scalar conditions; of constexprs only the branch that is taken is compiled",
+    "syntax.return": "anywhere outside of loops, also early under a scalar condition",
+    "syntax.ternary": "both sides have one type, unless the condition is a constexpr",
+    "syntax.walrus": "assignment inside an expression",
+    "syntax.assert": "`tl.device_assert`, or `tl.static_assert` of a constexpr",
+    "syntax.tuple": "literals, unpacking, slices, `+`, `*`, `==`",
+    "syntax.comprehension": "over tuples",
+    "syntax.star_arguments": "`f(*values)`, and `*rest` parameters",
+    "syntax.f_string": "of constexprs",
+    "syntax.call": "functions of the language, by position, by name, with defaults; `noinline=True` compiles them once",
+    "syntax.annotation_constexpr": "`n: tl.constexpr = …` in a body, or on a parameter",
+    "syntax.global_constexpr": "a global that is a `tl.constexpr` may be read",
+    "syntax.break": "leaves a loop",
+    "syntax.continue": "goes on with the next iteration",
+    "syntax.return_in_loop": "leaves the function from a loop",
+    "python.len": "of tuples, shapes and constexprs",
+    "python.range": "a loop's iterations",
+    "python.float": "of a constexpr, or a conversion to fp32",
+    "python.int": "of a constexpr, or a conversion to int32",
+    "python.isinstance": "decided while compiling",
+    "python.getattr": "decided while compiling",
+    "python.hasattr": "decided while compiling",
+    "python.print": "`tl.device_print`",
+    "python.min": "of constexprs, and of tensors as `tl.minimum`",
+    "python.max": "of constexprs, and of tensors as `tl.maximum`",
+    "python.list": "of constexprs",
+    "python.math": "functions of the module `math`, of constexprs",
+    "tensor.shape": "a tuple of constexprs, empty for a scalar",
+    "tensor.numel": "the number of elements, a constexpr",
+    "tensor.dtype": "the type of an element",
+    "tensor.type": "its `block_type`, or the type of a scalar",
+    "tensor_descriptor.shape": "the tensor's extents, int32 scalars where the host made the descriptor",
+    "tensor_descriptor.strides": "its strides in elements, int64 scalars where the host made the descriptor",
+    "tensor_descriptor.block_shape": "the extents of a block, constexprs",
+    "tensor_descriptor.block_type": "the type of a block",
+    "tensor_descriptor.dtype": "the type of an element",
+    "dtype.name": "`int32`, `fp32`, `bf16`, `fp8e4nv` …",
+    "dtype.primitive_bitwidth": "bits of a value",
+    "dtype.itemsize": "whole bytes of a value; 0 for int1",
+    "dtype.int_bitwidth": "bits of an integer",
+    "dtype.int_signedness": "`dtype.SIGNEDNESS.SIGNED` or `UNSIGNED`; int1 is unsigned",
+    "dtype.fp_mantissa_width": "stored bits of a float's mantissa",
+    "dtype.exponent_bias": "what the exponent field is off by",
+    "dtype.scalar": "the type of an element: of a number type itself",
+    "dtype.codegen_name": "the name in `tl`: `float32`",
+    "dtype.cache_key_part": "the name in a signature: `fp32`, `i64`, `u1`",
+    "dtype.mangle": "a short text for symbol names",
+    **{f"tl.{kind}{bits}": f"{bits}-bit {'unsigned ' if kind == 'uint' else ''}integers" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    "tl.int1": "booleans; a byte in memory",
+    "tl.float8e4nv": "4 bits of exponent, bias 7; no infinities, NaN where all other bits are ones (e4m3fn)",
+    "tl.float8e5": "5 bits of exponent, bias 15; as IEEE formats (e5m2)",
+    "tl.float8e4b8": "4 bits of exponent, bias 8; NaN in the place of -0.0 (e4m3fnuz)",
+    "tl.float8e5b16": "5 bits of exponent, bias 16; NaN in the place of -0.0 (e5m2fnuz)",
+    "tl.float8e4b15": "4 bits of exponent, bias 15",
+    "tl.float16": "IEEE half precision",
+    "tl.bfloat16": "the upper half of fp32",
+    "tl.float32": "IEEE single precision",
+    "tl.float64": "IEEE double precision",
+    **{
+        f"dtype.is_{format_}": f"whether it is {format_}" for format_ in ("fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16", "fp8e4b15", "fp16", "bf16", "fp32", "fp64")
+    },
+    **{f"dtype.is_{kind}{bits}": f"whether it is {kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    "dtype.is_int1": "whether it is int1",
+    "dtype.is_fp8": "whether it is one of the 8-bit floats",
+    "dtype.is_floating": "whether it is a float of any width",
+    "dtype.is_standard_floating": "whether it is fp16, bf16, fp32 or fp64",
+    "dtype.is_int_signed": "whether it is a signed integer",
+    "dtype.is_bool": "whether it is int1",
+    "dtype.is_void": "whether it is void",
+    "dtype.is_ptr": "whether it is a pointer",
+    "dtype.is_const": "whether it is a pointer to constants",
+    "dtype.is_block": "whether it is a block of elements",
+}
+
+#: path below ``reference/`` -> what makes the page
+PAGES: dict[str, Callable[[], str]] = {
+    "language/index.md": _index,
+    "language/math.md": _math,
+    "language/libdevice.md": _libdevice,
+    "language/values.md": _by_family("language/values.md", "Values in kernels", "Types of values, their members, and what of Python a kernel may say."),
+    "language/types.md": _by_family("language/types.md", "Types", "Types of numbers, and what they tell of themselves."),
+    "language/core.md": _by_family("language/core.md", "The core", "The same functions in the modules they live in, and what outside code reaches into."),
+    "language/extra.md": _by_family("language/extra.md", "Functions of one maker's targets", "On other targets their assembly is refused with an error."),
+    "host/index.md": _host_index,
+    "host/testing.md": _host,
+    "host/triton.md": _triton,
+}

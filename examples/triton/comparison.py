@@ -1,0 +1,42 @@
+"""What the examples' mains share: the device to run on, and a line that compares a kernel with PyTorch.
+
+An example run with ``--check`` compares results and leaves out the times.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.testing
+
+
+def device() -> torch.device:
+    """The device that Triton's driver launches on."""
+    return triton.runtime.driver.active.get_active_torch_device()
+
+
+def processors() -> int:
+    """How many programs run at once when each takes a whole processor: the size of a persistent kernel's grid."""
+    active = triton.runtime.driver.active
+    return active.utils.get_device_properties(active.get_current_device())["multiprocessor_count"]
+
+
+def worst(found: torch.Tensor, exact: torch.Tensor) -> float:
+    """The greatest error in parts of the greatest exact value; NaN where either holds one."""
+    found, exact = found.double(), exact.double()
+    return float((found - exact).abs().max() / exact.abs().max().clamp_min(1e-300))
+
+
+def compare(what: str, kernel: Callable[[], Any], rival: Callable[[], Any], exact: torch.Tensor | None = None) -> None:
+    """Print how far the kernel's result is from ``exact`` (the rival's, where it is None) and what both take."""
+    reference = rival() if exact is None else exact
+    print(f"{what:<52} error {worst(kernel(), reference):8.1e}", end="")
+    if "--check" in sys.argv:
+        print()
+        return
+    ours, theirs = (triton.testing.do_bench(call, warmup=10, rep=40, return_mode="median") for call in (kernel, rival))
+    print(f"   kernel {ours:9.4f} ms   torch {theirs:9.4f} ms   {theirs / ours:6.2f}x")
