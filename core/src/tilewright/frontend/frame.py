@@ -35,7 +35,7 @@ class Frame:
         site: the location of that call: the outer end of the locations of inlined operations.
         separate: the function is compiled on its own and called.
         depth: how many calls deep.
-        loops: the depth of loops around the current statement; each loop names its jump flags by its own depth.
+        loops: the depth of loops around the current statement; each loop names its jump flags by its own depth. unrolled: how many of them are unrolled.
         returned: the ``return`` statements visited, with the type each gives.
         constants: names declared by a bare ``x: tl.constexpr``; declared: those that got their value with the declaration, and where.
         region: where its own statements go, outside any control flow.
@@ -60,6 +60,7 @@ class Frame:
         "returned",
         "separate",
         "site",
+        "unrolled",
     )
 
     def __init__(self, function: JitCallable, caller: Frame | None = None, call_node: ast.AST | None = None, site: Location | None = None) -> None:
@@ -74,7 +75,7 @@ class Frame:
         self.caller, self.call_node, self.site = caller, call_node, site
         self.separate = False
         self.depth: int = caller.depth + 1 if caller is not None else 0
-        self.loops = 0
+        self.loops = self.unrolled = 0
         self.region: Region | None = None
         self.returned: list[tuple[ast.Return, Any]] = []
         self.constants: set[str] = set()

@@ -73,6 +73,7 @@ def _unrolled(g: Generator, node: ast.For, facts: Facts, items: Sequence[Any]) -
     """Visit the body once for each item, in the scope around the loop."""
     frame = g.frame
     frame.loops += 1
+    frame.unrolled += 1
     depth = frame.loops
 
     targets = frozenset(name.id for name in ast.walk(node.target) if isinstance(name, ast.Name))
@@ -85,6 +86,7 @@ def _unrolled(g: Generator, node: ast.For, facts: Facts, items: Sequence[Any]) -
         if not done.falls:
             break
     frame.loops -= 1
+    frame.unrolled -= 1
     if break_flag(depth) in jumps:
         _forget(g, outside | targets, f"may be left without a value by a `break` of the loop at line {node.lineno + frame.line_offset}")
     return Completion(done.falls, jumps)

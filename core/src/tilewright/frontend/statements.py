@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import CompilationError
+from tilewright.errors import CompilationError, UnsupportedLanguageConstruct
 from tilewright.frontend.analysis import Facts, Names
 from tilewright.frontend.branches import guarded, if_statement
 from tilewright.frontend.errors import cause, located, unsupported, with_help
@@ -231,6 +231,9 @@ def _delete(g: Generator, node: ast.Delete) -> None:
 
 
 def _return(g: Generator, node: ast.Return, facts: Facts, follows: bool) -> Completion:
+    if g.semantic.options.plain_loops and g.frame.loops > g.frame.unrolled:
+        message = "Cannot have `return` statements inside `while` or `for` statements"
+        raise located(g.frame, node, with_help(message, "compute a condition in the loop, and return after it"), UnsupportedLanguageConstruct)
     value = constexpr(None) if node.value is None else g.evaluate(node.value)
     frame = g.frame
     if frame.returned:
@@ -248,12 +251,20 @@ def _return(g: Generator, node: ast.Return, facts: Facts, follows: bool) -> Comp
 
 
 def _break(g: Generator, node: ast.stmt, facts: Facts, follows: bool) -> Completion:
+    _refuse_in_plain_loops(g, node)
     flag = break_flag(g.frame.loops)
     g.scope[flag] = _TRUE
     return Completion(False, frozenset((flag,)))
 
 
+def _refuse_in_plain_loops(g: Generator, node: ast.stmt) -> None:
+    if g.semantic.options.plain_loops:
+        message = f"unsupported AST node type: {type(node).__name__}"
+        raise located(g.frame, node, with_help(message, "put what follows under an `if`, or write a `while` with the condition"), UnsupportedLanguageConstruct)
+
+
 def _continue(g: Generator, node: ast.stmt, facts: Facts, follows: bool) -> Completion:
+    _refuse_in_plain_loops(g, node)
     flag = continue_flag(g.frame.loops)
     g.scope[flag] = _TRUE
     return Completion(False, frozenset((flag,)))

@@ -25,6 +25,7 @@ class Options:
         supported_fp8_dtypes: names of the fp8 kinds that kernels may use, of those the target has; None is all of them.
         deprecated_fp8_dot_operand_dtypes: names of the fp8 kinds that a ``dot`` warns of.
         min_dot_size: (bits of an operand's element, the smallest (M, N, K) of a ``dot``), where that is more than the target needs.
+        plain_loops: loops have no ``break`` and ``continue``, and no ``return`` unless they are unrolled: the language of Triton.
         num_warps: warps of a program, where the target has warps.
         extra: further options of the backend.
     """
@@ -38,6 +39,7 @@ class Options:
     supported_fp8_dtypes: tuple[str, ...] | None = None
     deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
     min_dot_size: tuple[tuple[int, tuple[int, int, int]], ...] = ()
+    plain_loops: bool = False
     num_warps: int = 4
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -50,5 +52,6 @@ GIVEN = (
     "supported_fp8_dtypes",
     "deprecated_fp8_dot_operand_dtypes",
     "min_dot_size",
+    "plain_loops",
     "num_warps",
 )

@@ -59,6 +59,7 @@ def tilewright_options(backend: Backend, options: Mapping[str, Any]) -> dict[str
 def language_options(backend: Backend, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that the language itself reads, from all of Triton's."""
     given = {RENAMED.get(name, name): value for name, value in options.items()}
+    given["plain_loops"] = True
     given["min_dot_size"] = tuple(MIN_DOT.get(KINDS.get(backend.name, backend.name), {}).items())
     return {name: given[name] for name in OF_THE_LANGUAGE if given.get(name)}
 
