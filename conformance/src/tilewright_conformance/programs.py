@@ -9,6 +9,7 @@ and stored but not computed with, since a comparison or a rounding could turn a 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -237,7 +238,8 @@ def _cast(state: _State) -> None:
     if a is None:
         return
     builder, source = state.builder, _element(a)
-    target = state.draw(st.sampled_from(tuple(ELEMENTS)))
+    floats: tuple[Type, ...] = (F16, F32, F64) if isinstance(source, FloatType) else ()
+    target = state.draw(st.sampled_from((*ELEMENTS, *floats, *floats)))  # among floats, where roundings are, as often as to integers
     if isinstance(source, FloatType) and isinstance(target, IntType):
         # Out of range is undefined: clamp to what every integer type (and f16) can hold, and let NaN become 0.
         low, high = (-100.0, 100.0) if target.signed else (0.0, 100.0)
@@ -264,7 +266,8 @@ def _rearrange(state: _State) -> None:
     if kind == "expand_dims" and type_.rank < 3:
         state.add(builder.expand_dims(value, axis=state.draw(st.integers(0, type_.rank))), item.bound)
     elif kind == "permute" and type_.rank > 1:
-        state.add(builder.permute(value, order=tuple(state.draw(st.permutations(range(type_.rank))))), item.bound)
+        orders = [order for order in itertools.permutations(range(type_.rank)) if order != tuple(range(type_.rank))]
+        state.add(builder.permute(value, order=state.draw(st.sampled_from(orders))), item.bound)
     elif kind == "reshape":
         first = state.draw(st.sampled_from([extent for extent in (1, 2, 4, 8) if type_.numel % extent == 0]))
         state.add(builder.reshape(value, result=TileType((first, type_.numel // first), type_.element)), item.bound)
@@ -272,9 +275,10 @@ def _rearrange(state: _State) -> None:
         shape = tuple(4 if extent == 1 else extent for extent in type_.shape)
         state.add(builder.broadcast(value, result=TileType(shape, type_.element)), item.bound)
     elif kind == "join" and type_.rank < 3 and type_.numel <= 256:
-        state.add(builder.join(value, value), item.bound)
+        state.add(builder.join(value, state.partner(value) if item.bound is None else value), item.bound)
     elif kind == "cat" and type_.numel <= 256:
-        state.add(builder.cat(value, value, axis=state.draw(st.integers(0, type_.rank - 1))), item.bound)
+        other = state.partner(value) if item.bound is None else value
+        state.add(builder.cat(value, other, axis=state.draw(st.integers(0, type_.rank - 1))), item.bound)
 
 
 def _combine_region(builder: Builder, element: Type, name: str) -> Region:
@@ -423,9 +427,9 @@ def _order_arguments(function: Function, last: Value) -> None:
 
 
 def _store_results(state: _State, function: Function, pid: Value, first: int) -> tuple[Output, ...]:
-    """Store up to four of the values, the last one always."""
+    """Store up to eight of the values, the last one always: what is not stored, and leads to nothing that is, does not count."""
     builder = state.builder
-    chosen = state.draw(st.lists(st.sampled_from(range(len(state.pool))), max_size=3, unique=True))
+    chosen = state.draw(st.lists(st.sampled_from(range(len(state.pool))), min_size=min(4, len(state.pool)), max_size=7, unique=True))
     outputs: list[Output] = []
     for position in dict.fromkeys([len(state.pool) - 1, *chosen]):
         item = state.pool[position]

@@ -1,0 +1,8 @@
+"""``python -m tilewright_conformance``."""
+
+import sys
+
+from tilewright_conformance.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

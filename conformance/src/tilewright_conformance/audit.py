@@ -1,0 +1,84 @@
+"""What a case really needs: read off the modules that reach the backend while it runs, on the reference interpreter.
+
+A case that declares less than its kernels use would count as a defect of every backend that lacks the rest; a test holds families to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir import Module
+from tilewright.plugins.hooks import hookimpl
+from tilewright.plugins.manifest import CodeObject, Device, Manifest, Target
+from tilewright.plugins.registry import registry
+from tilewright.runtime import reference_backend
+from tilewright_conformance.case import Case, Needs
+from tilewright_conformance.needs import needs_of
+from tilewright_conformance.session import Session, Subject
+
+_numbers = itertools.count()
+
+
+class _Recorder:
+    """The reference backend under another name, which keeps the needs of what it lowers."""
+
+    tilewright_load = staticmethod(reference_backend.tilewright_load)
+    tilewright_launcher = staticmethod(reference_backend.tilewright_launcher)
+    tilewright_memory = staticmethod(reference_backend.tilewright_memory)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.found = Needs()
+
+    @hookimpl
+    def tilewright_backend(self) -> Manifest:
+        return dataclasses.replace(reference_backend.tilewright_backend(), name=self.name, priority=-2000)
+
+    @hookimpl
+    def tilewright_devices(self) -> list[Device]:
+        return [dataclasses.replace(device, backend=self.name) for device in reference_backend.tilewright_devices()]
+
+    @hookimpl
+    def tilewright_target(self, device: Device) -> Target:
+        return dataclasses.replace(reference_backend.tilewright_target(device), backend=self.name)
+
+    @hookimpl
+    def tilewright_passes(self) -> tuple[()]:
+        """None: a pass may take away what the kernel's author wrote, and what a backend without that pass would have to do."""
+        return ()
+
+    @hookimpl
+    def tilewright_lower(self, module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
+        self.found |= needs_of(module)
+        return reference_backend.tilewright_lower(module=module, target=target, options=options)
+
+
+def used(case: Case, seed: int = 0) -> Needs:
+    """What the kernels of a case use. The disk cache must be one that no audit before has used: what is found there is not lowered again.
+
+    Raises:
+        AssertionError: the case fails on the reference.
+    """
+    # A new name each time: what was compiled for another backend is compiled again.
+    recorder = _Recorder(f"needs-audit-{next(_numbers)}")
+    registry().register(recorder, recorder.name)
+    try:
+        case.run(Session(Subject(recorder.name), case.id, seed))
+    finally:
+        registry().unregister(recorder.name)
+    return recorder.found
+
+
+def undeclared(case: Case, found: Needs) -> list[str]:
+    """What ``found`` has beyond the declared needs of a case, in words."""
+    declared = case.needs
+    texts = [f"dtype {name}" for name in sorted(found.dtypes - declared.dtypes)]
+    texts += [f"dot {a} into {b}" for a, b in sorted(found.dot - declared.dot)]
+    texts += [f"dot precision {name}" for name in sorted(found.dot_precisions - declared.dot_precisions)]
+    texts += [f"atomic {kind} on {element}" for element, kind in sorted(found.atomics - declared.atomics)]
+    texts += [f"feature {name}" for name in sorted(found.features - declared.features)]
+    texts += ["extents that are no powers of two"] * (found.any_extent and not declared.any_extent)
+    return texts

@@ -1,0 +1,232 @@
+"""The command line of the suite.
+
+python -m tilewright_conformance run --backend NAME [--profile PROFILE] [--quick] [-j N] [--resume] [--expectations FILE] [--report DIR] [--seed N]
+python -m tilewright_conformance verify REPORT... [--rerun N]
+python -m tilewright_conformance compare REPORT REPORT
+python -m tilewright_conformance scoreboard REPORT... [--html]
+python -m tilewright_conformance list [--profile PROFILE] [--json] [PATTERN...]
+python -m tilewright_conformance profiles --check | --write
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import TilewrightError
+from tilewright_conformance.case import PROFILES
+from tilewright_conformance.catalogue import CatalogueError, catalogue
+from tilewright_conformance.engine.journal import JournalError
+from tilewright_conformance.engine.process import WorkerRefusedError
+from tilewright_conformance.expectations import ExpectationError
+from tilewright_conformance.profiles import ProfileError
+from tilewright_conformance.report.document import ReportError
+
+#: Exit codes: all is well; a case went wrong, or a report is refused; the question is wrong, or the backend cannot be tested.
+GOOD, WRONG, USAGE = 0, 1, 2
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the command line; its ``function`` default is the function of the command."""
+    parser = argparse.ArgumentParser(prog="python -m tilewright_conformance", description="The conformance suite of Tilewright.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = _command(commands, "run", "run the suite on a backend, and write a report", _run)
+    run.add_argument("--backend", required=True, metavar="NAME", help="the backend to test, as 'tilewright backends' names it")
+    run.add_argument("--profile", action="append", default=[], choices=PROFILES, help="run the cases of this profile; may be repeated; all otherwise")
+    run.add_argument("--case", action="append", default=[], metavar="PATTERN", help="run the cases that match, such as 'math/exp/*'; may be repeated")
+    run.add_argument("--quick", action="store_true", help="run a part of the cases; not valid for a claim")
+    run.add_argument("-j", "--jobs", type=_positive, default=0, metavar="N", help="worker processes at once; one for each processor otherwise")
+    run.add_argument("--resume", action="store_true", help="go on with the run that the report folder has the journal of")
+    run.add_argument("--expectations", type=Path, metavar="FILE", help="the vendor's list of what the backend does not do, in TOML")
+    run.add_argument("--report", type=Path, default=Path("conformance-report"), metavar="DIR", help="where journal and reports go (%(default)s)")
+    run.add_argument("--seed", type=_count, default=0, metavar="N", help="of the random numbers (%(default)s)")
+    run.add_argument("--load", action="append", default=[], metavar="MODULE", help="a plugin module to register under the backend's name; may be repeated")
+    run.add_argument("--memory", type=_positive, default=4096, metavar="MIB", help="what a worker may grow by during one case (%(default)s)")
+    run.add_argument("--time-scale", type=float, default=1.0, metavar="X", help="multiply the time limits, for slow machines")
+
+    verify = _command(commands, "verify", "check reports offline; exit code 1 where one was edited or is not consistent, or does not come out again", _verify)
+    verify.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
+    verify.add_argument("--rerun", type=_positive, metavar="N", help="run N of the cases again on this machine, and compare")
+    verify.add_argument("--load", action="append", default=[], metavar="MODULE", help="as for run; for --rerun")
+
+    compare = _command(commands, "compare", "show where two reports differ", _compare)
+    compare.add_argument("reports", nargs=2, type=Path, metavar="REPORT")
+
+    scoreboard = _command(commands, "scoreboard", "print a table of many reports; those that verify refuses are left out, and named", _scoreboard)
+    scoreboard.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
+    scoreboard.add_argument("--html", action="store_true", help="print an HTML page in place of Markdown")
+
+    listing = _command(commands, "list", "print the ids of cases", _list)
+    listing.add_argument("patterns", nargs="*", metavar="PATTERN")
+    listing.add_argument("--profile", action="append", default=[], choices=PROFILES)
+    listing.add_argument("--quick", action="store_true", help="those of a quick run")
+    listing.add_argument("--json", action="store_true", help="print JSON, with profile, subject and needs")
+
+    profiles = _command(commands, "profiles", "compare the lists of what must pass with the cases, or write them", _profiles)
+    action = profiles.add_mutually_exclusive_group(required=True)
+    action.add_argument("--check", action="store_true", help="exit code 1 where a list is not that of the cases")
+    action.add_argument("--write", action="store_true", help="write the lists of this version of the suite")
+    return parser
+
+
+def _command(commands: Any, name: str, text: str, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.set_defaults(function=function)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; gives the exit code."""
+    options = build_parser().parse_args(arguments)
+    try:
+        code: int = options.function(options)
+    except ReportError as error:
+        print(f"{options.command}: {error}", file=sys.stderr)
+        return WRONG
+    except (CatalogueError, ExpectationError, JournalError, ProfileError, WorkerRefusedError, TilewrightError, ImportError, OSError) as error:
+        print(f"{options.command}: {error}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print("\ninterrupted; go on with --resume", file=sys.stderr)
+        return 130
+    return code
+
+
+def _run(options: argparse.Namespace) -> int:
+    from tilewright_conformance.engine.setup import Setup
+    from tilewright_conformance.progress import Printer
+    from tilewright_conformance.report.document import BAD
+    from tilewright_conformance.run import Options, run
+
+    setup = Setup(
+        options.backend,
+        seed=options.seed,
+        quick=options.quick,
+        load=tuple(options.load),
+        memory=options.memory << 20,
+        time_scale=options.time_scale,
+    )
+    wanted = Options(setup, tuple(options.profile), tuple(options.case), options.jobs, options.report, options.resume, options.expectations)
+    printer = Printer(sys.stderr)
+    try:
+        report = run(wanted, printer)
+    finally:
+        printer.end()
+    print(_conclusion(report))
+    print(f"reports in {options.report}: report.json, report.html, junit.xml, badge.svg")
+    return WRONG if any(result["verdict"] in BAD for result in report["results"]) else GOOD
+
+
+def _conclusion(report: dict[str, Any]) -> str:
+    """Counts and claims of a run, for people."""
+    lines = []
+    width = max(len(name) for name in report["summary"])
+    for name, counts in report["summary"].items():
+        rest = ", ".join(f"{count} {what}" for what, count in counts.items() if what != "cases")
+        lines.append(f"{name:{width}}  {counts['cases']} cases: {rest}")
+    lines += [f"profile {claim['profile']}: {'claimed' if claim['holds'] else 'not claimed: ' + '; '.join(claim['reasons'])}" for claim in report["claims"]]
+    return "\n".join(lines)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from tilewright_conformance.report import document
+
+    code = GOOD
+    for path in options.reports:
+        try:
+            report = document.read(path)
+            document.verify(report, catalogue())
+        except ReportError as error:
+            print(f"{path}: refused: {error}")
+            code = WRONG
+        else:
+            claims = ", ".join(claim["profile"] for claim in report["claims"] if claim["holds"])
+            print(f"{path}: good; {report['backend']['name']} {report['backend']['version']} on {report['device']['name']} claims {claims or 'no profile'}")
+            print(f"    {report['seal']}")
+            if options.rerun and not _agrees(report, options.rerun, tuple(options.load)):
+                code = WRONG
+    return code
+
+
+def _agrees(report: dict[str, Any], count: int, load: tuple[str, ...]) -> bool:
+    """Run cases of a report again; print what came of it."""
+    from tilewright_conformance.rerun import rerun
+
+    found = rerun(report, count, load=load)
+    what = "results and errors" if found.same_machine else "results (software or device are others than the report's, so errors may differ)"
+    print(f"    ran {found.cases} cases again: {what} {'differ' if found.differences else 'agree'}")
+    for text in found.differences:
+        print(f"    {text}")
+    return not found.differences
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from tilewright_conformance.report import document
+    from tilewright_conformance.report.compare import comparison
+
+    print(comparison(*(document.read(path) for path in options.reports)))
+    return GOOD
+
+
+def _scoreboard(options: argparse.Namespace) -> int:
+    from tilewright_conformance.report import document, scoreboard
+
+    code, good = GOOD, []
+    for path in options.reports:
+        try:
+            report = document.read(path)
+            document.verify(report, catalogue())
+            good.append(report)
+        except ReportError as error:
+            print(f"{path}: left out: {error}", file=sys.stderr)
+            code = WRONG
+    print(scoreboard.page(good) if options.html else scoreboard.markdown(good), end="")
+    return code
+
+
+def _list(options: argparse.Namespace) -> int:
+    cases = catalogue().select(profiles=options.profile, patterns=options.patterns, quick=options.quick)
+    if options.json:
+        rows = [
+            {"case": case.id, "profile": case.profile, "subject": case.subject, "quick": case.quick, "time_limit": case.time_limit, "source": case.source}
+            for case in cases
+        ]
+        print(json.dumps(rows, indent=1))
+    else:
+        print("\n".join(case.id for case in cases))
+    return GOOD
+
+
+def _profiles(options: argparse.Namespace) -> int:
+    from tilewright_conformance import profiles
+    from tilewright_conformance.provenance import suite_version
+
+    if options.write:
+        for path in profiles.write_lists(catalogue(), suite_version()):
+            print(path)
+        return GOOD
+    changes = profiles.list_changes(catalogue(), suite_version())
+    for profile, (lacks, extra) in changes.items():
+        for sign, ids in (("+", lacks), ("-", extra)):
+            for id_ in ids:
+                print(f"{sign} {profile}: {id_}")
+    return WRONG if changes else GOOD
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"must be at least 0, not {number}")
+    return number

@@ -1,0 +1,60 @@
+"""What a run is: the data that a worker process needs to run cases as every other worker of the run does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from tilewright_conformance.catalogue import CASES
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How cases are run.
+
+    Attributes:
+        backend: the name of the backend under test.
+        seed: of the random numbers.
+        quick: cases may do less; the run is not valid for a claim.
+        load: modules (``module`` or ``module:object``) that are registered as plugins named ``backend``, for one that no distribution ships.
+        packages: where the families of cases are.
+        memory: bytes that a worker may grow by while it runs one case.
+        time_scale: what the time limits are multiplied with.
+        start_limit: seconds that a worker has for loading the backend.
+    """
+
+    backend: str
+    seed: int = 0
+    quick: bool = False
+    load: tuple[str, ...] = ()
+    packages: tuple[str, ...] = (CASES,)
+    memory: int = 4 << 30
+    time_scale: float = 1.0
+    start_limit: float = 180.0
+
+    def as_text(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Setup:
+        data = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()}
+        return cls(**cast(dict[str, Any], data))
+
+
+def load_plugins(setup: Setup) -> None:
+    """Register the plugins that the setup names, in this process.
+
+    Raises:
+        BackendError: one is malformed.
+        ImportError, AttributeError: there is no such module or object.
+    """
+    import importlib
+
+    from tilewright.plugins.registry import registry
+
+    for reference in setup.load:
+        module, _, name = reference.partition(":")
+        plugin = importlib.import_module(module)
+        registry().register(getattr(plugin, name) if name else plugin, setup.backend, distribution=f"loaded from {reference}")

@@ -1,0 +1,77 @@
+"""A worker process: reads ids of cases from standard input, runs them, and writes outcomes as lines of JSON.
+
+    python -m tilewright_conformance.engine.worker SETUP
+
+The lines go to what was standard output when the process started. After that, standard output is standard error: whatever backends and kernels print
+cannot be taken for an outcome.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    os.dup2(2, 1)
+    faulthandler.enable()
+    _end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the pool decides what an interrupt means
+
+    from tilewright_conformance.case import Outcome, Status
+    from tilewright_conformance.catalogue import catalogue
+    from tilewright_conformance.engine.judge import execute
+    from tilewright_conformance.engine.setup import Setup, load_plugins
+    from tilewright_conformance.session import Session, Subject
+
+    setup = Setup.from_text(arguments[0])
+    try:
+        load_plugins(setup)
+        subject = Subject(setup.backend)
+    except BaseException as error:
+        _write(answers, {"refused": f"{type(error).__name__}: {error}"})
+        return 1
+    cases = catalogue(setup.packages)
+    gc.collect()
+    gc.freeze()  # what lives as long as the process need not be looked at after each case
+    _write(answers, {"ready": os.getpid()})
+    for line in sys.stdin:
+        case_id = json.loads(line)
+        try:
+            case = cases[case_id]
+            outcome = execute(case, Session(subject, case_id, setup.seed, quick=setup.quick))
+        except BaseException as error:  # a family that does not import; the engine's own mistakes
+            outcome = Outcome(case_id, Status.ERROR, f"the case could not be run: {type(error).__name__}: {error}", type(error).__name__)
+        # Garbage of one case must not be freed, with whatever its finalizers do, in the time of another.
+        gc.collect()
+        _write(answers, outcome.as_json())
+    return 0
+
+
+def _write(answers: TextIO, data: dict[str, Any]) -> None:
+    answers.write(json.dumps(data) + "\n")
+    answers.flush()
+
+
+def _end_with_parent() -> None:
+    """Where the system can do it, this process is killed when the one that started it is gone, even while it hangs in native code."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # what a backend's own exit handlers do is no case's result

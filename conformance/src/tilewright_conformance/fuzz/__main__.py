@@ -1,0 +1,100 @@
+"""``python -m tilewright_conformance.fuzz --backend NAME --count N --seed S --out DIR``.
+
+Exit status: 0 where every program agreed, 1 where one did not, 2 where nothing could be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilewright.errors import TilewrightError
+from tilewright.plugins.registry import registry
+from tilewright_conformance import faulty
+from tilewright_conformance.fuzz.differential import Differential, Verdict
+from tilewright_conformance.fuzz.reproducer import reproducer, write
+from tilewright_conformance.fuzz.search import Found, Search
+from tilewright_conformance.programs import Program
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the fuzzer; gives the exit status."""
+    given = _parser().parse_args(arguments)
+    try:
+        load = _loaded(given.backend, given.load)
+        differential = Differential(given.backend)
+    except (TilewrightError, ImportError, AttributeError, KeyError) as error:
+        print(f"cannot run on {given.backend!r}: {error.args[0] if isinstance(error, KeyError) else error}", file=sys.stderr)
+        return 2
+    return _Run(given.backend, load, given.out, Search(differential, shrink=given.shrink)).run(given.count, given.seed, given.stop_after)
+
+
+class _Run:
+    def __init__(self, backend: str, load: str, out: Path, search: Search) -> None:
+        self.backend, self.load, self.out, self.search = backend, load, out, search
+        self.running = out / "running.py"
+        search.before = self._note
+
+    def run(self, count: int, seed: int, stop_after: int) -> int:
+        started, found = time.monotonic(), 0
+        print(f"fuzzing {self.backend}: {count} programs, seed {seed}", flush=True)
+        for failure in self.search.run(count, seed):
+            if failure is not None:
+                found += 1
+                print(self._report(failure, f"failure_{failure.seed}.py"), flush=True)
+                if found == stop_after:
+                    break
+        self.running.unlink(missing_ok=True)
+        tally = self.search.tally
+        if not tally.judged:
+            print(f"no program could be run: {dict(tally.kinds)}", file=sys.stderr)
+            return 2
+        print(
+            f"{self.backend}: {tally.judged} programs, {found} failing, {tally.rejected} thrown out as undefined or undeclared; seed {seed}, "
+            f"{time.monotonic() - started:.1f} s"
+        )
+        return 1 if found else 0
+
+    def _text(self, program: Program, verdict: Verdict, title: str, file: str) -> str:
+        return reproducer(program, verdict.expected, backend=self.backend, load=self.load, title=title, message=verdict.message, file=file)
+
+    def _note(self, program: Program, known: Verdict) -> None:
+        """Leave the program behind, in case the backend ends the process."""
+        write(self.running, self._text(program, known, f"The program that ran when the process on {self.backend} ended.", self.running.name))
+
+    def _report(self, failure: Found, file: str) -> str:
+        title = f"A random program on which {self.backend} fails ({failure.verdict.kind})."
+        write(self.out / file, self._text(failure.program, failure.verdict, title, file))
+        return f"{failure.verdict.kind}: {failure.verdict.message}\n  {failure.drawn} operations made {failure.shrunk}; python {self.out / file}"
+
+
+def _loaded(backend: str, reference: str) -> str:
+    """Register a backend that no distribution ships; gives the reference to its plugin, empty for one that is installed."""
+    if not reference and faulty.is_faulty(backend):
+        faulty.register(backend)
+        return faulty.load_reference(backend)
+    if reference:
+        module, _, name = reference.partition(":")
+        plugin = importlib.import_module(module)
+        registry().register(getattr(plugin, name) if name else plugin, backend, distribution=f"loaded from {reference}")
+    return reference
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m tilewright_conformance.fuzz", description="Run random tile programs on a backend and on the reference.")
+    parser.add_argument("--backend", required=True, help="the backend's name")
+    parser.add_argument("--count", type=int, default=1000, help="programs to run (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the programs and their data (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("fuzz"), help="where reproducers are written (default: %(default)s)")
+    parser.add_argument("--load", default="", metavar="MODULE[:OBJECT]", help="the backend's plugin, where no distribution ships it")
+    parser.add_argument("--stop-after", type=int, default=5, metavar="N", help="stop after N failures (default: %(default)s)")
+    parser.add_argument("--shrink", type=int, default=500, metavar="N", help="smaller programs to try for each failure, twice (default: %(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""One program on the reference, in checked mode, and on a backend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.reference.checked import CheckedOptions, CheckError
+from tilewright.reference.interpreter import run
+from tilewright_conformance.needs import needs_of
+from tilewright_conformance.placement import OutOfBoundsWriteError
+from tilewright_conformance.programs import Program, mismatch
+from tilewright_conformance.session import Session, Subject
+
+#: Integers wrap around in the IR; all else that the checked mode finds makes a program undefined.
+_CHECKED = CheckedOptions(overflow=False)
+
+AGREES, UNDEFINED, UNDECLARED, MISMATCH, ERROR = "agrees", "undefined", "undeclared", "mismatch", "error"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a program.
+
+    Attributes:
+        kind: ``agrees``; ``undefined`` (the checked mode found something: it says nothing about the backend); ``undeclared`` (it needs what the backend
+            does not declare); ``mismatch`` (a result differs, or memory around an array was written); ``error`` (the backend refused, or failed).
+        message: what is wrong.
+        expected: the arguments after the reference ran; empty where it did not.
+    """
+
+    kind: str
+    message: str = ""
+    expected: tuple[Any, ...] = ()
+
+    @property
+    def fails(self) -> bool:
+        """Whether it is the backend's failure."""
+        return self.kind in (MISMATCH, ERROR)
+
+
+class Differential:
+    """Judges programs on a backend. Multiplications and additions are not fused, and functions are as exact as the shared ones.
+
+    Raises:
+        BackendError: there is no such backend, or it has no device.
+    """
+
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
+        self._session = Session(Subject(backend), "fuzz")
+
+    def expected(self, program: Program) -> Verdict:
+        """Run the reference alone: ``agrees`` with the expected values, ``undefined``, or ``undeclared``."""
+        missing = needs_of(program.module).missing(self._session.capabilities)
+        if missing:
+            return Verdict(UNDECLARED, ", ".join(missing))
+        arguments = program.arguments()
+        try:
+            with np.errstate(all="ignore"):
+                run(program.module, arguments, program.grid, checked=_CHECKED)
+        except CheckError as error:
+            return Verdict(UNDEFINED, str(error))
+        return Verdict(AGREES, "", tuple(arguments))
+
+    def judge(self, program: Program, known: Verdict | None = None) -> Verdict:
+        """Run a program on both. ``known`` is what :meth:`expected` gave for it, where that is known."""
+        known = known or self.expected(program)
+        if known.kind != AGREES:
+            return known
+        found = program.arguments()
+        try:
+            self._session.run_module(program.module, found, program.grid, **self._session.strict)
+        except OutOfBoundsWriteError as error:
+            return Verdict(MISMATCH, str(error), known.expected)
+        except Exception as error:  # a backend may raise anything
+            return Verdict(ERROR, f"{type(error).__name__}: {error}", known.expected)
+        for output in program.outputs:
+            wrong = mismatch(output, known.expected[output.index], found[output.index])
+            if wrong:
+                return Verdict(MISMATCH, f"argument {output.index}, of {output.element}: {wrong}", known.expected)
+        return Verdict(AGREES, "", known.expected)

@@ -1,0 +1,57 @@
+"""Telling people how a run gets on: one line that is rewritten on a terminal, a line now and then elsewhere, and each case that goes wrong at once."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TextIO
+
+from tilewright_conformance.case import Outcome
+from tilewright_conformance.expectations import Verdict
+from tilewright_conformance.report.document import BAD
+
+#: Seconds between lines, on a terminal and elsewhere.
+_ON_TERMINAL, _ELSEWHERE = 0.1, 10.0
+
+
+class Printer:
+    """Prints the progress of a run; see ``tilewright_conformance.run.Progress``."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._terminal = stream, stream.isatty()
+        self._counts: Counter[str] = Counter()
+        self._started = time.monotonic()
+        self._last = self._started
+        self._before = 0
+        self._open = False
+
+    def __call__(self, total: int, done: int, outcome: Outcome | None, verdict: Verdict | None) -> None:
+        if outcome is None:
+            self._before = done
+            print(f"{total} cases" + (f", {done} of them done before" if done else ""), file=self._stream, flush=True)
+            return
+        self._counts[outcome.status] += 1
+        if verdict in BAD:
+            self.end()
+            reason = outcome.message.splitlines()[0] if outcome.message else "the expectations say that it does not pass"
+            print(f"{outcome.status.upper()} {outcome.case}: {reason}", file=self._stream, flush=True)
+        now = time.monotonic()
+        if now - self._last > (_ON_TERMINAL if self._terminal else _ELSEWHERE) or done == total:
+            self._last = now
+            self._line(total, done, now)
+
+    def end(self) -> None:
+        """End the line that is being rewritten."""
+        if self._open:
+            print(file=self._stream, flush=True)
+            self._open = False
+
+    def _line(self, total: int, done: int, now: float) -> None:
+        left = (now - self._started) / max(1, done - self._before) * (total - done)
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(self._counts.items()))
+        text = f"{done}/{total}  {counts}  {left:.0f} s left"
+        if self._terminal:
+            print(f"\r\x1b[K{text[:150]}", end="", file=self._stream, flush=True)
+            self._open = True
+        else:
+            print(text, file=self._stream, flush=True)

@@ -1,0 +1,201 @@
+"""The report document: JSON that says what was tested, with what, and what came of each case, under a seal.
+
+The seal is a SHA-256 over the canonical form of everything else. It shows that a file is as it was written. It is no signature: whoever publishes a report
+publishes its seal beside it. What can be derived (verdicts, summary, claims) is derived again by :func:`verify`, from the results and from this
+installation's own lists, so that a report whose seal was made anew after an edit still has to be consistent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright_conformance.case import PROFILES, Case, Outcome, Status
+from tilewright_conformance.catalogue import Catalogue
+from tilewright_conformance.expectations import ExpectationError, Expectations, Verdict, entries_from
+from tilewright_conformance.profiles import ProfileError, claim, listed_profiles, must_pass
+from tilewright_conformance.provenance import capabilities_from_json, suite_version
+from tilewright_conformance.report.schema import schema, violations
+
+FORMAT = "tilewright-conformance-report"
+#: Verdicts that end a run with exit code 1.
+BAD = frozenset({Verdict.BAD, Verdict.UNEXPECTED_PASS})
+
+Document = dict[str, Any]
+
+
+class ReportError(ValueError):
+    """A report is not what the suite wrote; the message says what is wrong with it."""
+
+
+def build(
+    cases: Sequence[Case],
+    outcomes: Mapping[str, Outcome],
+    about: Mapping[str, Any],
+    run: Mapping[str, Any],
+    expectations: Expectations,
+    catalogue: Catalogue,
+) -> Document:
+    """The sealed document of a run.
+
+    Args:
+        cases: that were selected, in order; one without an outcome is skipped.
+        about: of :func:`~tilewright_conformance.provenance.provenance`.
+        run: how it was run: ``seed``, ``quick``, ``profiles``, ``patterns``, ``time_scale``, ``workers``, ``started``, ``seconds``.
+    """
+    results = []
+    for case in cases:
+        outcome = outcomes.get(case.id) or Outcome(case.id, Status.SKIPPED, "the run ended before it")
+        results.append({**outcome.as_json(), "profile": case.profile, "subject": case.subject, "verdict": expectations.verdict(outcome).value})
+    document: Document = {
+        "format": FORMAT,
+        "format_version": 1,
+        "suite": {"version": suite_version(), "catalogue": catalogue.digest(), "cases": sum(1 for _ in catalogue)},
+        **about,
+        "run": dict(run),
+        "expectations": expectations.as_json(),
+        "results": results,
+    }
+    document["summary"] = _summary(results)
+    document["claims"] = _claims(document, expectations)
+    document["seal"] = seal(document)
+    problems = violations(document, schema())
+    if problems:
+        raise ReportError("; ".join(problems[:5]))
+    return document
+
+
+def seal(document: Mapping[str, Any]) -> str:
+    """The digest over the canonical form of a document without its seal.
+
+    Raises:
+        ReportError: it holds what JSON does not have, such as NaN.
+    """
+    content = {name: value for name, value in document.items() if name != "seal"}
+    try:
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    except ValueError as error:
+        raise ReportError(f"a report holds plain JSON: {error}") from None
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def write(document: Document, path: Path) -> None:
+    """Write a document as a file."""
+    path.write_text(json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read(path: Path) -> Document:
+    """Read a document without checking more than its shape; see :func:`verify`.
+
+    Raises:
+        ReportError: it is no report.
+        OSError: it cannot be read.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ReportError(f"{path} is not JSON: {error}") from None
+    problems = violations(document, schema())
+    if problems:
+        raise ReportError(f"{path} is no report of this format: {'; '.join(problems[:5])}")
+    return dict(document)
+
+
+def outcomes_of(document: Document) -> dict[str, Outcome]:
+    """The outcomes by case."""
+    fields = ("case", "status", "message", "exception", "numbers", "seconds")
+    return {result["case"]: Outcome(**{name: result[name] for name in fields}) for result in document["results"]}
+
+
+def verify(document: Document, catalogue: Catalogue) -> None:
+    """Check a document, offline: its seal, and all that follows from its results.
+
+    Args:
+        catalogue: of this installation, which must be of the report's version of the suite.
+
+    Raises:
+        ReportError: names the first thing that is wrong.
+    """
+    found = seal(document)
+    if found != document["seal"]:
+        raise ReportError(f"the seal is broken: the report was changed after it was written (it says {document['seal']}, its content has {found})")
+    suite = document["suite"]
+    if suite["version"] != suite_version():
+        raise ReportError(
+            f"the report is of suite {suite['version']}, and this is {suite_version()}: verify it with pip install tilewright-conformance=={suite['version']}"
+        )
+    if suite["catalogue"] != catalogue.digest():
+        raise ReportError(f"the report was made with other cases than suite {suite['version']} has: its catalogue was changed")
+    changed = [f"{facts['name']}: {', '.join(facts['modified'][:3])}" for facts in document["distributions"] if facts["modified"]]
+    if changed:
+        raise ReportError(f"the report was made with an installation whose files had been changed: {'; '.join(changed)}")
+    _verify_results(document, catalogue)
+
+
+def _verify_results(document: Document, catalogue: Catalogue) -> None:
+    """That results are of the suite's own cases, each once, and that verdicts, summary and claims follow from them."""
+    try:
+        expectations = Expectations(entries_from(document["expectations"]), catalogue)
+    except ExpectationError as error:
+        raise ReportError(f"the expectations break a rule: {error}") from None
+    outcomes = outcomes_of(document)
+    if len(outcomes) != len(document["results"]):
+        twice = [case for case, count in Counter(result["case"] for result in document["results"]).items() if count > 1]
+        raise ReportError(f"the report has two results for {twice[0]}")
+    selected = catalogue.select(profiles=document["run"]["profiles"], patterns=document["run"]["patterns"], quick=document["run"]["quick"])
+    if [case.id for case in selected] != list(outcomes):
+        unlike = sorted({case.id for case in selected} ^ set(outcomes))
+        raise ReportError(f"the results are not of the cases that such a run selects: {', '.join(unlike[:3]) or 'their order differs'}")
+    capabilities = capabilities_from_json(document["backend"]["capabilities"])
+    for case, result in zip(selected, document["results"], strict=True):
+        if (result["profile"], result["subject"]) != (case.profile, case.subject):
+            raise ReportError(f"{case.id}: profile and subject are {case.profile} and {case.subject}, not {result['profile']} and {result['subject']}")
+        outcome = outcomes[case.id]
+        if outcome.status is Status.NOT_SUPPORTED and not case.needs.missing(capabilities):
+            raise ReportError(f"{case.id} is not-supported, though the backend declares all it needs")
+        if outcome.status is Status.PASSED and case.needs.missing(capabilities):
+            raise ReportError(f"{case.id} is passed, though the backend does not declare {', '.join(case.needs.missing(capabilities))}")
+        if any(not math.isfinite(number) for number in outcome.numbers.values()):
+            raise ReportError(f"{case.id}: its numbers are not finite")
+        verdict = expectations.verdict(outcome)
+        if result["verdict"] != verdict:
+            raise ReportError(f"{case.id}: the verdict of its result is {verdict}, not {result['verdict']}")
+    if document["summary"] != _summary(document["results"]):
+        raise ReportError("the summary does not follow from the results")
+    try:
+        claims = _claims(document, expectations)
+    except ProfileError as error:
+        raise ReportError(str(error)) from None
+    if document["claims"] != claims:
+        raise ReportError("the claims do not follow from the results")
+
+
+def _summary(results: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Profile -> status or verdict that is no status -> count; ``total`` over all profiles too."""
+    found: dict[str, Counter[str]] = {"total": Counter()}
+    for result in results:
+        for name in ("total", result["profile"]):
+            counts = found.setdefault(name, Counter())
+            counts["cases"] += 1
+            counts[result["status"]] += 1
+            if result["verdict"] in (Verdict.EXPECTED, Verdict.UNEXPECTED_PASS, Verdict.BAD):
+                counts[result["verdict"]] += 1
+    return {name: dict(sorted(counts.items())) for name, counts in found.items()}
+
+
+def _claims(document: Document, expectations: Expectations) -> list[dict[str, Any]]:
+    version = document["suite"]["version"]
+    outcomes = outcomes_of(document)
+    profiles_of = {result["case"]: result["profile"] for result in document["results"]}
+    capabilities = capabilities_from_json(document["backend"]["capabilities"])
+    ran = [profile for profile in PROFILES if profile in listed_profiles(version) and profile in profiles_of.values()]
+    claims = []
+    for profile in ran:
+        found = claim(profile, must_pass(version, profile), outcomes, profiles_of, capabilities, expectations, quick=document["run"]["quick"])
+        claims.append({"profile": profile, "holds": found.holds, "reasons": list(found.reasons)})
+    return claims

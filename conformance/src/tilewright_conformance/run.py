@@ -1,0 +1,115 @@
+"""One run of the suite, from the choice of cases to the report on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright_conformance.case import Case, Outcome
+from tilewright_conformance.catalogue import Catalogue, catalogue
+from tilewright_conformance.engine.journal import Journal
+from tilewright_conformance.engine.pool import default_workers, run_cases
+from tilewright_conformance.engine.setup import Setup, load_plugins
+from tilewright_conformance.expectations import Expectations, Verdict, read_expectations
+from tilewright_conformance.provenance import provenance, suite_version
+from tilewright_conformance.report import badge, document, html, junit
+from tilewright_conformance.session import Subject
+
+#: Called before the first case, and after each: (cases in all, cases that are done, the outcome and its verdict or None).
+Progress = Callable[[int, int, Outcome | None, Verdict | None], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is asked to do.
+
+    Attributes:
+        setup: how cases are run.
+        profiles, patterns: which cases; all where neither is given.
+        workers: processes at once; 0 for as many as there are processors.
+        folder: where the journal and the reports go; made where it is missing.
+        resume: go on with the journal in the folder.
+        expectations: the vendor's file.
+    """
+
+    setup: Setup
+    profiles: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    workers: int = 0
+    folder: Path = Path("conformance-report")
+    resume: bool = False
+    expectations: Path | None = None
+
+
+def run(options: Options, progress: Progress = lambda total, done, outcome, verdict: None) -> document.Document:
+    """Run the suite; gives the report, which is also written to the folder as ``report.json``, ``junit.xml``, ``report.html`` and ``badge.svg``.
+
+    Raises:
+        CatalogueError, ExpectationError, JournalError: a wrong question.
+        BackendError, WorkerRefusedError: the backend cannot be tested.
+    """
+    setup = options.setup
+    cases = catalogue(setup.packages)
+    selected = cases.select(profiles=options.profiles, patterns=options.patterns, quick=setup.quick)
+    expectations = Expectations() if options.expectations is None else read_expectations(options.expectations, cases)
+    load_plugins(setup)
+    about = provenance(Subject(setup.backend))
+    options.folder.mkdir(parents=True, exist_ok=True)
+    started = datetime.datetime.now(datetime.UTC)
+    clock = time.monotonic()
+    with Journal(options.folder / "journal.jsonl", _identity(options, about, cases), resume=options.resume) as journal:
+        done = {case.id: journal.done[case.id] for case in selected if case.id in journal.done}
+        progress(len(selected), len(done), None, None)
+
+        def keep(outcome: Outcome) -> None:
+            journal.add(outcome)
+            done[outcome.case] = outcome
+            progress(len(selected), len(done), outcome, expectations.verdict(outcome))
+
+        run_cases([case for case in _slow_first(selected) if case.id not in done], setup, workers=options.workers, on_outcome=keep)
+    facts = {
+        "seed": setup.seed,
+        "quick": setup.quick,
+        "profiles": list(options.profiles),
+        "patterns": list(options.patterns),
+        "time_scale": setup.time_scale,
+        "workers": options.workers or default_workers(),
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - clock, 3),
+    }
+    report = document.build(selected, done, about, facts, expectations, cases)
+    write_all(report, options.folder)
+    return report
+
+
+def write_all(report: document.Document, folder: Path) -> None:
+    """Write a report in all its forms."""
+    document.write(report, folder / "report.json")
+    for name, text in (("junit.xml", junit.junit(report)), ("report.html", html.page(report)), ("badge.svg", badge.badge(report))):
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _slow_first(cases: Sequence[Case]) -> list[Case]:
+    """Cases that may take long come first, so that no worker is left alone with one at the end; else the order stays."""
+    return sorted(cases, key=lambda case: -case.time_limit)
+
+
+def _identity(options: Options, about: Mapping[str, Any], cases: Catalogue) -> dict[str, Any]:
+    """What the outcomes of a run depend on."""
+    setup = dataclasses.asdict(options.setup)
+    return {
+        **{name: setup[name] for name in ("backend", "seed", "quick", "load", "time_scale", "memory")},
+        "suite": suite_version(),
+        "catalogue": cases.digest(),
+        "core": about["core"]["version"],
+        "backend version": about["backend"]["version"],
+        "contents": {facts["name"]: facts["content"] for facts in about["distributions"]},
+        "device": about["device"]["name"],
+        "target": about["device"]["target"],
+        "driver": about["device"]["driver"],
+    }

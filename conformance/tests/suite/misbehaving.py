@@ -1,0 +1,125 @@
+"""Backends that misbehave: the CPU backend, except for kernels of the operation named in ``MISBEHAVE_AT``, where ``MISBEHAVE_HOW`` happens.
+
+Loaded by the tests with ``Setup(load=("misbehaving",))``; their folder is on ``PYTHONPATH`` for the worker processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import tilewright_cpu.plugin as cpu
+from tilewright.errors import LoweringError
+from tilewright.ir import Module
+from tilewright.plugins.hooks import hookimpl
+from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Memory, Parameter, Target
+
+NAME = "misbehaving"
+HOW, AT = os.environ.get("MISBEHAVE_HOW", ""), os.environ.get("MISBEHAVE_AT", "")
+_kept: list[Any] = []
+
+
+@hookimpl
+def tilewright_backend() -> Manifest:
+    own = cpu.tilewright_backend()
+    capabilities = own.capabilities
+    assert capabilities is not None
+    if HOW in ("undeclared", "undeclared and refused", "undeclared and broken"):
+        capabilities = dataclasses.replace(capabilities, dtypes=capabilities.dtypes - {"f64"})
+    return dataclasses.replace(own, name=NAME, version="0.0.1", capabilities=capabilities, priority=-1000)
+
+
+@hookimpl
+def tilewright_devices() -> Sequence[Device]:
+    return [dataclasses.replace(device, backend=NAME) for device in cpu.tilewright_devices()]
+
+
+@hookimpl
+def tilewright_target(device: Device) -> Target | None:
+    return cpu.tilewright_target(device)
+
+
+@hookimpl
+def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject | None:
+    code = cpu.tilewright_lower(module=module, target=target, options=options)
+    text = str(module)
+    code.metadata["misbehave"] = any(operation.name == AT for operation in module.kernel.body.walk())
+    if "f64" in text and HOW == "undeclared and refused":
+        raise LoweringError("this target has no f64")
+    if "f64" in text and HOW == "undeclared and broken":
+        raise ZeroDivisionError("nobody thought of f64")
+    if code.metadata["misbehave"] and HOW == "exit":
+        raise SystemExit(3)
+    return code
+
+
+@hookimpl
+def tilewright_load(code: CodeObject, device: Device) -> Any:
+    return cpu.tilewright_load(code=code, device=device), code.metadata["misbehave"]
+
+
+@hookimpl
+def tilewright_launcher(loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+    inner, misbehave = loaded
+    launch = cpu.tilewright_launcher(loaded=inner, parameters=parameters, options=options)
+
+    def misbehaving(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
+        launch(grid, stream, values)
+        if misbehave:
+            _MISDEEDS.get(HOW, lambda values: None)(values)
+
+    return misbehaving
+
+
+@hookimpl
+def tilewright_memory(device: Device) -> Memory | None:
+    return cpu.tilewright_memory(device)
+
+
+def _abort(values: Sequence[Any]) -> None:
+    os.write(2, b"assertion failed in the driver\n")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def _leak(values: Sequence[Any]) -> None:
+    while True:
+        _kept.append(np.ones(1 << 22, np.uint8))
+
+
+def _garbage(values: Sequence[Any]) -> None:
+    """Other bits in every array."""
+    for view in values:
+        if hasattr(view, "data_ptr"):
+            _bytes(view.data_ptr(), view.nbytes)[:] ^= 0x55
+
+
+def _overrun(values: Sequence[Any]) -> None:
+    """One byte beyond the last array."""
+    view = values[-1]
+    _bytes(view.data_ptr() + view.nbytes, 1)[:] = 7
+
+
+def _chatter(values: Sequence[Any]) -> None:
+    os.write(1, b'{"case": "elementwise/add/i8/scalar", "status": "passed"}\n')
+
+
+def _bytes(address: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    import ctypes
+
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
+
+
+_MISDEEDS = {
+    "crash": _abort,
+    "hang": lambda values: time.sleep(1000),
+    "leak": _leak,
+    "garbage": _garbage,
+    "overrun": _overrun,
+    "chatter": _chatter,
+}

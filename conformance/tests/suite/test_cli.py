@@ -1,0 +1,127 @@
+"""The command line and the pytest plugin, as their users start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright_conformance import cli
+from tilewright_conformance.catalogue import catalogue
+from tilewright_conformance.report import document
+from tilewright_conformance.report.document import Document, write
+
+PICK = ["--case", "elementwise/sqrt/f32/*"]
+
+
+def run(*arguments: str | Path) -> int:
+    return cli.main([str(argument) for argument in arguments])
+
+
+def test_verify_accepts_a_fresh_report_and_refuses_an_edited_one(folder: Path, report: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report["results"][0]["status"] = "failed"
+    write(report, tmp_path / "edited.json")
+    assert run("verify", folder / "report.json") == cli.GOOD
+    assert f"report.json: good; cpu {report['backend']['version']}" in capsys.readouterr().out
+    assert run("verify", folder / "report.json", tmp_path / "edited.json") == cli.WRONG
+    assert "edited.json: refused: the seal is broken" in capsys.readouterr().out
+    assert run("scoreboard", folder / "report.json", tmp_path / "edited.json") == cli.WRONG
+    printed = capsys.readouterr()
+    assert printed.out.count("| cpu ") == 1 and "edited.json: left out" in printed.err
+    assert run("compare", folder / "report.json", tmp_path / "edited.json") == cli.GOOD
+    assert "1 differences: 1 worse" in capsys.readouterr().out
+
+
+def test_a_report_can_be_run_again_in_part(folder: Path, report: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("verify", folder / "report.json", "--rerun", 4) == cli.GOOD
+    assert "ran 4 cases again: results and errors agree" in capsys.readouterr().out
+    for result in report["results"]:
+        result["numbers"]["ulp"] += 1
+    report["seal"] = document.seal(report)
+    write(report, tmp_path / "invented.json")
+    assert run("verify", tmp_path / "invented.json", "--rerun", 4) == cli.WRONG
+    assert capsys.readouterr().out.count("the report says ulp = ") == 4
+    report["device"]["name"] = "another device"
+    report["seal"] = document.seal(report)
+    write(report, tmp_path / "elsewhere.json")
+    assert run("verify", tmp_path / "elsewhere.json", "--rerun", 4) == cli.GOOD
+    assert "so errors may differ) agree" in capsys.readouterr().out
+
+
+def test_run_writes_reports_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("run", "--backend", "cpu", *PICK, "-j", 1, "--report", tmp_path) == cli.GOOD
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["badge.svg", "journal.jsonl", "junit.xml", "report.html", "report.json"]
+    first = json.loads((tmp_path / "report.json").read_text())
+    lines = (tmp_path / "journal.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "journal.jsonl").write_text("".join(lines[:3]) + lines[3][:20])
+    capsys.readouterr()
+    assert run("run", "--backend", "cpu", *PICK, "-j", 1, "--report", tmp_path, "--resume") == cli.GOOD
+    printed = capsys.readouterr()
+    assert f"{len(lines) - 1} cases, 2 of them done before" in printed.err
+    assert f"total  {len(lines) - 1} cases: {len(lines) - 1} passed" in printed.out
+    second = json.loads((tmp_path / "report.json").read_text())
+    assert [result["numbers"] for result in first["results"]] == [result["numbers"] for result in second["results"]]
+    assert run("run", "--backend", "cpu", *PICK, "--report", tmp_path, "--resume", "--seed", 1) == cli.USAGE
+    assert "is the journal of another run: seed was 0 and is 1" in capsys.readouterr().err
+
+
+def test_an_unexpected_pass_fails_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "expectations.toml"
+    path.write_text(
+        '[[expect]]\ncase = "elementwise/sqrt/f32/scalar"\nkind = "notyet"\nreason = "r"\nexception = "MismatchError"\nissue = "https://example.com/1"\n'
+    )
+    assert run("run", "--backend", "cpu", *PICK, "-j", 1, "--report", tmp_path / "report", "--expectations", path) == cli.WRONG
+    printed = capsys.readouterr()
+    assert "PASSED elementwise/sqrt/f32/scalar: the expectations say that it does not pass" in printed.err
+    assert "1 unexpected-pass" in printed.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--backend", "nosuch"], "no backend named 'nosuch' is installed"),
+        (["--backend", "cpu", "--case", "nothing/*"], "no case matches 'nothing/*'"),
+        (["--backend", "cpu", "--load", "no_such_module"], "No module named 'no_such_module'"),
+        (["--backend", "cpu", "--expectations", "/no/such/file"], "No such file"),
+    ],
+)
+def test_wrong_questions(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("run", *arguments, "--report", tmp_path) == cli.USAGE
+    assert message in capsys.readouterr().err
+
+
+def test_listing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("list", "elementwise/fma/*", "--profile", "core") == cli.GOOD
+    ids = capsys.readouterr().out.split()
+    assert "elementwise/fma/f32/scalar" in ids and all(id_.startswith("elementwise/fma/") for id_ in ids)
+    assert run("list", "elementwise/fma/", "--json", "--quick") == cli.GOOD
+    assert {row["subject"] for row in json.loads(capsys.readouterr().out)} == {"fma"}
+
+
+def pytest_run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    environment.update(PYTHONPATH=str(Path(__file__).parent), MISBEHAVE_HOW="garbage", MISBEHAVE_AT="sqrt")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+
+
+def test_the_pytest_plugin_runs_cases_as_tests(tmp_path: Path) -> None:
+    suite = ["--pyargs", "tilewright_conformance"]
+    found = pytest_run(*suite, "--backend", "misbehaving", "--load", "misbehaving", *PICK, "--case", "elementwise/fma/f32/scalar", cwd=tmp_path)
+    assert found.returncode == 1, found.stdout
+    sqrts = len(catalogue().select(patterns=[PICK[1]]))
+    assert f"{sqrts} failed, 1 passed" in found.stdout
+    assert "test_conformance[elementwise/sqrt/f32/scalar]" in found.stdout and "failed: argument" in found.stdout
+    without = pytest_run(*suite, cwd=tmp_path)
+    assert without.returncode != 0 and "the conformance suite needs a backend" in without.stdout
+
+
+def test_the_pytest_plugin_leaves_other_suites_alone(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('def pytest_addoption(parser):\n    parser.addoption("--backend")\n    parser.addoption("--profile")\n')
+    (tmp_path / "test_own.py").write_text('def test_own(request):\n    assert request.config.getoption("--backend") == "mine"\n')
+    found = pytest_run("--backend", "mine", cwd=tmp_path)
+    assert found.returncode == 0 and "1 passed" in found.stdout, found.stdout

@@ -1,0 +1,123 @@
+"""The engine records what a misbehaving backend does against the case that ran, and goes on with the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tilewright_conformance.case import Case, Outcome, Status
+from tilewright_conformance.catalogue import catalogue
+from tilewright_conformance.engine.journal import Journal, JournalError
+from tilewright_conformance.engine.pool import run_cases
+from tilewright_conformance.engine.process import WorkerRefusedError
+from tilewright_conformance.engine.setup import Setup
+
+IDS = [f"elementwise/{name}/i32/scalar" for name in ("add", "sub", "mul", "xor")]
+CASES = [catalogue()[id_] for id_ in IDS]
+
+
+def misbehave(monkeypatch: pytest.MonkeyPatch, how: str, at: str = "sub", cases: list[Case] = CASES, **setup: object) -> dict[str, Outcome]:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("MISBEHAVE_HOW", how)
+    monkeypatch.setenv("MISBEHAVE_AT", at)
+    outcomes = run_cases(cases, Setup("misbehaving", load=("misbehaving",), **setup), workers=1)  # type: ignore[arg-type]
+    return {outcome.case: outcome for outcome in outcomes}
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "exception", "words"),
+    [
+        ("crash", Status.CRASHED, "SIGSEGV", "assertion failed in the driver"),
+        ("hang", Status.TIMED_OUT, "TimeLimit", "no result within 3 seconds"),
+        ("leak", Status.CRASHED, "MemoryLimit", "one case may take 100 MiB"),
+        ("garbage", Status.FAILED, "MismatchError", "expected"),
+        ("overrun", Status.FAILED, "OutOfBoundsWriteError", "1 bytes after the end of an array of 4 bytes, the nearest with 0 bytes between"),
+        ("exit", Status.ERROR, "BackendError", "SystemExit: 3"),
+        ("chatter", Status.PASSED, "", ""),
+    ],
+)
+def test_a_misdeed_is_recorded_against_its_case_alone(monkeypatch: pytest.MonkeyPatch, how: str, status: Status, exception: str, words: str) -> None:
+    found = misbehave(monkeypatch, how, memory=100 << 20, time_scale=0.1)
+    bad = found.pop(IDS[1])
+    assert (bad.status, bad.exception) == (status, exception)
+    assert words in bad.message
+    assert {outcome.status for outcome in found.values()} == {Status.PASSED}
+
+
+F64 = [catalogue()[f"elementwise/{name}/f64/scalar"] for name in ("add", "sub")]
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "words"),
+    [
+        ("undeclared", Status.FAILED, "the backend does not declare dtype f64, and accepted it silently"),
+        ("undeclared and refused", Status.NOT_SUPPORTED, "this target has no f64"),
+        ("undeclared and broken", Status.ERROR, "which is no diagnostic"),
+    ],
+)
+def test_what_is_not_declared_must_be_refused(monkeypatch: pytest.MonkeyPatch, how: str, status: Status, words: str) -> None:
+    for outcome in misbehave(monkeypatch, how, cases=F64).values():
+        assert outcome.status == status
+        assert words in outcome.message
+
+
+def test_a_backend_that_cannot_be_loaded_ends_the_run_with_its_own_error() -> None:
+    with pytest.raises(WorkerRefusedError, match="no backend named 'nosuch' is installed"):
+        run_cases(CASES, Setup("nosuch"), workers=2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_an_interrupt_ends_what_hangs_and_keeps_what_is_done(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "MISBEHAVE_HOW": "hang", "MISBEHAVE_AT": "sub"}
+    command = [sys.executable, "-m", "tilewright_conformance", "run", "--backend", "misbehaving", "--load", "misbehaving", "-j", "1", "--report", str(tmp_path)]
+    process = subprocess.Popen([*command, *(f"--case={id_}" for id_ in IDS)], env=environment, stderr=subprocess.PIPE, text=True)
+    journal, until = tmp_path / "journal.jsonl", time.monotonic() + 60
+    while not journal.exists() or IDS[0] not in journal.read_text():
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.05)
+    time.sleep(0.2)  # now the second case hangs
+    workers = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if _parent(path) == process.pid]
+    assert workers
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=15)
+    assert process.returncode == 130 and "go on with --resume" in errors
+    assert IDS[1] not in journal.read_text()
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+def _parent(stat: Path) -> int:
+    try:
+        return int(stat.read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it has ended
+        return 0
+
+
+def test_outcomes_do_not_depend_on_workers_or_order() -> None:
+    some = catalogue().select(patterns=["elementwise/sqrt/*", "elementwise/fma/*"])
+    one, two = run_cases(some, Setup("cpu", seed=3), workers=1), run_cases(some[::-1], Setup("cpu", seed=3), workers=2)
+    assert [(outcome.case, outcome.status, outcome.numbers) for outcome in one] == [(o.case, o.status, o.numbers) for o in reversed(two)]
+    assert max(outcome.numbers["compared"] for outcome in one) == 128
+
+
+def test_a_journal_goes_on_where_the_run_was_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    outcome = Outcome(IDS[0], Status.FAILED, "wrong", "MismatchError", {"ulp": 3.0}, 0.5)
+    with Journal(path, {"seed": 1, "tuple": (1, 2)}, resume=False) as journal:
+        journal.add(outcome)
+    with path.open("a") as file:
+        file.write('{"case": "cut o' + 500 * "f")
+    with Journal(path, {"seed": 1, "tuple": (1, 2)}, resume=True) as journal:
+        assert journal.done == {IDS[0]: outcome}
+        journal.add(Outcome(IDS[1], Status.PASSED))
+    with Journal(path, {"seed": 1, "tuple": (1, 2)}, resume=True) as journal:
+        assert list(journal.done) == IDS[:2]
+    with pytest.raises(JournalError, match="seed was 1 and is 2"):
+        Journal(path, {"seed": 2, "tuple": (1, 2)}, resume=True)
+    with Journal(path, {"seed": 2}, resume=False) as journal:
+        assert not journal.done

@@ -1,0 +1,85 @@
+"""The HTML page, opened in a browser without a window, its filters used by a script."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright_conformance.report import html
+from tilewright_conformance.report.document import Document
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+
+#: Uses the page as a reader would, and leaves what it saw in the document.
+SCRIPT = """
+<script>
+window.onerror = message => { document.title = message; };
+const saw = {};
+const set = (id, value, event) => { $(id).value = value; $(id).dispatchEvent(new Event(event)); };
+const look = name => { saw[name] = { count: $("count").textContent, rows: [...$("cases").tBodies[0].rows].map(r => r.cells[0].textContent),
+  dots: document.querySelectorAll("#plot circle").length, marks: document.querySelectorAll("#plot line.bound").length }; };
+look("all");
+set("subject", "sqrt", "change"); look("sqrt");
+set("search", "APPROXIMATE", "input"); look("approximate");
+set("search", "", "input"); set("subject", "", "change"); set("status", "failed", "change"); look("failed");
+set("status", "", "change"); set("verdict", "bad", "change"); look("bad");
+set("verdict", "", "change"); document.querySelector("#plot circle").dispatchEvent(new Event("click")); look("clicked");
+set("search", "no such case", "input"); look("none");
+saw.headline = $("headline").textContent;
+saw.about = $("about").textContent;
+saw.message = "";
+set("search", "", "input"); set("status", "failed", "change");
+saw.message = document.querySelector("#cases pre").textContent;
+document.body.append(make("pre", JSON.stringify(saw)));
+document.body.lastChild.id = "saw";
+</script>
+"""
+
+
+def test_the_page_needs_nothing_else_and_holds_the_report(report: Document) -> None:
+    report["results"][0]["message"] = "</script><b>&"
+    page = html.page(report)
+    assert "{{" not in page and not re.search(r"(src|href)=|@import|url\(", page)
+    found = re.search(r'<script type="application/json" id="report">(.*?)</script>', page, re.S)
+    assert found and json.loads(found[1]) == report
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
+def test_filters_and_plot_in_a_browser(report: Document, tmp_path: Path) -> None:
+    report["results"][2].update(status="failed", verdict="bad", message="</script>wrong & bad", exception="MismatchError")
+    report["results"][2]["numbers"].update(ulp=5000.0, ulp_allowed=2.0)
+    saw = _use(html.page(report), tmp_path)
+    total = len(report["results"])
+    sqrt = [result["case"] for result in report["results"] if result["subject"] == "sqrt"]
+    erring = [result["case"] for result in report["results"] if result["numbers"].get("ulp", 0) > 0]
+    assert saw["all"]["count"] == f"{total} of {total} cases" and len(saw["all"]["rows"]) == total
+    assert saw["all"]["dots"] == len(erring) >= 1
+    # a row shows the message below the id, where there is one
+    assert [row.removesuffix("MismatchError: </script>wrong & bad") for row in saw["sqrt"]["rows"]] == sqrt
+    assert saw["approximate"]["rows"] == ["elementwise/sqrt/f32/64/approximate"]
+    assert len(saw["failed"]["rows"]) == len(saw["bad"]["rows"]) == 1
+    assert (saw["failed"]["dots"], saw["failed"]["marks"]) == (1, 1)
+    assert len(saw["clicked"]["rows"]) == 1
+    assert saw["none"] == {"count": f"0 of {total} cases", "rows": [], "dots": 0, "marks": 0}
+    assert saw["headline"] == f"{total} of {total} cases passed, 0 not supported, 1 wrong"
+    assert report["seal"] in saw["about"]
+    assert saw["message"] == "MismatchError: </script>wrong & bad"
+
+
+def _use(page: str, tmp_path: Path) -> dict[str, Any]:
+    """What the script saw of a page."""
+    path = tmp_path / "report.html"
+    path.write_text(page.replace("</html>", SCRIPT + "</html>"), encoding="utf-8")
+    assert BROWSER is not None
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    saw = re.search(r'<pre id="saw">(.*?)</pre>', found.stdout, re.S)
+    assert saw, f"the script failed: {re.search('<title>(.*?)</title>', found.stdout, re.S)}\n{found.stderr[-2000:]}"
+    return dict(json.loads(unescape(saw[1])))

@@ -1,0 +1,67 @@
+"""What a report says of the installed distributions."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tilewright_conformance.provenance import capabilities_from_json, capabilities_json, distribution_facts, provenance
+from tilewright_conformance.session import Subject
+
+
+def install(folder: Path, origin: dict[str, object]) -> Path:
+    """A distribution as an installer leaves it; gives its one module."""
+    module = folder / "made_up" / "module.py"
+    module.parent.mkdir()
+    module.write_text("x = 1\n")
+    digest = base64.urlsafe_b64encode(hashlib.sha256(module.read_bytes()).digest()).rstrip(b"=").decode()
+    info = folder / "made_up-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: made-up\nVersion: 1.2\n")
+    (info / "RECORD").write_text(f"made_up/module.py,sha256={digest},6\nmade_up-1.2.dist-info/METADATA,,\nmade_up-1.2.dist-info/RECORD,,\n")
+    (info / "direct_url.json").write_text(json.dumps(origin))
+    return module
+
+
+def test_changed_files_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = install(tmp_path, {"url": "file:///made_up-1.2.whl", "archive_info": {"hashes": {"sha256": "ab" * 32}}})
+    monkeypatch.syspath_prepend(tmp_path)
+    before = distribution_facts("made-up")
+    assert {**before, "content": ""} == {"name": "made-up", "version": "1.2", "editable": False, "wheel": "ab" * 32, "content": "", "modified": []}
+    module.write_text("x = 2\n")
+    after = distribution_facts("made-up")
+    assert after["modified"] == ["made_up/module.py"] and after["content"] != before["content"]
+    module.unlink()
+    assert distribution_facts("made-up")["modified"] == ["made_up/module.py"]
+
+
+def test_editable_installations_have_the_digest_of_their_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "project" / "src" / "made_up" / "module.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("x = 1\n")
+    install(tmp_path, {"url": (tmp_path / "project").as_uri(), "dir_info": {"editable": True}})
+    monkeypatch.syspath_prepend(tmp_path)
+    before = distribution_facts("made-up")
+    source.write_text("x = 2\n")
+    assert before["editable"] and not before["modified"]
+    assert distribution_facts("made-up")["content"] != before["content"]
+
+
+def test_a_plugin_that_no_distribution_ships() -> None:
+    assert distribution_facts("no-such-distribution")["version"] == "not installed"
+
+
+def test_capabilities_survive_the_way_through_json() -> None:
+    for name in ("cpu", "reference"):
+        capabilities = Subject(name).capabilities
+        assert capabilities_from_json(json.loads(json.dumps(capabilities_json(capabilities)))) == capabilities
+
+
+def test_device_and_versions_are_the_backends() -> None:
+    about = provenance(Subject("cpu"))
+    assert about["backend"]["name"] == "cpu" and about["device"]["kind"] == "cpu" and about["device"]["properties"]["cores"] >= 1
+    assert about["core"]["ir"].count(".") == 1

@@ -1,0 +1,173 @@
+"""The report: its schema, its seal, what verify refuses, and the views that are made of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tilewright_conformance.catalogue import catalogue
+from tilewright_conformance.report import badge, compare, document, junit, scoreboard
+from tilewright_conformance.report.document import Document, ReportError
+from tilewright_conformance.report.schema import schema, violations
+
+CASES = [case.id for case in catalogue().select(patterns=["elementwise/sqrt/*", "elementwise/fma/*"])]
+
+
+def sealed(report: Document) -> Document:
+    """The report with its seal made anew: what someone does who edits it and knows how it is sealed."""
+    return {**report, "seal": document.seal(report)}
+
+
+def test_a_fresh_report_is_good_and_says_what_was_tested(report: Document) -> None:
+    document.verify(report, catalogue())
+    assert [result["case"] for result in report["results"]] == CASES
+    assert {result["verdict"] for result in report["results"]} == {"good"}
+    assert report["run"]["seed"] == 5
+    assert [facts["name"] for facts in report["distributions"]] == ["tilewright-conformance", "tilewright", "tilewright-cpu"]
+    assert all(len(facts["content"]) == 64 for facts in report["distributions"])
+    assert report["backend"]["capabilities"]["dtypes"]
+    assert report["claims"][0]["profile"] == "core" and not report["claims"][0]["holds"]  # most of the profile's cases were not run
+
+
+def test_the_seal_does_not_depend_on_the_form_of_the_file(report: Document, tmp_path: Path) -> None:
+    path = tmp_path / "compact.json"
+    path.write_text(json.dumps(report, separators=(",", ":")))
+    assert document.seal(document.read(path)) == report["seal"]
+
+
+EDITS: dict[str, Callable[[Document], object]] = {
+    "a result": lambda report: report["results"][3].update(status="failed"),
+    "a number": lambda report: report["results"][0]["numbers"].update(ulp=0.25),
+    "a message": lambda report: report["results"][0].update(message=" "),
+    "the device": lambda report: report["device"].update(name="another"),
+    "the seed": lambda report: report["run"].update(seed=6),
+    "the order": lambda report: report["results"].reverse(),
+    "one result less": lambda report: report["results"].pop(),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_report_is_refused(report: Document, edit: str) -> None:
+    EDITS[edit](report)
+    with pytest.raises(ReportError, match="the seal is broken"):
+        document.verify(report, catalogue())
+
+
+RESEALED: dict[str, tuple[Callable[[Document], object], str]] = {
+    "a failure": (lambda report: report["results"][3].update(status="failed"), f"{CASES[3]}: the verdict of its result is bad, not good"),
+    "a whole failure": (lambda report: report["results"][3].update(status="failed", verdict="bad"), "the summary does not follow"),
+    "a claim": (lambda report: report["claims"][0].update(holds=True, reasons=[]), "the claims do not follow"),
+    "a result left out": (lambda report: report["results"].pop(), f"not of the cases that such a run selects: {CASES[-1]}"),
+    "a result twice": (lambda report: report["results"].append(report["results"][0]), f"two results for {CASES[0]}"),
+    "another order": (lambda report: report["results"].reverse(), "their order differs"),
+    "a refusal": (lambda report: report["results"][0].update(status="not-supported"), "not-supported, though the backend declares all it needs"),
+    "a capability less": (
+        lambda report: report["backend"]["capabilities"]["dtypes"].remove("f64"),
+        "is passed, though the backend does not declare dtype f64",
+    ),
+    "another catalogue": (lambda report: report["suite"].update(catalogue="0" * 64), "other cases than suite .* has"),
+    "another suite": (lambda report: report["suite"].update(version="0.0.9"), r"pip install tilewright-conformance==0\.0\.9"),
+    "a patched suite": (lambda report: report["distributions"][0].update(modified=["x.py"]), "files had been changed: tilewright-conformance: x.py"),
+    "an expectation": (
+        lambda report: report["expectations"].append({"case": "no/such", "kind": "never", "reason": "r", "exception": "LoweringError", "issue": "https://x"}),
+        "no case of the suite matches 'no/such'",
+    ),
+}
+
+
+@pytest.mark.parametrize("edit", RESEALED)
+def test_a_report_that_was_sealed_anew_still_has_to_be_consistent(report: Document, edit: str) -> None:
+    change, message = RESEALED[edit]
+    change(report)
+    with pytest.raises(ReportError, match=message):
+        document.verify(sealed(report), catalogue())
+
+
+def test_what_is_no_report_is_refused(tmp_path: Path, report: Document) -> None:
+    path = tmp_path / "report.json"
+    for text, message in (("{", "is not JSON"), ("[]", "report must be of type object"), ("{}", "report lacks format; report lacks format_version")):
+        path.write_text(text)
+        with pytest.raises(ReportError, match=message):
+            document.read(path)
+    report["results"][0]["status"] = "great"
+    report["more"] = 1
+    path.write_text(json.dumps(report))
+    with pytest.raises(ReportError, match=r"report.results\[0\].status must be one of passed, .*report has 'more', which is none of its fields"):
+        document.read(path)
+
+
+def test_the_schema_has_no_rule_that_the_checker_ignores() -> None:
+    with pytest.raises(ValueError, match="does not know minimum"):
+        violations(1, {"type": "integer", "minimum": 2})
+    assert violations(True, {"type": "integer"}) == ["report must be of type integer, not True"]
+    assert violations({"a": ["x", 1]}, {"additionalProperties": {"items": {"type": "string"}}}) == ["report.a[1] must be of type string, not 1"]
+    assert schema()["title"] == "Tilewright conformance report"
+
+
+def worsened(report: Document) -> Document:
+    report = copy.deepcopy(report)
+    report["results"][0].update(status="failed", verdict="bad", message="wrong\x00\nsecond line", exception="MismatchError")
+    report["results"][1].update(status="crashed", verdict="bad", message="died", exception="SIGSEGV")
+    report["results"][2].update(status="not-supported", message="no")
+    report["results"][3]["numbers"].update(ulp=1.5)
+    return report
+
+
+def test_junit(report: Document) -> None:
+    root = ElementTree.fromstring(junit.junit(worsened(report)))
+    (suite,) = root.iter("testsuite")
+    assert {name: suite.get(name) for name in ("name", "tests", "failures", "errors", "skipped")} == {
+        "name": "core",
+        "tests": str(len(CASES)),
+        "failures": "1",
+        "errors": "1",
+        "skipped": "1",
+    }
+    (failure,) = root.iter("failure")
+    assert failure.get("type") == "MismatchError" and (failure.text or "").endswith("second line")
+    assert [f"elementwise/{case.get('name')}" for case in root.iter("testcase")] == CASES
+
+
+def test_badges(report: Document) -> None:
+    def text(changed: Document) -> list[str]:
+        return [element.text or "" for element in ElementTree.fromstring(badge.badge(changed)).iter("{http://www.w3.org/2000/svg}text")]
+
+    assert text(report)[1] == "no profile"
+    assert text(worsened(report))[1] == f"2 of {len(CASES)} wrong"
+    report["claims"] = [{"profile": "core", "holds": True, "reasons": []}, {"profile": "math", "holds": True, "reasons": []}]
+    assert text(report) == [f"tilewright {report['suite']['version']}", "core, math"]
+    report["run"]["quick"] = True
+    assert text(report)[1] == "quick run"
+
+
+def test_comparing_two_reports(report: Document) -> None:
+    other = worsened(report)
+    other["results"].pop()
+    found = {difference.case: (difference.kind, difference.before, difference.after) for difference in compare.differences(report, other)}
+    assert found == {
+        CASES[0]: ("worse", "passed", "failed"),
+        CASES[1]: ("worse", "passed", "crashed"),
+        CASES[2]: ("worse", "passed", "not-supported"),
+        CASES[3]: ("less exact", "0 ULP", "1.5 ULP"),
+        CASES[-1]: ("other", "passed", "absent"),
+    }
+    assert {difference.kind for difference in compare.differences(other, report)} == {"better", "more exact", "other"}
+    assert compare.comparison(report, report).endswith("no differences")
+    assert "5 differences: 3 worse, 1 other, 1 less exact" in compare.comparison(report, other)
+
+
+def test_the_scoreboard(report: Document) -> None:
+    best, other = copy.deepcopy(report), worsened(report)
+    best["claims"][0].update(holds=True, reasons=[])
+    best["backend"]["name"] = "best|<one>"
+    lines = scoreboard.markdown([other, best]).splitlines()
+    assert lines[0].split(" | ")[-2:] == ["core", "wrong |"]
+    assert lines[2].startswith("| best\\|<one> ") and lines[2].endswith("| yes | 0 |")
+    assert lines[3].endswith(f"| {len(CASES)}/{len(CASES)} | 2 |")
+    page = scoreboard.page([other, best])
+    assert "best|&lt;one&gt;" in page and 'class="yes"' in page
