@@ -38,10 +38,14 @@ def test_the_code_of_a_page_prints_what_the_page_shows(page: Path, tmp_path: Pat
     script, expected = script_and_output(page)
     file = tmp_path / "page.py"
     file.write_text(script)
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(script, str(file), "exec"), {"__name__": "__page__", "__file__": str(file)})
-    assert printed.getvalue() == expected
+    if "tilewright.compat.triton" in script:  # which changes what a process imports
+        printed = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120, check=True).stdout
+    else:
+        captured = io.StringIO()
+        with contextlib.redirect_stdout(captured):
+            exec(compile(script, str(file), "exec"), {"__name__": "__page__", "__file__": str(file)})
+        printed = captured.getvalue()
+    assert printed == expected
 
 
 def test_pages_with_code_are_found() -> None:

@@ -112,15 +112,16 @@ def activate() -> None:
         )
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
+    if "triton.language" in sys.modules:
+        _write_types_as("triton.language")
 
 
 def deactivate() -> None:
     """Take the finder back and forget the names below ``triton``: the next ``import triton`` finds an installed one, if there is any."""
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
-    ours = sys.modules.get(_PACKAGE)
-    if ours is not None and sys.modules.get(_ROOT) is ours:
-        for name in [name for name in sys.modules if name == _ROOT or name.startswith("triton.")]:
+    for name, module in list(sys.modules.items()):
+        if (name == _ROOT or name.startswith("triton.")) and getattr(module, "__name__", "").startswith("tilewright."):
             del sys.modules[name]
     _write_types_as("tilewright.language")
 
