@@ -42,7 +42,7 @@ def test_every_name_is_on_its_page() -> None:
 
 
 def exists_or_has_no_object(name: Name) -> bool:
-    from tilewright.testing.surface_probes.shim import shim
+    from tilewright.compat.surface_probes.shim import shim
 
     if not name.full.startswith("triton."):
         return exists(name)
@@ -123,7 +123,7 @@ def test_the_lines_that_show_the_use_of_a_function_run(name: Name, tmp_path: Pat
         warnings.simplefilter("ignore", DeprecationWarning)
         if name.last == "inline_asm_elementwise":  # assembly of one kind of target
             pytest.importorskip("tilewright_nvidia")
-            from tilewright.testing.surface_probes import TargetMachine
+            from tilewright.compat.surface_probes import TargetMachine
 
             TargetMachine("nvidia", "sm_90a").compile(kernel, (x, out, lock, 16), {"BLOCK": 16})
             return

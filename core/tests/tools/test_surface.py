@@ -11,12 +11,12 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.compat.surface_probes import BackendMachine, Machine, TargetMachine, all_probes
+from tilewright.compat.surface_probes.machines import kind_of
+from tilewright.compat.surface_probes.shim import shim
 from tilewright.language.extra import libdevice
 from tilewright.plugins.registry import registry
 from tilewright.runtime import devices
-from tilewright.testing.surface_probes import BackendMachine, Machine, TargetMachine, all_probes
-from tilewright.testing.surface_probes.machines import kind_of
-from tilewright.testing.surface_probes.shim import shim
 from tilewright.tools import cli
 from tilewright.tools.surface import COMPILES, DECLARED, FAILS, OUTSIDE, WORKS, examine, machines_of, run_probe
 from tilewright.tools.surface_table import names, resolve
@@ -157,7 +157,7 @@ def flips_nothing(x, dim: tl.constexpr = None):
 
 
 def test_a_function_that_is_wrong_or_gone_is_found(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.testing.surface_probes import shapes
+    from tilewright.compat.surface_probes import shapes
 
     shapes.reversed_axes.clear_cache()
     shapes.axes_of_one.clear_cache()
@@ -194,7 +194,7 @@ def test_machines_are_all_that_have_a_device() -> None:
 
 def test_a_target_machine_compiles_for_the_target_and_computes_on_the_reference() -> None:
     pytest.importorskip("tilewright_nvidia")
-    from tilewright.testing.surface_probes.launching import plain_kernel
+    from tilewright.compat.surface_probes.launching import plain_kernel
 
     machine = TargetMachine("nvidia", "sm_90a")
     x, out = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.compat.surface_probes import BackendMachine, Machine, Probe, TargetMachine, all_probes
+from tilewright.compat.surface_probes.shim import shim
 from tilewright.errors import TilewrightError
 from tilewright.plugins.registry import registry
-from tilewright.testing.surface_probes import BackendMachine, Machine, Probe, TargetMachine, all_probes
-from tilewright.testing.surface_probes.shim import shim
 from tilewright.tools.surface_table import Name, names, resolve
 from tilewright.tools.usage import UsageError
 

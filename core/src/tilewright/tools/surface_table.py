@@ -62,7 +62,7 @@ def names() -> dict[str, Name]:
 
 def resolve(name: Name) -> Any:
     """The object a name stands for; None for operators and syntax. Names below ``triton`` need the shim, see
-    :func:`tilewright.testing.surface_probes.shim.shim`.
+    :func:`tilewright.compat.surface_probes.shim.shim`.
 
     Raises:
         LookupError: there is none.
@@ -122,15 +122,15 @@ def _member(owner: str) -> Any:
 
 
 def _kernel(path: str) -> Any:
-    from tilewright.testing.surface_probes.launching import plain_kernel
-    from tilewright.testing.surface_probes.shim import shim
+    from tilewright.compat.surface_probes.launching import plain_kernel
+    from tilewright.compat.surface_probes.shim import shim
 
     with shim():
         return getattr(importlib.import_module("triton").jit(plain_kernel.fn), path)
 
 
 def _compiled(path: str) -> Any:
-    from tilewright.testing.surface_probes.launching import compiled_kernel
+    from tilewright.compat.surface_probes.launching import compiled_kernel
 
     return getattr(compiled_kernel(), path)
 

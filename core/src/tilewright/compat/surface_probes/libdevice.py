@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.compat.surface_probes.machines import Machine
+from tilewright.compat.surface_probes.math_functions import APPLY, check
+from tilewright.compat.surface_probes.probe import add_probe
 from tilewright.language import libdevice
-from tilewright.testing.surface_probes.machines import Machine
-from tilewright.testing.surface_probes.math_functions import APPLY, check
-from tilewright.testing.surface_probes.probe import add_probe
 
 Draw = Callable[[Any, int], list[Any]]
 

@@ -13,8 +13,8 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.testing.surface_probes.machines import Machine
-from tilewright.testing.surface_probes.probe import probe
+from tilewright.compat.surface_probes.machines import Machine
+from tilewright.compat.surface_probes.probe import probe
 
 
 @tw.jit
@@ -180,7 +180,7 @@ def uses(out, USE: tl.constexpr):
 
 @probe("tilewright.must_use_result", "triton.must_use_result", "tl.must_use_result")
 def must_use_result(on: Machine, rng: Any) -> None:
-    from tilewright.testing.surface_probes.debug import refusal
+    from tilewright.compat.surface_probes.debug import refusal
 
     out = np.full(1, 21, np.int32)
     on(uses)[(1,)](out, USE=True)
@@ -229,7 +229,7 @@ def constant_source(x: tl.const, out, WRITE: tl.constexpr):
 
 @probe("tl.const")
 def const(on: Machine, rng: Any) -> None:
-    from tilewright.testing.surface_probes.debug import refusal
+    from tilewright.compat.surface_probes.debug import refusal
 
     x, out = rng.integers(0, 99, 1), np.zeros(1, np.int64)
     on(constant_source)[(1,)](x, out, WRITE=False)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tilewright.testing.surface_probes.machines import Machine
+from tilewright.compat.surface_probes.machines import Machine
 
 Body = Callable[[Machine, Any], None]
 B = TypeVar("B", bound=Body)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tilewright.testing.surface_probes.machines import Machine
-from tilewright.testing.surface_probes.probe import add_probe, probe
-from tilewright.testing.surface_probes.shim import shim
+from tilewright.compat.surface_probes.machines import Machine
+from tilewright.compat.surface_probes.probe import add_probe, probe
+from tilewright.compat.surface_probes.shim import shim
 
 #: setting -> (environment variable, text in the environment, what that reads as, another value and its text)
 _ON = ("1", True, False, "0")

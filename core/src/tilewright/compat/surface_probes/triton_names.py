@@ -13,10 +13,10 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.testing.surface_probes.launching import adds_one, plain_kernel
-from tilewright.testing.surface_probes.machines import Machine
-from tilewright.testing.surface_probes.probe import probe
-from tilewright.testing.surface_probes.shim import shim
+from tilewright.compat.surface_probes.launching import adds_one, plain_kernel
+from tilewright.compat.surface_probes.machines import Machine
+from tilewright.compat.surface_probes.probe import probe
+from tilewright.compat.surface_probes.shim import shim
 
 _ERRORS = "CompilationError TritonError OutOfResources InterpreterError"
 _PACKAGE = "__version__ cdiv next_power_of_2 set_allocator reinterpret MockTensor TensorWrapper JITFunction KernelInterface Config heuristics autotune"

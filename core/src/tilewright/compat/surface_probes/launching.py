@@ -13,8 +13,8 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.testing.surface_probes.machines import Machine
-from tilewright.testing.surface_probes.probe import probe
+from tilewright.compat.surface_probes.machines import Machine
+from tilewright.compat.surface_probes.probe import probe
 
 
 @tw.jit

@@ -13,10 +13,10 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.compat.surface_probes.debug import refusal
+from tilewright.compat.surface_probes.machines import Machine
+from tilewright.compat.surface_probes.probe import probe
 from tilewright.errors import TilewrightError
-from tilewright.testing.surface_probes.debug import refusal
-from tilewright.testing.surface_probes.machines import Machine
-from tilewright.testing.surface_probes.probe import probe
 
 #: kind of target -> (assembly that adds 1 to an int32, constraints)
 _INCREMENT = {"cuda": ("add.s32 $0, $1, 1;", "=r,r"), "hip": ("v_add_u32 $0, $1, 1", "=v,v")}

@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from tilewright.testing.surface_probes.machines import BackendMachine, Machine, TargetMachine
-from tilewright.testing.surface_probes.probe import PROBES, Probe, add_probe, probe
+from tilewright.compat.surface_probes.machines import BackendMachine, Machine, TargetMachine
+from tilewright.compat.surface_probes.probe import PROBES, Probe, add_probe, probe
 
 __all__ = ["PROBES", "BackendMachine", "Machine", "Probe", "TargetMachine", "add_probe", "all_probes", "probe"]
 

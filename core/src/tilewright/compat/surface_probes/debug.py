@@ -20,9 +20,9 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.compat.surface_probes.machines import Machine
+from tilewright.compat.surface_probes.probe import probe
 from tilewright.errors import CompilationError, TilewrightError
-from tilewright.testing.surface_probes.machines import Machine
-from tilewright.testing.surface_probes.probe import probe
 
 
 @contextlib.contextmanager
