@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import tilewright.language as tl
 from tilewright.language.callable import ConstexprFunction, JitCallable, constexpr_function, device_function
 
 
@@ -285,3 +286,20 @@ def test_a_module_edited_after_import_keeps_its_source(tmp_path: Path, monkeypat
     path.write_text("# moved\n" * 20 + text)
     assert kernel.src == "def kernel(x):\n    y = x + 1\n"
     del sys.modules["edited_kernels"]
+
+
+def test_functions_of_the_language_count_by_name_until_they_are_changed(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "@jit\ndef kernel(x):\n    return tl.softmax(x)\n"
+    read: list[Any] = []
+    original = type(tl.softmax).parse
+    monkeypatch.setattr(type(tl.softmax), "parse", lambda self: read.append(self) or original(self))
+    kernel = source(text).kernel
+    before = kernel.cache_key
+    assert [one.__name__ for one in read if one.__module__.startswith("tilewright.")] == []
+    was = tl.softmax.src
+    tl.softmax._unsafe_update_src(was.replace("return", "return 0 *"))
+    try:
+        assert source(text).kernel.cache_key != before, "what is not as the package has it counts by its text"
+    finally:
+        tl.softmax._unsafe_update_src(was)
+        tl.softmax._text = None

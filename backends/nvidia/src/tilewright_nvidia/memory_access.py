@@ -30,10 +30,12 @@ class GlobalMemory:
     Attributes:
         capability: compute capability, 10 * major + minor.
         words: where elements were taken from.
+        frugal: registers come before loads in flight. What masked-off lanes would leave undefined starts as zero then: the assembler does not move the zeros,
+            and so not the loads, up to where the registers are still taken by other values.
     """
 
     def __init__(self, capability: int, words: Words) -> None:
-        self.capability, self.words = capability, words
+        self.capability, self.words, self.frugal = capability, words, False
         self._policies: dict[tuple[FunctionWriter, str], str] = {}
 
     def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
@@ -49,7 +51,8 @@ class GlobalMemory:
         text = f"{guard}{mnemonic} {_listed(0, number)}, [${number}]{policy};"
         initial: list[str] = []
         if predicate is not None:
-            initial = ["undef"] * number if other is None else self._pack(w, other, element, register, number)
+            unset = ["0" if self.frugal else "undef"] * number
+            initial = unset if other is None else self._pack(w, other, element, register, number)
         found = call_asm(w, text, [register] * number, operands, initial=initial)
         return self._unpack(w, found, element, register, count)
 

@@ -69,7 +69,9 @@ class PtxTarget(SimtTarget):
 
     def prepare(self, function: Function, assignment: Assignment) -> None:
         matrices = any(operation.name in _MATRIX_OPERATIONS for operation in function.walk())
-        self._register_limit = None if matrices or peak_words(function, assignment) > _LIGHT else _LIGHT_REGISTERS
+        light = not matrices and peak_words(function, assignment) <= _LIGHT
+        self._register_limit = _LIGHT_REGISTERS if light else None
+        self._memory.frugal = light
 
     def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
         module.add_global(f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align 1024")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import enum
+import functools
 import hashlib
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ def cache_key(function: JitCallable) -> tuple[str, UsedGlobals]:
     """The key of ``function`` and the globals it was made with.
 
     The key covers every function reachable through calls, so it is sound for mutual recursion too: it is the hash of the sorted digests of all of them.
+    Functions of this package count by name: what they are is in the package's version, which is a part of every key on disk.
     """
     seen: dict[int, JitCallable] = {}
     pending = [function]
@@ -45,12 +47,26 @@ def cache_key(function: JitCallable) -> tuple[str, UsedGlobals]:
         if current.fn is None:  # came from a pickle: its key is all there is
             digests.append(str(current.hash))
             continue
+        if _is_own(current):
+            digests.append(f"{current.__module__}.{current.__qualname__}")
+            continue
         own = dependencies(current)
         digests.append(own.digest)
         used.update(own.globals)
         pending.extend(own.callees)
     first, rest = digests[0], sorted(digests[1:])
     return hashlib.sha256("\n".join((first, *rest)).encode()).hexdigest(), used
+
+
+def _is_own(function: JitCallable) -> bool:
+    """Whether a function is this package's, at the top level of a module, as it is written there."""
+    module = sys.modules.get(function.__module__)
+    return (
+        function.__module__.partition(".")[0] == _PACKAGE
+        and function._text is None
+        and module is not None
+        and vars(module).get(function.__qualname__) is function
+    )
 
 
 def dependencies(function: JitCallable) -> Dependencies:
@@ -92,6 +108,7 @@ def dependencies(function: JitCallable) -> Dependencies:
 
 
 _MISSING: Any = object()
+_PACKAGE = __name__.partition(".")[0]
 #: Packages whose functions constexpr functions may call: the same in every process, and with their versions in the key of compiled code or as good as fixed.
 _TRUSTED = sys.stdlib_module_names | {"tilewright", "triton", "numpy"}
 
@@ -191,21 +208,30 @@ def _free_chains(tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
         else:
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 read(node.target.id)
-            for field in _EVALUATED_FIRST.get(type(node), ()):
-                visit_all(getattr(node, field))
-            for field, value in ast.iter_fields(node):
-                if field not in _EVALUATED_FIRST.get(type(node), ()):
-                    visit_all(value)
+            for field in _order(type(node)):
+                visit_all(getattr(node, field, None))
 
     def visit_all(value: Any) -> None:
-        for item in value if isinstance(value, list) else (value,):
-            if isinstance(item, ast.AST):
-                visit(item)
+        if isinstance(value, ast.AST):
+            if value._fields:  # operators and contexts have none
+                visit(value)
+        elif isinstance(value, list):
+            for item in value:
+                visit_all(item)
 
     visit_all(tree.body)
     return iter(chains)
 
 
+@functools.cache
+def _order(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields of a piece of syntax in the order in which they are evaluated."""
+    first = _EVALUATED_FIRST.get(kind, ())
+    return (*first, *(field for field in kind._fields if field not in first and field not in _NO_NAMES))
+
+
+#: Fields that hold no names of variables.
+_NO_NAMES = ("ctx", "op", "ops", "kind", "type_comment")
 #: Fields of a piece of syntax that are evaluated before those written before them.
 _EVALUATED_FIRST: dict[type[ast.AST], tuple[str, ...]] = {
     ast.Assign: ("value",),
