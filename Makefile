@@ -17,6 +17,7 @@ demo: $(VENV)/.installed
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m tilewright_conformance run --backend cpu --report build/conformance
 
 lint: $(VENV)/.developer
 	$(BIN)/ruff check --no-cache .
@@ -32,6 +33,7 @@ bench: $(VENV)/.developer
 
 gpu-test: $(if $(GPU_PYTHON),,$(VENV)/.gpu)
 	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance core/tests/tools examples
+	$(or $(GPU_PYTHON),$(BIN)/python) -m tilewright_conformance run --backend nvidia --report build/conformance-nvidia
 
 gpu-sanitize: $(if $(GPU_PYTHON),,$(VENV)/.installed)
 	backends/nvidia/tools/sanitize.sh $(SANITIZER) $(or $(GPU_PYTHON),$(BIN)/python)

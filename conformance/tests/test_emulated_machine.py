@@ -19,7 +19,7 @@ from tilewright.simt import emulator
 from tilewright.testing.op_samples import check_outputs, samples
 from tilewright_conformance.programs import Program, mismatch, programs
 
-EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "400")) // 4
+EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "400")) // 16
 
 #: Only a target gives them a meaning, or what they print has its own tests.
 APART = {"inline_asm", "extern", "print"}

@@ -10,7 +10,7 @@ import pytest
 from tilewright.ir import TABLE
 from tilewright.reference.interpreter import run
 from tilewright.testing.op_samples import check_outputs, samples
-from tilewright_conformance.running import run_on_backend
+from tilewright_conformance.session import Session, Subject
 
 #: Operations that only a target can give a meaning: they are tested with the backend that has it.
 TARGET_CODE = {"inline_asm", "extern"}
@@ -23,13 +23,13 @@ def lines(printed: str) -> list[str]:
 
 @pytest.mark.parametrize("name", [spec.name for spec in TABLE if spec.name not in TARGET_CODE])
 def test_cpu_agrees_with_the_reference(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    count = 0
+    count, session = 0, Session(Subject("cpu"), "every operation")
     for sample in samples(name):
         expected, found = (sample.make_arguments(np.random.default_rng(count)) for _ in range(2))
         with np.errstate(all="ignore"):
             run(sample.module, expected, sample.grid)
         printed = lines(capsys.readouterr().out)
-        run_on_backend("cpu", sample.module, found, sample.grid)
+        session.run_module(sample.module, found, sample.grid, with_passes=False)
         assert lines(capsys.readouterr().out) == printed
         check_outputs(sample, expected, found)
         count += 1

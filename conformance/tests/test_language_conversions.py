@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.cases._rounding import cast, values
 from tilewright_conformance.formats import FORMATS
 
 Run = Callable[..., None]
@@ -149,6 +150,16 @@ def test_numbers_become_those_of_every_type(launch: Run, source: str) -> None:
         out = np.zeros(64, target)
         launch(cast_one, (1,), x, out, BLOCK=64)
         np.testing.assert_array_equal(out, x != 0 if target == "bool" else x.astype(target), err_msg=target)
+
+
+@pytest.mark.parametrize("target", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("source", ["int64", "uint64"])
+def test_integers_that_no_float_holds_are_rounded_once(launch: Run, source: str, target: str) -> None:
+    """By way of float64 an integer close to the middle of two numbers would become that middle."""
+    x = np.resize(values(RNG, source, target), 4096)
+    out = np.zeros(4096, ml_dtypes.bfloat16 if target == "bfloat16" else target)
+    launch(cast_one, (1,), x, out, BLOCK=4096)
+    assert np.array_equal(out.astype(np.float64), cast(x, target).astype(np.float64))
 
 
 @tw.jit

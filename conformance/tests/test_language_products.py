@@ -9,9 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.formats import FORMATS
+from tilewright_conformance.cases._products import product, scaled_product
+from tilewright_conformance.oracles import matrix
+from tilewright_conformance.oracles.matrix import bits_of
 
 Run = Callable[..., None]
 RNG = np.random.default_rng(52)
@@ -31,28 +32,6 @@ def draw(name: str, *shape: int) -> Any:
     return (values if "int" in name else values / 4).astype(DTYPES.get(name, name))
 
 
-def exact(x: Any) -> Any:
-    return x.astype(np.float64)
-
-
-@tw.jit
-def product(a_ptr, b_ptr, c_ptr, out, BATCHES: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, OUT: tl.constexpr, PRECISION: tl.constexpr):
-    """``a @ b + c``, and the same without ``c`` behind it; BATCHES is a list of leading extents."""
-    a = tl.load(a_ptr + tl.arange(0, a_size(BATCHES, M, K)).reshape(BATCHES + [M, K]))  # noqa: RUF005
-    b = tl.load(b_ptr + tl.arange(0, a_size(BATCHES, K, N)).reshape(BATCHES + [K, N]))  # noqa: RUF005
-    size: tl.constexpr = a_size(BATCHES, M, N)
-    at = tl.arange(0, size)
-    plain = tl.dot(a, b, input_precision=PRECISION, out_dtype=OUT)
-    c = tl.load(c_ptr + at.reshape(plain.shape)).to(plain.dtype)
-    tl.store(out + at, tl.ravel(tl.dot(a, b, c, input_precision=PRECISION, out_dtype=OUT)))
-    tl.store(out + size + at, tl.ravel(plain))
-
-
-@tw.constexpr_function
-def a_size(batches: Any, rows: Any, columns: Any) -> Any:
-    return int(np.prod(batches, initial=1)) * rows * columns
-
-
 def run(launch: Run, a: Any, b: Any, result: Any, *, out: Any = None, precision: str | None = None, tolerance: float = 0.0) -> Any:
     *batches, m, k = a.shape
     n = b.shape[-1]
@@ -60,8 +39,8 @@ def run(launch: Run, a: Any, b: Any, result: Any, *, out: Any = None, precision:
     found = np.zeros((2, *batches, m, n), result)
     options = {"BATCHES": batches, "M": m, "N": n, "K": k, "OUT": out, "PRECISION": precision}
     launch(product, (1,), a, b, c, found, **options, rtol=tolerance, atol=tolerance)
-    wanted = np.matmul(exact(a), exact(b))
-    np.testing.assert_allclose(exact(found), [wanted + exact(c), wanted], rtol=tolerance, atol=tolerance)
+    wanted = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    np.testing.assert_allclose(found.astype(np.float64), [wanted + c.astype(np.float64), wanted], rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 32), (32, 8, 64), (1, 1, 32), (2, 64, 16), (64, 1, 8)])
@@ -112,47 +91,6 @@ def test_fp32_is_as_precise_as_asked(launch: Run, precision: str) -> None:
 
 # -- block-scaled products ----------------------------------------------------------------------------------------------------------------------------
 
-#: The sixteen values of e2m1.
-FOURS = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
-ELEMENTS = {"e4m3": FORMATS["float8e4nv"], "e5m2": FORMATS["float8e5"]}
-
-
-@tw.jit
-def scaled_product(a_ptr, a_scale, b_ptr, b_scale, c_ptr, out, A: tl.constexpr, B: tl.constexpr, SHAPES: tl.constexpr, PACK: tl.constexpr, FAST: tl.constexpr):
-    a = tl.load(a_ptr + tl.arange(0, a_size([], SHAPES[0], 1)).reshape(SHAPES[1]))
-    b = tl.load(b_ptr + tl.arange(0, a_size([], SHAPES[2], 1)).reshape(SHAPES[3]))
-    if a_scale is not None:
-        a_scale = tl.load(a_scale + tl.arange(0, SHAPES[4]).reshape(SHAPES[5]))
-    if b_scale is not None:
-        b_scale = tl.load(b_scale + tl.arange(0, SHAPES[6]).reshape(SHAPES[7]))
-    at = tl.arange(0, SHAPES[8])
-    c = tl.load(c_ptr + at.reshape(SHAPES[9]))
-    result = tl.dot_scaled(a, a_scale, A, b, b_scale, B, c, fast_math=FAST, lhs_k_pack=PACK[0], rhs_k_pack=PACK[1])
-    tl.store(out + at, tl.ravel(result))
-
-
-def operand(kind: str, shape: tuple[int, ...], pack_axis: int) -> tuple[Any, Any]:
-    """(what the kernel is given, its values) of a block-scaled operand."""
-    if kind == "e2m1":
-        codes = RNG.integers(0, 16, shape).astype(np.uint8)
-        low, high = (np.moveaxis(np.moveaxis(codes, pack_axis, 0)[i::2], 0, pack_axis) for i in (0, 1))
-        return np.ascontiguousarray(low | high << 4), FOURS[codes]
-    if kind in ELEMENTS:
-        patterns = np.arange(256)
-        finite = patterns[np.abs(np.nan_to_num(ELEMENTS[kind].worth(patterns), nan=99.0, posinf=99.0, neginf=99.0)) <= 8]
-        codes = RNG.choice(finite, shape).astype(np.uint8)
-        return codes, ELEMENTS[kind].worth(codes)
-    values = draw("bfloat16" if kind == "bf16" else "float16", *shape)
-    return values, exact(values)
-
-
-def scales(shape: tuple[int, ...], group: int) -> tuple[Any, Any]:
-    if group == 32:
-        codes = RNG.integers(122, 132, shape).astype(np.uint8)
-        return codes, np.exp2(codes.astype(np.float64) - 127)
-    values = draw("float8e4nv", *shape)
-    return values, exact(values)
-
 
 def scaled(
     launch: Run, left: str, right: str, *, batches: tuple[int, ...] = (), group: int = 32, with_scales: tuple[bool, bool] = (True, True), **o: Any
@@ -160,20 +98,18 @@ def scaled(
     """Run a block-scaled product; what it gives, and what it should."""
     m, n, k = 16, 32, 64
     pack, fast, spoilt = o.get("pack", (True, True)), o.get("fast", False), o.get("spoilt", False)
-    a, a_values = operand(left, (*batches, m, k), -1 if pack[0] else -2)
-    b, b_values = operand(right, (*batches, k, n), -2 if pack[1] else -1)
-    (x, x_values), (y, y_values) = scales((*batches, m, k // group), group), scales((*batches, n, k // group), group)
+    a = matrix.scaled_operand(RNG, left, (*batches, m, k), -1 if pack[0] else -2)
+    b = matrix.scaled_operand(RNG, right, (*batches, k, n), -2 if pack[1] else -1)
+    x, y = matrix.scales(RNG, (*batches, m, k // group), group), matrix.scales(RNG, (*batches, n, k // group), group)
     if spoilt:
-        x[..., 3, 1] = 255
-        x_values[..., 3, 1] = np.nan
-    if with_scales[0]:
-        a_values = a_values * np.repeat(x_values, group, -1)
-    if with_scales[1]:
-        b_values = b_values * np.swapaxes(np.repeat(y_values, group, -1), -1, -2)
+        x.given[..., 3, 1] = 255
+        x.values[..., 3, 1] = np.nan
+    a_values = a.values * np.repeat(x.values, group, -1) if with_scales[0] else a.values
+    b_values = b.values * np.swapaxes(np.repeat(y.values, group, -1), -1, -2) if with_scales[1] else b.values
     c = draw("float32", *batches, m, n)
     out = np.zeros((*batches, m, n), np.float32)
-    shapes = [part for array in (a, b, x, y, c) for part in (array.size, list(array.shape))]
-    given = [a, x if with_scales[0] else None, b, y if with_scales[1] else None, c, out]
+    shapes = [part for array in (*map(bits_of, (a, b, x, y)), c) for part in (array.size, list(array.shape))]
+    given = [a.given, x.given if with_scales[0] else None, b.given, y.given if with_scales[1] else None, c, out]
     # Targets that bring operands to bf16 or fp16 round those of more bits.
     launch(scaled_product, (1,), *given, A=left, B=right, SHAPES=shapes, PACK=pack, FAST=fast, rtol=1e-2, atol=1.0)
     return out, np.matmul(a_values, b_values) + c

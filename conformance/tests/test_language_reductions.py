@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,17 +13,14 @@ from hypothesis.extra import numpy as hnp
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.cases._combining import affine
+from tilewright_conformance.cases._numbers import FLOATS, INTEGERS, kind
+from tilewright_conformance.cases.reductions import moments
 
 Run = Callable[..., None]
 RNG = np.random.default_rng(41)
 #: The fixture has no state of its own, so that one will do for all examples.
 EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
-FLOATS = ["float16", "bfloat16", "float32", "float64"]
-
-
-def kind(name: str) -> Any:
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
 def draw(name: str, *shape: int) -> Any:
@@ -104,24 +100,6 @@ def test_three_axes(launch: Run, shape: tuple[int, int, int], axis: int | None, 
     assert np.array_equal(found, wanted)
 
 
-@tw.jit
-def merge_moments(mean_a, square_a, count_a, mean_b, square_b, count_b):
-    """Chan, Golub and LeVeque's update of a mean and a sum of squared deviations."""
-    delta = mean_b - mean_a
-    count = count_a + count_b
-    share = tl.where(count == 0, 0.0, count_b / count)
-    return mean_a + delta * share, square_a + square_b + delta * delta * count_a * share, count
-
-
-@tw.jit
-def moments(x_ptr, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    x = tl.load(x_ptr + tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :])
-    mean, square, count = tl.reduce((x, tl.zeros_like(x), tl.full(x.shape, 1, x.dtype)), 1, merge_moments)
-    at = tl.arange(0, ROWS)
-    tl.store(out + at, mean)
-    tl.store(out + ROWS + at, square / count)
-
-
 def test_several_values_reduce_together(launch: Run) -> None:
     x, out = RNG.standard_normal((4, 64)).astype(np.float32) + 3, np.zeros((2, 4), np.float32)
     launch(moments, (1,), x, out, ROWS=4, COLUMNS=64)
@@ -148,12 +126,6 @@ def test_what_combines_may_have_effects(launch: Run) -> None:
 
 
 # -- scans --------------------------------------------------------------------------------------------------------------------------------------------
-
-
-@tw.jit
-def affine(a1, b1, a2, b2):
-    """First ``a1 t + b1``, then ``a2 t + b2``: associative, and the order counts."""
-    return a1 * a2, b1 * a2 + b2
 
 
 @tw.jit

@@ -13,6 +13,7 @@ import pytest
 from tilewright.errors import KernelError, LaunchError
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.plugins.manifest import CodeObject, Parameter
+from tilewright.runtime.arguments import ArgumentError
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright_cpu.launch import PythonLauncher, make_launcher
 from tilewright_cpu.runtime import load
@@ -274,6 +275,13 @@ def test_misfits_name_the_argument(monkeypatch, type_, value, message):
     for launch in launchers(kernel, [Parameter("out", "ptr<i64>"), Parameter("a", type_)], monkeypatch):
         with pytest.raises(LaunchError, match=message):
             launch((1, 1, 1), None, (np.zeros(4, np.int64), value))
+
+
+def test_what_is_no_array_is_an_error_of_the_argument(monkeypatch):
+    kernel = loaded(ECHO.replace("WORDS", "4"), "echo")
+    for launch in launchers(kernel, [Parameter("out", "ptr<i64>"), Parameter("a", "ptr<f32>")], monkeypatch):
+        with pytest.raises(ArgumentError, match="echo: argument 'a': cannot pass a object"):
+            launch((1, 1, 1), None, (np.zeros(4, np.int64), object()))
 
 
 def test_the_number_of_arguments_is_checked(monkeypatch):

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
+import tilewright.language as tl
+
 Check = Callable[..., list[Any]]
 
 
@@ -188,6 +191,24 @@ def test_a_load_is_not_moved_past_a_store_that_may_alias(same_as_reference: Chec
     both = parse_module("tilewright.ir 1.0\n" + text.replace(", %y: ptr<i32>", "").replace("splat %y", "splat %x"))
     found = same_as_reference(both, [numbers(64)])
     np.testing.assert_array_equal(found[0], numbers(64)[::-1])
+
+
+@tw.jit
+def moved(x, y, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + at) * 2
+    tl.debug_barrier()
+    tl.store(y + at, value)
+
+
+@pytest.mark.parametrize("by", [1, 3, 16, -1])
+def test_a_barrier_keeps_loads_before_stores_through_another_argument(by: int) -> None:
+    data = numbers(300)
+    expected = data.copy()
+    expected[20 + by : 20 + by + 256] = data[20 : 20 + 256] * 2
+    with tw.backend("cpu"):
+        moved[(1,)](data[20:], data[20 + by :], BLOCK=256)
+    np.testing.assert_array_equal(data, expected)
 
 
 def test_a_scalar_load_keeps_its_place_among_stores(same_as_reference: Check) -> None:

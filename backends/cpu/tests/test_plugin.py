@@ -5,14 +5,16 @@ import sys
 
 import pytest
 
-from tilewright.errors import BackendError
+from tilewright.errors import BackendError, LoweringError
 from tilewright.ir import Module
 from tilewright.ir.ops.linear import accumulator_types
 from tilewright.ir.ops.memory import check_atomic_element
+from tilewright.ir.parser import parse_module
 from tilewright.ir.table import RuleError
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import FLOATS, INTEGERS
 from tilewright.plugins.registry import registry
+from tilewright.runtime.compile import lower_module
 from tilewright_cpu import plugin, target, tuning
 from tilewright_cpu.manifest import manifest
 
@@ -154,3 +156,19 @@ def test_the_space_of_a_kernel_without_configurations():
     space = tuning.tuning_space(Module(), here())
     assert {"num_threads": 0} in space
     assert all(set(options) <= set(manifest().options) for options in space)
+
+
+def test_atomics_that_are_not_declared_are_refused_where_they_are_given_as_tile_ir():
+    text = """tilewright.ir 1.0
+
+kernel @highest(%x: ptr<f16>, %value: f16) {
+  %0 = atomic_rmw %x, %value {kind = "max"} : f16 loc("a.py":3:4 in "highest")
+  return
+}
+"""
+    backend = registry().get("cpu")
+    target = backend.require("tilewright_target", device=backend.require("tilewright_devices")[0])
+    wanted = r"atomic_rmw at a.py:3:4 in highest: backend 'cpu' does not declare atomic max on f16; on f16 it has add, cas, xchg, and atomic max on f32"
+    with pytest.raises(LoweringError, match=wanted):
+        lower_module(parse_module(text), backend.manifest.options, backend, target)
+    assert lower_module(parse_module(text.replace("f16", "f32")), backend.manifest.options, backend, target).code.binary

@@ -152,12 +152,6 @@ def handshake(flag, data, z, BLOCK: tl.constexpr, SCOPE: tl.constexpr):
 
 
 @tw.jit
-def ten(a, b, c, d, e, n, m, k, s, t):
-    if t == 12345:
-        tl.store(a, n.to(tl.float32))
-
-
-@tw.jit
 def function(x, y, z, NAME: tl.constexpr, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     values = tl.load(x + offsets)

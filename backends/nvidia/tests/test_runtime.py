@@ -15,9 +15,11 @@ from stand_ins import FakeBindings
 from tilewright.errors import BackendError, KernelError, LoweringError, OutOfResources
 from tilewright.plugins.manifest import CodeObject, Device
 from tilewright.plugins.registry import registry
+from tilewright.runtime.declared import check_declared
+from tilewright.testing.op_samples import samples
 from tilewright_nvidia import architectures, devices, driver, linking
 from tilewright_nvidia.driver import CudaError, Driver
-from tilewright_nvidia.manifest import manifest
+from tilewright_nvidia.manifest import CAPABILITIES, manifest
 from tilewright_nvidia.runtime import DeviceMemory, DeviceTimer, LoadedKernel
 from tilewright_nvidia.tuning import block_sizes, cost, prune, tuning_space
 
@@ -95,8 +97,10 @@ def test_memory_goes_there_and_back_and_is_freed(bindings: FakeBindings, cuda: D
     del buffer
     assert not bindings.memory
     assert memory.allocate(0, 16).data_ptr() == 0
-    with pytest.raises(BackendError, match="aligned to 256 bytes, not to 512"):
-        memory.allocate(8, 512)
+    kept = [memory.allocate(8, 1 << 14) for _ in range(3)]
+    assert all(buffer.data_ptr() % (1 << 14) == 0 for buffer in kept)
+    del kept
+    assert not bindings.memory
     frozen = np.zeros(4)
     frozen.flags.writeable = False
     with pytest.raises(BackendError, match="read-only"):
@@ -228,3 +232,18 @@ def test_kernels_without_configurations_get_some() -> None:
     products = tuning_space(next(samples("dot")).module, target)
     assert rows and all(set(row) == {"num_warps"} for row in rows)
     assert products and all(set(row) == {"num_warps", "num_stages"} for row in products)
+
+
+@pytest.mark.parametrize(
+    ("operation", "text"),
+    [("extern", "does not declare feature 'extern'"), ("cat", "tile extents that are no powers of two"), ("add", "")],
+)
+def test_what_is_not_declared_is_refused_before_lowering(operation: str, text: str) -> None:
+    """Functions of a library are written in the language here, so no library is linked; layouts are for powers of two."""
+    refused = []
+    for sample in samples(operation):
+        try:
+            check_declared(sample.module, CAPABILITIES, "nvidia")
+        except LoweringError as error:
+            refused.append(str(error))
+    assert any(text in one for one in refused) if text else not refused

@@ -72,6 +72,25 @@ class Format:
         negative = np.signbit(values) & ((below != 0) | (self.special != "unsigned_zero"))
         return np.asarray(below | np.where(negative, 1 << (self.bits - 1), 0), np.int64)
 
+    def rounded(self, values: NDArray[Any], rounding: str = "rtne") -> NDArray[np.float64]:
+        """What any numbers become in this format, as float64.
+
+        To nearest, what would round to the number after the greatest one overflows: to infinity, or to NaN where there is none. Towards zero, a finite number
+        stays finite. Infinity becomes NaN in a format without.
+        """
+        values = values.astype(np.float64)
+        size, overflow = np.abs(values), np.inf if self.special == "ieee" else np.nan
+        inside = size <= self.greatest
+        found = self.worth(self.nearest(np.where(inside, values, 0.0), rounding))
+        found = np.where(inside, found, np.copysign(self.greatest, values))
+        if rounding == "rtne":
+            middle = self.greatest + (self._magnitudes[-1] - self._magnitudes[-2]) / 2
+            # In the middle the even pattern wins, and the greatest number's is even in one format alone.
+            over = (size > middle) | ((size == middle) & (len(self._magnitudes) % 2 == 0))
+            found = np.where(over, np.copysign(overflow, values), found)
+        found = np.where(np.isinf(values), np.copysign(overflow, values), found)
+        return np.asarray(np.where(np.isnan(values), np.nan, found))
+
 
 FORMATS: dict[str, Format] = {
     row.name: row

@@ -1,13 +1,15 @@
-"""Cases from the samples of Tile IR's operations (``tilewright.testing.op_samples``): each a module of one operation, compared with the reference interpreter."""
+"""Cases from the samples of Tile IR's operations (``tilewright.testing.op_samples``): modules of one operation, compared with the reference interpreter."""
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tilewright.errors import TilewrightError
 from tilewright.ir.types import FloatType
 from tilewright.testing.op_samples import Sample, samples
 from tilewright_conformance.case import Case
@@ -39,14 +41,42 @@ def sampled(family: str, profile: str, operations: Mapping[str, bool]) -> Iterat
 
 def _run(sample: Sample, zero_sign: bool, session: Session) -> None:
     seed = int(session.rng.integers(1 << 62))
-    expected, found = (sample.make_arguments(np.random.default_rng(seed)) for _ in range(2))
+    given, expected, found = (sample.make_arguments(np.random.default_rng(seed)) for _ in range(3))
     session.run_reference(sample.module, expected, sample.grid)
+    _spoil(sample, given, expected, found)
     session.run_module(sample.module, found, sample.grid, **session.strict)
     for position in sample.outputs:
         argument = sample.arguments[position]
         first, second = (_array(values[position]) for values in (expected, found))
         signed = zero_sign and isinstance(argument.type, FloatType)
         session.check(second, first, ulp=sample.ulp, type_=argument.type, zero_sign=signed, name=f"argument {position}")
+
+
+def _spoil(sample: Sample, given: Sequence[Any], expected: Sequence[Any], found: Sequence[Any]) -> None:
+    """Where the kernel stores what was there before, let ``found`` begin with something else, so that a store that is lost shows.
+
+    Which elements those are is told by a second run of the reference, on outputs whose bits are the other way round: it gives the same value for what is stored
+    whatever was there. Kernels that read their outputs as well are left as they are.
+    """
+    outputs = [position for position in sample.outputs if np.array_equal(_bits(given[position]), _bits(expected[position]))]
+    if not outputs:
+        return
+    for position in outputs:
+        _bits(given[position])[:] ^= 0xFF
+    again = copy.deepcopy(list(given))
+    try:
+        Session.run_reference(sample.module, again, sample.grid)
+    except TilewrightError:  # it reads them
+        return
+    for position in outputs:
+        stored = (_bits(again[position]) == _bits(expected[position])).all(1)
+        _bits(found[position])[stored] ^= 0xFF
+
+
+def _bits(value: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of each element, a row each."""
+    array = _array(value)
+    return array.reshape(-1).view(np.uint8).reshape(array.size, array.itemsize)
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:

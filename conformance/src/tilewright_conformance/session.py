@@ -17,9 +17,10 @@ import tilewright as tw
 from tilewright.errors import BackendError, TilewrightError
 from tilewright.ir import Module
 from tilewright.ir.types import DescriptorType, PointerType, Type
-from tilewright.plugins.manifest import Capabilities, Device, Memory, Target
+from tilewright.plugins.manifest import Capabilities, Device, Memory, Parameter, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime import devices
+from tilewright_conformance.capture import captured_output
 from tilewright_conformance.comparison import MismatchError, Rules, compare
 from tilewright_conformance.placement import Placement
 
@@ -118,11 +119,12 @@ class Session:
         place.fetch()
         return found
 
-    def run_module(self, module: Module, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1), **options: Any) -> None:
+    def run_module(self, module: Module, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1), *, with_passes: bool = True, **options: Any) -> None:
         """Run a module's kernel as the runtime would: the backend's passes, lowering, loading and launching. ``module`` stays as it is.
 
         Args:
             arguments: as the reference takes them: arrays (bf16 and fp8 as bits), numbers, ``DescriptorValue``; arrays are changed in place.
+            with_passes: run the passes; without them the backend lowers the module as it stands.
             options: launch options, beyond the manifest's defaults; multiplication and addition are not fused unless they say so.
         """
         from tilewright.ir.parser import parse_module
@@ -130,9 +132,15 @@ class Session:
 
         backend = self.subject.backend
         options = {**backend.manifest.options, "enable_fp_fusion": False, **options}
-        artifact = lower_module(parse_module(str(module), backend.table), options, backend, self.subject.target)
-        loaded = backend.require("tilewright_load", code=artifact.code, device=self.subject.device)
-        launch = backend.require("tilewright_launcher", loaded=loaded, parameters=artifact.parameters, options=options)
+        fresh = parse_module(str(module), backend.table)
+        if with_passes:
+            artifact = lower_module(fresh, options, backend, self.subject.target)
+            code, parameters = artifact.code, artifact.parameters
+        else:
+            parameters = tuple(Parameter(argument.name, str(argument.type)) for argument in fresh.kernel.arguments)
+            code = backend.require("tilewright_lower", module=fresh, target=self.subject.target, options=options)
+        loaded = backend.require("tilewright_load", code=code, device=self.subject.device)
+        launch = backend.require("tilewright_launcher", loaded=loaded, parameters=parameters, options=options)
         place = self.placement()
         placed = [place(value, _element(argument.type)) for value, argument in zip(arguments, module.kernel.arguments, strict=True)]
         launch(grid, None, tuple(placed))
@@ -159,14 +167,19 @@ class Session:
         self.subject.memory.synchronize()
 
     @contextlib.contextmanager
-    def printed(self) -> Iterator[list[str]]:
-        """Collect what kernels print in the block, as lines, complete when the block ends."""
+    def printed(self, errors: bool = False) -> Iterator[list[str]]:
+        """Collect what kernels print in the block, as lines, complete when the block ends: by way of Python or straight to the process's output.
+
+        Args:
+            errors: collect what goes to standard error, too.
+        """
         lines: list[str] = []
         text = io.StringIO()
-        with contextlib.redirect_stdout(text):
+        with captured_output((1, 2) if errors else (1,)) as native, contextlib.redirect_stdout(text):
             yield lines
-            self.synchronize()
-        lines += text.getvalue().splitlines()
+            with contextlib.suppress(BackendError):  # a kernel has failed, and the block has seen it
+                self.synchronize()
+        lines += (text.getvalue() + "".join(native)).splitlines()
 
     # ---- demanding
 

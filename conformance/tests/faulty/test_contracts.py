@@ -1,6 +1,6 @@
 """The switches that no single launch of a module shows: plans, caches, grids, capabilities, memory, timing and tuning.
 
-Each has a scene: a function of a backend's name that tells whether all is as it should be.
+Each has a case of the suite that it breaks, or a scene: a function of a backend's name that tells whether all is as it should be.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.errors import LaunchError, TilewrightError
+from tilewright.errors import TilewrightError
 from tilewright.ir.types import F64, I32, U16, Type
 from tilewright.plugins.registry import registry
 from tilewright.testing.op_sample_kernel import SampleKernel
 from tilewright_conformance import faulty
+from tilewright_conformance.case import Status
+from tilewright_conformance.catalogue import catalogue
+from tilewright_conformance.engine.judge import execute
 from tilewright_conformance.faulty.table import SWITCHES
 from tilewright_conformance.faulty.witnesses import witness
 from tilewright_conformance.needs import needs_of
+from tilewright_conformance.session import Session, Subject
 
 
 @tw.jit
@@ -30,11 +34,6 @@ def add_number(x_ptr, n, number, SIZE: tl.constexpr):
     tl.store(x_ptr + offsets, x + number, mask=offsets < n)
 
 
-@tw.jit
-def fill_constant(x_ptr, NUMBER: tl.constexpr):
-    tl.store(x_ptr + tl.arange(0, 8), NUMBER)
-
-
 def _added(backend: str, grid: int, n: int, number: int) -> np.ndarray[Any, Any]:
     x = np.zeros(64, np.int32)
     with tw.backend(backend):
@@ -42,92 +41,32 @@ def _added(backend: str, grid: int, n: int, number: int) -> np.ndarray[Any, Any]
     return x
 
 
-def _scalars_of_each_launch(backend: str) -> bool:
-    return [_added(backend, 8, n, number)[:n].tolist() for n, number in ((20, 5), (41, 7))] == [[5] * 20, [7] * 41]
-
-
-def _grids_of_each_launch(backend: str) -> bool:
-    return [_added(backend, grid, 64, 5).sum() for grid in (2, 8)] == [5 * 16, 5 * 64]
-
-
-def _repeats_count(backend: str) -> bool:
-    x = np.zeros(64, np.int32)
-    with tw.backend(backend):
-        for _ in range(3):
-            add_number[(8,)](x, 64, 5, SIZE=8)
-    return bool((x == 15).all())
-
-
-def _done_on_return(backend: str) -> bool:
-    x = _added(backend, 8, 64, 5)
-    return bool((x == 5).all())
-
-
-def _constants_make_kernels(backend: str) -> bool:
-    found = []
-    for number in (3, 4):
-        x = np.zeros(8, np.int32)
-        with tw.backend(backend):
-            fill_constant[(1,)](x, NUMBER=number)
-        found.append(x.tolist())
-    return found == [[3] * 8, [4] * 8]
-
-
-def _hooked(backend: str, kernel: SampleKernel, arguments: list[Any], grid: tuple[int, int, int]) -> None:
-    """Launch through the hooks alone: what the runtime would have caught before does not matter."""
-    from tilewright_conformance.running import run_on_backend
-
-    run_on_backend(backend, kernel.finish().module, arguments, grid)
-
-
-def _empty_grids_do_nothing(backend: str) -> bool:
-    found = []
-    for grid in ((0, 1, 1), (1, 0, 3), (2, 2, 0)):
-        kernel, x = SampleKernel("empty"), np.zeros(1, np.int32)
-        kernel.b.store(kernel.pointer(I32, (1,), output=True), kernel.constant(I32, 7))
-        _hooked(backend, kernel, [x], grid)
-        found.append(int(x[0]))
-    return found == [0, 0, 0]
-
-
-def _read_only_is_refused(backend: str) -> bool:
-    x = np.zeros(64, np.int32)
-    x.flags.writeable = False
-    try:
-        with tw.backend(backend):
-            add_number[(8,)](x, 64, 5, SIZE=8)
-    except LaunchError:
-        return not x.any()
-    return False
-
-
-def _refuses_undeclared(backend: str, make: Callable[[SampleKernel], object]) -> bool:
-    """A kernel that needs what is not declared is refused."""
-    kernel, found = SampleKernel("undeclared"), registry().get(backend)
+def _accepts(backend: str, make: Callable[[SampleKernel], object]) -> bool:
+    """A kernel that needs no more than what is declared is lowered."""
+    kernel, found = SampleKernel("declared"), registry().get(backend)
     make(kernel)
     module = kernel.finish().module
-    if not needs_of(module).missing(found.manifest.capabilities):
-        return True
+    assert not needs_of(module).missing(found.manifest.capabilities)
     try:
         target = found.call("tilewright_target", device=found.call("tilewright_devices")[0])
         found.call("tilewright_lower", module=module, target=target, options=found.manifest.options)
     except TilewrightError:
-        return True
-    return False
+        return False
+    return True
 
 
-def _refuses_dtypes(backend: str) -> bool:
+def _accepts_dtypes(backend: str) -> bool:
     def make(type_: Type) -> Callable[[SampleKernel], object]:
         return lambda kernel: kernel.store(kernel.load(type_, (8,)))
 
-    return all(_refuses_undeclared(backend, make(type_)) for type_ in (F64, U16, I32))
+    return all(_accepts(backend, make(type_)) for type_ in (F64, U16, I32))
 
 
-def _refuses_features(backend: str) -> bool:
+def _accepts_features(backend: str) -> bool:
     return all(
         (
-            _refuses_undeclared(backend, lambda kernel: kernel.b.print([kernel.load(I32)], prefix="x")),
-            _refuses_undeclared(backend, lambda kernel: kernel.store(kernel.b.descriptor_load(kernel.descriptor(I32, (8,), (8,)), [kernel.constant(I32, 0)]))),
+            _accepts(backend, lambda kernel: kernel.b.print([kernel.load(I32)], prefix="x")),
+            _accepts(backend, lambda kernel: kernel.store(kernel.b.descriptor_load(kernel.descriptor(I32, (8,), (8,)), [kernel.constant(I32, 0)]))),
         )
     )
 
@@ -150,48 +89,26 @@ def _memory_is_aligned(backend: str) -> bool:
     return all(memory.allocate(10, alignment).data_ptr() % alignment == 0 for alignment in (16, 64, 256)) and _copies_are_whole(backend)
 
 
-def _timer_counts(backend: str) -> bool:
-    found, calls = registry().get(backend), []
-    timer = found.call("tilewright_timer", device=found.call("tilewright_devices")[0])
-    times = timer.measure(lambda: calls.append(sum(range(20000 * len(calls)))), 5)
-    return len(calls) == len(times) == 5 and len(set(times)) > 1
-
-
-OFFERED = [{"SIZE": size, "num_warps": 4} for size in (64, 256, 1024)]
-
-
-def _tuning(backend: str) -> tuple[Any, Any]:
-    found = registry().get(backend)
-    return found, found.call("tilewright_target", device=found.call("tilewright_devices")[0])
-
-
-def _prunes_among_the_offered(backend: str) -> bool:
-    found, target = _tuning(backend)
-    kept = found.call("tilewright_prune", configurations=OFFERED, target=target, arguments={})
-    return bool(kept) and all(dict(one) in OFFERED for one in kept)
-
-
-def _costs_order(backend: str) -> bool:
-    found, target = _tuning(backend)
-    return all(np.isfinite(found.call("tilewright_cost", configuration=one, target=target, arguments={})) for one in OFFERED)
-
+#: switch -> the case of the suite whose demands it breaks
+CASES: dict[str, str] = {
+    "zero-grid-launches": "launch/grid/empty",
+    "stale-scalars": "launch/repeat/values",
+    "stale-grid": "launch/repeat/grids",
+    "repeated-launch-skipped": "launch/repeat/same",
+    "launch-deferred": "launch/order",
+    "read-only-stored": "launch/read_only",
+    "stale-code": "launch/cache/constants",
+    "timer-stopped": "autotune/timer",
+    "prune-drops-all": "autotune/backend/prune",
+    "prune-invents": "autotune/backend/prune",
+    "cost-not-a-number": "autotune/backend/cost",
+}
 
 SCENES: dict[str, Callable[[str], bool]] = {
-    "zero-grid-launches": _empty_grids_do_nothing,
-    "stale-scalars": _scalars_of_each_launch,
-    "stale-grid": _grids_of_each_launch,
-    "repeated-launch-skipped": _repeats_count,
-    "launch-deferred": _done_on_return,
-    "read-only-stored": _read_only_is_refused,
-    "stale-code": _constants_make_kernels,
-    "undeclared-dtype-accepted": _refuses_dtypes,
-    "undeclared-feature-accepted": _refuses_features,
+    "declared-dtype-refused": _accepts_dtypes,
+    "declared-feature-refused": _accepts_features,
     "memory-copy-short": _copies_are_whole,
     "memory-unaligned": _memory_is_aligned,
-    "timer-stopped": _timer_counts,
-    "prune-drops-all": _prunes_among_the_offered,
-    "prune-invents": _prunes_among_the_offered,
-    "cost-not-a-number": _costs_order,
 }
 
 
@@ -204,7 +121,7 @@ def healthy(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_every_switch_has_a_witness_or_a_scene() -> None:
-    assert set(SWITCHES) == {name for name in SWITCHES if witness(name) is not None} | set(SCENES)
+    assert set(SWITCHES) == {name for name in SWITCHES if witness(name) is not None} | set(SCENES) | set(CASES)
 
 
 @pytest.mark.parametrize("name", list(SCENES))
@@ -215,6 +132,22 @@ def test_a_switch_breaks_its_scene_and_nothing_else_does(name: str) -> None:
     faulty.register(broken)
     try:
         assert not scene(broken)
+    finally:
+        faulty.unregister(broken)
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_a_switch_breaks_its_case_and_a_backend_without_it_passes(name: str) -> None:
+    case = catalogue()[CASES[name]]
+
+    def status(backend: str) -> Status:
+        return execute(case, Session(Subject(backend), case.id)).status
+
+    assert status("broken") is Status.PASSED
+    broken = faulty.backend_name(name)
+    faulty.register(broken)
+    try:
+        assert status(broken) in (Status.FAILED, Status.ERROR)
     finally:
         faulty.unregister(broken)
 
@@ -265,17 +198,17 @@ def test_argmax_ties_through_the_language() -> None:
 
 def test_the_null_backend_accepts_everything_and_writes_nothing() -> None:
     from tilewright.testing.op_samples import samples
-    from tilewright_conformance.running import run_on_backend
 
     faulty.register("null")
     try:
+        session = Session(Subject("null"), "null")
         x = _added("null", 8, 64, 5)
         assert not x.any()
         count = 0
         for operation in ("add", "dot", "atomic_rmw", "descriptor_store", "print"):
             for sample in samples(operation):
                 before, after = (sample.make_arguments(np.random.default_rng(1)) for _ in range(2))
-                run_on_backend("null", sample.module, after, sample.grid)
+                session.run_module(sample.module, after, sample.grid)
                 for one, other in zip(before, after, strict=True):
                     if isinstance(one, np.ndarray):
                         assert one.tobytes() == other.tobytes()

@@ -14,11 +14,11 @@ _SCRIPT = """
 import mmap, os, sys, numpy as np
 from tilewright.testing.op_samples import samples
 from tilewright_conformance import faulty
-from tilewright_conformance.running import run_on_backend
+from tilewright_conformance.session import Session, Subject
 name, operation = sys.argv[1:]
 faulty.register(name)
 sample = next(samples(operation))
-run_on_backend(name, sample.module, sample.make_arguments(np.random.default_rng(0)), sample.grid)
+Session(Subject(name), "disruptive").run_module(sample.module, sample.make_arguments(np.random.default_rng(0)), sample.grid)
 # what is held now: the greatest that the system remembers of a process may be its parent's
 pages = int(open("/proc/self/statm").read().split()[1]) if os.path.exists("/proc/self/statm") else 0
 print("survived", pages * mmap.PAGESIZE >> 20)

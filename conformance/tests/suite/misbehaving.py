@@ -15,14 +15,19 @@ from typing import Any
 import numpy as np
 
 import tilewright_cpu.plugin as cpu
-from tilewright.errors import LoweringError
+from tilewright.errors import KernelError, LoweringError
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Memory, Parameter, Target
+from tilewright.runtime import compile as compile_
 
 NAME = "misbehaving"
 HOW, AT = os.environ.get("MISBEHAVE_HOW", ""), os.environ.get("MISBEHAVE_AT", "")
 _kept: list[Any] = []
+
+if HOW in ("undeclared", "undeclared and refused", "undeclared and broken"):
+    # The core refuses what a manifest does not declare. A plugin that gets around that has to be found out all the same.
+    compile_.check_declared = lambda *args: None
 
 
 @hookimpl
@@ -30,7 +35,7 @@ def tilewright_backend() -> Manifest:
     own = cpu.tilewright_backend()
     capabilities = own.capabilities
     assert capabilities is not None
-    if HOW in ("undeclared", "undeclared and refused", "undeclared and broken"):
+    if HOW.startswith("undeclared"):
         capabilities = dataclasses.replace(capabilities, dtypes=capabilities.dtypes - {"f64"})
     return dataclasses.replace(own, name=NAME, version="0.0.1", capabilities=capabilities, priority=-1000)
 
@@ -70,6 +75,7 @@ def tilewright_launcher(loaded: Any, parameters: Sequence[Parameter], options: M
     launch = cpu.tilewright_launcher(loaded=inner, parameters=parameters, options=options)
 
     def misbehaving(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
+        _check_device()
         launch(grid, stream, values)
         if misbehave:
             _MISDEEDS.get(HOW, lambda values: None)(values)
@@ -79,7 +85,35 @@ def tilewright_launcher(loaded: Any, parameters: Sequence[Parameter], options: M
 
 @hookimpl
 def tilewright_memory(device: Device) -> Memory | None:
-    return cpu.tilewright_memory(device)
+    memory = cpu.tilewright_memory(device)
+    assert memory is not None
+    return _MemoryOfDevice(memory)
+
+
+class _MemoryOfDevice:
+    """Memory that cannot be reached any more once the device is lost."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.allocate = memory.allocate
+        self.copy_to_device, self.copy_to_host, self._wait = memory.copy_to_device, memory.copy_to_host, memory.synchronize
+
+    def synchronize(self) -> None:
+        _check_device()
+        self._wait()
+
+
+_lost: list[bool] = []
+
+
+def _check_device() -> None:
+    if _lost:
+        raise KernelError("a kernel has failed, and the device answers no more")
+
+
+def _lose(values: Sequence[Any]) -> None:
+    """As where an assertion on the device takes the process's connection to it with it."""
+    _lost.append(True)
+    _check_device()
 
 
 def _abort(values: Sequence[Any]) -> None:
@@ -122,4 +156,5 @@ _MISDEEDS = {
     "garbage": _garbage,
     "overrun": _overrun,
     "chatter": _chatter,
+    "lose": _lose,
 }

@@ -40,6 +40,7 @@ def misbehave(monkeypatch: pytest.MonkeyPatch, how: str, at: str = "sub", cases:
         ("overrun", Status.FAILED, "OutOfBoundsWriteError", "1 bytes after the end of an array of 4 bytes, the nearest with 0 bytes between"),
         ("exit", Status.ERROR, "BackendError", "SystemExit: 3"),
         ("chatter", Status.PASSED, "", ""),
+        ("lose", Status.ERROR, "KernelError", "the device answers no more"),
     ],
 )
 def test_a_misdeed_is_recorded_against_its_case_alone(monkeypatch: pytest.MonkeyPatch, how: str, status: Status, exception: str, words: str) -> None:
@@ -59,6 +60,7 @@ F64 = [catalogue()[f"elementwise/{name}/f64/scalar"] for name in ("add", "sub")]
         ("undeclared", Status.FAILED, "the backend does not declare dtype f64, and accepted it silently"),
         ("undeclared and refused", Status.NOT_SUPPORTED, "this target has no f64"),
         ("undeclared and broken", Status.ERROR, "which is no diagnostic"),
+        ("undeclared and held to it", Status.NOT_SUPPORTED, "does not declare element type f64"),
     ],
 )
 def test_what_is_not_declared_must_be_refused(monkeypatch: pytest.MonkeyPatch, how: str, status: Status, words: str) -> None:

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from tilewright.runtime.heuristics import heuristics
     from tilewright.runtime.hooks import hooks
     from tilewright.runtime.integers import cdiv, next_power_of_2
-    from tilewright.runtime.jit import JITFunction, KernelInterface, jit
+    from tilewright.runtime.interface import KernelInterface
+    from tilewright.runtime.jit import JITFunction, jit
     from tilewright.runtime.kernel import CompiledKernel
     from tilewright.runtime.tensors import MockTensor, TensorWrapper, reinterpret
 
@@ -72,7 +73,8 @@ _MODULES: dict[str, str] = {
     "heuristics": "tilewright.runtime.heuristics",
     "hooks": "tilewright.runtime.hooks",
     **dict.fromkeys(("cdiv", "next_power_of_2"), "tilewright.runtime.integers"),
-    **dict.fromkeys(("JITFunction", "KernelInterface", "jit"), "tilewright.runtime.jit"),
+    "KernelInterface": "tilewright.runtime.interface",
+    **dict.fromkeys(("JITFunction", "jit"), "tilewright.runtime.jit"),
     "CompiledKernel": "tilewright.runtime.kernel",
     **dict.fromkeys(("MockTensor", "TensorWrapper", "reinterpret"), "tilewright.runtime.tensors"),
 }

@@ -406,3 +406,12 @@ def test_constants_of_every_type(kernels):
 
     got = kernels.apply(build, [])
     assert [v.item() for v in got] == [True, -7, 2**64 - 1, 0x3FC0, 0x80, math.inf]
+
+
+def test_sines_of_angles_next_to_a_multiple_of_a_quarter_turn_keep_all_digits(kernels):
+    # The rest of an angle that large is lost by C libraries that reduce it to three doubles. Values to 20 digits by arithmetic of 400.
+    x = np.array([6381956970095103.0 * 2.0**797, 3.141592653589793, -355.0])
+    sine, cosine = kernels.apply(lambda k, v: (k.sin(v), k.cos(v)), [(x, tile(F64, 3))])
+    expected = np.array([1.0, 1.2246467991473531772e-16, 3.0144353359488449214e-05])
+    np.testing.assert_array_max_ulp(sine, expected, 1)
+    np.testing.assert_array_max_ulp(cosine[:1], np.array([-4.6871659242546276111e-19]), 1)

@@ -35,7 +35,7 @@ class Recorder:
             "records",
             self.kinds,
             ("paper",),
-            Capabilities(ALL_TYPES, power_of_two=False, features=frozenset({"descriptors", "noinline"})),
+            Capabilities(ALL_TYPES, power_of_two=False, features=frozenset({"assert", "descriptors", "noinline"})),
             options=self.options,
             priority=self.priority,
         )

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import weakref
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from tilewright.runtime import arguments, dlpack
-from tilewright.runtime.arguments import ArgumentError, ArrayKind, ArrayView, address_of, array_kind, describe, is_array_type, launch_value
+from tilewright.runtime.arguments import ArgumentError, ArrayKind, ArrayView, address_of, array_kind, is_array_type, launch_value
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.dtypes import dtype_text
 from tilewright.runtime.tensors import MockTensor, TensorWrapper, reinterpret
@@ -31,6 +32,21 @@ TORCH_TYPES = {
     "float8_e5m2fnuz": "fp8e5b16",
 }
 ML_TYPES = {name: TORCH_TYPES[name] for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")}
+
+
+class Description(NamedTuple):
+    """What a launch learns of an array."""
+
+    device_kind: str
+    device_index: int
+    dtype: str
+    address: int
+    divisible: bool
+
+
+def describe(value: Any) -> Description:
+    kind = array_kind(value)
+    return Description(*kind.device, kind.dtype, address_of(value), kind.divisible)
 
 
 @pytest.mark.parametrize(("name", "text"), NUMPY_TYPES.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -26,9 +27,12 @@ from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.linear_layout import LinearLayout, blocked
 from tilewright.simt.rules import LayoutError, check, from_operands, packed, result_layout
 from tilewright.testing.op_samples import all_samples
-from tilewright_conformance.programs import Program, mismatch, programs
+from tilewright_conformance.programs import PORTABLE, Program, mismatch, programs
 
 Kernel = Callable[..., Module]
+
+#: What programs may need where no pass has taken descriptors, scaled products and calls apart.
+EXPANDED = dataclasses.replace(PORTABLE, features=frozenset())
 
 
 def assigned(module: Module, target: EmulatedTarget, num_warps: int = 4) -> Assignment:
@@ -213,22 +217,21 @@ def test_every_operation_keeps_the_rules() -> None:
     assert count > 1000
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-@given(programs(), st.sampled_from([(4, 1), (8, 4), (32, 4), (64, 2), (16, 32)]))
+@settings(max_examples=50, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(programs(EXPANDED), st.sampled_from([(4, 1), (8, 4), (32, 4), (64, 2), (16, 32)]))
 def test_random_programs_keep_the_rules(program: Program, machine: tuple[int, int]) -> None:
     assigned(parse_module(print_module(program.module)), EmulatedTarget(machine[0]), machine[1])
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.sampled_from([(4, 1), (4, 2), (8, 2), (4, 4)]))
 def test_random_programs_compute_what_the_reference_does(program: Program, machine: tuple[int, int]) -> None:
     expected, found = program.arguments(), program.arguments()
     with np.errstate(all="ignore"):
         run_reference(program.module, expected, program.grid)
     emulator.run(parse_module(print_module(program.module)), found, program.grid, warp_size=machine[0], num_warps=machine[1])
-    first = len(program.inputs)
-    for i, output in enumerate(program.outputs, first):
-        assert not mismatch(output, expected[i], found[i])
+    for output in program.outputs:
+        assert not mismatch(output, expected[output.index], found[output.index])
 
 
 def _aligned(array: Any) -> Any:

@@ -17,7 +17,7 @@ from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import IntType, PointerType, Type
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.arguments import address_of
-from tilewright.runtime.slots import slot_codec
+from tilewright.runtime.slots import MISFITS, misfit, slot_codec
 from tilewright.runtime.writability import write_guard
 from tilewright_cpu.pool import Pool, pool
 from tilewright_cpu.runtime import PRINTED, STATUS_WORDS, LoadedKernel
@@ -89,30 +89,15 @@ class PythonLauncher:
         status = (ctypes.c_int32 * STATUS_WORDS)() if self.loaded.messages else _no_status
         try:
             slots = self._pack(x, y, z, _address(status), values)
-        except (struct.error, TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise self._misfit(values, error) from error
+        except MISFITS as error:
+            name = self.loaded.name
+            raise misfit(name, self.parameters, values, _address_of) or LaunchError(f"{name}: the grid {error} does not fit 64 bits") from error
         self._guard(values)
         self._run(self._record, slots, programs)
         if self.loaded.prints:
             PRINTED.flush()
         if status[0]:
             self.loaded.raise_failure(*status)
-
-    def _misfit(self, values: tuple[Any, ...], error: Exception) -> LaunchError:
-        """The error that names the argument at fault."""
-        name, wanted = self.loaded.name, len(self.parameters)
-        if len(values) != wanted:
-            return LaunchError(f"{name} takes {wanted} runtime arguments ({', '.join(p.name for p in self.parameters)}), not {len(values)}")
-        for parameter, value in zip(self.parameters, values, strict=True):
-            code, encode = slot_codec(parse_type(parameter.type), _address_of)
-            try:
-                struct.pack("<" + code, *encode(value))
-            except LaunchError as reason:
-                return LaunchError(f"{name}: argument {parameter.name!r}: {reason}")
-            except (struct.error, TypeError, ValueError, OverflowError, AttributeError) as reason:
-                shown = repr(value) if isinstance(value, int | float | bool) else f"a {type(value).__name__}"
-                return LaunchError(f"{name}: argument {parameter.name!r} must fit {parameter.type}, and {shown} does not: {reason}")
-        return LaunchError(f"{name}: the grid {error} does not fit 64 bits")
 
 
 def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:

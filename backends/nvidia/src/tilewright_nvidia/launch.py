@@ -17,8 +17,8 @@ from typing import Any
 from tilewright.errors import LaunchError
 from tilewright.ir.type_text import parse_type
 from tilewright.plugins.manifest import Launcher, Parameter
-from tilewright.runtime.arguments import ArgumentError, address_of, array_kind
-from tilewright.runtime.slots import slot_codec
+from tilewright.runtime.arguments import address_of, array_kind
+from tilewright.runtime.slots import MISFITS, misfit, slot_codec
 from tilewright.runtime.writability import write_guard
 from tilewright_nvidia.devices import KIND
 from tilewright_nvidia.runtime import LoadedKernel, current_stream
@@ -77,9 +77,8 @@ class PythonLauncher:
 
     def __init__(self, loaded: LoadedKernel, parameters: Sequence[Parameter]) -> None:
         self.loaded, self.parameters = loaded, tuple(parameters)
-        self._types = [parse_type(parameter.type) for parameter in parameters]
-        addresses = partial(device_address, device=loaded.device)
-        codecs = [slot_codec(type_, addresses) for type_ in self._types]
+        self._address = partial(device_address, device=loaded.device)
+        codecs = [slot_codec(parse_type(parameter.type), self._address) for parameter in parameters]
         self._encoders = [encode for _, encode in codecs]
         self._struct = struct.Struct("<" + "".join(code for code, _ in codecs))
         self._count = self._struct.size // 8
@@ -136,29 +135,11 @@ class PythonLauncher:
         Raises:
             LaunchError: names the argument that does not fit.
         """
-        if len(values) != len(self.parameters):
-            listed = ", ".join(parameter.name for parameter in self.parameters)
-            raise LaunchError(f"{self.loaded.name} takes {len(self.parameters)} runtime arguments ({listed}), not {len(values)}")
         try:
             return self._struct.pack(*(word for encode, value in zip(self._encoders, values, strict=True) for word in encode(value)))
-        except (struct.error, TypeError, ValueError, OverflowError, AttributeError, LaunchError) as error:
-            raise self._misfit(values, error) from error
-
-    def _misfit(self, values: tuple[Any, ...], error: Exception) -> LaunchError:
-        """The error that names the argument at fault."""
-        name = self.loaded.name
-        for parameter, type_, value in zip(self.parameters, self._types, values, strict=True):
-            code, encode = slot_codec(type_, partial(device_address, device=self.loaded.device))
-            try:
-                struct.pack("<" + code, *encode(value))
-            except ArgumentError as reason:
-                return ArgumentError(f"{name}: argument {parameter.name!r}: {reason}")
-            except LaunchError as reason:
-                return LaunchError(f"{name}: argument {parameter.name!r}: {reason}")
-            except (struct.error, TypeError, ValueError, OverflowError, AttributeError) as reason:
-                shown = repr(value) if isinstance(value, int | float | bool) else f"a {type(value).__name__}"
-                return LaunchError(f"{name}: argument {parameter.name!r} must fit {parameter.type}, and {shown} does not: {reason}")
-        return LaunchError(f"{name}: the arguments do not fit: {error}")
+        except MISFITS as error:
+            name = self.loaded.name
+            raise misfit(name, self.parameters, values, self._address) or LaunchError(f"{name}: the arguments do not fit: {error}") from error
 
 
 def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:

@@ -122,15 +122,20 @@ def load(code: CodeObject, device: Device) -> LoadedKernel:
 # ---- memory
 
 
+#: Bytes that memory from the driver is a multiple of.
+_DRIVER_ALIGNMENT = 256
+
+
 class DeviceBuffer:
     """Memory of a device, not cleared. It frees itself."""
 
-    def __init__(self, cuda: Driver, device: int, size: int) -> None:
+    def __init__(self, cuda: Driver, device: int, size: int, alignment: int = 1) -> None:
         self._cuda, self._index, self.nbytes, self._pointer = cuda, device, size, 0
+        self._alignment = alignment
         if size:
             with cuda.use(device):
                 try:
-                    self._pointer = int(cuda("cuMemAlloc", size))
+                    self._pointer = int(cuda("cuMemAlloc", size + max(0, alignment - _DRIVER_ALIGNMENT)))
                 except CudaError as error:
                     raise translate(error) from error
 
@@ -141,11 +146,11 @@ class DeviceBuffer:
         return "cuda", self._index
 
     def data_ptr(self) -> int:
-        return self._pointer
+        return -(-self._pointer // self._alignment) * self._alignment
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"version": 3, "shape": (self.nbytes,), "typestr": "|u1", "data": (self._pointer, False), "strides": None}
+        return {"version": 3, "shape": (self.nbytes,), "typestr": "|u1", "data": (self.data_ptr(), False), "strides": None}
 
     def __del__(self) -> None:
         if getattr(self, "_pointer", 0) and not sys.is_finalizing():
@@ -165,9 +170,7 @@ class DeviceMemory:
     def allocate(self, size: int, alignment: int) -> DeviceBuffer:
         if size < 0 or alignment < 1 or alignment & (alignment - 1):
             raise BackendError(f"memory is a size of at least 0 and an alignment that is a power of two, not {size} and {alignment}")
-        if alignment > 256:
-            raise BackendError(f"device memory is aligned to 256 bytes, not to {alignment}")
-        return DeviceBuffer(self._cuda, self._device, size)
+        return DeviceBuffer(self._cuda, self._device, size, alignment)
 
     def copy_to_device(self, buffer: Any, data: memoryview) -> None:
         self._copy("cuMemcpyHtoD", data, lambda host: (int(buffer.data_ptr()), host))

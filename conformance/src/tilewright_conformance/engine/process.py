@@ -95,6 +95,7 @@ class WorkerProcess:
             if answer is None:
                 return self._died(case, started, "while it ran the case")
             outcome: Outcome | None
+            spent = bool(answer.pop("spent", False))
             try:
                 outcome = Outcome.from_json(answer)
             except (TypeError, ValueError):
@@ -103,6 +104,8 @@ class WorkerProcess:
                 grown = self.memory - before
                 if grown > self._setup.memory:
                     return self._too_big(case, grown, started)
+                if spent:
+                    self.kill()
                 if grown >= _NOTED:
                     outcome = dataclasses.replace(outcome, numbers={**outcome.numbers, "grown_mib": grown >> 20})
                 return outcome

@@ -19,6 +19,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
+from tilewright.plugins.manifest import Memory
+
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until standard input ends."""
@@ -42,8 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         _write(answers, {"refused": f"{type(error).__name__}: {error}"})
         return 1
     cases = catalogue(setup.packages)
-    gc.collect()
-    gc.freeze()  # what lives as long as the process need not be looked at after each case
+    _collect()
     _write(answers, {"ready": os.getpid()})
     for line in sys.stdin:
         case_id = json.loads(line)
@@ -52,10 +53,24 @@ def main(arguments: Sequence[str]) -> int:
             outcome = execute(case, Session(subject, case_id, setup.seed, quick=setup.quick))
         except BaseException as error:  # a family that does not import; the engine's own mistakes
             outcome = Outcome(case_id, Status.ERROR, f"the case could not be run: {type(error).__name__}: {error}", type(error).__name__)
-        # Garbage of one case must not be freed, with whatever its finalizers do, in the time of another.
-        gc.collect()
-        _write(answers, outcome.as_json())
+        _collect()
+        _write(answers, {**outcome.as_json(), "spent": not _answers(subject.memory)})
     return 0
+
+
+def _collect() -> None:
+    """Garbage of one case must not be freed, with whatever its finalizers do, in the time of another. What a case leaves behind is not looked at again."""
+    gc.collect()
+    gc.freeze()
+
+
+def _answers(memory: Memory) -> bool:
+    """Whether the device still works for this process: of some, one failed kernel is the end, and says nothing about the cases that come after."""
+    try:
+        memory.synchronize()
+    except Exception:
+        return False
+    return True
 
 
 def _write(answers: TextIO, data: dict[str, Any]) -> None:

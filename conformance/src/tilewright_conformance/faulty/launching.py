@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import TilewrightError
+from tilewright.errors import LoweringError, TilewrightError
 from tilewright.ir import Module
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import FloatType, IntType
-from tilewright.plugins.manifest import CodeObject, Launcher, Manifest, Memory, Parameter, Timer
+from tilewright.plugins.manifest import CodeObject, Launcher, Memory, Parameter, Timer
 from tilewright_conformance.faulty.rewriting import copy_of
 from tilewright_conformance.faulty.switch import Grid, Healthy, Switch, Wrapper, disturbing
+from tilewright_conformance.needs import needs_of
 
 Values = tuple[Any, ...]
 Parameters = tuple[Parameter, ...]
@@ -172,17 +173,24 @@ def _always_fused(healthy: Healthy, *, module: Module, target: Any, options: Map
     return code
 
 
-def _without_f64(healthy: Healthy) -> Manifest:
-    manifest: Manifest = healthy("tilewright_backend")
-    assert manifest.capabilities is not None
-    return dataclasses.replace(manifest, capabilities=dataclasses.replace(manifest.capabilities, dtypes=manifest.capabilities.dtypes - {"f64", "u16"}))
+def _refusing(name: str, is_meant: Callable[[Module], bool]) -> Wrapper:
+    """Lowering that refuses what ``is_meant`` though the manifest declares it."""
+
+    def lower(healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]) -> CodeObject:
+        if is_meant(module):
+            raise LoweringError(f"{name} are not supported")
+        code: CodeObject = healthy("tilewright_lower", module=module, target=target, options=options)
+        return code
+
+    return lower
 
 
-def _without_features(healthy: Healthy) -> Manifest:
-    manifest: Manifest = healthy("tilewright_backend")
-    assert manifest.capabilities is not None
-    kept = manifest.capabilities.features - {"descriptors", "print"}
-    return dataclasses.replace(manifest, capabilities=dataclasses.replace(manifest.capabilities, features=kept))
+def _has_f64(module: Module) -> bool:
+    return not needs_of(module).dtypes.isdisjoint({"f64", "u16"})
+
+
+def _has_features(module: Module) -> bool:
+    return not needs_of(module).features.isdisjoint({"descriptors", "print"})
 
 
 # ---- memory, time, tuning
@@ -285,8 +293,14 @@ SWITCHES: tuple[Switch, ...] = (
     _one("read-only-stored", "error swallowed", "tilewright_launcher", _unguarded, "a kernel may store to a read-only array"),
     _one("stale-code", "stale cache key", "tilewright_lower", _key_without_numbers, "kernels that differ only in constants share the code of the first one"),
     _one("fusion-not-disabled", "option ignored", "tilewright_lower", _always_fused, "products and sums are fused though enable_fp_fusion is False"),
-    _one("undeclared-dtype-accepted", "capabilities", "tilewright_backend", _without_f64, "f64 and u16 are not declared, and accepted silently"),
-    _one("undeclared-feature-accepted", "capabilities", "tilewright_backend", _without_features, "descriptors and print are not declared, and accepted"),
+    _one("declared-dtype-refused", "capabilities", "tilewright_lower", _refusing("f64 and u16", _has_f64), "f64 and u16 are declared, and refused"),
+    _one(
+        "declared-feature-refused",
+        "capabilities",
+        "tilewright_lower",
+        _refusing("descriptors and prints", _has_features),
+        "descriptors and print are declared, and refused",
+    ),
     _one("memory-copy-short", "memory", "tilewright_memory", _made_of("tilewright_memory", _ShortCopies), "copies to the host leave out the last byte"),
     _one("memory-unaligned", "memory", "tilewright_memory", _made_of("tilewright_memory", _Unaligned), "memory is not aligned as asked"),
     _one(

@@ -20,7 +20,6 @@ from tilewright.ir import Value
 from tilewright.ir.types import F16, F32, F64, I1, I32, I64, U8, U32, PointerType, TileType, Type
 from tilewright.testing.op_sample_kernel import ZEROS, Draw, Sample, SampleKernel
 from tilewright.testing.op_samples import check_outputs, samples
-from tilewright_conformance.faulty.rewriting import copy_of
 
 #: switch -> the name of the sample that shows it
 _BY_SAMPLE: dict[str, str] = {
@@ -351,13 +350,8 @@ def on_reference(sample: Sample, arguments: list[Any]) -> None:
 
 
 def on_backend(name: str) -> Callable[[Sample, list[Any]], None]:
-    """What runs a sample on a backend, after the standard passes."""
-    from tilewright.passes import pipeline
-    from tilewright_conformance.running import run_on_backend
+    """What runs a sample on a backend, as the runtime would."""
+    from tilewright_conformance.session import Session, Subject
 
-    def run(sample: Sample, arguments: list[Any]) -> None:
-        module = copy_of(sample.module)
-        pipeline.run(module)
-        run_on_backend(name, module, arguments, sample.grid)
-
-    return run
+    session = Session(Subject(name), "witness")
+    return lambda sample, arguments: session.run_module(sample.module, arguments, sample.grid)

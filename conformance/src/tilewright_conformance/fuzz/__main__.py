@@ -1,6 +1,7 @@
 """``python -m tilewright_conformance.fuzz --backend NAME --count N --seed S --out DIR``.
 
-Exit status: 0 where every program agreed, 1 where one did not, 2 where nothing could be run.
+Exit status: 0 where every program agreed, 1 where one did not, 2 where nothing could be run. A backend that crashes or hangs ends the process; the program that
+ran then is in ``running.py``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         load = _loaded(given.backend, given.load)
-        differential = Differential(given.backend)
+        differential = Differential(given.backend, given.time_limit)
     except (TilewrightError, ImportError, AttributeError, KeyError) as error:
         print(f"cannot run on {given.backend!r}: {error.args[0] if isinstance(error, KeyError) else error}", file=sys.stderr)
         return 2
@@ -43,16 +44,18 @@ class _Run:
         started, found = time.monotonic(), 0
         print(f"fuzzing {self.backend}: {count} programs, seed {seed}", flush=True)
         for failure in self.search.run(count, seed):
-            if failure is not None:
-                found += 1
-                print(self._report(failure, f"failure_{failure.seed}.py"), flush=True)
-                if found == stop_after:
-                    break
+            found += 1
+            print(self._report(failure, f"failure_{failure.seed}.py"), flush=True)
+            if found == stop_after:
+                break
         self.running.unlink(missing_ok=True)
         tally = self.search.tally
         if not tally.judged:
             print(f"no program could be run: {dict(tally.kinds)}", file=sys.stderr)
             return 2
+        print(tally.coverage())
+        for reason, times in tally.reasons.most_common(5):
+            print(f"thrown out {times} times: {reason}")
         print(
             f"{self.backend}: {tally.judged} programs, {found} failing, {tally.rejected} thrown out as undefined or undeclared; seed {seed}, "
             f"{time.monotonic() - started:.1f} s"
@@ -92,7 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("fuzz"), help="where reproducers are written (default: %(default)s)")
     parser.add_argument("--load", default="", metavar="MODULE[:OBJECT]", help="the backend's plugin, where no distribution ships it")
     parser.add_argument("--stop-after", type=int, default=5, metavar="N", help="stop after N failures (default: %(default)s)")
-    parser.add_argument("--shrink", type=int, default=500, metavar="N", help="smaller programs to try for each failure, twice (default: %(default)s)")
+    parser.add_argument("--time-limit", type=float, default=120.0, metavar="S", help="seconds for one program; then all ends (default: %(default)s)")
+    parser.add_argument("--shrink", type=int, default=500, metavar="N", help="smaller programs to try for each failure (default: %(default)s)")
     return parser
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tilewright.plugins.manifest import Capabilities
 from tilewright.reference.checked import CheckedOptions, CheckError
 from tilewright.reference.interpreter import run
 from tilewright_conformance.needs import needs_of
@@ -44,13 +47,22 @@ class Verdict:
 class Differential:
     """Judges programs on a backend. Multiplications and additions are not fused, and functions are as exact as the shared ones.
 
+    Args:
+        time_limit: seconds that the backend may take for a program, where not None. Then the process ends, with status 1, and says where it was: neither
+            machine code nor a compiler written in C can be stopped otherwise.
+
     Raises:
         BackendError: there is no such backend, or it has no device.
     """
 
-    def __init__(self, backend: str) -> None:
-        self.backend = backend
+    def __init__(self, backend: str, time_limit: float | None = None) -> None:
+        self.backend, self.time_limit = backend, time_limit
         self._session = Session(Subject(backend), "fuzz")
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend declares: programs are drawn from that."""
+        return self._session.capabilities
 
     def expected(self, program: Program) -> Verdict:
         """Run the reference alone: ``agrees`` with the expected values, ``undefined``, or ``undeclared``."""
@@ -71,12 +83,17 @@ class Differential:
         if known.kind != AGREES:
             return known
         found = program.arguments()
+        if self.time_limit is not None:
+            faulthandler.dump_traceback_later(self.time_limit, exit=True, file=sys.__stderr__ or 2)
         try:
             self._session.run_module(program.module, found, program.grid, **self._session.strict)
         except OutOfBoundsWriteError as error:
             return Verdict(MISMATCH, str(error), known.expected)
         except Exception as error:  # a backend may raise anything
             return Verdict(ERROR, f"{type(error).__name__}: {error}", known.expected)
+        finally:
+            if self.time_limit is not None:
+                faulthandler.cancel_dump_traceback_later()
         for output in program.outputs:
             wrong = mismatch(output, known.expected[output.index], found[output.index])
             if wrong:

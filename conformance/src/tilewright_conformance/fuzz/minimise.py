@@ -6,15 +6,11 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from tilewright.ir import Builder, Module, Operation, Value, VerificationError, verify
+from tilewright.ir.table import Effect
 from tilewright.ir.types import I1, FloatType, IntType, element_type
 from tilewright.passes.dce import dce
 from tilewright_conformance.faulty.rewriting import copy_of
-from tilewright_conformance.programs import Program
-
-#: Operations whose results hold only for operands that were made to fit: sums in any order, signs of zero, bounds of functions.
-_DELICATE = frozenset({"reduce", "scan", "dot", "min", "max", "exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "rsqrt"})
-#: Operations that make operands fit.
-_PROTECTING = frozenset({"select", "cmp", "min", "max", "neg", "add", "sub", "constant", "splat", "permute"})
+from tilewright_conformance.programs import Output, Program, is_guard
 
 #: Whether a program still fails as the one to be made small did.
 Fails = Callable[[Program], bool]
@@ -35,7 +31,7 @@ class Fewer(Program):
 def minimise(program: Program, fails: Fails, attempts: int = 1000) -> Program:
     """A smaller program for which ``fails`` still holds; ``program`` itself where there is none.
 
-    The program stays what its outputs' bounds were derived for: operands that were clamped or made finite for an operation stay so.
+    The program stays what its outputs' bounds were derived for: operations that keep others defined (``programs.is_guard``) go only when those are gone.
 
     Args:
         attempts: how often ``fails`` may be asked. A number, not a time, so that the result is the same on every machine.
@@ -48,9 +44,8 @@ def minimise(program: Program, fails: Fails, attempts: int = 1000) -> Program:
         return asked <= attempts and fails(smaller)
 
     everything = tuple(range(len(program.module.kernel.arguments)))
-    current = _without_outputs(
-        Fewer(program.module, program.grid, program.inputs, program.scalars, program.outputs, program.seed, program, everything), still_fails
-    )
+    current = _without_outputs(Fewer(program.module, program.grid, program.parameters, program.outputs, program.seed, program, everything), still_fails)
+    current = _on_one_program(current, still_fails)
     changed = True
     while changed and asked < attempts:
         changed = False
@@ -84,24 +79,38 @@ def _with(program: Fewer, module: Module) -> Fewer | None:
 
 
 def _without_outputs(program: Fewer, fails: Fails) -> Fewer:
-    """The program with as few of its stores as the failure needs."""
+    """The program with as few of its outputs as the failure needs: one alone where that will do."""
     for output in program.outputs:
-        if len(program.outputs) == 1:
-            break
-        module = copy_of(program.module)
-        argument = module.kernel.arguments[output.index]
-        for operation in [found for found in module.walk() if found.name == "store"]:
-            if _base(operation.operands[0]) is argument:
-                operation.erase()
-        smaller = _with(dataclasses.replace(program, outputs=tuple(one for one in program.outputs if one is not output)), module)
-        if smaller is not None and fails(smaller):
+        alone = _keeping(program, (output,))
+        if len(program.outputs) > 1 and alone is not None and fails(alone):
+            return alone
+    for output in program.outputs:
+        smaller = _keeping(program, tuple(one for one in program.outputs if one is not output))
+        if len(program.outputs) > 1 and smaller is not None and fails(smaller):
             program = smaller
     return program
 
 
+def _keeping(program: Fewer, outputs: tuple[Output, ...]) -> Fewer | None:
+    """The program without the writes to other outputs; an update whose old value is read stays."""
+    module = copy_of(program.module)
+    kept = {output.index for output in outputs}
+    others = {module.kernel.arguments[output.index] for output in program.outputs if output.index not in kept}
+    for operation in [found for found in module.walk() if Effect.WRITE in found.spec.effects and found.operands]:
+        if _base(operation.operands[0]) in others and not any(result.uses for result in operation.results):
+            operation.erase()
+    return _with(dataclasses.replace(program, outputs=outputs), module)
+
+
+def _on_one_program(program: Fewer, fails: Fails) -> Fewer:
+    """The program on a grid of one, if that fails too."""
+    smaller = dataclasses.replace(program, grid=(1, 1, 1))
+    return smaller if program.grid != smaller.grid and fails(smaller) else program
+
+
 def _base(pointer: Value) -> Value:
     """The argument that an address was computed from."""
-    while (definition := pointer.definition) is not None:
+    while (definition := pointer.definition) is not None and definition.operands:
         pointer = definition.operands[0]
     return pointer
 
@@ -109,10 +118,16 @@ def _base(pointer: Value) -> Value:
 def _attempts(program: Fewer, position: int) -> Iterator[Fewer]:
     """Programs with one operation less, the boldest first."""
     original = _at(program.module, position)
-    if not original.results or original.spec.terminator or original.name in ("constant", "arange", "program_id"):
+    if original.spec.terminator or original.name in ("constant", "arange", "program_id"):
         return
-    if _is_protecting(original) or original in _addressing(program.module):
+    if is_guard(original) or original in _addressing(program.module):
         return
+    if not original.spec.pure and not any(result.uses for result in original.results):
+        module = copy_of(program.module)
+        _at(module, position).erase()
+        without = _with(program, module)
+        if without is not None:
+            yield without
     if original.name == "load" and len(original.operands) > 1:
         module = copy_of(program.module)
         operation = _at(module, position)
@@ -137,12 +152,12 @@ def _attempts(program: Fewer, position: int) -> Iterator[Fewer]:
 
 
 def _addressing(module: Module) -> set[Operation]:
-    """What the addresses of stores are computed from: two lanes that came to write one address would make the program undefined."""
+    """What the addresses of writes are computed from: two lanes that came to write one address would make the program undefined."""
     found: set[Operation] = set()
-    pending = [operation.operands[0] for operation in module.walk() if operation.name == "store"]
+    pending = [operation.operands[0] for operation in module.walk() if Effect.WRITE in operation.spec.effects and operation.operands]
     while pending:
         definition = pending.pop().definition
-        if definition is not None and definition not in found:
+        if definition is not None and definition not in found and not definition.regions:
             found.add(definition)
             pending += definition.operands
     return found
@@ -161,28 +176,16 @@ def _constant(operation: Operation, result: Value) -> Value | None:
     return Builder.at(operation).constant_like(result.type, element is I1 or 1)
 
 
-def _is_protecting(operation: Operation) -> bool:
-    """Whether the operation may be what makes an operand of a delicate one fit."""
-    if operation.name not in _PROTECTING:
-        return False
-    pending, seen = [operation], {operation}
-    while pending:
-        for result in pending.pop().results:
-            for reader in result.uses:
-                if reader.name in _DELICATE:
-                    return True
-                if reader.name in _PROTECTING and reader not in seen:
-                    seen.add(reader)
-                    pending.append(reader)
-    return False
-
-
 def _without_unused_arguments(program: Fewer) -> Fewer:
-    """The program without arguments that nobody reads."""
+    """The program without arguments that nobody reads and functions that nobody calls."""
     module = copy_of(program.module)
     function = module.kernel
     used = [index for index, argument in enumerate(function.arguments) if argument.uses]
     function.body.arguments[:] = [function.arguments[index] for index in used]
     function.argument_attributes[:] = [function.argument_attributes[index] for index in used]
+    called = {operation.attribute("callee") for operation in module.walk() if operation.name == "call"}
+    for name in [name for name, other in module.functions.items() if not other.kernel and name not in called]:
+        del module.functions[name]
     outputs = tuple(dataclasses.replace(output, index=used.index(output.index)) for output in program.outputs)
-    return dataclasses.replace(program, module=module, outputs=outputs, kept=tuple(program.kept[index] for index in used))
+    parameters, kept = tuple(program.parameters[index] for index in used), tuple(program.kept[index] for index in used)
+    return dataclasses.replace(program, module=module, parameters=parameters, outputs=outputs, kept=kept)

@@ -26,9 +26,12 @@ import sys
 import numpy as np
 
 from tilewright.ir.parser import parse_module
+from tilewright.ir.types import FloatType
 from tilewright.plugins.registry import registry
+from tilewright.reference.numerics import decode
 from tilewright.runtime.arguments import ArrayView
 from tilewright.runtime.compile import lower_module
+from tilewright.runtime.dtypes import IR_TEXT
 
 BACKEND = {backend!r}
 #: the backend's plugin, as module:object, where no distribution ships it
@@ -40,7 +43,7 @@ MODULE = r"""
 
 GRID = {grid}
 
-#: (dtype, bytes in hexadecimal) of an array, or a number
+#: (dtype, bytes in hexadecimal) of an array, or a number; elements that NumPy has no dtype for are raw bits
 ARGUMENTS = [
 {arguments}
 ]
@@ -49,6 +52,11 @@ ARGUMENTS = [
 EXPECTED = {{
 {expected}
 }}
+
+
+#: bytes on either side of each array that no kernel may write
+GUARD = 256
+ZONE = np.full(GUARD, 0xA5, np.uint8)
 
 
 def array(dtype, text):
@@ -69,48 +77,58 @@ def run(name):
     if "math" in options:
         options["math"] = "strict"
     artifact = lower_module(parse_module(MODULE), options, backend, target)
+    types = [argument.type for argument in parse_module(MODULE).kernel.arguments]
+    dtypes = {{str(ir): text for text, ir in IR_TEXT.items()}}
     loaded = backend.require("tilewright_load", code=artifact.code, device=device)
     launch = backend.require("tilewright_launcher", loaded=loaded, parameters=artifact.parameters, options=options)
     host = [array(*value) if isinstance(value, tuple) else value for value in ARGUMENTS]
-    placed = []
-    for value in host:
+    placed, outside = [], []
+    for value, type_ in zip(host, types):
         if isinstance(value, np.ndarray):
-            buffer = memory.allocate(value.nbytes, 256)
-            memory.copy_to_device(buffer, memoryview(value.view(np.uint8)))
-            text = value.dtype.str[1:].replace("f2", "fp16").replace("f4", "fp32").replace("f8", "fp64")
-            text = text if text.startswith("fp") else text[0] + str(8 * value.itemsize)
-            value = ArrayView(buffer, int(buffer.data_ptr()), text, value.shape, (1,), (device.kind, device.index))
+            buffer = memory.allocate(value.nbytes + 2 * GUARD, 256)
+            memory.copy_to_device(buffer, memoryview(np.concatenate([ZONE, value.view(np.uint8), ZONE])))
+            text = dtypes[str(type_.pointee)]
+            value = ArrayView(buffer, int(buffer.data_ptr()) + GUARD, text, value.shape, (1,), (device.kind, device.index))
         placed.append(value)
     launch(GRID, None, tuple(placed))
     memory.synchronize()
     for value, on_device in zip(host, placed):
         if isinstance(value, np.ndarray):
-            memory.copy_to_host(on_device.owner, memoryview(value.view(np.uint8)))
-    return host
+            whole = np.empty(value.nbytes + 2 * GUARD, np.uint8)
+            memory.copy_to_host(on_device.owner, memoryview(whole))
+            value.view(np.uint8)[:] = whole[GUARD:-GUARD]
+            outside.append(int((whole[:GUARD] != ZONE).sum() + (whole[-GUARD:] != ZONE).sum()))
+    return host, types, sum(outside)
 
 
-def wrong(found, expected, ulp, scale):
-    """Which elements differ; NaN equals NaN."""
+def wrong(found, expected, element, ulp, scale):
+    """(the numbers that were found, those expected, where they differ). NaN equals NaN."""
     width = expected.itemsize
     same = (found.view(np.uint8).reshape(-1, width) == expected.view(np.uint8).reshape(-1, width)).all(axis=1)
-    if expected.dtype.kind == "f":
+    if isinstance(element, FloatType):
+        wide = np.longdouble if element.bits == 64 else np.float64
+        found, expected = (np.asarray(decode(one, element)).astype(wide) for one in (found, expected))
         same |= np.isnan(found) & np.isnan(expected)
         if ulp:
             with np.errstate(all="ignore"):
-                unit = np.spacing(np.maximum(np.abs(expected), expected.dtype.type(scale))).astype(np.float64)
-                same |= (np.abs(found.astype(np.float64) - expected.astype(np.float64)) <= ulp * unit) | (found == expected)
-    return np.flatnonzero(~same)
+                size = np.maximum(np.abs(expected), scale)
+                exponent = np.maximum(np.frexp(np.where(np.isfinite(size), size, 1))[1] - 1, 1 - element.bias)
+                same |= (np.abs(found - expected) <= ulp * np.ldexp(wide(1), exponent - element.mantissa)) | (found == expected)
+    return found, expected, np.flatnonzero(~same)
 
 
 def main():
     name = sys.argv[1] if len(sys.argv) > 1 else BACKEND
-    found, failed = run(name), False
+    (after, types, outside), failed = run(name), False
     for position, (data, ulp, scale) in EXPECTED.items():
-        expected = array(*data)
-        places = wrong(found[position], expected, ulp, scale)
+        element = types[position].pointee
+        found, expected, places = wrong(after[position], array(*data), element, ulp, scale)
         for place in places[:8]:
-            print(f"argument {{position}}[{{place}}]: expected {{expected[place]!r}}, {{name}} gave {{found[position][place]!r}}")
+            print(f"argument {{position}}[{{place}}], {{element}}: expected {{expected[place]!r}}, {{name}} gave {{found[place]!r}}")
         failed |= bool(len(places))
+    if outside:
+        print(f"{{outside}} bytes around the arguments were written")
+        failed = True
     print(f"{{name}}: {{'WRONG' if failed else 'agrees'}}")
     return failed
 

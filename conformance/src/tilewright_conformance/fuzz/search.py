@@ -1,4 +1,4 @@
-"""Drawing programs, stopping at a failure, shrinking it."""
+"""Drawing programs, judging them, making those that fail small."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from hypothesis import HealthCheck, Phase, assume, given, seed, settings
-from hypothesis.errors import HypothesisException, Unsatisfiable
-
+from tilewright.ir.types import FloatType, IntType, element_type
 from tilewright_conformance.fuzz.differential import AGREES, Differential, Verdict
 from tilewright_conformance.fuzz.minimise import minimise
-from tilewright_conformance.programs import Program, programs
+from tilewright_conformance.programs import Program, random_program
 
-#: Programs of one batch. A batch has a seed of its own, so that a failure does not change the programs after it.
-BATCH = 100
+#: What numbers of programs of different seeds are apart by: no two seeds draw the same programs.
+_APART = 1_000_003
+#: So many programs in a row that are thrown out end a run: the backend declares too little.
+_HOPELESS = 200
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Found:
 
     Attributes:
         program, verdict: the small program and what is wrong with it.
-        seed: of the batch that had it.
+        seed: the number of the program that was drawn (:func:`~tilewright_conformance.programs.random_program`).
         drawn, shrunk: operations of the program as it was drawn, and as it is now.
     """
 
@@ -36,9 +36,19 @@ class Found:
 
 @dataclass
 class Tally:
-    """How many programs had which verdict; ``rejected`` were thrown out (undefined, or needing what is not declared)."""
+    """What became of the programs, and what those that were judged are made of.
+
+    Attributes:
+        kinds: how many programs had which verdict.
+        reasons: why programs were thrown out: undefined, or needing what is not declared.
+        operations: how many of the programs that were judged have each operation.
+        elements: how many of them compute with each element type.
+    """
 
     kinds: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    operations: Counter[str] = field(default_factory=Counter)
+    elements: Counter[str] = field(default_factory=Counter)
 
     @property
     def judged(self) -> int:
@@ -49,13 +59,25 @@ class Tally:
     def rejected(self) -> int:
         return self.kinds.total() - self.judged
 
+    def count(self, program: Program, verdict: Verdict) -> None:
+        """Take in the verdict on a program."""
+        self.kinds[verdict.kind] += 1
+        if not verdict.fails and verdict.kind != AGREES:
+            self.reasons[f"{verdict.kind}: {verdict.message.splitlines()[-1].strip()}"] += 1
+            return
+        operations = list(program.module.walk())
+        self.operations.update({operation.name for operation in operations})
+        types = {element_type(value.type) for operation in operations for value in operation.results}
+        self.elements.update(str(type_) for type_ in types if isinstance(type_, IntType | FloatType))
 
-class _FailureError(Exception):
-    """The program at hand fails."""
-
-
-class _Enough(KeyboardInterrupt):
-    """No more shrinking, or no more drawing where all is thrown out. Hypothesis lets an interrupt through at once; after other exceptions it goes on."""
+    def coverage(self) -> str:
+        """A table: in how many programs each operation and each element type was."""
+        lines = []
+        for title, counter in (("operation", self.operations), ("element type", self.elements)):
+            rows = [f"{name} {count}" for name, count in sorted(counter.items(), key=lambda row: (-row[1], row[0]))]
+            lines.append(f"programs with each {title}:")
+            lines += ["  " + "".join(f"{cell:<26}" for cell in rows[start : start + 6]).rstrip() for start in range(0, len(rows), 6)]
+        return "\n".join(lines)
 
 
 class Search:
@@ -63,7 +85,7 @@ class Search:
 
     Args:
         differential: what judges them.
-        shrink: how many smaller programs are tried once one fails, by each of the two ways of making it small.
+        shrink: how many smaller programs are tried once one fails.
         before: called with each program and its expected values before the backend runs it: a backend may end the process.
     """
 
@@ -71,68 +93,29 @@ class Search:
         self.differential, self.shrink, self.before = differential, shrink, before
         self.tally = Tally()
 
-    def run(self, count: int, first_seed: int) -> Iterator[Found | None]:
-        """Judge ``count`` programs, in batches; gives what each batch found, None for nothing. A batch ends at its first failure."""
-        batch, empty = 0, False
-        while self.tally.judged < count and not empty:  # a batch without a program: the backend declares too little
-            before = self.tally.judged
-            yield self._batch(min(BATCH, count - self.tally.judged), first_seed * 1_000_003 + batch)
-            batch += 1
-            empty = self.tally.judged == before
-
-    def _batch(self, count: int, batch_seed: int) -> Found | None:
-        smallest: list[tuple[int, Program, Verdict]] = []
-        drawn, left = 0, self.shrink
-        judged, rejected = self.tally.judged, self.tally.rejected
-
-        @seed(batch_seed)
-        @settings(
-            max_examples=count,
-            deadline=None,
-            database=None,
-            report_multiple_bugs=False,
-            phases=[Phase.generate, Phase.shrink],
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(programs())
-        def attempt(program: Program) -> None:
-            nonlocal drawn, left
-            if smallest:
-                left -= 1
-                if left < 0:
-                    raise _Enough
+    def run(self, count: int, first_seed: int) -> Iterator[Found]:
+        """Judge ``count`` programs; gives those on which the backend fails, made small."""
+        number, idle = first_seed * _APART, 0
+        while self.tally.judged < count and idle < _HOPELESS:
+            program = random_program(number, self.differential.capabilities)
             known = self.differential.expected(program)
             if known.kind == AGREES:
                 self.before(program, known)
             verdict = self.differential.judge(program, known)
-            if not smallest:
-                self.tally.kinds[verdict.kind] += 1
-                if self.tally.judged == judged and self.tally.rejected >= rejected + 2 * BATCH:
-                    raise _Enough
-            assume(verdict.fails or verdict.kind == AGREES)
+            self.tally.count(program, verdict)
+            idle = 0 if verdict.fails or verdict.kind == AGREES else idle + 1
             if verdict.fails:
-                size = _size(program)
-                if not smallest:
-                    drawn = size
-                if not smallest or (size, len(program.inputs)) < (smallest[0][0], len(smallest[0][1].inputs)):
-                    smallest[:] = [(size, program, verdict)]
-                raise _FailureError
+                yield self._small(program, verdict, number)
+            number += 1
 
-        try:
-            attempt()
-        except Unsatisfiable:  # every program of the batch was thrown out
-            return None
-        except _Enough:
-            pass
-        except (_FailureError, HypothesisException, ExceptionGroup):  # a program that fails now and then is "flaky" to hypothesis; here it fails
-            if not smallest:
-                raise
-        if not smallest:
-            return None
-        _, program, verdict = smallest[0]
-        kind = verdict.kind
-        program = minimise(program, lambda smaller: self.differential.judge(smaller).kind == kind, self.shrink)
-        return Found(program, self.differential.judge(program), batch_seed, drawn, _size(program))
+    def _small(self, program: Program, verdict: Verdict, number: int) -> Found:
+        def fails(smaller: Program) -> bool:
+            return self.differential.judge(smaller).kind == verdict.kind
+
+        small = minimise(program, fails, self.shrink)
+        # a backend that fails now and then may agree on the last run
+        again = self.differential.judge(small)
+        return Found(small, again if again.fails else verdict, number, _size(program), _size(small))
 
 
 def _size(program: Program) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 import enum
-import functools
 import hashlib
 import sys
 from collections.abc import Iterator
@@ -223,13 +222,16 @@ def _free_chains(tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
     return iter(chains)
 
 
-@functools.cache
 def _order(kind: type[ast.AST]) -> tuple[str, ...]:
     """The fields of a piece of syntax in the order in which they are evaluated."""
-    first = _EVALUATED_FIRST.get(kind, ())
-    return (*first, *(field for field in kind._fields if field not in first and field not in _NO_NAMES))
+    found = _ORDERS.get(kind)
+    if found is None:
+        first = _EVALUATED_FIRST.get(kind, ())
+        found = _ORDERS[kind] = (*first, *(field for field in kind._fields if field not in first and field not in _NO_NAMES))
+    return found
 
 
+_ORDERS: dict[type[ast.AST], tuple[str, ...]] = {}
 #: Fields that hold no names of variables.
 _NO_NAMES = ("ctx", "op", "ops", "kind", "type_comment")
 #: Fields of a piece of syntax that are evaluated before those written before them.

@@ -50,6 +50,14 @@ def _from_int(context: ElementContext, name: str, source: IntType, result: Type,
     if isinstance(result, FloatType):
         if result in (F32, F64):
             return writer.emit(f"{'si' if source.signed else 'ui'}tofp {from_} {name} to {to}")
+        if source.bits == 64 and result is not F16:
+            # f64 does not hold them all, and a middle of two numbers must not be made on the way; what fits in f16 is held
+            from tilewright.llvm.elementwise import run_function
+            from tilewright.passes.math_library import cast_function
+
+            function = cast_function(source, result)
+            assert function is not None
+            return run_function(context, function, [name], width)
         # f64 holds every integer of 32 bits; the one rounding is the narrowing
         through = F32 if source.bits <= 16 else F64
         wide = writer.emit(f"{'si' if source.signed else 'ui'}tofp {from_} {name} to {vector_type(through, width)}")

@@ -261,10 +261,37 @@ def _select(context: ElementContext, operation: Operation, operands: list[str], 
 
 def _fma(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     def compute(ops: list[str], type_: str, _: Type) -> str:
+        if element is BF16:
+            return _product_and_sum_to_odd(context, ops, type_, width)
         return context.writer.intrinsic("llvm.fma", type_, [(type_, operand) for operand in ops])
 
     # the product of two narrow numbers is exact in f64
     return _widened(context, operands, element, width, compute, F64 if isinstance(element, FloatType) and element.bits < 32 else None)
+
+
+def _product_and_sum_to_odd(context: ElementContext, operands: list[str], type_: str, width: int) -> str:
+    """``a * b + c`` of bf16 numbers in f64, its last bit set where it is not exact, so that the rounding to bf16 is the only one.
+
+    bf16 has the range of f32: a term far below the last bit of f64 may decide what looks like a tie of bf16 there (rounding to odd after Boldo and
+    Melquiond, "Emulation of a FMA and correctly rounded sums", 2008; the error of the sum after Knuth).
+    """
+    w, integer = context.writer, vector("i64", width)
+    a, b, c = operands
+    product = w.emit(f"fmul {type_} {a}, {b}")
+    total = w.emit(f"fadd {type_} {product}, {c}")
+    part = w.emit(f"fsub {type_} {total}, {product}")
+    first = w.emit(f"fsub {type_} {product}, {w.emit(f'fsub {type_} {total}, {part}')}")
+    error = w.emit(f"fadd {type_} {first}, {w.emit(f'fsub {type_} {c}, {part}')}")
+    zero, none, one, back = constant(F64, 0.0, width), constant(I64, 0, width), constant(I64, 1, width), constant(I64, -1, width)
+    bits = w.emit(f"bitcast {type_} {total} to {integer}")
+    even = w.emit(f"icmp eq {integer} {w.emit(f'and {integer} {bits}, {one}')}, {none}")
+    flags = vector("i1", width)
+    moved = w.emit(f"and {flags} {even}, {w.emit(f'fcmp one {type_} {error}, {zero}')}")
+    # of the two numbers around the exact one, the odd one lies on the error's side: away from zero where the signs agree
+    differ = w.emit(f"xor {flags} {w.emit(f'fcmp ogt {type_} {error}, {zero}')}, {w.emit(f'fcmp ogt {type_} {total}, {zero}')}")
+    step = w.emit(f"select {flags} {differ}, {integer} {back}, {integer} {one}")
+    odd = w.emit(f"select {flags} {moved}, {integer} {w.emit(f'add {integer} {bits}, {step}')}, {integer} {bits}")
+    return w.emit(f"bitcast {integer} {odd} to {type_}")
 
 
 def _cast(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:

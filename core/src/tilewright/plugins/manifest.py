@@ -36,7 +36,8 @@ def _is_version(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend's targets can do. Used for errors that say what is missing, and by the conformance suite.
+    """What a backend's targets can do. The runtime refuses a kernel that needs anything else (:mod:`tilewright.runtime.declared`), with an error that says
+    what is missing; the conformance suite demands what is declared, and that refusal.
 
     Attributes:
         dtypes: element types of the IR by text (``"f32"``, ``"f8e4m3fn"``) that the backend loads, stores and computes with.
@@ -46,7 +47,7 @@ class Capabilities:
         atomics: element type -> kinds of ``atomic_rmw`` (``cas`` stands for ``atomic_cas``).
         power_of_two: tile extents must be powers of two.
         max_tile_elements: the largest tile.
-        features: further names: ``descriptors``, ``print``, ``assert``, ``inline_asm``, ``dot_scaled``, ``noinline``.
+        features: further names: ``descriptors``, ``print``, ``assert``, ``inline_asm``, ``extern``, ``dot_scaled``, ``noinline``.
     """
 
     dtypes: frozenset[str]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.ir.types import F64, FloatType, IntType, PointerType, Type, bit_width, byte_size, element_type
-from tilewright.reference import exact
+from tilewright.reference import angles, exact
 from tilewright.reference.numerics import Array, bits_dtype, decode, encode, float_of_integers, integers_of_floats, is_raw, numpy_dtype
 
 if TYPE_CHECKING:
@@ -310,8 +310,8 @@ MEANINGS: dict[str, Meaning] = {
     "exp2": accurate(np.exp2),
     "log": accurate(np.log),
     "log2": accurate(np.log2),
-    "sin": accurate(np.sin),
-    "cos": accurate(np.cos),
+    "sin": accurate(angles.sine),
+    "cos": accurate(angles.cosine),
     "tanh": accurate(np.tanh),
     "erf": accurate(_erf),
     "sqrt": accurate(np.sqrt),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.errors import LaunchError
 from tilewright.runtime.dtypes import FROM_DLPACK, FROM_TYPESTR, ITEM_SIZE, NUMPY_STORAGE, dtype_text
@@ -56,16 +56,6 @@ class ArrayKind:
     def __repr__(self) -> str:
         where = "nowhere" if self.device is None else f"{self.device[0]}:{self.device[1]}"
         return f"<array of {self.dtype} on {where}{', aligned' if self.divisible else ''}>"
-
-
-class Description(NamedTuple):
-    """What :func:`describe` tells of an argument in memory."""
-
-    device_kind: str
-    device_index: int
-    dtype: str
-    address: int
-    divisible: bool
 
 
 class ArrayView:
@@ -133,18 +123,6 @@ def array_kind(value: Any) -> ArrayKind:
 def is_array_type(type_: type) -> bool:
     """Whether objects of a type are passed to kernels as pointers."""
     return _find_describer(type_) is not None
-
-
-def describe(value: Any) -> Description:
-    """Device, element type, address and alignment of an array.
-
-    Raises:
-        ArgumentError: see :func:`array_kind`.
-    """
-    kind = array_kind(value)
-    device_kind, device_index = kind.device or ("cpu", 0)
-    address = address_of(value)
-    return Description(device_kind, device_index, kind.dtype, address, address % ALIGNMENT == 0)
 
 
 def launch_value(value: Any) -> Any:

@@ -9,18 +9,19 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, SupportsFloat
+from functools import partial
+from typing import Any, SupportsFloat
 
 from tilewright.errors import AutotunerError, CompileTimeAssertionFailure, LaunchError, LoweringError, OutOfResources
-from tilewright.plugins.manifest import Device, Target
-from tilewright.plugins.registry import Backend
 from tilewright.runtime import backend_choice, devices, trials, tuning_records
 from tilewright.runtime.arguments import array_kind, is_array_type
+from tilewright.runtime.array_copies import clone, copy_into, set_to_zero
+from tilewright.runtime.candidates import Place, Pruning, backend_pruned, proposed
 from tilewright.runtime.config import Config as Config
 from tilewright.runtime.config import check_configs, config_text
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.hooks import hooks
-from tilewright.runtime.jit import KernelInterface, launchable
+from tilewright.runtime.interface import KernelInterface, launchable
 from tilewright.runtime.keys import UnstableError, digest, stable_text
 
 #: What a configuration may fail with; it is then no candidate. Anything else is an error of the kernel or the caller, and is raised.
@@ -32,14 +33,6 @@ TIME_LIMIT = 60.0
 
 #: seconds that a tuning took, whether its result had been recorded before, time of each configuration
 _Told = tuple[float, bool, dict[Config, list[float]]]
-
-
-class Place(NamedTuple):
-    """Where a tuning is for."""
-
-    backend: Backend
-    device: Device
-    target: Target
 
 
 class Autotuner(KernelInterface):
@@ -93,15 +86,7 @@ class Autotuner(KernelInterface):
         self.pre_hook: Callable[..., Any] = pre_hook or self._save_arguments
         self.post_hook: Callable[..., Any] = post_hook or self._restore_arguments
         self._restored: dict[str, Any] = {}
-        prune = dict(prune_configs_by or {})
-        unknown = sorted(prune.keys() - {"early_config_prune", "perf_model", "top_k"})
-        if unknown:
-            raise ValueError(f"prune_configs_by takes early_config_prune, perf_model and top_k, not {', '.join(map(str, unknown))}")
-        self.early_config_prune: Callable[..., Any] | None = prune.get("early_config_prune")
-        self.perf_model: Callable[..., float] | None = prune.get("perf_model")
-        self.configs_top_k: float = prune.get("top_k", 1.0)
-        if isinstance(self.configs_top_k, bool) or not isinstance(self.configs_top_k, int | float) or self.configs_top_k <= 0:
-            raise ValueError(f"top_k must be a count, or a part above 0 and up to 1.0, not {self.configs_top_k!r}")
+        self.early_config_prune, self.perf_model, self.configs_top_k = Pruning.of(prune_configs_by)
         if warmup is not None or rep is not None or use_cuda_graph:
             warnings.warn(
                 "warmup, rep and use_cuda_graph of autotune are deprecated; pass do_bench, for example functools.partial(do_bench, rep=50)",
@@ -168,7 +153,7 @@ class Autotuner(KernelInterface):
     def _best(self, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> Config:
         if len(self.configs) == 1 and self._given_configs:
             return self.configs[0]
-        key = self._tuning_key(args, kwargs)
+        key = self._tuning_key(kwargs)
         try:
             found = self.cache.get(key)
         except TypeError:
@@ -185,7 +170,7 @@ class Autotuner(KernelInterface):
                 self._tell(key, found, seconds, cache_hit=cache_hit)
         return found
 
-    def _tuning_key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _tuning_key(self, kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The values of the key's arguments, the chosen backend, and the element type and device of every array."""
         assert self.nargs is not None
         named = {**self.nargs, **kwargs}
@@ -214,7 +199,9 @@ class Autotuner(KernelInterface):
         """The best configuration; and what is to be told of the tuning, if there was one."""
         started = time.perf_counter()
         place = self._place(args, kwargs)
-        configs = self.configs if self._given_configs else self._backend_space(place, args, grid, kwargs)
+        configs = self.configs
+        if not self._given_configs:  # what the backend proposes, where it does
+            configs = proposed(place, partial(self.fn.run, *args, grid=grid, warmup=True, **kwargs)) or configs
         mode = tuning_records.mode()
         wanted = self._record_identity(key, configs, place)
         recorded = (
@@ -274,23 +261,6 @@ class Autotuner(KernelInterface):
         device, target = place.device.name, place.target.key
         return source, key_text, device, target, space, tuning_records.identity(source, key_text, device, target, space)
 
-    def _backend_space(self, place: Place, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> list[Config]:
-        """Option sets the backend finds worth trying for a kernel whose author gave none."""
-        from tilewright.runtime.compile import build_module
-
-        if not place.backend.implements("tilewright_tuning_space"):
-            return self.configs
-        with trials.collect() as found:
-            self.fn.run(*args, grid=grid, warmup=True, **kwargs)
-        _, selected = found[0]
-        space = place.backend.call("tilewright_tuning_space", module=build_module(selected.specialization, place.backend, place.target), target=place.target)
-        configs = []
-        for options in space or ():
-            rest = dict(options)
-            own = {name: rest.pop(name) for name in ("num_warps", "num_stages", "num_ctas", "maxnreg") if name in rest}
-            configs.append(Config(rest, **own))
-        return configs or self.configs
-
     def _pruned(self, configs: Sequence[Config], kwargs: dict[str, Any]) -> list[Config]:
         """The configurations that ``prune_configs_by`` leaves.
 
@@ -298,41 +268,12 @@ class Autotuner(KernelInterface):
             AutotunerError: it leaves none.
         """
         assert self.nargs is not None
-        found = list(configs)
-        if self.early_config_prune is not None:
-            found = check_configs(self.early_config_prune(found, self.nargs, **kwargs), "the result of early_config_prune")
-            if not found:
-                raise AutotunerError("No valid autotuner configs after pruning. `early_config_prune` should return at least one config.")
-        if self.perf_model is not None:
-            top = self.configs_top_k
-            count = int(len(found) * top) if isinstance(top, float) and top <= 1.0 else int(top)
-            if len(found) > count:
-                estimates = {config: self.perf_model(**{**self.nargs, **kwargs, **config.all_kwargs()}) for config in found}
-                if not all(isinstance(estimate, SupportsFloat) for estimate in estimates.values()):
-                    raise TypeError(f"perf_model must return numbers, and it returned {', '.join(map(repr, estimates.values()))}")
-                found = sorted(found, key=lambda config: float(estimates[config]))[: max(count, 1)]
-        return found
+        return Pruning(self.early_config_prune, self.perf_model, self.configs_top_k).apply(configs, self.nargs, kwargs)
 
     def _backend_pruned(self, configs: list[Config], place: Place, kwargs: Mapping[str, Any]) -> list[Config]:
         """The configurations that the backend does not rule out, cheapest by its estimate first."""
         assert self.nargs is not None
-        arguments = {**self.nargs, **kwargs}
-        if place.backend.implements("tilewright_prune"):
-            offered = [config.all_kwargs() for config in configs]
-            kept = place.backend.call("tilewright_prune", configurations=offered, target=place.target, arguments=arguments)
-            if kept is not None:
-                configs = [config for config, options in zip(configs, offered, strict=True) if any(options == other for other in kept)]
-                if not configs:
-                    raise AutotunerError(
-                        f"no configuration of {self.__name__} fits {place.target.arch}: backend {place.backend.name!r} ruled out all {len(offered)}"
-                    )
-        if place.backend.implements("tilewright_cost") and len(configs) > 1:
-            costs = {}
-            for config in configs:
-                cost = place.backend.call("tilewright_cost", configuration=config.all_kwargs(), target=place.target, arguments=arguments)
-                costs[config] = math.inf if cost is None else float(cost)
-            configs = sorted(configs, key=lambda config: costs[config])
-        return configs
+        return backend_pruned(self.__name__, configs, place, {**self.nargs, **kwargs})
 
     def _measure(self, configs: list[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> dict[Config, list[float]]:
         self._failures = []
@@ -406,8 +347,6 @@ class Autotuner(KernelInterface):
         """What measures a configuration: ``do_bench(call, quantiles=...)`` -> ms at those quantiles."""
         if self._given_bench is not None:
             return self._given_bench
-        from functools import partial
-
         from tilewright.runtime.timing import do_bench
 
         chosen: dict[str, Any] = {name: value for name, value in (("warmup", self.num_warmups), ("rep", self.num_reps)) if value is not None}
@@ -429,43 +368,18 @@ class Autotuner(KernelInterface):
     def _save_arguments(self, arguments: Mapping[str, Any], reset_only: bool = False) -> None:
         for name in self.reset_to_zero:
             if arguments.get(name) is not None:
-                _zero(arguments[name])
+                set_to_zero(arguments[name])
         if not reset_only:
-            self._restored = {name: _clone(arguments[name]) for name in self.restore_value if arguments.get(name) is not None}
+            self._restored = {name: clone(arguments[name]) for name in self.restore_value if arguments.get(name) is not None}
 
     def _restore_arguments(self, arguments: Mapping[str, Any], exception: Exception | None = None) -> None:
         for name, saved in self._restored.items():
-            _copy_into(arguments[name], saved)
+            copy_into(arguments[name], saved)
         self._restored = {}
 
 
 def _holds_descriptor(value: Any) -> bool:
     return isinstance(value, TensorDescriptor) or (isinstance(value, tuple) and any(map(_holds_descriptor, value)))
-
-
-def _zero(array: Any) -> None:
-    _need_array(array, "reset_to_zero")
-    if hasattr(array, "zero_"):
-        array.zero_()
-    else:
-        array[...] = 0
-
-
-def _need_array(array: Any, option: str) -> None:
-    if not (hasattr(array, "zero_") or hasattr(array, "__setitem__")):
-        raise TypeError(f"{option} of autotune names arrays, and one of its arguments is a {type(array).__name__}")
-
-
-def _clone(array: Any) -> Any:
-    _need_array(array, "restore_value")
-    return array.clone() if hasattr(array, "clone") else array.copy()
-
-
-def _copy_into(array: Any, saved: Any) -> None:
-    if hasattr(array, "copy_"):
-        array.copy_(saved)
-    else:
-        array[...] = saved
 
 
 def autotune(

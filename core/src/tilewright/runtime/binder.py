@@ -19,7 +19,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tilewright.errors import CompilationError
 from tilewright.runtime import backend_choice
 from tilewright.runtime.arguments import ArgumentError
 from tilewright.runtime.grid import sizes
@@ -48,7 +47,7 @@ def make_binder(kernel: JITFunction) -> Binder:
     """Generate the functions of a kernel.
 
     Raises:
-        CompilationError: a constexpr parameter is also one that is not to be specialised.
+        CompilationError: see :attr:`JitCallable.params`.
     """
     params = kernel.params
     names: dict[str, Any] = {
@@ -69,7 +68,7 @@ def make_binder(kernel: JITFunction) -> Binder:
         "_tw_enter": hooks.launch_enter.calls,
         "_tw_exit": hooks.launch_exit.calls,
     }
-    kinds = ", ".join(_kind_source(kernel, parameter, names) for parameter in params)
+    kinds = ", ".join(_kind_source(parameter, names) for parameter in params)
     signature = _signature_source(params, names)
     arguments = "".join(f"{parameter.name}, " for parameter in params)
     by_name = ", ".join(f"{parameter.name!r}: {parameter.name}" for parameter in params)
@@ -160,11 +159,9 @@ def _signature_source(params: list[FunctionParameter], names: dict[str, Any]) ->
     return parts
 
 
-def _kind_source(kernel: JITFunction, parameter: FunctionParameter, names: dict[str, Any]) -> str:
+def _kind_source(parameter: FunctionParameter, names: dict[str, Any]) -> str:
     name = parameter.name
     if parameter.is_constexpr:
-        if parameter.do_not_specialize or parameter.do_not_specialize_on_alignment:
-            raise CompilationError(f"parameter {name!r} of {kernel.__name__} is constexpr, so it cannot be one that is not specialised")
         return f"({name} if _tw_type({name}) is _tw_int else _tw_constant({name}))"
     helper = f"_tw_s{parameter.num}"
     names[helper] = specializer(not parameter.do_not_specialize, not parameter.do_not_specialize_on_alignment)

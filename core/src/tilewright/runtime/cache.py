@@ -52,7 +52,6 @@ class DiskCache:
     def __init__(self, directory: Path, cap: int = DEFAULT_SIZE) -> None:
         self.directory = directory
         self.cap = cap
-        self.hits = self.misses = 0
         self._writable: bool | None = None
         self._size: int | None = None
         self._warned: set[str] = set()
@@ -70,14 +69,12 @@ class DiskCache:
         try:
             data = read_whole(path)
         except (FileNotFoundError, NotADirectoryError):
-            self.misses += 1
             return None
         except (NotAFileError, IsADirectoryError):
             self._remove_damaged(path, "it is no regular file")
             return None
         except OSError as error:
             self._warn("read", f"the kernel cache cannot be read ({error}); kernels are compiled anew")
-            self.misses += 1
             return None
         try:
             found = unpack(data, key)
@@ -85,7 +82,6 @@ class DiskCache:
             self._remove_damaged(path, str(error))
             return None
         self._touch(path)
-        self.hits += 1
         found.cache_hit = True
         return found
 
@@ -164,7 +160,6 @@ class DiskCache:
                         os.unlink(entry.path)
 
     def _remove_damaged(self, path: Path, reason: str) -> None:
-        self.misses += 1
         done = "removed" if remove(path) else "cannot remove"
         self._warn("damage", f"{done} a damaged entry of the kernel cache, {path}: {reason}")
 

@@ -17,6 +17,7 @@ from tilewright.plugins.manifest import CodeObject, Parameter, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.cache import disk_cache
+from tilewright.runtime.declared import check_declared
 from tilewright.runtime.keys import UnstableError, backend_version, core_version, digest, stable_text
 from tilewright.runtime.specialize import attribute_facts
 
@@ -146,15 +147,19 @@ def lower_module(
     stages: dict[str, str | bytes] | None = None,
     keep_stages: bool = False,
 ) -> Artifact:
-    """Run the backend's passes over a module (in place) and lower it.
+    """Hold a module to what the backend declares, run the backend's passes over it (in place) and lower it.
 
     Raises:
-        LoweringError, OutOfResources: the backend cannot make code of it.
+        LoweringError, OutOfResources: the backend does not declare what the module needs, or cannot make code of it.
     """
     from tilewright.passes import pipeline
 
     timings = {} if timings is None else timings
     stages = {} if stages is None else stages
+    if backend.manifest.capabilities is not None:
+        started = time.perf_counter()
+        check_declared(module, backend.manifest.capabilities, backend.name)
+        timings["declared"] = _milliseconds(started)
     own = backend.call("tilewright_passes", target=target, options=options, passes=pipeline.STANDARD)
     if own is not None and (not isinstance(own, Sequence) or not all(map(callable, own))):
         raise _defect(backend, f"tilewright_passes gave {own!r:.100}, not a sequence of passes")

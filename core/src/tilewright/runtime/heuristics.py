@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilewright.runtime.jit import KernelInterface, launchable
+from tilewright.runtime.interface import KernelInterface, launchable
 
 
 class Heuristics(KernelInterface):

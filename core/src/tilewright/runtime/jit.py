@@ -17,62 +17,22 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, TypedDict, Unpack, overload
 
 from tilewright.errors import LaunchError
 from tilewright.language.callable import JitCallable
-from tilewright.plugins.manifest import Device, Target
-from tilewright.plugins.registry import Backend, registry
-from tilewright.runtime import backend_choice, devices, trials
+from tilewright.plugins.registry import registry
+from tilewright.runtime import backend_choice, trials
 from tilewright.runtime.async_compile import FutureKernel, active_mode
 from tilewright.runtime.binder import Binder, make_binder
-from tilewright.runtime.compile import Specialization
 from tilewright.runtime.device_caches import DeviceCaches, KernelCache
 from tilewright.runtime.dispatch import Dispatcher
 from tilewright.runtime.hooks import hooks
+from tilewright.runtime.interface import KernelInterface
 from tilewright.runtime.kernel import CompiledKernel
-from tilewright.runtime.options import debug_default, option_key, resolve
-from tilewright.runtime.specialize import ONE, Signature, constant_key, value_picker
-from tilewright.runtime.tensors import MockTensor
-
-
-class KernelInterface:
-    """What can be launched with ``kernel[grid](...)``: kernels, and the autotuner and heuristics around them."""
-
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """Launch on ``grid``; with ``warmup`` compile only."""
-        raise NotImplementedError(f"{type(self).__name__} must define run()")
-
-    def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
-        """Compile for arguments, or :class:`MockTensor` and element types standing for tensors, without running.
-
-        An element type is a tensor's where the parameter is not constexpr.
-        """
-        parameters = getattr(getattr(self, "base_fn", self), "params", ())
-        constants = {name for parameter in parameters if parameter.is_constexpr for name in (parameter.num, parameter.name)}
-        positional = [value if position in constants else MockTensor.wrap_dtype(value) for position, value in enumerate(args)]
-        named = {name: value if name in constants else MockTensor.wrap_dtype(value) for name, value in kwargs.items()}
-        return self.run(*positional, grid=grid, warmup=True, **named)
-
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        return partial(self.run, grid=grid, warmup=False)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        name = getattr(self, "__name__", "kernel")
-        raise RuntimeError(f"Cannot call @jit'd outside of the scope of a kernel: launch {name} on a grid, {name}[grid](...)")
-
-
-def launchable(kernel: Any, decorator: str) -> Any:
-    """``kernel``, if it is one.
-
-    Raises:
-        TypeError: it is not; names the decorator that was put around it.
-    """
-    if not hasattr(kernel, "arg_names"):
-        raise TypeError(f"{decorator} decorates a kernel, not a {type(kernel).__name__}: put @tilewright.jit below it, next to the function")
-    return kernel
+from tilewright.runtime.selection import ReprContext, Selected, key_of, select
+from tilewright.runtime.specialize import value_picker
 
 
 class Plan:
@@ -90,25 +50,6 @@ class JitFunctionInfo(NamedTuple):
     module: str
     name: str
     jit_function: JITFunction
-
-
-@dataclass(frozen=True)
-class ReprContext:
-    """What a ``repr=`` callback is given: the types by parameter, and the values of the constants."""
-
-    constants: Mapping[str, Any]
-    signature: Mapping[str, Any]
-
-
-class Selected(NamedTuple):
-    """Where and how a launch of some arguments runs."""
-
-    specialization: Specialization
-    backend: Backend
-    device: Device
-    target: Target
-    signature: Signature
-    kinds: tuple[Any, ...]
 
 
 class JITFunction(KernelInterface, JitCallable):
@@ -253,35 +194,8 @@ class JITFunction(KernelInterface, JitCallable):
         return plan
 
     def _select(self, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: backend_choice.Choice | None) -> Selected:
-        """Backend, device, options and specialisation of a launch.
-
-        Raises:
-            KeyError: an option is unknown.
-            BackendError, DeviceError: see :func:`backend_choice.choose`.
-        """
-        signature = Signature()
-        for parameter, kind, value in zip(self.params, kinds, args, strict=True):
-            if parameter.is_constexpr:
-                signature.add_constant(parameter.name, value)
-            else:
-                signature.add(parameter.num, parameter.name, kind, value, parameter.annotation_type or None, parameter.is_const)
-        given = dict(options)
-        if "backend" in given:
-            name = given.pop("backend")
-            choice = choice if choice is not None and choice.name == name else backend_choice.Choice(name, {})
-        ir_override = given.pop("ir_override", None)
-        backend, device = backend_choice.choose(choice, signature.devices)
-        defaults = debug_default(self.debug)
-        if choice is not None:
-            defaults.update(choice.options)
-        known = backend.manifest.options
-        defaults.update(
-            {parameter.name: signature.constants[parameter.name] for parameter in self.params if parameter.is_constexpr and parameter.name in known}
-        )
-        resolved = resolve(backend, self.__name__, given, defaults)
-        name = self.repr(ReprContext(signature.constants, signature.types)) if self._repr is not None else None
-        specialization = Specialization(self, signature.types, signature.constants, signature.attributes, resolved, name, ir_override)
-        return Selected(specialization, backend, device, devices.target_of(backend, device), signature, kinds)
+        """Backend, device, options and specialisation of a launch; see :func:`select`."""
+        return select(self, args, kinds, options, choice)
 
     def _kernel(self, selected: Selected, warmup: bool = False) -> Any:
         """The compiled kernel of a selection, from memory, disk or the compiler; None where a hook vetoed.
@@ -327,21 +241,13 @@ class JITFunction(KernelInterface, JitCallable):
 
     def _place(self, selected: Selected) -> tuple[dict[Any, CompiledKernel], Any]:
         """The kernels of the selection's device, and its key among them."""
-        specialization, backend, device, target, signature, kinds = selected
-        place = f"{backend.name}:{device.index}"
-        if place not in self.device_caches:
-            self.device_caches[place] = (KernelCache(self), self._plans, target, backend, self._binder or self._make_binder())
-        key = (
-            repr(signature.types),
-            tuple([(name, constant_key(value)) for name, value in signature.constants.items()]),
-            tuple([(name, tuple(facts.items())) for name, facts in signature.attributes.items()]),
-            option_key(specialization.options.items()),
-            tuple([kind is ONE for kind in kinds]),
-            tuple([convert for _, convert in signature.converters]),
-            specialization.ir_override,
-            self.cache_key,
-        )
-        return self.device_caches[place][0], key
+        if selected.place not in self.device_caches:
+            entry = (KernelCache(self), self._plans, selected.target, selected.backend, self._binder or self._make_binder())
+            self.device_caches[selected.place] = entry
+        return self.device_caches[selected.place][0], self._key(selected)
+
+    def _key(self, selected: Selected) -> Any:
+        return key_of(selected)
 
     def is_compiled(self, selected: Selected) -> bool:
         """Whether a selection's kernel is in memory."""
@@ -369,26 +275,14 @@ class JITFunction(KernelInterface, JitCallable):
     def _hook(self, hook: Callable[..., Any] | None, key: Any, selected: Selected, warmup: bool) -> Any:
         if hook is None:
             return None
-        from tilewright.runtime.specialization_data import serialize
+        from tilewright.runtime.specialization_data import hook_facts
 
-        specialization = selected.specialization
-        compiled = {
-            "key": key,
-            "signature": specialization.signature,
-            "constants": specialization.constants,
-            "attributes": specialization.attributes,
-            "options": specialization.options,
-            "device": selected.device,
-            "target": selected.target,
-            "specialization_data": serialize(selected, self._fn_name),
-            "is_warmup": warmup,
-        }
-        types = ", ".join(f"{name}: {type_}" for name, type_ in specialization.signature.items())
+        types = ", ".join(f"{name}: {type_}" for name, type_ in selected.specialization.signature.items())
         return hook(
             key=key,
             repr=f"{self.__name__}({types})",
             fn=JitFunctionInfo(self.module, self.__name__, self),
-            compile=compiled,
+            compile=hook_facts(selected, key, self._fn_name, warmup),
             is_manual_warmup=warmup,
             already_compiled=False,
         )
@@ -468,21 +362,23 @@ def _forget_plans() -> None:
 registry().on_change(_forget_plans)
 
 
+class JitOptions(TypedDict, total=False):
+    """The keywords of :func:`jit`, which says what they mean."""
+
+    version: Any
+    repr: Callable[[ReprContext], str] | None
+    launch_metadata: Callable[..., dict[str, Any]] | None
+    do_not_specialize: Sequence[int | str] | None
+    do_not_specialize_on_alignment: Sequence[int | str] | None
+    debug: bool | None
+    noinline: bool | None
+
+
 @overload
 def jit(fn: Callable[..., Any]) -> JITFunction: ...
 @overload
-def jit(
-    fn: None = None,
-    *,
-    version: Any = None,
-    repr: Callable[[ReprContext], str] | None = None,
-    launch_metadata: Callable[..., dict[str, Any]] | None = None,
-    do_not_specialize: Sequence[int | str] | None = None,
-    do_not_specialize_on_alignment: Sequence[int | str] | None = None,
-    debug: bool | None = None,
-    noinline: bool | None = None,
-) -> Callable[[Callable[..., Any]], JITFunction]: ...
-def jit(fn: Callable[..., Any] | None = None, **options: Any) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
+def jit(fn: None = None, **options: Unpack[JitOptions]) -> Callable[[Callable[..., Any]], JITFunction]: ...
+def jit(fn: Callable[..., Any] | None = None, **options: Unpack[JitOptions]) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
     """Make a kernel of a Python function. Used bare or with arguments.
 
     Args:
@@ -503,6 +399,6 @@ def jit(fn: Callable[..., Any] | None = None, **options: Any) -> JITFunction | C
     return jit_function(fn, options)
 
 
-def jit_function(fn: Callable[..., Any], options: Mapping[str, Any]) -> JITFunction:
+def jit_function(fn: Callable[..., Any], options: JitOptions) -> JITFunction:
     """The kernel of a function; one that is a kernel already is made anew with the options."""
     return JITFunction(fn.fn if isinstance(fn, JITFunction) else fn, **options)

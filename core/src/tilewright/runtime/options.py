@@ -17,7 +17,7 @@ RESERVED: Mapping[str, str] = {
     "stream": "the stream is the current one of the arguments' library; a compiled kernel takes stream=: kernel.warmup(...)[grid](*args, stream=s)",
 }
 
-#: Options whose hints have to be positive.
+#: Counts, which have to be positive; num_stages may be 0.
 _POSITIVE = ("num_warps", "num_stages", "num_ctas")
 
 

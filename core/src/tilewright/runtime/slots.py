@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import struct
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.errors import LaunchError
-from tilewright.ir.types import BF16, DescriptorType, FloatType, IntType, PointerType, Type
+from tilewright.ir.type_text import parse_type
+from tilewright.ir.types import BF16, F16, F32, F64, DescriptorType, FloatType, IntType, PointerType, Type
+from tilewright.plugins.manifest import Parameter
+from tilewright.runtime.arguments import ArgumentError
 
 #: A runtime value to the numbers that go into its slots.
 Encoder = Callable[[Any], tuple[Any, ...]]
+
+#: What ``struct.pack`` and encoders raise of values that do not fit.
+MISFITS = (struct.error, TypeError, ValueError, OverflowError, AttributeError, LaunchError)
 
 
 def slot_codec(type_: Type, address: Callable[[Any], int]) -> tuple[str, Encoder]:
@@ -29,13 +37,52 @@ def slot_codec(type_: Type, address: Callable[[Any], int]) -> tuple[str, Encoder
             return "q", lambda value: (bool(value),)
         return ("Q" if type_.bits == 64 and not type_.signed else "q"), lambda value: (int(value),)
     if isinstance(type_, FloatType):
-        code = {"f64": "d", "f32": "f4x", "f16": "e6x"}.get(str(type_))
-        if code is not None:
-            return code, lambda value: (float(value),)
+        if type_ is F64:
+            return "d", lambda value: (float(value),)
+        if type_ is F32 or type_ is F16:
+            letter = "f" if type_ is F32 else "e"
+            return f"{letter}{8 - type_.bits // 8}x", _narrow_float(letter)
         return ("H6x" if type_ is BF16 else "B7x"), _raw_float(type_)
     if isinstance(type_, DescriptorType):
         return f"Q{2 * type_.rank}q", lambda value: (address(value.base), *map(int, value.shape), *map(int, value.strides))
     raise LaunchError(f"a kernel cannot take an argument of type {type_}")
+
+
+def misfit(kernel: str, parameters: Sequence[Parameter], values: Sequence[Any], address: Callable[[Any], int]) -> LaunchError | None:
+    """Why the values of a launch cannot be packed, with the name of the argument at fault; None where each of them can.
+
+    Args:
+        address: as for :func:`slot_codec`.
+    """
+    if len(values) != len(parameters):
+        listed = ", ".join(parameter.name for parameter in parameters)
+        return LaunchError(f"{kernel} takes {len(parameters)} runtime arguments ({listed}), not {len(values)}")
+    for parameter, value in zip(parameters, values, strict=True):
+        code, encode = slot_codec(parse_type(parameter.type), address)
+        try:
+            struct.pack("<" + code, *encode(value))
+        except LaunchError as reason:
+            kind = ArgumentError if isinstance(reason, ArgumentError) else LaunchError
+            return kind(f"{kernel}: argument {parameter.name!r}: {reason}")
+        except MISFITS as reason:
+            shown = repr(value) if isinstance(value, int | float | bool) else f"a {type(value).__name__}"
+            return LaunchError(f"{kernel}: argument {parameter.name!r} must fit {parameter.type}, and {shown} does not: {reason}")
+    return None
+
+
+def _narrow_float(letter: str) -> Encoder:
+    """Numbers that ``struct`` rounds to its format ``letter``. Those beyond its range, which ``struct`` refuses, are infinite, as in every conversion."""
+    fits = struct.Struct("<" + letter).pack  # the native format would not refuse
+
+    def encode(value: Any) -> tuple[float]:
+        number = float(value)
+        try:
+            fits(number)
+        except OverflowError:
+            return (math.copysign(math.inf, number),)
+        return (number,)
+
+    return encode
 
 
 def _raw_float(format_: FloatType) -> Encoder:

@@ -14,10 +14,11 @@ from tilewright.language.dtypes import signature_dtype
 from tilewright.plugins.registry import registry
 from tilewright.runtime import devices
 from tilewright.runtime.compile import Specialization
+from tilewright.runtime.selection import Selected
 from tilewright.runtime.specialize import ONE, Signature
 
 if TYPE_CHECKING:
-    from tilewright.runtime.jit import JITFunction, Selected
+    from tilewright.runtime.jit import JITFunction
 
 #: Conversions of a launch's values by name. Others belong to the array libraries, and are found anew at the launch.
 _CONVERSIONS: Mapping[str, Any] = {"float": float, "int": int, "bool": bool}
@@ -47,6 +48,22 @@ def serialize(selected: Selected, name: str, **more: Any) -> str:
         return ""
 
 
+def hook_facts(selected: Selected, key: Any, name: str, is_warmup: bool) -> dict[str, Any]:
+    """What hooks of a compilation of the kernel ``name`` are told: the keyword ``compile``."""
+    specialization = selected.specialization
+    return {
+        "key": key,
+        "signature": specialization.signature,
+        "constants": specialization.constants,
+        "attributes": specialization.attributes,
+        "options": specialization.options,
+        "device": selected.device,
+        "target": selected.target,
+        "specialization_data": serialize(selected, name),
+        "is_warmup": is_warmup,
+    }
+
+
 def parse(text: str, name: str) -> dict[str, Any]:
     """What :func:`serialize` wrote of the kernel ``name``.
 
@@ -73,8 +90,6 @@ def restore(kernel: JITFunction, data: Mapping[str, Any], known: Iterable[JitCal
         RuntimeError: a function that is a constant of it is not here.
         BackendError: its backend or device is not here.
     """
-    from tilewright.runtime.jit import Selected
-
     signature = Signature(
         types={parameter: _tuples(type_) for parameter, type_ in data["signature"].items()},
         constants={parameter: _decode(value, known) for parameter, value in data["constants"].items()},

@@ -10,13 +10,16 @@ The *kind* of an argument is a :class:`ScalarKind`, an ``ArrayKind``, a :class:`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime.arguments import ALIGNMENT, ArgumentError, ArrayKind, array_kind, describe_instance, describers, is_array_type
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.dtypes import ITEM_SIZE
+
+if TYPE_CHECKING:
+    from tilewright.language.callable import FunctionParameter
 
 
 class IntegerRangeError(ArgumentError, OverflowError):
@@ -284,6 +287,17 @@ class Signature:
     devices: set[tuple[str, int]] = field(default_factory=set)
     stand_ins: list[str] = field(default_factory=list)
     converters: list[tuple[tuple[int, ...], Callable[[Any], Any] | None]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, parameters: Iterable[FunctionParameter], kinds: Iterable[Any], values: Iterable[Any]) -> Signature:
+        """The signature of a launch: what each parameter was bound to, and its kind."""
+        found = cls()
+        for parameter, kind, value in zip(parameters, kinds, values, strict=True):
+            if parameter.is_constexpr:
+                found.add_constant(parameter.name, value)
+            else:
+                found.add(parameter.num, parameter.name, kind, value, parameter.annotation_type or None, parameter.is_const)
+        return found
 
     def add(self, position: int, name: str, kind: Any, value: Any, annotation: str | None = None, const: bool = False) -> None:
         """Add a parameter's argument. ``annotation`` is the type its annotation fixes; ``const`` makes pointers point to constants."""

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.runtime.artifact import Artifact, unpack
 from tilewright.runtime.compile import compile_job, compile_kernel
+from tilewright.runtime.selection import Selected
 
 if TYPE_CHECKING:
-    from tilewright.runtime.jit import JITFunction, Selected
+    from tilewright.runtime.jit import JITFunction
 
 T = TypeVar("T")
 

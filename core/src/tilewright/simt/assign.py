@@ -185,25 +185,24 @@ class _Assigner:
             self.origins[result] = Origin(variable)
         self.reads[operation] = [variable if isinstance(operand.type, TileType) else None for operand in operation.operands]
 
-    def _state_reduce(self, operation: Operation) -> None:
-        first = operation.operands[0]
-        variable = self._variable(first, self._weight(operation))
-        axis = operation.attribute("axis")
+    def _folded(self, operation: Operation, times: float) -> tuple[Variable, int]:
+        """The operands of a reduction or scan, which share a layout, and the axis; the price is that of so many reductions."""
+        variable = self._variable(operation.operands[0], self._weight(operation))
+        axis: int = operation.attribute("axis")
         words = sum(max(1.0, bits_of_element(operand) / 32) for operand in operation.operands)
         combine = max(1.0, len(operation.regions[0]) - 1.0)
-        variable.prices.append(lambda layout: reduction_cost(layout, axis, words, combine))
+        variable.prices.append(lambda layout: times * reduction_cost(layout, axis, words, combine))
+        return variable, axis
+
+    def _state_reduce(self, operation: Operation) -> None:
+        variable, axis = self._folded(operation, 1.0)
         for result in operation.results:
             if isinstance(result.type, TileType):
                 self.origins[result] = Origin(variable, axis)
         self.reads[operation] = [variable] * len(operation.operands)
 
     def _state_scan(self, operation: Operation) -> None:
-        first = operation.operands[0]
-        variable = self._variable(first, self._weight(operation))
-        axis = operation.attribute("axis")
-        words = sum(max(1.0, bits_of_element(operand) / 32) for operand in operation.operands)
-        combine = max(1.0, len(operation.regions[0]) - 1.0)
-        variable.prices.append(lambda layout: 2 * reduction_cost(layout, axis, words, combine))
+        variable, axis = self._folded(operation, 2.0)
         variable.admit = lambda layout: scan_layout_of(layout, axis)
         for result in operation.results:
             self.origins[result] = Origin(variable)

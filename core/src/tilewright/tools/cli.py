@@ -6,6 +6,7 @@ tilewright inspect FILE.tileir [--stage asm]
 tilewright cache info|clear [--json]
 tilewright doctor [--json]
 tilewright surface [--json] [--missing] [--backend cpu] [--compile BACKEND:ARCH]
+tilewright new-backend NAME [--directory DIR]
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import tilewright
@@ -61,6 +63,10 @@ def build_parser() -> argparse.ArgumentParser:
     surface.add_argument("--compile", action="append", default=[], metavar="BACKEND:ARCH", help="compile for a target without a device; may be repeated")
     surface.add_argument("--family", default="", metavar="TEXT", help="print only the families whose title contains this")
     surface.add_argument("--seed", type=int, default=0, help="of the random operands")
+
+    new = _command(commands, "new-backend", "write the package of a new backend: it installs and registers, and lowers nothing yet", _new_backend)
+    new.add_argument("name", metavar="NAME", help="of the backend: lower-case letters, digits, '-' and '_'; the package is tilewright-NAME")
+    new.add_argument("--directory", type=Path, default=Path(), metavar="DIR", help="where the package's folder is made; the current directory otherwise")
     return parser
 
 
@@ -164,6 +170,13 @@ def _surface(options: argparse.Namespace) -> int:
     from tilewright.tools.surface import surface_command
 
     return surface_command(options)
+
+
+def _new_backend(options: argparse.Namespace) -> int:
+    from tilewright.tools.new_backend import new_backend, next_steps
+
+    print(next_steps(new_backend(options.name, options.directory)))
+    return 0
 
 
 if __name__ == "__main__":

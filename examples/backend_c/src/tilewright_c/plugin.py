@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
+import functools
 import platform
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import LoweringError
+from tilewright.errors import KernelError, LoweringError
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Target
 from tilewright.runtime.arguments import address_of
 from tilewright.runtime.writability import write_guard
-from tilewright_c.emit import CTYPES, emit_kernel
+from tilewright_c.c_types import KEPT
+from tilewright_c.lower import SYMBOL, lower_kernel
+
+#: Every operation of a kernel rounds by itself (no contraction), and signed integers wrap around. More optimisation costs more than it gains here.
+FLAGS = ("-std=gnu11", "-O1", "-w", "-fwrapv", "-fno-fast-math", "-ffp-contract=off", "-shared", "-fPIC")
 
 MANIFEST = Manifest(
     name="c",
-    version="0.1.0",
+    version="0.2.0",
     summary="an example: portable C, compiled by the system's compiler",
     device_kinds=("cpu",),
     targets=("c11",),
-    capabilities=Capabilities(dtypes=frozenset(CTYPES), dot={"f32": ("f32",), "f64": ("f64",)}),
+    capabilities=Capabilities(dtypes=frozenset(KEPT), dot={"f32": ("f32",), "f64": ("f64",)}, power_of_two=False),
     priority=-10,
 )
 
@@ -43,49 +48,105 @@ def tilewright_devices() -> Sequence[Device]:
 
 @hookimpl
 def tilewright_target() -> Target:
-    return Target("c", "c11", cpu=platform.machine())
+    # All that the code depends on is part of the key of the kernel cache: here the compiler's version too.
+    return Target("c", "c11", cpu=platform.machine(), features=(_compiler_version(),))
+
+
+@functools.cache
+def _compiler_version() -> str:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return "no compiler"
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout.partition("\n")[0]
+
+
+# ---- lowering
 
 
 @hookimpl
 def tilewright_lower(module: Module) -> CodeObject:
-    source = emit_kernel(module.kernel)
+    started = time.perf_counter()
+    source = lower_kernel(module.kernel)
+    emitted = time.perf_counter()
+    binary = _compiled(source, module.kernel.name)
+    timings = {"emit": (emitted - started) * 1e3, "cc": (time.perf_counter() - emitted) * 1e3}
+    return CodeObject(module.kernel.name, binary, {"tileir": str(module), "c": source}, timings=timings)
+
+
+def _compiled(source: str, name: str) -> bytes:
     compiler = shutil.which("cc")
     if compiler is None:
-        raise LoweringError("the C backend needs a C compiler called 'cc'; none is on PATH")
+        raise LoweringError("the C backend needs a C compiler called 'cc', and none is on PATH; install one")
     with tempfile.TemporaryDirectory() as folder:
-        source_file, library = Path(folder, "kernel.c"), Path(folder, "kernel.so")
-        source_file.write_text(source)
-        flags = ["-std=c11", "-O2", "-fwrapv", "-ffp-contract=off", "-shared", "-fPIC"]
-        done = subprocess.run([compiler, *flags, source_file, "-lm", "-o", library], capture_output=True, text=True)
+        file, library = Path(folder, "kernel.c"), Path(folder, "kernel.so")
+        file.write_text(source)
+        done = subprocess.run([compiler, *FLAGS, file, "-lm", "-o", library], capture_output=True, text=True, check=False)
         if done.returncode:
-            raise LoweringError(f"the C compiler refused the code of {module.kernel.name}:\n{done.stderr}")
-        return CodeObject(module.kernel.name, library.read_bytes(), stages={"tileir": str(module), "c": source})
+            raise LoweringError(f"{Path(compiler).name} refused the code of {name}, which is a defect of the C backend:\n{done.stderr}")
+        return library.read_bytes()
+
+
+# ---- launching
 
 
 @hookimpl
-def tilewright_load(code: CodeObject) -> Any:
+def tilewright_load(code: CodeObject) -> tuple[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "kernel.so")
         library.write_bytes(code.binary)
-        return ctypes.CDLL(str(library))[code.name]
+        return code.name, ctypes.CDLL(str(library))[SYMBOL]
 
 
 @hookimpl
-def tilewright_launcher(loaded: Any, parameters: Sequence[Parameter]) -> Launcher:
-    pointers, guard = [parameter.type.startswith("ptr") for parameter in parameters], write_guard(loaded.__name__, parameters)
-    types = [ctypes.c_void_p if pointer else ARGUMENTS[p.type] for p, pointer in zip(parameters, pointers, strict=True)]
-    loaded.argtypes, loaded.restype = [ctypes.c_int] * 6 + types, None
+def tilewright_launcher(loaded: tuple[str, Any], parameters: Sequence[Parameter]) -> Launcher:
+    name, function = loaded
+    guard, passed = write_guard(name, parameters), [_passed(parameter.type) for parameter in parameters]
+    function.argtypes, function.restype = [ctypes.c_int32 * 3, *(ctype for ctype, _ in passed)], ctypes.c_int
 
     def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
         guard(values)
-        arguments = [address_of(value) if pointer else value for value, pointer in zip(values, pointers, strict=True)]
-        for z, y, x in itertools.product(*map(range, reversed(grid))):
-            loaded(x, y, z, *grid, *arguments)
+        if function((ctypes.c_int32 * 3)(*grid), *(convert(value) for (_, convert), value in zip(passed, values, strict=True))):
+            raise KernelError(f"{name}: there is not enough memory for its tiles; use smaller ones")
 
     return launch
 
 
-ARGUMENTS: dict[str, Any] = {
-    "i1": ctypes.c_bool, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
-    "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64, "f32": ctypes.c_float, "f64": ctypes.c_double,
-}  # fmt: skip
+def _passed(type_: str) -> tuple[Any, Any]:
+    """How an argument is given to the C function: its type for ctypes, and what converts the caller's value."""
+    if type_.startswith("ptr<"):
+        return ctypes.c_void_p, address_of
+    if type_.startswith(("f", "bf")):
+        return ctypes.c_double, float
+    return (ctypes.c_bool, bool) if type_ == "i1" else (getattr(ctypes, f"c_{'u' * (type_[0] == 'u')}int{type_[1:]}"), int)
+
+
+@hookimpl
+def tilewright_memory() -> HostMemory:
+    return HostMemory()
+
+
+class Buffer:
+    """Bytes on the heap; they go with the object."""
+
+    def __init__(self, size: int, alignment: int) -> None:
+        self._bytes = ctypes.create_string_buffer(size + alignment)
+        self._address = ctypes.addressof(self._bytes) + -ctypes.addressof(self._bytes) % alignment
+
+    def data_ptr(self) -> int:
+        return self._address
+
+
+class HostMemory:
+    """The memory of the only device; see :class:`tilewright.plugins.manifest.Memory`."""
+
+    def allocate(self, size: int, alignment: int) -> Buffer:
+        return Buffer(size, alignment)
+
+    def copy_to_device(self, buffer: Any, data: memoryview) -> None:
+        ctypes.memmove(address_of(buffer), data.tobytes(), data.nbytes)
+
+    def copy_to_host(self, buffer: Any, data: memoryview) -> None:
+        data.cast("B")[:] = ctypes.string_at(address_of(buffer), data.nbytes)
+
+    def synchronize(self) -> None:
+        """Launches return when their kernel has ended."""

@@ -187,6 +187,8 @@ class Context:
         self.consecutive: dict[Value, str] = {}
         #: loads that were not evaluated yet, in order
         self.pending: dict[Value, Operation] = {}
+        #: of those, the ones that a barrier follows: nothing after it may be written before they are read, through whatever pointer
+        self.fenced: set[Value] = set()
         # memory
         self._slots: dict[str, Slot] = {}
         self._free: list[Slot] = []

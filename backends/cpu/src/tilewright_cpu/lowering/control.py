@@ -13,10 +13,10 @@ from tilewright.ir.types import F64, I64, IntType, TileType, Type, element_type
 from tilewright.llvm.elementwise import emit_operation
 from tilewright.llvm.registers import constant, register_type, storage_size, vector_type
 from tilewright.llvm.writer import Block
-from tilewright_cpu.lowering.analysis import LANE_SUM_GROUPS, Induction, LaneSum, is_lazy, is_tile
+from tilewright_cpu.lowering.analysis import LANE_SUM_GROUPS, Induction, LaneSum, is_tile
 from tilewright_cpu.lowering.context import ZERO, Buffer, Context
 from tilewright_cpu.lowering.evaluate import as_vector, evaluate
-from tilewright_cpu.lowering.materialize import begin_fill, complete_partial, copy_buffer, donated, end_fill, materialize_into
+from tilewright_cpu.lowering.materialize import begin_fill, buffers_read, complete_partial, copy_buffer, donated, end_fill, materialize_into
 from tilewright_cpu.lowering.nest import Lanes, Plan, identity
 from tilewright_cpu.lowering.parts import bind_parts, padding_of, part_types, parts, rename, require_padding, typed_parts
 from tilewright_cpu.lowering.reduce import Known, skippable
@@ -45,25 +45,9 @@ def first_buffer(context: Context, operation: Operation, init: Value, argument: 
 def _reads(context: Context, value: Value) -> dict[str, bool]:
     """The memory that evaluating a tile reads: buffer -> only at its own coordinates."""
     found: dict[str, bool] = {}
-    value = context.resolve(value)
-    stack: list[tuple[Value, bool]] = [(value, True)]
-    seen: set[tuple[Value, bool]] = set()
-    while stack:
-        here, same = stack.pop()
-        here = context.resolve(here)
-        if (here, same) in seen or not isinstance(here.type, TileType):
-            continue
-        seen.add((here, same))
-        buffer = context.buffers.get(here)
-        if buffer is not None:
-            size_fits = isinstance(value.type, TileType) and storage_size(value.type.element) == storage_size(buffer.element)
-            found[buffer.pointer] = found.get(buffer.pointer, True) and same and size_fits
-            continue
-        operation = here.definition
-        if operation is None or not is_lazy(operation):
-            continue
-        keeps = same and (operation.spec.elementwise or operation.name == "load")
-        stack.extend((operand, keeps) for operand in operation.operands)
+    for _, buffer, same in buffers_read(context, value):
+        size_fits = isinstance(value.type, TileType) and storage_size(value.type.element) == storage_size(buffer.element)
+        found[buffer.pointer] = found.get(buffer.pointer, True) and same and size_fits
     return found
 
 
@@ -82,11 +66,12 @@ def assign(context: Context, pairs: Sequence[tuple[Value, Buffer]]) -> None:
             waiting.remove(ready)
             _put(context, ready[0], ready[1])
             continue
-        # something must be moved aside
-        blocked, buffer, _ = waiting[0]
+        # something must be moved aside: not what is there already, which others may still hold up
+        position = next(position for position, item in enumerate(waiting) if not isinstance(item[0], Buffer))
+        blocked, buffer, _ = waiting[position]
         aside = context.new_buffer(buffer.shape, buffer.element)
         _put(context, blocked, aside)
-        waiting[0] = (aside, buffer, {aside.pointer: True})
+        waiting[position] = (aside, buffer, {aside.pointer: True})
 
 
 _Assignment = tuple[Value | Buffer, Buffer, dict[str, bool]]
@@ -437,10 +422,6 @@ def lower_assume(context: Context, operation: Operation) -> None:
         context.writer.call("llvm.assume", "void", [("i1", condition)])
 
 
-def lower_nothing(context: Context, operation: Operation) -> None:
-    """A barrier: one thread runs a program, in order."""
-
-
 LOWERINGS = {
     "for": lower_for,
     "while": lower_while,
@@ -450,5 +431,4 @@ LOWERINGS = {
     "program_id": lower_program_id,
     "num_programs": lower_num_programs,
     "assume": lower_assume,
-    "barrier": lower_nothing,
 }

@@ -151,10 +151,6 @@ def lower_assume(context: Context, operation: Operation) -> None:
         context.writer.call("llvm.assume", "void", [("i1", condition)])
 
 
-def lower_nothing(context: Context, operation: Operation) -> None:
-    """``barrier``: a program runs in one thread."""
-
-
 # ---- assembly
 
 
@@ -319,7 +315,6 @@ LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
     "print": lower_print,
     "assert": lower_assert,
     "assume": lower_assume,
-    "barrier": lower_nothing,
     "inline_asm": lower_inline_asm,
     "extern": lower_extern,
 }

@@ -126,14 +126,22 @@ def affine_lanes(context: Context, element: IntType, base: str, lane: Coordinate
         moved = lane.base
         if element.bits < 64:
             moved = str(_wrap(int(moved), element.bits)) if moved.isdigit() else writer.emit(f"trunc i64 {moved} to {type_}")
-        if step != 1:
+        if _is_number(moved):
+            moved = str(_wrap(int(moved) * step, element.bits))
+        elif step != 1:
             moved = writer.emit(f"mul {type_} {moved}, {_wrap(step, element.bits)}")
-        first = writer.emit(f"add {type_} {base}, {moved}")
-    splat = writer.splat(type_, first, lane.width)
-    lanes = f"<{', '.join(f'{type_} {_wrap(step * i, element.bits)}' for i in range(lane.width))}>"
-    if splat.startswith("splat") and first in ("0",):
-        return lanes
-    return writer.emit(f"add {vector} {splat}, {lanes}")
+        if _is_number(base) and _is_number(moved):
+            first = str(_wrap(int(base) + int(moved), element.bits))
+        else:
+            first = writer.emit(f"add {type_} {base}, {moved}")
+    # What is constant is one constant: LLVM 22 miscompiles selects on AVX-512 whose conditions turn out to be constant only after their types were made legal.
+    start = int(first) if _is_number(first) else 0
+    lanes = f"<{', '.join(f'{type_} {_wrap(start + step * i, element.bits)}' for i in range(lane.width))}>"
+    return lanes if _is_number(first) else writer.emit(f"add {vector} {writer.splat(type_, first, lane.width)}, {lanes}")
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").isdigit()
 
 
 def _wrap(number: int, bits: int) -> int:

@@ -5,7 +5,7 @@ A kept tile is written by a nest that is run for something else; where that nest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tilewright.ir.core import Value
 from tilewright.ir.types import TileType
@@ -159,14 +159,10 @@ def copy_buffer(context: Context, source: Buffer, target: Buffer) -> None:
         writer.store(f"<{chunk} x i8>", raw, writer.gep("i8", target.pointer, loop.index), 64 if chunk == 64 else 16)
 
 
-def donated(context: Context, value: Value, type_: TileType) -> Buffer | None:
-    """A buffer that ``value`` reads at its own coordinates only and nobody reads after it, to be written over."""
-    analysis, position = context.analysis, context.position
-    size = storage_size(type_.element)
+def buffers_read(context: Context, value: Value) -> Iterator[tuple[Value, Buffer, bool]]:
+    """What evaluating a tile reads: each tile in memory, its buffer, and whether it is read there at the coordinates that are evaluated, and no others."""
     stack: list[tuple[Value, bool]] = [(value, True)]
     seen: set[tuple[Value, bool]] = set()
-    candidates: dict[Value, Buffer] = {}
-    refused: set[str] = set()
     while stack:
         here, same = stack.pop()
         here = context.resolve(here)
@@ -175,16 +171,27 @@ def donated(context: Context, value: Value, type_: TileType) -> Buffer | None:
         seen.add((here, same))
         buffer = context.buffers.get(here)
         if buffer is not None:
-            if same and here.type.shape == type_.shape and storage_size(here.type.element) == size:
-                candidates[here] = buffer
-            else:
-                refused.add(buffer.pointer)
+            yield here, buffer, same
             continue
         operation = here.definition
         if operation is None or not is_lazy(operation):
             continue
         keeps = operation.spec.elementwise or operation.name in ("load", "hint")
         stack.extend((operand, same and keeps) for operand in operation.operands)
+
+
+def donated(context: Context, value: Value, type_: TileType) -> Buffer | None:
+    """A buffer that ``value`` reads at its own coordinates only and nobody reads after it, to be written over."""
+    analysis, position = context.analysis, context.position
+    size = storage_size(type_.element)
+    candidates: dict[Value, Buffer] = {}
+    refused: set[str] = set()
+    for here, buffer, same in buffers_read(context, value):
+        assert isinstance(here.type, TileType)
+        if same and here.type.shape == type_.shape and storage_size(here.type.element) == size:
+            candidates[here] = buffer
+        else:
+            refused.add(buffer.pointer)
     for here, buffer in candidates.items():
         if buffer.pointer in refused or analysis.last_use.get(here, -1) > position or context.is_borrowed(buffer):
             continue

@@ -2,8 +2,8 @@
 
 A load of a tile is evaluated where it is read. Before something writes memory, every earlier load that is still to be read afterwards is put into a
 buffer. Within the nest of one store, a load is read chunk by chunk just before the chunk is stored: that is as good as reading it all first where both go
-through the same pointers, or through different arguments of the kernel lane by lane (the order of such accesses is not defined on
-parallel hardware either). Otherwise the load is put into a buffer first.
+through the same pointers, or, with no barrier between, through different arguments of the kernel lane by lane (the order of such accesses is not defined
+on parallel hardware either). Otherwise the load is put into a buffer first.
 """
 
 from __future__ import annotations
@@ -80,8 +80,15 @@ def _safe_in_chunks(context: Context, store: Operation, load: Value) -> bool:
     mine, other = definition.operands[0], store.operands[0]
     if context.resolve(mine) is context.resolve(other):
         return all(form(context, other, axis) not in (0, None) for axis in range(other.type.rank) if other.type.shape[axis] > 1)  # type: ignore[attr-defined]
+    if load in context.fenced:
+        return False
     roots = pointer_root(context, mine), pointer_root(context, other)
     return None not in roots and roots[0] is not roots[1]
+
+
+def lower_barrier(context: Context, operation: Operation) -> None:
+    """``barrier``: one thread runs a program, in order, so all there is to do is to keep earlier loads before later stores."""
+    context.fenced.update(context.pending)
 
 
 # ---- stores
@@ -277,4 +284,4 @@ def _load_in_place(context: Context, operation: Operation, type_: TileType) -> S
     return Strided(base, tuple(strides), type_.element, valid)
 
 
-LOWERINGS = {"store": lower_store, "load": lower_load}
+LOWERINGS = {"store": lower_store, "load": lower_load, "barrier": lower_barrier}

@@ -113,12 +113,7 @@ class TargetMachine:
         while not hasattr(plain, "_make_binder"):  # autotuners and heuristics stand around the kernel
             plain = plain.fn
         bound, kinds, options = plain._make_binder().bind(*args, **keywords)
-        signature = Signature()
-        for parameter, kind, value in zip(plain.params, kinds, bound, strict=True):
-            if parameter.is_constexpr:
-                signature.add_constant(parameter.name, value)
-            else:
-                signature.add(parameter.num, parameter.name, kind, value, parameter.annotation_type or None, parameter.is_const)
+        signature = Signature.of(plain.params, kinds, bound)
         resolved = resolve(self._backend, plain.__name__, options, {"debug": True} if plain.debug else {})
         return compile_kernel(Specialization(plain, signature.types, signature.constants, signature.attributes, resolved), self._backend, self._target)
 

@@ -39,12 +39,7 @@ def run_parser(kernel_fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, An
     from tilewright.runtime.tensors import MockTensor
 
     bound, kinds, options = kernel_fn._make_binder().bind(*map(MockTensor.wrap_dtype, args), **{"sanitize_overflow": False, **(kwargs or {})})
-    signature = Signature()
-    for parameter, kind, value in zip(kernel_fn.params, kinds, bound, strict=True):
-        if parameter.is_constexpr:
-            signature.add_constant(parameter.name, value)
-        else:
-            signature.add(parameter.num, parameter.name, kind, value, parameter.annotation_type or None, parameter.is_const)
+    signature = Signature.of(kernel_fn.params, kinds, bound)
     try:
         backend, own, _ = place_of(target)
     except BackendError:

@@ -306,8 +306,8 @@ def rcbrt(x: Number) -> Number:
     return 1.0 / cbrt(x)
 
 
-def norm(*parts: Number) -> Number:
-    """The length of a vector, scaled so that nothing overflows; infinite where any part is."""
+def _root_and_scale(parts: tuple[Number, ...]) -> tuple[Number, Number, Number]:
+    """(r, s, the largest part): the length of a vector is r times s, a power of two, so that no square overflows; where parts are finite and not all 0."""
     sizes = [abs(part) for part in parts]
     largest = sizes[0]
     for size in sizes[1:]:
@@ -321,16 +321,28 @@ def norm(*parts: Number) -> Number:
     for size in sizes:
         scaled = size / scale
         total = fma(scaled, scaled, total)
-    value = where(largest.equals(0.0), 0.0, sqrt(total) * scale)
-    for size in sizes:
-        value = where(is_nan(size), NAN, value)
-    for size in sizes:
-        value = where(size.equals(INFINITY), INFINITY, value)
+    return sqrt(total), scale, largest
+
+
+def _with_specials(value: Number, parts: tuple[Number, ...], infinite: float) -> Number:
+    """``value``, NaN where a part is, and ``infinite`` where one is infinite, whatever the others are."""
+    for part in parts:
+        value = where(is_nan(part), NAN, value)
+    for part in parts:
+        value = where(abs(part).equals(INFINITY), infinite, value)
     return value
 
 
+def norm(*parts: Number) -> Number:
+    """The length of a vector, scaled so that nothing overflows; infinite where any part is."""
+    root, scale, largest = _root_and_scale(parts)
+    return _with_specials(where(largest.equals(0.0), 0.0, root * scale), parts, INFINITY)
+
+
 def reciprocal_norm(*parts: Number) -> Number:
-    return 1.0 / norm(*parts)
+    """1 over the length of a vector, also where the length itself is out of range."""
+    root, scale, largest = _root_and_scale(parts)
+    return _with_specials(where(largest.equals(0.0), INFINITY, (1.0 / root) / scale), parts, 0.0)
 
 
 FUNCTIONS: dict[str, Any] = {

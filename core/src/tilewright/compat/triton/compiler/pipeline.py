@@ -15,7 +15,7 @@ from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime import cache
 from tilewright.runtime.artifact import Artifact
-from tilewright.runtime.compile import Specialization, build_module, cache_key, compile_kernel, lower_module
+from tilewright.runtime.compile import Specialization, compile_kernel
 
 #: Stages of the texts of a kernel by the file endings that Triton's tools know.
 DUMPED = {"tileir": "ttir", "llir": "llir", "ptx": "ptx", "cubin": "cubin", "amdgcn": "amdgcn", "hsaco": "hsaco"}
@@ -76,23 +76,11 @@ def compile_artifact(specialization: Specialization, backend: Backend, target: T
         specialization = with_override(specialization, _override_of(specialization))
     started = time.perf_counter()
     with _globals_allowed(settings.allow_non_constexpr_globals):
-        artifact = _compile_anew(specialization, backend, target) if settings.always_compile else compile_kernel(specialization, backend, target)
+        artifact = compile_kernel(specialization, backend, target, anew=settings.always_compile)
     taken = (time.perf_counter() - started) * 1e6
     if settings.dump_ir and not artifact.cache_hit:
         _dump(specialization, artifact)
     return artifact, _times(artifact, taken)
-
-
-def _compile_anew(specialization: Specialization, backend: Backend, target: Target) -> Artifact:
-    """Compile without looking into the disk cache, and keep the result there."""
-    started = time.perf_counter()
-    module = build_module(specialization, backend, target)
-    timings = {"frontend": (time.perf_counter() - started) * 1e3}
-    key = cache_key(specialization, backend, target)
-    artifact = lower_module(module, specialization.options, backend, target, key=key or "", timings=timings)
-    if key is not None:
-        cache.disk_cache().put(artifact)
-    return artifact
 
 
 @contextlib.contextmanager

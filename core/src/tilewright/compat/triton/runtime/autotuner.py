@@ -12,6 +12,7 @@ from tilewright.compat.triton.runtime.errors import OutOfResources, PTXASError
 from tilewright.compat.triton.runtime.interpreter import InterpretedFunction
 from tilewright.compat.triton.runtime.jit import JITFunction, KernelInterface
 from tilewright.runtime import autotune as own
+from tilewright.runtime.candidates import Place
 from tilewright.runtime.config import Config
 from tilewright.runtime.heuristics import Heuristics, heuristics
 
@@ -103,12 +104,12 @@ class Autotuner(own.Autotuner):
     def _is_compiled(self) -> bool:
         return isinstance(self.base_fn, JITFunction) and not isinstance(self.base_fn, InterpretedFunction)
 
-    def _record_identity(self, key: tuple[Any, ...], configs: Sequence[Config], place: own.Place) -> Any:
+    def _record_identity(self, key: tuple[Any, ...], configs: Sequence[Config], place: Place) -> Any:
         if not self._is_compiled() or any(config.pre_hook is not None for config in configs):
             return None
         return super()._record_identity(key, configs, place)
 
-    def _backend_pruned(self, configs: list[Config], place: own.Place, kwargs: Mapping[str, Any]) -> list[Config]:
+    def _backend_pruned(self, configs: list[Config], place: Place, kwargs: Mapping[str, Any]) -> list[Config]:
         """All of them, in the order that they were given: programs count on every one being tried, and ``post_hook`` on being told what does not fit."""
         return configs
 

@@ -10,7 +10,7 @@ from tilewright.compat.triton.runtime.errors import InterpreterError
 from tilewright.compat.triton.runtime.jit import JITFunction
 from tilewright.errors import CompilationError, KernelError
 from tilewright.runtime.backend_choice import Choice
-from tilewright.runtime.jit import Selected
+from tilewright.runtime.selection import Selected
 
 
 class InterpretedFunction(JITFunction):

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton.backends.compiler import KINDS
@@ -28,9 +28,9 @@ from tilewright.language.callable import BoundConstexprFunction, ConstexprFuncti
 from tilewright.runtime import jit as own
 from tilewright.runtime.backend_choice import Choice, DeviceError, environment_choice
 from tilewright.runtime.bounds import bounds_check
-from tilewright.runtime.device_caches import KernelCache
-from tilewright.runtime.jit import KernelInterface, ReprContext, Selected
+from tilewright.runtime.interface import KernelInterface
 from tilewright.runtime.options import option_key
+from tilewright.runtime.selection import ReprContext, Selected
 from tilewright.runtime.specialize import ONE, constant_key
 from tilewright.runtime.tensors import MockTensor, TensorWrapper, reinterpret
 from tilewright.runtime.trials import artifact_of
@@ -166,23 +166,20 @@ class JITFunction(own.JITFunction):
         chosen = {**selected.specialization.options, **kept, **language_options(backend, triton_options(backend, selected.target, kept).__dict__)}
         return selected._replace(specialization=replace(selected.specialization, options=chosen))
 
-    def _place(self, selected: Selected) -> tuple[dict[Any, Any], str]:
-        """The kernels of the selection's device, and its key among them, a text."""
-        specialization, backend, device, target, signature, kinds = selected
-        name = f"{backend.name}:{device.index}"
-        if name not in self.device_caches:
-            self.device_caches[name] = (KernelCache(self), self._plans, target, backend, self._binder or self._make_binder())
+    def _key(self, selected: Selected) -> str:
+        """A text, as Triton's keys are."""
+        specialization, signature = selected.specialization, selected.signature
         parts = (
             signature.types,
             [(parameter, constant_key(value)) for parameter, value in signature.constants.items()],
             [(parameter, sorted(facts.items())) for parameter, facts in signature.attributes.items()],
             option_key(specialization.options.items()),
-            [kind is ONE for kind in kinds],
+            [kind is ONE for kind in selected.kinds],
             [getattr(convert, "__qualname__", None) for _, convert in signature.converters],
             specialization.ir_override,
             self.cache_key,
         )
-        return self.device_caches[name][0], str(parts)
+        return str(parts)
 
     def _miss(self, key: tuple[Any, ...], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         plan = super()._miss(key, args, options)
@@ -280,17 +277,7 @@ _KEPT = ALL_NAMES - {
 @overload
 def jit(fn: Callable[..., Any]) -> JITFunction: ...
 @overload
-def jit(
-    fn: None = None,
-    *,
-    version: Any = None,
-    repr: Callable[[ReprContext], str] | None = None,
-    launch_metadata: Callable[..., dict[str, Any]] | None = None,
-    do_not_specialize: Sequence[int | str] | None = None,
-    do_not_specialize_on_alignment: Sequence[int | str] | None = None,
-    debug: bool | None = None,
-    noinline: bool | None = None,
-) -> Callable[[Callable[..., Any]], JITFunction]: ...
+def jit(fn: None = None, **options: Unpack[own.JitOptions]) -> Callable[[Callable[..., Any]], JITFunction]: ...
 def jit(
     fn: Callable[..., Any] | None = None,
     *,
@@ -303,7 +290,7 @@ def jit(
     noinline: bool | None = None,
 ) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
     """Make a kernel of a Python function; with ``TRITON_INTERPRET=1`` one that runs on the reference. See :func:`tilewright.jit`."""
-    kept = {
+    options: own.JitOptions = {
         "version": version,
         "repr": repr,
         "launch_metadata": launch_metadata,
@@ -319,8 +306,8 @@ def jit(
         if knobs.runtime.interpret:
             from tilewright.compat.triton.runtime.interpreter import InterpretedFunction
 
-            return InterpretedFunction(function, **kept)
-        return JITFunction(function, **kept)
+            return InterpretedFunction(function, **options)
+        return JITFunction(function, **options)
 
     return decorate if fn is None else decorate(fn)
 

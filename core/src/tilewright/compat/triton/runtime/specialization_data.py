@@ -11,7 +11,7 @@ from tilewright.runtime import devices
 from tilewright.runtime.specialization_data import parse, serialize
 
 if TYPE_CHECKING:
-    from tilewright.runtime.jit import Selected
+    from tilewright.runtime.selection import Selected
 
 
 def check_target(text: str, name: str) -> None:

@@ -19,16 +19,8 @@ def _size(size: Any) -> tuple[int, ...]:
     return tuple(size) if isinstance(size, tuple | list | torch.Size) else (size,)
 
 
-class MXFP4Tensor:
-    """Four-bit floats (E2M1), one in each byte of ``data``; :meth:`to_packed_tensor` puts two into a byte.
-
-    Args:
-        data: numbers to round to the format: to the nearest, ties to the even pattern; too large ones, infinities and NaNs become the largest.
-        size, device: the shape and place of numbers that :meth:`random` makes.
-
-    Raises:
-        ValueError: neither ``data`` nor ``size`` is given.
-    """
+class _Patterns:
+    """Numbers of a narrow format as bit patterns, one in each byte of ``data``: rounded from ``data``, or to be made at random in a shape."""
 
     data: torch.Tensor
 
@@ -42,6 +34,21 @@ class MXFP4Tensor:
             self.size = _size(size)
         else:
             raise ValueError("Either parameter data or size must be provided")
+
+    def _from_float(self, values: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class MXFP4Tensor(_Patterns):
+    """Four-bit floats (E2M1), one in each byte of ``data``; :meth:`to_packed_tensor` puts two into a byte.
+
+    Args:
+        data: numbers to round to the format: to the nearest, ties to the even pattern; too large ones, infinities and NaNs become the largest.
+        size, device: the shape and place of numbers that :meth:`random` makes.
+
+    Raises:
+        ValueError: neither ``data`` nor ``size`` is given.
+    """
 
     def random(self) -> MXFP4Tensor:
         """Every pattern with the same probability."""
@@ -79,7 +86,7 @@ class MXFP4Tensor:
         return both.narrow(dim, 0, original_shape[dim]).to(torch.uint8)
 
 
-class MXScaleTensor:
+class MXScaleTensor(_Patterns):
     """Powers of two in one byte (E8M0, bias 127); pattern 255 is NaN.
 
     Args:
@@ -89,19 +96,6 @@ class MXScaleTensor:
     Raises:
         ValueError: neither ``data`` nor ``size`` is given.
     """
-
-    data: torch.Tensor
-
-    def __init__(self, data: torch.Tensor | None = None, size: Any = None, device: Any = None) -> None:
-        self.device = device
-        if data is not None:
-            assert isinstance(data, torch.Tensor), "Parameter data must be a torch tensor"
-            self.device = data.device
-            self.data = self._from_float(data)
-        elif size is not None:
-            self.size = _size(size)
-        else:
-            raise ValueError("Either parameter data or size must be provided")
 
     def random(self, low: float | None = None, high: float | None = None) -> MXScaleTensor:
         """Powers of two from ``low`` to ``high``, each with the same probability; no NaN."""

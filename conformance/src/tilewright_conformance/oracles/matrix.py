@@ -1,0 +1,152 @@
+"""Matrix products in float64, the accumulation-length bound on their errors, and operands of every type a product takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright_conformance.formats import FORMATS
+
+Array = np.ndarray[Any, Any]
+
+#: accumulator -> the spacing of its numbers at 1: what one addition may lose where a machine cuts off in place of rounding.
+UNITS = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
+#: fp32 operands under each ``input_precision``: (what a product may be off, the sums that are added up for one). A part of an operand that is cut off to p
+#: bits leaves 2**-p of what it was cut from; two or three parts leave that of the last one, once an operand and once for the product of the leftovers.
+PRECISIONS: dict[str, tuple[float, int]] = {
+    "ieee": (0.0, 1),
+    "tf32": (2.1 * 2.0**-10, 1),
+    "tf32x3": (3 * 2.0**-20, 3),
+    "bf16x3": (3 * 2.0**-14, 3),
+    "bf16x6": (6 * 2.0**-21, 6),
+}
+#: What an fp8 product may lose each 16 terms where the machine keeps 13 bits behind the point of the greatest term; the default leaves it the choice.
+_IMPRECISE, _IMPRECISE_TERMS = 2.0**-12, 16
+
+
+def bound(a: Array, b: Array, c: Any, accumulator: str, precision: str = "ieee", *, imprecise: bool = False) -> Array:
+    """How far ``a @ b + c`` may be off, element by element: a unit of the accumulator for each of its additions, of the sum of magnitudes.
+
+    Args:
+        a, b, c: the operands' values in float64; ``a`` [..., M, K], ``b`` [..., K, N].
+        accumulator: ``"f16"``, ``"f32"`` or ``"f64"``.
+        imprecise: fp8 operands, whose sums a machine may keep in fewer bits.
+    """
+    terms = a.shape[-1]
+    with np.errstate(all="ignore"):
+        magnitude = np.matmul(np.abs(a), np.abs(b)) + np.abs(c)
+        lost, sums = PRECISIONS[precision]
+        relative = lost + (sums * terms + 2) * UNITS[accumulator]
+        if imprecise:
+            relative += (terms // _IMPRECISE_TERMS + 2) * _IMPRECISE
+        return np.asarray(magnitude * relative)
+
+
+# ---- operands
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of a product: ``given`` is what a kernel is launched with, ``values`` the numbers it stands for, in float64."""
+
+    given: Any
+    values: Array
+
+
+#: Tile IR text -> (NumPy's dtype of the array, the language's type, the name of the narrow format where NumPy has none)
+_TYPES: dict[str, tuple[Any, Any, str]] = {
+    "f16": (np.float16, tl.float16, ""),
+    "f32": (np.float32, tl.float32, ""),
+    "f64": (np.float64, tl.float64, ""),
+    "i8": (np.int8, tl.int8, ""),
+    "u8": (np.uint8, tl.uint8, ""),
+    "i32": (np.int32, tl.int32, ""),
+    "bf16": (np.uint16, tl.bfloat16, "bfloat16"),
+    "f8e4m3fn": (np.uint8, tl.float8e4nv, "float8e4nv"),
+    "f8e5m2": (np.uint8, tl.float8e5, "float8e5"),
+    "f8e4m3fnuz": (np.uint8, tl.float8e4b8, "float8e4b8"),
+    "f8e5m2fnuz": (np.uint8, tl.float8e5b16, "float8e5b16"),
+    "f8e4b15": (np.uint8, tl.float8e4b15, "float8e4b15"),
+}
+
+
+def language_type(type_: str) -> Any:
+    """The language's type of a Tile IR type."""
+    return _TYPES[type_][1]
+
+
+def is_fp8(type_: str) -> bool:
+    return type_.startswith("f8")
+
+
+def encoded(type_: str, numbers: Array) -> Operand:
+    """Numbers rounded to a type; finite, and for the narrow formats within their range."""
+    dtype, own, narrow = _TYPES[type_]
+    if narrow:
+        format_ = FORMATS[narrow]
+        bits = format_.nearest(numbers, "rtne").astype(dtype)
+        return Operand(tw.reinterpret(bits, own), format_.worth(bits))
+    array = np.asarray(numbers).astype(dtype)
+    return Operand(array, array.astype(np.float64))
+
+
+def few_bits(rng: np.random.Generator, type_: str, *shape: int) -> Operand:
+    """Multiples of 1/4 of size up to 1 (integers: up to 4), whose products and sums of them are exact in every accumulator."""
+    numbers = rng.integers(0 if type_ == "u8" else -4, 5, shape)
+    return encoded(type_, numbers if type_[0] in "iu" else numbers / 4)
+
+
+def whole(rng: np.random.Generator, type_: str, *shape: int, most: int = 2) -> Operand:
+    """Integers of size up to ``most``, as any type."""
+    return encoded(type_, rng.integers(0 if type_ == "u8" else -most, most + 1, shape))
+
+
+def spread(rng: np.random.Generator, type_: str, *shape: int) -> Operand:
+    """Numbers of every size from 2**-6 to 1 and of both signs, all bits used; integers over their whole range."""
+    if type_[0] in "iu":
+        limits = np.iinfo(_TYPES[type_][0])
+        return encoded(type_, rng.integers(limits.min, limits.max + 1, shape))
+    return encoded(type_, rng.uniform(-1, 1, shape) * np.exp2(rng.integers(-6, 1, shape)))
+
+
+#: The sixteen values of e2m1, whose pairs lie in a byte, the first in the low half.
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+#: formats of block-scaled products that are fp8, by the language's names for them there
+SCALED = {"e4m3": "float8e4nv", "e5m2": "float8e5"}
+_ELEMENTS = {"bf16": "bf16", "fp16": "f16"}
+
+
+def scaled_operand(rng: np.random.Generator, kind: str, shape: tuple[int, ...], pack_axis: int) -> Operand:
+    """An operand of a block-scaled product; pairs of e2m1 lie along ``pack_axis``. fp8 ones are given as their bits, of values up to 8."""
+    if kind == "e2m1":
+        codes = rng.integers(0, 16, shape).astype(np.uint8)
+        low, high = (np.moveaxis(np.moveaxis(codes, pack_axis, 0)[i::2], 0, pack_axis) for i in (0, 1))
+        return Operand(np.ascontiguousarray(low | high << 4), E2M1[codes])
+    if kind in SCALED:
+        worth = FORMATS[SCALED[kind]].worth(np.arange(256))
+        small = np.flatnonzero(np.abs(np.nan_to_num(worth, nan=99.0, posinf=99.0, neginf=99.0)) <= 8)
+        codes = rng.choice(small, shape).astype(np.uint8)
+        return Operand(codes, worth[codes])
+    return few_bits(rng, _ELEMENTS[kind], *shape)
+
+
+def scales(rng: np.random.Generator, shape: tuple[int, ...], group: int) -> Operand:
+    """Scales of groups of 32 (exponents) or of 16 (fp8)."""
+    if group == 32:
+        codes = rng.integers(122, 132, shape).astype(np.uint8)
+        return Operand(codes, np.exp2(codes.astype(np.float64) - 127))
+    return few_bits(rng, "f8e4m3fn", *shape)
+
+
+def bits_of(operand: Operand) -> Array:
+    """The array behind an operand: of its numbers, or of the bits of a type that NumPy has not."""
+    return operand.given if isinstance(operand.given, np.ndarray) else operand.given.base
+
+
+def worth(type_: str, bits: Array) -> Array:
+    """The values of bits of a type that NumPy has not."""
+    return FORMATS[_TYPES[type_][2]].worth(bits)

@@ -1,0 +1,35 @@
+"""Rational numbers rounded to a binary format, by the definition of rounding."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+#: Tile IR text -> (bits of the fraction, exponent of the least normal number, exponent of the greatest number)
+_FORMATS = {"f16": (10, -14, 15), "bf16": (7, -126, 127), "f32": (23, -126, 127), "f64": (52, -1022, 1023)}
+
+
+def rounded(exact: Fraction, mode: str, format_: str) -> float:
+    """The number of a format next to ``exact``: ``rn`` to nearest, ties to even, ``rz`` towards zero, ``rd`` down, ``ru`` up.
+
+    What is too great becomes infinity or the greatest number, as the mode has it. A zero that a number is rounded to has its sign; zero itself is positive.
+    """
+    fraction, least, greatest = _FORMATS[format_]
+    size = abs(exact)
+    if size == 0:
+        return 0.0
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    exponent -= size < Fraction(2) ** exponent
+    scale = max(exponent, least) - fraction
+    units = size / Fraction(2) ** scale
+    whole = math.floor(units)
+    if mode == "rn":
+        whole = round(units)  # ties to even
+    elif units != whole and mode == ("ru" if exact > 0 else "rd"):
+        whole += 1
+    result = Fraction(whole) * Fraction(2) ** scale
+    limit = (2 - Fraction(1, 2**fraction)) * Fraction(2) ** greatest
+    if result > limit:
+        away = mode == "rn" or mode == ("ru" if exact > 0 else "rd")
+        return math.copysign(math.inf if away else float(limit), exact)
+    return math.copysign(float(result), exact)

@@ -1,0 +1,38 @@
+"""What native code prints is collected, and later output goes where it went before."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import pytest
+
+from tilewright_conformance.capture import captured_output
+from tilewright_conformance.session import Session, Subject
+
+
+def test_output_behind_python_is_collected_and_the_rest_is_not(capfd: pytest.CaptureFixture[str]) -> None:
+    libc = ctypes.CDLL(None)
+    libc.puts(b"before")
+    with captured_output() as found:
+        libc.puts(b"held back by the C library")
+        os.write(1, b"at once\n")
+        os.write(2, b"an error\n")
+    libc.puts(b"after")
+    libc.fflush(None)
+    assert sorted("".join(found).splitlines()) == ["at once", "held back by the C library"]
+    assert capfd.readouterr() == ("before\nafter\n", "an error\n")
+    with captured_output((1, 2)) as found:
+        os.write(2, b"an error\n")
+    assert found == ["an error\n"]
+
+
+def test_lines_of_kernels_come_from_python_and_from_native_code() -> None:
+    session = Session(Subject("reference"), "control/print")
+    with session.printed() as lines:
+        print("from Python")
+        os.write(1, b"from the driver\n")
+    assert lines == ["from Python", "from the driver"]
+    with pytest.raises(KeyError), session.printed() as lines:
+        raise KeyError
+    assert os.write(1, b"") == 0

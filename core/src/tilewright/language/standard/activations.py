@@ -1,0 +1,54 @@
+"""The logistic function and softmax."""
+
+# These functions are typed by the compiler, call by call; to Python they are untyped.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from tilewright.language import core, math
+from tilewright.language.callable import device_function
+from tilewright.language.standard.extrema import max
+from tilewright.language.standard.reductions import sum
+
+
+@device_function
+def sigmoid(x):
+    """The logistic function, ``1 / (1 + exp(-x))``.
+
+    Args:
+        x: a tensor or a number, of fp32 or fp64.
+
+    Returns:
+        A tensor of the same type and shape.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        y = tl.sigmoid(x)
+    """
+    return 1 / (1 + math.exp(-x))
+
+
+@device_function
+def softmax(x, dim: core.constexpr = None, keep_dims: core.constexpr = False, ieee_rounding: core.constexpr = False):
+    """The exponentials along an axis, divided by their sum. The greatest value is taken off first, so nothing overflows.
+
+    Args:
+        x: a tensor of fp32 or fp64.
+        dim: the axis, a constexpr; the first one by default.
+        keep_dims: changes nothing: the result always has the shape of ``x``.
+        ieee_rounding: round the divisions correctly.
+
+    Returns:
+        A tensor of the type and shape of ``x``.
+
+    Raises:
+        ValueError: another type.
+
+    Example:
+        weights = tl.softmax(x, dim=0)
+    """
+    axis: core.constexpr = 0 if dim is None else dim
+    powers = math.exp(x - max(x, axis, keep_dims=True))
+    return math.fdiv(powers, sum(powers, axis, keep_dims=True), ieee_rounding)

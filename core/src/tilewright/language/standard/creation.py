@@ -1,0 +1,42 @@
+"""Tensors of zeros."""
+
+# These functions are typed by the compiler, call by call; to Python they are untyped.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from tilewright.language import core
+from tilewright.language.callable import device_function
+
+
+@device_function
+def zeros(shape, dtype):
+    """A tensor of zeros.
+
+    Args:
+        shape: the extents, constexprs; ``()`` gives a scalar.
+        dtype: any number type.
+
+    Returns:
+        A tensor of ``shape`` and ``dtype``.
+
+    Example:
+        acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    """
+    return core.full(shape, 0, dtype)
+
+
+@device_function
+def zeros_like(input):
+    """A tensor of zeros like another.
+
+    Args:
+        input: a tensor.
+
+    Returns:
+        A tensor of the shape and type of ``input``.
+
+    Example:
+        acc = tl.zeros_like(x)
+    """
+    return zeros(input.shape, input.dtype)

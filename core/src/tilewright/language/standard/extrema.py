@@ -1,0 +1,187 @@
+"""The greatest and the smallest value along an axis, and where they are."""
+
+# These functions are typed by the compiler, call by call; to Python they are untyped.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from tilewright.language import core
+from tilewright.language.callable import device_function
+from tilewright.language.standard.extents import normal_axis, only_on
+from tilewright.language.standard.result_types import extremum_dtype
+from tilewright.language.standard.shape import ravel
+
+
+@device_function
+def _greater(a, b):
+    return core.maximum(a, b)
+
+
+@device_function
+def _smaller(a, b):
+    return core.minimum(a, b)
+
+
+@device_function
+def argmax_combine(value1, index1, value2, index2, tie_break_left: core.constexpr):
+    """The greater value and its index; of equal ones the lower index, where ties break left."""
+    if tie_break_left:
+        first = (value1 > value2) | ((value1 == value2) & (index1 < index2))
+    else:
+        first = value1 > value2
+    return core.where(first, value1, value2), core.where(first, index1, index2)
+
+
+@device_function
+def _argmax_combine_tie_break_left(value1, index1, value2, index2):
+    return argmax_combine(value1, index1, value2, index2, True)
+
+
+@device_function
+def _argmax_combine_tie_break_fast(value1, index1, value2, index2):
+    return argmax_combine(value1, index1, value2, index2, False)
+
+
+@device_function
+def argmin_combine(value1, index1, value2, index2, tie_break_left: core.constexpr):
+    """The smaller value and its index; of equal ones the lower index, where ties break left."""
+    if tie_break_left:
+        first = (value1 < value2) | ((value1 == value2) & (index1 < index2))
+    else:
+        first = value1 < value2
+    return core.where(first, value1, value2), core.where(first, index1, index2)
+
+
+@device_function
+def _argmin_combine_tie_break_left(value1, index1, value2, index2):
+    return argmin_combine(value1, index1, value2, index2, True)
+
+
+@device_function
+def _argmin_combine_tie_break_fast(value1, index1, value2, index2):
+    return argmin_combine(value1, index1, value2, index2, False)
+
+
+@device_function
+def _reduce_with_indices(input, axis: core.constexpr, combine: core.constexpr, keep_dims: core.constexpr):
+    """Reduce values together with their positions along ``axis`` (None: in row-major order)."""
+    rank: core.constexpr = len(input.shape)
+    if axis is None:
+        flat = ravel(input)
+        value, index = core.reduce((flat, core.arange(0, input.numel)), 0, combine)
+        if keep_dims:
+            value = core.full(only_on(rank, 0, 1), value, value.dtype)
+            index = core.full(only_on(rank, 0, 1), index, index.dtype)
+    else:
+        along: core.constexpr = normal_axis(axis, rank)
+        extent: core.constexpr = input.shape[along]
+        positions = core.reshape(core.arange(0, extent), only_on(rank, along, extent))
+        value, index = core.reduce((input, core.broadcast_to(positions, input.shape)), along, combine, keep_dims=keep_dims)
+    return value, index
+
+
+@device_function
+def max(
+    input,
+    axis: core.constexpr = None,
+    return_indices: core.constexpr = False,
+    return_indices_tie_break_left: core.constexpr = True,
+    keep_dims: core.constexpr = False,
+):
+    """The greatest value along an axis. NaN counts only where nothing else is there.
+
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr; None takes all elements.
+        return_indices: give the positions too.
+        return_indices_tie_break_left: of equal values the first one counts; otherwise any.
+        keep_dims: keep the axis, with extent 1.
+
+    Returns:
+        The values, or a tuple of the values and their ``int32`` positions. Integers narrower than 32 bits give int32 and fp16 and bf16 give fp32; with
+        positions only bf16 is widened.
+
+    Example:
+        greatest, where = tl.max(x, axis=0, return_indices=True)
+    """
+    wide = input.to(extremum_dtype(input.dtype, return_indices))
+    if return_indices:
+        if return_indices_tie_break_left:
+            return _reduce_with_indices(wide, axis, _argmax_combine_tie_break_left, keep_dims)
+        else:
+            return _reduce_with_indices(wide, axis, _argmax_combine_tie_break_fast, keep_dims)
+    else:
+        return core.reduce(wide, axis, _greater, keep_dims=keep_dims)
+
+
+@device_function
+def min(
+    input,
+    axis: core.constexpr = None,
+    return_indices: core.constexpr = False,
+    return_indices_tie_break_left: core.constexpr = True,
+    keep_dims: core.constexpr = False,
+):
+    """The smallest value along an axis. NaN counts only where nothing else is there.
+
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr; None takes all elements.
+        return_indices: give the positions too.
+        return_indices_tie_break_left: of equal values the first one counts; otherwise any.
+        keep_dims: keep the axis, with extent 1.
+
+    Returns:
+        The values, or a tuple of the values and their ``int32`` positions, of the types that :func:`max` gives.
+
+    Example:
+        smallest = tl.min(x, axis=0)
+    """
+    wide = input.to(extremum_dtype(input.dtype, return_indices))
+    if return_indices:
+        if return_indices_tie_break_left:
+            return _reduce_with_indices(wide, axis, _argmin_combine_tie_break_left, keep_dims)
+        else:
+            return _reduce_with_indices(wide, axis, _argmin_combine_tie_break_fast, keep_dims)
+    else:
+        return core.reduce(wide, axis, _smaller, keep_dims=keep_dims)
+
+
+@device_function
+def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
+    """The position of the greatest value along an axis.
+
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr; None counts all elements in row-major order.
+        tie_break_left: of equal values the first one counts; otherwise any.
+        keep_dims: keep the axis, with extent 1.
+
+    Returns:
+        ``int32`` positions, without the axis.
+
+    Example:
+        best = tl.argmax(x, axis=0)
+    """
+    _value, index = max(input, axis, return_indices=True, return_indices_tie_break_left=tie_break_left, keep_dims=keep_dims)
+    return index
+
+
+@device_function
+def argmin(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
+    """The position of the smallest value along an axis.
+
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr; None counts all elements in row-major order.
+        tie_break_left: of equal values the first one counts; otherwise any.
+        keep_dims: keep the axis, with extent 1.
+
+    Returns:
+        ``int32`` positions, without the axis.
+
+    Example:
+        best = tl.argmin(x, axis=0)
+    """
+    _value, index = min(input, axis, return_indices=True, return_indices_tie_break_left=tie_break_left, keep_dims=keep_dims)
+    return index

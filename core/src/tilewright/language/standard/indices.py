@@ -1,0 +1,52 @@
+"""Arithmetic on indices and grids."""
+
+# These functions are typed by the compiler, call by call; to Python they are untyped.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from tilewright.language import core
+from tilewright.language.callable import device_function
+
+
+@device_function
+def cdiv(x, div):
+    """The quotient of positive integers, rounded up.
+
+    Args:
+        x: an integer tensor or number.
+        div: what it is divided by; the two are promoted and broadcast.
+
+    Returns:
+        ``(x + div - 1) // div``.
+
+    Example:
+        blocks = tl.cdiv(n, BLOCK)
+    """
+    return (x + div - 1) // div
+
+
+@device_function
+def swizzle2d(i, j, size_i, size_j, size_g):
+    """Another place in a grid for each program, so that programs that run together share rows: groups of rows are walked column by column.
+
+    Args:
+        i: the program's row, as row-major order has it.
+        j: its column.
+        size_i: rows of the grid.
+        size_j: columns of the grid.
+        size_g: rows of a group; the last group may have fewer.
+
+    Returns:
+        A tuple: the row and the column to work on.
+
+    Example:
+        row, column = tl.swizzle2d(pid, 0, n, 1, 4)
+    """
+    linear = i * size_j + j
+    per_group = size_g * size_j
+    first_row = (linear // per_group) * size_g
+    # The last group may have fewer rows.
+    rows = core.minimum(size_i - first_row, size_g)
+    within = linear % per_group
+    return first_row + within % rows, within // rows

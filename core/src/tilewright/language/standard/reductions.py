@@ -1,0 +1,90 @@
+"""Sums along an axis, of numbers and of bits."""
+
+# These functions are typed by the compiler, call by call; to Python they are untyped.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from tilewright.language import core
+from tilewright.language.callable import device_function
+from tilewright.language.standard.result_types import accumulator_dtype, sum_dtype
+
+
+@device_function
+def add(a, b):
+    return a + b
+
+
+@device_function
+def _xor(a, b):
+    return a ^ b
+
+
+@device_function
+def _or(a, b):
+    return a | b
+
+
+@device_function
+def sum(input, axis=None, keep_dims=False, dtype: core.constexpr = None):
+    """The sum along an axis.
+
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr; None sums all elements.
+        keep_dims: keep the axis, with extent 1.
+        dtype: the type to sum in. By default integers narrower than 32 bits are summed as int32 or uint32 (booleans as uint32), all else in its own type.
+
+    Returns:
+        A tensor without the axis (a scalar where none is left).
+
+    Example:
+        total = tl.sum(x, axis=0)
+    """
+    result: core.constexpr = sum_dtype(input.dtype, dtype)
+    terms = input.to(result).to(accumulator_dtype(result))
+    return core.reduce(terms, axis, add, keep_dims=keep_dims).to(result)
+
+
+@device_function
+def xor_sum(input, axis=None, keep_dims=False):
+    """The bitwise exclusive or along an axis.
+
+    Args:
+        input: an integer tensor.
+        axis: a constexpr; None takes all elements.
+        keep_dims: keep the axis, with extent 1.
+
+    Returns:
+        A tensor without the axis (a scalar where none is left).
+
+    Raises:
+        CompileTimeAssertionFailure: ``input`` holds no integers.
+
+    Example:
+        parity = tl.xor_sum(offsets, axis=0)
+    """
+    core.static_assert(input.dtype.is_int(), "xor_sum only supported for integers")
+    return core.reduce(input, axis, _xor, keep_dims=keep_dims)
+
+
+@device_function
+def reduce_or(input, axis, keep_dims=False):
+    """The bitwise or along an axis.
+
+    Args:
+        input: an integer tensor.
+        axis: a constexpr; None takes all elements.
+        keep_dims: keep the axis, with extent 1.
+
+    Returns:
+        A tensor without the axis (a scalar where none is left).
+
+    Raises:
+        CompileTimeAssertionFailure: ``input`` holds no integers.
+
+    Example:
+        bits = tl.reduce_or(offsets, axis=0)
+    """
+    core.static_assert(input.dtype.is_int(), "reduce_or only supported for integers")
+    return core.reduce(input, axis, _or, keep_dims=keep_dims)

@@ -1,0 +1,54 @@
+"""Running sums and products."""
+
+# These functions are typed by the compiler, call by call; to Python they are untyped.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from tilewright.language import core
+from tilewright.language.callable import device_function
+from tilewright.language.standard.reductions import add
+from tilewright.language.standard.result_types import prefix_dtype, product_dtype
+
+
+@device_function
+def _mul(a, b):
+    return a * b
+
+
+@device_function
+def cumsum(input, axis: core.constexpr = 0, reverse: core.constexpr = False, dtype: core.constexpr = None):
+    """Running sums along an axis.
+
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr.
+        reverse: sum from the end.
+        dtype: the type to sum in. By default integers narrower than 32 bits widen to 32, bf16 to fp32, and all else keeps its type.
+
+    Returns:
+        A tensor of the shape of ``input``.
+
+    Example:
+        running = tl.cumsum(x, axis=0)
+    """
+    return core.associative_scan(input.to(prefix_dtype(input.dtype, dtype)), axis, add, reverse)
+
+
+@device_function
+def cumprod(input, axis: core.constexpr = 0, reverse: core.constexpr = False, dtype: core.constexpr = None):
+    """Running products along an axis.
+
+    Args:
+        input: a tensor of numbers.
+        axis: a constexpr.
+        reverse: multiply from the end.
+        dtype: the type to multiply in; by default that of ``input``, and fp32 for bf16.
+
+    Returns:
+        A tensor of the shape of ``input``.
+
+    Example:
+        running = tl.cumprod(x, axis=0)
+    """
+    return core.associative_scan(input.to(product_dtype(input.dtype, dtype)), axis, _mul, reverse)

@@ -1,0 +1,173 @@
+"""Sorting along the last axis."""
+
+# These functions are typed by the compiler, call by call; to Python they are untyped.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from tilewright.language import core
+from tilewright.language.callable import device_function
+from tilewright.language.standard.extents import is_power_of_two, last_axis, log2, only_on, with_axes
+from tilewright.language.standard.extrema import max, min
+
+
+@device_function
+def _positions(x):
+    """The index of every element along the last axis, in a shape that broadcasts with ``x``."""
+    last: core.constexpr = len(x.shape) - 1
+    extent: core.constexpr = x.shape[last]
+    return core.reshape(core.arange(0, extent), only_on(last + 1, last, extent))
+
+
+@device_function
+def _compare_and_swap(x, index, distance, ascending):
+    """One step of a bitonic network along the last axis: each element meets the one whose index differs in bit ``distance``; the smaller one goes to
+    the lower index where ``ascending`` holds.
+
+    NaN compares false with everything, so that it never changes places, and no value is lost.
+    """
+    partner = core.gather(x, core.broadcast_to(index ^ distance, x.shape), len(x.shape) - 1)
+    wants_smaller = ((index & distance) == 0) == ascending
+    return core.where(core.where(wants_smaller, partner < x, partner > x), partner, x)
+
+
+# The steps of a network are loops, not unrolled code: as fast at run time, and ten times as fast to compile. Their bounds are constants once the outer
+# loop is unrolled, for a backend that wants the distances known.
+
+
+@device_function
+def _merge(x, bits, ascending):
+    """Sort runs of ``2**bits`` elements of the last axis, each of which is bitonic."""
+    index = _positions(x)
+    for step in core.range(0, bits):
+        x = _compare_and_swap(x, index, 1 << (bits - 1 - step), ascending)
+    return x
+
+
+@device_function
+def _ascending_runs(x, length, descending: core.constexpr):
+    """Which elements of the last axis lie in runs of ``length`` that are to ascend: every other run."""
+    return ((_positions(x) & length) == 0) != descending
+
+
+@device_function
+def _sort_runs(x, bits: core.constexpr, descending: core.constexpr):
+    """Sort runs of ``2**bits`` elements of the last axis; neighbouring runs in opposite orders, the first one descending where ``descending``."""
+    for stage in core.range(1, bits + 1):
+        x = _merge(x, stage, _ascending_runs(x, 1 << stage, descending))
+    return x
+
+
+@device_function
+def _best_of_pairs(x, length: core.constexpr, descending: core.constexpr):
+    """Of every two neighbouring runs of ``length`` elements, sorted in opposite orders, the ``length`` best, sorted in alternating orders."""
+    last: core.constexpr = len(x.shape) - 1
+    pairs: core.constexpr = x.shape[-1] // (2 * length)
+    grouped = core.reshape(x, with_axes(x.shape, last, [pairs, 2, length]))
+    if descending:
+        best = max(grouped, last + 1)
+    else:
+        best = min(grouped, last + 1)
+    best = core.reshape(best, with_axes(x.shape, last, [pairs * length]))
+    return _merge(best, log2(length), _ascending_runs(best, length, descending))
+
+
+@device_function
+def sort_impl(x, k: core.constexpr = None, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
+    """The best elements along the last axis, in order: what :func:`sort` and :func:`topk` are made of.
+
+    Bitonic sort (K. Batcher, Sorting networks and their applications, 1968) of runs of ``k``; then, while several runs are left, the elementwise extrema
+    of two neighbours that are sorted in opposite orders are the ``k`` best of both, and are bitonic.
+
+    Args:
+        x: a tensor of numbers.
+        k: how many to keep: a constexpr, a power of two; None keeps all.
+        dim: the last axis, or None.
+        descending: the greatest first; otherwise the smallest.
+
+    Returns:
+        A tensor whose last axis has ``k`` elements.
+
+    Raises:
+        ValueError: ``dim`` is another axis.
+        CompileTimeAssertionFailure: ``k`` is no power of two, or too great.
+
+    Example:
+        ordered = tl.standard.sort_impl(x)
+    """
+    axis: core.constexpr = last_axis(dim, len(x.shape), "sort")
+    extent: core.constexpr = x.shape[axis]
+    kept: core.constexpr = extent if k is None else k
+    core.static_assert(is_power_of_two(kept), "k must be a power of two")
+    core.static_assert(kept <= extent, "k must not exceed the extent of the axis")
+    down: core.constexpr = descending != 0
+    x = _sort_runs(x, log2(kept), down)
+    for _step in core.static_range(log2(extent) - log2(kept)):
+        x = _best_of_pairs(x, kept, down)
+    return x
+
+
+@device_function
+def sort(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
+    """A tensor sorted along its last axis. NaN has no place in the order.
+
+    Args:
+        x: a tensor of numbers.
+        dim: the last axis, or None.
+        descending: the greatest first.
+
+    Returns:
+        A tensor of the type and shape of ``x``.
+
+    Raises:
+        ValueError: ``dim`` is another axis, or ``x`` a scalar.
+
+    Example:
+        ordered = tl.sort(x)
+    """
+    return sort_impl(x, dim=dim, descending=descending)
+
+
+@device_function
+def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.constexpr = True):
+    """The greatest elements along the last axis, in order.
+
+    Args:
+        x: a tensor of numbers.
+        k: how many: a constexpr, a power of two.
+        dim: the last axis, or None.
+        descending: false gives the smallest ones, in rising order.
+
+    Returns:
+        A tensor whose last axis has ``k`` elements. Where that is fewer than before, integers narrower than 32 bits give int32, fp16 and bf16 fp32.
+
+    Raises:
+        ValueError: ``dim`` is another axis, or ``x`` a scalar.
+        CompileTimeAssertionFailure: ``k`` is no power of two, or too great.
+
+    Example:
+        best = tl.topk(x, 4)
+    """
+    return sort_impl(x, k=k, dim=dim, descending=descending)
+
+
+@device_function
+def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
+    """A bitonic tensor sorted along its last axis: one whose values rise and then fall, or a rotation of such.
+
+    Args:
+        x: a tensor of numbers.
+        dim: the last axis, or None.
+        descending: the greatest first.
+
+    Returns:
+        A tensor of the type and shape of ``x``.
+
+    Raises:
+        ValueError: ``dim`` is another axis, or ``x`` a scalar.
+
+    Example:
+        ordered = tl.bitonic_merge(x)
+    """
+    axis: core.constexpr = last_axis(dim, len(x.shape), "bitonic_merge")
+    return _merge(x, log2(x.shape[axis]), descending == 0)

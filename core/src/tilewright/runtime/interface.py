@@ -1,0 +1,46 @@
+"""What can be launched with ``kernel[grid](...)``: kernels, and the autotuner and heuristics around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tilewright.runtime.tensors import MockTensor
+
+
+class KernelInterface:
+    """What can be launched with ``kernel[grid](...)``: kernels, and the autotuner and heuristics around them."""
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch on ``grid``; with ``warmup`` compile only."""
+        raise NotImplementedError(f"{type(self).__name__} must define run()")
+
+    def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
+        """Compile for arguments, or :class:`MockTensor` and element types standing for tensors, without running.
+
+        An element type is a tensor's where the parameter is not constexpr.
+        """
+        parameters = getattr(getattr(self, "base_fn", self), "params", ())
+        constants = {name for parameter in parameters if parameter.is_constexpr for name in (parameter.num, parameter.name)}
+        positional = [value if position in constants else MockTensor.wrap_dtype(value) for position, value in enumerate(args)]
+        named = {name: value if name in constants else MockTensor.wrap_dtype(value) for name, value in kwargs.items()}
+        return self.run(*positional, grid=grid, warmup=True, **named)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return partial(self.run, grid=grid, warmup=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = getattr(self, "__name__", "kernel")
+        raise RuntimeError(f"Cannot call @jit'd outside of the scope of a kernel: launch {name} on a grid, {name}[grid](...)")
+
+
+def launchable(kernel: Any, decorator: str) -> Any:
+    """``kernel``, if it is one.
+
+    Raises:
+        TypeError: it is not; names the decorator that was put around it.
+    """
+    if not hasattr(kernel, "arg_names"):
+        raise TypeError(f"{decorator} decorates a kernel, not a {type(kernel).__name__}: put @tilewright.jit below it, next to the function")
+    return kernel

@@ -1,0 +1,81 @@
+"""From the arguments of a launch to what runs: backend, device, options and specialisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.registry import Backend
+from tilewright.runtime import backend_choice, devices
+from tilewright.runtime.compile import Specialization
+from tilewright.runtime.options import debug_default, option_key, resolve
+from tilewright.runtime.specialize import ONE, Signature, constant_key
+
+if TYPE_CHECKING:
+    from tilewright.runtime.jit import JITFunction
+
+
+@dataclass(frozen=True)
+class ReprContext:
+    """What a ``repr=`` callback is given: the types by parameter, and the values of the constants."""
+
+    constants: Mapping[str, Any]
+    signature: Mapping[str, Any]
+
+
+class Selected(NamedTuple):
+    """Where and how a launch of some arguments runs."""
+
+    specialization: Specialization
+    backend: Backend
+    device: Device
+    target: Target
+    signature: Signature
+    kinds: tuple[Any, ...]
+
+    @property
+    def place(self) -> str:
+        """The name of the device, as ``device_caches`` has it."""
+        return f"{self.backend.name}:{self.device.index}"
+
+
+def select(kernel: JITFunction, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: backend_choice.Choice | None) -> Selected:
+    """Backend, device, options and specialisation of a launch of arguments of these kinds.
+
+    Raises:
+        KeyError: an option is unknown.
+        BackendError, DeviceError: see :func:`backend_choice.choose`.
+    """
+    signature = Signature.of(kernel.params, kinds, args)
+    given = dict(options)
+    if "backend" in given:
+        name = given.pop("backend")
+        choice = choice if choice is not None and choice.name == name else backend_choice.Choice(name, {})
+    ir_override = given.pop("ir_override", None)
+    backend, device = backend_choice.choose(choice, signature.devices)
+    defaults = debug_default(kernel.debug)
+    if choice is not None:
+        defaults.update(choice.options)
+    known = backend.manifest.options
+    defaults.update({parameter.name: signature.constants[parameter.name] for parameter in kernel.params if parameter.is_constexpr and parameter.name in known})
+    resolved = resolve(backend, kernel.__name__, given, defaults)
+    symbol = kernel.repr(ReprContext(signature.constants, signature.types)) if kernel._repr is not None else None
+    specialization = Specialization(kernel, signature.types, signature.constants, signature.attributes, resolved, symbol, ir_override)
+    return Selected(specialization, backend, device, devices.target_of(backend, device), signature, kinds)
+
+
+def key_of(selected: Selected) -> tuple[Any, ...]:
+    """The key of a selection's kernel among those of its device."""
+    specialization, signature = selected.specialization, selected.signature
+    return (
+        repr(signature.types),
+        tuple([(name, constant_key(value)) for name, value in signature.constants.items()]),
+        tuple([(name, tuple(facts.items())) for name, facts in signature.attributes.items()]),
+        option_key(specialization.options.items()),
+        tuple([kind is ONE for kind in selected.kinds]),
+        tuple([convert for _, convert in signature.converters]),
+        specialization.ir_override,
+        specialization.fn.cache_key,
+    )

@@ -1,0 +1,330 @@
+"""Tile IR to C. A kernel is one function that runs all programs of a grid, one after the other.
+
+A scalar is a C variable. A tile is an array in row-major order, a field of a struct on the heap, so that large ones do not overflow the stack. An operation on
+tiles is a loop. Every value has a *place*: the C expression of its variable, or ``t->`` and its field. Operations that change no element and no order
+(``splat``, ``reshape``, ``hint`` ...) give their operand's place another name: no value is changed while something reads it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+from tilewright.errors import LoweringError
+from tilewright.ir import Function, Operation, Region, Value
+from tilewright.ir.types import I1, FloatType, TileType, Type, element_type, shape_of
+from tilewright_c.c_types import bits, kept, literal
+from tilewright_c.elementwise import EXPRESSIONS, KEPT_EXPRESSIONS, elementwise
+from tilewright_c.prelude import PRELUDE
+
+#: The function of every kernel: ``int tilewright_kernel(const int32_t *grid, ARGUMENTS...)``, zero where all is well. A float is given as a double.
+SYMBOL = "tilewright_kernel"
+
+
+def lower_kernel(function: Function) -> str:
+    """C source of a kernel.
+
+    Raises:
+        LoweringError: it has an operation that has no lowering here.
+    """
+    emitter = Emitter()
+    parameters = ["const int32_t *grid"]
+    for position, argument in enumerate(function.arguments):
+        real = isinstance(argument.type, FloatType)
+        parameters.append(f"{'double' if real else kept(argument.type)} a{position}")
+        emitter.define(argument, bits(f"a{position}", argument.type) if real else f"a{position}")
+    emitter.add("int32_t pid[3];")
+    for axis in (2, 1, 0):
+        emitter.open(f"for (pid[{axis}] = 0; pid[{axis}] < grid[{axis}]; pid[{axis}]++)")
+    emitter.region(function.body)
+    for _ in range(3):
+        emitter.close()
+    head = [f"struct tiles {{ {' '.join(emitter.tiles)} char end; }};", f"int {SYMBOL}({', '.join(parameters)}) {{"]
+    start, end = ["struct tiles *t = malloc(sizeof *t);", "if (!t) return 1;"], ["free(t);", "return 0;", "}"]
+    return PRELUDE + _indented([*head, *start, *emitter.lines, *end])
+
+
+def _indented(lines: Sequence[str]) -> str:
+    depth, text = 0, ""
+    for line in lines:
+        depth -= line.startswith("}")
+        text += "  " * depth + line + "\n"
+        depth += line.endswith("{")
+    return text
+
+
+def strides_of(shape: Sequence[int]) -> list[int]:
+    """Elements from one index of an axis to the next, in row-major order."""
+    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+class Emitter:
+    """The statements of a kernel, and the places of its values."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.tiles: list[str] = []
+        self.places: dict[Value, str] = {}
+        self._numbers = itertools.count()
+
+    def add(self, line: str) -> None:
+        self.lines.append(line)
+
+    def open(self, head: str) -> None:
+        self.add(f"{head} {{")
+
+    def close(self) -> None:
+        self.add("}")
+
+    # ---- places
+
+    def new_place(self, type_: Type) -> str:
+        """A variable, or a field for a tile."""
+        name = f"v{next(self._numbers)}"
+        if isinstance(type_, TileType):
+            self.tiles.append(f"{kept(type_)} {name}[{type_.numel}];")
+            return f"t->{name}"
+        self.add(f"{kept(type_)} {name};")
+        return name
+
+    def define(self, value: Value, expression: str = "") -> None:
+        """Give a value a place, and the elements of an expression of ``i``."""
+        self.places[value] = self.new_place(value.type)
+        if expression:
+            self.each(value.type, f"{self.at(value)} = {expression};")
+
+    def at(self, value: Value, index: str = "i") -> str:
+        """An element of a value, as it is kept; a scalar is its own, and so is the place of a scalar that a tile shares."""
+        return self.element(self.places[value], index)
+
+    @staticmethod
+    def element(place: str, index: str = "i") -> str:
+        return f"{place}[{index}]" if place.startswith("t->") else place
+
+    # ---- statements
+
+    def each(self, type_: Type, statement: str) -> None:
+        """Run a statement for each element ``i`` of a type."""
+        self.add(f"for (uint32_t i = 0; i < {type_.numel}; i++) {{ {statement} }}" if isinstance(type_, TileType) else statement)
+
+    def assign(self, targets: Sequence[Value], region: Region) -> None:
+        """Give the values that a region yields to ``targets``, as if all were read before any is written."""
+        assert region.terminator is not None
+        written = {self.places[target] for target in targets}
+        sources = []
+        for target, value in zip(targets, region.terminator.group("values"), strict=True):
+            place = self.places[value]
+            if place in written and place != self.places[target]:
+                place = self.new_place(value.type)
+                self.each(value.type, f"{self.element(place)} = {self.at(value)};")
+            sources.append(place)
+        for target, place in zip(targets, sources, strict=True):
+            if place != self.places[target]:
+                self.each(target.type, f"{self.at(target)} = {self.element(place)};")
+
+    def region(self, region: Region) -> None:
+        """The operations of a region, without its terminator."""
+        for operation in region:
+            if operation.spec.terminator:
+                return
+            lowering = LOWERINGS.get(operation.name)
+            if lowering is None:
+                raise LoweringError(f"the C backend does not lower {operation.name} (at {operation.location}); run this kernel on another backend")
+            lowering(self, operation)
+
+
+Lowering = Callable[[Emitter, Operation], None]
+
+#: operation -> what writes its C
+LOWERINGS: dict[str, Lowering] = {}
+
+
+def lowers(*names: str) -> Callable[[Lowering], Lowering]:
+    """Register a function as the lowering of some operations."""
+
+    def register(function: Lowering) -> Lowering:
+        LOWERINGS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+# ---- elements
+
+
+@lowers(*EXPRESSIONS, *KEPT_EXPRESSIONS, "cast", "fma")
+def _elementwise(e: Emitter, operation: Operation) -> None:
+    e.define(operation.result, elementwise(operation, [e.at(operand) for operand in operation.operands]))
+
+
+@lowers("bitcast")
+def _bitcast(e: Emitter, operation: Operation) -> None:
+    (source,) = operation.operands
+    e.define(operation.result)
+    e.each(source.type, f"{{ {kept(source.type)} x = {e.at(source)}; memcpy(&{e.at(operation.result)}, &x, sizeof x); }}")
+
+
+@lowers("constant")
+def _constant(e: Emitter, operation: Operation) -> None:
+    e.places[operation.result] = elementwise(operation, [])
+
+
+@lowers("arange")
+def _arange(e: Emitter, operation: Operation) -> None:
+    e.define(operation.result, f"{literal(operation.attribute('start'), element_type(operation.result.type))} + (int32_t)i")
+
+
+@lowers("program_id", "num_programs")
+def _program(e: Emitter, operation: Operation) -> None:
+    e.places[operation.result] = f"{'pid' if operation.name == 'program_id' else 'grid'}[{operation.attribute('axis')}]"
+
+
+# ---- shapes
+
+
+@lowers("splat", "reshape", "expand_dims", "hint")
+def _same_elements(e: Emitter, operation: Operation) -> None:
+    e.places[operation.result] = e.places[operation.operands[0]]
+
+
+@lowers("unsplat")
+def _unsplat(e: Emitter, operation: Operation) -> None:
+    e.define(operation.result, e.at(operation.operands[0], "0"))
+
+
+def _coordinates(shape: Sequence[int]) -> list[str]:
+    """The index along each axis of element ``i``."""
+    return [f"i / {stride} % {extent}" for stride, extent in zip(strides_of(shape), shape, strict=True)]
+
+
+def _strided(e: Emitter, operation: Operation, strides: Sequence[int]) -> None:
+    """The result's element at some coordinates is the operand's at their product with ``strides``."""
+    terms = [f"{at} * {stride}" for at, stride in zip(_coordinates(shape_of(operation.result.type)), strides, strict=True) if stride]
+    e.define(operation.result, e.at(operation.operands[0], " + ".join(terms) or "0"))
+
+
+@lowers("broadcast")
+def _broadcast(e: Emitter, operation: Operation) -> None:
+    shape = shape_of(operation.operands[0].type)
+    _strided(e, operation, [0 if extent == 1 else stride for extent, stride in zip(shape, strides_of(shape), strict=True)])
+
+
+@lowers("permute")
+def _permute(e: Emitter, operation: Operation) -> None:
+    strides = strides_of(shape_of(operation.operands[0].type))
+    _strided(e, operation, [strides[axis] for axis in operation.attribute("order")])
+
+
+@lowers("cat")
+def _cat(e: Emitter, operation: Operation) -> None:
+    (a, b), axis = operation.operands, operation.attribute("axis")
+    first, second = shape_of(a.type), shape_of(b.type)
+    inner, position = math.prod(first[axis + 1 :]), _coordinates(shape_of(operation.result.type))[axis]
+    outer = f"i / {inner * (first[axis] + second[axis])}"
+    of_a = e.at(a, f"({outer} * {first[axis]} + {position}) * {inner} + i % {inner}")
+    of_b = e.at(b, f"({outer} * {second[axis]} + {position} - {first[axis]}) * {inner} + i % {inner}")
+    e.define(operation.result, f"{position} < {first[axis]} ? {of_a} : {of_b}")
+
+
+@lowers("join")
+def _join(e: Emitter, operation: Operation) -> None:
+    a, b = operation.operands
+    e.define(operation.result, f"i % 2 ? {e.at(b, 'i / 2')} : {e.at(a, 'i / 2')}")
+
+
+@lowers("split")
+def _split(e: Emitter, operation: Operation) -> None:
+    for half, result in enumerate(operation.results):
+        e.define(result, e.at(operation.operands[0], f"i * 2 + {half}" if isinstance(result.type, TileType) else str(half)))
+
+
+# ---- memory
+
+
+@lowers("load")
+def _load(e: Emitter, operation: Operation) -> None:
+    result, mask, other = operation.result, operation.operand("mask"), operation.operand("other")
+    e.define(result)
+    to, pointer = e.at(result), e.at(operation.operands[0])
+    read = f"{to} = *(uint8_t *){pointer} != 0;" if element_type(result.type) is I1 else f"memcpy(&{to}, {pointer}, sizeof {to});"
+    if mask is not None:
+        read = f"if ({e.at(mask)}) {read} else {to} = {e.at(other) if other is not None else 0};"
+    e.each(result.type, read)
+
+
+@lowers("store")
+def _store(e: Emitter, operation: Operation) -> None:
+    (pointer, value), mask = operation.operands[:2], operation.operand("mask")
+    write = f"{{ {kept(value.type)} x = {e.at(value)}; memcpy({e.at(pointer)}, &x, sizeof x); }}"
+    e.each(value.type, f"if ({e.at(mask)}) {write}" if mask is not None else write)
+
+
+@lowers("barrier", "assume")
+def _nothing(e: Emitter, operation: Operation) -> None:
+    """One program runs at a time, one element after the other; and promises are not used."""
+
+
+# ---- products and reductions
+
+
+@lowers("dot")
+def _dot(e: Emitter, operation: Operation) -> None:
+    a, b, c = operation.operands
+    (*batch, m, k), n = shape_of(a.type), shape_of(b.type)[-1]
+    e.define(operation.result, e.at(c))
+    e.open(" ".join(f"for (uint32_t {name} = 0; {name} < {extent}; {name}++)" for name, extent in (("o", math.prod(batch)), ("i", m), ("l", k), ("j", n))))
+    factors = e.at(a, f"(o * {m} + i) * {k} + l"), e.at(b, f"(o * {k} + l) * {n} + j")
+    e.add(f"{e.at(operation.result, f'(o * {m} + i) * {n} + j')} += {factors[0]} * {factors[1]};")
+    e.close()
+
+
+@lowers("reduce")
+def _reduce(e: Emitter, operation: Operation) -> None:
+    axis, shape, (combine,) = operation.attribute("axis"), shape_of(operation.operands[0].type), operation.regions
+    count, extent, inner = len(operation.operands), shape[axis], math.prod(shape[axis + 1 :])
+    lefts, rights = combine.arguments[:count], combine.arguments[count:]
+    for result in operation.results:
+        e.define(result)
+    e.open(f"for (uint32_t o = 0; o < {math.prod(shape[:axis])}; o++) for (uint32_t n = 0; n < {inner}; n++)")
+    for left, source in zip(lefts, operation.operands, strict=True):
+        e.define(left, e.at(source, f"o * {extent * inner} + n"))
+    e.open(f"for (uint32_t k = 1; k < {extent}; k++)")
+    for right, source in zip(rights, operation.operands, strict=True):
+        e.define(right, e.at(source, f"(o * {extent} + k) * {inner} + n"))
+    e.region(combine)
+    e.assign(lefts, combine)
+    e.close()
+    for result, left in zip(operation.results, lefts, strict=True):
+        e.add(f"{e.at(result, f'o * {inner} + n')} = {e.at(left)};")
+    e.close()
+
+
+# ---- control flow
+
+
+@lowers("if")
+def _if(e: Emitter, operation: Operation) -> None:
+    for result in operation.results:
+        e.define(result)
+    for region, head in zip(operation.regions, (f"if ({e.at(operation.operands[0])}) {{", "} else {"), strict=True):
+        e.add(head)
+        e.region(region)
+        e.assign(operation.results, region)
+    e.close()
+
+
+@lowers("for")
+def _for(e: Emitter, operation: Operation) -> None:
+    (body,), (lower, upper, step) = operation.regions, (e.at(value) for value in operation.operands[:3])
+    counter, *carried = body.arguments
+    for argument, result, init in zip(carried, operation.results, operation.group("inits"), strict=True):
+        e.define(result, e.at(init))
+        e.places[argument] = e.places[result]
+    e.define(counter, lower)
+    # Counted beforehand: the counter of a narrow type may pass its limit in the step after the last iteration.
+    trips = f"{lower} < {upper} && {step} > 0 ? ((uint64_t){upper} - (uint64_t){lower} - 1) / (uint64_t){step} + 1 : 0"
+    e.open(f"for (uint64_t trips = {trips}; trips; trips--, {e.at(counter)} += {step})")
+    e.region(body)
+    e.assign(operation.results, body)
+    e.close()

@@ -1,0 +1,76 @@
+"""Fresh environments with wheels in them, for tests of what a vendor does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def completed(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | environment
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=3600, check=False, env=settings)
+
+
+class Environment:
+    """A virtual environment of its own, with a kernel cache of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        venv.create(folder / "env", with_pip=True)
+        self.programs = folder / "env" / "bin"
+
+    def python(self, *arguments: object, code: int = 0, path: Path | str = "") -> str:
+        """Run Python with some arguments, and modules of ``path``; what it printed, where it ends with ``code``."""
+        done = completed(self.programs / "python", *arguments, TILEWRIGHT_CACHE_DIR=str(self.folder / "cache"), PYTHONPATH=str(path))
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def pip(self, *arguments: object) -> None:
+        self.python("-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
+
+    def backends(self) -> dict[str, Any]:
+        """The report of ``tilewright backends``."""
+        report: dict[str, Any] = json.loads(self.python("-m", "tilewright.tools.cli", "backends", "--json"))
+        return report
+
+    def conformance(self, *arguments: object, code: int = 0, path: Path | str = "") -> dict[str, Any]:
+        """Run the conformance suite with two processes; its report, where it ends with ``code``."""
+        folder = self.folder / "report"
+        self.python("-m", "tilewright_conformance", "run", "-j", 2, "--report", folder, *arguments, code=code, path=path)
+        report: dict[str, Any] = json.loads((folder / "report.json").read_text())
+        return report
+
+
+@pytest.fixture(scope="session")
+def wheel_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Builds the wheel of a project."""
+    folder = tmp_path_factory.mktemp("wheels")
+    built: dict[Path, Path] = {}
+
+    def build(project: Path) -> Path:
+        if project not in built:
+            out = folder / str(len(built))
+            done = completed(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, project)
+            assert done.returncode == 0, done.stdout + done.stderr
+            (built[project],) = out.glob("*.whl")
+        return built[project]
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory, wheel_of: Callable[[Path], Path]) -> Environment:
+    """An environment with the wheels of the core and of the conformance suite."""
+    found = Environment(tmp_path_factory.mktemp("vendor"))
+    found.pip("install", wheel_of(ROOT / "core"), wheel_of(ROOT / "conformance"))
+    return found
