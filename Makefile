@@ -32,7 +32,7 @@ bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/cpu/classic_kernels.py
 
 gpu-test: $(if $(GPU_PYTHON),,$(VENV)/.gpu)
-	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance core/tests/tools examples
+	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance/tests core/tests/tools examples
 	$(or $(GPU_PYTHON),$(BIN)/python) -m tilewright_conformance run --backend nvidia --report build/conformance-nvidia
 
 gpu-sanitize: $(if $(GPU_PYTHON),,$(VENV)/.installed)

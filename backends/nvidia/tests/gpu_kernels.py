@@ -120,6 +120,13 @@ def packed_assembly(x, z, BLOCK: tl.constexpr):
 
 
 @tw.jit
+def negated(x, z, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    left, right = tl.load(x + offsets), tl.load(x + BLOCK + offsets)
+    tl.store(z + offsets, ((-left > right) & (tl.abs(right) > left)).to(tl.int32))
+
+
+@tw.jit
 def says(x, n):
     i = tl.program_id(0)
     value = tl.load(x + i)

@@ -191,6 +191,13 @@ def test_both_halves_of_a_product_are_computed_at_once(ptx: Ptx) -> None:
     assert whole > 4 * high > 0  # of the last round only one half is wanted
 
 
+def test_negations_and_magnitudes_of_16_bits_are_made_of_what_the_assembler_does_not_widen(ptx: Ptx) -> None:
+    text = ptx(kernels.negated, {"x": "*i16", "z": "*i32"}, constants={"BLOCK": 128})
+    assert not re.search(r"(neg|abs)\.s16", text)
+    assert re.search(r"not\.b16 \t(%rs\d+), %rs\d+;\n\tadd\.s16 \t\1, \1, 1;", text)
+    assert re.search(r"shr\.s16 \t%sign, (%rs\d+), 15;\n\tadd\.s16 \t(%rs\d+), \1, %sign;\n\txor\.b16 \t\2, \2, %sign;", text)
+
+
 def test_assembly_of_kernels(ptx: Ptx) -> None:
     assert "shl.b32" in ptx(kernels.assembly, {"x": "*i32", "z": "*i32"}, constants={"BLOCK": 128})
     text = ptx(kernels.packed_assembly, {"x": "*i8", "z": "*i8"}, constants={"BLOCK": 512})

@@ -114,6 +114,7 @@ class Case:
         time_limit: seconds of wall time, compilation included.
         quick: whether ``--quick`` runs it.
         source: a line that says what the expected values come from, for reports.
+        alone: no other case runs beside it: it measures time.
     """
 
     id: str
@@ -124,6 +125,7 @@ class Case:
     time_limit: float = TIME_LIMIT
     quick: bool = False
     source: str = ""
+    alone: bool = False
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):

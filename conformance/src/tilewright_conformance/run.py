@@ -71,7 +71,9 @@ def run(options: Options, progress: Progress = lambda total, done, outcome, verd
             done[outcome.case] = outcome
             progress(len(selected), len(done), outcome, expectations.verdict(outcome))
 
-        run_cases([case for case in _slow_first(selected) if case.id not in done], setup, workers=options.workers, on_outcome=keep)
+        waiting = [case for case in _slow_first(selected) if case.id not in done]
+        for chosen, workers in (([case for case in waiting if not case.alone], options.workers), ([case for case in waiting if case.alone], 1)):
+            run_cases(chosen, setup, workers=workers, on_outcome=keep)
     facts = {
         "seed": setup.seed,
         "quick": setup.quick,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,16 @@ from tilewright_nvidia.target import TRIPLE, PtxTarget
 #: LLVM's passes before code generation. Without this one, code generation takes ten times as long for products of matrices: its reduction of strength
 #: compares all addresses of a block with each other.
 PASSES = ("instruction_combine",)
+
+#: ptxas (CUDA 13.0) widens negations and magnitudes of 16 bits that are compared, and takes those of the least integer for +32768. It leaves shifts, sums and
+#: complements alone.
+_REWRITTEN = (
+    (re.compile(r"neg\.s16 \t(%rs\d+), (%rs\d+);"), r"not.b16 \t\1, \2;\n\tadd.s16 \t\1, \1, 1;"),
+    (
+        re.compile(r"abs\.s16 \t(%rs\d+), (%rs\d+);"),
+        r"{\n\t.reg .b16 %sign;\n\tshr.s16 \t%sign, \2, 15;\n\tadd.s16 \t\1, \2, %sign;\n\txor.b16 \t\1, \1, %sign;\n\t}",
+    ),
+)
 
 
 def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
@@ -144,6 +155,8 @@ def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -
     short_pointers()
     started = time.perf_counter()
     ptx = assembly(text, triple=TRIPLE, cpu=target.cpu, features=",".join(target.features), opt=3, passes=PASSES)
+    for instruction, replacement in _REWRITTEN:
+        ptx = instruction.sub(replacement, ptx)
     if timings is not None:
         timings["ptx"] = (time.perf_counter() - started) * 1e3
     return ptx

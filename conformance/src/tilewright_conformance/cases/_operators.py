@@ -226,6 +226,15 @@ def shifted_by(x_ptr, left, right, AMOUNT: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @tw.jit
+def negated(x_ptr, y_ptr, greater, best, size_greater, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
+    tl.store(greater + at, (-x > y).to(tl.int8))
+    tl.store(best + at, tl.maximum(-x, y))
+    tl.store(size_greater + at, (tl.abs(x) > y).to(tl.int8))
+
+
+@tw.jit
 def alone(x_ptr, negative, magnitude, same, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at)

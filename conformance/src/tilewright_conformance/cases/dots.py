@@ -259,11 +259,11 @@ def _subnormal(session: Session) -> None:
 
 
 def _extreme(type_: str, session: Session) -> None:
-    """The greatest and least integers alone, and a third operand that brings sums close to the end of int32."""
+    """The greatest and least integers alone, and a third operand that brings sums as close to the end of int32 as they may come in any order."""
     limits = np.iinfo(matrix.encoded(type_, np.zeros(())).given.dtype)
     a, b = (matrix.encoded(type_, session.rng.choice([limits.min, limits.max], shape)) for shape in ((16, 64), (64, 16)))
-    room = np.iinfo(np.int32).max - np.matmul(a.values, b.values)
-    _launch_product(session, a, b, matrix.encoded("i32", np.minimum(room, np.iinfo(np.int32).max)), "i32", rounded=False)
+    room = np.iinfo(np.int32).max - np.matmul(np.abs(a.values), np.abs(b.values))
+    _launch_product(session, a, b, matrix.encoded("i32", room), "i32", rounded=False)
 
 
 # ---- loops over K

@@ -203,6 +203,19 @@ def _of_one(name: str, session: Session) -> None:
             check(session, result, expected, name=text)
 
 
+def _negated(name: str, session: Session) -> None:
+    """What is negated and what is made positive is compared as a number of its own type: the least integer stays what it is."""
+    x, y = wide(session.rng, name, _BLOCK), wide(session.rng, name, _BLOCK)
+    x[::5] = np.iinfo(name).min
+    greater, size_greater, best = unset(_BLOCK, np.int8), unset(_BLOCK, np.int8), unset(_BLOCK, kind(name))
+    session.launch(ops.negated, (1,), x, y, greater, best, size_greater, BLOCK=_BLOCK)
+    with np.errstate(all="ignore"):
+        negative, size = np.negative(x), np.abs(x)
+    session.check(greater, (negative > y).astype(np.int8), name="-x > y")
+    session.check(best, np.maximum(negative, y), name="max(-x, y)")
+    session.check(size_greater, (size > y).astype(np.int8), name="abs(x) > y")
+
+
 def _logic(session: Session) -> None:
     x, y = (session.rng.integers(-5, 6, _BLOCK).astype(np.int32) for _ in range(2))
     found = unset((6, _BLOCK), np.int8)
@@ -226,6 +239,8 @@ def _ranges(start: int, end: int, session: Session) -> None:
 def _alone() -> Iterator[Case]:
     for index, name in enumerate(NUMBERS):
         yield _case(f"unary/{IR[name]}/values", "-x", functools.partial(_of_one, name), name, quick=index % 3 == 0)
+    for name in SIGNED:
+        yield _case(f"unary/{IR[name]}/compared", "-x", functools.partial(_negated, name), name, "int8", quick=name == "int16")
     yield _case("logic/i1/values", "x & y", _logic, "int32", "int8", quick=True)
     for start, end in ((0, 1), (1, 2), (5, 69), (-16, 16), (100, 1124)):
         text = f"{start}_{end}".replace("-", "m")

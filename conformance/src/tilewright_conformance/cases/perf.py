@@ -59,8 +59,8 @@ def cases() -> Iterator[Case]:
 
 
 def _case(id_: str, body: Callable[[Session], None], dtypes: str = "f32", dot: Any = (), *, quick: bool = False) -> Case:
-    needs = Needs(frozenset(dtypes.split()), frozenset(dot), dot_shape=(32, 32, 32) if dot else None, tile_elements=1 << 15)
-    return Case(f"perf/{id_}", "perf", id_.partition("/")[0], body, needs, time_limit=120.0, quick=quick, source="the wall clock")
+    needs = Needs(frozenset(dtypes.split()), frozenset(dot), dot_shape=(64, 64, 32) if dot else None, tile_elements=1 << 15)
+    return Case(f"perf/{id_}", "perf", id_.partition("/")[0], body, needs, time_limit=120.0, quick=quick, alone=True, source="the wall clock")
 
 
 # ---- measuring
@@ -293,8 +293,8 @@ def _multiplying(session: Session, type_: str, size: int, depth: int) -> Made:
 def _matmul(type_: str, session: Session) -> None:
     """Operations in a second; twice the depth takes at least 1.2 times and at most 4 times as long."""
     with session.use():
-        size = 512
-        depth = _sized(session, lambda own: _multiplying(session, type_, size, own)[0], 128, 4096)
+        size = 1024
+        depth = _sized(session, lambda own: _multiplying(session, type_, size, own)[0], 64, 8192)
         (launch, check), (twice, check_twice) = _multiplying(session, type_, size, depth), _multiplying(session, type_, size, 2 * depth)
 
         def attempt() -> Verdict:
