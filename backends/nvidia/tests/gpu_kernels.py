@@ -120,6 +120,13 @@ def packed_assembly(x, z, BLOCK: tl.constexpr):
 
 
 @tw.jit
+def inside(x, z, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(z + offsets, tl.where(mask, tl.load(x + offsets, mask=mask) - 1, 7.0))
+
+
+@tw.jit
 def negated(x, z, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     left, right = tl.load(x + offsets), tl.load(x + BLOCK + offsets)

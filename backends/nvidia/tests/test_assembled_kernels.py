@@ -28,7 +28,7 @@ BENCHMARKS = "benchmarks/nvidia/kernels.py"
 TESTS = "backends/nvidia/tests/gpu_kernels.py"
 ROWS = "conformance/tests/test_row_kernels.py"
 MATRICES = "conformance/tests/test_matrix_kernels.py"
-ATOMICS = "conformance/tests/test_language_atomics.py"
+ATOMICS = "conformance/src/tilewright_conformance/cases/_atomic_order.py"
 REDUCTIONS = "conformance/tests/test_language_reductions.py"
 ARCHS = ("sm_80", "sm_90a", "sm_100a")
 
@@ -175,9 +175,9 @@ OTHERS = (
         f"{pointers('a b c', 'fp32')}, {sizes('M N K sam sak sbk sbn scm scn', 1)}",
         {"BM": 32, "BN": 32, "BK": 16, "SPLIT": 2},
     ),
-    Case(ATOMICS, "copy", f"{pointers('x out', 'fp16')}, count=i32", {"BLOCK": 32}),
+    Case(ATOMICS, "copy", f"{pointers('x out', 'fp16')}, n=i32", {"BLOCK": 32}),
     Case(ATOMICS, "message", pointers("flag data out", "i32"), {"BLOCK": 64}),
-    Case(ATOMICS, "swap", pointers("target compare value old", "i16"), {"SEM": "acq_rel", "BLOCK": 128}),
+    Case(ATOMICS, "swap", pointers("target compare value old", "i16"), {"SEM": "acq_rel", "SCOPE": "gpu", "BLOCK": 128}),
     Case(REDUCTIONS, "moments", pointers("x_ptr out", "fp32"), {"ROWS": 4, "COLUMNS": 64}),
     Case(REDUCTIONS, "recurrence", pointers("x_ptr y_ptr out", "i32"), {"ROWS": 8, "COLUMNS": 32, "AXIS": 0, "REVERSE": True}),
     Case(REDUCTIONS, "in_order", pointers("x_ptr up best worst", "bf16"), {"ROWS": 4, "COLUMNS": 64, "K": 8}),

@@ -191,6 +191,12 @@ def test_both_halves_of_a_product_are_computed_at_once(ptx: Ptx) -> None:
     assert whole > 4 * high > 0  # of the last round only one half is wanted
 
 
+def test_a_comparison_is_computed_once_for_neighbours_that_share_it(ptx: Ptx) -> None:
+    signature = {"x": "*fp32", "z": "*fp32", "n": "i32"}
+    counts = [ptx(kernels.inside, signature, constants={"BLOCK": 1024}, aligned=aligned).count("setp.") for aligned in (True, False)]
+    assert counts == [2, 8]  # a thread has two vectors of four; where n may be any number, each element is compared
+
+
 def test_negations_and_magnitudes_of_16_bits_are_made_of_what_the_assembler_does_not_widen(ptx: Ptx) -> None:
     text = ptx(kernels.negated, {"x": "*i16", "z": "*i32"}, constants={"BLOCK": 128})
     assert not re.search(r"(neg|abs)\.s16", text)

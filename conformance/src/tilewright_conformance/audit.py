@@ -22,8 +22,25 @@ from tilewright_conformance.session import Session, Subject
 _numbers = itertools.count()
 
 
+@dataclasses.dataclass(frozen=True)
+class Used:
+    """What reached the backend: the needs of all modules, and the names of the operations in them."""
+
+    needs: Needs
+    operations: frozenset[str]
+
+    def __or__(self, other: Used) -> Used:
+        return Used(self.needs | other.needs, self.operations | other.operations)
+
+
+def used_by(module: Module) -> Used:
+    """What a module's kernel and all functions it has use."""
+    names = (operation.name for function in module.functions.values() for operation in function.body.walk())
+    return Used(needs_of(module), frozenset(names))
+
+
 class _Recorder:
-    """The reference backend under another name, which keeps the needs of what it lowers."""
+    """The reference backend under another name, which keeps what the modules that it lowers use."""
 
     tilewright_load = staticmethod(reference_backend.tilewright_load)
     tilewright_launcher = staticmethod(reference_backend.tilewright_launcher)
@@ -31,7 +48,7 @@ class _Recorder:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.found = Needs()
+        self.found = Used(Needs(), frozenset())
 
     @hookimpl
     def tilewright_backend(self) -> Manifest:
@@ -52,11 +69,11 @@ class _Recorder:
 
     @hookimpl
     def tilewright_lower(self, module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
-        self.found |= needs_of(module)
+        self.found |= used_by(module)
         return reference_backend.tilewright_lower(module=module, target=target, options=options)
 
 
-def used(case: Case, seed: int = 0) -> Needs:
+def used(case: Case, seed: int = 0) -> Used:
     """What the kernels of a case use. The disk cache must be one that no audit before has used: what is found there is not lowered again.
 
     Raises:
@@ -72,13 +89,13 @@ def used(case: Case, seed: int = 0) -> Needs:
     return recorder.found
 
 
-def undeclared(case: Case, found: Needs) -> list[str]:
-    """What ``found`` has beyond the declared needs of a case, in words."""
-    declared = case.needs
-    texts = [f"dtype {name}" for name in sorted(found.dtypes - declared.dtypes)]
-    texts += [f"dot {a} into {b}" for a, b in sorted(found.dot - declared.dot)]
-    texts += [f"dot precision {name}" for name in sorted(found.dot_precisions - declared.dot_precisions)]
-    texts += [f"atomic {kind} on {element}" for element, kind in sorted(found.atomics - declared.atomics)]
-    texts += [f"feature {name}" for name in sorted(found.features - declared.features)]
-    texts += ["extents that are no powers of two"] * (found.any_extent and not declared.any_extent)
+def undeclared(case: Case, found: Used) -> list[str]:
+    """What ``found`` needs beyond the declared needs of a case, in words."""
+    declared, needs = case.needs, found.needs
+    texts = [f"dtype {name}" for name in sorted(needs.dtypes - declared.dtypes)]
+    texts += [f"dot {a} into {b}" for a, b in sorted(needs.dot - declared.dot)]
+    texts += [f"dot precision {name}" for name in sorted(needs.dot_precisions - declared.dot_precisions)]
+    texts += [f"atomic {kind} on {element}" for element, kind in sorted(needs.atomics - declared.atomics)]
+    texts += [f"feature {name}" for name in sorted(needs.features - declared.features)]
+    texts += ["extents that are no powers of two"] * (needs.any_extent and not declared.any_extent)
     return texts

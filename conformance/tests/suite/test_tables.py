@@ -7,28 +7,37 @@ import pytest
 
 from tilewright_conformance.cases._device_array import DeviceArray
 from tilewright_conformance.cases._environment import environment
-from tilewright_conformance.cases._table import Table
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session, Subject
 
 
 def test_a_table_makes_a_case_of_each_value() -> None:
-    table, seen = Table("control"), []
+    table, seen = Table("a", "control"), []
 
-    @table("a/one", "while", dtypes="f32 u8", features="print", tile=64, quick=True)
+    @table("one", "while", needs=elements("f32", "i1", tile=64, features={"print"}), quick=True)
     def one(session: Session) -> None:
         seen.append("one")
 
-    @table("a/each", "if", each={"x": 3, "y": None}, dtypes=lambda name, value: f"i8 {'f16' if value else ''}", quick=("y",))
+    @table("each", "if", each={"x": 3, "y": None}, needs=lambda value: elements("i8", *["f8e5m2"] * (value is not None)), quick=("y",))
     def each(session: Session, value: object) -> None:
         seen.append(value)
 
+    @table("named", "if", each=("u", "v"))
+    def named(session: Session, name: str) -> None:
+        seen.append(name)
+
     first, *others = table
-    assert (first.id, first.subject, first.profile, first.quick) == ("a/one", "while", "control", True)
-    assert (first.needs.dtypes, first.needs.features, first.needs.tile_elements) == ({"f32", "u8"}, {"print"}, 64)
-    assert [(case.id, case.quick, set(case.needs.dtypes)) for case in others] == [("a/each/x", False, {"i8", "f16"}), ("a/each/y", True, {"i8"})]
+    assert (first.id, first.subject, first.profile, first.quick, first.source) == ("a/one", "while", "control", True, "NumPy")
+    assert (first.needs.dtypes, first.needs.features, first.needs.tile_elements) == ({"f32", "i1", "i8"}, {"print"}, 64)
+    assert [(case.id, case.profile, case.quick, set(case.needs.dtypes)) for case in others] == [
+        ("a/each/x", "fp8", False, {"i8", "f8e5m2"}),
+        ("a/each/y", "control", True, {"i8"}),
+        ("a/named/u", "control", False, set()),
+        ("a/named/v", "control", False, set()),
+    ]
     for case in table:
         case.run(Session(Subject("reference"), case.id))
-    assert seen == ["one", 3, None]
+    assert seen == ["one", 3, None, "u", "v"]
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])

@@ -10,11 +10,12 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.case import Needs
 from tilewright_conformance.cases import _many_parameters
-from tilewright_conformance.cases._table import Table
+from tilewright_conformance.cases._table import NOTHING, Table, elements
 from tilewright_conformance.session import Session
 
-CASES = Table("launch")
+CASES = Table("launch", "launch", "Python and NumPy")
 
 # ---- how many
 
@@ -40,9 +41,9 @@ def _mixed(session: Session, count: int) -> list[Any]:
     return values
 
 
-def _of_mixed(count: int) -> str:
-    """The types of so many of them, and of the places for results."""
-    return "u64 f32" + " i8" * (count > 8)
+def _of_mixed(count: int) -> Needs:
+    """The needs of so many of them, and of the places for results."""
+    return elements("u64", "f32", *["i8"] * (count > 8))
 
 
 def _places(room: int = _many_parameters.MOST) -> list[np.ndarray]:
@@ -64,10 +65,10 @@ def _expected(values: list[Any], room: int = _many_parameters.MOST) -> list[np.n
 
 
 @CASES(
-    "launch/arguments/count",
+    "arguments/count",
     "launch",
     each={str(n): n for n in (3, 4, 5, 8, 15, 16, 17, 18, 31, 32, 33, 48, 63, 64)},
-    dtypes=lambda name, count: _of_mixed(count - 3),
+    needs=lambda count: _of_mixed(count - 3),
     quick=("17", "64"),
 )
 def every_position_counts(session: Session, count: int) -> None:
@@ -80,7 +81,7 @@ def every_position_counts(session: Session, count: int) -> None:
             session.check(array, expected, name=name)
 
 
-@CASES("launch/arguments/variadic", "launch", each={str(n): n for n in (0, 1, 20, 61)}, dtypes=lambda name, count: _of_mixed(count), quick=("20",))
+@CASES("arguments/variadic", "launch", each={str(n): n for n in (0, 1, 20, 61)}, needs=_of_mixed, quick=("20",))
 def parameters_of_any_number(session: Session, count: int) -> None:
     for _ in range(2):
         values, found = _mixed(session, count), _places()
@@ -89,7 +90,7 @@ def parameters_of_any_number(session: Session, count: int) -> None:
             session.check(array, expected, name=name)
 
 
-@CASES("launch/arguments/numbers", "launch", each={"integers": 1, "floats": 0.37}, dtypes="u64 f32", quick=True)
+@CASES("arguments/numbers", "launch", each={"integers": 1, "floats": 0.37}, needs=elements("u64", "f32"), quick=True)
 def late_numbers(session: Session, start: float) -> None:
     """Sixty-one numbers and no other arguments between them."""
     values = [type(start)(start + 3 * position) for position in range(61)]
@@ -111,7 +112,7 @@ def only_ids(out):
     tl.store(out + tl.program_id(0), tl.num_programs(0) * 100 + tl.program_id(0))
 
 
-@CASES("launch/arguments/none_at_all", "launch", quick=True)
+@CASES("arguments/none_at_all", "launch", quick=True)
 def kernels_without_arguments(session: Session) -> None:
     for grid in ((1,), (5, 2), (0,)):
         found = session.launch(nothing, grid)
@@ -136,9 +137,11 @@ INTEGERS = {
     "i64": (2**31, -(2**31) - 1, 2**32 - 1, 2**32, 2**40 + 5, -(2**40) - 5, 2**63 - 2, -(2**63), -(2**63) + 1, 2**62),
     "u64": (2**63, 2**63 + 1, 2**64 - 2, 2**64 - 16),
 }
+#: The needs of some; among the others are values that arrive as u32.
+_NEEDS = {"small": NOTHING, "u64": elements("u64")}
 
 
-@CASES("launch/integers", "launch", each={n: n for n in INTEGERS}, dtypes=lambda n, v: {"u64": "u64", "small": ""}.get(n, "u32"), quick=("i32", "i64", "u64"))
+@CASES("integers", "launch", each={n: n for n in INTEGERS}, needs=lambda name: _NEEDS.get(name, elements("u32")), quick=("i32", "i64", "u64"))
 def integers_by_their_size(session: Session, name: str) -> None:
     """Python's and NumPy's integers, and constants; a number of 1 or a multiple of 16 is compiled apart."""
     dtype = np.uint64 if name == "u64" else np.int64
@@ -163,7 +166,7 @@ def put_annotated(out, unsigned, a: i8, b: i16, c: tl.int32, d: i64, e: tl.uint8
     tl.store(unsigned + 3, h)
 
 
-@CASES("launch/integers/annotated", "launch", dtypes="i8 i16 u8 u16 u32 u64", quick=True)
+@CASES("integers/annotated", "launch", needs=elements("i8", "i16", "u8", "u16", "u32", "u64"), quick=True)
 def annotations_fix_the_width(session: Session) -> None:
     """The ends of every width, stored with 64 bits, so that signs and widths show."""
     bits = (8, 16, 32, 64)
@@ -191,7 +194,7 @@ def put_booleans(out, a, b, c):
     tl.store(out + 3, a.to(tl.int32) + b.to(tl.int32) * 2 + c.to(tl.int32) * 4)
 
 
-@CASES("launch/booleans", "launch", quick=True)
+@CASES("booleans", "launch", quick=True)
 def booleans(session: Session) -> None:
     for a, b, c in ((True, False, True), (False, True, False), (True, True, True), (False, False, False)):
         for kind in (bool, np.bool_):
@@ -242,7 +245,7 @@ FLOATS = (
 )
 
 
-@CASES("launch/floats/f64", "launch", dtypes="f64", quick=True)
+@CASES("floats/f64", "launch", needs=elements("f64"), quick=True)
 def floats_of_64_bits(session: Session) -> None:
     for value in FLOATS:
         out = np.zeros(2)
@@ -250,7 +253,7 @@ def floats_of_64_bits(session: Session) -> None:
         session.check(out, np.array([value, -value]))
 
 
-@CASES("launch/floats/narrow", "launch", dtypes="f16 bf16 f32", quick=True)
+@CASES("floats/narrow", "launch", needs=elements("f16", "bf16", "f32"), quick=True)
 def floats_are_rounded_to_their_type(session: Session) -> None:
     """To nearest, ties to even; infinite beyond the range; subnormal below it. Without an annotation a float is an f32."""
     with np.errstate(over="ignore"):
@@ -270,7 +273,7 @@ def put_single(out, a, b):
     tl.store(out + 1, a + b)
 
 
-@CASES("launch/floats/f32", "launch", dtypes="f32", quick=True)
+@CASES("floats/f32", "launch", needs=elements("f32"), quick=True)
 def floats_without_wider_types(session: Session) -> None:
     for a, b in ((0.1, 1e5), (1e-40, -0.0), (3.0e38, 0.0), (-np.inf, 1.0), (np.float16(0.1), np.float64(0.2)), (1.0, 16.0), (0.0, np.float32(7.5))):
         out = np.zeros(2, np.float32)
@@ -294,7 +297,7 @@ def put_with_optional(out, x, y, z):
     tl.store(out, found)
 
 
-@CASES("launch/none", "launch", quick=True)
+@CASES("none", "launch", quick=True)
 def none_is_a_constant(session: Session) -> None:
     x = np.array([3], np.int32)
     for given, y, z in ((x, 4, None), (None, 4, None), (x, None, 5), (None, None, x), (x, 4, None)):
@@ -343,7 +346,7 @@ CONSTANTS = {
 }
 
 
-@CASES("launch/constants", "launch", each={n: n for n in CONSTANTS}, dtypes="f32", quick=("integers", "booleans", "functions"))
+@CASES("constants", "launch", each={n: n for n in CONSTANTS}, needs=elements("f32"), quick=("integers", "booleans", "functions"))
 def constants_that_differ_are_compiled_apart(session: Session, name: str) -> None:
     """Equal but different constants too: 1, 1.0 and True."""
     for value, expected in CONSTANTS[name]:
@@ -378,7 +381,7 @@ def put_tuples(outs, values, line, BLOCK: tl.constexpr):
     tl.store(third + 1, len(values) * 10 + len(line))
 
 
-@CASES("launch/tuples", "launch", dtypes="f32", tile=16, quick=True)
+@CASES("tuples", "launch", needs=elements("f32", tile=16), quick=True)
 def tuples_in_tuples(session: Session) -> None:
     """Arrays, numbers, None and named tuples inside of tuples; the same kernel with other values and other kinds of them."""
     for b, c, d, e in ((2, 3, 4, None), (1, 16, -5, None), (2, 3, 4, 77), (1 << 20, 0, 2**31 - 1, None)):
@@ -401,7 +404,7 @@ def put_keywords(out, a, b=20, c=0.5, *, d, LAST: tl.constexpr = 7, flag=True):
     tl.store(out + 5, flag)
 
 
-@CASES("launch/keywords", "launch", dtypes="f32", quick=True)
+@CASES("keywords", "launch", needs=elements("f32"), quick=True)
 def arguments_bind_as_in_python(session: Session) -> None:
     calls: list[tuple[tuple[Any, ...], dict[str, Any], list[float]]] = [
         ((1,), {"d": 4}, [1, 20, 0.5, 4, 7, 1]),
@@ -437,7 +440,7 @@ _SPECIAL = {
 }
 
 
-@CASES("launch/specialisation", "launch", each={n: n for n in _SPECIAL}, dtypes="f32", tile=16, quick=("usual", "do_not_specialize"))
+@CASES("specialisation", "launch", each={n: n for n in _SPECIAL}, needs=elements("f32", tile=16), quick=("usual", "do_not_specialize"))
 def what_is_compiled_apart_gives_the_same(session: Session, name: str) -> None:
     """Sizes and strides of 1, multiples of 16 and others; arrays at multiples of 16 bytes and not; in turn, so that code of one would be wrong for another."""
     kernel = _SPECIAL[name]

@@ -7,10 +7,11 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.case import Needs
-from tilewright_conformance.cases._bits import PORTABLE, Collected, elements, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._bits import PORTABLE, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session
 
-case = Collected("atomics", "atomics")
+case = Table("atomics", "atomics")
 
 ORDERS = (None, "acquire", "release", "acq_rel", "relaxed")
 _SWAPPED = ("i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "f32", "f64")
@@ -193,6 +194,7 @@ def the_last_program(session: Session) -> None:
 def copy(x, out, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     value = tl.atomic_load(x + at, mask=at < n)
+    tl.static_assert(value.dtype == x.dtype.element_ty)
     tl.atomic_store(out + at, value, mask=at < n)
     tl.atomic_store(out + BLOCK, tl.atomic_load(x, sem="relaxed", scope="sys"), sem="relaxed", scope="cta")
     tl.atomic_store(out + BLOCK + 1, tl.atomic_load(x + 1, scope="gpu"), scope="sys")
@@ -211,7 +213,9 @@ def whole_elements(session: Session, element: str) -> None:
 @tw.jit
 def poll(flags, seen, TIMEOUT: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    tl.store(seen + at, tl.atomic_poll(flags + at, at + 1, timeout_ns=TIMEOUT).to(tl.int32))
+    found = tl.atomic_poll(flags + at, at + 1, timeout_ns=TIMEOUT)
+    tl.static_assert(found.dtype == tl.int1)
+    tl.store(seen + at, found.to(tl.int32))
     tl.store(seen + BLOCK, tl.atomic_poll(flags, 1, sem="relaxed", scope="sys").to(tl.int32))
     tl.store(seen + BLOCK + 1, tl.atomic_poll(flags + 1, -7, timeout_ns=1000).to(tl.int32))
 

@@ -9,10 +9,11 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.case import Needs
-from tilewright_conformance.cases._bits import Array, Collected, elements, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._bits import Array, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session
 
-case = Collected("atomics", "atomics")
+case = Table("atomics", "atomics")
 
 WIDE = ("i32", "u32", "i64", "u64")
 KINDS: dict[str, tuple[str, ...]] = {

@@ -1,9 +1,7 @@
-"""Elements of every type as the bits that memory holds, and families that are collected from functions."""
+"""Elements of every type as the bits that memory holds."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,6 @@ from numpy.typing import NDArray
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.case import TIME_LIMIT, Case, Needs
 from tilewright_conformance.session import Session
 
 Array = NDArray[Any]
@@ -31,8 +28,6 @@ ELEMENTS: dict[str, tuple[str, str]] = {
     "f8e5m2fnuz": ("uint8", "float8e5b16"),
     "f8e4b15": ("uint8", "float8e4b15"),
 }
-#: The needs of a case that runs no kernel.
-NOTHING = Needs()
 #: What every backend of a profile has.
 PORTABLE = ("i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32")
 FP8 = tuple(name for name in ELEMENTS if name.startswith("f8"))
@@ -78,74 +73,3 @@ def poison(element: str, shape: int | tuple[int, ...]) -> Array:
     if element == "i1":
         return np.ones(shape, dtype)
     return np.full(int(np.prod(shape)) * dtype.itemsize, 0x5A, np.uint8).view(dtype).reshape(shape)
-
-
-def elements(*names: str, tile: int = 1, **more: Any) -> Needs:
-    """The needs of a kernel of some element types; booleans lie in memory as i8."""
-    return Needs(frozenset(names) | ({"i8"} if "i1" in names else set()), tile_elements=tile, **more)
-
-
-class Collected:
-    """Cases made of the functions that are their bodies; iterating gives them in the order of the text.
-
-        case = Collected("memory", "memory")
-
-        @case("sizes", "tl.load", each={"i8": "i8", "f32": "f32"}, needs=lambda element: elements(element), quick=("f32",))
-        def sizes(session: Session, element: str) -> None: ...     # memory/sizes/i8 and memory/sizes/f32
-
-    Args:
-        family: the first word of the ids.
-        profile: of the cases; those that need an fp8 type are of profile fp8.
-        source: what the expected values come from.
-    """
-
-    def __init__(self, family: str, profile: str, source: str = "NumPy") -> None:
-        self.family, self.profile, self.source = family, profile, source
-        self._cases: list[Case] = []
-
-    def __iter__(self) -> Iterator[Case]:
-        return iter(self._cases)
-
-    def __call__(
-        self,
-        id_: str,
-        subject: str,
-        *,
-        each: Mapping[str, Any] | Collection[str] | None = None,
-        needs: Needs | Callable[[Any], Needs] = NOTHING,
-        quick: bool | Collection[str] = False,
-        time_limit: float = TIME_LIMIT,
-    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """Decorate the body of a case, or of one for each of some values.
-
-        Args:
-            id_: what follows the family; where there are several, each has its name behind a slash.
-            each: name -> what the body is given after the session; or names that are given themselves.
-            needs: of the case; where there are several, what makes them of each value.
-            quick: whether the case is; or the names of those that are.
-        """
-
-        def decorate(body: Callable[..., None]) -> Callable[..., None]:
-            variants: dict[str, Any] = {"": None} if each is None else dict(each) if isinstance(each, Mapping) else {name: name for name in each}
-            for name, value in variants.items():
-                own = needs(value) if callable(needs) else needs
-                fp8 = any(element.startswith("f8") for element in own.dtypes)
-                self._cases.append(
-                    Case(
-                        f"{self.family}/{id_}/{name}" if name else f"{self.family}/{id_}",
-                        profile="fp8" if fp8 else self.profile,
-                        subject=subject,
-                        run=functools.partial(_call, body, value) if each is not None else body,
-                        needs=own,
-                        time_limit=time_limit,
-                        quick=quick if isinstance(quick, bool) else name in quick,
-                        source=self.source,
-                    )
-                )
-            return body
-
-        return decorate
-
-
-def _call(body: Callable[..., None], value: Any, session: Session) -> None:
-    body(session, value)

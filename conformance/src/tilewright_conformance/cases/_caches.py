@@ -16,10 +16,10 @@ from tilewright.errors import LaunchError
 from tilewright.runtime.hooks import hooks
 from tilewright_conformance.cases._arguments import put_number
 from tilewright_conformance.cases._environment import own_cache
-from tilewright_conformance.cases._table import Table
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session
 
-CASES = Table("launch")
+CASES = Table("launch", "launch", "Python and NumPy")
 
 
 @tw.jit
@@ -59,7 +59,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]]
 }
 
 
-@CASES("launch/errors/arguments", "LaunchError", each=REFUSED, quick=("missing", "list", "wide"))
+@CASES("errors/arguments", "LaunchError", each=REFUSED, quick=("missing", "list", "wide"))
 def wrong_arguments_are_refused(session: Session, given: tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]) -> None:
     """Before anything runs, by an error that names what is wrong; the next launch runs."""
     arguments, keywords, kind, text = given
@@ -77,7 +77,7 @@ def wrong_arguments_are_refused(session: Session, given: tuple[tuple[Any, ...], 
 # ---- arrays that are read-only
 
 
-@CASES("launch/read_only", "launch", dtypes="f32", tile=16, quick=True)
+@CASES("read_only", "launch", needs=elements("f32", tile=16), quick=True)
 def read_only_arrays_are_read_and_not_written(session: Session) -> None:
     """A kernel that stores to one is refused before it runs; the same kernel with another array runs, before and after."""
     for _ in range(2):
@@ -113,7 +113,7 @@ def _launch(session: Session, kernel: Any, factor: float = 2.0, **options: Any) 
     session.check(out, x * np.float32(factor), zero_sign=False)
 
 
-@CASES("launch/cache/memory", "launch", dtypes="f32", tile=32, quick=True)
+@CASES("cache/memory", "launch", needs=elements("f32", tile=32), quick=True)
 def a_second_launch_compiles_nothing(session: Session) -> None:
     with own_cache(), _compilations() as events:
         kernel = _fresh()
@@ -131,7 +131,7 @@ def a_second_launch_compiles_nothing(session: Session) -> None:
         session.require(len(events) == 3, f"another option compiles, and gave {events}")
 
 
-@CASES("launch/cache/disk", "launch", dtypes="f32", tile=32, quick=True)
+@CASES("cache/disk", "launch", needs=elements("f32", tile=32), quick=True)
 def the_disk_cache_serves_other_kernels_of_the_same_source(session: Session) -> None:
     """As another process would see it: nothing compiled in memory, the same source. Damaged entries are compiled anew."""
     with own_cache(), _compilations() as events:
@@ -151,7 +151,7 @@ def the_disk_cache_serves_other_kernels_of_the_same_source(session: Session) -> 
         session.require(events[-1] is False, f"a damaged entry is compiled anew, and gave {events}")
 
 
-@CASES("launch/cache/cleared", "launch", dtypes="f32", tile=16)
+@CASES("cache/cleared", "launch", needs=elements("f32", tile=16))
 def a_cleared_kernel_is_loaded_again(session: Session) -> None:
     with own_cache(), _compilations() as events:
         kernel = _fresh()
@@ -166,7 +166,7 @@ def stores_number(out, NUMBER: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out + tl.arange(0, BLOCK), NUMBER)
 
 
-@CASES("launch/cache/constants", "launch", tile=8, quick=True)
+@CASES("cache/constants", "launch", needs=elements(tile=8), quick=True)
 def kernels_that_differ_in_a_constant_are_kept_apart(session: Session) -> None:
     """In memory and on the disk."""
     with own_cache():
@@ -185,7 +185,7 @@ def adds_global(out, n):
     tl.store(out, n + OFFSET)
 
 
-@CASES("launch/globals", "launch", quick=True)
+@CASES("globals", "launch", quick=True)
 def a_global_that_changed_is_noticed(session: Session) -> None:
     kernel, out = tw.jit(adds_global.fn), np.zeros(1, np.int32)
     names = adds_global.fn.__globals__
@@ -208,7 +208,7 @@ def a_global_that_changed_is_noticed(session: Session) -> None:
 # ---- warm-up and hooks
 
 
-@CASES("launch/warmup", "launch", dtypes="f32", tile=16, quick=True)
+@CASES("warmup", "launch", needs=elements("f32", tile=16), quick=True)
 def warming_up_compiles_and_runs_nothing(session: Session) -> None:
     """With arrays, and with what stands for them; the launch that follows compiles nothing."""
     x, out = _arrays(session)
@@ -226,7 +226,7 @@ def warming_up_compiles_and_runs_nothing(session: Session) -> None:
         session.require(len(events) == 1, f"the launch after it compiles nothing, and gave {events}")
 
 
-@CASES("launch/hooks/pre_run", "launch", dtypes="f32", tile=32, quick=True)
+@CASES("hooks/pre_run", "launch", needs=elements("f32", tile=32), quick=True)
 def hooks_run_before_each_launch(session: Session) -> None:
     kernel, seen = _fresh(), []
     kernel.add_pre_run_hook(lambda *args, **named: seen.append((len(args), args[2], named)))
@@ -237,7 +237,7 @@ def hooks_run_before_each_launch(session: Session) -> None:
     session.require(seen == [(3, 40, {}), (3, 33, {"BLOCK": 32}), (3, 40, {"factor": 3.0})], f"the hook was given {seen}")
 
 
-@CASES("launch/hooks/around", "launch", dtypes="f32", tile=16, quick=True)
+@CASES("hooks/around", "launch", needs=elements("f32", tile=16), quick=True)
 def hooks_run_around_launches(session: Session) -> None:
     """In pairs, with the launch's metadata, and not for empty grids."""
     events: list[tuple[str, Any, Any]] = []
@@ -262,7 +262,7 @@ def hooks_run_around_launches(session: Session) -> None:
     session.check(out, x * 2, zero_sign=False)
 
 
-@CASES("launch/hooks/veto", "launch", dtypes="f32", tile=16)
+@CASES("hooks/veto", "launch", needs=elements("f32", tile=16))
 def a_hook_may_forbid_compilation(session: Session) -> None:
     told: list[str] = []
 
@@ -286,7 +286,7 @@ def a_hook_may_forbid_compilation(session: Session) -> None:
 # ---- options and compiled kernels
 
 
-@CASES("launch/options/num_warps", "launch", each={str(n): n for n in (1, 2, 4, 8)}, dtypes="f32", tile=256, quick=("8",))
+@CASES("options/num_warps", "launch", each={str(n): n for n in (1, 2, 4, 8)}, needs=elements("f32", tile=256), quick=("8",))
 def warps_change_no_result(session: Session, warps: int) -> None:
     for stages in (1, 3):
         x, out = _arrays(session, 1000)
@@ -300,7 +300,7 @@ def product_and_sum(x, y, z, out, BLOCK: tl.constexpr):
     tl.store(out + offsets, tl.load(x + offsets) * tl.load(y + offsets) + tl.load(z + offsets))
 
 
-@CASES("launch/options/enable_fp_fusion", "launch", dtypes="f32", tile=256, quick=True)
+@CASES("options/enable_fp_fusion", "launch", needs=elements("f32", tile=256), quick=True)
 def fusion_can_be_turned_off(session: Session) -> None:
     """Then a product is rounded before it is added; else it may be."""
     x, y, z = (session.rng.uniform(0.5, 2.0, 256).astype(np.float32) for _ in range(3))
@@ -312,7 +312,7 @@ def fusion_can_be_turned_off(session: Session) -> None:
     session.require(bool(((out == once) | (out == x * y + z)).all()), "a product and a sum are rounded once or twice")
 
 
-@CASES("launch/compiled", "launch", dtypes="f32", tile=16, quick=True)
+@CASES("compiled", "launch", needs=elements("f32", tile=16), quick=True)
 def compiled_kernels_launch_and_tell_of_themselves(session: Session) -> None:
     x, out = _arrays(session)
     compiled = session.launch(scaled, (3,), x, out, 40, num_warps=4)

@@ -9,10 +9,10 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.cases import _numbers as numbers
-from tilewright_conformance.cases._table import Table
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session
 
-CASES = Table("control")
+CASES = Table("control", "control", "Python and NumPy")
 
 # ---- functions compiled on their own
 
@@ -34,11 +34,10 @@ def call_on_scalars(x, y, out, n):
 
 
 @CASES(
-    "control/noinline/scalars",
+    "noinline/scalars",
     "call",
     each={numbers.IR[name]: name for name in ("int8", "int16", "int32", "int64", "uint32", "uint64", "float16", "bfloat16", "float32", "float64")},
-    dtypes=lambda name, value: name,
-    features="noinline",
+    needs=lambda name: elements(numbers.IR[name], features={"noinline"}),
     quick=("i32", "f32"),
 )
 def functions_of_scalars(session: Session, name: str) -> None:
@@ -78,7 +77,7 @@ def call_for_tiles(x, out, sums, rows, BLOCK: tl.constexpr):
     tl.store(out + tl.arange(0, BLOCK), acc)
 
 
-@CASES("control/noinline/tiles", "call", dtypes="f32", features="noinline", tile=64, quick=True)
+@CASES("noinline/tiles", "call", needs=elements("f32", tile=64, features={"noinline"}), quick=True)
 def functions_return_tiles_and_store(session: Session) -> None:
     x = numbers.draw(session.rng, "float32", (7, 64))
     out, sums = np.zeros(64, np.float32), np.full(7, 99, np.float32)
@@ -109,7 +108,7 @@ def call_in_calls(x, out):
     tl.store(out + pid * 3 + 2, one)
 
 
-@CASES("control/noinline/nested", "call", features="noinline", quick=True)
+@CASES("noinline/nested", "call", needs=elements(features={"noinline"}), quick=True)
 def functions_call_functions(session: Session) -> None:
     x, out = np.array([3, -2, 0, 1000], np.int32), np.zeros((4, 3), np.int32)
     session.launch(call_in_calls, (4,), x, out)
@@ -137,7 +136,7 @@ def negated(x):
     return -x
 
 
-@CASES("control/call/function_argument", "call", tile=16, quick=True)
+@CASES("call/function_argument", "call", needs=elements(tile=16), quick=True)
 def functions_are_arguments(session: Session) -> None:
     """A kernel is compiled for each function that it is given."""
     x = session.rng.integers(-100, 100, 16).astype(np.int32)
@@ -157,7 +156,7 @@ def call_both_ways(x, out):
         tl.store(out + 1, doubled(negated(value)))
 
 
-@CASES("control/noinline/in_branches", "call", features="noinline", quick=True)
+@CASES("noinline/in_branches", "call", needs=elements(features={"noinline"}), quick=True)
 def calls_in_branches(session: Session) -> None:
     for value in (2, 5):
         out = np.zeros(2, np.int32)
@@ -199,7 +198,7 @@ def tuples_through_control(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + BLOCK + 3, pair[1])
 
 
-@CASES("control/tuples", "tuple", tile=16, quick=True)
+@CASES("tuples", "tuple", needs=elements(tile=16), quick=True)
 def tuples_are_carried_and_merged(session: Session) -> None:
     for n in (0, 3, 6):
         x, out = session.rng.integers(-9, 9, 16).astype(np.int32), np.zeros(20, np.int32)
@@ -252,7 +251,7 @@ def aggregates_through_control(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + BLOCK, state.count)
 
 
-@CASES("control/aggregates", "aggregate", dtypes="f32", tile=16, quick=True)
+@CASES("aggregates", "aggregate", needs=elements("f32", tile=16), quick=True)
 def aggregates_are_carried_and_merged(session: Session) -> None:
     for n in (0, 1, 8):
         x, out = numbers.draw(session.rng, "float32", (max(n, 1), 16)), np.zeros(17, np.float32)
@@ -287,7 +286,13 @@ def map_one(x, limits, out, counts, BLOCK: tl.constexpr):
     tl.store(counts + offsets, steps)
 
 
-@CASES("control/map/control_flow", "map_elementwise", each={"f32": "float32", "i32": "int32", "i64": "int64"}, dtypes=lambda n, v: n, tile=64, quick=("f32",))
+@CASES(
+    "map/control_flow",
+    "map_elementwise",
+    each={"f32": "float32", "i32": "int32", "i64": "int64"},
+    needs=lambda name: numbers.needs(name, elements=64),
+    quick=("f32",),
+)
 def elements_take_their_own_branches(session: Session, name: str) -> None:
     x = session.rng.integers(-20, 60, 64).astype(name)
     limits = session.rng.integers(3, 9, 64).astype(name)
@@ -322,7 +327,9 @@ def map_pack(x, y, out, second, PACK: tl.constexpr, ROWS: tl.constexpr, COLUMNS:
         tl.store(second + offsets, other)
 
 
-@CASES("control/map/pack", "map_elementwise", each={"2": (2, 8, 16), "2_row": (2, 1, 2), "4": (4, 4, 32), "4_row": (4, 1, 8)}, tile=128, quick=("2", "4"))
+@CASES(
+    "map/pack", "map_elementwise", each={"2": (2, 8, 16), "2_row": (2, 1, 2), "4": (4, 4, 32), "4_row": (4, 1, 8)}, needs=elements(tile=128), quick=("2", "4")
+)
 def packs_are_neighbours_in_order(session: Session, given: tuple[int, int, int]) -> None:
     pack, rows, columns = given
     x, y = (session.rng.integers(-100, 100, (rows, columns)).astype(np.int32) for _ in range(2))

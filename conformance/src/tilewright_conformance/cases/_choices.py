@@ -9,15 +9,10 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.cases import _numbers as numbers
-from tilewright_conformance.cases._table import Table
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session
 
-CASES = Table("core")
-
-
-def _of(name: str, value: Any) -> str:
-    """The dtypes of a case whose variant is named by its type."""
-    return name
+CASES = Table("branches", "core", "Python and NumPy")
 
 
 # ---- if with results
@@ -46,7 +41,7 @@ def choose_of_four(x, out, fractions, BLOCK: tl.constexpr):
     tl.store(fractions + pid, fraction)
 
 
-@CASES("branches/if/elif", "if", dtypes="f32", tile=16, quick=True)
+@CASES("if/elif", "if", needs=elements("f32", tile=16), quick=True)
 def programs_take_their_own_branches(session: Session) -> None:
     x = numbers.draw(session.rng, "float32", (9, 16))
     out, fractions = np.zeros((9, 17), np.float32), np.zeros(9, np.float32)
@@ -82,7 +77,13 @@ def choose_type(conditions, a, b, out, scalars, BLOCK: tl.constexpr):
     tl.store(scalars + pid, scalar)
 
 
-@CASES("branches/if/results", "if", each={numbers.IR[name]: name for name in numbers.NUMBERS}, dtypes=_of, tile=32, quick=("f16", "i8", "u64"))
+@CASES(
+    "if/results",
+    "if",
+    each={numbers.IR[name]: name for name in numbers.NUMBERS},
+    needs=lambda name: numbers.needs(name, elements=32),
+    quick=("f16", "i8", "u64"),
+)
 def results_of_every_type(session: Session, name: str) -> None:
     """Tiles and scalars of a type come out of the branch that ran."""
     a, b = numbers.wide(session.rng, name, 32), numbers.wide(session.rng, name, 32)
@@ -112,7 +113,7 @@ def exchange_where(x, out, n):
     tl.store(out + 2, swaps)
 
 
-@CASES("branches/if/in_loop", "if", quick=True)
+@CASES("if/in_loop", "if", quick=True)
 def branches_in_a_loop_exchange_values(session: Session) -> None:
     for n in (0, 1, 9):
         x, out = session.rng.integers(-100, 100, 11).astype(np.int32), np.zeros(3, np.int32)
@@ -143,7 +144,7 @@ def accumulate_some(x, keep, out, n, BLOCK: tl.constexpr):
     tl.store(out + BLOCK + offsets, odds)
 
 
-@CASES("branches/if/accumulators", "if", dtypes="f32", tile=64, quick=True)
+@CASES("if/accumulators", "if", needs=elements("f32", tile=64), quick=True)
 def loads_and_sums_under_a_condition(session: Session) -> None:
     x, keep = numbers.draw(session.rng, "float32", (12, 64)), session.rng.integers(0, 2, 12).astype(np.int32)
     out = np.zeros((2, 64), np.float32)
@@ -167,7 +168,7 @@ def store_under_conditions(x, out, BLOCK: tl.constexpr):
         tl.store(out + pid * BLOCK + offsets, offsets, mask=offsets % 2 == 0)
 
 
-@CASES("branches/if/stores", "if", tile=8, quick=True)
+@CASES("if/stores", "if", needs=elements(tile=8), quick=True)
 def only_the_branch_taken_stores(session: Session) -> None:
     x, out = np.array([5, 0, -3, 20, 1, 11, -1], np.int32), np.full((7, 8), 99, np.int32)
     expected = out.copy()
@@ -193,7 +194,7 @@ def read_what_is_there(pointers, x, out, length):
     tl.store(out + 8 + pid, tl.load(x + at) if (at >= 0) and (at < length) else -2)
 
 
-@CASES("branches/if/guarded_load", "if")
+@CASES("if/guarded_load", "if")
 def a_branch_not_taken_reads_nothing(session: Session) -> None:
     """Offsets far outside of the array: a load in a branch that is not taken must not happen."""
     at = np.array([0, 5, -(1 << 40), 9, 1 << 40, 10, -1, 3], np.int64)
@@ -220,13 +221,7 @@ def truth(x, out):
     tl.store(out + pid, found)
 
 
-@CASES(
-    "branches/condition",
-    "if",
-    each={numbers.IR[name]: name for name in ("bool", *numbers.NUMBERS)},
-    dtypes=lambda name, value: "i1 i8" if name == "i1" else name,
-    quick=("i1", "f32", "u8"),
-)
+@CASES("condition", "if", each={numbers.IR[name]: name for name in ("bool", *numbers.NUMBERS)}, needs=numbers.needs, quick=("i1", "f32", "u8"))
 def numbers_are_conditions(session: Session, name: str) -> None:
     """As in Python: what is not zero is true, NaN and the least number included, and zeros of both signs are false."""
     if name == "bool":
@@ -261,7 +256,7 @@ def logic(out, a, b, c):
     tl.store(out, bits + x)
 
 
-@CASES("branches/condition/logic", "if", quick=True)
+@CASES("condition/logic", "if", quick=True)
 def logic_of_conditions(session: Session) -> None:
     for a in (-1, 2):
         for b in (-1, 2, 3):
@@ -283,7 +278,7 @@ def ternaries(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + BLOCK, 1.5 if n > 3 else 2.5)
 
 
-@CASES("branches/ternary", "if", dtypes="f32", tile=32, quick=True)
+@CASES("ternary", "if", needs=elements("f32", tile=32), quick=True)
 def conditional_expressions(session: Session) -> None:
     for n in range(7):
         x, out = numbers.draw(session.rng, "float32", 32), np.zeros(33, np.float32)
@@ -315,7 +310,7 @@ def by_constants(x, bias, out, n, MODE: tl.constexpr, WIDTH: tl.constexpr):
     tl.store(out + offsets, value)
 
 
-@CASES("branches/constexpr", "if", tile=16, quick=True)
+@CASES("constexpr", "if", needs=elements(tile=16), quick=True)
 def constants_decide_at_compile_time(session: Session) -> None:
     """The side that is not taken is not compiled: it could not be."""
     x, bias = session.rng.integers(0, 100, 16).astype(np.int32), session.rng.integers(0, 100, 16).astype(np.int32)
@@ -352,7 +347,7 @@ def return_early(x, out, n):
     tl.store(out + 16 + pid, value * 2)
 
 
-@CASES("branches/return", "return", quick=True)
+@CASES("return", "return", quick=True)
 def kernels_return_early(session: Session) -> None:
     for n in (0, 5, 12):
         x, out = np.array([3, 0, -5, -50, 7, -1, 9, 0, -11, 4, 2, -9], np.int32), np.full((2, 16), 9, np.int32)
@@ -386,7 +381,7 @@ def use_returns(values, x, out, BLOCK: tl.constexpr):
     tl.store(out + pid * (BLOCK + 1) + BLOCK, label)
 
 
-@CASES("branches/return/function", "return", tile=16, quick=True)
+@CASES("return/function", "return", needs=elements(tile=16), quick=True)
 def functions_return_from_branches(session: Session) -> None:
     values, x = np.array([-4, 0, 6, 11, 3, 10], np.int32), session.rng.integers(-50, 50, 16).astype(np.int32)
     out = np.zeros((6, 17), np.int32)
@@ -416,7 +411,7 @@ def defined_in_both(out, n):
     tl.store(out + 2, z + scratch)
 
 
-@CASES("branches/if/defined_inside", "if", dtypes="f32", quick=True)
+@CASES("if/defined_inside", "if", needs=elements("f32"), quick=True)
 def variables_of_both_branches_are_defined_after_them(session: Session) -> None:
     for n in (2, 5):
         out = np.zeros(3, np.float32)

@@ -130,7 +130,7 @@ def put(out, y):
 
 @tw.jit
 def reduced(x_ptr, out, SHAPE: tl.constexpr, FUNCTION: tl.constexpr, AXIS: tl.constexpr, KEEP: tl.constexpr, TYPE: tl.constexpr):
-    y = FUNCTION(tl.load(x_ptr + positions(SHAPE)), AXIS, KEEP)
+    y = FUNCTION(tl.load(x_ptr + positions(SHAPE)), AXIS, keep_dims=KEEP)
     tl.static_assert(y.dtype == TYPE)
     put(out, y)
 

@@ -10,11 +10,12 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright_conformance.case import Needs
-from tilewright_conformance.cases._bits import ELEMENTS, Array, Collected, elements, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._bits import ELEMENTS, Array, given, poison, random_bits, same_bits, storage
 from tilewright_conformance.cases._memory_blocks import paste, window
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session
 
-case = Collected("descriptors", "descriptors")
+case = Table("descriptors", "descriptors")
 
 _FEATURE = frozenset({"descriptors"})
 #: bits of a NaN

@@ -8,12 +8,13 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.case import Needs
 from tilewright_conformance.cases._atomic_updates import combine, stored, values
-from tilewright_conformance.cases._bits import Array, Collected, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._bits import Array, given, poison, random_bits, same_bits, storage
 from tilewright_conformance.cases._descriptor_blocks import PLACES, described, on_host, spaced
 from tilewright_conformance.cases._memory_blocks import paste, window
+from tilewright_conformance.cases._table import Table
 from tilewright_conformance.session import Session
 
-case = Collected("descriptors", "descriptors")
+case = Table("descriptors", "descriptors")
 
 _COLUMNS = (0, 16, 30, -5, 70, -16)
 

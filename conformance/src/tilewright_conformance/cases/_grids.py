@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ import tilewright.language as tl
 from tilewright.errors import LaunchError
 from tilewright.ir.types import I32
 from tilewright.testing.op_sample_kernel import SampleKernel
-from tilewright_conformance.cases._table import Table
+from tilewright_conformance.cases._table import Table, elements
+from tilewright_conformance.cases._threads import side_by_side
 from tilewright_conformance.session import Session
 
-CASES = Table("launch")
+CASES = Table("launch", "launch", "Python and NumPy")
 
 # ---- grids
 
@@ -40,7 +40,7 @@ GRIDS: dict[str, tuple[int, ...]] = {
 }
 
 
-@CASES("launch/grid/ids", "program_id", each=GRIDS, quick=("x2x3x4", "x5x3"))
+@CASES("grid/ids", "program_id", each=GRIDS, quick=("x2x3x4", "x5x3"))
 def every_program_knows_its_place(session: Session, grid: tuple[int, ...]) -> None:
     """Ids and extents on all three axes; each program runs once."""
     x, y, z = (*grid, 1, 1)[:3]
@@ -56,7 +56,7 @@ def count_programs(out, extra):
     tl.store(out + pid, tl.load(out + pid) + pid + extra)
 
 
-@CASES("launch/grid/large", "program_id", quick=True)
+@CASES("grid/large", "program_id", quick=True)
 def more_programs_than_16_bits_count(session: Session) -> None:
     count = (1 << 16) + 4467
     out = np.full(count + 1, 5, np.int32)
@@ -64,7 +64,7 @@ def more_programs_than_16_bits_count(session: Session) -> None:
     session.check(out, np.append(np.arange(count) + 6, 5).astype(np.int32))
 
 
-@CASES("launch/grid/empty", "launch", quick=True)
+@CASES("grid/empty", "launch", quick=True)
 def empty_grids_run_nothing(session: Session) -> None:
     """By the language, and by the backend's own launcher."""
     out = np.full((4, 6), 9, np.int32)
@@ -85,7 +85,7 @@ def fill_blocks(out, n, number, BLOCK: tl.constexpr = 8):
     tl.store(out + offsets, number, mask=offsets < n)
 
 
-@CASES("launch/grid/forms", "launch", tile=16, quick=True)
+@CASES("grid/forms", "launch", needs=elements(tile=16), quick=True)
 def grids_are_numbers_sequences_and_functions(session: Session) -> None:
     seen: list[Mapping[str, Any]] = []
 
@@ -111,7 +111,7 @@ def grids_are_numbers_sequences_and_functions(session: Session) -> None:
     session.require(seen[1].get("num_warps") == 2, "a grid's function is given the launch options")
 
 
-@CASES("launch/errors/grid", "LaunchError", tile=8, quick=True)
+@CASES("errors/grid", "LaunchError", needs=elements(tile=8), quick=True)
 def what_is_no_grid_is_refused(session: Session) -> None:
     out = np.zeros(8, np.int32)
     for grid in ((), (1, 1, 1, 1), (-1,), (2, -2), (1.5,), ("4",), "4", None, (2**31,), (1, 2**31), lambda meta: None):
@@ -131,7 +131,7 @@ def add_number(x, n, number, BLOCK: tl.constexpr):
     tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) + number, mask=offsets < n)
 
 
-@CASES("launch/repeat/values", "launch", tile=8, quick=True)
+@CASES("repeat/values", "launch", needs=elements(tile=8), quick=True)
 def every_launch_has_its_own_numbers(session: Session) -> None:
     kernel = tw.jit(add_number.fn)
     for n, number in ((20, 5), (41, 7), (20, -7), (3, 100000), (41, 7), (64, 3)):
@@ -140,7 +140,7 @@ def every_launch_has_its_own_numbers(session: Session) -> None:
         session.check(x, np.where(np.arange(64) < n, number, 0).astype(np.int32), name=f"n={n}, number={number}")
 
 
-@CASES("launch/repeat/grids", "launch", tile=8, quick=True)
+@CASES("repeat/grids", "launch", needs=elements(tile=8), quick=True)
 def every_launch_has_its_own_grid(session: Session) -> None:
     kernel = tw.jit(add_number.fn)
     for grid in (2, 8, 1, 5):
@@ -149,7 +149,7 @@ def every_launch_has_its_own_grid(session: Session) -> None:
         session.check(x, np.where(np.arange(64) < grid * 8, 5, 0).astype(np.int32), name=f"grid {grid}")
 
 
-@CASES("launch/repeat/same", "launch", tile=8, quick=True)
+@CASES("repeat/same", "launch", needs=elements(tile=8), quick=True)
 def the_same_launch_counts_each_time(session: Session) -> None:
     """With the very same arrays and numbers, many times: the first launches make plans, later ones use them."""
     x, place = np.zeros(64, np.int32), session.placement()
@@ -161,7 +161,7 @@ def the_same_launch_counts_each_time(session: Session) -> None:
     session.check(x, np.full(64, 45, np.int32))
 
 
-@CASES("launch/repeat/arrays", "launch", dtypes="f32 f16 i16", tile=8, quick=True)
+@CASES("repeat/arrays", "launch", needs=elements("f32", "f16", "i16", tile=8), quick=True)
 def every_launch_has_its_own_arrays(session: Session) -> None:
     """Of other types, sizes and places, in turn, with one kernel."""
     for _ in range(3):
@@ -185,7 +185,7 @@ def reverse(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + offsets, tl.load(x + n - 1 - offsets, mask=offsets < n), mask=offsets < n)
 
 
-@CASES("launch/order", "launch", tile=256, quick=True)
+@CASES("order", "launch", needs=elements(tile=256), quick=True)
 def launches_of_a_stream_run_in_order(session: Session) -> None:
     """A chain in which each launch reads what the one before wrote, other programs of it too; nothing waits in between."""
     n = 5000
@@ -210,35 +210,23 @@ def own_share(x, n, by, BLOCK: tl.constexpr):
     tl.store(x + offsets, value * by + offsets, mask=offsets < n)
 
 
-@CASES("launch/threads", "launch", tile=64, quick=True)
+@CASES("threads", "launch", needs=elements(tile=64), quick=True)
 def threads_launch_side_by_side(session: Session) -> None:
     """Each thread has its arrays and numbers; two kernels that nothing has compiled yet, with two constants."""
     kernels = [tw.jit(own_share.fn), tw.jit(add_number.fn)]
     count, n, rounds = 4, 200, 12
     arrays = [session.rng.integers(-50, 50, n).astype(np.int32) for _ in range(count)]
-    expected, failures = [array.copy() for array in arrays], []
+    expected = [array.copy() for array in arrays]
     places = [session.placement() for _ in range(count)]
     placed = [place(array) for place, array in zip(places, arrays, strict=True)]
-    start = threading.Barrier(count)
 
     def work(own: int) -> None:
-        try:
-            start.wait()
-            with session.use():
-                for step in range(rounds):
-                    block = 32 if (own + step) % 2 else 64
-                    kernels[0][(tw.cdiv(n, block),)](placed[own], n, own + 2, BLOCK=block)
-                    kernels[1][(tw.cdiv(n, block),)](placed[own], n, step * 100 + own, BLOCK=block)
-        except BaseException as error:  # handed to the case's own thread
-            failures.append(error)
+        for step in range(rounds):
+            block = 32 if (own + step) % 2 else 64
+            kernels[0][(tw.cdiv(n, block),)](placed[own], n, own + 2, BLOCK=block)
+            kernels[1][(tw.cdiv(n, block),)](placed[own], n, step * 100 + own, BLOCK=block)
 
-    threads = [threading.Thread(target=work, args=(own,)) for own in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    side_by_side(session, count, work)
     for own in range(count):
         places[own].fetch()
         values = expected[own].astype(np.int64)
@@ -263,7 +251,7 @@ def _check_exponential(session: Session, n: int) -> None:
     session.check(out, np.exp(x.astype(np.float64)), ulp=4)
 
 
-@CASES("launch/process/lives", "launch", dtypes="f32", tile=64, quick=True, time_limit=15)
+@CASES("process/lives", "launch", needs=elements("f32", tile=64), quick=True, time_limit=15)
 def the_process_survives(session: Session) -> None:
     """A kernel compiles, runs and ends; its process does too."""
     _check_exponential(session, 100)
@@ -283,7 +271,7 @@ def _resident() -> int:
     return int(path.read_text().split()[1]) * mmap.PAGESIZE
 
 
-@CASES("launch/process/memory", "launch", dtypes="f32", tile=64, quick=True)
+@CASES("process/memory", "launch", needs=elements("f32", tile=64), quick=True)
 def launches_keep_no_memory(session: Session) -> None:
     _check_exponential(session, 1000)
     before = _resident()

@@ -9,24 +9,20 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.case import Needs
 from tilewright_conformance.cases import _numbers as numbers
-from tilewright_conformance.cases._table import Table
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session
 
-CASES = Table("core")
+CASES = Table("branches", "core", "Python and NumPy")
 
 #: Places for the values that a loop goes through, a row of them for each program.
 ROOM = 16
 
 
-def _of(name: str, value: Any) -> str:
-    """The dtypes of a case whose variant is named by its type."""
-    return name
-
-
-def _and_wide(name: str, value: Any) -> str:
-    """The same, and the type that results are kept in."""
-    return f"{name} u64" if name.startswith("u") else name
+def _and_wide(name: str) -> Needs:
+    """The needs of a kernel of a type, and of the type that results are kept in."""
+    return numbers.needs(name, *["uint64"] * name.startswith("u"))
 
 
 # ---- bounds
@@ -86,7 +82,7 @@ def _check_ranges(session: Session, ranges: list[tuple[int, int, int]], out: num
     session.check(out, expected, name="values of the loop variable")
 
 
-@CASES("branches/for/bounds", "for", each={numbers.IR[name]: name for name in numbers.INTEGERS}, dtypes=_and_wide, quick=("i8", "i32", "u32", "u64"))
+@CASES("for/bounds", "for", each={numbers.IR[name]: name for name in numbers.INTEGERS}, needs=_and_wide, quick=("i8", "i32", "u32", "u64"))
 def bounds_of_a_type(session: Session, name: str) -> None:
     """The variable, of the bounds' type, is stored with 64 bits, so that its sign shows."""
     ranges = _ranges(name, session.rng)
@@ -98,7 +94,7 @@ def bounds_of_a_type(session: Session, name: str) -> None:
     _check_ranges(session, ranges, out, counts)
 
 
-@CASES("branches/for/constant_step", "for", each={str(step): step for step in (1, 3, 7, -1, -2, -5)}, quick=("-2", "3"))
+@CASES("for/constant_step", "for", each={str(step): step for step in (1, 3, 7, -1, -2, -5)}, quick=("-2", "3"))
 def constant_steps(session: Session, step: int) -> None:
     """Steps known at compile time, of either sign; bounds of both 32 and 64 bits."""
     sign = 1 if step > 0 else -1
@@ -128,7 +124,7 @@ def list_to(out, count, stop):
     tl.store(count, n)
 
 
-@CASES("branches/for/arguments", "for", each={"i32": (0,), "i64": (1 << 35,), "mixed": (0, 1 << 33)}, quick=("mixed",))
+@CASES("for/arguments", "for", each={"i32": (0,), "i64": (1 << 35,), "mixed": (0, 1 << 33)}, quick=("mixed",))
 def bounds_are_arguments(session: Session, bases: tuple[int, ...]) -> None:
     """Bounds from the launch: 1 and multiples of 16 among them, which are compiled apart, and of two types."""
     for base in bases:
@@ -142,7 +138,7 @@ def bounds_are_arguments(session: Session, bases: tuple[int, ...]) -> None:
             session.require(count[0] == len(range(*bounds)), f"range{bounds} ran {count[0]} times")
 
 
-@CASES("branches/for/one_argument", "for", quick=True)
+@CASES("for/one_argument", "for", quick=True)
 def ranges_from_zero(session: Session) -> None:
     for stop in (0, 1, 5, 16, -3):
         out, count = np.full(ROOM, -1, np.int64), np.full(1, 99, np.int32)
@@ -164,11 +160,10 @@ def add_rows(x, out, n, TYPE: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @CASES(
-    "branches/carried/tile",
+    "carried/tile",
     "for",
     each={numbers.IR[name]: name for name in numbers.NUMBERS},
-    dtypes=_of,
-    tile=64,
+    needs=lambda name: numbers.needs(name, elements=64),
     quick=("f32", "bf16", "u8", "i64"),
 )
 def tiles_are_carried(session: Session, name: str) -> None:
@@ -192,11 +187,10 @@ def add_planes(x, out, n, SHAPE: tl.constexpr, COUNT: tl.constexpr):
 
 
 @CASES(
-    "branches/carried/shape",
+    "carried/shape",
     "for",
     each={"1": (1,), "1024": (1024,), "8x16": (8, 16), "1x64": (1, 64), "32x1": (32, 1), "2x4x8": (2, 4, 8), "128x64": (128, 64)},
-    dtypes="f32",
-    tile=1 << 13,
+    needs=elements("f32", tile=1 << 13),
     quick=("8x16",),
 )
 def shapes_are_carried(session: Session, shape: tuple[int, ...]) -> None:
@@ -214,7 +208,7 @@ def fibonacci(out, n):
     tl.store(out + 1, b)
 
 
-@CASES("branches/carried/exchanged", "for", quick=True)
+@CASES("carried/exchanged", "for", quick=True)
 def values_change_places(session: Session) -> None:
     for n in (0, 1, 2, 7, 40):
         out = np.zeros(2, np.int32)
@@ -239,7 +233,7 @@ def rotate(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + 3 * BLOCK, turns)
 
 
-@CASES("branches/carried/rotated_tiles", "for", dtypes="f32", tile=32, quick=True)
+@CASES("carried/rotated_tiles", "for", needs=elements("f32", tile=32), quick=True)
 def tiles_change_places(session: Session) -> None:
     for n in (0, 1, 2, 5):
         x, out = numbers.draw(session.rng, "float32", (3, 32)), np.zeros(97, np.float32)
@@ -259,7 +253,7 @@ def keep_last(out, n):
     tl.store(out + 1, before)
 
 
-@CASES("branches/carried/loop_variable", "for", quick=True)
+@CASES("carried/loop_variable", "for", quick=True)
 def the_loop_variable_may_be_changed(session: Session) -> None:
     """A change of the variable is one of this iteration; after a loop that never ran it has the value of before."""
     for n in (0, 1, 4):
@@ -284,7 +278,7 @@ def walk_pointers(x, out, n, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out + BLOCK, firsts)
 
 
-@CASES("branches/carried/pointers", "for", dtypes="f32", tile=16, quick=True)
+@CASES("carried/pointers", "for", needs=elements("f32", tile=16), quick=True)
 def pointers_are_carried(session: Session) -> None:
     for n in (0, 1, 6):
         x, out = numbers.draw(session.rng, "float32", (8, 23)), np.zeros(17, np.float32)
@@ -305,7 +299,7 @@ def count_up(out, n, BLOCK: tl.constexpr):
     tl.store(out + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), state)
 
 
-@CASES("branches/for/many_iterations", "for", dtypes="u32", tile=32)
+@CASES("for/many_iterations", "for", needs=elements("u32", tile=32))
 def many_iterations(session: Session) -> None:
     out = np.zeros((3, 32), np.uint32)
     session.launch(count_up, (3,), out, 3001, BLOCK=32)
@@ -335,7 +329,7 @@ def triangle(out, n):
     tl.store(out + 1, steps)
 
 
-@CASES("branches/nested/triangle", "for", quick=True)
+@CASES("nested/triangle", "for", quick=True)
 def bounds_depend_on_outer_loops(session: Session) -> None:
     for n in (0, 1, 2, 7):
         out = np.zeros(2, np.int32)
@@ -366,7 +360,7 @@ def ragged_sums(starts, x, out, BLOCK: tl.constexpr):
     tl.store(out + row * 2 + 1, total)
 
 
-@CASES("branches/nested/ragged", "for", dtypes="f32", tile=16, quick=True)
+@CASES("nested/ragged", "for", needs=elements("f32", tile=16), quick=True)
 def bounds_come_from_memory(session: Session) -> None:
     """Rows of their own length each, none and one element among them."""
     lengths = np.array([0, 1, 15, 16, 17, 40, 0, 33])
@@ -386,7 +380,7 @@ def sums_in_memory(x, n, BLOCK: tl.constexpr):
         tl.debug_barrier()
 
 
-@CASES("branches/for/through_memory", "for", dtypes="f32", tile=64)
+@CASES("for/through_memory", "for", needs=elements("f32", tile=64))
 def an_iteration_reads_what_the_one_before_stored(session: Session) -> None:
     x = numbers.draw(session.rng, "float32", (9, 64))
     expected = np.cumsum(x, 0)
@@ -408,7 +402,13 @@ def unrolled(x, out, n, START: tl.constexpr, STOP: tl.constexpr, STEP: tl.conste
     tl.store(out, total)
 
 
-@CASES("branches/static_range", "static_range", each={"up": (0, 9, 1), "by_2": (1, 9, 2), "down": (8, 0, -3), "empty": (5, 5, 1)}, tile=8, quick=("down",))
+@CASES(
+    "static_range",
+    "static_range",
+    each={"up": (0, 9, 1), "by_2": (1, 9, 2), "down": (8, 0, -3), "empty": (5, 5, 1)},
+    needs=elements(tile=8),
+    quick=("down",),
+)
 def unrolled_loops(session: Session, bounds: tuple[int, int, int]) -> None:
     """The variable is a constant, which may be a tile's extent."""
     x, out, n = session.rng.integers(0, 100, 20).astype(np.int32), np.zeros(1, np.int32), 7
@@ -427,7 +427,7 @@ def over_tuple(x, out, n):
     tl.store(out, total)
 
 
-@CASES("branches/static_range/tuple", "static_range", quick=True)
+@CASES("static_range/tuple", "static_range", quick=True)
 def loops_over_tuples(session: Session) -> None:
     x, out, n = np.array([11], np.int32), np.zeros(1, np.int32), 9
     session.launch(over_tuple, (1,), x, out, n)
@@ -453,7 +453,7 @@ _PLAIN = {"STAGES": None, "UNROLL": None, "FLATTEN": False, "SPECIALIZE": False,
 
 
 @CASES(
-    "branches/hints",
+    "hints",
     "tl.range",
     each={
         "none": {},
@@ -464,8 +464,7 @@ _PLAIN = {"STAGES": None, "UNROLL": None, "FLATTEN": False, "SPECIALIZE": False,
         "disable_licm": {"NO_LICM": True},
         "several": {"STAGES": 3, "UNROLL": 2, "NO_LICM": True},
     },
-    dtypes="f32",
-    tile=64,
+    needs=elements("f32", tile=64),
     quick=("unroll_4", "num_stages_3"),
 )
 def hints_change_nothing(session: Session, hints: dict[str, Any]) -> None:

@@ -8,10 +8,11 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.cases._bits import ELEMENTS, FP8, PORTABLE, Collected, elements, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._bits import ELEMENTS, FP8, PORTABLE, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session
 
-case = Collected("memory", "memory")
+case = Table("memory", "memory")
 
 _INDICES = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 

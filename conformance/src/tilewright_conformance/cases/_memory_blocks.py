@@ -9,10 +9,11 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.cases._bits import Array, Collected, elements, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._bits import Array, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session
 
-case = Collected("memory", "memory")
+case = Table("memory", "memory")
 
 
 def _launch(session: Session, *args: Any, **options: Any) -> None:

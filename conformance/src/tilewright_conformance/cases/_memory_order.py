@@ -9,10 +9,11 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import LaunchError
-from tilewright_conformance.cases._bits import Collected, elements, poison, random_bits, same_bits
+from tilewright_conformance.cases._bits import poison, random_bits, same_bits
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session
 
-case = Collected("memory", "memory")
+case = Table("memory", "memory")
 
 
 @tw.jit

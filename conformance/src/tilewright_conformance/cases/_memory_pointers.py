@@ -6,11 +6,12 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.cases._bits import Collected, bits, elements, language, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._bits import bits, language, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.placement import Addresses
 from tilewright_conformance.session import Session
 
-case = Collected("memory", "memory")
+case = Table("memory", "memory")
 
 
 @tw.jit

@@ -9,10 +9,11 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.ir.parser import parse_module
-from tilewright_conformance.cases._bits import ELEMENTS, PORTABLE, Array, Collected, elements, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._bits import ELEMENTS, PORTABLE, Array, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session
 
-case = Collected("memory", "memory")
+case = Table("memory", "memory")
 
 #: Extents that end inside a tile, at its edge, and just behind it.
 SIZES = (1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 1000, 1023, 1025)

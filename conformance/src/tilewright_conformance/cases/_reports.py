@@ -11,10 +11,10 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import CompilationError, CompileTimeAssertionFailure, KernelError, TilewrightError
 from tilewright_conformance.cases import _numbers as numbers
-from tilewright_conformance.cases._table import Table
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session
 
-CASES = Table("control")
+CASES = Table("control", "control", "Python and NumPy")
 
 # ---- prints. Programs may print in any order, and so may elements.
 
@@ -49,7 +49,7 @@ PRINTED: dict[str, list[Any]] = {
 }
 
 
-@CASES("control/print/type", "device_print", each={n: n for n in PRINTED}, dtypes=lambda n, v: n, features="print", tile=4, quick=("i8", "u64", "f32"))
+@CASES("print/type", "device_print", each={n: n for n in PRINTED}, needs=lambda name: elements(name, tile=4, features={"print"}), quick=("i8", "u64", "f32"))
 def numbers_of_every_type(session: Session, name: str) -> None:
     kind = numbers.kind({text: own for own, text in numbers.IR.items()}[name])
     x, bits = np.array(PRINTED[name], kind), int(name.lstrip("iubf"))
@@ -60,7 +60,7 @@ def numbers_of_every_type(session: Session, name: str) -> None:
         _check_lines(session, lines, [f"pid (0, 0, 0) idx () value: {texts[0]}", *(f"pid (0, 0, 0) idx ({i}) tile: {text}" for i, text in enumerate(texts))])
 
 
-@CASES("control/print/special", "device_print", dtypes="f32", features="print", tile=4)
+@CASES("print/special", "device_print", needs=elements("f32", tile=4, features={"print"}))
 def infinities_and_great_numbers(session: Session) -> None:
     x = np.array([np.inf, -np.inf, -0.0, 3.0e38], np.float32)
     with session.printed() as lines:
@@ -78,7 +78,7 @@ def say_several(x, n, flag, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     print("plain ", tl.program_id(1), hex=True)
 
 
-@CASES("control/print/programs", "device_print", dtypes="f32", features="print", tile=32, quick=True)
+@CASES("print/programs", "device_print", needs=elements("f32", tile=32, features={"print"}), quick=True)
 def several_values_and_programs(session: Session) -> None:
     """Coordinates are as wide as the largest; values of one statement are numbered; every program says which it is."""
     rows, columns = 2, 16
@@ -103,7 +103,7 @@ def say_sometimes(x, n):
             tl.device_print("above", value)
 
 
-@CASES("control/print/in_branches", "device_print", features="print", quick=True)
+@CASES("print/in_branches", "device_print", needs=elements(features={"print"}), quick=True)
 def prints_in_loops_and_branches(session: Session) -> None:
     x = np.array([5, 15, -3, 25, 12], np.int32)
     with session.printed() as lines:
@@ -153,7 +153,7 @@ def _usable_or_lost(session: Session) -> None:
         session.require(str(error), "a launch on a device that is lost should say so")
 
 
-@CASES("control/assert/holds", "device_assert", features="assert", tile=8, quick=True)
+@CASES("assert/holds", "device_assert", needs=elements(tile=8, features={"assert"}), quick=True)
 def assertions_that_hold(session: Session) -> None:
     """Nothing is raised; lanes that the mask leaves out may hold anything."""
     x = session.rng.integers(-50, 100, 32).astype(np.int32)
@@ -166,7 +166,7 @@ def assertions_that_hold(session: Session) -> None:
     session.check(total, np.array([11], np.int32))
 
 
-@CASES("control/assert/fails", "device_assert", each={"first": 0, "last": 31, "middle": 13}, features="assert", tile=8, quick=("last",))
+@CASES("assert/fails", "device_assert", each={"first": 0, "last": 31, "middle": 13}, needs=elements(tile=8, features={"assert"}), quick=("last",))
 def a_failed_assertion_is_an_error(session: Session, at: int) -> None:
     """One lane of one of several programs is enough."""
     x, out = np.zeros(32, np.int32), np.zeros(32, np.int32)
@@ -177,7 +177,7 @@ def a_failed_assertion_is_an_error(session: Session, at: int) -> None:
     _usable_or_lost(session)
 
 
-@CASES("control/assert/message", "device_assert", features="assert", tile=8)
+@CASES("assert/message", "device_assert", needs=elements(tile=8, features={"assert"}))
 def the_message_is_told(session: Session) -> None:
     """In the error, or among what the process prints."""
     x, out, told = np.full(8, 100, np.int32), np.zeros(8, np.int32), ""
@@ -192,7 +192,7 @@ def the_message_is_told(session: Session) -> None:
     _usable_or_lost(session)
 
 
-@CASES("control/assert/mask", "device_assert", features="assert", tile=8, quick=True)
+@CASES("assert/mask", "device_assert", needs=elements(tile=8, features={"assert"}), quick=True)
 def the_mask_tells_which_lanes_count(session: Session) -> None:
     x, out = np.full(16, 500, np.int32), np.zeros(16, np.int32)
     x[:10] = 1
@@ -203,13 +203,7 @@ def the_mask_tells_which_lanes_count(session: Session) -> None:
     _usable_or_lost(session)
 
 
-@CASES(
-    "control/assert/in_loop",
-    "device_assert",
-    each={"second": (1, -2, 3), "last": (7, 7, 0)},
-    features="assert",
-    quick=("second",),
-)
+@CASES("assert/in_loop", "device_assert", each={"second": (1, -2, 3), "last": (7, 7, 0)}, needs=elements(features={"assert"}), quick=("second",))
 def assertions_in_loops_and_branches(session: Session, values: tuple[int, ...]) -> None:
     """Those of branches that are not taken do not count; one in a later iteration does."""
     total = np.zeros(1, np.int32)
@@ -225,7 +219,7 @@ def always_checked(x, n):
     tl.device_assert(tl.load(x) == n, "x is not n")
 
 
-@CASES("control/assert/debug_mode", "device_assert", features="assert", tile=8, quick=True)
+@CASES("assert/debug_mode", "device_assert", needs=elements(tile=8, features={"assert"}), quick=True)
 def assertions_are_for_debug_mode(session: Session) -> None:
     """Without it nothing is checked; the decorator may ask for it, and the launch may turn it off."""
     x, out = np.full(8, 100, np.int32), np.zeros(8, np.int32)
@@ -328,7 +322,7 @@ def _wrong_line(function: Any) -> int:
     return start + next(index for index, line in enumerate(lines) if line.rstrip().endswith("# wrong"))
 
 
-@CASES("control/errors", "CompilationError", each=WRONG, tile=8, quick=("static_assert", "in_function", "shapes"))
+@CASES("errors", "CompilationError", each=WRONG, needs=elements(tile=8), quick=("static_assert", "in_function", "shapes"))
 def errors_tell_the_place(session: Session, given: tuple[Any, Any, type[CompilationError], str]) -> None:
     kernel, function, kind, text = given
     out = np.zeros(8, np.int32)
@@ -365,7 +359,7 @@ def promised(x, out, n, stride, BLOCK: tl.constexpr):
     tl.store(out + offsets, value * 100 + same)
 
 
-@CASES("control/hints", "assume", each={"i32": 48, "i64": 1 << 33}, tile=16, quick=("i32",))
+@CASES("hints", "assume", each={"i32": 48, "i64": 1 << 33}, needs=elements(tile=16), quick=("i32",))
 def promises_that_hold_change_nothing(session: Session, stride: int) -> None:
     rows = 1 if stride > 48 else 3
     x, out = session.rng.integers(-9, 9, (rows, 48)).astype(np.int32), np.full((rows, 48), 7, np.int32)
@@ -388,7 +382,7 @@ def through_registers(x, y, out, other, PURE: tl.constexpr, BLOCK: tl.constexpr)
     tl.store(other + offsets, d)
 
 
-@CASES("control/inline_asm/exchange", "inline_asm_elementwise", each={"pure": True, "impure": False}, features="inline_asm", tile=64, quick=("pure",))
+@CASES("inline_asm/exchange", "inline_asm_elementwise", each={"pure": True, "impure": False}, needs=elements(tile=64, features={"inline_asm"}), quick=("pure",))
 def registers_are_exchanged(session: Session, pure: bool) -> None:
     """The first output is in the second input's register, and the other way round."""
     x, y = (numbers.wide(session.rng, "int32", 64) for _ in range(2))
@@ -409,7 +403,7 @@ def call_nowhere(x, out, BLOCK: tl.constexpr):
     tl.store(out + offsets, nowhere(tl.load(x + offsets)))
 
 
-@CASES("control/extern/unknown", "extern_elementwise", dtypes="f32", features="extern", tile=8, quick=True)
+@CASES("extern/unknown", "extern_elementwise", needs=elements("f32", tile=8, features={"extern"}), quick=True)
 def functions_that_no_library_has(session: Session) -> None:
     """An error, and no crash; the next kernel runs."""
     x, out = np.ones(8, np.float32), np.zeros(8, np.float32)

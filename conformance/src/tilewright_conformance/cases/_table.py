@@ -9,24 +9,39 @@ from typing import Any
 from tilewright_conformance.case import TIME_LIMIT, Case, Needs
 from tilewright_conformance.session import Session
 
+#: The needs of a case that runs no kernel, or one whose types every backend has.
+NOTHING = Needs()
 
-class Table:
-    """Collects cases; iterating gives them in the order of the text.
 
-        table = Table("control")
-
-        @table("control/while/collatz", "while", dtypes="u64")
-        def collatz(session: Session) -> None: ...
-
-        @table("control/print", "print", each={"i8": -5, "u8": 250}, quick=("i8",))
-        def integers(session: Session, value: int) -> None: ...      # control/print/i8 and control/print/u8
+def elements(*names: str, tile: int = 1, features: Collection[str] = (), **more: Any) -> Needs:
+    """The needs of a kernel of some element types, by their texts in Tile IR; booleans lie in memory as i8.
 
     Args:
-        profile: of all cases.
+        tile: elements of the largest tile.
+        more: other attributes of :class:`Needs`.
+    """
+    return Needs(frozenset(names) | ({"i8"} if "i1" in names else set()), tile_elements=tile, features=frozenset(features), **more)
+
+
+class Table:
+    """Cases made of the functions that are their bodies; iterating gives them in the order of the text.
+
+        case = Table("memory", "memory")
+
+        @case("sizes", "tl.load", each={"i8": "i8", "f32": "f32"}, needs=lambda element: elements(element), quick=("f32",))
+        def sizes(session: Session, element: str) -> None: ...     # memory/sizes/i8 and memory/sizes/f32
+
+        @case("zero_grid", "launch", needs=elements("f32", tile=64))
+        def zero_grid(session: Session) -> None: ...               # memory/zero_grid
+
+    Args:
+        family: the first word of the ids.
+        profile: of the cases; those that need an fp8 type are of profile fp8.
+        source: what the expected values come from.
     """
 
-    def __init__(self, profile: str) -> None:
-        self.profile = profile
+    def __init__(self, family: str, profile: str, source: str = "NumPy") -> None:
+        self.family, self.profile, self.source = family, profile, source
         self._cases: list[Case] = []
 
     def __iter__(self) -> Iterator[Case]:
@@ -37,38 +52,35 @@ class Table:
         id_: str,
         subject: str,
         *,
-        each: Mapping[str, Any] | None = None,
-        dtypes: str | Callable[[str, Any], str] = "",
-        features: str = "",
-        tile: int = 1,
+        each: Mapping[str, Any] | Collection[str] | None = None,
+        needs: Needs | Callable[[Any], Needs] = NOTHING,
         quick: bool | Collection[str] = False,
         time_limit: float = TIME_LIMIT,
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-        """Decorate the body of a case, or of a case for each of some values.
+        """Decorate the body of a case, or of one for each of some values.
 
         Args:
-            id_: of the case; where there are several, each has its name behind a slash.
-            each: name -> what the body is given after the session.
-            dtypes: texts of element types in Tile IR, with blanks between; or a function of a variant's name and value that gives them.
-            features: names with blanks between.
-            tile: elements of the largest tile.
-            quick: all of them, or the names of those that are.
+            id_: what follows the family; where there are several, each has its name behind a slash.
+            each: name -> what the body is given after the session; or names that are given themselves.
+            needs: of the case; where there are several, what makes them of each value.
+            quick: whether the case is; or the names of those that are.
         """
 
         def decorate(body: Callable[..., None]) -> Callable[..., None]:
-            for name, value in ({"": None} if each is None else each).items():
-                texts = dtypes if isinstance(dtypes, str) else dtypes(name, value)
-                run: Callable[[Session], None] = body if each is None else functools.partial(_given, body, value)
+            variants: dict[str, Any] = {"": None} if each is None else dict(each) if isinstance(each, Mapping) else {name: name for name in each}
+            for name, value in variants.items():
+                own = needs(value) if callable(needs) else needs
+                fp8 = any(element.startswith("f8") for element in own.dtypes)
                 self._cases.append(
                     Case(
-                        f"{id_}/{name}" if name else id_,
-                        self.profile,
-                        subject,
-                        run,
-                        Needs(frozenset(texts.split()), features=frozenset(features.split()), tile_elements=tile),
-                        time_limit,
-                        quick if isinstance(quick, bool) else name in quick,
-                        "Python and NumPy",
+                        f"{self.family}/{id_}/{name}" if name else f"{self.family}/{id_}",
+                        profile="fp8" if fp8 else self.profile,
+                        subject=subject,
+                        run=functools.partial(_call, body, value) if each is not None else body,
+                        needs=own,
+                        time_limit=time_limit,
+                        quick=quick if isinstance(quick, bool) else name in quick,
+                        source=self.source,
                     )
                 )
             return body
@@ -76,5 +88,5 @@ class Table:
         return decorate
 
 
-def _given(body: Callable[..., None], value: Any, session: Session) -> None:
+def _call(body: Callable[..., None], value: Any, session: Session) -> None:
     body(session, value)

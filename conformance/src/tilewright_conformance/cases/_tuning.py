@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,17 @@ from tilewright.runtime.hooks import hooks
 from tilewright.testing import do_bench
 from tilewright_conformance.cases._device_array import DeviceArray
 from tilewright_conformance.cases._environment import environment, own_cache
-from tilewright_conformance.cases._table import Table
+from tilewright_conformance.cases._table import Table, elements
+from tilewright_conformance.cases._threads import side_by_side
 from tilewright_conformance.cases._tuned import CONFIGS, TIMES, Bench, add_block, run, tuned
 from tilewright_conformance.session import Session
 
-CASES = Table("autotune")
+CASES = Table("autotune", "autotune", "Python and NumPy")
 
 # ---- the choice
 
 
-@CASES("autotune/choice", "autotune", tile=64, quick=True)
+@CASES("choice", "autotune", needs=elements(tile=64), quick=True)
 def the_fastest_is_chosen(session: Session) -> None:
     bench = Bench()
     kernel = tuned(bench)
@@ -41,7 +41,7 @@ def the_fastest_is_chosen(session: Session) -> None:
     session.require(timings == {block: [time] * 3 for block, time in TIMES.items()}, f"the times are kept, and they are {timings}")
 
 
-@CASES("autotune/key", "autotune", dtypes="f32", tile=64, quick=True)
+@CASES("key", "autotune", needs=elements("f32", tile=64), quick=True)
 def one_choice_for_each_key(session: Session) -> None:
     """A key is new where a value of its arguments is, or the type of an array."""
     bench = Bench()
@@ -67,7 +67,7 @@ def add_scaled(x, n, m, scale, BLOCK: tl.constexpr):
     tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) + m * scale, mask=offsets < n)
 
 
-@CASES("autotune/key/several", "autotune", tile=64, quick=True)
+@CASES("key/several", "autotune", needs=elements(tile=64), quick=True)
 def what_is_in_no_key_changes_nothing(session: Session) -> None:
     """Keys of two arguments, by position and by name; another argument is passed on, and not looked at."""
     bench = Bench()
@@ -82,7 +82,7 @@ def what_is_in_no_key_changes_nothing(session: Session) -> None:
             session.require(bench.calls == due, f"m={m}, scale={scale}: {bench.calls} measurements, and {due} due")
 
 
-@CASES("autotune/single", "autotune", tile=64, quick=True)
+@CASES("single", "autotune", needs=elements(tile=64), quick=True)
 def a_single_configuration_is_not_measured(session: Session) -> None:
     bench = Bench()
     kernel = tuned(bench, configs=[tw.Config({"BLOCK": 32}, num_warps=2)])
@@ -91,7 +91,7 @@ def a_single_configuration_is_not_measured(session: Session) -> None:
     session.require(compiled.metadata.num_warps == 2, "it has the launch options of the configuration")
 
 
-@CASES("autotune/options", "autotune", tile=64, quick=True)
+@CASES("options", "autotune", needs=elements(tile=64), quick=True)
 def configurations_have_launch_options(session: Session) -> None:
     options: dict[int, dict[str, Any]] = {8: {"num_warps": 1}, 16: {"num_warps": 8, "num_stages": 2}, 32: {"num_warps": 2, "num_stages": 1}}
     for best in options:
@@ -104,7 +104,7 @@ def configurations_have_launch_options(session: Session) -> None:
 # ---- pruning
 
 
-@CASES("autotune/prune", "autotune", tile=64, quick=True)
+@CASES("prune", "autotune", needs=elements(tile=64), quick=True)
 def pruned_configurations_are_not_run(session: Session) -> None:
     told: dict[str, Any] = {}
 
@@ -141,7 +141,7 @@ def add_unless(x, n, BLOCK: tl.constexpr):
     tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) + BLOCK, mask=offsets < n)
 
 
-@CASES("autotune/failures/compile", "autotune", tile=64, quick=True)
+@CASES("failures/compile", "autotune", needs=elements(tile=64), quick=True)
 def configurations_that_do_not_compile_are_left_out(session: Session) -> None:
     bench = Bench()
     kernel = tuned(bench, add_unless)
@@ -156,7 +156,7 @@ def _out_of(arguments: Mapping[str, Any]) -> None:
     raise OutOfResources(300, 200, "shared memory")
 
 
-@CASES("autotune/failures/launch", "autotune", tile=64, quick=True)
+@CASES("failures/launch", "autotune", needs=elements(tile=64), quick=True)
 def configurations_that_do_not_fit_are_left_out(session: Session) -> None:
     """OutOfResources when it is run."""
     bench = Bench()
@@ -172,7 +172,7 @@ def never_compiles(x, n, BLOCK: tl.constexpr):
     tl.store(x, n)
 
 
-@CASES("autotune/failures/all", "autotune", tile=64, quick=True)
+@CASES("failures/all", "autotune", needs=elements(tile=64), quick=True)
 def an_error_where_none_works(session: Session) -> None:
     """It names the kernel and what went wrong; nothing has run, and tuning is tried again the next time."""
     bench, x = Bench(), np.zeros(64, np.int32)
@@ -199,7 +199,7 @@ def has_a_mistake(x, n, BLOCK: tl.constexpr):
     tl.store(x + offsets, n, mask=offsets < n)
 
 
-@CASES("autotune/failures/mistake", "autotune", tile=64, quick=True)
+@CASES("failures/mistake", "autotune", needs=elements(tile=64), quick=True)
 def mistakes_of_the_kernel_are_not_swallowed(session: Session) -> None:
     bench = Bench()
     with session.raises(CompilationError, "undefined_name"):
@@ -222,7 +222,7 @@ def accumulate(total, x, none, n, BLOCK: tl.constexpr):
     tl.store(x + offsets, value * 2, mask=offsets < n)
 
 
-@CASES("autotune/arrays", "autotune", dtypes="f32", tile=64, quick=True)
+@CASES("arrays", "autotune", needs=elements("f32", tile=64), quick=True)
 def arrays_are_reset_and_restored(session: Session) -> None:
     """Around the trials, as if only the launch that was asked for had been made; later launches leave them as they are."""
     for bench in (Bench(), functools.partial(do_bench, warmup=1, rep=2)):
@@ -250,7 +250,7 @@ def arrays_are_reset_and_restored(session: Session) -> None:
         session.check(x.numpy(), values * 4, zero_sign=False)
 
 
-@CASES("autotune/hooks", "autotune", tile=64, quick=True)
+@CASES("hooks", "autotune", needs=elements(tile=64), quick=True)
 def hooks_run_around_trials_and_launches(session: Session) -> None:
     events: list[tuple[Any, ...]] = []
     configs = [tw.Config({"BLOCK": 16}, pre_hook=lambda arguments: events.append(("config", arguments["BLOCK"], arguments["n"]))), tw.Config({"BLOCK": 32})]
@@ -278,7 +278,7 @@ def read_blocks(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + start + tl.arange(0, BLOCK), x.load([start]) + BLOCK, mask=start + tl.arange(0, BLOCK) < n)
 
 
-@CASES("autotune/hooks/descriptor", "autotune", dtypes="f32", features="descriptors", tile=64)
+@CASES("hooks/descriptor", "autotune", needs=elements("f32", tile=64, features={"descriptors"}))
 def a_configuration_sets_the_blocks_of_a_descriptor(session: Session) -> None:
     def set_block(arguments: dict[str, Any]) -> None:
         arguments["x"].block_shape = [arguments["BLOCK"]]
@@ -291,7 +291,7 @@ def a_configuration_sets_the_blocks_of_a_descriptor(session: Session) -> None:
         session.check(out, x + 16)
 
 
-@CASES("autotune/listener", "autotune", tile=64)
+@CASES("listener", "autotune", needs=elements(tile=64))
 def a_listener_is_told(session: Session) -> None:
     told: list[dict[str, Any]] = []
     bench, before = Bench(), hooks.autotuning_listener
@@ -306,7 +306,7 @@ def a_listener_is_told(session: Session) -> None:
     session.require(told[0]["fn"] is kernel and told[0]["best_config"] is CONFIGS[1] and told[0]["cache_hit"] is False, f"it was told {told[0]}")
 
 
-@CASES("autotune/warmup", "autotune", tile=64)
+@CASES("warmup", "autotune", needs=elements(tile=64))
 def warming_up_compiles_every_configuration(session: Session) -> None:
     bench, x = Bench(), np.zeros(64, np.int32)
     kernel, place = tuned(bench), session.placement()
@@ -317,30 +317,18 @@ def warming_up_compiles_every_configuration(session: Session) -> None:
     session.check(x, np.zeros(64, np.int32))
 
 
-@CASES("autotune/threads", "autotune", tile=64, quick=True)
+@CASES("threads", "autotune", needs=elements(tile=64), quick=True)
 def threads_tune_once(session: Session) -> None:
-    bench, count, failures = Bench(), 4, list[BaseException]()
+    bench, count = Bench(), 4
     kernel = tuned(bench)
     arrays, places = [np.zeros(64, np.int32) for _ in range(count)], [session.placement() for _ in range(count)]
     placed = [place(array) for place, array in zip(places, arrays, strict=True)]
-    start = threading.Barrier(count)
 
     def work(own: int) -> None:
-        try:
-            start.wait()
-            with session.use():
-                for _ in range(3):
-                    kernel[bench.grid](placed[own], 64)
-        except BaseException as error:  # handed to the case's own thread
-            failures.append(error)
+        for _ in range(3):
+            kernel[bench.grid](placed[own], 64)
 
-    threads = [threading.Thread(target=work, args=(own,)) for own in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    side_by_side(session, count, work)
     for place in places:
         place.fetch()
     session.require(bench.calls == 4, f"4 configurations are measured once, not {bench.calls} times")
@@ -361,7 +349,7 @@ def by_heuristics(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr, TWICE: tl.const
         tl.store(x + offsets, -BLOCK - TWICE, mask=offsets < n)
 
 
-@CASES("autotune/heuristics", "heuristics", tile=64, quick=True)
+@CASES("heuristics", "heuristics", needs=elements(tile=64), quick=True)
 def heuristics_compute_arguments_in_order(session: Session) -> None:
     """Each from all arguments and the results before it; the grid sees them too."""
     kernel = tw.heuristics(
@@ -381,7 +369,7 @@ def heuristics_compute_arguments_in_order(session: Session) -> None:
         session.require(dict(compiled.src.constants) == {"BLOCK": block, "EVEN": even, "TWICE": 2 * block + even}, f"n={n} gave {compiled.src.constants}")
 
 
-@CASES("autotune/heuristics/nested", "heuristics", each={"inside": True, "outside": False}, tile=64, quick=("inside",))
+@CASES("heuristics/nested", "heuristics", each={"inside": True, "outside": False}, needs=elements(tile=64), quick=("inside",))
 def heuristics_and_tuning_nest(session: Session, inside: bool) -> None:
     """Inside of the tuner a heuristic sees the configuration; outside of it, it is evaluated first."""
     bench = Bench()
@@ -402,7 +390,7 @@ def heuristics_and_tuning_nest(session: Session, inside: bool) -> None:
 # ---- what is kept
 
 
-@CASES("autotune/records", "autotune", tile=64, quick=True)
+@CASES("records", "autotune", needs=elements(tile=64), quick=True)
 def results_are_kept_on_disk(session: Session) -> None:
     """Another tuner of the same source, key, device and configurations takes them; a record that is damaged is no record."""
     with own_cache(), environment(TILEWRIGHT_AUTOTUNE="on"):
@@ -428,7 +416,7 @@ def results_are_kept_on_disk(session: Session) -> None:
         session.require(tune() == (4, 16), "damaged records are measured again")
 
 
-@CASES("autotune/modes", "autotune", each={"off": 0, "deterministic": 0}, tile=64)
+@CASES("modes", "autotune", each={"off": 0, "deterministic": 0}, needs=elements(tile=64))
 def modes_that_measure_nothing(session: Session, measured: int) -> None:
     mode = session.case_id.rpartition("/")[2]
     with own_cache(), environment(TILEWRIGHT_AUTOTUNE=mode):

@@ -13,11 +13,11 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime.compile import build_module
 from tilewright.testing import do_bench
-from tilewright_conformance.cases._table import Table
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.cases._tuned import CONFIGS, TIMES, Bench, run, tuned
 from tilewright_conformance.session import Session
 
-CASES = Table("autotune")
+CASES = Table("autotune", "autotune", "Python and NumPy")
 
 
 @tw.jit
@@ -40,7 +40,7 @@ _LONG, _SHORT = 4000, 4
 _SPUN = 4096
 
 
-@CASES("autotune/timer", "tilewright_timer", dtypes="u32", tile=_SPUN, quick=True)
+@CASES("timer", "tilewright_timer", needs=elements("u32", tile=_SPUN), quick=True)
 def the_timer_measures_every_repetition(session: Session) -> None:
     backend, device = session.subject.backend, session.subject.device
     out, place = np.zeros(_SPUN, np.uint32), session.placement()
@@ -70,7 +70,7 @@ def the_timer_measures_every_repetition(session: Session) -> None:
     session.require(times[_LONG] > times[_SHORT], f"{_LONG} iterations took {times[_LONG]} ms, and {_SHORT} took {times[_SHORT]} ms")
 
 
-@CASES("autotune/timer/choice", "autotune", dtypes="u32", tile=_SPUN, quick=True)
+@CASES("timer/choice", "autotune", needs=elements("u32", tile=_SPUN), quick=True)
 def the_clock_tells_the_fast_from_the_slow(session: Session) -> None:
     """By the backend's own timer, the slow configuration first."""
     configs = [tw.Config({"LOOPS": loops}) for loops in (_LONG, _SHORT)]
@@ -81,7 +81,7 @@ def the_clock_tells_the_fast_from_the_slow(session: Session) -> None:
     session.require(kernel.best_config is configs[1], f"the best is {kernel.best_config}, by {kernel.configs_timings}")
 
 
-@CASES("autotune/backend/prune", "tilewright_prune", tile=64, quick=True)
+@CASES("backend/prune", "tilewright_prune", needs=elements(tile=64), quick=True)
 def the_backend_rules_out_what_cannot_fit(session: Session) -> None:
     """Of what it is offered some is left, in its own words, and small configurations always fit."""
     backend = session.subject.backend
@@ -94,7 +94,7 @@ def the_backend_rules_out_what_cannot_fit(session: Session) -> None:
     session.require(bench.measured == set(TIMES), "blocks of a few elements fit every target")
 
 
-@CASES("autotune/backend/cost", "tilewright_cost", tile=64, quick=True)
+@CASES("backend/cost", "tilewright_cost", needs=elements(tile=64), quick=True)
 def the_backend_estimates_costs(session: Session) -> None:
     """A finite number each, the same each time; or none at all."""
     backend = session.subject.backend
@@ -115,7 +115,7 @@ def sum_row(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + row, tl.sum(tl.load(x + row * n + offsets, mask=offsets < n, other=0.0), axis=0))
 
 
-@CASES("autotune/backend/space", "tilewright_tuning_space", dtypes="f32", tile=64, quick=True)
+@CASES("backend/space", "tilewright_tuning_space", needs=elements("f32", tile=64), quick=True)
 def the_backend_proposes_configurations(session: Session) -> None:
     """For a kernel whose author gives none: each of them runs, and gives what is right."""
     x, out = session.rng.integers(-8, 9, (5, 50)).astype(np.float32), np.zeros(5, np.float32)

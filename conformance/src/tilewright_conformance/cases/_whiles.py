@@ -11,10 +11,10 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.cases import _numbers as numbers
-from tilewright_conformance.cases._table import Table
+from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.session import Session
 
-CASES = Table("control")
+CASES = Table("control", "control", "Python and NumPy")
 
 # ---- exits that depend on the data
 
@@ -33,7 +33,13 @@ def collatz(starts, steps, peaks):
     tl.store(peaks + pid, peak)
 
 
-@CASES("control/while/collatz", "while", each={"i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64}, dtypes=lambda n, v: n, quick=("i32",))
+@CASES(
+    "while/collatz",
+    "while",
+    each={"i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64},
+    needs=lambda dtype: numbers.needs(dtype.__name__),
+    quick=("i32",),
+)
 def programs_loop_for_their_own_time(session: Session, dtype: Any) -> None:
     """One program never enters its loop, and one stays for over a hundred iterations."""
     starts = np.array([1, 2, 27, 97, 0, 7, 6, 171], dtype)
@@ -58,7 +64,7 @@ def divisor(a, b, out):
     tl.store(out + pid, x)
 
 
-@CASES("control/while/divisor", "while", each={"u32": np.uint32, "i64": np.int64, "u64": np.uint64}, dtypes=lambda n, v: n, quick=("u64",))
+@CASES("while/divisor", "while", each={"u32": np.uint32, "i64": np.int64, "u64": np.uint64}, needs=lambda dtype: numbers.needs(dtype.__name__), quick=("u64",))
 def greatest_common_divisors(session: Session, dtype: Any) -> None:
     top = np.iinfo(dtype).max
     a, b = (session.rng.integers(0, top, 32, dtype=dtype) for _ in range(2))
@@ -83,7 +89,7 @@ def follow_links(following, weights, starts, out, limit):
     tl.store(out + pid * 2 + 1, hops)
 
 
-@CASES("control/while/links", "while", dtypes="f32", quick=True)
+@CASES("while/links", "while", needs=elements("f32"), quick=True)
 def lists_in_memory(session: Session) -> None:
     """The condition comes from memory, and the list is the only bound; one starts at its end, one is a circle."""
     order = session.rng.permutation(40).astype(np.int32)
@@ -116,7 +122,7 @@ def search(keys, wanted, out, n):
     tl.store(out + pid, low)
 
 
-@CASES("control/while/search", "while", dtypes="f32", quick=True)
+@CASES("while/search", "while", needs=elements("f32"), quick=True)
 def binary_search(session: Session) -> None:
     for n in (37, 1, 0):
         keys = np.sort(numbers.draw(session.rng, "float32", 37))
@@ -139,7 +145,7 @@ def halve_until(x, out, counts, limit, BLOCK: tl.constexpr):
     tl.store(counts + pid, rounds)
 
 
-@CASES("control/while/tile", "while", each={"8": 8, "64": 64, "512": 512}, dtypes="f32", tile=512, quick=("64",))
+@CASES("while/tile", "while", each={"8": 8, "64": 64, "512": 512}, needs=elements("f32", tile=512), quick=("64",))
 def the_condition_reduces_a_tile(session: Session, block: int) -> None:
     x = session.rng.standard_normal((4, block)).astype(np.float32) * np.array([[0.1], [10], [1000], [1]], np.float32)
     x[0] = np.clip(x[0], -1, 1)
@@ -168,7 +174,7 @@ def never(out, x, limit):
     tl.store(out + 2 + tl.arange(0, 8), tile)
 
 
-@CASES("control/while/never", "while", tile=8, quick=True)
+@CASES("while/never", "while", needs=elements(tile=8), quick=True)
 def a_false_condition_runs_nothing(session: Session) -> None:
     x = np.arange(20, dtype=np.int32)
     for limit in (5, -3, 6, 9):
@@ -189,7 +195,7 @@ def exchanging(out, n):
     tl.store(out + 2, c)
 
 
-@CASES("control/while/exchanged", "while", quick=True)
+@CASES("while/exchanged", "while", quick=True)
 def values_change_places(session: Session) -> None:
     for n in (0, 1, 2, 11):
         out = np.zeros(3, np.int32)
@@ -210,7 +216,7 @@ def hinted_condition(out, n):
     tl.store(out, i * 100 + n * 10 + half)
 
 
-@CASES("control/while/condition", "tl.condition", quick=True)
+@CASES("while/condition", "tl.condition", quick=True)
 def conditions_with_hints_and_names(session: Session) -> None:
     for n in (0, 1, 50):
         out = np.zeros(1, np.int32)
@@ -243,7 +249,7 @@ def nested(x, out, rows, columns, BLOCK: tl.constexpr):
     tl.store(out + BLOCK, visits)
 
 
-@CASES("control/nested", "while", dtypes="f32", tile=16, quick=True)
+@CASES("nested", "while", needs=elements("f32", tile=16), quick=True)
 def loops_and_branches_nest(session: Session) -> None:
     for rows, columns in ((5, 3), (1, 1), (0, 2), (3, 0)):
         x = session.rng.integers(-4, 40, (max(rows, 1), max(columns, 1), 16)).astype(np.float32)
@@ -393,7 +399,7 @@ JUMPS: dict[str, tuple[object, Callable[[np.ndarray, int, int, int], int]]] = {
 }
 
 
-@CASES("control/jumps", "break", each=JUMPS, quick=("for", "nest"))
+@CASES("jumps", "break", each=JUMPS, quick=("for", "nest"))
 def loops_are_left_early(session: Session, given: tuple[object, Callable[[np.ndarray, int, int, int], int]]) -> None:
     kernel, oracle = given
     x = session.rng.permutation(12).astype(np.int32)
@@ -421,7 +427,7 @@ def positions(x, out, rows, columns, wanted):
     tl.store(out + pid * 2 + 1, j)
 
 
-@CASES("control/return/from_loops", "return", quick=True)
+@CASES("return/from_loops", "return", quick=True)
 def functions_return_from_nested_loops(session: Session) -> None:
     x = session.rng.permutation(30).astype(np.int32).reshape(5, 6)
     wanted = np.array([x[0, 0], x[4, 5], x[2, 3], 30, x[3, 0]], np.int32)
@@ -454,7 +460,7 @@ def sums_above(x, out, rows, limit, BLOCK: tl.constexpr):
         tl.store(out + BLOCK + 1 + k, k)
 
 
-@CASES("control/return/tiles", "return", dtypes="f32", tile=32, quick=True)
+@CASES("return/tiles", "return", needs=elements("f32", tile=32), quick=True)
 def tiles_are_returned_from_loops(session: Session) -> None:
     x = numbers.draw(session.rng, "float32", (6, 32))
     for rows, limit in ((6, 8.0), (6, 1e6), (0, 0.0), (1, -1e6)):
@@ -481,7 +487,7 @@ def stop_before_the_end(out, start, stop, limit):
     tl.store(out, count)
 
 
-@CASES("control/jumps/extremes", "break", dtypes="u32", quick=True)
+@CASES("jumps/extremes", "break", needs=elements("u32"), quick=True)
 def a_loop_with_break_at_the_ends_of_a_type(session: Session) -> None:
     """Where the next value of the variable would wrap around, the loop ends all the same."""
     low, high = -(2**31), 2**31 - 1

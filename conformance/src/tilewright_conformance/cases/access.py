@@ -8,20 +8,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.case import Case
-from tilewright_conformance.cases._numbers import INTEGERS, IR, NUMBERS, SIGNED, check, kind, language, needs, wide
+from tilewright_conformance.cases._numbers import INTEGERS, IR, NUMBERS, SIGNED, case_of, check, kind, language, wide
 from tilewright_conformance.cases._tiles import positions
 from tilewright_conformance.sampling import sampled
 from tilewright_conformance.session import Session
 
 #: Words in the names of samples of load and store that say more than where: hints, and pointers in memory.
 _MEMORY = ("cache_", "eviction_", "volatile_", "/ptr/")
+
+_case = functools.partial(case_of, "access", "core", "NumPy", elements=1)
 
 
 def cases() -> Iterator[Case]:
@@ -35,10 +36,6 @@ def cases() -> Iterator[Case]:
     yield from _masks()
     yield from _offsets()
     yield from _programs()
-
-
-def _case(id_: str, subject: str, run: Any, *names: str, elements: int = 1, quick: bool = False) -> Case:
-    return Case(f"access/{id_}", "core", subject, run, needs=needs(*names, elements=elements), quick=quick, source="NumPy")
 
 
 # ---- one axis: tails

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -13,10 +12,12 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.case import Case
 from tilewright_conformance.cases._combining import Shape
-from tilewright_conformance.cases._numbers import INTEGERS, IR, SIGNED, check, needs, wide
+from tilewright_conformance.cases._numbers import INTEGERS, IR, SIGNED, case_of, check, wide
 from tilewright_conformance.cases._tiles import positions
 from tilewright_conformance.sampling import sampled
 from tilewright_conformance.session import Session
+
+_case = functools.partial(case_of, "gathers", "memory", "NumPy")
 
 
 def cases() -> Iterator[Case]:
@@ -25,10 +26,6 @@ def cases() -> Iterator[Case]:
         yield dataclasses.replace(case, profile="fp8") if narrow else case
     yield from _gathers()
     yield from _histograms()
-
-
-def _case(id_: str, subject: str, run: Any, *names: str, elements: int, quick: bool = False) -> Case:
-    return Case(f"gathers/{id_}", "memory", subject, run, needs=needs(*names, elements=elements), quick=quick, source="NumPy")
 
 
 @tw.jit

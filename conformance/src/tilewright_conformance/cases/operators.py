@@ -6,7 +6,7 @@ On pairs of all number types, on tensors with numbers of the program text and wi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,27 @@ import tilewright.language as tl
 from tilewright.language.extra import libdevice
 from tilewright_conformance.case import Case
 from tilewright_conformance.cases import _operators as ops
-from tilewright_conformance.cases._numbers import FLOATS, INTEGERS, IR, NUMBERS, SIGNED, UNSIGNED, check, draw, kind, language, needs, special, unset, wide
+from tilewright_conformance.cases._numbers import (
+    FLOATS,
+    INTEGERS,
+    IR,
+    NUMBERS,
+    SIGNED,
+    UNSIGNED,
+    case_of,
+    check,
+    draw,
+    kind,
+    language,
+    special,
+    unset,
+    wide,
+)
 from tilewright_conformance.cases._operators import common, meet
 from tilewright_conformance.session import Session
 
 _BLOCK = 256
+_case = functools.partial(case_of, "operators", "core", "NumPy, exact integers", elements=_BLOCK)
 
 
 def cases() -> Iterator[Case]:
@@ -31,10 +47,6 @@ def cases() -> Iterator[Case]:
     yield from _products()
     yield from _functions()
     yield from _shapes()
-
-
-def _case(id_: str, subject: str, run: Callable[..., None], *names: str, quick: bool = False, elements: int = _BLOCK) -> Case:
-    return Case(f"operators/{id_}", "core", subject, run, needs=needs(*names, elements=elements), quick=quick, source="NumPy, exact integers")
 
 
 # ---- two tensors of any types

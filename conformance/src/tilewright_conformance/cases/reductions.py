@@ -16,7 +16,7 @@ import tilewright.language as tl
 from tilewright_conformance.case import Case
 from tilewright_conformance.cases import _combining as combining
 from tilewright_conformance.cases._combining import Shape, at_least_32_bits, extremum_type
-from tilewright_conformance.cases._numbers import FLOATS, INTEGERS, IR, NUMBERS, Array, check, draw, kind, language, needs, special, unset, wide
+from tilewright_conformance.cases._numbers import FLOATS, INTEGERS, IR, NUMBERS, Array, case_of, check, draw, kind, language, special, unset, wide
 from tilewright_conformance.cases._tiles import positions
 from tilewright_conformance.sampling import sampled
 from tilewright_conformance.session import Session
@@ -44,6 +44,8 @@ _AXES: tuple[tuple[Shape, int | None, bool], ...] = (
     ((4096,), 0, False),
 )
 
+_case = functools.partial(case_of, "reductions", "core", "NumPy, float64")
+
 
 def cases() -> Iterator[Case]:
     yield from sampled("reductions", "core", {"reduce": False})
@@ -53,10 +55,6 @@ def cases() -> Iterator[Case]:
     yield from _bitwise()
     yield from _several()
     yield from _in_kernels()
-
-
-def _case(id_: str, subject: str, run: Any, *names: str, elements: int, quick: bool = False) -> Case:
-    return Case(f"reductions/{id_}", "core", subject, run, needs=needs(*names, elements=elements), quick=quick, source="NumPy, float64")
 
 
 def _text(shape: Shape, axis: int | None, keep: bool) -> str:
@@ -75,23 +73,18 @@ def _run(function: Any, x: Array, result: str, place: tuple[Shape, int | None, b
 
 
 @tw.jit
-def total(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.sum(x, AXIS, keep_dims=KEEP)
+def total_in_int64(x, AXIS: tl.constexpr, keep_dims: tl.constexpr):
+    return tl.sum(x, AXIS, keep_dims, dtype=tl.int64)
 
 
 @tw.jit
-def total_in_int64(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.sum(x, AXIS, keep_dims=KEEP, dtype=tl.int64)
+def total_in_float32(x, AXIS: tl.constexpr, keep_dims: tl.constexpr):
+    return tl.sum(x, AXIS, keep_dims, dtype=tl.float32)
 
 
 @tw.jit
-def total_in_float32(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.sum(x, AXIS, keep_dims=KEEP, dtype=tl.float32)
-
-
-@tw.jit
-def total_in_float64(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.sum(x, AXIS, keep_dims=KEEP, dtype=tl.float64)
+def total_in_float64(x, AXIS: tl.constexpr, keep_dims: tl.constexpr):
+    return tl.sum(x, AXIS, keep_dims, dtype=tl.float64)
 
 
 def _sum(function: Any, name: str, result: str, place: tuple[Shape, int | None, bool], session: Session) -> None:
@@ -116,7 +109,7 @@ def _narrow(name: str, session: Session) -> None:
     """1 and many terms of which each alone is lost beside it: narrow floats are summed in fp32, and rounded once."""
     x = np.full(1024, 2.0**-11).astype(kind(name))
     x[0] = 1
-    found = _run(total, x, name, ((1024,), 0, False), session)
+    found = _run(tl.sum, x, name, ((1024,), 0, False), session)
     check(session, found, np.array([x.astype(np.float64).sum()]))
 
 
@@ -124,7 +117,7 @@ def _special_sums(name: str, session: Session) -> None:
     """Infinities and NaN go through a sum; opposite infinities make a NaN."""
     x = np.ones((8, 16), kind(name))
     x[1, 3], x[2, 15], x[3, 0], x[3, 9], x[4, 7], x[5, :] = np.inf, -np.inf, np.inf, -np.inf, np.nan, np.inf
-    found = _run(total, x, name, ((8, 16), 1, False), session)
+    found = _run(tl.sum, x, name, ((8, 16), 1, False), session)
     check(session, found, np.array([16, np.inf, -np.inf, np.nan, np.nan, np.inf, 16, 16]))
 
 
@@ -136,7 +129,7 @@ def _sums() -> Iterator[Case]:
         for _ in range(7):
             place = _AXES[index % len(_AXES)]
             index += 1
-            run = functools.partial(_sum, total, name, result, place)
+            run = functools.partial(_sum, tl.sum, name, result, place)
             quick = index % 6 == 0
             yield _case(f"tl.sum/{IR[name]}/{_text(*place)}", "tl.sum", run, name, result, *own, elements=int(np.prod(place[0])), quick=quick)
     rows = (("int8", total_in_int64, "int64"), ("int32", total_in_int64, "int64"), ("uint32", total_in_int64, "int64"))
@@ -156,16 +149,6 @@ def _sums() -> Iterator[Case]:
 # ---- the greatest and the least, and where
 
 
-@tw.jit
-def greatest(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.max(x, AXIS, keep_dims=KEEP)
-
-
-@tw.jit
-def least(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.min(x, AXIS, keep_dims=KEEP)
-
-
 def _extreme(name: str, place: tuple[Shape, int | None, bool], high: bool, session: Session) -> None:
     """NaN counts only where nothing else is there."""
     shape, axis, _ = place
@@ -177,7 +160,7 @@ def _extreme(name: str, place: tuple[Shape, int | None, bool], high: bool, sessi
         mostly.flat[:: max(2, shape[-1] * 2 + 1)] = -3.5 if high else 3.5
         sets.append(mostly.astype(kind(name)))
     for x in sets:
-        found = _run(greatest if high else least, x, extremum_type(name), place, session)
+        found = _run(tl.max if high else tl.min, x, extremum_type(name), place, session)
         exact = x.astype(np.float64) if name in FLOATS else x.astype(extremum_type(name))
         combine = np.fmax if high else np.fmin
         with np.errstate(invalid="ignore"):
@@ -222,20 +205,10 @@ def _place(name: str, place: tuple[Shape, int | None, bool], high: bool, left: b
             session.require(np.array_equal(flat[np.arange(len(chosen)), chosen], np.ravel(best)), "a place is not that of the value")
 
 
-@tw.jit
-def first_greatest(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.argmax(x, AXIS, keep_dims=KEEP)
-
-
-@tw.jit
-def first_least(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.argmin(x, AXIS, keep_dims=KEEP)
-
-
 def _position(name: str, place: tuple[Shape, int | None, bool], high: bool, session: Session) -> None:
     shape, axis, _ = place
     for x in (draw(session.rng, name, shape, limit=3), np.zeros(shape, kind(name))):
-        found = _run(first_greatest if high else first_least, x, "int32", place, session)
+        found = _run(tl.argmax if high else tl.argmin, x, "int32", place, session)
         exact = x.astype(np.float64)
         session.check(found, np.reshape(exact.argmax(axis) if high else exact.argmin(axis), found.shape).astype(np.int32))
 
@@ -262,38 +235,28 @@ def _places() -> Iterator[Case]:
 
 
 @tw.jit
-def parity(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.xor_sum(x, AXIS, keep_dims=KEEP)
+def product(x, AXIS: tl.constexpr, keep_dims: tl.constexpr):
+    return tl.reduce(x, AXIS, combining.multiply, keep_dims=keep_dims)
 
 
 @tw.jit
-def united(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.reduce_or(x, AXIS, keep_dims=KEEP)
+def intersection(x, AXIS: tl.constexpr, keep_dims: tl.constexpr):
+    return tl.reduce(x, AXIS, combining.both, keep_dims=keep_dims)
 
 
 @tw.jit
-def product(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.reduce(x, AXIS, combining.multiply, keep_dims=KEEP)
+def circled(x, AXIS: tl.constexpr, keep_dims: tl.constexpr):
+    return tl.reduce(x, AXIS, combining.circle, keep_dims=keep_dims)
 
 
 @tw.jit
-def intersection(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.reduce(x, AXIS, combining.both, keep_dims=KEEP)
+def any_positive(x, AXIS: tl.constexpr, keep_dims: tl.constexpr):
+    return tl.reduce(x > 0, AXIS, combining.either, keep_dims=keep_dims)
 
 
 @tw.jit
-def circled(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.reduce(x, AXIS, combining.circle, keep_dims=KEEP)
-
-
-@tw.jit
-def any_positive(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.reduce(x > 0, AXIS, combining.either, keep_dims=KEEP)
-
-
-@tw.jit
-def all_positive(x, AXIS: tl.constexpr, KEEP: tl.constexpr):
-    return tl.reduce(x > 0, AXIS, combining.both, keep_dims=KEEP)
+def all_positive(x, AXIS: tl.constexpr, keep_dims: tl.constexpr):
+    return tl.reduce(x > 0, AXIS, combining.both, keep_dims=keep_dims)
 
 
 def _circle(x: Array, axis: Any) -> Array:
@@ -302,8 +265,8 @@ def _circle(x: Array, axis: Any) -> Array:
 
 #: name -> (function, the same with NumPy)
 _INTEGER: dict[str, tuple[Any, Callable[[Array, Any], Array]]] = {
-    "tl.xor_sum": (parity, lambda x, axis: np.bitwise_xor.reduce(x, axis)),
-    "tl.reduce_or": (united, lambda x, axis: np.bitwise_or.reduce(x, axis)),
+    "tl.xor_sum": (tl.xor_sum, lambda x, axis: np.bitwise_xor.reduce(x, axis)),
+    "tl.reduce_or": (tl.reduce_or, lambda x, axis: np.bitwise_or.reduce(x, axis)),
     "product": (product, lambda x, axis: np.multiply.reduce(x, axis, dtype=x.dtype)),
     "intersection": (intersection, lambda x, axis: np.bitwise_and.reduce(x, axis)),
     "circle": (circled, _circle),

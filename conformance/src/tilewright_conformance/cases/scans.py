@@ -16,7 +16,7 @@ import tilewright.language as tl
 from tilewright_conformance.case import Case
 from tilewright_conformance.cases import _combining as combining
 from tilewright_conformance.cases._combining import Shape
-from tilewright_conformance.cases._numbers import FLOATS, INTEGERS, IR, NUMBERS, SIGNED, Array, check, draw, kind, language, needs, unset, wide
+from tilewright_conformance.cases._numbers import FLOATS, INTEGERS, IR, NUMBERS, SIGNED, Array, case_of, check, draw, kind, language, unset, wide
 from tilewright_conformance.cases._tiles import positions
 from tilewright_conformance.sampling import sampled
 from tilewright_conformance.session import Session
@@ -37,16 +37,14 @@ _PLACES: tuple[tuple[Shape, int], ...] = (
     ((2, 4, 2, 8), 3),
 )
 
+_case = functools.partial(case_of, "scans", "control", "NumPy, float64")
+
 
 def cases() -> Iterator[Case]:
     yield from sampled("scans", "control", {"scan": False})
     yield from _running()
     yield from _custom()
     yield from _several()
-
-
-def _case(id_: str, subject: str, run: Any, *names: str, elements: int, quick: bool = False) -> Case:
-    return Case(f"scans/{id_}", "control", subject, run, needs=needs(*names, elements=elements), quick=quick, source="NumPy, float64")
 
 
 def _text(shape: Shape, axis: int, reverse: bool) -> str:
@@ -61,16 +59,6 @@ def along(x: Array, axis: int, reverse: bool, running: Callable[[Array], Array])
 
 
 # ---- running sums and products
-
-
-@tw.jit
-def sums(x, AXIS: tl.constexpr, REVERSE: tl.constexpr):
-    return tl.cumsum(x, AXIS, REVERSE)
-
-
-@tw.jit
-def products(x, AXIS: tl.constexpr, REVERSE: tl.constexpr):
-    return tl.cumprod(x, AXIS, REVERSE)
 
 
 @tw.jit
@@ -145,7 +133,7 @@ def _running() -> Iterator[Case]:
             shape, axis = _PLACES[index % len(_PLACES)]
             index += 1
             result = _prefix_type(name)
-            run = functools.partial(_sum, sums, name, result, shape, axis, reverse)
+            run = functools.partial(_sum, tl.cumsum, name, result, shape, axis, reverse)
             text = f"tl.cumsum/{IR[name]}/{_text(shape, axis, reverse)}"
             yield _case(text, "tl.cumsum", run, name, result, elements=int(np.prod(shape)), quick=index % 5 == 0)
     for name in NUMBERS:
@@ -153,7 +141,7 @@ def _running() -> Iterator[Case]:
             shape, axis = _PLACES[(5 * index) % len(_PLACES)]
             index += 1
             result = "float32" if name == "bfloat16" else name
-            run = functools.partial(_product, products, name, result, shape, axis, reverse)
+            run = functools.partial(_product, tl.cumprod, name, result, shape, axis, reverse)
             text = f"tl.cumprod/{IR[name]}/{_text(shape, axis, reverse)}"
             yield _case(text, "tl.cumprod", run, name, result, elements=int(np.prod(shape)), quick=index % 5 == 0)
     for index, name in enumerate(("int8", "int32", "uint16")):

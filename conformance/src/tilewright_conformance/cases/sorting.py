@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -12,9 +11,11 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.case import Case
 from tilewright_conformance.cases._combining import Shape, extremum_type
-from tilewright_conformance.cases._numbers import FLOATS, IR, NUMBERS, Array, check, draw, kind, language, needs, unset, wide
+from tilewright_conformance.cases._numbers import FLOATS, IR, NUMBERS, Array, case_of, check, draw, kind, language, unset, wide
 from tilewright_conformance.cases._tiles import positions
 from tilewright_conformance.session import Session
+
+_case = functools.partial(case_of, "sorting", "memory", "NumPy")
 
 
 def cases() -> Iterator[Case]:
@@ -23,10 +24,6 @@ def cases() -> Iterator[Case]:
     yield from _merged()
     yield from _by_keys()
     yield from _flipped()
-
-
-def _case(id_: str, subject: str, run: Any, *names: str, elements: int, quick: bool = False) -> Case:
-    return Case(f"sorting/{id_}", "memory", subject, run, needs=needs(*names, elements=elements), quick=quick, source="NumPy")
 
 
 def _text(shape: Shape) -> str:

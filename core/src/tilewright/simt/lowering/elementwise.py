@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Operation
+from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import PointerType, TileType, byte_size, element_type
 from tilewright.llvm.elementwise import emit_operation
+from tilewright.passes.axis import power_of_two_in
 from tilewright.simt.context import UNWRITTEN, SimtContext
+from tilewright.simt.linear_layout import axis_shifts
 from tilewright.simt.ops import SHARED
 
 
@@ -18,15 +22,35 @@ def lower_elementwise(context: SimtContext, operation: Operation) -> None:
     if isinstance(element, PointerType) and element.space == SHARED:
         context.bind(result, [_move_shared(context, operation, element)])
         return
-    count = context.layout(result).register_count if isinstance(result.type, TileType) else 1
     operands = [context.registers[operand] for operand in operation.operands]
-    context.bind(
-        result,
-        [
-            emit_operation(context, operation, [names[i if len(names) > 1 else 0] for names in operands], 0) if context.is_needed(result, i) else UNWRITTEN
-            for i in range(count)
-        ],
-    )
+    names: dict[int, str] = {}
+    found = []
+    for register, group in enumerate(_equal_registers(context, result)):
+        if not context.is_needed(result, register):
+            found.append(UNWRITTEN)
+            continue
+        if group not in names:
+            names[group] = emit_operation(context, operation, [own[register if len(own) > 1 else 0] for own in operands], 0)
+        found.append(names[group])
+    context.bind(result, found)
+
+
+def _equal_registers(context: SimtContext, result: Value) -> Sequence[int]:
+    """For each register of a result a number that it shares with those that are known to be equal to it, in every thread: masks of vectors, mostly.
+
+    Registers differ from a thread's first element by what they add to its coordinates, without carries: those that differ within an aligned run of equal
+    elements alone are equal.
+    """
+    if not isinstance(result.type, TileType):
+        return (0,)
+    layout, info = context.layout(result), context.axes.get(result)
+    elements = layout.register_elements()
+    if info is None or all(run == 1 for run in info.constancy):
+        return range(len(elements))
+    kept = 0
+    for shift, extent, run in zip(axis_shifts(layout.shape), layout.shape, info.constancy, strict=True):
+        kept |= (extent - 1 & -power_of_two_in(run)) << shift
+    return [element & kept for element in elements]
 
 
 def _move_shared(context: SimtContext, operation: Operation, element: PointerType) -> str:
