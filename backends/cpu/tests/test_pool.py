@@ -96,11 +96,13 @@ def test_every_program_runs_once(pools, kernel, mode, threads):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_costly_programs_are_shared_and_their_cost_is_learnt(pools, kernel, mode):
-    launch = Launch(kernel, 64, rounds=20000)
-    for _ in range(4):
-        launch.run(pools[mode, 2])
-    launch.check(4)
+    launch, launches = Launch(kernel, 64, rounds=20000), 0
     pool, record = pools[mode, 2], ctypes.addressof(launch.record)
+    # on a busy machine the other thread may do all of a launch, and this one learns nothing from it
+    while launches < 4 or (pool.expected_seconds(record, 64) is None and launches < 100):
+        launch.run(pool)
+        launches += 1
+    launch.check(launches)
     assert pool.expected_seconds(record, 64) == pytest.approx(64 * pool.expected_seconds(record, 1), rel=0.1)
     assert 64 * 2e-6 < pool.expected_seconds(record, 64) < 1.0
     assert Pool.expected_seconds(pool, ctypes.addressof(Launch(kernel, 1).record), 1) is None
