@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -25,6 +27,25 @@ def test_output_behind_python_is_collected_and_the_rest_is_not(capfd: pytest.Cap
     with captured_output((1, 2)) as found:
         os.write(2, b"an error\n")
     assert found == ["an error\n"]
+
+
+_BUFFERED = """
+import ctypes
+from tilewright_conformance.capture import captured_output
+libc = ctypes.CDLL(None)
+libc.puts(b"before")
+with captured_output() as found:
+    libc.puts(b"inside")
+libc.puts(b"after")
+libc.puts(repr(found).encode())
+libc.fflush(None)
+"""
+
+
+def test_what_the_c_library_holds_back_comes_where_it_was_written() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    found = subprocess.run([sys.executable, "-c", _BUFFERED], capture_output=True, text=True, env=environment, timeout=60, check=True)
+    assert found.stdout.splitlines() == ["before", "after", r"['inside\n']"]
 
 
 def test_lines_of_kernels_come_from_python_and_from_native_code() -> None:

@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tilewright_conformance import run as running
 from tilewright_conformance.case import Case, Outcome, Status
 from tilewright_conformance.catalogue import catalogue
 from tilewright_conformance.engine.journal import Journal, JournalError
@@ -123,3 +125,18 @@ def test_a_journal_goes_on_where_the_run_was_cut_off(tmp_path: Path) -> None:
         Journal(path, {"seed": 2, "tuple": (1, 2)}, resume=True)
     with Journal(path, {"seed": 2}, resume=False) as journal:
         assert not journal.done
+
+
+def test_cases_that_measure_time_run_after_the_others_and_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[list[str], int]] = []
+
+    def note(cases: list[Case], setup: Setup, *, workers: int, on_outcome: Callable[[Outcome], None]) -> None:
+        asked.append(([case.id for case in cases], workers))
+        for case in cases:
+            on_outcome(Outcome(case.id, Status.PASSED))
+
+    monkeypatch.setattr(running, "run_cases", note)
+    chosen = ("perf/timer/*", "elementwise/neg/f32/scalar")
+    running.run(running.Options(Setup("reference"), patterns=chosen, workers=7, folder=tmp_path))
+    measuring = [case.id for case in catalogue().matching("perf/timer/*")]
+    assert measuring and asked == [(["elementwise/neg/f32/scalar"], 7), (measuring, 1)]

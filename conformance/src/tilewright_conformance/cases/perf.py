@@ -46,8 +46,8 @@ def cases() -> Iterator[Case]:
     for name in ("copy", "add", "softmax", "transpose"):
         yield _case(f"bandwidth/{name}", functools.partial(_bandwidth, name), quick=name in ("copy", "softmax"))
     yield _case("bandwidth/contiguous_and_strided", _strided, quick=True)
-    yield _case("work/twice_the_work", _twice, quick=True)
-    yield _case("work/programs_side_by_side", _programs)
+    yield _case("scaling/twice_the_work", _twice, quick=True)
+    yield _case("scaling/programs_side_by_side", _programs)
     for type_ in ("f16", "f32"):
         yield _case(f"matmul/{type_}", functools.partial(_matmul, type_), f"f32 {type_}", {(type_, "f32")}, quick=type_ == "f16")
     yield _case("matmul/dot_and_sum", _dot_and_sum, "f32", {("f32", "f32")}, quick=True)
