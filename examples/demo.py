@@ -1,6 +1,7 @@
 """The five classic kernels on this machine's CPU: right against float64, timed against NumPy (and PyTorch where it is installed).
 
-Run by ``make demo``. Exits with status 1 when a kernel is wrong or slower than NumPy.
+Run by ``make demo``. A ratio is the rival's time over Tilewright's: above 1, Tilewright is faster. Exits with status 1 when a kernel is wrong, and only then:
+how fast a kernel is beside its rivals is the machine's matter too.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def attention_case(rng: np.random.Generator) -> Case:
 
 def main() -> int:
     rng = np.random.default_rng(0)
-    passed = True
+    wrong: list[str] = []
     header = f"{'kernel':21s} {'shape':22s} {'largest error':>13s} {'tilewright':>12s} {'numpy':>12s} {'ratio':>7s}"
     print(header + (f" {'torch':>12s} {'ratio':>7s}" if torch is not None else ""))
     for make in (vector_add_case, softmax_case, layer_norm_case, matmul_case, attention_case):
@@ -159,13 +160,14 @@ def main() -> int:
         case.run()
         error = float(np.abs(case.out - case.reference()).max())
         times = best_times({"tilewright": case.run, **case.rivals})
-        good = error <= case.tolerance and times["tilewright"] <= times["numpy"]
-        passed &= good
+        right = error <= case.tolerance  # NaN is not
+        if not right:
+            wrong.append(case.name)
         columns = [f"{case.name:21s} {case.shape:22s} {error:13.2e} {times['tilewright'] * 1e3:9.3f} ms"]
         columns += [f"{times[name] * 1e3:9.3f} ms {times[name] / times['tilewright']:6.2f}x" for name in case.rivals]
-        print(" ".join(columns), "" if good else " FAILED", flush=True)
-    print("all passed" if passed else "a kernel is wrong or slower than NumPy")
-    return 0 if passed else 1
+        print(" ".join(columns), "" if right else f" WRONG: the error may be {case.tolerance:g}", flush=True)
+    print(f"wrong: {', '.join(wrong)}" if wrong else "all are right")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def product(m: int, n: int, k: int) -> Calls:
     return calls
 
 
-def flash_attention(heads: int, length: int, head: int, causal: bool) -> Calls:
+def flash_attention(heads: int, length: int, head: int, causal: bool = False) -> Calls:
     q, k, v = normal(heads, length, head), normal(heads, length, head), normal(heads, length, head)
     out, lse = np.empty_like(q), np.empty((heads, length), F32)
     hidden = np.where(np.tril(np.ones((length, length), bool)), F32(0), F32(-np.inf)) if causal else F32(0)
@@ -102,7 +103,8 @@ PROBLEMS: dict[str, tuple[Callable[..., Calls], list[tuple[int, ...]]]] = {
     "softmax": (fused_softmax, [(512, 1024), (4096, 781), (2048, 4096)]),
     "layer norm": (norm, [(512, 1024), (4096, 781), (2048, 4096)]),
     "matmul": (product, [(256, 256, 256), (512, 512, 512), (1000, 1000, 1000), (1024, 1024, 1024)]),
-    "attention": (flash_attention, [(16, 512, 64, 0), (8, 2048, 64, 0), (8, 2048, 64, 1)]),
+    "attention": (flash_attention, [(16, 512, 64), (8, 2048, 64)]),
+    "causal": (partial(flash_attention, causal=True), [(8, 2048, 64)]),
 }
 
 

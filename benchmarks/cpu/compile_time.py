@@ -1,7 +1,8 @@
 """How long importing takes, and compiling a kernel for the first time: the whole way from source to a callable, on the CPU backend.
 
 The interpreter is warm (Tilewright imported, another kernel compiled), the disk cache empty. Each figure is the median of several compilations, each of
-which starts from the Python function: source, analysis, code and launch plans are forgotten before. Exit code 1 where a limit is passed.
+which starts from the Python function: source, analysis, code and launch plans are forgotten before. A figure above its limit is marked; limits are for an
+idle machine, and none is so slow that this program fails.
 """
 
 from __future__ import annotations
@@ -79,17 +80,15 @@ def forget() -> None:
     disk_cache().clear()
 
 
-def report(name: str, milliseconds: float, details: str = "") -> bool:
-    """Print a figure with its limit; whether it is within."""
+def report(name: str, milliseconds: float, details: str = "") -> None:
+    """Print a figure, with its limit and whether it is within."""
     limit = LIMITS.get(name)
-    within = limit is None or milliseconds < limit
-    verdict = "" if limit is None else f"  (limit {limit:.0f} ms: {'pass' if within else 'FAIL'})"
-    print(f"{name:<18} {milliseconds:7.1f} ms{verdict}{details}")
-    return within
+    verdict = "" if limit is None else f"limit {limit:.0f} ms: {'within' if milliseconds < limit else 'ABOVE'}"
+    print(f"{name:<18} {milliseconds:7.1f} ms  {verdict:21} {details}".rstrip())
 
 
-def main() -> int:
-    passed = [report("import tilewright", import_time())]
+def main() -> None:
+    report("import tilewright", import_time())
     warm_up_kernel[(1,)](np.zeros(16, F32), BLOCK=16)
     for name, launch in launches().items():
         cold, warm = [], []
@@ -101,10 +100,9 @@ def main() -> int:
             start = time.perf_counter()
             launch()
             warm.append(1e6 * (time.perf_counter() - start))
-        details = f"  median of {REPETITIONS}, {min(cold):.1f} to {max(cold):.1f}; a later launch {min(warm):.0f} us"
-        passed.append(report(name, statistics.median(cold), details))
-    return 0 if all(passed) else 1
+        details = f"median of {REPETITIONS}, {min(cold):.1f} to {max(cold):.1f}; a later launch {min(warm):.0f} us"
+        report(name, statistics.median(cold), details)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

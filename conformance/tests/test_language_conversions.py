@@ -191,7 +191,7 @@ def test_pointers_are_numbers_and_back(launch: Run) -> None:
     assert np.array_equal(out, (x >> 16).astype(np.int16))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=64))
 def test_fp32_through_bf16_is_the_nearest(launch: Run, numbers: list[float]) -> None:
     x = np.array(numbers, np.float32)

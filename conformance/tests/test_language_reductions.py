@@ -20,7 +20,7 @@ from tilewright_conformance.cases.reductions import moments
 Run = Callable[..., None]
 RNG = np.random.default_rng(41)
 #: The fixture has no state of its own, so that one will do for all examples.
-EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def draw(name: str, *shape: int) -> Any:

@@ -339,7 +339,7 @@ def test_launches_from_threads_do_not_share_slots(monkeypatch):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(120)
+            thread.join(900)
             assert not thread.is_alive()
         assert not failures
 

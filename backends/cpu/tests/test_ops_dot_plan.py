@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright.ir.types import BF16, F16, F32, F64, I8, U8
@@ -24,6 +24,7 @@ from tilewright_cpu.lowering.dot_plan import (
 _EXTENTS = st.integers(1, 300)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(m=_EXTENTS, n=_EXTENTS, lanes=st.sampled_from([2, 4, 8, 16]), registers=st.sampled_from([8, 16, 32]))
 def test_blocks_cover_every_element_once_and_fit_the_registers(m: int, n: int, lanes: int, registers: int) -> None:
     block = choose_block(m, n, lanes, registers)

@@ -57,6 +57,8 @@ def test_the_timer_measures_each_repetition():
     import time
 
     timer, calls = HostTimer(), []
+    started = time.perf_counter()
     found = timer.measure(lambda: (calls.append(1), time.sleep(0.002)), 3)
-    assert len(calls) == 3 and len(found) == 3 and all(2.0 <= each < 200.0 for each in found)
+    assert len(calls) == 3 and len(found) == 3
+    assert min(found) >= 2.0 and sum(found) <= 1e3 * (time.perf_counter() - started)
     timer.flush_cache()

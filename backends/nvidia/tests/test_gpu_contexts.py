@@ -110,7 +110,7 @@ def test_two_devices_from_two_threads(cuda: OneGpuTwice, current: str) -> None:
             cuda("cuCtxPushCurrent", cuda.bindings.CUcontext(held))
         try:
             loaded = [(sample, prepare(sample.module, index=index, cuda=cuda)) for sample in chosen()]
-            start.wait(60)
+            start.wait(900)
             for seed in range(10):
                 for sample, (launch, memory) in loaded:
                     expected, found = (sample.make_arguments(np.random.default_rng(seed + 100 * index)) for _ in range(2))

@@ -1,4 +1,5 @@
 """Backends that misbehave: the CPU backend, except for kernels of the operation named in ``MISBEHAVE_AT``, where ``MISBEHAVE_HOW`` happens.
+The one that hangs makes the file ``MISBEHAVE_SIGN`` first, where the environment names one.
 
 Loaded by the tests with ``Setup(load=("misbehaving",))``; their folder is on ``PYTHONPATH`` for the worker processes.
 """
@@ -10,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -121,6 +123,12 @@ def _abort(values: Sequence[Any]) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
+def _hang(values: Sequence[Any]) -> None:
+    if "MISBEHAVE_SIGN" in os.environ:
+        Path(os.environ["MISBEHAVE_SIGN"]).touch()
+    time.sleep(1000)
+
+
 def _leak(values: Sequence[Any]) -> None:
     while True:
         _kept.append(np.ones(1 << 22, np.uint8))
@@ -151,7 +159,7 @@ def _bytes(address: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 _MISDEEDS = {
     "crash": _abort,
-    "hang": lambda values: time.sleep(1000),
+    "hang": _hang,
     "leak": _leak,
     "garbage": _garbage,
     "overrun": _overrun,

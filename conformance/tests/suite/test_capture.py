@@ -44,7 +44,7 @@ libc.fflush(None)
 
 def test_what_the_c_library_holds_back_comes_where_it_was_written() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    found = subprocess.run([sys.executable, "-c", _BUFFERED], capture_output=True, text=True, env=environment, timeout=60, check=True)
+    found = subprocess.run([sys.executable, "-c", _BUFFERED], capture_output=True, text=True, env=environment, timeout=900, check=True)
     assert found.stdout.splitlines() == ["before", "after", r"['inside\n']"]
 
 

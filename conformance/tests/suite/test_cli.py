@@ -106,7 +106,7 @@ def pytest_run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     environment.update(PYTHONPATH=str(Path(__file__).parent), MISBEHAVE_HOW="garbage", MISBEHAVE_AT="sqrt")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=900)
 
 
 def test_the_pytest_plugin_runs_cases_as_tests(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def _use(page: str, tmp_path: Path) -> dict[str, Any]:
     path.write_text(page.replace("</html>", SCRIPT + "</html>"), encoding="utf-8")
     assert BROWSER is not None
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=900)
     saw = re.search(r'<pre id="saw">(.*?)</pre>', found.stdout, re.S)
     assert saw, f"the script failed: {re.search('<title>(.*?)</title>', found.stdout, re.S)}\n{found.stderr[-2000:]}"
     return dict(json.loads(unescape(saw[1])))

@@ -16,7 +16,7 @@ from tilewright.compat.triton.outside import OutsideModuleError, OutsideNameErro
 
 def run(*arguments, cwd):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
 
 
 def test_modules_are_the_same_objects_under_both_names():

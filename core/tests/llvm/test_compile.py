@@ -103,7 +103,7 @@ def test_threads_compile_at_once():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(900)
     assert not failures
 
 

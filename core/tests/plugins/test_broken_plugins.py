@@ -110,7 +110,7 @@ def run(site, *command: str) -> subprocess.CompletedProcess[str]:
         "TILEWRIGHT_CACHE_DIR": str(site / "cache"),
     }
     environment.pop("TILEWRIGHT_BACKEND", None)
-    return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, check=False, env=environment)
+    return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=900, check=False, env=environment)
 
 
 def test_each_is_named_with_its_error_in_json(site):

@@ -41,7 +41,7 @@ def test_one_thread_tunes_and_the_others_wait(recorder):
     kernel = tuned(do_bench=bench)
 
     def launch(_):
-        started.wait(20)
+        started.wait(900)
         kernel[(1,)](np.zeros(64, np.float32), 5)
 
     with ThreadPoolExecutor(4) as pool:
@@ -54,9 +54,9 @@ def test_each_thread_sees_its_own_arguments(recorder):
     seen, both = {}, threading.Barrier(2)
 
     def hook(arguments):
-        both.wait(20)  # both are in the middle of a launch
+        both.wait(900)  # both are in the middle of a launch
         seen[arguments["n"]] = kernel.nargs["n"]
-        both.wait(20)
+        both.wait(900)
 
     kernel = tw.autotune([tw.Config({"BLOCK": 16}, pre_hook=hook)], [])(tw.jit(add_one.fn))
     with ThreadPoolExecutor(2) as pool:
@@ -78,7 +78,7 @@ def test_a_tuning_that_fails_is_tried_again(recorder):
     assert kernel.nargs is None and not kernel.cache
     failing[0] = False
     with ThreadPoolExecutor(1) as pool:  # the lock was let go of
-        assert pool.submit(lambda: kernel[(1,)](np.zeros(64, np.float32), 5)).result(20) is not None
+        assert pool.submit(lambda: kernel[(1,)](np.zeros(64, np.float32), 5)).result(900) is not None
 
 
 def test_who_listens_may_wait_for_another_threads_tuning(recorder, monkeypatch):
@@ -89,7 +89,7 @@ def test_who_listens_may_wait_for_another_threads_tuning(recorder, monkeypatch):
     def listener(**info):
         told.append((info["key"][0], set(info["configs_timings"])))
         if info["key"][0] == 5:
-            pool.submit(lambda: kernel[(1,)](np.zeros(64, np.float32), 6)).result(20)
+            pool.submit(lambda: kernel[(1,)](np.zeros(64, np.float32), 6)).result(900)
 
     monkeypatch.setattr(hooks, "autotuning_listener", listener)
     kernel[(1,)](np.zeros(64, np.float32), 5)

@@ -111,7 +111,7 @@ def test_the_key_is_the_same_in_another_process(recorder, tmp_path):
     )
     keys = {
         subprocess.run(
-            [sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=True, env={**__import__("os").environ, "PYTHONHASHSEED": seed}
+            [sys.executable, str(program)], capture_output=True, text=True, timeout=900, check=True, env={**__import__("os").environ, "PYTHONHASHSEED": seed}
         ).stdout
         for seed in ("1", "2")
     }

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import time
 
 import pytest
 
@@ -119,7 +118,7 @@ def test_an_error_in_a_called_function_says_where_it_was_called():
     assert any("in outer" in note for note in caught.value.__notes__)
 
 
-def test_it_costs_next_to_nothing():
+def test_it_costs_next_to_nothing(steps_in):
     from tilewright.runtime.compile import Specialization, build_module
 
     found = registry().get("reference")
@@ -134,10 +133,6 @@ def test_it_costs_next_to_nothing():
         tl.store(x_ptr + at, x)
 
     module = build_module(Specialization(long, {"x_ptr": "*fp32", "N": "constexpr"}, {"N": 250}, options=found.manifest.options), found, target)
-    assert sum(1 for _ in module.walk()) > 500
-    times = []
-    for _ in range(7):
-        started = time.perf_counter()
-        check_declared(module, found.manifest.capabilities, "reference")
-        times.append(time.perf_counter() - started)
-    assert min(times) < 1e-3
+    operations = sum(1 for _ in module.walk())
+    assert operations > 500
+    assert steps_in(lambda: check_declared(module, found.manifest.capabilities, "reference")) < 12 * operations  # 9 on Python 3.11

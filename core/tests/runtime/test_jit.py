@@ -272,7 +272,7 @@ def test_kernels_without_a_file_are_refused_with_the_remedy(how):
         with pytest.raises(ValueError, match="@jit functions should be defined in a Python file"):
             exec(source, {"__name__": "somewhere"})
         return
-    result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=900, check=False)
     assert result.returncode == 1
     assert "@jit functions should be defined in a Python file" in result.stderr.splitlines()[-1]
 

@@ -11,11 +11,18 @@ import pytest
 pytest.importorskip("tilewright_cpu")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="forks and signals")
 
+#: Seconds after which a process that should have ended by itself hangs.
+GUARD = 900
+
 KERNELS = """
 import os, signal, sys, threading, time
 import numpy as np
 import tilewright as tw
 import tilewright.language as tl
+
+GUARD = 800  # seconds: before the test gives the process up, so that it can tell what waited
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore interrupts, as one in the background of a shell's script does
+signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 @tw.jit
 def copy_blocks(x, y, n, BLOCK: tl.constexpr):
@@ -31,13 +38,13 @@ def constant(y, VALUE: tl.constexpr):
     tl.store(y, VALUE)
 
 @tw.jit
-def spin(y, n):
-    total = 0
-    i = 0
-    while i < n:
-        total = total * 3 + tl.load(y).to(tl.int32)
-        i += 1
-    tl.store(y, total)
+def hold(go, started, ended):
+    "Its programs run until they are let go."
+    tl.atomic_add(started, 1)
+    looks = 0
+    while tl.load(go, volatile=True) == 0:
+        looks += 1
+    tl.atomic_add(ended, 1)
 
 N = 1_000_003
 x = np.random.default_rng(0).random(N).astype(np.float32)
@@ -77,7 +84,7 @@ def start(tmp_path):
         process.communicate()
 
 
-def finish(process, code=0, timeout=30) -> list[str]:
+def finish(process, code=0, timeout=GUARD) -> list[str]:
     """The lines a process printed, after it ended by itself with ``code``."""
     out, err = process.communicate(timeout=timeout)
     assert process.returncode == code, (process.returncode, out, err)
@@ -93,7 +100,7 @@ def test_children_of_a_fork_launch_and_end_as_any_process(start):
         for number in range(3):
             child = os.fork()
             if child == 0:
-                signal.alarm(20)
+                signal.alarm(GUARD)
                 warm()
                 y = np.zeros(1)
                 put[(1,)](y, 2.5 + number)  # compiled in the child
@@ -107,18 +114,20 @@ def test_children_of_a_fork_launch_and_end_as_any_process(start):
 def test_a_fork_while_other_threads_launch(start):
     process = start("""
         warm()
-        stop = threading.Event()
+        stop, launched = threading.Event(), threading.Barrier(4)
         def launch():
             y = np.zeros(N, np.float32)
+            shared(y)
+            launched.wait(GUARD)
             while not stop.is_set():
                 shared(y)
         threads = [threading.Thread(target=launch) for _ in range(3)]
         for thread in threads: thread.start()
-        time.sleep(0.1)
+        launched.wait(GUARD)
         for number in range(8):
             child = os.fork()
             if child == 0:
-                signal.alarm(15)
+                signal.alarm(GUARD)
                 try:
                     warm()
                     os._exit(0)
@@ -166,13 +175,16 @@ def test_the_interpreter_ends_while_daemon_threads_work(start, work, end, code):
         import itertools
         warm()
         numbers = itertools.count(2)
+        at_work = threading.Barrier(4)
         def forever():
             y = np.zeros(N, np.float32)
+            {work}
+            at_work.wait(GUARD)
             while True:
                 {work}
         for _ in range(3):
             threading.Thread(target=forever, daemon=True).start()
-        time.sleep(0.2)
+        at_work.wait(GUARD)
         {end}
     """)
     finish(process, code)
@@ -196,24 +208,39 @@ def test_launches_at_exit_and_in_destructors(start):
 
 def test_an_interrupt_during_a_long_kernel_comes_when_it_has_ended(start):
     process = start("""
-        y = np.zeros(1, np.int64)
-        spin[(1,)](y, 10)
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-        started = time.perf_counter()
+        go, started, ended = np.zeros((3, 1), np.int32)
+        def interrupt():
+            while not started[0]:
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGINT)
+            go[0] = 1
+        interrupter = threading.Thread(target=interrupt)
+        interrupter.start()
         try:
-            while time.perf_counter() - started < 20:
-                spin[(8,)](y, 20_000_000)
+            hold[(8,)](go, started, ended)  # the first launch: of those that were quick before, the interpreter lock is kept
+            interrupter.join()
+            time.sleep(GUARD)  # the signal may come a moment after the kernel's end
         except KeyboardInterrupt:
-            print("interrupted")
+            print("interrupted with", *started, "programs begun and", *ended, "ended")
         print(shared())
     """)
-    assert finish(process) == ["interrupted", "fine"]
+    assert finish(process) == ["interrupted with 8 programs begun and 8 ended", "fine"]
 
 
 def test_an_interrupt_during_compilation_leaves_the_kernel_usable(start):
     process = start("""
+        from tilewright.runtime import compile as compilation
         y, number = np.zeros(1), 1
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        compiling, own = threading.Event(), compilation.build_module
+        def build_module(*arguments):
+            compiling.set()
+            return own(*arguments)
+        def interrupt():
+            compiling.wait()
+            os.kill(os.getpid(), signal.SIGINT)
+        constant[(1,)](y, number)
+        compilation.build_module = build_module
+        threading.Thread(target=interrupt).start()
         try:
             while True:
                 number += 1
@@ -289,7 +316,7 @@ x = np.zeros(1); k[(1,)](x); print(x[0])
 def test_sources_that_python_does_not_keep(arguments):
     if sys.version_info >= (3, 13):
         pytest.skip("this Python keeps them")
-    result = subprocess.run([sys.executable, *arguments], input=SOURCE, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run([sys.executable, *arguments], input=SOURCE, capture_output=True, text=True, timeout=GUARD, check=False)
     assert result.returncode == 1
     assert "@jit functions should be defined in a Python file; the source of 'k'" in result.stderr.splitlines()[-1]
 

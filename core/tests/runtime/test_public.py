@@ -21,14 +21,11 @@ def test_unknown_names_are_refused():
 
 
 def test_importing_is_cheap():
-    program = "import sys, time; started = time.perf_counter(); import tilewright; print(time.perf_counter() - started); print(*sys.modules)"
-    best, modules = 1.0, ""
-    for _ in range(3):
-        seconds, modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
-        best = min(best, float(seconds))
-    assert best < 0.1
+    program = "import sys; before = set(sys.modules); import tilewright; print(*sys.modules.keys() - before)"
+    modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True).stdout.split()
     heavy = {"numpy", "torch", "llvmlite", "pluggy", "tilewright.ir", "tilewright.language", "tilewright.runtime"}
-    assert not heavy & set(modules.split())
+    assert not heavy & set(modules)
+    assert len(modules) < 60  # 30 now, of which most are Python's own
 
 
 def test_making_a_kernel_imports_no_array_library(tmp_path):
@@ -37,7 +34,7 @@ def test_making_a_kernel_imports_no_array_library(tmp_path):
         "import sys\nimport tilewright as tw\nimport tilewright.language as tl\n\n@tw.jit\ndef k(x, B: tl.constexpr):\n    pass\n\n"
         "print(*({'torch', 'llvmlite', 'numpy'} & set(sys.modules)))\n"
     )
-    assert subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=60, check=True).stdout.strip() == ""
+    assert subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=900, check=True).stdout.strip() == ""
 
 
 @pytest.mark.parametrize(("x", "y", "expected"), [(0, 4, 0), (1, 4, 1), (4, 4, 1), (5, 4, 2), (10**18 + 1, 10, 10**17 + 1)])
@@ -88,9 +85,7 @@ def test_the_allocator_is_of_its_thread():
         tw.set_allocator(None)
 
 
-def test_launching_costs_little(recorder):
-    import time
-
+def test_launching_costs_little(recorder, steps_in):
     import numpy as np
 
     import tilewright.language as tl
@@ -101,11 +96,6 @@ def test_launching_costs_little(recorder):
 
     x, y = np.zeros(64, np.float32), np.zeros(64, np.float32)
     recorder.launches = type("Discard", (), {"append": lambda self, item: None})()
-    kernel[(1,)](x, y, 17, BLOCK=64)
-    best = 1.0
-    for _ in range(20):
-        started = time.perf_counter()
-        for _ in range(200):
-            kernel[(1,)](x, y, 17, BLOCK=64)
-        best = min(best, (time.perf_counter() - started) / 200)
-    assert best < 20e-6  # about 2 µs on an idle machine; the bound leaves room for a busy one
+    for _ in range(3):
+        kernel[(1,)](x, y, 17, BLOCK=64)
+    assert steps_in(lambda: kernel[(1,)](x, y, 17, BLOCK=64)) < 80  # 50 on Python 3.11; compiling takes thousands

@@ -355,7 +355,7 @@ def test_wrong_usage(run, arguments):
 def test_it_runs_as_a_program(tmp_path):
     environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(tmp_path)}
     program = [sys.executable, "-m", "tilewright.tools.cli"]
-    version = subprocess.run([*program, "--version"], capture_output=True, text=True, timeout=60, check=True, env=environment)
+    version = subprocess.run([*program, "--version"], capture_output=True, text=True, timeout=900, check=True, env=environment)
     assert version.stdout == f"tilewright {tw.__version__}\n"
     file = tmp_path / "one.py"
     file.write_text(
@@ -371,7 +371,7 @@ def test_it_runs_as_a_program(tmp_path):
         [*program, "inspect", str(file), "--signature", "*fp32", "--backend", "reference", "--stage", "tileir"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=900,
         check=False,
         env=environment,
     )

@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 def run(folder, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     settings = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(folder / "cache"), **environment}
     command = [sys.executable, "-m", "tilewright.tools.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=settings, cwd=folder)
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=settings, cwd=folder)
 
 
 FILL = ("good.py:fill", "--signature", "*i32, i32", "--constants", "BLOCK=8", "--backend", "reference")
