@@ -182,9 +182,10 @@ def module_of() -> Callable[..., Module]:
     from tilewright.ir.printer import print_module
     from tilewright.language.options import Options
     from tilewright.passes import pipeline
+    from tilewright.plugins.manifest import Target
     from tilewright_cpu.manifest import CAPABILITIES
 
-    language = Options(backend="cpu", capabilities=CAPABILITIES)
+    language = Options(target=Target("cpu", "x86-64", kind="cpu", capabilities=CAPABILITIES))
 
     def build(
         fn: Any,

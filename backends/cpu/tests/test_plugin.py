@@ -123,7 +123,7 @@ MATMUL = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8, "num_warps"
 
 
 def here():
-    return target.Target("cpu", "x86-64", limits={"l1d_bytes": 32 << 10, "l2_bytes": 1 << 20})
+    return target.Target("cpu", "x86-64", kind="cpu", limits={"l1d_bytes": 32 << 10, "l2_bytes": 1 << 20})
 
 
 def test_block_sizes_are_told_from_other_constants():

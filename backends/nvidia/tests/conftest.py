@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,13 +23,21 @@ ALIGNED = {"divisibility": 16}
 
 
 def module_of(
-    kernel: Any, signature: Mapping[str, str], constants: Mapping[str, Any], *, aligned: bool = True, num_warps: int = 4, debug: bool = False
+    kernel: Any,
+    signature: Mapping[str, str],
+    constants: Mapping[str, Any],
+    *,
+    arch: str = "sm_90a",
+    aligned: bool = True,
+    num_warps: int = 4,
+    debug: bool = False,
 ) -> Module:
     """Tile IR of a kernel after the standard passes. ``signature`` has the runtime parameters; all of them are multiples of 16 where ``aligned``."""
     types = {**signature, **dict.fromkeys(constants, "constexpr")}
     ordered = {name: types[name] for name in kernel.arg_names}
     attributes = {name: ALIGNED for name, type_ in signature.items() if aligned and (type_[0] == "*" or type_ in ("i32", "i64"))}
-    module = compile_function(kernel, ordered, constants, attributes, Options(backend="nvidia", capabilities=CAPABILITIES, num_warps=num_warps, debug=debug))
+    target = dataclasses.replace(target_of(ARCHITECTURES[arch]), capabilities=CAPABILITIES)
+    module = compile_function(kernel, ordered, constants, attributes, Options(target=target, num_warps=num_warps, debug=debug))
     pipeline.run(module, pipeline.STANDARD)
     return module
 
@@ -38,7 +47,7 @@ def compile_kernel(
 ) -> CodeObject:
     """PTX of a kernel for an architecture."""
     resolved = {**PORTABLE_OPTIONS, **OPTIONS, **options}
-    module = module_of(kernel, signature, constants or {}, aligned=aligned, num_warps=resolved["num_warps"], debug=resolved["debug"])
+    module = module_of(kernel, signature, constants or {}, arch=arch, aligned=aligned, num_warps=resolved["num_warps"], debug=resolved["debug"])
     return lower(module, target_of(ARCHITECTURES[arch]), resolved)
 
 

@@ -39,9 +39,9 @@ class Subject:
         self.device: Device = devices.find(self.backend, None)
         self.target: Target = devices.target_of(self.backend, self.device)
         self.memory: Memory = self.backend.require("tilewright_memory", device=self.device)
-        if self.backend.manifest.capabilities is None:
+        if self.target.capabilities is None:
             raise BackendError(f"backend {name!r} declares no capabilities")
-        self.capabilities: Capabilities = self.backend.manifest.capabilities
+        self.capabilities: Capabilities = self.target.capabilities
 
 
 @functools.cache

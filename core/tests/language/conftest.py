@@ -13,6 +13,7 @@ import tilewright.language as tl
 from tilewright import ir
 from tilewright.frontend import compile_function
 from tilewright.language.semantic import Options, Semantic
+from tilewright.plugins.manifest import Target
 from tilewright.reference.interpreter import run as interpret
 
 
@@ -72,8 +73,14 @@ def bench() -> Bench:
 
 @pytest.fixture
 def make_bench() -> Callable[..., Bench]:
-    """``make_bench(**options)``: a bench with options."""
-    return lambda **options: Bench(Options(**options))
+    """``make_bench(**options)``: a bench with options; ``capabilities`` are those of a target of the backend ``small``."""
+
+    def make(capabilities: Any = None, **options: Any) -> Bench:
+        if capabilities is not None:
+            options["target"] = Target("small", "one", kind="cpu", capabilities=capabilities)
+        return Bench(Options(**options))
+
+    return make
 
 
 @pytest.fixture

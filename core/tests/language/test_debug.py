@@ -12,6 +12,7 @@ import tilewright.language as tl
 from tilewright.errors import CompileTimeAssertionFailure, KernelError
 from tilewright.language.callable import device_function as jit
 from tilewright.language.semantic import Options
+from tilewright.plugins.manifest import Target
 
 
 def test_static_print(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,25 +67,27 @@ def test_assertions_stop_the_kernel(run: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "arch", "truths"),
+    ("kind", "arch", "warp_size", "truths"),
     [
-        ("nvidia", "sm_90a", {"is_cuda", "geq_8", "geq_9"}),
-        ("nvidia", 89, {"is_cuda", "geq_8"}),
-        ("nvidia", "sm_120", {"is_cuda", "geq_8", "geq_9"}),
-        ("amd", "gfx942", {"is_hip", "is_hip_cdna3"}),
-        ("amd", "gfx950:sramecc+", {"is_hip", "is_hip_cdna4"}),
-        ("amd", "gfx1250", {"is_hip", "is_hip_gfx1250"}),
-        ("cpu", "x86-64", set()),
+        ("cuda", "sm_90a", 32, {"is_cuda", "geq_8", "geq_9"}),
+        ("cuda", "sm_89", 32, {"is_cuda", "geq_8"}),
+        ("cuda", "sm_120", 32, {"is_cuda", "geq_8", "geq_9"}),
+        ("hip", "gfx942", 64, {"is_hip", "is_hip_cdna3"}),
+        ("hip", "gfx950:sramecc+", 64, {"is_hip", "is_hip_cdna4"}),
+        ("hip", "gfx1250", 32, {"is_hip", "is_hip_gfx1250"}),
+        ("cpu", "x86-64", 1, set()),
+        ("xpu", "sm_90a", 16, set()),
     ],
 )
-def test_targets(make_bench: Callable[..., Any], backend: str, arch: Any, truths: set[str]) -> None:
-    bench = make_bench(backend=backend, arch=arch)
+@pytest.mark.parametrize("backend", ["own", "nvidia", "amd"])
+def test_targets(make_bench: Callable[..., Any], backend: str, kind: str, arch: str, warp_size: int, truths: set[str]) -> None:
+    bench = make_bench(target=Target(backend, arch, warp_size=warp_size, kind=kind))
     names = ("is_cuda", "is_hip", "is_hip_cdna3", "is_hip_cdna4", "is_hip_gfx1250")
     found = {name for name in names if bench(getattr(tl.target_info, name)).value}
     found |= {f"geq_{major}" for major in (8, 9) if bench(tl.target_info.cuda_capability_geq, major).value}
     assert found == truths
     target = bench(tl.target_info.current_target).value
-    assert (target.backend, target.arch) == ({"nvidia": "cuda", "amd": "hip"}.get(backend, backend), arch)
+    assert target == (kind, arch, warp_size)
 
 
 def test_no_target_outside_a_kernel() -> None:

@@ -16,7 +16,7 @@ from tilewright.language.callable import device_function as jit
 from tilewright.language.descriptors import tensor_descriptor_base_type
 from tilewright.language.semantic import Options
 from tilewright.passes.pipeline import run as run_passes
-from tilewright.plugins.manifest import Capabilities
+from tilewright.plugins.manifest import Capabilities, Target
 from tilewright.reference.interpreter import DescriptorValue
 from tilewright.reference.interpreter import run as interpret
 
@@ -243,4 +243,6 @@ def test_extremes_of_half_precision_need_a_target_that_has_them(run: Callable[..
 
     without = Capabilities(dtypes=frozenset({"f16", "i32", "i64", "i1"}), atomics={"f16": frozenset({"add"})})
     with pytest.raises(CompilationError, match="atomic_max of a descriptor does not support fp16 on backend small"):
-        compile_function(half_extremes_kernel, {"x": "*fp16", "values": "*fp16"}, options=Options(backend="small", capabilities=without))
+        compile_function(
+            half_extremes_kernel, {"x": "*fp16", "values": "*fp16"}, options=Options(target=Target("small", "one", kind="cpu", capabilities=without))
+        )

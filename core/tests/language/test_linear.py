@@ -112,7 +112,7 @@ def test_imprecise_accumulation_is_for_fp8(bench: Any) -> None:
 
 def test_what_the_target_lacks(make_bench: Callable[..., Any]) -> None:
     capabilities = Capabilities(frozenset({"f32", "f16", "i8", "i32"}), dot={"f16": ("f32",), "f32": ("f32",)}, min_dot=(16, 8, 32))
-    bench = make_bench(backend="small", capabilities=capabilities)
+    bench = make_bench(capabilities=capabilities)
     bench(tl.dot, *operands(bench, "fp16"))
     with pytest.raises(ValueError, match=r"^dot of int8 is not supported by backend small; it has f16, f32$"):
         bench(tl.dot, *operands(bench, "int8"))

@@ -334,7 +334,7 @@ def test_atomics_that_are_refused(bench: Any, call: Any, message: str) -> None:
 
 def test_atomics_the_target_lacks(make_bench: Callable[..., Any]) -> None:
     capabilities = Capabilities(frozenset({"i32", "f32"}), atomics={"i32": frozenset({"add"})})
-    bench = make_bench(backend="small", capabilities=capabilities)
+    bench = make_bench(capabilities=capabilities)
     bench(tl.atomic_add, bench.value("*i32"), 1)
     for call in (
         lambda: bench(tl.atomic_xchg, bench.value("*i32"), 1),

@@ -254,7 +254,7 @@ def test_pointers_convert_to_and_from_int64(bench: Any) -> None:
 def test_types_the_target_lacks_are_refused(make_bench: Callable[..., Any]) -> None:
     from tilewright.plugins.manifest import Capabilities
 
-    bench = make_bench(backend="small", capabilities=Capabilities(frozenset({"i32", "i64", "i8", "i1", "f32"})))
+    bench = make_bench(capabilities=Capabilities(frozenset({"i32", "i64", "i8", "i1", "f32"})))
     x = bench.value(tl.float32, [4])
     for target in (tl.float8e5, tl.float64):
         with pytest.raises(ValueError, match=rf"^type {target} not supported in this architecture \(backend small\)"):

@@ -24,7 +24,7 @@ class Sound:
     @hookimpl
     def tilewright_devices(self): return [Device(self.name, "cpu", 0, "a device")]
     @hookimpl
-    def tilewright_target(self, device): return Target(self.name, "t")
+    def tilewright_target(self, device): return Target(self.name, "t", kind=device.kind)
     @hookimpl
     def tilewright_lower(self, module): return CodeObject(module.kernel.name, b"x")
     @hookimpl

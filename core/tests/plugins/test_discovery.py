@@ -268,7 +268,7 @@ def test_hooks_are_called_for_one_plugin_with_the_arguments_it_names():
         backend.call("tilewright_target", device=None)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
     with pytest.raises(BackendError, match=r"^cannot, on purpose$"):
-        backend.call("tilewright_lower", module=None, target=Target("object", "t"), options={})
+        backend.call("tilewright_lower", module=None, target=Target("object", "t", kind="cpu"), options={})
     with pytest.raises(BackendError, match="gave no answer to tilewright_load"):
         backend.require("tilewright_load", code=CodeObject("k", b""), device=None)
     with pytest.raises(BackendError, match="does not implement tilewright_launcher"):

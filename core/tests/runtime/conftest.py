@@ -46,7 +46,7 @@ class Recorder:
 
     @hookimpl
     def tilewright_target(self, device):
-        return Target(self.name, "paper", limits={"lines": 40})
+        return Target(self.name, "paper", limits={"lines": 40}, kind=device.kind)
 
     @hookimpl
     def tilewright_lower(self, module, target, options):

@@ -28,7 +28,7 @@ def scale(x, n, BLOCK: tl.constexpr = 16):
 
 
 BASE = Specialization(scale, {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"}, {"BLOCK": 16}, {"x": {"divisibility": 16}}, {"num_warps": 4})
-TARGET = Target("recorder", "paper")
+TARGET = Target("recorder", "paper", kind="cpu")
 
 
 def test_a_second_process_takes_the_kernel_from_disk(recorder, monkeypatch):
@@ -80,7 +80,7 @@ def test_everything_that_changes_code_changes_the_key(recorder, changes):
 
 def test_target_and_backend_are_in_the_key(install_recorder):
     one, two = (install_recorder(name=name) and registry().get(name) for name in ("one", "two"))
-    keys = {cache_key(BASE, backend, target) for backend in (one, two) for target in (TARGET, Target("recorder", "paper", features=("+a",)))}
+    keys = {cache_key(BASE, backend, target) for backend in (one, two) for target in (TARGET, Target("recorder", "paper", kind="cpu", features=("+a",)))}
     assert len(keys) == 4
 
 
@@ -106,7 +106,7 @@ def test_the_key_is_the_same_in_another_process(recorder, tmp_path):
             tl.store(x, callee(tl.load(x)))
 
         constants = {"C": (1, 2.5, "s", None, True, Mode.FAST, tl.float32, callee, frozenset({"a", "b", "c"}), {"k": 1})}
-        print(cache_key(Specialization(kernel, {"x": "*fp32", "C": "constexpr"}, constants), registry().get("reference"), Target("reference", "numpy")))
+        print(cache_key(Specialization(kernel, {"x": "*fp32", "C": "constexpr"}, constants), registry().get("reference"), Target("reference", "numpy", kind="cpu")))
         """)
     )
     keys = {

@@ -95,7 +95,7 @@ class Machine:
 
     @hookimpl
     def tilewright_target(self, device):
-        return Target("machine", device.properties.get("arch", "m1"))
+        return Target("machine", device.properties.get("arch", "m1"), kind=device.kind)
 
     @hookimpl
     def tilewright_lower(self, module, target, options):

@@ -122,7 +122,7 @@ def _host(level: str) -> Target:
         if missing:
             raise BackendError(f"TILEWRIGHT_CPU_LEVEL={level}: this machine lacks {', '.join(missing)}")
         cpu, features = level, tuple(f"+{name}" for name in LEVELS[level])
-    return Target("cpu", arch, cpu, features, 1, {"vector_bits": vector_bits(arch, features), **caches()})
+    return Target("cpu", arch, cpu, features, 1, {"vector_bits": vector_bits(arch, features), **caches()}, kind="cpu")
 
 
 def llvm_target(target: Target) -> tuple[str, str, str]:

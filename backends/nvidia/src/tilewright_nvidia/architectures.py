@@ -82,4 +82,4 @@ def target_of(row: Architecture, driver: int = 0) -> Target:
     """The target for an architecture, in the PTX that a driver of this version understands (any PTX for 0)."""
     ptx = row.ptx if not driver else max(row.least_ptx, min(row.ptx, ptx_of_driver(driver)))
     limits = {"shared_memory": row.shared_memory, "registers": 65536, "max_threads": 1024, "threads": row.threads, "shared_total": row.shared_total}
-    return Target("nvidia", row.name, row.name, (f"+ptx{ptx}",), 32, limits)
+    return Target("nvidia", row.name, row.name, (f"+ptx{ptx}",), 32, limits, kind="cuda")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 from tilewright.errors import BackendError
@@ -71,7 +72,7 @@ def target_of_device(device: Device) -> Target:
         raise BackendError(f"there is no code for {device.name}, of compute capability {device.properties.get('compute_capability')}")
     found = target_of(row, driver_version())
     limits = {**found.limits, "shared_memory": cuda.attribute(device.index, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")}
-    return Target(found.backend, found.arch, found.cpu, found.features, found.warp_size, limits)
+    return dataclasses.replace(found, limits=limits)
 
 
 def first_of(cuda: Driver, target: Target) -> int | None:

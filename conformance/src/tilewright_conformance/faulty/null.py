@@ -41,7 +41,7 @@ class NullBackend:
 
     @hookimpl
     def tilewright_target(self, device: Device) -> Target:
-        return Target(NAME, "nothing")
+        return Target(NAME, "nothing", kind="cpu")
 
     @hookimpl
     def tilewright_lower(self, module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilewright.plugins.manifest import Capabilities
+    from tilewright.plugins.manifest import Capabilities, Target
 
 
 @dataclass(frozen=True)
@@ -16,25 +16,21 @@ class Options:
     """Options of one compilation, as builtins see them.
 
     Attributes:
-        backend: the backend's name; empty where none is chosen yet.
-        capabilities: what the backend can do; None allows everything.
+        target: what is compiled for; None where nothing is chosen yet.
         debug: ``device_assert`` is compiled, and so are overflow checks where ``sanitize_overflow`` holds.
         sanitize_overflow: in debug mode, check integer ``+ - *`` narrower than 64 bits.
-        arch: the target's architecture, for ``target_info``.
         default_dot_precision: ``input_precision`` of a ``dot`` that states none.
         supported_fp8_dtypes: names of the fp8 kinds that kernels may use, of those the target has; None is all of them.
         deprecated_fp8_dot_operand_dtypes: names of the fp8 kinds that a ``dot`` warns of.
         min_dot_size: (bits of an operand's element, the smallest (M, N, K) of a ``dot``), where that is more than the target needs.
         plain_loops: loops have no ``break`` and ``continue``, and no ``return`` unless they are unrolled: the language of Triton.
         num_warps: warps of a program, where the target has warps.
-        extra: further options of the backend.
+        extra: further options of the backend, for its own part of the language.
     """
 
-    backend: str = ""
-    capabilities: Capabilities | None = None
+    target: Target | None = None
     debug: bool = False
     sanitize_overflow: bool = True
-    arch: Any = None
     default_dot_precision: str = "ieee"
     supported_fp8_dtypes: tuple[str, ...] | None = None
     deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
@@ -42,6 +38,16 @@ class Options:
     plain_loops: bool = False
     num_warps: int = 4
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend, for messages; empty where none is chosen yet."""
+        return "" if self.target is None else self.target.backend
+
+    @property
+    def capabilities(self) -> Capabilities | None:
+        """What the target can do; None allows everything."""
+        return None if self.target is None else self.target.capabilities
 
 
 #: Names of the options above that a compilation may give, besides those of its backend.

@@ -1,6 +1,7 @@
 """What the kernel is compiled for, as compile-time values.
 
-Inside a kernel the answers come from its compilation's options; called from ordinary Python there is no target and all of them say no.
+Inside a kernel the answers come from the target it is compiled for, whichever backend writes the code and whether or not there is such a device; called from
+ordinary Python there is no target and all of them say no.
 """
 
 from __future__ import annotations
@@ -11,23 +12,18 @@ from typing import Any, NamedTuple
 from tilewright.language.binding import mark_builtin
 from tilewright.language.values import _unwrap_if_constexpr, constexpr
 
-#: Names of backends -> names of the targets' kinds, as kernels ask for them.
-_KINDS = {"nvidia": "cuda", "amd": "hip"}
-
 
 class TargetInfo(NamedTuple):
-    """The target: ``backend`` is ``"cuda"``, ``"hip"``, or the name of any other backend; ``arch`` is the backend's own term."""
+    """The target: ``backend`` is the kind of device, ``"cuda"``, ``"hip"``, ``"cpu"`` …; ``arch`` is the backend's own term; ``warp_size`` is 1 on a CPU."""
 
     backend: str
-    arch: Any
+    arch: str
     warp_size: int
 
 
 def _target(semantic: Any) -> TargetInfo | None:
-    if semantic is None:
-        return None
-    options = semantic.options
-    return TargetInfo(_KINDS.get(options.backend, options.backend), options.arch, int(options.extra.get("warp_size", 1)))
+    found = None if semantic is None else semantic.options.target
+    return None if found is None else TargetInfo(found.kind, found.arch, found.warp_size)
 
 
 def _answer(value: Any, semantic: Any) -> Any:
@@ -39,7 +35,8 @@ def current_target(_semantic: Any = None) -> Any:
     """What the kernel is compiled for.
 
     Returns:
-        A constexpr :class:`TargetInfo` (``backend``, ``arch``, ``warp_size``); None outside of a kernel.
+        A constexpr :class:`TargetInfo`: ``backend`` (the kind of device: ``"cuda"``, ``"hip"``, ``"cpu"`` …), ``arch``, ``warp_size``; None outside of a
+        kernel.
 
     Example:
         target = tl.target_info.current_target()
@@ -77,7 +74,7 @@ def is_hip(_semantic: Any = None) -> Any:
 
 def _is_gfx(semantic: Any, *archs: str) -> Any:
     target = _target(semantic)
-    return _answer(target is not None and target.backend == "hip" and str(target.arch).split(":")[0] in archs, semantic)
+    return _answer(target is not None and target.backend == "hip" and target.arch.split(":")[0] in archs, semantic)
 
 
 @mark_builtin
@@ -136,7 +133,7 @@ def cuda_capability_geq(major: Any, minor: Any = 0, _semantic: Any = None) -> An
     target = _target(_semantic)
     if target is None or target.backend != "cuda":
         return _answer(False, _semantic)
-    found = re.search(r"\d+", str(target.arch))
+    found = re.search(r"\d+", target.arch)
     number = int(found[0]) if found else 0
     wanted = (_unwrap_if_constexpr(major), _unwrap_if_constexpr(minor))
     return _answer(divmod(number, 10) >= wanted, _semantic)

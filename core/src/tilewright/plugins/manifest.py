@@ -5,9 +5,11 @@ All of it is frozen data that checks itself: a malformed manifest raises :class:
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -74,6 +76,22 @@ class Capabilities:
                 raise ManifestError(f"capabilities: {error}") from None
             except (TypeError, AttributeError):
                 raise ManifestError(f"capabilities: {name!r} is not the text of an element type") from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a frozen mapping cannot be pickled; the new object freezes its own
+        values = (getattr(self, item.name) for item in fields(self))
+        return type(self), tuple(dict(value) if isinstance(value, Mapping) else value for value in values)
+
+    @cached_property
+    def key(self) -> str:
+        """The text that goes into cache keys: a digest, equal for equal capabilities in every process."""
+        parts: list[Any] = []
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Mapping):
+                value = sorted((name, sorted(inner)) for name, inner in value.items())
+            parts.append(sorted(value) if isinstance(value, frozenset) else value)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 #: Options every backend takes as launch keywords, with their defaults. A backend may ignore a hint that means nothing to it.
@@ -160,13 +178,18 @@ class Device:
 class Target:
     """What code is generated for. Everything that changes the code is in here: the whole of it is part of cache keys.
 
+    What kernels and options ask about their machine is answered from this, never from a backend's name.
+
     Attributes:
-        backend: the backend's name.
-        arch: one of the manifest's targets, for instance ``x86-64``.
+        backend: the name of the backend that generates the code.
+        arch: one of the manifest's targets, for instance ``x86-64``. Kernels for devices of kind ``"cuda"`` read the compute capability from its first
+            number (``sm_90a``, 9.0), those of kind ``"hip"`` compare it with names of LLVM (``gfx942``).
+        kind: the kind of device, one of the manifest's ``device_kinds``.
         cpu: the exact model where code generation takes one.
         features: ISA features.
         warp_size: lanes that run in lockstep; 1 on a CPU.
         limits: resource limits by name (``shared_memory`` bytes, ``registers`` …).
+        capabilities: what this target can do, where it differs from the manifest's; the runtime puts those in the place of None.
     """
 
     backend: str
@@ -175,17 +198,27 @@ class Target:
     features: tuple[str, ...] = ()
     warp_size: int = 1
     limits: Mapping[str, int] = field(default_factory=dict)
+    kind: str = field(kw_only=True)
+    capabilities: Capabilities | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.kind, str) or not self.kind:
+            raise ManifestError(f"kind of a target must be a kind of device, a non-empty string, not {self.kind!r}")
+        if self.capabilities is not None and not isinstance(self.capabilities, Capabilities):
+            raise ManifestError(f"capabilities of a target must be a Capabilities or None, not {self.capabilities!r}")
+        if type(self.warp_size) is not int or self.warp_size < 1:
+            raise ManifestError(f"warp_size of a target must be a positive integer, not {self.warp_size!r}")
         if not isinstance(self.arch, str) or not isinstance(self.cpu, str) or not isinstance(self.features, tuple):
             raise ManifestError(f"a target has an arch and a cpu, strings, and a tuple of features, not {self.arch!r}, {self.cpu!r}, {self.features!r}")
         if not isinstance(self.limits, Mapping):
             raise ManifestError(f"limits of a target must be a mapping from strings, not {self.limits!r}")
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The text that goes into cache keys."""
-        return "|".join((self.backend, self.arch, self.cpu, ",".join(self.features), str(self.warp_size), repr(sorted(self.limits.items()))))
+        capabilities = "" if self.capabilities is None else self.capabilities.key
+        limits = repr(sorted(self.limits.items()))
+        return "|".join((self.backend, self.kind, self.arch, self.cpu, ",".join(self.features), str(self.warp_size), limits, capabilities))
 
 
 @dataclass

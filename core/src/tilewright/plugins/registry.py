@@ -6,6 +6,7 @@ is disabled alone. :meth:`Registry.broken` tells why; asked for by name, it rais
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from tilewright.ir import IR_VERSION, TABLE
 from tilewright.ir.table import OpTable
 from tilewright.plugins import hooks
 from tilewright.plugins.discovery import PluginSource, installed_plugins
-from tilewright.plugins.manifest import Manifest, is_backend_name
+from tilewright.plugins.manifest import Manifest, Target, is_backend_name
 
 
 class Backend:
@@ -46,6 +47,11 @@ class Backend:
         if self._table is None:
             self._table = TABLE.extended(self.manifest.ops) if self.manifest.ops else TABLE
         return self._table
+
+    def completed(self, target: Target) -> Target:
+        """``target`` with the manifest's capabilities, where it has none of its own."""
+        capabilities = self.manifest.capabilities
+        return target if target.capabilities is not None or capabilities is None else dataclasses.replace(target, capabilities=capabilities)
 
     def implements(self, hook: str) -> bool:
         """Whether the plugin has an implementation of ``hook``."""

@@ -51,6 +51,7 @@ class Specialization:
 
 def cache_key(kernel: Specialization, backend: Backend, target: Target) -> str | None:
     """The disk cache's key (hex SHA-256); None where a constant has no text that is the same in every process."""
+    target = backend.completed(target)
     try:
         return digest(
             core_version(),
@@ -79,6 +80,7 @@ def compile_kernel(kernel: Specialization, backend: Backend, target: Target, *, 
         CompilationError: the source breaks a rule of the language.
         LoweringError, OutOfResources: the backend cannot make code of it.
     """
+    target = backend.completed(target)
     key = cache_key(kernel, backend, target)
     cache = disk_cache()
     if key is not None and not keep_stages and not anew:
@@ -122,7 +124,7 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
         kernel.signature,
         kernel.constants,
         kernel.attributes,
-        Options(backend=backend.name, capabilities=backend.manifest.capabilities, arch=target.arch, extra=options, **known),
+        Options(target=backend.completed(target), extra=options, **known),
     )
     if kernel.name is not None:
         _rename(module, kernel.name)
@@ -147,7 +149,7 @@ def lower_module(
     stages: dict[str, str | bytes] | None = None,
     keep_stages: bool = False,
 ) -> Artifact:
-    """Hold a module to what the backend declares, run the backend's passes over it (in place) and lower it.
+    """Hold a module to what is declared for the target, run the backend's passes over it (in place) and lower it.
 
     Raises:
         LoweringError, OutOfResources: the backend does not declare what the module needs, or cannot make code of it.
@@ -156,9 +158,10 @@ def lower_module(
 
     timings = {} if timings is None else timings
     stages = {} if stages is None else stages
-    if backend.manifest.capabilities is not None:
+    target = backend.completed(target)
+    if target.capabilities is not None:
         started = time.perf_counter()
-        check_declared(module, backend.manifest.capabilities, backend.name)
+        check_declared(module, target.capabilities, backend.name)
         timings["declared"] = _milliseconds(started)
     own = backend.call("tilewright_passes", target=target, options=options, passes=pipeline.STANDARD)
     if own is not None and (not isinstance(own, Sequence) or not all(map(callable, own))):

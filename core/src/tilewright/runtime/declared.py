@@ -1,4 +1,4 @@
-"""Holding a module to what its backend declares: what the manifest's capabilities do not name is refused, before any of the backend's code sees it.
+"""Holding a module to what is declared for its target: what its capabilities do not name is refused, before any of the backend's code sees it.
 
 The frontend says the same earlier, at the place in the source, for what it knows of. This check is for everything: Tile IR that comes from elsewhere, and
 every backend, which need not have one of its own.

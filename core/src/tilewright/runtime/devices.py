@@ -56,7 +56,7 @@ def find(backend: Backend, place: tuple[str, int] | None) -> Device:
 
 
 def target_of(backend: Backend, device: Device) -> Target:
-    """The target of a device.
+    """The target of a device, with its capabilities.
 
     Raises:
         BackendError: the backend has no answer.
@@ -64,11 +64,31 @@ def target_of(backend: Backend, device: Device) -> Target:
     key = (backend, device.kind, device.index)
     found = _targets.get(key)
     if found is None:
-        answer = backend.require("tilewright_target", device=device)
-        if not isinstance(answer, Target):
-            raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_target gave a {type(answer).__name__}, not a Target")
-        found = _targets.setdefault(key, answer)
+        found = _targets.setdefault(key, _ask(backend, device))
     return found
+
+
+def named_target(backend: Backend, arch: str) -> Target:
+    """The target of an architecture that the backend generates code for, whether a device of it is there or not.
+
+    Raises:
+        BackendError: the backend has no such target, or no answer.
+    """
+    manifest = backend.manifest
+    if arch not in manifest.targets:
+        raise BackendError(f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(manifest.targets)}")
+    return _ask(backend, Device(backend.name, manifest.device_kinds[0], 0, arch, {"arch": arch}))
+
+
+def _ask(backend: Backend, device: Device) -> Target:
+    answer = backend.require("tilewright_target", device=device)
+    if not isinstance(answer, Target):
+        raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_target gave a {type(answer).__name__}, not a Target")
+    if answer.kind != device.kind:
+        raise BackendError(
+            f"backend {backend.name!r} ({backend.distribution}): tilewright_target gave a target of kind {answer.kind!r} for a device of kind {device.kind!r}"
+        )
+    return backend.completed(answer)
 
 
 def forget() -> None:

@@ -59,7 +59,7 @@ def tilewright_devices() -> Sequence[Device]:
 
 @hookimpl
 def tilewright_target(device: Device) -> Target:
-    return Target("reference", "numpy")
+    return Target("reference", "numpy", kind="cpu")
 
 
 @hookimpl

@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.errors import TilewrightError
 from tilewright.ir import Module
-from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime import devices
 from tilewright.runtime.artifact import Artifact
@@ -57,8 +57,7 @@ def place(name: str | None, arch: str | None) -> tuple[Backend, Target]:
         return backend, devices.target_of(backend, devices.find(backend, None))
     if arch not in backend.manifest.targets:
         raise UsageError(f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(backend.manifest.targets)}")
-    device = Device(backend.name, backend.manifest.device_kinds[0], 0, arch, {"arch": arch})
-    return backend, backend.require("tilewright_target", device=device)
+    return backend, devices.named_target(backend, arch)
 
 
 def find_kernel(reference: str) -> JITFunction:

@@ -49,7 +49,7 @@ def tilewright_devices() -> Sequence[Device]:
 @hookimpl
 def tilewright_target() -> Target:
     # All that the code depends on is part of the key of the kernel cache: here the compiler's version too.
-    return Target("c", "c11", cpu=platform.machine(), features=(_compiler_version(),))
+    return Target("c", "c11", cpu=platform.machine(), features=(_compiler_version(),), kind="cpu")
 
 
 @functools.cache

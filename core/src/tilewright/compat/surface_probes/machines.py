@@ -13,7 +13,7 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.plugins.manifest import Device, Target
-from tilewright.plugins.registry import Backend, registry
+from tilewright.plugins.registry import registry
 from tilewright.runtime import devices
 from tilewright.runtime.backend_choice import ANY_DEVICE
 from tilewright.runtime.descriptor import TensorDescriptor
@@ -27,7 +27,7 @@ class Machine(Protocol):
 
     Attributes:
         backend: the backend's name.
-        kind: the kind of its targets, as kernels ask for it: ``"cuda"``, ``"hip"``, or the backend's name.
+        kind: the kind of device, as kernels ask for it: ``"cuda"``, ``"hip"``, ``"cpu"`` …
         features: what the backend declares.
         runs: kernels are run on the device of ``backend``; where it is False they are compiled for it, and run on the reference.
     """
@@ -58,10 +58,8 @@ class BackendMachine:
     def __init__(self, name: str) -> None:
         self.backend = name
         found = registry().get(name)
-        self.kind = kind_of(found)
-        capabilities = found.manifest.capabilities
-        self.features = frozenset() if capabilities is None else capabilities.features
         self._device = devices.find(found, None)
+        self.kind, self.features = _facts(devices.target_of(found, self._device))
         on_host = self._device.kind == "cpu" or ANY_DEVICE in self.features
         self._memory = None if on_host else found.require("tilewright_memory", device=self._device)
 
@@ -89,11 +87,9 @@ class TargetMachine:
     def __init__(self, name: str, arch: str) -> None:
         found = registry().get(name)
         self.backend = name
-        self.kind = kind_of(found)
-        capabilities = found.manifest.capabilities
-        self.features = frozenset() if capabilities is None else capabilities.features
         self._backend = found
-        self._target: Target = found.require("tilewright_target", device=Device(name, found.manifest.device_kinds[0], 0, arch, {"arch": arch}))
+        self._target: Target = devices.named_target(found, arch)
+        self.kind, self.features = _facts(self._target)
         self._reference = BackendMachine("reference")
 
     def __call__(self, kernel: Any) -> _Launcher:
@@ -118,9 +114,9 @@ class TargetMachine:
         return compile_kernel(Specialization(plain, signature.types, signature.constants, signature.attributes, resolved), self._backend, self._target)
 
 
-def kind_of(backend: Backend) -> str:
-    """The kind of a backend's targets: ``"cuda"``, ``"hip"``, or its name."""
-    return next((kind for kind in backend.manifest.device_kinds if kind != "cpu"), backend.name)
+def _facts(target: Target) -> tuple[str, frozenset[str]]:
+    """The kind of device and the features that are declared for a target."""
+    return target.kind, frozenset() if target.capabilities is None else target.capabilities.features
 
 
 class _OnDevice:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.compat.triton.backends.compiler import GPUTarget, place_of
+from tilewright.compat.triton.backends.compiler import GPUTarget, backend_of, place_of
 from tilewright.compat.triton.compiler.pipeline import tilewright_options, triton_options
 from tilewright.compat.triton.compiler.sources import ASTSource
 from tilewright.compat.triton.outside import OutsideStageError
@@ -41,10 +41,13 @@ def run_parser(kernel_fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, An
     bound, kinds, options = kernel_fn._make_binder().bind(*map(MockTensor.wrap_dtype, args), **{"sanitize_overflow": False, **(kwargs or {})})
     signature = Signature.of(kernel_fn.params, kinds, bound)
     try:
-        backend, own, _ = place_of(target)
+        backend = backend_of(target)
+        own, _ = place_of(target, backend)
     except BackendError:
-        backend, own, _ = place_of(driver.active.get_current_target())
-    chosen = tilewright_options(backend, triton_options(backend, own, options).__dict__)
+        current = driver.active.get_current_target()
+        backend = backend_of(current)
+        own, _ = place_of(current, backend)
+    chosen = tilewright_options(backend, own, triton_options(backend, own, options).__dict__)
     source = ASTSource(kernel_fn, signature.types)
     specialization = source.specialize(chosen)
     return build_module(_with(specialization, signature), backend, own)

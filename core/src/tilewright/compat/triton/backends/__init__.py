@@ -20,7 +20,7 @@ class Backend:
 
 def _wrap(name: str) -> Backend:
     def supports_target(target: GPUTarget) -> bool:
-        return target.backend == compiler.kind()
+        return target.backend in registry().get(name).manifest.device_kinds
 
     title = name.replace("-", "_").capitalize()
     compiler: type[TilewrightCompiler] = type(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from abc import ABCMeta, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -17,16 +17,13 @@ from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime import devices
 
-#: Tilewright backend -> the kind of target that Triton calls it by; others have their own name.
-KINDS: Mapping[str, str] = {"nvidia": "cuda", "amd": "hip"}
-
 
 @dataclass(frozen=True)
 class GPUTarget:
     """What a kernel is compiled for.
 
     Attributes:
-        backend: the kind of target: ``"cuda"``, ``"hip"``, ``"cpu"``, or the name of another Tilewright backend.
+        backend: the kind of device: ``"cuda"``, ``"hip"``, ``"cpu"`` …
         arch: the compute capability as a number (90) for ``"cuda"``, else the backend's own name of the architecture.
         warp_size: threads that run in lockstep; 1 on a CPU.
     """
@@ -92,15 +89,35 @@ class BaseBackend(metaclass=ABCMeta):
 
 
 class TilewrightCompiler(BaseBackend):
-    """One backend of Tilewright. Subclasses name it."""
+    """One backend of Tilewright. Subclasses name it.
+
+    Args:
+        target: what to compile for, in Triton's terms.
+        own: the same in Tilewright's; found by ``target`` where it is not given.
+    """
 
     backend_name = ""
     binary_ext = "binary"
 
-    @classmethod
-    def kind(cls) -> str:
-        """The kind of target, in Triton's terms."""
-        return KINDS.get(cls.backend_name, cls.backend_name)
+    def __init__(self, target: GPUTarget, own: Target | None = None) -> None:
+        super().__init__(target)
+        self._own = own
+
+    @property
+    def own(self) -> Target:
+        """The target in Tilewright's terms.
+
+        Raises:
+            BackendError: the backend has no such target.
+        """
+        if self._own is None:
+            self._own = place_of(self.target, self.backend())[0]
+        return self._own
+
+    @property
+    def kind(self) -> str:
+        """The kind of device."""
+        return self.target.backend
 
     @classmethod
     def backend(cls) -> Backend:
@@ -123,19 +140,18 @@ class TilewrightCompiler(BaseBackend):
         """Raises ValueError for a precision of ``dot`` that the target lacks."""
         from tilewright.compat.triton import knobs
 
-        manifest = self.backend().manifest
-        capabilities = manifest.capabilities
-        values: dict[str, Any] = {**COMMON, **BY_KIND.get(self.kind(), {}), **manifest.options}
-        values["arch"] = self.target.arch if self.kind() != "cuda" else f"sm_{self.target.arch}"
+        capabilities = self.own.capabilities
+        values: dict[str, Any] = {**COMMON, **BY_KIND.get(self.kind, {}), **self.backend().manifest.options}
+        values["arch"] = self.target.arch if self.kind != "cuda" else f"sm_{self.target.arch}"
         values["warp_size"] = self.target.warp_size
-        values["backend_name"] = self.kind()
+        values["backend_name"] = self.kind
         values["enable_fp_fusion"] = knobs.language.fp_fusion_enabled(options.get("enable_fp_fusion"))
-        values["supported_fp8_dtypes"] = FP8_BY_KIND.get(self.kind(), ALL_FP8)
-        if self.kind() == "cuda" and int(self.target.arch) >= 90:
+        values["supported_fp8_dtypes"] = FP8_BY_KIND.get(self.kind, ALL_FP8)
+        if self.kind == "cuda" and int(self.target.arch) >= 90:
             values["deprecated_fp8_dot_operand_dtypes"] = ("fp8e4b15",)
         if capabilities is not None:
             values["allowed_dot_input_precisions"] = capabilities.dot_precisions
-            if values["default_dot_input_precision"] not in capabilities.dot_precisions or (self.kind() == "cuda" and int(self.target.arch) < 80):
+            if values["default_dot_input_precision"] not in capabilities.dot_precisions or (self.kind == "cuda" and int(self.target.arch) < 80):
                 values["default_dot_input_precision"] = "ieee"
         wanted = knobs.language.fp32_default
         if wanted is not None:
@@ -154,9 +170,9 @@ class TilewrightCompiler(BaseBackend):
 
     def get_codegen_implementation(self, options: Any) -> dict[str, Any]:
         """Functions the language asks the target through: ``min_dot_size(lhs type, rhs type)`` -> the smallest (M, N, K)."""
-        capabilities = self.backend().manifest.capabilities
+        capabilities = self.own.capabilities
         least = (1, 1, 1) if capabilities is None else capabilities.min_dot
-        by_bits = MIN_DOT.get(self.kind(), {})
+        by_bits = MIN_DOT.get(self.kind, {})
         return {"min_dot_size": lambda lhs, rhs: by_bits.get(lhs.scalar.primitive_bitwidth, least)}
 
     def get_module_map(self) -> dict[str, ModuleType]:
@@ -171,42 +187,64 @@ class TilewrightCompiler(BaseBackend):
 
 def target_of(target: Target) -> GPUTarget:
     """A target of Tilewright in Triton's terms."""
-    kind = KINDS.get(target.backend, target.backend)
-    arch: int | str = target.arch
-    if kind == "cuda":
-        digits = re.search(r"\d+", target.arch)
-        arch = int(digits[0]) if digits else 0
-    return GPUTarget(kind, arch, target.warp_size)
+    return GPUTarget(target.kind, _arch(target.kind, target.arch), target.warp_size)
 
 
-def place_of(target: GPUTarget) -> tuple[Backend, Target, Device | None]:
-    """The backend, target and device for a target in Triton's terms. The device is None where this machine has none of the kind.
+def _arch(kind: str, name: str) -> int | str:
+    """An architecture as Triton has it: the compute capability as a number for ``"cuda"``."""
+    if kind != "cuda":
+        return name
+    digits = re.search(r"\d+", name)
+    return int(digits[0]) if digits else 0
+
+
+def place_of(target: GPUTarget, backend: Backend) -> tuple[Target, Device | None]:
+    """A backend's target, and its device, for a target in Triton's terms. The device is None where this machine has none of the kind.
 
     Raises:
-        BackendError: no installed backend compiles for it.
+        BackendError: the backend does not compile for it.
     """
-    name = next((name for name, kind in KINDS.items() if kind == target.backend), target.backend)
-    backend = registry().get(name)
-    present = [] if backend.manifest.status else devices.devices(backend)
+    present = [] if backend.manifest.status else [device for device in devices.devices(backend) if device.kind == target.backend]
     for device in present:
         found = devices.target_of(backend, device)
         if target.backend == "cpu" or target_of(found).arch == target.arch:
-            return backend, found, device
+            return found, device
     arch = _arch_name(backend, target)
-    return backend, backend.require("tilewright_target", device=Device(backend.name, backend.manifest.device_kinds[0], 0, arch, {"arch": arch})), None
+    if arch is None:
+        raise BackendError(f"backend {backend.name!r} does not compile for {target.backend} {target.arch}; it has {', '.join(backend.manifest.targets)}")
+    return devices.named_target(backend, arch), None
 
 
-def _arch_name(backend: Backend, target: GPUTarget) -> str:
-    names = backend.manifest.targets
-    if target.backend != "cuda":
-        if target.arch in names:
-            return str(target.arch)
-    else:
-        for name in sorted(names, key=len, reverse=True):
-            digits = re.search(r"\d+", name)
-            if digits and digits[0] == str(target.arch):
-                return name
-    raise BackendError(f"backend {backend.name!r} does not compile for {target.backend} {target.arch}; it has {', '.join(names)}")
+def _arch_name(backend: Backend, target: GPUTarget) -> str | None:
+    """The backend's name of an architecture: the longest, which is the most special, of those that Triton has one number for."""
+    names = sorted(backend.manifest.targets, key=len, reverse=True)
+    return next((name for name in names if _arch(target.backend, name) == target.arch), None)
+
+
+def chosen_among(candidates: Sequence[Backend], target: GPUTarget) -> Backend | None:
+    """The backend that compiles for a target, of those that serve its kind, in their default order. One with code for the architecture comes before one
+    without, and then the active driver's before others; None where there are none.
+    """
+    from tilewright.compat.triton.runtime.driver import driver
+
+    try:
+        active = getattr(driver.active, "backend_name", "")
+    except RuntimeError:  # nothing has a device
+        active = ""
+    return min(candidates, key=lambda backend: (_arch_name(backend, target) is None, backend.name != active), default=None)
+
+
+def backend_of(target: GPUTarget) -> Backend:
+    """The backend that compiles for a target.
+
+    Raises:
+        BackendError: none that is installed does.
+    """
+    found = chosen_among(registry().for_device_kind(target.backend), target)
+    if found is None:
+        kinds = sorted({kind for backend in registry().backends() for kind in backend.manifest.device_kinds})
+        raise BackendError(f"no installed backend compiles for devices of kind {target.backend!r}; there are {', '.join(kinds)}")
+    return found
 
 
 __all__ = ["BaseBackend", "GPUTarget", "Language"]

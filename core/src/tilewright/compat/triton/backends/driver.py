@@ -8,7 +8,7 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from tilewright.compat.triton.backends.compiler import KINDS, GPUTarget, target_of
+from tilewright.compat.triton.backends.compiler import GPUTarget, target_of
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CodeObject, Device, Target
@@ -30,6 +30,10 @@ C_TYPES = {
     "f32": "double",
     "fp64": "double",
 }
+
+
+#: Kind of device -> C type of a pointer.
+_POINTERS = {"cuda": "CUdeviceptr", "hip": "hipDeviceptr_t"}
 
 
 class Benchmarker(Protocol):
@@ -144,11 +148,14 @@ class TilewrightDriver(GPUDriver):
         """Whether this is the backend that the environment names (``TRITON_DEFAULT_BACKEND``, ``TRITON_CPU_BACKEND=1``), else the first that has a device."""
         return cls.backend_name == active_backend_name()
 
+    @classmethod
+    def kind(cls) -> str:
+        """The kind of the devices."""
+        return cls.backend().manifest.device_kinds[0]
+
     def device(self, index: int | None = None) -> Device:
         """The device of an index; the current one for None."""
-        backend = self.backend()
-        kind = backend.manifest.device_kinds[0]
-        return devices.find(backend, (kind, self.get_current_device() if index is None else index))
+        return devices.find(self.backend(), (self.kind(), self.get_current_device() if index is None else index))
 
     def target(self, index: int | None = None) -> Target:
         return devices.target_of(self.backend(), self.device(index))
@@ -159,7 +166,7 @@ class TilewrightDriver(GPUDriver):
     # -- as PyTorch has it
 
     def _torch_kind(self) -> str:
-        kind = self.backend().manifest.device_kinds[0]
+        kind = self.kind()
         return "cuda" if kind == "hip" else kind  # PyTorch calls AMD's GPUs so
 
     def get_device_interface(self) -> Any:
@@ -196,7 +203,7 @@ class TilewrightDriver(GPUDriver):
 
     def map_python_to_cpp_type(self, ty: str) -> str:
         if ty.startswith("*"):
-            return "void*" if self._torch_kind() == "cpu" else "CUdeviceptr" if KINDS.get(self.backend_name) == "cuda" else "hipDeviceptr_t"
+            return _POINTERS.get(self.kind(), "void*")
         if ty.startswith("tensordesc"):
             return "void*"
         return C_TYPES[ty]
@@ -244,11 +251,9 @@ def active_backend_name() -> str | None:
 
     ``TRITON_DEFAULT_BACKEND`` names it (a backend or a kind of target); ``TRITON_CPU_BACKEND=1`` is the CPU; else the first by priority that has a device.
     """
-    named = os.environ.get("TRITON_DEFAULT_BACKEND")
+    named = os.environ.get("TRITON_DEFAULT_BACKEND") or ("cpu" if os.environ.get("TRITON_CPU_BACKEND") == "1" else "")
     if named:
-        return next((name for name, kind in KINDS.items() if kind == named), named)
-    if os.environ.get("TRITON_CPU_BACKEND") == "1":
-        return "cpu"
+        return backend_called(named)
     for backend in registry().backends():
         if backend.manifest.status:
             continue
@@ -258,6 +263,13 @@ def active_backend_name() -> str | None:
         except BackendError:
             continue
     return None
+
+
+def backend_called(name: str) -> str:
+    """The name of a backend, from that or from the kind of devices that it is the default for."""
+    if name in registry().names():
+        return name
+    return next((backend.name for backend in registry().for_device_kind(name)), name)
 
 
 _NAMES_OUTSIDE = ("decompose_descriptor", "expand_signature", "wrap_handle_tensordesc_impl")

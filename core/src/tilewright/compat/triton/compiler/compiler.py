@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton.backends import backends
-from tilewright.compat.triton.backends.compiler import BaseBackend, GPUTarget, Language, TilewrightCompiler, place_of
+from tilewright.compat.triton.backends.compiler import BaseBackend, GPUTarget, Language, TilewrightCompiler, chosen_among, place_of
 from tilewright.compat.triton.compiler.compiled import CompiledKernel, Launcher, tell, type_converters
 from tilewright.compat.triton.compiler.pipeline import compile_artifact, tilewright_options
 from tilewright.compat.triton.compiler.sources import ASTSource, IRSource
@@ -18,7 +18,7 @@ from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.compat.triton.runtime.cache import get_cache_key, triton_key
 from tilewright.compat.triton.runtime.driver import driver
 from tilewright.plugins.manifest import Device, Target
-from tilewright.plugins.registry import Backend
+from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.compile import Specialization, lower_module, parameters_of
 from tilewright.runtime.hooks import LazyDict
@@ -55,15 +55,16 @@ class CompileTimer:
 
 
 def make_backend(target: GPUTarget) -> BaseBackend:
-    """The compiler for a target.
+    """The compiler for a target: the active driver's, where that serves the kind of device, else the one that serves it by default.
 
     Raises:
         RuntimeError: no installed backend compiles for it.
     """
-    found = [backend.compiler for backend in backends.values() if backend.compiler.supports_target(target)]
-    if len(found) != 1:
-        raise RuntimeError(f"{len(found)} compatible backends for target ({target.backend}) ({found}). There should only be one.")
-    return found[0](target)
+    serving = [backend for backend in registry().for_device_kind(target.backend) if backend.name in backends]
+    chosen = chosen_among(serving, target)
+    if chosen is None:
+        raise RuntimeError(f"0 compatible backends for target ({target.backend}) ([]). There should only be one. Installed: {', '.join(backends) or 'none'}")
+    return backends[chosen.name].compiler(target)
 
 
 def compile(src: Any, target: GPUTarget | None = None, options: Mapping[str, Any] | None = None, _env_vars: Any = None) -> CompiledKernel:
@@ -87,8 +88,9 @@ def compile(src: Any, target: GPUTarget | None = None, options: Mapping[str, Any
         assert isinstance(src, str), "source must be either AST or a filepath"
         src = IRSource(src)
     parsed = compiler.parse_options({**(options or {}), **src.parse_options()})
-    backend, own, device = place_of(target)
-    chosen = tilewright_options(backend, parsed.__dict__)
+    backend = compiler.backend()
+    own, device = place_of(target, backend)
+    chosen = tilewright_options(backend, own, parsed.__dict__)
     if isinstance(src, IRSource):
         return _compile_file(src, chosen, backend, own, device)
     specialization = src.specialize(chosen)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.compat.triton import knobs
-from tilewright.compat.triton.backends.compiler import KINDS, TilewrightCompiler, target_of
+from tilewright.compat.triton.backends.compiler import TilewrightCompiler, target_of
 from tilewright.compat.triton.backends.options import MIN_DOT, OF_THE_LANGUAGE, RENAMED, TritonOptions
 from tilewright.compat.triton.compiler.sources import ASTSource, with_override
 from tilewright.plugins.manifest import Target
@@ -38,7 +38,7 @@ def triton_options(backend: Backend, target: Target, given: Mapping[str, Any]) -
     from tilewright.compat.triton.backends import backends
 
     compiler = backends[backend.name].compiler if backend.name in backends else type("Compiler", (TilewrightCompiler,), _reference(backend))
-    found: TritonOptions = compiler(target_of(target)).parse_options(dict(given))
+    found: TritonOptions = compiler(target_of(target), backend.completed(target)).parse_options(dict(given))
     return found
 
 
@@ -46,21 +46,21 @@ def _reference(backend: Backend) -> dict[str, Any]:
     return {"backend_name": backend.name, "supports_target": staticmethod(lambda target: True)}
 
 
-def tilewright_options(backend: Backend, options: Mapping[str, Any]) -> dict[str, Any]:
+def tilewright_options(backend: Backend, target: Target, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a compilation in Tilewright's terms, from all of Triton's."""
     known = dict(backend.manifest.options)
     known.update({name: options[name] for name in known if options.get(name) is not None})
     for theirs, ours in RENAMED.items():
         if options.get(theirs) and ours in known:
             known[ours] = options[theirs]
-    return known | language_options(backend, options)
+    return known | language_options(target, options)
 
 
-def language_options(backend: Backend, options: Mapping[str, Any]) -> dict[str, Any]:
+def language_options(target: Target, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that the language itself reads, from all of Triton's."""
     given = {RENAMED.get(name, name): value for name, value in options.items()}
     given["plain_loops"] = True
-    given["min_dot_size"] = tuple(MIN_DOT.get(KINDS.get(backend.name, backend.name), {}).items())
+    given["min_dot_size"] = tuple(MIN_DOT.get(target.kind, {}).items())
     return {name: given[name] for name in OF_THE_LANGUAGE if given.get(name)}
 
 
@@ -126,4 +126,4 @@ def _dump(specialization: Specialization, artifact: Artifact) -> None:
             manager.put(text, f"{source.name[:150]}.{ending}")
 
 
-__all__ = ["KINDS", "compile_artifact", "tilewright_options", "triton_options"]
+__all__ = ["compile_artifact", "tilewright_options", "triton_options"]

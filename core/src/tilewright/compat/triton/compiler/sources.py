@@ -75,12 +75,13 @@ class ASTSource:
 
     def make_ir(self, target: Any, options: Any, codegen_fns: Any = None, module_map: Any = None, context: Any = None) -> Any:
         """The kernel as a module of Tile IR; see :mod:`tilewright.ir`."""
-        from tilewright.compat.triton.backends.compiler import place_of
+        from tilewright.compat.triton.backends.compiler import backend_of, place_of
         from tilewright.compat.triton.compiler.pipeline import tilewright_options
         from tilewright.runtime.compile import build_module
 
-        backend, own, _ = place_of(target)
-        return build_module(self.specialize(tilewright_options(backend, options.__dict__)), backend, own)
+        backend = backend_of(target)
+        own, _ = place_of(target, backend)
+        return build_module(self.specialize(tilewright_options(backend, own, options.__dict__)), backend, own)
 
     def specialize(self, options: Mapping[str, Any]) -> Specialization:
         """The same in Tilewright's terms.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.compat.triton.backends import DriverBase, backends
-from tilewright.compat.triton.backends.driver import TilewrightDriver, active_backend_name
+from tilewright.compat.triton.backends.driver import TilewrightDriver, active_backend_name, backend_called
 
 
 def _create_driver(name: str | None = None) -> DriverBase:
@@ -66,7 +66,7 @@ class DriverConfig:
         Raises:
             RuntimeError: no CPU backend is installed.
         """
-        self.set_active(_create_driver("cpu"))
+        self.set_active(_create_driver(backend_called("cpu")))
 
     def set_active_to_gpu(self) -> None:
         """Make the first GPU the active device.

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any, Unpack, overload
 
 from tilewright.compat.triton import knobs
-from tilewright.compat.triton.backends.compiler import KINDS
 from tilewright.compat.triton.backends.options import ALL_NAMES, RENAMED, frozen, names_of
 from tilewright.compat.triton.compiler.compiled import CompiledKernel, tell
 from tilewright.compat.triton.compiler.pipeline import compile_artifact, language_options, triton_options
@@ -159,11 +158,11 @@ class JITFunction(own.JITFunction):
         warps = selected.specialization.options.get("num_warps")
         if isinstance(warps, int) and warps & (warps - 1):
             raise AssertionError(f"num_warps must be a power of 2, not {warps}")
-        known = names_of(KINDS.get(backend.name, backend.name))
+        known = names_of(selected.target.kind)
         for name in kept:
             if name not in known:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised: it is no option of backend {backend.name!r}")
-        chosen = {**selected.specialization.options, **kept, **language_options(backend, triton_options(backend, selected.target, kept).__dict__)}
+        chosen = {**selected.specialization.options, **kept, **language_options(selected.target, triton_options(backend, selected.target, kept).__dict__)}
         return selected._replace(specialization=replace(selected.specialization, options=chosen))
 
     def _key(self, selected: Selected) -> str:
