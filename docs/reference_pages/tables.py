@@ -309,6 +309,9 @@ _NOTES: dict[str, str] = {
     "dtype.is_block": "whether it is a block of elements",
 }
 
+_EXTRA = """Each module comes with the backend of that maker, and is there wherever that is installed, whichever backend compiles the kernel. Assembly is
+refused with an error on other targets."""
+
 #: path below ``reference/`` -> what makes the page
 PAGES: dict[str, Callable[[], str]] = {
     "language/index.md": _index,
@@ -317,7 +320,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "language/values.md": _by_family("language/values.md", "Values in kernels", "Types of values, their members, and what of Python a kernel may say."),
     "language/types.md": _by_family("language/types.md", "Types", "Types of numbers, and what they tell of themselves."),
     "language/core.md": _by_family("language/core.md", "The core", "The same functions in the modules they live in, and what outside code reaches into."),
-    "language/extra.md": _by_family("language/extra.md", "Functions of one maker's targets", "On other targets their assembly is refused with an error."),
+    "language/extra.md": _by_family("language/extra.md", "Functions of one maker's targets", _EXTRA),
     "host/index.md": _host_index,
     "host/testing.md": _host,
     "host/triton.md": _triton,

@@ -22,7 +22,7 @@ def run(*arguments, cwd):
 def test_modules_are_the_same_objects_under_both_names():
     import triton
     import triton.language as tl
-    import triton.language.extra.cuda.libdevice
+    import triton.language.extra.libdevice
     import triton.runtime.jit
     from triton.language.extra import libdevice
 
@@ -30,9 +30,20 @@ def test_modules_are_the_same_objects_under_both_names():
     assert tl is tilewright.language
     assert tl.float32 is tilewright.language.float32
     assert triton.runtime.jit is importlib.import_module("tilewright.compat.triton.runtime.jit")
-    assert libdevice is tilewright.language.libdevice is triton.language.extra.cuda.libdevice
+    assert libdevice is tilewright.language.libdevice is triton.language.extra.libdevice
     assert tuple(map(int, triton.__version__.split(".")[:2])) == (3, 8)
     assert ours.__spec__.name == "tilewright.compat.triton"
+
+
+def test_the_language_of_a_backend_is_the_same_object_under_all_its_names():
+    own = pytest.importorskip("tilewright_nvidia.language")
+    import triton
+    import triton.language.extra.cuda.libdevice
+    from triton.language.extra import cuda
+    from triton.language.extra.cuda import gdc_wait
+
+    assert cuda is own is triton.language.extra.cuda is tilewright.language.extra.cuda and gdc_wait is own.gdc_wait
+    assert triton.language.extra.cuda.libdevice is tilewright.language.libdevice
 
 
 def test_the_driver_object_is_not_replaced_by_its_module():

@@ -11,6 +11,7 @@ MANIFEST = Manifest(
     version=version("tilewright-amd"),
     summary="AMD GPUs through AMDGPU code",
     device_kinds=("hip",),
+    language={"hip": "tilewright_amd.language"},
     targets=("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1200"),
     status="no device is present: code generation for gfx90a to gfx1200 is not in this release",
 )

@@ -57,6 +57,7 @@ def manifest() -> Manifest:
         targets=("x86-64", "aarch64"),
         capabilities=CAPABILITIES,
         options=OPTIONS,
+        language={"cpu": "tilewright_cpu.language"},
         priority=100,
         status=status,
     )

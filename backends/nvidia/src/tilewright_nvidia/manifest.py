@@ -63,6 +63,7 @@ def manifest() -> Manifest:
         targets=tuple(ARCHITECTURES),
         capabilities=CAPABILITIES,
         options=OPTIONS,
+        language={"cuda": "tilewright_nvidia.language"},
         priority=200,
         status=status,
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import CompilationError
+from tilewright.errors import CompilationError, TilewrightError
 from tilewright.frontend.branches import Branch, merge
 from tilewright.frontend.calls import call
 from tilewright.frontend.errors import located, similar, unsupported, with_help
@@ -244,7 +244,9 @@ def attribute(g: Generator, value: Any, name: str) -> Any:
     if isinstance(value, ModuleType):
         try:
             found = getattr(value, name)
-        except AttributeError:
+        except AttributeError as error:
+            if isinstance(error, TilewrightError):  # says more than that there is none
+                raise
             message = f"module {value.__name__} has no attribute {name!r}"
             raise AttributeError(with_help(message, similar(name, dir(value)))) from None
         return lift(found)

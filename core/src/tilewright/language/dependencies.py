@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
+from tilewright.language.binding import is_builtin
 from tilewright.language.callable import JitCallable
+from tilewright.plugins.versions import plugin_version, text_version
 
 #: (name, id of the namespace) -> (value, namespace)
 UsedGlobals = dict[tuple[str, int], tuple[Any, dict[str, Any]]]
@@ -32,7 +34,8 @@ def cache_key(function: JitCallable) -> tuple[str, UsedGlobals]:
     """The key of ``function`` and the globals it was made with.
 
     The key covers every function reachable through calls, so it is sound for mutual recursion too: it is the hash of the sorted digests of all of them.
-    Functions of this package count by name: what they are is in the package's version, which is a part of every key on disk.
+    Functions of this package count by name: what they are is in the package's version, which is a part of every key on disk. Builtins of backends count by
+    name and the version of their distribution, those of other modules by name and their module's text.
     """
     seen: dict[int, JitCallable] = {}
     pending = [function]
@@ -97,7 +100,7 @@ def dependencies(function: JitCallable) -> Dependencies:
             if found is _MISSING:
                 break
             name, space, value = attribute, value.__dict__, found
-        if function._host and isinstance(value, FunctionType) and value.__module__.partition(".")[0] not in _TRUSTED:
+        if function._host and isinstance(value, FunctionType) and not _is_trusted(value):
             raise RuntimeError(
                 f"Unsupported function referenced: {value} by {function.__qualname__}, whose result would depend on what is no part of the kernel's key. "
                 "Decorate it with constexpr_function, or pass what it gives to the kernel as a constexpr argument"
@@ -108,8 +111,21 @@ def dependencies(function: JitCallable) -> Dependencies:
 
 _MISSING: Any = object()
 _PACKAGE = __name__.partition(".")[0]
-#: Packages whose functions constexpr functions may call: the same in every process, and with their versions in the key of compiled code or as good as fixed.
+#: Packages whose functions are the same in every process, with their versions in the key of compiled code or as good as fixed.
 _TRUSTED = sys.stdlib_module_names | {"tilewright", "triton", "numpy"}
+
+
+def _is_trusted(value: FunctionType) -> bool:
+    """Whether constexpr functions may call a plain function: its version is in their keys."""
+    return value.__module__.partition(".")[0] in _TRUSTED or plugin_version(value.__module__) != ""
+
+
+def _named(name: str, value: FunctionType | type) -> str:
+    """A function or class by its name, with the version of what it is part of."""
+    module, version = value.__module__, ""
+    if module.partition(".")[0] not in _TRUSTED:
+        version = plugin_version(module) or (text_version(module) if is_builtin(value) and isinstance(value, FunctionType) else "")
+    return f"{name}={module}.{value.__qualname__} {version}"
 
 
 def _add(value: Any, name: str, space: dict[str, Any], used: UsedGlobals, callees: list[JitCallable], parts: list[str]) -> None:
@@ -118,10 +134,10 @@ def _add(value: Any, name: str, space: dict[str, Any], used: UsedGlobals, callee
     if isinstance(value, JitCallable):
         callees.append(value)
     elif isinstance(value, type):
-        parts.append(f"{name}={value.__module__}.{value.__qualname__}")
+        parts.append(_named(name, value))
         _add_class(value, callees, parts)
     elif isinstance(value, FunctionType):
-        parts.append(f"{name}={value.__module__}.{value.__qualname__}")
+        parts.append(_named(name, value))
     elif name not in vars(builtins):
         text = describe(value, callees)
         if text:

@@ -33,6 +33,11 @@ class PluginSource:
     reference: str
     load: Callable[[], Any]
 
+    @property
+    def package(self) -> str:
+        """The top-level package that the plugin is in."""
+        return self.reference.partition(":")[0].partition(".")[0]
+
 
 def installed_plugins() -> list[PluginSource]:
     """Every entry point of the group, sorted by name. One that several path entries show twice (an editable install) is listed once."""

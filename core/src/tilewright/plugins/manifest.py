@@ -100,6 +100,10 @@ PORTABLE_OPTIONS: Mapping[str, Any] = MappingProxyType(
 )
 
 
+#: Names below ``tl.extra`` that are the same for every backend.
+SHARED_LANGUAGE = ("libdevice",)
+
+
 @dataclass(frozen=True)
 class Manifest:
     """A backend's self-description, returned by the hook ``tilewright_backend``.
@@ -113,6 +117,9 @@ class Manifest:
         targets: architectures it generates code for.
         capabilities: see :class:`Capabilities`; None where no target is available yet.
         options: launch options beyond :data:`PORTABLE_OPTIONS`, or other defaults for those, by name.
+        language: modules of functions that kernels for its targets call: name below ``tl.extra`` -> the module's full name. A module is imported when a
+            program first asks for it, on any machine: it must need neither driver nor compiler. Where several backends bring one name, the one of the
+            highest priority is taken.
         ops: operations it adds to the table (dotted names).
         priority: among backends that serve one device kind the highest is the default; equal ones go by name.
         status: why it cannot run anything now; empty where it can.
@@ -126,6 +133,7 @@ class Manifest:
     capabilities: Capabilities | None = None
     ir_versions: tuple[tuple[int, int], tuple[int, int]] = ((IR_VERSION[0], 0), IR_VERSION)
     options: Mapping[str, Any] = field(default_factory=dict)
+    language: Mapping[str, str] = field(default_factory=dict)
     ops: tuple[OpSpec, ...] = ()
     priority: int = 0
     status: str = ""
@@ -154,6 +162,14 @@ class Manifest:
         if not isinstance(self.ops, tuple) or not all(isinstance(op, OpSpec) for op in self.ops):
             raise ManifestError(f"ops must be a tuple of OpSpec, not {self.ops!r}")
         OpTable(()).extended(self.ops)
+        object.__setattr__(self, "language", _frozen("language", self.language))
+        for name, module in self.language.items():
+            if not name.isidentifier() or name.startswith("_") or name in SHARED_LANGUAGE:
+                raise ManifestError(
+                    f"language: {name!r} cannot be a name below tl.extra: it must be a public identifier other than {', '.join(SHARED_LANGUAGE)}"
+                )
+            if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
+                raise ManifestError(f"language: {name!r} must be the full name of a module, package.module, not {module!r}")
         object.__setattr__(self, "options", MappingProxyType({**PORTABLE_OPTIONS, **_frozen("options", self.options)}))
 
 

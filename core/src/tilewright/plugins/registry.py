@@ -190,6 +190,25 @@ class Registry:
         """The backends that serve devices of a kind, the default one first."""
         return [backend for backend in self.backends() if kind in backend.manifest.device_kinds]
 
+    def languages(self) -> dict[str, tuple[Backend, str]]:
+        """Name below ``tl.extra`` -> the backend that brings it, and its module; of several backends the one of the highest priority."""
+        found: dict[str, tuple[Backend, str]] = {}
+        for backend in self.backends():
+            for name, module in backend.manifest.language.items():
+                found.setdefault(name, (backend, module))
+        return found
+
+    def distribution_of(self, package: str) -> str | None:
+        """The name of the distribution that ships a plugin in ``package`` (a top-level one); empty where the package only has the language of a backend that
+        is loaded, and None where it is no plugin's. Imports nothing."""
+        for sources in self._all_sources().values():
+            for source in sources:
+                if source.package == package:
+                    return source.distribution.partition(" ")[0]
+        loaded = [found for found in list(self._loaded.values()) if isinstance(found, Backend)]
+        modules = (module for found in loaded for module in found.manifest.language.values())
+        return "" if any(module.partition(".")[0] == package for module in modules) else None
+
     def register(self, plugin: object, name: str, *, distribution: str = "registered in this process") -> Backend:
         """Add a plugin object or module that no distribution ships, in place of any of that name.
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import enum
 import functools
-import hashlib
 import importlib.metadata
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 from tilewright.ir import IR_VERSION
 from tilewright.plugins.registry import Backend
+from tilewright.plugins.versions import digest, distribution_version
+
+__all__ = ["UnstableError", "backend_version", "core_version", "digest", "stable_text"]
 
 
 class UnstableError(Exception):
@@ -62,57 +61,17 @@ def _text_is_the_value(value: Any) -> bool:
     return type(value).__name__ in ("dtype", "pointer_type", "block_type") or any(base.__module__ in ("numpy",) for base in type(value).__mro__)
 
 
-def digest(*parts: str) -> str:
-    """SHA-256 over texts, in hex."""
-    return hashlib.sha256("\x00".join(parts).encode()).hexdigest()
-
-
 @functools.cache
 def core_version() -> str:
     """Versions of this package, of the IR and of the compiler library, where it is installed."""
-    return f"{_distribution_key('tilewright', Path(__file__).parents[1])} ir {IR_VERSION[0]}.{IR_VERSION[1]} llvmlite {_installed('llvmlite')}"
+    return f"{distribution_version('tilewright', 'tilewright')} ir {IR_VERSION[0]}.{IR_VERSION[1]} llvmlite {_installed('llvmlite')}"
 
 
 @functools.cache
 def backend_version(backend: Backend) -> str:
     """The version of a backend, of its distribution, and of its files where it is being worked on."""
     name = backend.distribution.partition(" ")[0]
-    package = backend.source.reference.partition(":")[0].partition(".")[0]
-    return f"{backend.name} {backend.manifest.version} {_distribution_key(name, _package_directory(package))}"
-
-
-def _package_directory(package: str) -> Path | None:
-    import sys
-
-    module = sys.modules.get(package)
-    file = getattr(module, "__file__", None)
-    return Path(file).parent if file else None
-
-
-def _distribution_key(name: str, directory: Path | None) -> str:
-    """The distribution's version; for an editable install also a digest of sizes and times of the files, which change without the version."""
-    try:
-        distribution = importlib.metadata.distribution(name)
-        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        return f"{name} {_files_key(directory) if directory else ''}"
-    editable = isinstance(origin, dict) and (origin.get("dir_info") or {}).get("editable")
-    return f"{name} {distribution.version} {_files_key(directory) if editable and directory else ''}"
-
-
-def _files_key(directory: Path) -> str:
-    """A digest of name, size and modification time of every Python file under a directory."""
-    found = []
-    pending = [str(directory)]
-    while pending:
-        for entry in os.scandir(pending.pop()):
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name != "__pycache__":
-                    pending.append(entry.path)
-            elif entry.name.endswith(".py"):
-                status = entry.stat()
-                found.append(f"{entry.path} {status.st_size} {status.st_mtime_ns}")
-    return digest(*sorted(found))
+    return f"{backend.name} {backend.manifest.version} {distribution_version(name, backend.source.package)}"
 
 
 def _installed(name: str) -> str:

@@ -47,6 +47,7 @@ def _backend(backend: Backend) -> dict[str, Any]:
         "targets": list(manifest.targets),
         "priority": manifest.priority,
         "options": dict(manifest.options),
+        "language": dict(manifest.language),
         "capabilities": None if manifest.capabilities is None else _capabilities(manifest.capabilities),
         "devices": found,
         "load_milliseconds": round(backend.load_seconds * 1e3, 3),
@@ -72,6 +73,8 @@ def backends_text(report: dict[str, Any]) -> str:
     for entry in report["backends"]:
         lines.append(f"{entry['name']} {entry['version']} ({entry['distribution']}): {entry['summary']}")
         lines.append(f"  devices of kind {', '.join(entry['device_kinds'])}; targets {', '.join(entry['targets'])}; priority {entry['priority']}")
+        if entry["language"]:
+            lines.append(f"  language: {', '.join(f'tl.extra.{name}' for name in entry['language'])}")
         if entry["status"]:
             lines.append(f"  cannot run kernels: {entry['status']}")
         for device in entry["devices"]:

@@ -14,11 +14,12 @@ import numpy as np
 from tilewright.compat.surface_probes import BackendMachine, Machine, Probe, TargetMachine, all_probes
 from tilewright.compat.surface_probes.shim import shim
 from tilewright.errors import TilewrightError
+from tilewright.language.backend_modules import AbsentLanguageError
 from tilewright.plugins.registry import registry
 from tilewright.tools.surface_table import Name, names, resolve
 from tilewright.tools.usage import UsageError
 
-WORKS, COMPILES, DECLARED, OUTSIDE = "works", "compiles", "declared", "outside"
+WORKS, COMPILES, DECLARED, OUTSIDE, ABSENT = "works", "compiles", "declared", "outside", "absent"
 FAILS, MISSING, UNPROVEN = "FAILS", "MISSING", "UNPROVEN"
 #: What these say, for people.
 LEGEND = {
@@ -26,11 +27,12 @@ LEGEND = {
     COMPILES: "its probes were compiled for that target; there is no device to run them on",
     DECLARED: "the backend declares that it lacks this, and refuses it with the documented error",
     OUTSIDE: "outside of what the shim provides: it raises an error that says so",
+    ABSENT: "language that comes with a backend that is not installed",
     FAILS: "a probe failed",
     MISSING: "the name does not exist",
     UNPROVEN: "no probe shows it",
 }
-_GOOD = frozenset({WORKS, COMPILES, DECLARED, OUTSIDE})
+_GOOD = frozenset({WORKS, COMPILES, DECLARED, OUTSIDE, ABSENT})
 
 
 @dataclass
@@ -121,8 +123,15 @@ def _resolve(state: State, machines: Iterable[str]) -> None:
             raise LookupError(f"{state.name.full} is not {state.name.alias}")
     except LookupError as error:
         outside = type(error.__cause__).__name__ == "OutsideModuleError" and "is outside what" in str(error)
-        state.columns.update(dict.fromkeys(machines, OUTSIDE if outside else MISSING))
-        state.errors.append(str(error))
+        verdict = OUTSIDE if outside else ABSENT if is_absent(error) else MISSING
+        state.columns.update(dict.fromkeys(machines, verdict))
+        if verdict != ABSENT:
+            state.errors.append(str(error))
+
+
+def is_absent(error: LookupError) -> bool:
+    """Whether a name is part of a language that no installed backend brings."""
+    return isinstance(error.__cause__, AbsentLanguageError)
 
 
 def _add(state: State, title: str, outcomes: Mapping[str, tuple[str, str]]) -> None:
@@ -146,6 +155,9 @@ def _outcomes(probe: Probe, machines: Mapping[str, Machine], seed: int) -> dict[
 
 def run_probe(probe: Probe, machine: Machine, seed: int = 0) -> tuple[str, str]:
     """Run a probe; what it says, and the error where it failed."""
+    absent = [name for name in probe.languages if name not in registry().languages()]
+    if absent:
+        return ABSENT, ""
     lacks = (probe.feature and probe.feature not in machine.features) or (probe.target and probe.target != machine.kind)
     body = probe.otherwise if lacks else probe.body
     if body is None:

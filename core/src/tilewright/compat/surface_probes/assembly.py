@@ -59,7 +59,8 @@ def asks(out):
     tl.store(out + 2, tl.target_info.cuda_capability_geq(8, 0))
     tl.store(out + 3, tl.target_info.cuda_capability_geq(99))
     tl.store(out + 4, tl.target_info.is_hip_cdna3() or tl.target_info.is_hip_cdna4() or tl.target_info.is_hip_gfx1250())
-    tl.static_assert(tl.target_info.current_target() is not None)
+    target: tl.constexpr = tl.target_info.current_target()
+    tl.store(out + 5, target.warp_size)
 
 
 @probe(
@@ -73,10 +74,11 @@ def asks(out):
     "tl.target_info.current_target",
 )
 def target_info(on: Machine, rng: Any) -> None:
-    out = np.full(5, 7, np.int32)
+    out = np.full(6, 7, np.int32)
     on(asks)[(1,)](out)
-    kind = on.kind if on.runs else "reference"
-    np.testing.assert_array_equal(out, [kind == "cuda", kind == "hip", kind == "cuda", 0, 0 if kind != "hip" else out[4]])
+    kind = on.kind if on.runs else "cpu"  # the reference's, which computed it
+    np.testing.assert_array_equal(out[:5], [kind == "cuda", kind == "hip", kind == "cuda", 0, 0 if kind != "hip" else out[4]])
+    assert out[5] in {"cpu": (1,), "cuda": (32,), "hip": (32, 64)}.get(kind, range(1, 1024))
     assert tl.target_info.current_target() is None and not tl.target_info.is_cuda()
 
 
@@ -84,14 +86,25 @@ def target_info(on: Machine, rng: Any) -> None:
 def sizes(out):
     tl.store(out, tl.extra.cuda.num_warps())
     tl.store(out + 1, tl.extra.cuda.num_threads())
-    tl.store(out + 2, tl.extra.hip.num_warps())
 
 
-@probe("tl.extra.cuda.num_warps", "tl.extra.cuda.num_threads", "tl.extra.hip.num_warps")
-def warps(on: Machine, rng: Any) -> None:
-    out = np.zeros(3, np.int32)
+@probe("tl.extra.cuda.num_warps", "tl.extra.cuda.num_threads", languages=("cuda",))
+def cuda_sizes(on: Machine, rng: Any) -> None:
+    out = np.zeros(2, np.int32)
     on(sizes)[(1,)](out, num_warps=8)
-    np.testing.assert_array_equal(out, [8, 256, 8])
+    np.testing.assert_array_equal(out, [8, 256])
+
+
+@tw.jit
+def hip_warps(out):
+    tl.store(out, tl.extra.hip.num_warps())
+
+
+@probe("tl.extra.hip.num_warps", languages=("hip",))
+def hip_sizes(on: Machine, rng: Any) -> None:
+    out = np.zeros(1, np.int32)
+    on(hip_warps)[(1,)](out, num_warps=8)
+    assert out[0] == 8
 
 
 @tw.jit
@@ -106,7 +119,7 @@ def through_fp8(x, out, N: tl.constexpr):
     tl.store(out + 2 * N + at, c.to(tl.float16))
 
 
-@probe("tl.extra.cuda.convert_custom_float8", "tl.extra.cuda.convert_custom_float8_sm80", "tl.extra.cuda.convert_custom_float8_sm70")
+@probe("tl.extra.cuda.convert_custom_float8", "tl.extra.cuda.convert_custom_float8_sm80", "tl.extra.cuda.convert_custom_float8_sm70", languages=("cuda",))
 def custom_float8(on: Machine, rng: Any) -> None:
     x = (rng.integers(8, 16, 32) / 8 * 2.0 ** rng.integers(-8, 0, 32)).astype(np.float16)  # numbers of the format
     out = np.zeros((3, 32), np.float16)
@@ -146,6 +159,7 @@ def _refuses_clocks(on: Machine, rng: Any) -> None:
     "tl.extra.cuda.gdc_wait",
     "tl.extra.cuda.gdc_launch_dependents",
     target="cuda",
+    languages=("cuda",),
     otherwise=_refuses_clocks,
 )
 def cuda_registers(on: Machine, rng: Any) -> None:
@@ -169,7 +183,7 @@ def _refuses_hip_clock(on: Machine, rng: Any) -> None:
         raise AssertionError("assembly of another target was accepted")
 
 
-@probe("tl.extra.hip.memrealtime", target="hip", otherwise=_refuses_hip_clock)
+@probe("tl.extra.hip.memrealtime", target="hip", languages=("hip",), otherwise=_refuses_hip_clock)
 def hip_registers(on: Machine, rng: Any) -> None:
     out = np.zeros(1, np.int64)
     assert _compiled_only(on, hip_clock, out) or out[0] > 0

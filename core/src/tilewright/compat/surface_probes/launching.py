@@ -292,11 +292,21 @@ def reports(on: Machine, rng: Any) -> None:
 _MODULES = "math core standard random target_info extra semantic"
 
 
-@probe(*(f"tl.{name}" for name in _MODULES.split()), "tl.extra.cuda.libdevice", "tl.extra.hip.libdevice", host=True)
+@probe(*(f"tl.{name}" for name in _MODULES.split()), host=True)
 def modules(on: Machine, rng: Any) -> None:
     assert tl.math.exp is tl.exp and tl.core.load is tl.load and tl.standard.sum is tl.sum and tl.random.rand is tl.rand
-    assert tl.extra.libdevice is tl.extra.cuda.libdevice is tl.extra.hip.libdevice
+    assert "libdevice" in dir(tl.extra)
     assert tl.target_info.is_cuda() is False and tl.semantic.Semantic
+
+
+@probe("tl.extra.cuda.libdevice", host=True, languages=("cuda",))
+def library_of_cuda(on: Machine, rng: Any) -> None:
+    assert tl.extra.cuda.libdevice is tl.extra.libdevice
+
+
+@probe("tl.extra.hip.libdevice", host=True, languages=("hip",))
+def library_of_hip(on: Machine, rng: Any) -> None:
+    assert tl.extra.hip.libdevice is tl.extra.libdevice
 
 
 _CORE = "_unwrap_if_constexpr check_bit_width is_negative_zero base_type base_value tensor_descriptor_base tensor_descriptor_base_type slice_type"

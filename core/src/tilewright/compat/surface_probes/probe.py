@@ -40,6 +40,7 @@ class Probe:
         body: ``body(machine, random generator)``; raises where something is wrong.
         host: it launches no kernel that depends on a backend, so it is run once.
         feature: what a backend must declare for it; on others the probe is run by ``otherwise``.
+        languages: names below ``tl.extra`` that it uses; where no installed backend brings one of them it is not run.
         target: the kind of targets whose assembly it needs (``"cuda"``); on others it is run by ``otherwise``.
         otherwise: shows the documented error of backends that lack ``feature`` or ``target``.
     """
@@ -50,6 +51,7 @@ class Probe:
     host: bool = False
     feature: str = ""
     target: str = ""
+    languages: tuple[str, ...] = ()
     otherwise: Body | None = None
 
 
@@ -57,11 +59,13 @@ class Probe:
 PROBES: dict[str, Probe] = {}
 
 
-def probe(*names: str, host: bool = False, feature: str = "", target: str = "", otherwise: Body | None = None) -> Callable[[B], B]:
+def probe(
+    *names: str, host: bool = False, feature: str = "", target: str = "", languages: tuple[str, ...] = (), otherwise: Body | None = None
+) -> Callable[[B], B]:
     """Declare the function as a probe of ``names``; see :class:`Probe`."""
 
     def declare(body: B) -> B:
-        add_probe(body.__name__.strip("_"), names, body, host=host, feature=feature, target=target, otherwise=otherwise)
+        add_probe(body.__name__.strip("_"), names, body, host=host, feature=feature, target=target, languages=languages, otherwise=otherwise)
         return body
 
     return declare

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from tilewright.compat.triton.outside import OutsideModuleError, reason_of
+from tilewright.errors import TilewrightError
 
 _ROOT = "triton"
 _PACKAGE = "tilewright.compat.triton"
@@ -56,8 +57,9 @@ class TritonFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__spec__ = spec.loader_state
         # Submodules that are loaded already are known by the other name at once: were they imported again, the import system would bind them in their
         # package, in place of what the package itself keeps there (the object ``triton.runtime.driver``).
+        own = counterpart(spec.name)
         for name, loaded in list(sys.modules.items()):
-            below = name.removeprefix(f"{module.__name__}.")
+            below = name.removeprefix(f"{own}.")
             if below != name and below not in _OWN and not getattr(loaded.__spec__, "_initializing", False):
                 sys.modules.setdefault(f"{spec.name}.{below}", loaded)
 
@@ -68,23 +70,27 @@ def counterpart(fullname: str) -> str:
     Raises:
         OutsideModuleError: there is none.
     """
-    for alias, name in _ALIASES.items():
-        if fullname == alias or fullname.startswith(f"{alias}."):
-            name += fullname[len(alias) :]
-            if _exists(name):
-                return name
-    name = _PACKAGE + fullname[len(_ROOT) :]
-    if fullname.removeprefix("triton.") not in _OWN and _exists(name):
-        return name
+    for name in _candidates(fullname):
+        if _exists(name):
+            return name
     raise OutsideModuleError(reason_of(fullname), name=fullname)
 
 
+def _candidates(fullname: str) -> list[str]:
+    """The names that the counterpart of a name may have."""
+    found = [name + fullname[len(alias) :] for alias, name in _ALIASES.items() if fullname == alias or fullname.startswith(f"{alias}.")]
+    return found if fullname.removeprefix("triton.") in _OWN else [*found, _PACKAGE + fullname[len(_ROOT) :]]
+
+
 def _exists(name: str) -> bool:
+    """Raises AbsentModuleError for a part of the language that no installed backend brings."""
     if name in sys.modules:
         return True
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if isinstance(error, TilewrightError):
+            raise
         return False
 
 
@@ -120,9 +126,13 @@ def deactivate() -> None:
     """Take the finder back and forget the names below ``triton``: the next ``import triton`` finds an installed one, if there is any."""
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
-    for name, module in list(sys.modules.items()):
-        if (name == _ROOT or name.startswith("triton.")) and getattr(module, "__name__", "").startswith("tilewright."):
-            del sys.modules[name]
+    ours = [
+        name
+        for name, module in sys.modules.items()
+        if (name == _ROOT or name.startswith(f"{_ROOT}.")) and any(sys.modules.get(own) is module for own in _candidates(name))
+    ]
+    for name in ours:
+        del sys.modules[name]
     _write_types_as("tilewright.language")
 
 

@@ -1,4 +1,7 @@
-"""Functions of targets that run PTX. ``num_warps``, ``num_threads`` and the conversions work everywhere; the others are assembly of those targets."""
+"""``tl.extra.cuda``: functions of targets that run PTX.
+
+``num_warps``, ``num_threads`` and the conversions work everywhere; the others are assembly of those targets.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from tilewright.language.dtypes import int32, int64
 from tilewright.language.tensors import tensor
 from tilewright.language.values import _unwrap_if_constexpr, constexpr
 
+#: Threads of a warp, on every target that this language is for.
 _LANES = 32
 
 

@@ -1,11 +1,11 @@
-"""Functions for CPUs, against NumPy on the reference."""
+"""``tl.extra.cpu``, against NumPy on the reference and this machine."""
 
 import numpy as np
 import pytest
+from tilewright.language.extra.cpu import vnni_decode
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.language.extra.cpu import vnni_decode
 
 
 @tw.jit
@@ -21,13 +21,14 @@ def pack_pairs(matrix):
 
 @pytest.mark.parametrize(("dtype", "times"), [(np.int16, 1), (np.float16, 1), (np.int8, 2), (np.uint8, 2)])
 @pytest.mark.parametrize(("k", "n"), [(8, 4), (16, 1), (4, 32)])
-def test_packed_matrices_are_unpacked(dtype, times, k, n):
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_packed_matrices_are_unpacked(backend, dtype, times, k, n):
     matrix = np.random.default_rng(k * n).integers(0, 100, (k, n)).astype(dtype)
     packed = matrix
     for _ in range(times):
         packed = pack_pairs(packed)
     out = np.zeros_like(matrix)
-    decode[(1,)](np.ascontiguousarray(packed), out, *packed.shape, k, n, backend="reference")
+    decode[(1,)](np.ascontiguousarray(packed), out, *packed.shape, k, n, backend=backend)
     np.testing.assert_array_equal(out, matrix)
 
 

@@ -1,4 +1,4 @@
-"""Functions for CPUs."""
+"""``tl.extra.cpu``: functions for CPUs. They work everywhere."""
 
 # Typed by the compiler, call by call; to Python it is untyped.
 # mypy: ignore-errors
