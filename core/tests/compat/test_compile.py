@@ -11,9 +11,18 @@ pytest.importorskip("tilewright_cpu")
 
 import tilewright.language as tl
 from tilewright.compat import triton
-from tilewright.compat.triton.backends.compiler import GPUTarget
+from tilewright.compat.triton.backends.compiler import GPUTarget, backend_of
+from tilewright.compat.triton.backends.driver import active_backend_name
+from tilewright.compat.triton.backends.options import FP8_BY_KIND
 from tilewright.compat.triton.compiler import ASTSource, make_backend
+from tilewright.compat.triton.compiler.pipeline import language_options
 from tilewright.compat.triton.outside import OutsideError
+from tilewright.compat.triton.runtime.driver import driver
+from tilewright.errors import BackendError
+from tilewright.plugins.hooks import hookimpl
+from tilewright.plugins.manifest import Capabilities, CodeObject, Manifest, Target
+from tilewright.plugins.registry import registry
+from tilewright.runtime import devices
 
 
 @triton.jit
@@ -48,6 +57,83 @@ def test_a_kernel_compiled_from_a_source_runs():
     x, y, out = torch.randn(64), torch.randn(64), torch.zeros(64)
     kernel[(1, 1, 1)](x, y, out, 50, 64)
     assert torch.equal(out[:50], (x + y)[:50]) and not out[50:].any()
+
+
+class Somebody:
+    """Somebody's backend for CUDA devices, of which none is here."""
+
+    __name__ = "somebody"
+
+    def __init__(self, priority):
+        self.priority = priority
+
+    @hookimpl
+    def tilewright_backend(self):
+        capabilities = Capabilities(frozenset({"i1", "i32", "i64", "f32", "f16"}), dot={"f16": ("f32",)}, dot_precisions=("ieee", "tf32"))
+        return Manifest("somebody", "1", "somebody's", ("cuda",), ("sm_90", "sm_33"), capabilities, priority=self.priority)
+
+    @hookimpl
+    def tilewright_devices(self):
+        return []
+
+    @hookimpl
+    def tilewright_target(self, device):
+        return Target("somebody", device.properties["arch"], warp_size=32, kind="cuda")
+
+    @hookimpl
+    def tilewright_lower(self, module, target):
+        return CodeObject(module.kernel.name, target.arch.encode(), {"tileir": str(module), "ptx": f".target {target.arch} of somebody"}, {"shared": 0})
+
+
+@pytest.fixture
+def somebody():
+    """``somebody(priority)`` registers somebody's CUDA backend."""
+    yield lambda priority: registry().register(Somebody(priority), "somebody")
+    registry().unregister("somebody")
+    driver.reset_active()
+
+
+@triton.jit
+def asks(out):
+    tl.static_assert(tl.target_info.is_cuda() and tl.target_info.current_target().warp_size == 32)
+    tl.store(out, tl.target_info.cuda_capability_geq(9))
+
+
+@pytest.mark.parametrize(("priority", "arch", "name"), [(900, 90, "somebody"), (1, 90, "nvidia"), (1, 33, "somebody"), (900, 80, "nvidia")])
+def test_of_two_backends_for_a_kind_the_one_with_code_for_the_architecture_compiles(somebody, priority, arch, name):
+    pytest.importorskip("tilewright_nvidia")
+    somebody(priority)
+    target = GPUTarget("cuda", arch, 32)
+    assert make_backend(target).backend_name == name
+    kernel = triton.compile(ASTSource(asks, {"out": "*i32"}), target=target)
+    assert kernel.metadata.target == target
+    assert kernel.asm["ptx"].endswith("of somebody") == (name == "somebody")
+    assert ("constant 1 " in str(kernel.asm["ttir"]) or "constant true" in str(kernel.asm["ttir"])) == (arch >= 90)
+
+
+def test_options_follow_the_kind_of_device(somebody):
+    somebody(900)
+    options = make_backend(GPUTarget("cuda", 90, 32)).parse_options({})
+    assert (options.backend_name, options.arch, options.warp_size, options.default_dot_input_precision) == ("cuda", "sm_90", 32, "tf32")
+    assert options.supported_fp8_dtypes == FP8_BY_KIND["cuda"] and options.enable_reflect_ftz is True
+    assert make_backend(GPUTarget("cuda", 33, 32)).parse_options({}).default_dot_input_precision == "ieee"
+    own = devices.named_target(registry().get("somebody"), "sm_90")
+    chosen = language_options(own, {"default_dot_input_precision": "tf32"})
+    assert chosen["default_dot_precision"] == "tf32" and dict(chosen["min_dot_size"])[16] == (1, 1, 16)
+
+
+def test_the_environment_names_a_backend_or_a_kind(somebody, monkeypatch):
+    somebody(900)
+    for text, name in (("somebody", "somebody"), ("cuda", "somebody"), ("cpu", "cpu"), ("no such", "no such")):
+        monkeypatch.setenv("TRITON_DEFAULT_BACKEND", text)
+        assert active_backend_name() == name
+
+
+def test_no_backend_for_a_kind(somebody):
+    with pytest.raises(RuntimeError, match=r"0 compatible backends for target \(tricorder\)"):
+        make_backend(GPUTarget("tricorder", 1, 1))
+    with pytest.raises(BackendError, match=r"no installed backend compiles for devices of kind 'tricorder'; there are .*cpu"):
+        backend_of(GPUTarget("tricorder", 1, 1))
 
 
 def test_targets_need_no_device():

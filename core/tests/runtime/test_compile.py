@@ -106,7 +106,8 @@ def test_the_key_is_the_same_in_another_process(recorder, tmp_path):
             tl.store(x, callee(tl.load(x)))
 
         constants = {"C": (1, 2.5, "s", None, True, Mode.FAST, tl.float32, callee, frozenset({"a", "b", "c"}), {"k": 1})}
-        print(cache_key(Specialization(kernel, {"x": "*fp32", "C": "constexpr"}, constants), registry().get("reference"), Target("reference", "numpy", kind="cpu")))
+        target = Target("reference", "numpy", kind="cpu")
+        print(cache_key(Specialization(kernel, {"x": "*fp32", "C": "constexpr"}, constants), registry().get("reference"), target))
         """)
     )
     keys = {

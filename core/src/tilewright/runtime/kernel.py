@@ -140,9 +140,8 @@ class CompiledKernel:
             if self._launcher is not None:
                 return
             if self.device is None:
-                raise LaunchError(
-                    f"kernel {self.name} was compiled for {self.target.backend} {self.target.arch} without a device, so it cannot be launched here"
-                )
+                target = f"{self.target.backend} {self.target.arch}"
+                raise LaunchError(f"kernel {self.name} was compiled for {target} without a device, so it cannot be launched here")
             arguments = (self.module, self.function, self.name, self.metadata_group, self.hash) if hooks.kernel_load_start else ()
             if hooks.kernel_load_start:
                 hooks.kernel_load_start(*arguments)
