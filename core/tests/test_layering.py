@@ -21,6 +21,8 @@ ALLOWED = {
     "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "llvm"},
     "llvm": {"ir", "passes", "errors"},
     "simt": {"ir", "passes", "llvm", "errors"},
+    # the host sides of backends: above the runtime, and nothing of the toolkit that compiles
+    "simt/host": {"ir", "llvm", "plugins", "runtime", "errors"},
     "testing": None,
     "tools": None,
 }
@@ -28,8 +30,16 @@ ALLOWED = {
 VENDOR = re.compile(r"(?i:nvidia|\bamd|hopper|\brocm|\bcuda\b(?!_array)|\bhip\b)|tilewright_(cpu|nvidia|amd)")
 
 
+def package_of(module: str) -> str:
+    """The package of a module of the core, by its dotted name without the core's: the innermost that has a row."""
+    parts = module.split(".")
+    return next((name for end in range(len(parts), 1, -1) if (name := "/".join(parts[:end])) in ALLOWED), parts[0])
+
+
 def modules(package: str) -> list[Path]:
-    return sorted((SOURCE / package).rglob("*.py"))
+    """The files of a package, without those of packages in it that have rows of their own."""
+    files = sorted((SOURCE / package).rglob("*.py"))
+    return [file for file in files if package_of(".".join(file.relative_to(SOURCE).with_suffix("").parts)) == package]
 
 
 def imported_packages(file: Path) -> set[str]:
@@ -39,7 +49,7 @@ def imported_packages(file: Path) -> set[str]:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module] if node.module != "tilewright" else [f"tilewright.{alias.name}" for alias in node.names]
-        found |= {name.split(".")[1] for name in names if name.startswith("tilewright.")}
+        found |= {package_of(name.removeprefix("tilewright.")) for name in names if name.startswith("tilewright.")}
     return found
 
 

@@ -74,12 +74,13 @@ def parse(ir_text: str) -> llvm.ModuleRef:
     return module
 
 
-def write_reproducer(ir_text: str) -> Path:
-    """Write IR text to a file named by its content, in ``TILEWRIGHT_REPRODUCER_DIR`` or the directory of temporary files."""
+def write_reproducer(content: str | bytes, suffix: str = ".ll") -> Path:
+    """Write IR text, or what else a tool rejects, to a file named by its content, in ``TILEWRIGHT_REPRODUCER_DIR`` or the directory of temporary files."""
+    written = content.encode() if isinstance(content, str) else content
     folder = Path(os.environ.get("TILEWRIGHT_REPRODUCER_DIR") or tempfile.gettempdir())
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"tilewright-{hashlib.sha256(ir_text.encode()).hexdigest()[:16]}.ll"
-    path.write_text(ir_text)
+    path = folder / f"tilewright-{hashlib.sha256(written).hexdigest()[:16]}{suffix}"
+    path.write_bytes(written)
     return path
 
 

@@ -1,0 +1,108 @@
+"""A kernel's arguments in memory: the words of :mod:`tilewright.runtime.slots`, then opaque structures, and the addresses of all of them for the driver."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.errors import LaunchError
+from tilewright.ir.type_text import parse_type
+from tilewright.plugins.manifest import Parameter
+from tilewright.runtime.arguments import address_of, array_kind
+from tilewright.runtime.slots import MISFITS, misfit, slot_codec
+from tilewright.simt.host.table import OpaqueArgument
+
+#: Addresses of opaque structures are multiples of this.
+OPAQUE_ALIGNMENT = 128
+#: Structures that are kept of each opaque argument.
+_KEPT = 256
+
+
+def device_address(kind: str, device: int, value: Any) -> int:
+    """The address of an array in a device's memory; a number is an address already.
+
+    Raises:
+        LaunchError: it is not the device's memory.
+        ArgumentError: it is no array.
+    """
+    if type(value) is int:
+        return value
+    place = array_kind(value).device
+    if place is not None and place != (kind, device):
+        if place[0] != kind:
+            raise LaunchError(
+                f"Pointer argument cannot be accessed ({place[0]} tensor?): it is a {type(value).__name__} in memory of device kind {place[0]!r}, and the "
+                f"kernel runs on {kind}:{device}; move it there first"
+            )
+        raise LaunchError(f"it is a {type(value).__name__} on {kind}:{place[1]}, and the kernel was loaded on {kind}:{device}; move it there first")
+    return address_of(value)
+
+
+class ArgumentBlock:
+    """How a kernel's arguments are laid out."""
+
+    def __init__(self, kernel: str, parameters: Sequence[Parameter], address: Callable[[Any], int], opaque: Sequence[OpaqueArgument] = ()) -> None:
+        """Lay the parameters out.
+
+        Args:
+            address: the address of an array, or of a number that is one; it may refuse.
+            opaque: what is behind the parameters.
+
+        Raises:
+            LaunchError: no argument has the type of a parameter.
+        """
+        self._kernel, self._parameters, self._address = kernel, tuple(parameters), address
+        codecs = [slot_codec(parse_type(parameter.type), address) for parameter in parameters]
+        self._encoders = [encode for _, encode in codecs]
+        self._struct = struct.Struct("<" + "".join(code for code, _ in codecs))
+        self._slots, count = ctypes.c_char * self._struct.size, self._struct.size // 8
+        self._steps = range(0, 8 * count, 8)
+        self._addresses = ctypes.c_void_p * max(1, count + len(opaque))
+        self._opaque = [(each.argument, functools.lru_cache(_KEPT)(each.encode)) for each in opaque]
+        # where each structure begins, and where the last one ends
+        self._places = [0]
+        for each in opaque:
+            self._places.append(self._places[-1] + -(-each.size // OPAQUE_ALIGNMENT) * OPAQUE_ALIGNMENT)
+        self._sizes = [each.size for each in opaque]
+
+    def pack(self, values: tuple[Any, ...]) -> bytes:
+        """The words of the arguments.
+
+        Raises:
+            LaunchError: names the argument that does not fit.
+        """
+        try:
+            return self._struct.pack(*(word for encode, value in zip(self._encoders, values, strict=True) for word in encode(value)))
+        except MISFITS as error:
+            name = self._kernel
+            raise misfit(name, self._parameters, values, self._address) or LaunchError(f"{name}: the arguments do not fit: {error}") from error
+
+    def place(self, values: tuple[Any, ...]) -> tuple[int, object]:
+        """The address of an array of the addresses of all arguments, and what to keep as long as it is used. Every call has memory of its own.
+
+        Raises:
+            LaunchError: names the argument that does not fit.
+        """
+        slots = self._slots.from_buffer_copy(self.pack(values))
+        base = ctypes.addressof(slots)
+        listed: list[int] = [base + step for step in self._steps]
+        structures = None
+        if self._opaque:
+            structures, placed = self._encoded(values)
+            listed += placed
+        addresses = self._addresses(*listed)
+        return ctypes.addressof(addresses), (addresses, slots, structures)
+
+    def _encoded(self, values: tuple[Any, ...]) -> tuple[object, list[int]]:
+        """The memory that the opaque structures of a launch are in, and their addresses."""
+        structures = ctypes.create_string_buffer(self._places[-1] + OPAQUE_ALIGNMENT - 1)
+        first = -(-ctypes.addressof(structures) // OPAQUE_ALIGNMENT) * OPAQUE_ALIGNMENT
+        for (argument, encode), place, size in zip(self._opaque, self._places, self._sizes, strict=False):
+            made = encode(self._encoders[argument](values[argument]))
+            if len(made) != size:
+                raise LaunchError(f"{self._kernel}: a structure of {size} bytes is passed by value, and the backend encoded {len(made)}")
+            ctypes.memmove(first + place, made, size)
+        return structures, [first + place for place in self._places[:-1]]

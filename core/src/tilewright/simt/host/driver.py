@@ -1,0 +1,124 @@
+"""Calls of a driver, through its Python bindings. Nothing is initialised before it is asked for.
+
+:class:`Driver` turns status codes into :class:`~tilewright.simt.host.errors.DriverError`; everything else talks to it, so that tests can put another one in
+its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tilewright.simt.host.errors import DeviceFaultError, DriverError
+from tilewright.simt.host.table import DriverTable, Entry
+
+if TYPE_CHECKING:
+    from tilewright.simt.host.modules import Module
+
+
+class Driver:
+    """A driver of this process: ``driver(driver.entries.device, 0)`` gives the results: nothing, one value, or a tuple.
+
+    Attributes:
+        table: what its functions are called.
+        entries: of the table.
+        bindings: what has the functions.
+        modules: what is loaded, by context and code.
+    """
+
+    def __init__(self, table: DriverTable, bindings: Any) -> None:
+        self.table, self.entries, self.bindings = table, table.entries, bindings
+        # what frees device memory may run within any allocation, also one made while the lock is held
+        self._lock = threading.RLock()
+        self._contexts: dict[int, int] = {}
+        self.modules: weakref.WeakValueDictionary[tuple[int, bytes], Module] = weakref.WeakValueDictionary()
+
+    def __call__(self, entry: Entry, *arguments: Any) -> Any:
+        """Call a function: of the table, or one that the backend names.
+
+        Raises:
+            DriverError: it fails.
+        """
+        if isinstance(entry, str):
+            name, (status, *results) = entry, getattr(self.bindings, entry)(*arguments)
+        else:
+            name, (status, *results) = entry.name, entry.call(self.bindings, *arguments)
+        code = int(status)
+        if code:
+            raise self.error(name, code)
+        return None if not results else results[0] if len(results) == 1 else tuple(results)
+
+    def error(self, call: str, code: int) -> DriverError:
+        """The error of a status code."""
+        name, text = self.table.statuses.texts(self.bindings, code)
+        fault = self.table.statuses.faults.get(code)
+        return DriverError(call, code, name, text) if fault is None else DeviceFaultError(call, code, name, text, fault)
+
+    def start(self) -> Driver:
+        """Initialise it.
+
+        Raises:
+            DriverError: it does not start, for example in a process forked from one that used it.
+        """
+        self(self.entries.initialize)
+        return self
+
+    def attribute(self, device: int, name: str) -> int:
+        """An attribute of a device, by the table's name for it."""
+        member = self.table.device_attributes.member(self.bindings, name)
+        return int(self(self.entries.device_attribute, member, self(self.entries.device, device)))
+
+    def function_attribute(self, function: Any, name: str) -> int:
+        """An attribute of a function, by the table's name for it."""
+        return int(self(self.entries.function_attribute, self.table.function_attributes.member(self.bindings, name), function))
+
+    def context(self, device: int) -> int:
+        """The device's context that all libraries of the process share; it is kept."""
+        found = self._contexts.get(device)
+        if found is None:
+            with self._lock:
+                if device not in self._contexts:
+                    self._contexts[device] = int(self(self.entries.context, self(self.entries.device, device)))
+                found = self._contexts[device]
+        return found
+
+    @contextlib.contextmanager
+    def use(self, device: int) -> Iterator[None]:
+        """Make the device's context this thread's for the length of a ``with`` block."""
+        context = self.context(device)
+        before = int(self(self.entries.context_current))
+        if before == context:
+            yield
+            return
+        self(self.entries.context_enter, context)
+        try:
+            yield
+        finally:
+            self(self.entries.context_leave, before)
+
+
+def open_library(name: str) -> Any:
+    """A shared library; None where there is none of this name."""
+    try:
+        return ctypes.CDLL(name)
+    except OSError:
+        return None
+
+
+def missing_module(name: str, remedy: str) -> str:
+    """What is to be installed for a module to be imported; empty where it can be. Does not import it.
+
+    Args:
+        remedy: the distribution it is in, and how to get that, as ``X is not installed: pip install Y``.
+    """
+    import importlib.util
+
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    return "" if found is not None else remedy

@@ -1,0 +1,234 @@
+"""Both launchers, on both forms of the driver: what it is given, and what is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.errors import KernelError, LaunchError, OutOfResources
+from tilewright.plugins.manifest import Parameter
+from tilewright.simt.host.driver import Driver
+from tilewright.simt.host.launch import PythonLauncher, make_launcher
+from tilewright.simt.host.native_launch import driver_entries, native_launcher, stream_source
+from tilewright.simt.host.table import DriverTable
+
+PARAMETERS = (
+    Parameter("x", "ptr<f32>"),
+    Parameter("n", "i32"),
+    Parameter("big", "u64"),
+    Parameter("scale", "f32"),
+    Parameter("precise", "f64"),
+    Parameter("flag", "i1"),
+)
+WORDS = [
+    0x7F0000001000,
+    2**64 - 5,
+    2**64 - 1,
+    struct.unpack("<I", struct.pack("<f", 1.5))[0],
+    struct.unpack("<Q", struct.pack("<d", 2.5))[0],
+    1,
+]
+
+
+@pytest.fixture
+def values(toy: SimpleNamespace) -> tuple[Any, ...]:
+    return toy.array(0x7F0000001000), -5, 2**64 - 1, 1.5, 2.5, True
+
+
+@pytest.fixture
+def python(driver: Driver, bindings: Any, toy: SimpleNamespace) -> PythonLauncher:
+    bindings.words = len(WORDS)
+    return PythonLauncher(toy.load(driver, shared=1024), PARAMETERS)
+
+
+def test_python_launcher_gives_the_driver_grid_and_arguments(python: PythonLauncher, bindings: Any, values: Sequence[Any]) -> None:
+    python((3, 2, 1), 99, tuple(values))
+    ((launch, words),) = bindings.launches
+    assert (launch.function, launch.grid, launch.threads, launch.shared, launch.stream, launch.attributes) == (77, (3, 2, 1), 128, 1024, 99, ())
+    assert words == WORDS
+    assert bindings.current == 0  # the device was made current for the launch, and no longer
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "told"),
+    [
+        (0, np.zeros(4, np.float32), r"k: argument 'x': Pointer argument cannot be accessed \(cpu tensor\?\)"),
+        (1, "one", r"k: argument 'n' must fit i32, and a str does not"),
+        (2, -1, r"k: argument 'big' must fit u64, and -1 does not"),
+    ],
+)
+def test_arguments_that_do_not_fit_start_nothing(python: PythonLauncher, bindings: Any, values: Sequence[Any], position: int, value: Any, told: str) -> None:
+    with pytest.raises(LaunchError, match=told):
+        python((1, 1, 1), 0, tuple(value if i == position else given for i, given in enumerate(values)))
+    assert not bindings.launches
+
+
+def test_arrays_of_another_device_are_refused(python: PythonLauncher, values: Sequence[Any], toy: SimpleNamespace) -> None:
+    with pytest.raises(LaunchError, match="on toy:0, and the kernel was loaded on toy:1"):
+        python((1, 1, 1), 0, (toy.array(64, "toy:0"), *values[1:]))
+
+
+def test_grids_out_of_range_are_refused_and_empty_ones_start_nothing(driver: Driver, bindings: Any, toy: SimpleNamespace) -> None:
+    launcher = PythonLauncher(toy.load(driver), ())
+    with pytest.raises(LaunchError, match=r"k: the grid \(1, 1, 65\) has 65 programs along axis 2, and the device takes at most 64 there"):
+        launcher((1, 1, 65), 0, ())
+    with pytest.raises(LaunchError, match="extents are not negative"):
+        launcher((1, -1, 1), 0, ())
+    launcher((4, 0, 1), 0, ())
+    assert not bindings.launches
+
+
+def test_read_only_arrays_are_refused_where_the_kernel_stores(driver: Driver, toy: SimpleNamespace) -> None:
+    array = toy.array(64)
+    array.readonly = True
+    with pytest.raises(LaunchError, match="argument 'x' is a read-only DeviceArray"):
+        PythonLauncher(toy.load(driver), PARAMETERS[:1])((1, 1, 1), 0, (array,))
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "told"),
+    [
+        (30, KernelError, "a kernel divided the device by zero.*It was the kernel launched last, or one before it"),
+        (23, OutOfResources, r"registers, Required: 4096, Hardware limit: 65536, in kernel k \(num_warps=4\)"),
+        (40, LaunchError, r"kernel k: toyLaunch failed: TOY_40.*captured into a graph"),
+        (5, LaunchError, "kernel k: toyLaunch failed: TOY_5"),
+    ],
+)
+def test_statuses_become_errors(driver: Driver, bindings: Any, toy: SimpleNamespace, status: int, error: type[Exception], told: str) -> None:
+    loaded = toy.load(driver)
+    bindings.settings.failures["toyLaunch"] = status
+    with pytest.raises(error, match=told):
+        PythonLauncher(loaded, ())((1, 1, 1), 0, ())
+    library = toy.library(driver.table, 0)
+    library.status = status
+    native = native_launcher(loaded, (), PythonLauncher(loaded, ()), library.entries)
+    assert native is not None
+    with pytest.raises(error, match=told):
+        native((1, 1, 1), 0, ())
+
+
+# ---- the native launcher
+
+
+@pytest.fixture
+def native(python: PythonLauncher, table: DriverTable, toy: SimpleNamespace) -> tuple[Any, Any]:
+    """A launcher, and the library that it calls."""
+    library = toy.library(table, len(WORDS))
+    launcher = native_launcher(python.loaded, PARAMETERS, python, library.entries)
+    assert launcher is not None
+    return launcher, library
+
+
+def test_native_launcher_gives_the_driver_the_same(native: tuple[Any, Any], bindings: Any, values: tuple[Any, ...]) -> None:
+    launcher, library = native
+    bindings.calls.clear()
+    launcher((3, 2, 1), 99, values)
+    launcher((1, 1, 64), None, values)
+    first, second = library.launches
+    assert first == {"grid": (3, 2, 1), "block": (128, 1, 1), "shared": 1024, "stream": 99, "attributes": [], "function": 77, "words": WORDS}
+    assert second["grid"] == (1, 1, 64) and second["stream"] == 0
+    assert not bindings.calls  # nothing went through Python
+
+
+def test_attributes_are_given_where_the_driver_takes_them(toy: SimpleNamespace) -> None:
+    attributes = (toy.attribute(4, "size", (2, 1)), toy.attribute(6, "overlap", (1,)))
+    for table, expected in ((toy.wide, [(4, 2), (6, 1)]), (toy.flat, None)):
+        bindings = toy.bindings(table)
+        loaded = toy.load(Driver(table, bindings), attributes=attributes)
+        slow = PythonLauncher(loaded, ())
+        library = toy.library(table, 0)
+        fast = native_launcher(loaded, (), slow, library.entries)
+        if expected is None:  # no native function takes them: Python launches
+            assert fast is None
+        else:
+            assert fast is not None
+            fast((1, 1, 1), 0, ())
+            assert library.launches[0]["attributes"] == expected
+        slow((1, 1, 1), 0, ())
+        assert bindings.launches[0][0].attributes == attributes
+
+
+def test_what_the_native_launcher_does_not_take_goes_to_python(native: tuple[Any, Any], bindings: Any, values: tuple[Any, ...]) -> None:
+    launcher, library = native
+    with pytest.raises(LaunchError, match="cpu tensor"):
+        launcher((1, 1, 1), None, (np.zeros(3, np.float32), *values[1:]))
+    with pytest.raises(LaunchError, match="at most 1024"):
+        launcher((1, 1025, 1), None, values)
+    with pytest.raises(LaunchError, match="takes 6 runtime arguments"):
+        launcher((1, 1, 1), None, values[:2])
+    launcher((0, 1, 1), None, values)
+    assert not library.launches and not bindings.launches
+    library.context = 0  # another device is this thread's: Python makes the right one current
+    launcher((1, 1, 1), None, values)
+    assert not library.launches and len(bindings.launches) == 1
+
+
+def test_native_launches_ask_for_the_current_stream(native: tuple[Any, Any], table: DriverTable, values: tuple[Any, ...]) -> None:
+    launcher, library = native
+    asked: list[int] = []
+
+    def source(device: int) -> int:
+        if len(asked) == 2:
+            raise RuntimeError("no stream today")
+        asked.append(device)
+        return 2**48 + len(asked)
+
+    place = stream_source(table)
+    before, place.value = place.value, id(source)
+    try:
+        launcher((1, 1, 1), None, values)
+        launcher((1, 1, 1), None, values)
+        with pytest.raises(RuntimeError, match="no stream today"):
+            launcher((1, 1, 1), None, values)
+    finally:
+        place.value = before
+    assert [launch["stream"] for launch in library.launches] == [2**48 + 1, 2**48 + 2] and asked == [1, 1]
+
+
+def test_native_launches_keep_no_reference(native: tuple[Any, Any], values: tuple[Any, ...]) -> None:
+    launcher, _ = native
+    array = values[0]
+    gc.collect()
+    gc.disable()  # what it frees refers to None
+    try:
+        before = sys.getrefcount(array), sys.getrefcount(None)
+        for _ in range(3000):
+            launcher((1, 1, 1), None, values)
+        assert abs(sys.getrefcount(array) - before[0]) < 5 and abs(sys.getrefcount(None) - before[1]) < 1500
+    finally:
+        gc.enable()
+
+
+def test_kernels_that_native_code_cannot_launch_have_the_python_launcher(driver: Driver, toy: SimpleNamespace) -> None:
+    opaque = (toy.opaque(0, 8, lambda given: struct.pack("<Q", given[0])),)
+    for parameters, facts in (((Parameter("h", "f16"),), {}), ((Parameter("x", "ptr<f32>"),), {"opaque": opaque}), ((Parameter("n", "i32"),) * 200, {})):
+        loaded = toy.load(driver, **facts)
+        assert native_launcher(loaded, parameters, PythonLauncher(loaded, parameters), (1, 1)) is None
+
+
+def test_opaque_arguments_reach_the_driver(driver: Driver, bindings: Any, toy: SimpleNamespace) -> None:
+    bindings.words = 2
+    loaded = toy.load(driver, opaque=(toy.opaque(0, 8, lambda given: struct.pack("<Q", given[0] + 1)),))
+    make_launcher(loaded, (Parameter("x", "ptr<f32>"),), {})((1, 1, 1), 0, (toy.array(4096),))
+    assert bindings.launches[0][1] == [4096, 4097]
+
+
+def test_the_launcher_is_native_unless_the_environment_says_otherwise(table: DriverTable, toy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = ctypes.CDLL(None)
+    found = replace(table, native=replace(table.native, launch="abs", current="labs"), library=lambda: process)
+    assert driver_entries(found) == tuple(ctypes.cast(entry, ctypes.c_void_p).value for entry in (process.abs, process.labs))
+    assert driver_entries(replace(found, native=replace(found.native, launch="no such function"))) is None
+    assert driver_entries(table) is None  # no library
+    loaded = toy.load(Driver(found, toy.bindings(found)))
+    assert not isinstance(make_launcher(loaded, (), {}), PythonLauncher)
+    monkeypatch.setenv("TILEWRIGHT_TOY_LAUNCHER", "python")
+    assert isinstance(make_launcher(loaded, (), {}), PythonLauncher)
