@@ -11,9 +11,10 @@ import numpy as np
 from tilewright.ir import Module
 from tilewright.plugins.manifest import Parameter
 from tilewright.plugins.registry import registry
+from tilewright.simt.host.kernels import LoadedKernel
+from tilewright.simt.host.launch import make_launcher
+from tilewright.simt.host.memory import DeviceMemory
 from tilewright_nvidia.driver import driver
-from tilewright_nvidia.launch import make_launcher
-from tilewright_nvidia.runtime import DeviceMemory, LoadedKernel
 
 EXACT = {"enable_fp_fusion": False, "math": "strict"}
 

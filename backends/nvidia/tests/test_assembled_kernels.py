@@ -457,7 +457,7 @@ def test_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(case: Cas
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("case", OTHERS, ids=str)
 def test_kernels_of_examples_and_tests_assemble(case: Case, arch: str, folder: Path) -> None:
-    assert assembled(case, arch, folder).cubin.startswith(b"\x7fELF")
+    assert assembled(case, arch, folder).binary.startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("arch", ("sm_80", "sm_90a"))
@@ -465,7 +465,7 @@ def test_kernels_of_examples_and_tests_assemble(case: Case, arch: str, folder: P
 def test_kernels_written_for_triton_assemble(case: Case, arch: str, folder: Path, record_property: Callable[[str, object], None]) -> None:
     linked = assembled(case, arch, folder)
     record_property("spilled bytes", linked.spills)
-    assert linked.cubin.startswith(b"\x7fELF")
+    assert linked.binary.startswith(b"\x7fELF")
     assert linked.spills == 0 or case.kernel in SPILLING, linked.log
     assert not re.search(r"\bwarning\b", linked.log, re.I), linked.log
 

@@ -17,8 +17,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from gpu_support import gpu_is_there, launch_on_gpu, prepare
 
 from tilewright.reference.interpreter import run
+from tilewright.simt.host.driver import Driver
+from tilewright.simt.host.table import Entry
 from tilewright.testing.op_samples import Sample, check_outputs, samples
-from tilewright_nvidia.driver import Driver, driver
+from tilewright_nvidia.driver import driver
+from tilewright_nvidia.table import TABLE
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here")]
 
@@ -45,11 +48,11 @@ class OneGpuTwice(Driver):
     """The driver of a machine whose devices 0 and 1 are the primary and a second context of its first GPU."""
 
     def __init__(self, bindings: Any) -> None:
-        super().__init__(bindings)
+        super().__init__(TABLE, bindings)
         self.second = new_context(self)
 
-    def __call__(self, name: str, *arguments: Any) -> Any:
-        return super().__call__(name, *((0,) if name == "cuDeviceGet" else arguments))
+    def __call__(self, entry: Entry, *arguments: Any) -> Any:
+        return super().__call__(entry, *((0,) if entry == "cuDeviceGet" else arguments))
 
     def context(self, device: int) -> int:
         return self.second if device else super().context(0)

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tilewright.plugins.manifest import CodeObject
+from tilewright.simt.host.resources import occupancy
 from tilewright.tools import cli
 from tilewright_nvidia import linking, resources
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.resources import occupancy, registers_of
+from tilewright_nvidia.resources import processor, registers_of
 
 KERNELS = Path(__file__).with_name("gpu_kernels.py")
 MATMUL = "*fp16:16, *fp16:16, *fp16:16, i32:16, i32:16, i32:16"
@@ -91,7 +92,7 @@ def test_a_target_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) ->
 )
 def test_occupancy(arch: str, registers: int, shared: int, threads: int, programs: int, share: float, limit: str) -> None:
     """By NVIDIA's occupancy calculator."""
-    found = occupancy(arch, registers, shared, threads)
+    found = occupancy(processor(arch), registers, shared, threads)
     assert (found.programs, found.limit) == (programs, limit)
     assert found.share == pytest.approx(share)
 
@@ -105,4 +106,4 @@ def test_what_the_driver_said_is_taken_before_ptxas(monkeypatch: pytest.MonkeyPa
     assert found["registers"] == "40 a thread (by the driver)"
     assert found["spills"] == "4 bytes stored, 12 bytes loaded"
     assert registers_of("nothing") is None
-    assert dataclasses.asdict(occupancy("sm_90a", 40, 1024, 128))["programs"] == 12
+    assert dataclasses.asdict(occupancy(processor("sm_90a"), 40, 1024, 128))["programs"] == 12

@@ -285,7 +285,7 @@ def test_every_operation_assembles(arch: str, name: str) -> None:
             continue
         count += 1
         if number % every == len(arch) % 3 or number == 0:
-            assert assemble(code.stages["ptx"], arch).cubin.startswith(b"\x7fELF")
+            assert assemble(code.stages["ptx"], arch).binary.startswith(b"\x7fELF")
     assert count or arch != "sm_90a"
 
 

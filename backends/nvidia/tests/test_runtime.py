@@ -16,11 +16,14 @@ from tilewright.errors import BackendError, KernelError, LoweringError, OutOfRes
 from tilewright.plugins.manifest import CodeObject, Device
 from tilewright.plugins.registry import registry
 from tilewright.runtime.declared import check_declared
+from tilewright.simt.host.driver import Driver
+from tilewright.simt.host.kernels import LoadedKernel
+from tilewright.simt.host.memory import DeviceMemory
+from tilewright.simt.host.timer import DeviceTimer
 from tilewright.testing.op_samples import samples
 from tilewright_nvidia import architectures, devices, driver, linking
-from tilewright_nvidia.driver import CudaError, Driver
 from tilewright_nvidia.manifest import CAPABILITIES, manifest
-from tilewright_nvidia.runtime import DeviceMemory, DeviceTimer, LoadedKernel
+from tilewright_nvidia.table import TABLE
 from tilewright_nvidia.tuning import block_sizes, cost, prune, tuning_space
 
 
@@ -31,7 +34,7 @@ def bindings() -> FakeBindings:
 
 @pytest.fixture
 def cuda(bindings: FakeBindings) -> Driver:
-    return Driver(bindings)
+    return Driver(TABLE, bindings)
 
 
 def code(**facts: Any) -> CodeObject:
@@ -53,7 +56,7 @@ def test_loading_tells_registers_and_asks_for_much_shared_memory(bindings: FakeB
 def test_what_does_not_fit_the_device_is_told(bindings: FakeBindings, cuda: Driver) -> None:
     with pytest.raises(OutOfResources, match=r"shared memory, Required: 300000, Hardware limit: 232448, in kernel k \(num_warps=4, num_stages=3\)"):
         LoadedKernel(code(shared=300000), 0, cuda)
-    bindings.settings.function_attributes.update(NUM_REGS=255, MAX_THREADS_PER_BLOCK=64)
+    bindings.settings.function_attributes.update(registers=255, max_threads=64)
     with pytest.raises(OutOfResources, match=r"registers, Required: 32640, Hardware limit: 65536, in kernel k \(num_warps=4, num_stages=3\)"):
         LoadedKernel(code(), 0, cuda)
 
@@ -71,7 +74,7 @@ def test_ptx_is_linked_once_and_kept(bindings: FakeBindings, cuda: Driver, tmp_p
 
 def test_link_reports_spills_and_the_log(bindings: FakeBindings, cuda: Driver) -> None:
     linked = linking.link(cuda, 0, b".version 8.6", "k")
-    assert (linked.cubin, linked.spills) == (b"device code", 12) and "spill" in linked.log
+    assert (linked.binary, linked.spills) == (b"device code", 12) and "spill" in linked.log
     assert len(bindings.named("cuLinkDestroy")) == 1
 
 
@@ -84,52 +87,26 @@ def test_rejected_ptx_comes_with_the_log_and_a_reproducer(bindings: FakeBindings
     assert len(bindings.named("cuLinkDestroy")) == 1 and bindings.contexts == []
 
 
-def test_memory_goes_there_and_back_and_is_freed(bindings: FakeBindings, cuda: Driver) -> None:
-    memory = DeviceMemory(0, cuda)
-    buffer = memory.allocate(40, 16)
-    data = np.arange(10, dtype=np.float32)
+def test_memory_and_time_are_the_drivers(bindings: FakeBindings, cuda: Driver) -> None:
+    memory, timer = DeviceMemory(0, cuda), DeviceTimer(0, cuda)
+    buffer = memory.allocate(40, 1 << 12)
+    assert bindings.named("cuMemAlloc") == [(40 + 4096 - 256,)]
+    data, back = np.arange(10, dtype=np.float32), np.full(10, np.nan, np.float32)
     memory.copy_to_device(buffer, memoryview(data))
-    back = np.full(10, np.nan, np.float32)
     memory.copy_to_host(buffer, memoryview(back))
     np.testing.assert_array_equal(back, data)
     assert buffer.__cuda_array_interface__["data"] == (buffer.data_ptr(), False) and buffer.device == ("cuda", 0)
-    assert len(bindings.memory) == 1
     del buffer
-    assert not bindings.memory
-    assert memory.allocate(0, 16).data_ptr() == 0
-    kept = [memory.allocate(8, 1 << 14) for _ in range(3)]
-    assert all(buffer.data_ptr() % (1 << 14) == 0 for buffer in kept)
-    del kept
-    assert not bindings.memory
-    frozen = np.zeros(4)
-    frozen.flags.writeable = False
-    with pytest.raises(BackendError, match="read-only"):
-        memory.copy_to_host(memory.allocate(32, 8), memoryview(frozen))
-
-
-def test_failures_of_memory_and_kernels_are_told_apart(bindings: FakeBindings, cuda: Driver) -> None:
-    memory = DeviceMemory(0, cuda)
+    assert not bindings.memory and bindings.contexts == []
+    assert timer.measure(lambda: None, 3) == [0.25] * 3
+    assert len(bindings.named("cuEventRecord")) == 6 and len(bindings.named("cuEventDestroy")) == 6
+    timer.flush_cache()
+    assert bindings.named("cuMemsetD8Async")[0][1:] == (0, 256 << 20, 0)
     bindings.settings.failures.update(cuMemAlloc=2, cuCtxSynchronize=700)
     with pytest.raises(BackendError, match="not enough free memory"):
         memory.allocate(1 << 40, 8)
     with pytest.raises(KernelError, match=r"illegal address.*restart the process"):
         memory.synchronize()
-
-
-def test_timer_measures_each_repetition(bindings: FakeBindings, cuda: Driver) -> None:
-    calls: list[int] = []
-    timer = DeviceTimer(0, cuda)
-    assert timer.measure(lambda: calls.append(1), 3) == [0.25] * 3
-    assert len(calls) == 3 and len(bindings.named("cuEventRecord")) == 6 and len(bindings.named("cuEventDestroy")) == 6
-    timer.flush_cache()
-    assert bindings.named("cuMemsetD8Async")[0][2] == 256 << 20
-
-
-def test_errors_can_be_pickled() -> None:
-    import pickle
-
-    error = pickle.loads(pickle.dumps(CudaError("cuInit", 100, "CUDA_ERROR_NO_DEVICE", "no device")))
-    assert str(error) == "cuInit failed: CUDA_ERROR_NO_DEVICE (100): no device"
 
 
 # ---- devices and status
@@ -225,8 +202,6 @@ def test_estimates_order_configurations() -> None:
 
 
 def test_kernels_without_configurations_get_some() -> None:
-    from tilewright.testing.op_samples import samples
-
     target = architectures.target_of(architectures.ARCHITECTURES["sm_80"])
     rows = tuning_space(next(samples("add")).module, target)
     products = tuning_space(next(samples("dot")).module, target)

@@ -28,9 +28,9 @@ from tilewright.errors import TilewrightError
 from tilewright.ir import TABLE
 from tilewright.reference.interpreter import run
 from tilewright.runtime.arguments import ArrayView
+from tilewright.simt.host.memory import DeviceMemory
 from tilewright.testing.op_samples import Sample, check_outputs, samples
 from tilewright_nvidia.driver import driver
-from tilewright_nvidia.runtime import DeviceMemory
 
 #: Operations whose samples no GPU runs; the classic kernels have inline assembly.
 _APART = {"inline_asm", "extern"}

@@ -4,51 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import Device, Target
+from tilewright.simt.host.devices import listed
+from tilewright.simt.host.driver import Driver
 from tilewright_nvidia.architectures import ARCHITECTURES, Architecture, architecture_of, ptx_of_driver, target_of
-from tilewright_nvidia.driver import Driver, driver, driver_version, version_text, why_not
-
-KIND = "cuda"
+from tilewright_nvidia.driver import driver, driver_version, version_text, why_not
 
 
 @functools.cache
 def capability_of(cuda: Driver, device: int) -> int:
     """Compute capability, 10 * major + minor."""
-    return 10 * cuda.attribute(device, "COMPUTE_CAPABILITY_MAJOR") + cuda.attribute(device, "COMPUTE_CAPABILITY_MINOR")
+    return 10 * cuda.attribute(device, "capability_major") + cuda.attribute(device, "capability_minor")
 
 
 def devices() -> list[Device]:
-    """The GPUs that there is code for; none where there is no driver. Properties: arch, compute_capability, memory_bytes, multiprocessors, l2_bytes,
-    shared_memory (bytes of a program), driver."""
-    if why_not():
-        return []
-    try:
-        cuda = driver()
-        count = int(cuda("cuDeviceGetCount"))
-    except BackendError:
-        return []
-    return [found for found in (_describe(cuda, index) for index in range(count)) if found is not None]
+    """The GPUs that there is code for; none where there is no driver. Properties: arch, compute_capability, driver, and those of every GPU."""
+    return [] if why_not() else listed(driver, _facts)
 
 
-def _describe(cuda: Driver, index: int) -> Device | None:
+def _facts(cuda: Driver, index: int) -> Mapping[str, Any] | None:
     row = _architecture(cuda, index)
     if row is None:
         return None
-    handle = cuda("cuDeviceGet", index)
-    name = cuda("cuDeviceGetName", 128, handle)
-    properties = {
-        "arch": row.name,
-        "compute_capability": f"{capability_of(cuda, index) // 10}.{capability_of(cuda, index) % 10}",
-        "memory_bytes": int(cuda("cuDeviceTotalMem", handle)),
-        "multiprocessors": cuda.attribute(index, "MULTIPROCESSOR_COUNT"),
-        "l2_bytes": cuda.attribute(index, "L2_CACHE_SIZE"),
-        "shared_memory": cuda.attribute(index, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-        "driver": f"CUDA {version_text(driver_version())}",
-    }
-    text = bytes(name).partition(b"\0")[0].decode(errors="replace") if not isinstance(name, str) else name
-    return Device("nvidia", KIND, index, text, properties)
+    capability = capability_of(cuda, index)
+    return {"arch": row.name, "compute_capability": f"{capability // 10}.{capability % 10}", "driver": f"CUDA {version_text(driver_version())}"}
 
 
 def _architecture(cuda: Driver, index: int) -> Architecture | None:
@@ -71,13 +54,13 @@ def target_of_device(device: Device) -> Target:
     if row is None:
         raise BackendError(f"there is no code for {device.name}, of compute capability {device.properties.get('compute_capability')}")
     found = target_of(row, driver_version())
-    limits = {**found.limits, "shared_memory": cuda.attribute(device.index, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")}
+    limits = {**found.limits, "shared_memory": cuda.attribute(device.index, "shared_memory")}
     return dataclasses.replace(found, limits=limits)
 
 
 def first_of(cuda: Driver, target: Target) -> int | None:
     """The first GPU that the target's code is for."""
-    for index in range(int(cuda("cuDeviceGetCount"))):
+    for index in range(int(cuda(cuda.entries.device_count))):
         row = architecture_of(capability_of(cuda, index))
         if row is not None and row.name == target.arch:
             return index

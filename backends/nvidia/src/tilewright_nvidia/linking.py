@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import os
 import re
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.errors import BackendError, LoweringError
+from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CodeObject, Target
+from tilewright.simt.host.driver import Driver
+from tilewright.simt.host.errors import DeviceFaultError, DriverError
+from tilewright.simt.host.linking import Linked, is_worker, kept_binary, log_text, rejected
 from tilewright_nvidia import __version__
-from tilewright_nvidia.driver import CudaError, DeviceFaultError, Driver, driver, driver_version, why_not
+from tilewright_nvidia.driver import driver, driver_version, why_not
 
 _LOG_BYTES = 1 << 14
-
-
-@dataclass(frozen=True, slots=True)
-class Linked:
-    """Device code.
-
-    Attributes:
-        cubin: the code.
-        log: what the compiler said.
-        spills: bytes that it stores to and loads from local memory for want of registers.
-    """
-
-    cubin: bytes
-    log: str
-    spills: int
 
 
 def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
@@ -61,31 +46,17 @@ def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
             cubin = ctypes.string_at(int(address), int(size))
         except DeviceFaultError:
             raise
-        except CudaError as failure:
-            raise LoweringError(f"the driver could not compile the PTX of {what}: {failure}\n{_text(error)}\nreproducer: {_reproducer(ptx)}") from failure
+        except DriverError as failure:
+            raise rejected(f"the driver could not compile the PTX of {what}: {failure}\n{log_text(error)}", ptx, ".ptx") from failure
         finally:
             cuda("cuLinkDestroy", state)
-    log = _text(info)
+    log = log_text(info)
     return Linked(cubin, log, spills_of(log))
-
-
-def _text(buffer: bytearray) -> str:
-    return bytes(buffer).partition(b"\0")[0].decode(errors="replace").strip()
 
 
 def spills_of(log: str) -> int:
     """Bytes of spill stores and loads that a compiler's log reports."""
     return sum(int(count) for count in re.findall(r"(\d+) bytes spill (?:stores|loads)", log))
-
-
-def _reproducer(ptx: bytes) -> Path:
-    import tempfile
-
-    folder = Path(os.environ.get("TILEWRIGHT_REPRODUCER_DIR") or tempfile.gettempdir())
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"tilewright-{hashlib.sha256(ptx).hexdigest()[:16]}.ptx"
-    path.write_bytes(ptx)
-    return path
 
 
 def link_here(ptx: bytes, target: Target, what: str) -> Linked | None:
@@ -95,7 +66,7 @@ def link_here(ptx: bytes, target: Target, what: str) -> Linked | None:
     Raises:
         LoweringError: the driver rejects the PTX.
     """
-    if _is_worker() or why_not():
+    if is_worker() or why_not():
         return None
     from tilewright_nvidia.devices import first_of
 
@@ -107,12 +78,6 @@ def link_here(ptx: bytes, target: Target, what: str) -> Linked | None:
     return None if device is None else link(cuda, device, ptx, what)
 
 
-def _is_worker() -> bool:
-    """Whether another process started this one to share its work; one that never loaded ``multiprocessing`` is none."""
-    process = sys.modules.get("multiprocessing.process")
-    return process is not None and process.parent_process() is not None
-
-
 def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
     """The device code of a kernel: its own, or its PTX compiled, which is kept in the disk cache.
 
@@ -121,19 +86,11 @@ def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
     """
     if code.metadata.get("format") == "cubin":
         return code.binary
-    from tilewright.runtime.artifact import Artifact
-    from tilewright.runtime.cache import disk_cache
     from tilewright_nvidia.devices import capability_of
 
     facts = ("tilewright-nvidia cubin", __version__, str(driver_version()), str(capability_of(cuda, device)))
-    key = hashlib.sha256("\0".join(facts).encode() + code.binary).hexdigest()
-    cache = disk_cache()
-    found = cache.get(key)
-    if found is not None:
-        return found.code.binary
-    linked = link(cuda, device, code.binary, f"{code.name} ({code.metadata.get('configuration', '')})")
-    cache.put(Artifact(key, CodeObject(code.name, linked.cubin, {}, {"n_spills": linked.spills}), ()))
-    return linked.cubin
+    what = f"{code.name} ({code.metadata.get('configuration', '')})"
+    return kept_binary(code.name, code.binary, facts, lambda: link(cuda, device, code.binary, what))
 
 
 # ---- ahead of time
@@ -179,6 +136,6 @@ def assemble(ptx: str | bytes, arch: str) -> Linked:
         source.write_bytes(text)
         done = subprocess.run([str(program), "-v", f"-arch={arch}", str(source), "-o", str(result)], capture_output=True, text=True, check=False)
         if done.returncode:
-            raise LoweringError(f"{program} rejects the PTX: {done.stderr.strip()}\nreproducer: {_reproducer(text)}")
+            raise rejected(f"{program} rejects the PTX: {done.stderr.strip()}", text, ".ptx")
         log = done.stdout + done.stderr
         return Linked(result.read_bytes(), log, spills_of(log))

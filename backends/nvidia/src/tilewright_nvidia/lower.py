@@ -184,6 +184,6 @@ def attach_cubin(code: CodeObject, target: Target) -> None:
     if linked is None:
         return
     code.timings["link"] = (time.perf_counter() - started) * 1e3
-    code.binary = linked.cubin
-    code.stages["cubin"] = linked.cubin
+    code.binary = linked.binary
+    code.stages["cubin"] = linked.binary
     code.metadata.update(format="cubin", n_spills=linked.spills, link_log=linked.log)

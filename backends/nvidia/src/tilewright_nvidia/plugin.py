@@ -10,7 +10,9 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
 
 if TYPE_CHECKING:
-    from tilewright_nvidia.runtime import DeviceMemory, DeviceTimer, LoadedKernel
+    from tilewright.simt.host.kernels import LoadedKernel
+    from tilewright.simt.host.memory import DeviceMemory
+    from tilewright.simt.host.timer import DeviceTimer
 
 
 @hookimpl
@@ -50,30 +52,31 @@ def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
 
 @hookimpl
 def tilewright_load(code: CodeObject, device: Device) -> LoadedKernel:
-    from tilewright_nvidia.runtime import load
+    from tilewright.simt.host.kernels import load
+    from tilewright_nvidia.driver import driver
 
-    return load(code, device)
+    return load(code, device, driver())
 
 
 @hookimpl
 def tilewright_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
-    from tilewright_nvidia.launch import make_launcher
+    from tilewright.simt.host.launch import make_launcher
 
     return make_launcher(loaded, parameters, options)
 
 
 @hookimpl
 def tilewright_memory(device: Device) -> DeviceMemory:
+    from tilewright.simt.host.memory import DeviceMemory
     from tilewright_nvidia.driver import driver
-    from tilewright_nvidia.runtime import DeviceMemory
 
     return DeviceMemory(device.index, driver())
 
 
 @hookimpl
 def tilewright_timer(device: Device) -> DeviceTimer:
+    from tilewright.simt.host.timer import DeviceTimer
     from tilewright_nvidia.driver import driver
-    from tilewright_nvidia.runtime import DeviceTimer
 
     return DeviceTimer(device.index, driver())
 
