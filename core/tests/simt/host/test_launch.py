@@ -194,17 +194,24 @@ def test_native_launches_ask_for_the_current_stream(native: tuple[Any, Any], tab
     assert [launch["stream"] for launch in library.launches] == [2**48 + 1, 2**48 + 2] and asked == [1, 1]
 
 
-def test_native_launches_keep_no_reference(native: tuple[Any, Any], values: tuple[Any, ...]) -> None:
+def test_native_launches_keep_no_reference(native: tuple[Any, Any], table: DriverTable, values: tuple[Any, ...]) -> None:
     launcher, _ = native
-    array = values[0]
+    array, stream, place = values[0], 2**48 + 1, stream_source(table)
+
+    def source(_: int) -> int:
+        return stream
+
+    native_source, place.value = place.value, id(source)
     gc.collect()
     gc.disable()  # what it frees refers to None
     try:
-        before = sys.getrefcount(array), sys.getrefcount(None)
+        before = [sys.getrefcount(found) for found in (array, stream, None)]
         for _ in range(3000):
             launcher((1, 1, 1), None, values)
-        assert abs(sys.getrefcount(array) - before[0]) < 5 and abs(sys.getrefcount(None) - before[1]) < 1500
+        grown = [sys.getrefcount(found) - count for found, count in zip((array, stream, None), before, strict=True)]
+        assert abs(grown[0]) < 5 and abs(grown[1]) < 5 and abs(grown[2]) < 1500
     finally:
+        place.value = native_source
         gc.enable()
 
 

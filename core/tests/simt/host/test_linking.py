@@ -50,6 +50,7 @@ def test_logs_end_at_their_first_zero() -> None:
         (64, 0, 256, 8, "threads"),
         (65, 0, 256, 7, "registers"),  # 72 each, 7 warps in each quarter
         (129, 0, 256, 3, "registers"),
+        (129, 0, 64, 12, "registers"),  # 136 each: 3 in each quarter, though 15 would fit were they one
         (512, 0, 64, 4, "registers"),
         (512, 0, 512, 0, "registers"),
         (16, 0, 64, 32, "threads"),
