@@ -23,6 +23,7 @@ from tilewright.simt.host.kernels import LoadedKernel
 from tilewright.simt.host.launch import PythonLauncher
 from tilewright.simt.host.native_launch import attribute_records, native_launcher
 from tilewright.simt.host.streams import stream_handle
+from tilewright.simt.host.table import Call, Launch
 from tilewright.testing.stand_in_driver import StandInLibrary
 from tilewright_nvidia.runtime import PROGRAMMATIC_SERIALIZATION
 from tilewright_nvidia.table import TABLE, LaunchAttribute, LaunchConfig
@@ -133,19 +134,28 @@ def test_streams_of_other_libraries() -> None:
 
 
 def test_structures_are_laid_out_as_the_driver_has_them() -> None:
-    from cuda.bindings import driver as bindings
+    from cuda.bindings import driver as cuda
 
-    config, attribute = bindings.CUlaunchConfig(), bindings.CUlaunchAttribute()
-    config.gridDimX, config.gridDimY, config.gridDimZ = 1, 2, 3
-    config.blockDimX, config.blockDimY, config.blockDimZ = 4, 5, 6
-    config.sharedMemBytes, config.hStream = 7, bindings.CUstream(8)
-    attribute.id = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    attribute.value.programmaticStreamSerializationAllowed = 1
-    config.attrs, config.numAttrs = [attribute], 1
+    class Catching:
+        """The bindings, but for the call itself, which needs a GPU."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(cuda, name)
+
+        def cuLaunchKernelEx(self, config: Any, function: Any, addresses: int, extra: int) -> tuple[int]:
+            self.given = config, int(function), addresses, extra
+            return (0,)
+
+    caught, call = Catching(), TABLE.entries.launch
+    assert isinstance(call, Call)
+    call.call(caught, Launch(77, (1, 2, 3), 128, 7, 8, 4096, (PROGRAMMATIC_SERIALIZATION,)))
+    config, *others = caught.given
     ours = LaunchConfig.from_address(config.getPtr())
-    assert (tuple(ours.grid), tuple(ours.block), ours.shared, ours.stream, ours.attribute_count) == ((1, 2, 3), (4, 5, 6), 7, 8, 1)
+    assert (tuple(ours.grid), tuple(ours.block), ours.shared, ours.stream, ours.attribute_count, others) == ((1, 2, 3), (128, 1, 1), 7, 8, 1, [77, 4096, 0])
     made = attribute_records(TABLE.native, (PROGRAMMATIC_SERIALIZATION,))
     assert made is not None and ctypes.string_at(ours.attributes, ctypes.sizeof(LaunchAttribute))[:12] == made[:12]
+    call.call(caught, Launch(77, (1, 2, 3), 128, 7, 8, 4096))
+    assert LaunchConfig.from_address(caught.given[0].getPtr()).attribute_count == 0
 
 
 def test_every_function_and_number_of_the_table_is_the_bindings() -> None:
