@@ -77,7 +77,7 @@ class Builder:
         types = infer_types(spec, [[value.type for value in group] for group in groups], attributes, results)
         operands = [value for group in groups for value in group]
         segments = tuple(len(group) for group in groups)
-        kept = {name: value for name, value in attributes.items() if spec.attribute(name).required or value != spec.attribute(name).default}
+        kept = {name: value for name, value in attributes.items() if "." in name or spec.attribute(name).required or value != spec.attribute(name).default}
         return self.insert(Operation(spec, operands, segments, kept, types, regions, self.location))
 
     def region_op(
@@ -148,14 +148,14 @@ def complete_attributes(spec: OpSpec, attributes: Mapping[str, Any]) -> Mapping[
         RuleError: an attribute is unknown, missing or of the wrong kind.
     """
     for name, value in attributes.items():
+        if "." in name:
+            continue
         if not spec.has_attribute(name):
             raise RuleError(f"has no attribute {name!r}")
         declared = spec.attribute(name)
         if not declared.accepts(value):
             wanted = f"one of {', '.join(map(repr, declared.choices))}" if declared.choices else declared.kind
             raise RuleError(f"attribute {name} must be {wanted}, not {value!r}")
-    if len(attributes) == len(spec.attributes):
-        return attributes
     complete = {}
     for declared in spec.attributes:
         if declared.name in attributes:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir.types import Type
 
 if TYPE_CHECKING:
+    from tilewright.ir.encoding import Encoding
     from tilewright.ir.table import OpSpec
 
 #: What an attribute may hold. Tuples nest.
-AttributeValue = Any  # int | float | bool | str | Type | tuple[AttributeValue, ...]
+AttributeValue = Any  # int | float | bool | str | Type | Encoding | tuple[AttributeValue, ...]
 
 IR_VERSION: tuple[int, int] = (1, 0)
 
@@ -55,14 +56,16 @@ class Location:
 
 
 class Value:
-    """The result of an operation, or an argument of a region. ``name`` is a printing hint."""
+    """The result of an operation, or an argument of a region. ``name`` is a printing hint; ``layout`` says who holds a tile's elements, once that is
+    decided."""
 
-    __slots__ = ("name", "owner", "type", "uses")
+    __slots__ = ("layout", "name", "owner", "type", "uses")
 
-    def __init__(self, type_: Type, owner: Operation | Region, name: str = "") -> None:
+    def __init__(self, type_: Type, owner: Operation | Region, name: str = "", layout: Encoding | None = None) -> None:
         self.type = type_
         self.owner = owner
         self.name = name
+        self.layout = layout
         #: each operation that reads this value, with how many of its operands do
         self.uses: dict[Operation, int] = {}
 
@@ -94,7 +97,8 @@ class Operation:
     """One operation. ``spec`` is its row of the op table.
 
     ``operands`` is flat; ``segments`` counts the operands of each operand group of the spec (1 or 0 for an optional one, any number for a
-    variadic one). Attributes equal to their default may be absent: read them with :meth:`attribute`.
+    variadic one). Attributes equal to their default may be absent: read them with :meth:`attribute`. An attribute with a dotted name, ``toolkit.fact``, may
+    stand on any operation: it belongs to who lowers the module, and the table says nothing of it.
     """
 
     __slots__ = ("attributes", "location", "next", "operands", "parent", "previous", "regions", "results", "segments", "spec")
@@ -286,9 +290,10 @@ class Function:
 
     ``argument_attributes`` has one dict an argument: ``divisibility`` (the argument's value or address is a multiple of it); a descriptor's also
     ``padding`` (what a load gives outside the tensor) and ``extent_divisibility`` (the last extent, in elements, is a multiple of it).
+    ``attributes`` are facts about the whole function, such as how many warps run it, put there by who lowers it.
     """
 
-    __slots__ = ("argument_attributes", "body", "kernel", "location", "name", "result_types")
+    __slots__ = ("argument_attributes", "attributes", "body", "kernel", "location", "name", "result_types")
 
     def __init__(
         self,
@@ -307,6 +312,7 @@ class Function:
         self.kernel = kernel
         self.location = location
         self.argument_attributes: list[dict[str, AttributeValue]] = [{} for _ in self.body.arguments]
+        self.attributes: dict[str, AttributeValue] = {}
 
     @property
     def arguments(self) -> list[Value]:

@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.encoding import Encoding, full_text
 from tilewright.ir.printer import is_default, quote
 from tilewright.ir.types import Type
 
@@ -38,7 +39,13 @@ def _attribute(value: Any) -> str:
         return f"[{','.join([_attribute(item) for item in value])}]"
     if isinstance(value, Type):
         return f"t{value}"
+    if isinstance(value, Encoding):
+        return full_text(value)
     raise TypeError(f"an attribute holds numbers, strings, types and tuples of them, not {value!r}")
+
+
+def _typed(value: Value) -> str:
+    return str(value.type) if value.layout is None else f"{value.type}, {full_text(value.layout)}"
 
 
 class _Function:
@@ -53,12 +60,12 @@ class _Function:
     def function(self, function: Function) -> None:
         kind = "kernel" if function.kernel else "function"
         self.parts.append(f"{kind} {quote(function.name)} -> {','.join(map(str, function.result_types))}")
-        for attributes in function.argument_attributes:
+        for attributes in (function.attributes, *function.argument_attributes):
             self.parts.append(",".join([f"{quote(name)}={_attribute(value)}" for name, value in sorted(attributes.items())]))
         self.region(function.body)
 
     def region(self, region: Region) -> None:
-        self.parts.append(f"({','.join([str(value.type) for value in region.arguments])}){{")
+        self.parts.append(f"({','.join([_typed(value) for value in region.arguments])}){{")
         self._define(region.arguments)
         for operation in region:
             self.operation(operation)
@@ -75,8 +82,9 @@ class _Function:
                 for declared in spec.attributes
                 if declared.name in given and not is_default(declared, given[declared.name])
             ]
+            kept += [f"{name}={_attribute(value)}" for name, value in sorted(given.items()) if "." in name]
             attributes = ",".join(kept)
-        results = ",".join([str(value.type) for value in operation.results])
+        results = ",".join([_typed(value) for value in operation.results])
         self.parts.append(f"{spec.name} {operands} {segments} {attributes} {results}")
         self._define(operation.results)
         for region in operation.regions:

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
 
 from tilewright.ir.core import IR_VERSION, Function, Location, Module, Operation, Region, Value
+from tilewright.ir.encoding import Encoding
 from tilewright.ir.ops import TABLE
 from tilewright.ir.printer import bare_attribute
 from tilewright.ir.table import Attribute, Kind, OpSpec, OpTable
-from tilewright.ir.type_text import parse_type
+from tilewright.ir.type_text import parse_type, split_comma
 from tilewright.ir.types import Type
 
 _T = TypeVar("_T")
@@ -28,7 +29,8 @@ _TOKEN = re.compile(
   | (?P<value>%(?:\d+|(?:[^\W\d][\w.]*|"(?:[^"\\\n]|\\.)*")(?:\#\d+)?))
   | (?P<symbol>@(?:[^\W\d][\w.]*|"(?:[^"\\\n]|\\.)*"))
   | (?P<string>"(?:[^"\\\n]|\\.)*")
-  | (?P<shaped>(?:tile|ptr|desc)<)
+  | (?P<encoding>\#[^\W\d]\w*)
+  | (?P<shaped>[^\W\d][\w.]*<)
   | (?P<number>nan\(0x[0-9a-f]+\)|-inf\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
   | (?P<word>[^\W\d][\w.]*)
   | (?P<mark>->|[{}()\[\]=,:])
@@ -71,6 +73,7 @@ class _Parser:
         self.offsets: list[int] = []
         self.at = 0
         self.scope: dict[str, Value] = {}
+        self.encodings: dict[str, Encoding] = {}
         self._tokenize()
 
     def _tokenize(self) -> None:
@@ -195,6 +198,8 @@ class _Parser:
         module = Module(version)
         if self._accept("{"):
             module.attributes.update(self._free_attributes())
+        while self.kinds[self.at] == "encoding":
+            self._encoding_definition()
         while self.kinds[self.at] != "end":
             where = self.offsets[self.at]
             function = self._function()
@@ -213,6 +218,36 @@ class _Parser:
             ours = ".".join(map(str, IR_VERSION))
             self._fail(f"the text is of Tile IR version {major}.{minor}; this compiler reads {IR_VERSION[0]}.0 to {ours}", where)
         return version
+
+    def _encoding_definition(self) -> None:
+        name, where = self._take("encoding", "an encoding's name"), self.offsets[self.at - 1]
+        if name in self.encodings:
+            self._fail(f"{name} is defined already", where)
+        self._expect("=", f"and what {name} is")
+        text = self._take("shaped", "an encoding, keyword<...>")
+        self.at -= 1
+        try:
+            self.encodings[name] = self._encoding(text)
+        except ValueError as error:
+            self._fail(str(error))
+        self.at += 1
+
+    def _encoding(self, text: str) -> Encoding:
+        """The encoding of a name, or of a whole text.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if text.startswith("#"):
+            found = self.encodings.get(text)
+            if found is None:
+                raise ValueError(f"{text} is not defined before it is read here{_closest(text, self.encodings)}")
+            return found
+        keyword, _, rest = text.partition("<")
+        parse = self.table.encodings.get(keyword)
+        if parse is None or not rest.endswith(">"):
+            raise ValueError(f"{text!r} is no encoding{_choice(list(self.table.encodings)).replace('it has', 'there are')}")
+        return parse(rest[:-1])
 
     def _function(self) -> Function:
         kernel = self._is("kernel")
@@ -234,6 +269,9 @@ class _Parser:
         if self._accept("->"):
             results = self._listed(self._type, ")") if self._accept("(") else [self._type()]
         function = Function(name, (), results, kernel=kernel)
+        if self._accept("attributes"):
+            self._expect("{", "and the function's attributes")
+            function.attributes = self._free_attributes()
         region.owner = function
         function.body = region
         function.argument_attributes = [attributes for _, attributes in arguments]
@@ -245,7 +283,9 @@ class _Parser:
     def _argument(self, region: Region) -> Value:
         text, offset = self._take("value", "an argument, %name: type"), self.offsets[self.at - 1]
         self._expect(":", "and the argument's type")
-        value = region.add_argument(self._type(), self._hint(text, offset))
+        type_, layout = self._typed()
+        value = region.add_argument(type_, self._hint(text, offset))
+        value.layout = layout
         self._define(text, value, offset)
         return value
 
@@ -255,14 +295,32 @@ class _Parser:
         self.scope[text] = value
 
     def _type(self) -> Type:
+        where = self.offsets[self.at]
+        found, layout = self._typed()
+        if layout is not None:
+            self._fail("a layout has no place here", where)
+        return found
+
+    def _typed(self) -> tuple[Type, Encoding | None]:
+        """A type, and the layout of a value of it."""
         if self.kinds[self.at] not in ("shaped", "word"):
             self._expected("a type")
+        text = self.texts[self.at]
+        layout: Encoding | None = None
         try:
-            found = _type(self.texts[self.at])
+            keyword, bracket, rest = text.partition("<")
+            if keyword in self.table.types:
+                found = self.table.types[keyword](rest[:-1] if bracket else "", self._encoding)
+            else:
+                body, comma, name = split_comma(rest[:-1]) if keyword == "tile" else (text, "", "")
+                if comma:
+                    layout = self._encoding(name.strip())
+                    text = f"tile<{body}>"
+                found = _type(text)
         except ValueError as error:
             self._fail(str(error))
         self.at += 1
-        return found
+        return found, layout
 
     # Operations.
 
@@ -285,14 +343,15 @@ class _Parser:
             attributes[bare.name] = self._attribute_value(bare)
         elif self._accept("{"):
             attributes = self._attributes(spec)
-        types = self._result_types(spec, names)
+        typed = self._result_types(spec, names)
+        types, layouts = [type_ for type_, _ in typed], [layout for _, layout in typed]
         regions = [self._region(name, spec) for name in spec.regions]
         operands = [value for group in groups for value in group]
         operation = Operation(spec, operands, tuple([len(group) for group in groups]), attributes, types, regions, self._location())
         if len(names) != len(types):
             self._fail(f"{spec.name} has {len(types)} result types for {len(names)} named results", where)
-        for (text, offset), value in zip(names, operation.results, strict=True):
-            value.name = self._hint(text, offset)
+        for (text, offset), value, layout in zip(names, operation.results, layouts, strict=True):
+            value.name, value.layout = self._hint(text, offset), layout
             self._define(text, value, offset)
             added.append(text)
         region.append(operation)
@@ -375,16 +434,16 @@ class _Parser:
             self._fail(f"{text} is not defined before it is read here{_closest(text, self.scope)}")
         return value
 
-    def _result_types(self, spec: OpSpec, names: list[tuple[str, int]]) -> list[Type]:
+    def _result_types(self, spec: OpSpec, names: list[tuple[str, int]]) -> list[tuple[Type, Encoding | None]]:
         if not names:
             if self._is(":"):
                 self._fail(f"{spec.name} has result types but no named results")
             return []
         self._expect(":", f"and the type of {names[0][0]}")
-        types = [self._type()]
+        typed = [self._typed()]
         while self._accept(","):
-            types.append(self._type())
-        return types
+            typed.append(self._typed())
+        return typed
 
     def _region(self, name: str, spec: OpSpec) -> Region:
         self._expect(name, f"and that region of {spec.name}")
@@ -421,9 +480,10 @@ class _Parser:
             name, where = self._attribute_name()
             if name in found:
                 self._fail(f"attribute {name} is given twice", where)
-            if not spec.has_attribute(name):
+            free = "." in name
+            if not free and not spec.has_attribute(name):
                 self._fail(f"{spec.name} has no attribute {name!r}{_choice([declared.name for declared in spec.attributes])}", where)
-            found[name] = self._attribute_value(spec.attribute(name))
+            found[name] = self._attribute_value(None if free else spec.attribute(name))
 
         self._listed(item, "}")
         return found
@@ -457,6 +517,13 @@ class _Parser:
             if declared is not None and declared.kind == "enum":
                 self.at += 1
                 return text
+        if kind == "encoding" or text.partition("<")[0] in self.table.encodings:
+            try:
+                encoding = self._encoding(text)
+            except ValueError as error:
+                self._fail(str(error))
+            self.at += 1
+            return encoding
         if kind in ("word", "shaped"):
             return self._type()
         self._expected("an attribute's value")

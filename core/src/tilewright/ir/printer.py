@@ -17,6 +17,8 @@ One line an operation: results, name, operands by group, attributes, result type
   groups are left out. The operands of an operation with only one group come bare whatever its kind.
 - Attributes come in the table's order, those equal to their default not at all. An operation without operands and with a single attribute
   writes the value bare.
+- Layouts and other encodings are named in lines after the header, ``#L0 = layout<...>``, and a tile that has one says so: ``tile<64x32xf16, #L0>``.
+- What is known of a whole function stands before its body: ``kernel @add(...) attributes {warps = 4} {``.
 - A value is called by its name hint, made unique by ``#n``; ``%0``, ``%1`` ... have no hint. Hints that are no identifiers are quoted.
 """
 
@@ -28,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir.core import Function, Location, Module, Operation, Region, Value
+from tilewright.ir.encoding import Encoding, EncodingNames, EncodingText, full_text
 from tilewright.ir.table import Attribute, Kind, OpSpec
 from tilewright.ir.types import Type
 
@@ -58,7 +61,7 @@ def name_text(name: str) -> str:
     return name if _BARE.match(name) else quote(name)
 
 
-def attribute_text(value: Any, declared: Attribute | None = None) -> str:
+def attribute_text(value: Any, declared: Attribute | None = None, encoding: EncodingText = full_text) -> str:
     """An attribute's value. Choices of an enumeration come without quotes where they are identifiers."""
     if isinstance(value, str):
         bare = declared is not None and declared.kind == "enum" and _BARE.match(value) and value not in RESERVED_WORDS
@@ -70,9 +73,11 @@ def attribute_text(value: Any, declared: Attribute | None = None) -> str:
     if isinstance(value, float):
         return float_text(value)
     if isinstance(value, tuple):
-        return f"[{', '.join([attribute_text(item) for item in value])}]"
+        return f"[{', '.join([attribute_text(item, None, encoding) for item in value])}]"
     if isinstance(value, Type):
-        return str(value)
+        return value.written(encoding)
+    if isinstance(value, Encoding):
+        return encoding(value)
     raise TypeError(f"an attribute holds numbers, strings, types and tuples of them, not {value!r}")
 
 
@@ -143,17 +148,18 @@ def print_module(module: Module, *, locations: bool = True) -> str:
     header = f"tilewright.ir {major}.{minor}"
     if module.attributes:
         header += f" {_attributes_text(module.attributes)}"
-    parts = [header, *(print_function(function, locations=locations) for function in module.functions.values())]
-    return "\n\n".join(parts) + "\n"
+    encodings = EncodingNames()
+    functions = [print_function(function, locations=locations, encoding=encodings) for function in module.functions.values()]
+    return "\n\n".join(["\n".join([header, *encodings.definitions()]), *functions]) + "\n"
 
 
-def print_function(function: Function, *, locations: bool = True) -> str:
+def print_function(function: Function, *, locations: bool = True, encoding: EncodingText = full_text) -> str:
     """One function as text, without a newline at its end."""
-    printer = _Printer(Names(), locations)
+    printer = _Printer(Names(), locations, encoding)
     head = f"{'kernel' if function.kernel else 'function'} @{name_text(function.name)}"
     arguments = []
     for index, argument in enumerate(function.arguments):
-        text = f"{printer.names[argument]}: {argument.type}"
+        text = f"{printer.names[argument]}: {printer.typed(argument)}"
         attributes = function.argument_attributes[index] if index < len(function.argument_attributes) else None
         arguments.append(f"{text} {_attributes_text(attributes)}" if attributes else text)
     results = ""
@@ -161,6 +167,8 @@ def print_function(function: Function, *, locations: bool = True) -> str:
         results = f" -> {function.result_types[0]}"
     elif function.result_types:
         results = f" -> ({', '.join(map(str, function.result_types))})"
+    if function.attributes:
+        results += f" attributes {_attributes_text(function.attributes)}"
     printer.lines.append(f"{head}({', '.join(arguments)}){results} {{")
     printer.body(function.body, "  ")
     end = f"}} {location_text(function.location)}" if locations and function.location is not None else "}"
@@ -172,7 +180,7 @@ def print_operation(operation: Operation, *, locations: bool = True, names: Name
     """One operation with its regions. Its values are called as in a print of the whole function, which ``names`` holds if given."""
     if names is None:
         names = _names_around(operation)
-    printer = _Printer(names, locations)
+    printer = _Printer(names, locations, full_text)
     printer.operation(operation, "")
     return "\n".join(printer.lines)
 
@@ -191,11 +199,16 @@ def _attributes_text(attributes: Mapping[str, Any]) -> str:
 class _Printer:
     """Collects the lines of one function."""
 
-    __slots__ = ("lines", "locations", "names")
+    __slots__ = ("encoding", "lines", "locations", "names")
 
-    def __init__(self, names: Names, locations: bool) -> None:
-        self.names, self.locations = names, locations
+    def __init__(self, names: Names, locations: bool, encoding: EncodingText) -> None:
+        self.names, self.locations, self.encoding = names, locations, encoding
         self.lines: list[str] = []
+
+    def typed(self, value: Value) -> str:
+        """A value's type, with its layout where it has one: ``tile<64x32xf16, #L0>``."""
+        text = value.type.written(self.encoding)
+        return text if value.layout is None else f"{text[:-1]}, {self.encoding(value.layout)}>"
 
     def body(self, region: Region, indent: str) -> None:
         for operation in region:
@@ -213,10 +226,10 @@ class _Printer:
         if operation.attributes:
             parts.append(self._attributes(operation))
         if operation.results:
-            parts += [" : ", ", ".join([str(value.type) for value in operation.results])]
+            parts += [" : ", ", ".join([self.typed(value) for value in operation.results])]
         for index, region in enumerate(operation.regions):
             name = spec.regions[index] if index < len(spec.regions) else f"region{index}"
-            arguments = ", ".join([f"{names[value]}: {value.type}" for value in region.arguments])
+            arguments = ", ".join([f"{names[value]}: {self.typed(value)}" for value in region.arguments])
             parts.append(f" {name}({arguments}) {{" if arguments else f" {name} {{")
             self.lines.append("".join(parts))
             self.body(region, indent + "  ")
@@ -248,13 +261,13 @@ class _Printer:
     def _attributes(self, operation: Operation) -> str:
         spec, given = operation.spec, operation.attributes
         if bare_attribute(spec) is not None and len(given) == 1 and spec.attributes[0].name in given:
-            return f" {attribute_text(given[spec.attributes[0].name], spec.attributes[0])}"
+            return f" {attribute_text(given[spec.attributes[0].name], spec.attributes[0], self.encoding)}"
         texts = [
-            f"{declared.name} = {attribute_text(given[declared.name], declared)}"
+            f"{declared.name} = {attribute_text(given[declared.name], declared, self.encoding)}"
             for declared in spec.attributes
             if declared.name in given and not is_default(declared, given[declared.name])
         ]
-        texts += [f"{name_text(name)} = {attribute_text(value)}" for name, value in given.items() if not spec.has_attribute(name)]
+        texts += [f"{name_text(name)} = {attribute_text(value, None, self.encoding)}" for name, value in sorted(given.items()) if not spec.has_attribute(name)]
         return f" {{{', '.join(texts)}}}" if texts else ""
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from tilewright.ir.encoding import Encoding
 from tilewright.ir.types import FloatType, IntType, Type
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ REQUIRED: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A named attribute. ``kind`` is one of ``int bool str float number ints strs type``, or ``enum`` with its ``choices``.
+    """A named attribute. ``kind`` is one of ``int bool str float number ints strs type encoding``, or ``enum`` with its ``choices``.
 
     ``number`` is an int, float or bool (the value of a constant). An attribute equal to its default is not printed.
     """
@@ -92,6 +93,8 @@ class Attribute:
                 return isinstance(value, int | float | bool)
             case "type":
                 return isinstance(value, Type)
+            case "encoding":
+                return isinstance(value, Encoding)
             case "ints":
                 return isinstance(value, tuple) and all(isinstance(v, int) and not isinstance(v, bool) for v in value)
             case "strs":
@@ -189,10 +192,22 @@ class OpSpec:
         return name in self._attributes
 
 
-class OpTable:
-    """The operations by name."""
+#: Reads what stands between the brackets of an encoding's text.
+EncodingParser = Callable[[str], Encoding]
+#: Reads what stands between the brackets of a type's text; the second argument reads the encodings in it, which are names or whole texts.
+TypeParser = Callable[[str, Callable[[str], Encoding]], Type]
 
-    def __init__(self, specs: Iterable[OpSpec]) -> None:
+
+class OpTable:
+    """The operations by name.
+
+    Attributes:
+        types: how the types beside Tile IR's own are read, by keyword.
+        encodings: how encodings are read, by keyword.
+    """
+
+    def __init__(self, specs: Iterable[OpSpec], types: Mapping[str, TypeParser] | None = None, encodings: Mapping[str, EncodingParser] | None = None) -> None:
+        self.types, self.encodings = dict(types or {}), dict(encodings or {})
         self._specs: dict[str, OpSpec] = {}
         for spec in specs:
             if spec.name in self._specs:
@@ -214,13 +229,15 @@ class OpTable:
     def __len__(self) -> int:
         return len(self._specs)
 
-    def extended(self, specs: Iterable[OpSpec]) -> OpTable:
-        """A new table with a plugin's operations, whose names must be dotted (``vendor.op``)."""
+    def extended(
+        self, specs: Iterable[OpSpec], types: Mapping[str, TypeParser] | None = None, encodings: Mapping[str, EncodingParser] | None = None
+    ) -> OpTable:
+        """A new table with a plugin's operations, whose names must be dotted (``vendor.op``), and with more types and encodings."""
         specs = tuple(specs)
         for spec in specs:
             if "." not in spec.name:
                 raise ValueError(f"a plugin's operation is named 'vendor.op', not {spec.name!r}")
-        return OpTable((*self, *specs))
+        return OpTable((*self, *specs), {**self.types, **(types or {})}, {**self.encodings, **(encodings or {})})
 
 
 def is_int(type_: Type) -> bool:

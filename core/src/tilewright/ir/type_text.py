@@ -29,7 +29,7 @@ def parse_type(text: str) -> Type:
         raise ValueError(f"{text!r} is not a type: '>' is missing")
     body = rest[:-1]
     if head == "ptr":
-        pointee, comma, space = _split_space(body)
+        pointee, comma, space = split_comma(body)
         return PointerType(parse_type(pointee), space.strip() if comma else "global")
     shaped = _SHAPED.match(body)
     if head not in ("tile", "desc") or not shaped:
@@ -39,8 +39,8 @@ def parse_type(text: str) -> Type:
     return TileType(shape, element) if head == "tile" else DescriptorType(shape, element)
 
 
-def _split_space(body: str) -> tuple[str, str, str]:
-    """Split ``pointee, space`` at the comma outside any bracket."""
+def split_comma(body: str) -> tuple[str, str, str]:
+    """Split ``first, rest`` at the first comma outside any bracket: (first, "," or "", rest)."""
     depth = 0
     for index, char in enumerate(body):
         depth += (char == "<") - (char == ">")

@@ -13,7 +13,10 @@ Every type is interned: two equal types are the same object, so passes compare t
 from __future__ import annotations
 
 import math
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+if TYPE_CHECKING:
+    from tilewright.ir.encoding import EncodingText
 
 _T = TypeVar("_T", bound="Type")
 
@@ -38,6 +41,10 @@ class Type:
         return found  # type: ignore[return-value]
 
     def __str__(self) -> str:
+        return self._text
+
+    def written(self, encoding: EncodingText) -> str:
+        """The type's text where encodings are written as ``encoding`` says."""
         return self._text
 
     def __repr__(self) -> str:

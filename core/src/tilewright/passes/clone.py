@@ -27,7 +27,7 @@ def clone_operation(operation: Operation, mapping: dict[Value, Value], relocate:
         location=relocate(operation.location),
     )
     for old, new in zip(operation.results, copy.results, strict=True):
-        new.name = old.name
+        new.name, new.layout = old.name, old.layout
         mapping[old] = new
     for region in operation.regions:
         inner = clone_region(region, mapping, relocate)
@@ -39,7 +39,9 @@ def clone_operation(operation: Operation, mapping: dict[Value, Value], relocate:
 def clone_region(region: Region, mapping: dict[Value, Value], relocate: Relocate = _same_place) -> Region:
     """A copy of a region and all it holds; as :func:`clone_operation`."""
     copy = Region([value.type for value in region.arguments], [value.name for value in region.arguments])
-    mapping.update(zip(region.arguments, copy.arguments, strict=True))
+    for old, new in zip(region.arguments, copy.arguments, strict=True):
+        new.layout = old.layout
+        mapping[old] = new
     for operation in region:
         copy.append(clone_operation(operation, mapping, relocate))
     return copy

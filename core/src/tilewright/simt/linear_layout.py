@@ -1,6 +1,6 @@
 """Linear layouts: which thread holds which elements of a tile, as a matrix over F2.
 
-The bits of (register, lane, warp) are mapped linearly, by exclusive or, to the bits of an element's row-major number in its tile. Extents are powers of
+The bits of (register, lane, warp, block of a cluster) are mapped linearly, by exclusive or, to the bits of an element's row-major number in its tile. Extents are powers of
 two, so the row-major number is the concatenation of the bits of the coordinates, and one integer says where a bit goes: its image. Blocked layouts,
 slices, operands and accumulators of matrix instructions, and swizzled shared memory are all of this form, and questions about them are linear algebra
 (Zhou et al., "Linear Layouts: Robust Code Generation of Efficient Tensor Computation Using F2").
@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 
 def log2(value: int) -> int:
@@ -92,16 +94,23 @@ class LinearLayout:
         shape: the tile's extents, powers of two.
         registers: images of the bits of a register's number.
         lanes: images of the bits of a lane's number in its warp.
-        warps: images of the bits of a warp's number in its program.
+        warps: images of the bits of a warp's number in its program, or in its part of one.
+        blocks: images of the bits of a block's number in its cluster, where blocks share a program; none where they do not.
 
-    Register images are independent of each other: a thread holds an element once. A lane or warp bit whose image is 0, or depends on others, means that
-    several threads hold the same elements.
+    Register images are independent of each other: a thread holds an element once. A lane, warp or block bit whose image is 0, or depends on others, means
+    that several threads hold the same elements.
+
+    The text form gives images as coordinates: ``layout<8x16, registers [(0,1)], lanes [(0,2) (1,0)], warps []>``.
     """
+
+    keyword: ClassVar[str] = "layout"
+    prefix: ClassVar[str] = "L"
 
     shape: tuple[int, ...]
     registers: tuple[int, ...]
     lanes: tuple[int, ...]
     warps: tuple[int, ...]
+    blocks: tuple[int, ...] = ()
 
     # ---- size and coordinates
 
@@ -111,12 +120,12 @@ class LinearLayout:
 
     @property
     def images(self) -> tuple[int, ...]:
-        """All images: registers, lanes, warps."""
-        return (*self.registers, *self.lanes, *self.warps)
+        """All images: registers, lanes, warps, blocks."""
+        return (*self.registers, *self.lanes, *self.warps, *self.blocks)
 
-    def element(self, register: int = 0, lane: int = 0, warp: int = 0) -> int:
+    def element(self, register: int = 0, lane: int = 0, warp: int = 0, block: int = 0) -> int:
         """The row-major number of the element that a register holds."""
-        return combine(self.registers, register) ^ combine(self.lanes, lane) ^ combine(self.warps, warp)
+        return combine(self.registers, register) ^ combine(self.lanes, lane) ^ combine(self.warps, warp) ^ combine(self.blocks, block)
 
     def register_elements(self) -> list[int]:
         """For each register, what it adds (by exclusive or) to the thread's first element."""
@@ -142,7 +151,7 @@ class LinearLayout:
     def reshape(self, shape: Sequence[int]) -> LinearLayout:
         """The same elements in another shape: row-major numbers stay."""
         assert math.prod(shape) == math.prod(self.shape)
-        return LinearLayout(tuple(shape), self.registers, self.lanes, self.warps)
+        return replace(self, shape=tuple(shape))
 
     def expand_dims(self, axis: int) -> LinearLayout:
         return self.reshape((*self.shape[:axis], 1, *self.shape[axis:]))
@@ -156,7 +165,7 @@ class LinearLayout:
         for position, axis in enumerate(order):
             for bit in range(log2(self.shape[axis])):
                 moves[source_shifts[axis] + bit] = shifts[position] + bit
-        return self._map(target, lambda image: sum(1 << moves[bit] for bit in bits_of(image)))
+        return self.mapped(target, lambda image: sum(1 << moves[bit] for bit in bits_of(image)))
 
     def without_axis(self, axis: int) -> LinearLayout:
         """Of the tile with ``axis`` removed: a thread holds what it holds of any element along the axis. Registers that become equal are dropped."""
@@ -167,7 +176,7 @@ class LinearLayout:
         shift, count = axis_shifts(self.shape)[axis], log2(self.shape[axis])
         low, mask = (1 << shift) - 1, (1 << count) - 1
         shape = (*self.shape[:axis], 1, *self.shape[axis + 1 :])
-        return self._map(shape, lambda image: (image & low) | (image & ~(mask << shift) & ~low) >> count)
+        return self.mapped(shape, lambda image: (image & low) | (image & ~(mask << shift) & ~low) >> count)
 
     def broadcast_source(self, shape: Sequence[int]) -> LinearLayout:
         """Of a tile of ``shape`` that is broadcast to this one: extents of 1 where they differ."""
@@ -180,14 +189,14 @@ class LinearLayout:
     def joined(self) -> LinearLayout:
         """Of ``join(a, b)`` for a and b in this layout: the new last axis is the lowest register bit."""
         shape = (*self.shape, 2)
-        doubled = self._map(shape, lambda image: image << 1)
-        return LinearLayout(shape, (1, *doubled.registers), doubled.lanes, doubled.warps)
+        doubled = self.mapped(shape, lambda image: image << 1)
+        return replace(doubled, registers=(1, *doubled.registers))
 
-    def _map(self, shape: tuple[int, ...], move: object) -> LinearLayout:
-        assert callable(move)
-        registers, lanes, warps = (tuple(map(move, images)) for images in (self.registers, self.lanes, self.warps))
+    def mapped(self, shape: tuple[int, ...], move: Callable[[int], int]) -> LinearLayout:
+        """Of a tile of ``shape``, with each image taken to another by a linear ``move``. Registers that become equal are dropped."""
+        registers, lanes, warps, blocks = (tuple(map(move, images)) for images in (self.registers, self.lanes, self.warps, self.blocks))
         basis = Basis()
-        return LinearLayout(shape, tuple(image for image in registers if basis.add(image)), lanes, warps)
+        return LinearLayout(shape, tuple(image for image in registers if basis.add(image)), lanes, warps, blocks)
 
     # ---- properties of an axis
 
@@ -204,13 +213,58 @@ class LinearLayout:
         """The bits of a row-major number that are the coordinate along ``axis``."""
         return (self.shape[axis] - 1) << axis_shifts(self.shape)[axis]
 
-    def __str__(self) -> str:
-        """Images as coordinates: ``registers [(0,1)] lanes [...] warps [...]``."""
+    # ---- text
+
+    def text(self) -> str:
         parts = []
-        for name, images in (("registers", self.registers), ("lanes", self.lanes), ("warps", self.warps)):
-            listed = " ".join("(" + ",".join(map(str, coordinates(image, self.shape))) + ")" for image in images)
-            parts.append(f"{name} [{listed}]")
-        return " ".join(parts)
+        for name, images in (("registers", self.registers), ("lanes", self.lanes), ("warps", self.warps), ("blocks", self.blocks)):
+            if images or name != "blocks":
+                listed = " ".join("(" + ",".join(map(str, coordinates(image, self.shape))) + ")" for image in images)
+                parts.append(f"{name} [{listed}]")
+        return f"{shape_text(self.shape)}, {', '.join(parts)}"
+
+    @classmethod
+    def parse(cls, text: str) -> LinearLayout:
+        """The layout that :meth:`text` gives.
+
+        Raises:
+            ValueError: the text is none.
+        """
+        found = _LAYOUT.match(text)
+        if found is None:
+            raise ValueError(f"{text!r} is no layout: 'EXTENTS, registers [(...) ...], lanes [...], warps [...]' is, and blocks where there are some")
+        shape = parse_shape(found[1])
+        images: list[tuple[int, ...]] = []
+        for part in found.group(2, 3, 4, 5):
+            points = [tuple(map(int, point.split(","))) for point in re.findall(r"\(([^)]*)\)", part or "")]
+            if any(len(point) != len(shape) or any(not 0 <= value < extent for value, extent in zip(point, shape, strict=True)) for point in points):
+                raise ValueError(f"{text!r} is no layout: each image has a coordinate below the extent for each axis")
+            images.append(tuple(row_major(point, shape) for point in points))
+        return cls(shape, *images)
+
+    def __str__(self) -> str:
+        return self.text().partition(", ")[2]
+
+
+_IMAGES = r"\[((?:\([\d,]*\) ?)*)\]"
+_LAYOUT = re.compile(rf"([\dx]+), registers {_IMAGES}, lanes {_IMAGES}, warps {_IMAGES}(?:, blocks {_IMAGES})?\Z")
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """``64x32``."""
+    return "x".join(map(str, shape))
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """The shape of a text like ``64x32``, whose extents are powers of two.
+
+    Raises:
+        ValueError: they are not.
+    """
+    shape = tuple(int(extent) for extent in text.split("x"))
+    for extent in shape:
+        log2(extent)
+    return shape
 
 
 def bits_of(value: int) -> list[int]:
@@ -273,10 +327,41 @@ class SharedLayout:
 
     The map is one to one, so that a tile of n elements takes n places. Swizzles, which spread the elements that are accessed together over the
     memory's banks, are exclusive ors of higher bits into lower ones.
+
+    The text form lists the images from the lowest bit on, ``shared<8x8, 1 2 4 8 17 34>``, or nothing where elements lie in row-major order, ``shared<8x8>``.
     """
+
+    keyword: ClassVar[str] = "shared"
+    prefix: ClassVar[str] = "S"
 
     shape: tuple[int, ...]
     images: tuple[int, ...]
+
+    @classmethod
+    def row_major(cls, shape: tuple[int, ...]) -> SharedLayout:
+        """Elements in order, without gaps."""
+        return cls(shape, tuple(1 << bit for bit in range(log2(math.prod(shape)))))
+
+    def text(self) -> str:
+        shape = shape_text(self.shape)
+        return shape if self == SharedLayout.row_major(self.shape) else f"{shape}, {' '.join(map(str, self.images))}"
+
+    @classmethod
+    def parse(cls, text: str) -> SharedLayout:
+        """The layout that :meth:`text` gives.
+
+        Raises:
+            ValueError: the text is none, or two elements have one place.
+        """
+        extents, comma, rest = text.partition(",")
+        shape = parse_shape(extents.strip())
+        if not comma:
+            return cls.row_major(shape)
+        images = tuple(int(image) for image in rest.split())
+        bits = log2(math.prod(shape))
+        if len(images) != bits or Basis(images).rank != bits or any(image >> bits for image in images):
+            raise ValueError(f"{text!r} is no layout of shared memory: {bits} independent images below {1 << bits} are")
+        return cls(shape, images)
 
     def offset(self, element: int) -> int:
         """The place of an element, in elements."""
