@@ -2,373 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
-import tilewright.language
+sys.path.insert(0, str(Path(__file__).parent))
+from known_kernels import BENCHMARKED, BENCHMARKS, OTHERS, ROOT, TRITON, TRITON_EXAMPLES, Case, built, forget, kernel_of, modules
+
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import Specialization, build_module, lower_module
+from tilewright.runtime.compile import lower_module
 from tilewright.runtime.jit import JITFunction
-from tilewright.runtime.options import resolve
-from tilewright.tools.inspect import bind_types
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.linking import Linked, assemble
 
-ROOT = Path(__file__).resolve().parents[3]
-BENCHMARKS = "benchmarks/nvidia/kernels.py"
-TESTS = "backends/nvidia/tests/gpu_kernels.py"
-ROWS = "conformance/tests/test_row_kernels.py"
-MATRICES = "conformance/tests/test_matrix_kernels.py"
-ATOMICS = "conformance/src/tilewright_conformance/cases/_atomic_order.py"
-REDUCTIONS = "conformance/tests/test_language_reductions.py"
 ARCHS = ("sm_80", "sm_90a", "sm_100a")
 
-_modules: dict[str, ModuleType] = {}
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A kernel as its users launch it. ``signature`` names the runtime parameters; ``p`` stands for a pointer that is a multiple of 16."""
-
-    file: str
-    kernel: str
-    signature: str
-    constants: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def __str__(self) -> str:
-        size = "x".join(str(value) for value in self.constants.values() if isinstance(value, int) and not isinstance(value, bool))
-        return f"{Path(self.file).parent.name}-{Path(self.file).stem}-{self.kernel}-{size}"
-
-
-def pointers(names: str, type_: str) -> str:
-    return ", ".join(f"{name}=*{type_}:16" for name in names.split())
-
-
-def sizes(names: str, divisibility: int = 16) -> str:
-    return ", ".join(f"{name}=i32:{divisibility}" for name in names.split())
-
-
-def row(kernel: str, signature: str, block: int, warps: int) -> Case:
-    return Case(BENCHMARKS, kernel, signature, {"BLOCK": block}, {"num_warps": warps})
-
-
-def product(bm: int, bn: int, bk: int, warps: int, stages: int) -> Case:
-    constants = {"BM": bm, "BN": bn, "BK": bk, "GROUP": 8}
-    return Case(BENCHMARKS, "matmul", f"{pointers('a b c', 'fp16')}, {sizes('M N K')}", constants, {"num_warps": warps, "num_stages": stages})
-
-
-def attention(bm: int, bn: int, d: int, causal: bool, warps: int, stages: int) -> Case:
-    constants = {"D": d, "BM": bm, "BN": bn, "CAUSAL": causal}
-    return Case(BENCHMARKS, "attention", f"{pointers('q k v out', 'fp16')}, {sizes('n')}, scale=fp32", constants, {"num_warps": warps, "num_stages": stages})
-
-
-#: As the scripts of benchmarks/nvidia launch them.
-BENCHMARKED = (
-    Case(BENCHMARKS, "ten", f"{pointers('a b c d e', 'fp32')}, {sizes('n m k s t', 1)}"),
-    row("add", f"{pointers('x y z', 'fp32')}, {sizes('n')}", 1024, 4),
-    row("add", f"{pointers('x y z', 'fp16')}, {sizes('n')}", 1024, 4),
-    row("softmax", f"{pointers('x z', 'fp32')}, {sizes('columns')}", 1024, 4),
-    row("softmax", f"{pointers('x z', 'fp16')}, {sizes('columns')}", 16384, 16),
-    row("layer_norm", f"{pointers('x w b z', 'fp16')}, {sizes('columns')}, eps=fp32", 4096, 8),
-    row("layer_norm", f"{pointers('x w b z', 'fp16')}, {sizes('columns')}, eps=fp32", 8192, 8),
-    row("rms_norm", f"{pointers('x w z', 'fp16')}, {sizes('columns')}, eps=fp32", 4096, 8),
-    row("dropout", f"{pointers('x z', 'fp32')}, {sizes('n')}, p=fp32, seed=i32", 1024, 4),
-    row("cross_entropy", f"{pointers('logits', 'fp16')}, {pointers('labels', 'i64')}, {pointers('losses', 'fp32')}, {sizes('columns')}", 32768, 16),
-    product(128, 128, 64, 4, 3),
-    product(128, 128, 64, 8, 3),
-    product(128, 128, 32, 4, 4),
-    product(64, 128, 64, 4, 4),
-    attention(128, 64, 64, True, 8, 3),
-    attention(64, 64, 64, True, 4, 3),
-    attention(64, 32, 128, False, 4, 3),
-)
-
-_ATTENTION = f"{pointers('q_ptr k_ptr v_ptr out_ptr', 'fp16')}, {pointers('lse_ptr', 'fp32')}, scale=fp32, {sizes('length')}"
-_GRADIENTS = f"{pointers('q_ptr k_ptr v_ptr dout_ptr', 'fp16')}, {pointers('lse_ptr delta_ptr', 'fp32')}, scale=fp32, {sizes('length')}"
-
-OTHERS = (
-    Case("examples/kernels/vector_add.py", "add_kernel", f"{pointers('x_ptr y_ptr out_ptr', 'fp32')}, {sizes('n')}", {"BLOCK": 1024}),
-    Case("examples/kernels/softmax.py", "softmax_kernel", f"{pointers('x_ptr out_ptr', 'fp32')}, {sizes('x_stride out_stride n_columns', 1)}", {"BLOCK": 1024}),
-    Case(
-        "examples/kernels/layer_norm.py",
-        "layer_norm_kernel",
-        f"{pointers('x_ptr out_ptr weight_ptr bias_ptr', 'fp16')}, {pointers('mean_ptr rstd_ptr', 'fp32')}, {sizes('stride n')}, eps=fp32",
-        {"BLOCK": 1024},
-    ),
-    Case(
-        "examples/kernels/matmul.py",
-        "matmul_kernel",
-        f"{pointers('a_ptr b_ptr c_ptr', 'fp16')}, {sizes('M N K stride_am stride_bk stride_cm')}",
-        {
-            "stride_ak": 1,
-            "stride_bn": 1,
-            "stride_cn": 1,
-            "BLOCK_M": 64,
-            "BLOCK_N": 64,
-            "BLOCK_K": 32,
-            "GROUP_M": 8,
-            "ACTIVATION": "leaky_relu",
-        },
-    ),
-    Case("examples/kernels/attention.py", "attention_kernel", _ATTENTION, {"CAUSAL": True, "BLOCK_M": 64, "BLOCK_N": 64, "HEAD": 64}),
-    Case("examples/kernels/attention.py", "attention_kernel", _ATTENTION, {"CAUSAL": False, "BLOCK_M": 128, "BLOCK_N": 64, "HEAD": 64}, {"num_warps": 8}),
-    Case(
-        "examples/kernels/attention_backward.py",
-        "delta_kernel",
-        f"{pointers('out_ptr dout_ptr', 'fp16')}, {pointers('delta_ptr', 'fp32')}, {sizes('length')}",
-        {"BLOCK": 64, "HEAD": 64},
-    ),
-    Case(
-        "examples/kernels/attention_backward.py",
-        "keys_and_values_kernel",
-        f"{_GRADIENTS}, {pointers('dk_ptr dv_ptr', 'fp16')}",
-        {"CAUSAL": True, "BLOCK_M": 32, "BLOCK_N": 64, "HEAD": 64},
-    ),
-    Case(
-        "examples/kernels/attention_backward.py",
-        "queries_kernel",
-        f"{_GRADIENTS}, {pointers('dq_ptr', 'fp16')}",
-        {"CAUSAL": True, "BLOCK_M": 64, "BLOCK_N": 32, "HEAD": 64},
-    ),
-    Case(TESTS, "copy", pointers("x z", "bf16"), {"BLOCK": 2048, "CACHE": "", "EVICT": "evict_first", "STORE": ""}),
-    Case(TESTS, "volatile_copy", pointers("x z", "fp32")),
-    Case(TESTS, "masked_with_other", f"{pointers('x z', 'fp32')}, n=i32", {"BLOCK": 512}),
-    Case(TESTS, "softmax", f"{pointers('x z', 'fp32')}, {sizes('stride columns')}", {"BLOCK": 1024}),
-    Case(TESTS, "layer_norm", f"{pointers('x w b z', 'bf16')}, {sizes('columns')}, eps=fp32", {"BLOCK": 2048}),
-    Case(TESTS, "matmul", f"{pointers('a b', 'fp8e5')}, {pointers('c', 'fp16')}, {sizes('M N K')}", {"BM": 64, "BN": 64, "BK": 32, "GROUP": 4}),
-    Case(TESTS, "matmul", f"{pointers('a b c', 'fp32')}, {sizes('M N K')}", {"BM": 64, "BN": 64, "BK": 32, "GROUP": 4, "PRECISION": "tf32x3"}),
-    Case(TESTS, "attention", f"{pointers('q k v out', 'bf16')}, {sizes('n')}, scale=fp32", {"D": 64, "BM": 64, "BN": 32}),
-    Case(TESTS, "dropout", f"{pointers('x z', 'fp32')}, n=i32, p=fp32, seed=i32", {"BLOCK": 1024}),
-    Case(TESTS, "assembly", pointers("x z", "i32"), {"BLOCK": 128}),
-    Case(TESTS, "packed_assembly", pointers("x z", "i8"), {"BLOCK": 512}),
-    Case(TESTS, "says", f"{pointers('x', 'fp32')}, n=i32", {}, {"debug": True}),
-    Case(TESTS, "sums", f"{pointers('x z', 'bf16')}, n=i32", {"BLOCK": 128, "ORDER": "acq_rel", "SCOPE": "gpu"}),
-    Case(TESTS, "extremes", pointers("x z", "fp32"), {"BLOCK": 128}),
-    Case(
-        ROWS,
-        "rms_norm_forward",
-        f"{pointers('x_ptr w_ptr y_ptr rstd_ptr', 'fp32')}, {sizes('stride columns', 1)}, eps=fp32",
-        {"BLOCK": 256},
-    ),
-    Case(ROWS, "dropout", f"{pointers('x_ptr y_ptr', 'fp32')}, n=i32, p=fp32, seed=i32", {"BLOCK": 256}),
-    Case(ROWS, "top_k", f"{pointers('x_ptr values_ptr', 'fp32')}, {pointers('places_ptr', 'i32')}, columns=i32", {"K": 8, "BLOCK": 128}),
-    Case(ROWS, "bitonic_rows", f"{pointers('x_ptr y_ptr', 'fp32')}, columns=i32", {"DESCENDING": True, "ROWS": 4, "BLOCK": 64}),
-    Case(
-        ROWS,
-        "selective_scan",
-        f"{pointers('x_ptr delta_ptr a_ptr b_ptr c_ptr y_ptr', 'fp32')}, {sizes('length channels', 1)}",
-        {"REVERSE": False, "STATES": 8, "CHUNK": 16},
-    ),
-    Case(
-        MATRICES,
-        "split_k",
-        f"{pointers('a b c', 'fp32')}, {sizes('M N K sam sak sbk sbn scm scn', 1)}",
-        {"BM": 32, "BN": 32, "BK": 16, "SPLIT": 2},
-    ),
-    Case(ATOMICS, "copy", f"{pointers('x out', 'fp16')}, n=i32", {"BLOCK": 32}),
-    Case(ATOMICS, "message", pointers("flag data out", "i32"), {"BLOCK": 64}),
-    Case(ATOMICS, "swap", pointers("target compare value old", "i16"), {"SEM": "acq_rel", "SCOPE": "gpu", "BLOCK": 128}),
-    Case(REDUCTIONS, "moments", pointers("x_ptr out", "fp32"), {"ROWS": 4, "COLUMNS": 64}),
-    Case(REDUCTIONS, "recurrence", pointers("x_ptr y_ptr out", "i32"), {"ROWS": 8, "COLUMNS": 32, "AXIS": 0, "REVERSE": True}),
-    Case(REDUCTIONS, "in_order", pointers("x_ptr up best worst", "bf16"), {"ROWS": 4, "COLUMNS": 64, "K": 8}),
-    Case(
-        REDUCTIONS,
-        "moved",
-        f"{pointers('x_ptr y_ptr', 'fp16')}, {pointers('index_ptr', 'i32')}, {pointers('flipped gathered joined stacked turned', 'fp16')}",
-        {"R": 8, "C": 16, "AXIS": 1},
-    ),
-    Case(REDUCTIONS, "mapped", f"{pointers('x_ptr y_ptr', 'u32')}, {pointers('orders', 'i32')}, {pointers('quotients remainders', 'u32')}", {"N": 256}),
-    Case(
-        MATRICES,
-        "attention_forward",
-        f"{pointers('q_ptr k_ptr v_ptr o_ptr lse_ptr', 'fp32')}, length=i32, scale=fp32",
-        {"D": 32, "BM": 32, "BN": 16},
-    ),
-)
-
-TRITON = "examples/triton/"
-_FORWARD = {"CAUSAL": True, "HEAD": 64, "BLOCK_M": 128, "BLOCK_N": 64}
-_BACKWARD = {"CAUSAL": True, "HEAD": 64, "BLOCK_HELD": 64, "BLOCK_STEP": 64}
-_PERSISTENT = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8, "PROGRAMS": 132}
-_GROUPED = {"TYPE": "float16", "PROGRAMS": 132, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}
-
-
-def descriptors(names: str, element: str, *block: int) -> str:
-    return ", ".join(f"{name}=tensordesc<{element}{list(block)}>:16" for name in names.split())
-
-
-def scaled(a_format: str, b_format: str, group: int) -> Case:
-    """A product of block-scaled operands in blocks of 128, 128, 128."""
-    scale, tiles = ("u8", (1, 1, 128 // group // 4, 2, 256)) if group == 32 else ("fp8e4nv", (1, 1, 2, 2, 256))
-    parts = [
-        descriptors(name, *(("u8", 128, 64) if format_ == "e2m1" else ("fp8e4nv", 128, 128))) + ", " + descriptors(f"{name}_scales", scale, *tiles)
-        for name, format_ in (("a", a_format), ("b", b_format))
-    ]
-    constants = {"A_FORMAT": a_format, "B_FORMAT": b_format, "GROUP": group, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "STAGES": 2}
-    return Case(
-        f"{TRITON}block_scaled_matmul.py",
-        "block_scaled_kernel",
-        f"{', '.join(parts)}, {descriptors('c', 'fp16', 128, 128)}, {sizes('M N K')}",
-        constants,
-        {"num_warps": 8},
-    )
-
-
-def triton_matmul(element: str, result: str, m: int, n: int, k: int, warps: int, stages: int, strides: str) -> Case:
-    constants = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP": 8, "ACTIVATION": "leaky_relu", "a_column": 1, "c_column": 1, strides: 1}
-    other = {"b_row": "b_column", "b_column": "b_row"}[strides]
-    signature = f"{pointers('a_ptr b_ptr', element)}, {pointers('c_ptr', result)}, {sizes(f'M N K a_row {other} c_row')}"
-    return Case(f"{TRITON}matmul.py", "matmul_kernel", signature, constants, {"num_warps": warps, "num_stages": stages})
-
-
-#: The kernels written for Triton, as their host functions launch them.
-TRITON_EXAMPLES = (
-    Case(f"{TRITON}vector_add.py", "add_kernel", f"{pointers('left_ptr right_ptr sum_ptr', 'fp32')}, {sizes('length')}", {"BLOCK": 1024}),
-    Case(
-        f"{TRITON}softmax.py",
-        "softmax_kernel",
-        f"{pointers('out_ptr in_ptr', 'fp32')}, {sizes('in_stride out_stride rows columns')}",
-        {"BLOCK": 1024, "STAGES": 2},
-    ),
-    Case(
-        f"{TRITON}softmax.py",
-        "softmax_kernel",
-        f"{pointers('out_ptr in_ptr', 'fp32')}, {sizes('in_stride out_stride rows columns', 1)}",
-        {"BLOCK": 16384, "STAGES": 2},
-        {"num_warps": 16},
-    ),
-    triton_matmul("fp16", "fp16", 128, 256, 64, 8, 3, "b_column"),
-    triton_matmul("fp16", "fp16", 128, 128, 32, 4, 4, "b_column"),
-    triton_matmul("fp8e5", "fp16", 128, 128, 32, 4, 4, "b_row"),
-    Case(
-        f"{TRITON}dropout.py",
-        "masked_dropout_kernel",
-        f"{pointers('x_ptr out_ptr', 'fp32')}, {pointers('keep_ptr', 'i32')}, {sizes('length')}, p=fp32",
-        {"BLOCK": 1024},
-    ),
-    Case(f"{TRITON}dropout.py", "seeded_dropout_kernel", f"{pointers('x_ptr out_ptr', 'fp32')}, {sizes('length')}, p=fp32, seed=i32", {"BLOCK": 1024}),
-    Case(
-        f"{TRITON}dropout.py",
-        "row_seeded_dropout_kernel",
-        f"{pointers('x_ptr out_ptr', 'fp32')}, {pointers('seeds_ptr', 'i32')}, {sizes('columns')}, p=fp32",
-        {"BLOCK": 1024},
-    ),
-    Case(
-        f"{TRITON}layer_norm.py",
-        "forward_kernel",
-        f"{pointers('x_ptr weight_ptr bias_ptr y_ptr', 'fp16')}, {pointers('mean_ptr rstd_ptr', 'fp32')}, {sizes('stride N')}, eps=fp32",
-        {"BLOCK": 8192},
-        {"num_warps": 8},
-    ),
-    Case(
-        f"{TRITON}layer_norm.py",
-        "rows_backward_kernel",
-        f"{pointers('dx_ptr dy_ptr x_ptr weight_ptr', 'fp16')}, {pointers('mean_ptr rstd_ptr partial_dweight_ptr partial_dbias_ptr', 'fp32')}, "
-        f"{pointers('locks_ptr', 'i32')}, {sizes('stride N')}",
-        {"GROUPS": 96, "BLOCK": 8192},
-        {"num_warps": 8},
-    ),
-    Case(
-        f"{TRITON}layer_norm.py",
-        "columns_backward_kernel",
-        f"{pointers('partial_dweight_ptr partial_dbias_ptr', 'fp32')}, {pointers('dweight_ptr dbias_ptr', 'fp16')}, {sizes('groups N')}",
-        {"BLOCK_M": 32, "BLOCK_N": 128},
-    ),
-    Case(
-        f"{TRITON}attention.py",
-        "forward_kernel",
-        f"{descriptors('q out', 'fp16', 1, 128, 64)}, {descriptors('k v', 'fp16', 1, 64, 64)}, {pointers('lse_ptr', 'fp32')}, scale=fp32, "
-        f"{sizes('matrices length')}",
-        _FORWARD,
-        {"num_warps": 8},
-    ),
-    Case(
-        f"{TRITON}attention.py",
-        "forward_kernel",
-        f"{pointers('q k v out', 'bf16')}, {pointers('lse_ptr', 'fp32')}, scale=fp32, {sizes('matrices length')}",
-        {**_FORWARD, "CAUSAL": False},
-        {"num_warps": 8},
-    ),
-    Case(
-        f"{TRITON}attention.py",
-        "products_kernel",
-        f"{pointers('out_ptr dout_ptr', 'fp16')}, {pointers('delta_ptr', 'fp32')}, {sizes('length')}",
-        {"HEAD": 64, "BLOCK": 64},
-    ),
-    Case(
-        f"{TRITON}attention.py",
-        "keys_backward_kernel",
-        f"{pointers('q_ptr k_ptr v_ptr dout_ptr dk_ptr dv_ptr', 'fp16')}, {pointers('lse_ptr delta_ptr', 'fp32')}, scale=fp32, {sizes('length')}",
-        _BACKWARD,
-        {"num_stages": 2},
-    ),
-    Case(
-        f"{TRITON}attention.py",
-        "queries_backward_kernel",
-        f"{pointers('q_ptr k_ptr v_ptr dout_ptr dq_ptr', 'fp16')}, {pointers('lse_ptr delta_ptr', 'fp32')}, scale=fp32, {sizes('length')}",
-        _BACKWARD,
-        {"num_stages": 2},
-    ),
-    Case(f"{TRITON}extern_functions.py", "asin_kernel", f"{pointers('x_ptr out_ptr', 'fp32')}, {sizes('length')}", {"BLOCK": 1024}),
-    Case(f"{TRITON}extern_functions.py", "asin_kernel", f"{pointers('x_ptr out_ptr', 'fp64')}, {sizes('length')}", {"BLOCK": 1024}),
-    Case(
-        f"{TRITON}extern_functions.py",
-        "two_argument_kernel",
-        f"{pointers('x_ptr y_ptr out_ptr', 'fp32')}, {sizes('length')}",
-        {"FUNCTION": "atan2", "BLOCK": 1024},
-    ),
-    Case(
-        f"{TRITON}grouped_gemm.py",
-        "grouped_kernel",
-        f"{pointers('addresses_ptr strides_ptr', 'i64')}, {pointers('sizes_ptr', 'i32')}, groups=i32",
-        {**_GROUPED, "ALIGNED": True},
-    ),
-    Case(
-        f"{TRITON}grouped_gemm.py",
-        "grouped_descriptor_kernel",
-        f"{pointers('addresses_ptr strides_ptr', 'i64')}, {pointers('sizes_ptr', 'i32')}, groups=i32",
-        _GROUPED,
-    ),
-    Case(
-        f"{TRITON}persistent_matmul.py",
-        "pointer_kernel",
-        f"{pointers('a_ptr b_ptr c_ptr', 'fp16')}, {sizes('M N K a_row b_row c_row')}",
-        _PERSISTENT,
-    ),
-    Case(
-        f"{TRITON}persistent_matmul.py",
-        "host_descriptor_kernel",
-        f"{descriptors('a b', 'fp16', 128, 64)}, {descriptors('c', 'fp16', 128, 64)}, {sizes('M N K')}",
-        {**_PERSISTENT, "HALVES": True, "SPECIALIZE": False},
-    ),
-    Case(
-        f"{TRITON}persistent_matmul.py",
-        "host_descriptor_kernel",
-        f"{descriptors('a', 'fp8e4nv', 128, 64)}, {descriptors('b', 'fp8e4nv', 256, 64)}, {descriptors('c', 'fp16', 128, 256)}, {sizes('M N K')}",
-        {**_PERSISTENT, "BLOCK_N": 256, "HALVES": False, "SPECIALIZE": False},
-        {"num_warps": 8},
-    ),
-    Case(
-        f"{TRITON}persistent_matmul.py",
-        "device_descriptor_kernel",
-        f"{pointers('a_ptr b_ptr c_ptr', 'fp16')}, {sizes('M N K')}",
-        {**_PERSISTENT, "HALVES": False, "SPECIALIZE": True},
-    ),
-    scaled("e4m3", "e4m3", 32),
-    scaled("e2m1", "e2m1", 32),
-    scaled("e2m1", "e2m1", 16),
-    scaled("e4m3", "e2m1", 32),
-)
 #: Those that do not fit in the registers of a thread in the blocks above.
 SPILLING = frozenset(
     {
@@ -386,56 +37,12 @@ SPILLING = frozenset(
 @pytest.fixture(scope="module", autouse=True)
 def forget_modules() -> Iterator[None]:
     yield
-    for module in _modules.values():
-        sys.modules.pop(module.__name__, None)
-    _modules.clear()
-
-
-@contextlib.contextmanager
-def written_for_triton(folder: Path) -> Iterator[None]:
-    """``import triton`` finds Tilewright, and modules of ``folder`` each other."""
-    from tilewright.compat.triton import hook
-
-    active = hook.is_active()
-    hook.activate()
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
-        if not active:
-            hook.deactivate()
-
-
-def kernel_of(case: Case, folder: Path) -> JITFunction:
-    """The kernel of a file; the benchmarks' are written in Triton's words, which are put into ours; those for Triton are read through the shim."""
-    if case.file not in _modules:
-        path = ROOT / case.file
-        if case.file == BENCHMARKS:
-            text = path.read_text().replace("import triton.language", "import tilewright.language").replace("import triton\n", "import tilewright as triton\n")
-            path = folder / "benchmark_kernels.py"
-            path.write_text(text)
-        spec = importlib.util.spec_from_file_location(f"assembled_{path.parent.name}_{path.stem}", path)
-        assert spec is not None and spec.loader is not None
-        module = _modules[case.file] = importlib.util.module_from_spec(spec)
-        sys.modules[module.__name__] = module
-        with written_for_triton(path.parent) if case.file.startswith(TRITON) else contextlib.nullcontext():
-            spec.loader.exec_module(module)
-    kernel = getattr(_modules[case.file], case.kernel)
-    return getattr(kernel, "base_fn", kernel)
+    forget()
 
 
 def assembled(case: Case, arch: str, folder: Path) -> Linked:
     backend, target = registry().get("nvidia"), target_of(ARCHITECTURES[arch])
-    kernel = kernel_of(case, folder)
-    constants = dict(case.constants)
-    if case.constants.get("ACTIVATION") and not case.file.startswith(TRITON):
-        constants["ACTIVATION"] = getattr(_modules[case.file], case.constants["ACTIVATION"])
-    if case.constants.get("TYPE"):
-        constants["TYPE"] = getattr(tilewright.language, case.constants["TYPE"])
-    types, attributes, values = bind_types(kernel, case.signature, constants)
-    options = resolve(backend, case.kernel, case.options, {})
-    module = build_module(Specialization(kernel, types, values, attributes, options), backend, target)
+    module, options = built(case, target, folder)
     artifact = lower_module(module, options, backend, target)
     return assemble(artifact.code.stages["ptx"], arch)
 
@@ -474,7 +81,7 @@ def test_every_kernel_written_for_triton_is_here(folder: Path) -> None:
     found = set()
     for file in {case.file for case in TRITON_EXAMPLES}:
         kernel_of(next(case for case in TRITON_EXAMPLES if case.file == file), folder)
-        kernels = {name: getattr(value, "base_fn", value) for name, value in vars(_modules[file]).items()}
+        kernels = {name: getattr(value, "base_fn", value) for name, value in vars(modules[file]).items()}
         found |= {(file, name) for name, value in kernels.items() if isinstance(value, JITFunction) and name.endswith("_kernel")}
     assert {case.file for case in TRITON_EXAMPLES} == {f"{TRITON}{path.name}" for path in (ROOT / TRITON).glob("*.py") if path.stem != "comparison"}
     assert found == {(case.file, case.kernel) for case in TRITON_EXAMPLES}
@@ -482,5 +89,5 @@ def test_every_kernel_written_for_triton_is_here(folder: Path) -> None:
 
 def test_every_kernel_of_the_benchmarks_is_here(folder: Path) -> None:
     kernel_of(BENCHMARKED[0], folder)
-    found = {name for name, value in vars(_modules[BENCHMARKS]).items() if isinstance(value, JITFunction)}
+    found = {name for name, value in vars(modules[BENCHMARKS]).items() if isinstance(value, JITFunction)}
     assert found - {"attention_span"} == {case.kernel for case in BENCHMARKED}  # that one is called by another

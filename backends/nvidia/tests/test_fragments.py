@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, Type
+from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, FloatType, IntType, Type
 from tilewright.simt.linear_layout import LinearLayout, coordinates
+from tilewright.simt.products import Product
 from tilewright_nvidia import matrix
 from tilewright_nvidia.fragments import Instruction, layouts, tile
 from tilewright_nvidia.matrix import INSTRUCTIONS, choose
@@ -112,7 +113,7 @@ def scatter(layout: LinearLayout, values: NDArray[Any], num_warps: int) -> list[
     return [np.array([[flat[layout.element(r, lane, warp)] for lane in range(32)] for warp in range(num_warps)]) for r in range(layout.register_count)]
 
 
-CASES: list[tuple[int, Type, Type, Type, tuple[int, ...], int, int]] = [
+CASES: list[tuple[int, Type, Type, FloatType | IntType, tuple[int, ...], int, int]] = [
     (90, F16, F16, F32, (32, 64), 32, 4),
     (90, F16, F16, F16, (64, 16), 16, 2),
     (90, F16, F16, F32, (16, 8), 8, 1),
@@ -130,10 +131,10 @@ CASES: list[tuple[int, Type, Type, Type, tuple[int, ...], int, int]] = [
 
 @pytest.mark.parametrize(("capability", "a", "b", "c", "shape", "k", "num_warps"), CASES, ids=str)
 def test_the_written_instructions_give_the_product(
-    monkeypatch: pytest.MonkeyPatch, capability: int, a: Type, b: Type, c: Type, shape: tuple[int, ...], k: int, num_warps: int
+    monkeypatch: pytest.MonkeyPatch, capability: int, a: Type, b: Type, c: FloatType | IntType, shape: tuple[int, ...], k: int, num_warps: int
 ) -> None:
     rng = np.random.default_rng(3)
-    plan = matrix.plan(LaneWords(), capability, shape, k, a, b, c, "ieee", num_warps)
+    plan = matrix.plan(LaneWords(), capability, Product(shape, k, a, b, c, "ieee", 0, num_warps))
     assert plan is not None and plan.emit is not None
     left, right = rng.integers(-8, 8, (*shape[:-1], k)).astype(float), rng.integers(-8, 8, (*shape[:-2], k, shape[-1])).astype(float)
     start = rng.integers(-8, 8, shape).astype(float)
@@ -162,4 +163,4 @@ def test_f32_is_not_rounded_unless_asked_to() -> None:
 
 def test_small_products_have_no_instruction() -> None:
     assert choose(90, (4, 4), 16, F16, F16, F32, "ieee") is None
-    assert matrix.plan(Words(), 90, (4, 16), 16, F16, F16, F32, "ieee", 4) is None
+    assert matrix.plan(Words(), 90, Product((4, 16), 16, F16, F16, F32, "ieee", 0, 4)) is None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.plugins.manifest import CodeObject
+from tilewright.simt.compile import STAGES
 from tilewright.simt.host.resources import occupancy
 from tilewright.tools import cli
 from tilewright_nvidia import linking, resources
@@ -54,14 +55,25 @@ def test_layouts_conversions_and_copies_are_told(capsys: pytest.CaptureFixture[s
     assert text.startswith("matmul: 4 warps, 128 threads, ")
     assert re.search(r"L\d+ 64x32: a thread has 2x8 \(8 in a row along axis 1\), lanes span 8x4, warps span 4x1", text)
     assert re.search(r"simt.convert .*bytes of shared memory; written in .*; read in .*no bank conflicts", text)
-    assert re.search(r"simt.async_load .*: L\d+; 2 asynchronous copies of 16 bytes a thread", text)
+    assert re.search(r"simt.copy_start .*: L\d+; 2 asynchronous copies of 16 bytes a thread", text)
     assert "nothing left the fast path" in text
+
+
+def test_stages_that_are_run_by_name_give_what_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """One after the other, each on the text of the one before."""
+    constants = "BM=64,BN=64,BK=32,GROUP=8"
+    text = inspected(capsys, "matmul", MATMUL, constants, "--stage", "tileir", arch="sm_80")
+    path = tmp_path / "matmul.tileir"
+    for stage in STAGES:
+        path.write_text(text)
+        assert cli.main(["opt", str(path), "--target", "nvidia:sm_80", "--passes", stage.name, "--options", "num_warps=4,num_stages=3"]) == 0
+        text = capsys.readouterr().out
+    assert "simt.copy_start" in text and text == inspected(capsys, "matmul", MATMUL, constants, "--stage", "simt", arch="sm_80")
 
 
 def test_what_leaves_the_fast_path_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     text = inspected(capsys, "matmul", "*fp32, *fp32, *fp32, i32, i32, i32", "BM=64,BN=64,BK=32,GROUP=8", "--stage", "layouts", arch="sm_75")
     assert "no matrix instruction for tile<64x32xf32>" in text
-    assert "not pipelined: sm_75 has no asynchronous copies" in text
     assert "load moves 4 bytes at once instead of 16" in text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,31 +11,37 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
 from tilewright.ir import Module
-from tilewright.ir.types import Type, bit_width
+from tilewright.ir.types import bit_width
 from tilewright.passes import pipeline
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.linear_layout import Basis, LinearLayout, axis_shifts, log2
-from tilewright.simt.target import DotPlan
+from tilewright.simt.products import Product, ProductPlan
 
 
 class MatrixTarget(EmulatedTarget):
     """An emulated machine with a matrix instruction of 16 x 8 x 16 for a warp of 32, as layouts only. Warps are stacked along M."""
 
-    def dot(self, shape: tuple[int, ...], k: int, a: Type, b: Type, accumulator: Any, precision: str, num_warps: int) -> DotPlan | None:
-        if len(shape) != 2 or self.warp_size != 32 or bit_width(a) != 16 or shape[0] < 16 or shape[1] < 8 or k < 16:
-            return None
+    def products(self, product: Product) -> Sequence[ProductPlan]:
+        shape, k, num_warps = product.shape, product.k, product.warps
+        if len(shape) != 2 or self.warp_size != 32 or bit_width(product.a) != 16 or shape[0] < 16 or shape[1] < 8 or k < 16:
+            return ()
         m, n = shape
         warps = [(16 << bit, 0) if 16 << bit < m else (0, 0) for bit in range(log2(num_warps))]
         none = [(0, 0)] * len(warps)
         rows = [(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)]
         columns = [(2, 0), (4, 0), (0, 1), (0, 2), (0, 4)]
-        return DotPlan(
+        plan = ProductPlan(
+            "16x8x16",
             _layout((m, k), [(0, 1), (8, 0), (0, 8)], rows, warps),
             _layout((k, n), [(1, 0), (8, 0)], columns, none),
             _layout((m, n), [(0, 1), (8, 0)], rows, warps),
-            None,
-            "16x8x16",
+            _no_instructions,
         )
+        return (plan,)
+
+
+def _no_instructions(*operands: Any) -> list[str]:
+    raise AssertionError("a plan of layouts only")
 
 
 def _layout(shape: tuple[int, int], registers: list[tuple[int, int]], lanes: list[tuple[int, int]], warps: list[tuple[int, int]]) -> LinearLayout:

@@ -20,11 +20,13 @@ from tilewright.ir.types import TileType
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
 from tilewright.simt.assign import assign
-from tilewright.simt.assignment import Assignment
 from tilewright.simt.coalesce import widened
 from tilewright.simt.conversion import within_warp
 from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.facts import layout_of, notes_of
 from tilewright.simt.linear_layout import LinearLayout, blocked
+from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.products import plan_of
 from tilewright.simt.rules import LayoutError, check, from_operands, packed, result_layout
 from tilewright.testing.op_samples import all_samples
 from tilewright_conformance.programs import PORTABLE, Program, mismatch, programs
@@ -35,12 +37,11 @@ Kernel = Callable[..., Module]
 EXPANDED = dataclasses.replace(PORTABLE, features=frozenset())
 
 
-def assigned(module: Module, target: EmulatedTarget, num_warps: int = 4) -> Assignment:
+def assigned(module: Module, target: EmulatedTarget, num_warps: int = 4) -> None:
     """Assign layouts and check all rules."""
-    assignment = assign(module.kernel, target, num_warps, {})
+    assign(module.kernel, target, num_warps)
     verify(module)
-    check(module.kernel, assignment)
-    return assignment
+    check(module.kernel, target)
 
 
 def named(module: Module, name: str) -> list[Operation]:
@@ -83,47 +84,47 @@ def test_conversions_of_classic_kernels(kernel: Kernel, matrix_target: EmulatedT
 
 def test_accumulators_stay_where_the_dot_has_them(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
     module = kernel("matmul")
-    assignment = assigned(module, matrix_target)
-    (dot,) = named(module, "dot")
+    assigned(module, matrix_target)
+    (dot,) = named(module, "simt.dot")
     (loop,) = named(module, "for")
-    plan = assignment.dots[dot]
+    plan = plan_of(dot, matrix_target)
     (accumulator,) = [result for result in loop.results if str(result.type) == "tile<128x128xf32>"]
-    assert assignment.layouts[accumulator] == plan.c
+    assert layout_of(accumulator) == plan.c
     assert not [operation for operation in named(module, "simt.convert") if str(operation.operands[0].type) == "tile<128x128xf32>"]
 
 
 def test_pointers_that_a_loop_carries_are_where_the_loads_want_them(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
     module = kernel("matmul")
-    assignment = assigned(module, matrix_target)
+    assigned(module, matrix_target)
     (loop,) = named(module, "for")
     loads = [operation for operation in loop.walk() if operation.name == "load"]
-    carried = {assignment.layouts[argument] for argument in loop.regions[0].arguments if "ptr" in str(argument.type)}
-    assert carried == {assignment.layouts[load.results[0]] for load in loads}
+    carried = {layout_of(argument) for argument in loop.regions[0].arguments if "ptr" in str(argument.type)}
+    assert carried == {layout_of(load.results[0]) for load in loads}
     assert len(loop.results) == 3
 
 
 def test_loads_and_stores_are_as_wide_as_they_can_be(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
     module = kernel("add")
-    assignment = assigned(module, matrix_target)
+    assigned(module, matrix_target)
     for operation in (*named(module, "load"), *named(module, "store")):
-        assert assignment.layouts[operation.operands[0]] == blocked((1024,), (0,), 4, 32, 4)
+        assert layout_of(operation.operands[0]) == blocked((1024,), (0,), 4, 32, 4)
 
 
 def test_a_transposed_copy_reads_and_writes_along_memory(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
     module = kernel("transpose")
-    assignment = assigned(module, matrix_target)
+    assigned(module, matrix_target)
     (load,), (store,) = named(module, "load"), named(module, "store")
-    assert assignment.layouts[load.results[0]].vector_width(1, 4) == 4
-    assert assignment.layouts[store.operands[0]].vector_width(0, 4) == 4
+    assert layout_of(load.results[0]).vector_width(1, 4) == 4
+    assert layout_of(store.operands[0]).vector_width(0, 4) == 4
 
 
 def test_accumulators_are_brought_together_before_they_are_stored(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
     """Where the dot has them, a thread has 8 bytes of a row: as many lines of memory are touched for half as many bytes."""
     module = kernel("matmul_f32_out", {"BM": 64, "BN": 64, "BK": 32})
-    assignment = assigned(module, matrix_target)
+    assigned(module, matrix_target)
     assert conversions(module).count("tile<64x64xf32>") == 1
-    (store,), (dot,) = named(module, "store"), named(module, "dot")
-    before, after = assignment.dots[dot].c, assignment.layouts[store.operands[0]]
+    (store,), (dot,) = named(module, "store"), named(module, "simt.dot")
+    before, after = plan_of(dot, matrix_target).c, layout_of(store.operands[0])
     assert (before.vector_width(1, 4), after.vector_width(1, 4)) == (2, 4)
 
 
@@ -145,11 +146,11 @@ def test_what_other_warps_have_cannot_be_exchanged() -> None:
 def test_wide_elements_are_stored_in_a_layout_of_their_own(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
     """A layout for loads of 8 narrow elements would leave each thread every other 16 bytes of what it stores."""
     module = kernel("matmul_f32_out", {"BM": 64, "BN": 64, "BK": 64})
-    assignment = assigned(module, matrix_target)
+    assigned(module, matrix_target)
     (loop,), (store,) = named(module, "for"), named(module, "store")
-    loads = [assignment.layouts[operation.results[0]] for operation in loop.walk() if operation.name == "load"]
+    loads = [layout_of(operation.results[0]) for operation in loop.walk() if operation.name == "load"]
     assert [layout.vector_width(1, 8) for layout in loads] == [8, 8]
-    assert assignment.layouts[store.operands[0]].vector_width(1, 8) == 4
+    assert layout_of(store.operands[0]).vector_width(1, 8) == 4
 
 
 def test_conversions_come_before_widening_casts(matrix_target: EmulatedTarget) -> None:
@@ -281,27 +282,27 @@ def test_kernels_compute_what_the_reference_does(
 
 
 def test_the_check_finds_a_wrong_layout(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
-    for name, operation, result in (("add", "add", 0), ("matmul", "for", 0), ("softmax", "load", 0), ("matmul", "dot", 0), ("attention", "broadcast", 0)):
+    for name, operation, result in (("add", "add", 0), ("matmul", "for", 0), ("softmax", "load", 0), ("matmul", "simt.dot", 0), ("attention", "broadcast", 0)):
         module = kernel(name)
-        assignment = assigned(module, matrix_target)
+        assigned(module, matrix_target)
         value = named(module, operation)[0].results[result]
-        layout = assignment.layouts[value]
+        layout = layout_of(value)
         swapped = LinearLayout(layout.shape, layout.registers, layout.lanes[::-1], layout.warps)
-        assignment.layouts[value] = swapped
+        value.layout = swapped
         with pytest.raises(LayoutError):
-            check(module.kernel, assignment)
-        assignment.layouts[value] = LinearLayout(layout.shape, layout.registers[1:], layout.lanes, layout.warps)
+            check(module.kernel, matrix_target)
+        value.layout = LinearLayout(layout.shape, layout.registers[1:], layout.lanes, layout.warps)
         with pytest.raises(LayoutError):
-            check(module.kernel, assignment)
-        del assignment.layouts[value]
+            check(module.kernel, matrix_target)
+        value.layout = None
         with pytest.raises(LayoutError, match=r"no layout|None"):
-            check(module.kernel, assignment)
+            check(module.kernel, matrix_target)
 
 
 def test_extents_that_are_no_powers_of_two_are_refused_with_the_operation() -> None:
     module = module_of("%p: ptr<i32>", '%a = arange {start = 0, end = 24} : tile<24xi32>\nprint %a {prefix = ""}')
     with pytest.raises(LoweringError, match=r"arange at .*powers of two, not on tile<24xi32>"):
-        assign(module.kernel, EmulatedTarget(32), 4, {})
+        assign(module.kernel, EmulatedTarget(32), 4)
 
 
 # ---- carried values
@@ -355,7 +356,7 @@ def test_what_nobody_reads_is_not_carried() -> None:
     (loop,) = named(module, "for")
     assert [str(result.type) for result in loop.results] == ["tile<256xf32>", "tile<256xptr<f32>>"]
     text = print_module(module, locations=False).replace("%x = load %t", "%x = splat %f")
-    module = parse_module(text)
+    module = parse_module(text, SIMT_TABLE)
     assigned(module, EmulatedTarget(32))
     (loop,) = named(module, "for")
     assert [str(result.type) for result in loop.results] == ["tile<256xf32>"]
@@ -436,9 +437,9 @@ def test_notes_tell_which_products_have_no_instruction(matrix_target: EmulatedTa
         store %t, %y
         """,
     )
-    assignment = assigned(module, matrix_target)
-    ((operation, text),) = assignment.notes
-    assert operation.name == "dot" and "no matrix instruction" in text
+    assigned(module, matrix_target)
+    ((operation, text),) = notes_of(module.kernel)
+    assert operation.name == "simt.dot" and "no matrix instruction" in text
 
 
 def test_a_carried_value_may_be_what_it_began_as() -> None:

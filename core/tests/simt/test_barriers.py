@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from tilewright.ir import Module, verify
-from tilewright.ir.core import Operation, Region
+from tilewright.ir.core import Region
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
-from tilewright.ir.types import F32, TileType
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
 from tilewright.simt.assign import assign
 from tilewright.simt.barriers import insert_barriers
+from tilewright.simt.compile import run_stages
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.linear_layout import SharedLayout, blocked
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.shared_memory import allocate
+from tilewright.testing.stage_text import read
 
 Kernel = Callable[..., Module]
 
@@ -47,11 +47,13 @@ def module_of(body: str) -> Module:
 def shape_of_barriers(region: Region) -> str:
     """Operations as letters: Load, Store, Atomic, Reduce, Convert, | a barrier, {} around what a loop or branch does; copy, wait, load of shared memory."""
     letters = {"load": "L", "store": "S", "atomic_rmw": "A", "reduce": "R", "simt.convert": "C", "barrier": "|", "gather": "G"}
-    letters |= {"simt.async_load": "c", "simt.async_wait": "w", "simt.shared_load": "l", "simt.shared_store": "s"}
+    letters |= {"simt.copy_start": "c", "simt.wait": "w", "simt.load": "l", "simt.store": "s"}
     text = ""
     for operation in region:
         if operation.name in ("for", "while", "if"):
             text += "".join("{" + shape_of_barriers(inner) + "}" for inner in operation.regions)
+        elif operation.name == "simt.copy_start" and operation.attribute("ordered"):
+            text += "o"
         else:
             text += letters.get(operation.name, "")
     return text
@@ -59,9 +61,9 @@ def shape_of_barriers(region: Region) -> str:
 
 def placed(module: Module, warp_size: int = 32, num_warps: int = 2) -> str:
     target = EmulatedTarget(warp_size)
-    assignment = assign(module.kernel, target, num_warps, {})
-    allocate(module.kernel, assignment, target)
-    insert_barriers(module.kernel, assignment, target)
+    assign(module.kernel, target, num_warps)
+    allocate(module.kernel, target)
+    insert_barriers(module.kernel, target)
     verify(module)
     return shape_of_barriers(module.kernel.body)
 
@@ -73,9 +75,9 @@ def placed(module: Module, warp_size: int = 32, num_warps: int = 2) -> str:
 def test_barriers_of_classic_kernels(kernel: Kernel, matrix_target: EmulatedTarget, name: str, expected: int) -> None:
     """Beside those inside reductions and conversions. Of ``matmul``: the loop's second iteration writes what the first may still read."""
     module = kernel(name)
-    assignment = assign(module.kernel, matrix_target, 4, {})
-    allocate(module.kernel, assignment, matrix_target)
-    insert_barriers(module.kernel, assignment, matrix_target)
+    assign(module.kernel, matrix_target, 4)
+    allocate(module.kernel, matrix_target)
+    insert_barriers(module.kernel, matrix_target)
     assert sum(operation.name == "barrier" for operation in module.kernel.walk()) <= expected
 
 
@@ -251,62 +253,52 @@ def test_a_reduction_alone_in_a_loop_waits_for_its_own_readers() -> None:
     assert placed(module_of(loop)) == "{L|RS}"
 
 
-class Ring:
-    """A loop that copies tiles into a ring of two buffers and reads them, as pipelining makes it."""
-
-    def __init__(self, order: str) -> None:
-        """``order``: the operations of the loop: c copy, w wait, l load."""
-        self.module = module_of("""
-        for %zero, %n, %one body(%i: i32) {
-          yield
-        }
-        """)
-        function = self.module.kernel
-        self.target = EmulatedTarget(32)
-        self.assignment = assign(function, self.target, 2, {})
-        (loop,) = (operation for operation in function.walk() if operation.name == "for")
-        self.layout, self.shared = blocked((64,), (0,), 1, 32, 2), SharedLayout((64,), (1, 2, 4, 8, 16, 32))
-        allocation = Operation(SIMT_TABLE["simt.shared_alloc"], (), (), {"bytes": 512}, SIMT_TABLE["simt.shared_alloc"].rule(None))  # type: ignore[arg-type]
-        loop.parent.insert_before(allocation, loop)  # type: ignore[union-attr]
-        self.buffer = allocation.results[0]
-        splat = Operation(SIMT_TABLE["splat"], [function.arguments[0]], (1,), {}, [TileType((64,), function.arguments[0].type)])
-        loop.parent.insert_before(splat, loop)  # type: ignore[union-attr]
-        self.assignment.layouts[splat.results[0]] = self.layout
-        last = loop.regions[0].last
-        assert last is not None
-        for letter in order:
-            last.parent.insert_before(self._make(letter, splat), last)  # type: ignore[union-attr]
-
-    def _make(self, letter: str, pointers: Operation) -> Operation:
-        if letter == "w":
-            return Operation(SIMT_TABLE["simt.async_wait"], (), (), {"pending": 1}, ())
-        if letter == "c":
-            made = Operation(SIMT_TABLE["simt.async_load"], [self.buffer, pointers.results[0]], (1, 1, 0), {}, ())
-        else:
-            made = Operation(SIMT_TABLE["simt.shared_load"], [self.buffer], (1,), {}, [TileType((64,), F32)])
-            self.assignment.layouts[made.results[0]] = self.layout
-        self.assignment.shared[made] = self.shared
-        return made
-
-    def placed(self) -> str:
-        allocate(self.module.kernel, self.assignment, self.target)
-        insert_barriers(self.module.kernel, self.assignment, self.target)
-        return shape_of_barriers(self.module.kernel.body)
+RING = """
+#L0 = layout<64, registers [], lanes [(1) (2) (4) (8) (16)], warps [(32)]>
+#S0 = shared<64>
+kernel @k(%p: ptr<f32>, %n: i32) attributes {{warps = 2}} {{
+  %zero = constant 0 : i32
+  %one = constant 1 : i32
+  %pointers = splat %p : tile<64xptr<f32>, #L0>
+  %ring = simt.buffer : buffer<2 x 64xf32, #S0>
+  %first = simt.commit : token<copies>
+  %last = for %zero, %n, %one, inits=[%first] : token<copies> body(%i: i32, %token: token<copies>) {{
+    %s = simt.slot %ring, %i : slot<64xf32, #S0>
+    {body}
+    yield %next
+  }}
+  return
+}}
+"""
+LINES = {
+    "w": "simt.wait tokens=[%token]",
+    "c": 'simt.copy_start %s, %pointers {by = "queue"}\n%next = simt.commit : token<copies>',
+    "o": 'simt.copy_start %s, %pointers {by = "queue", ordered = true}\n%next = simt.commit : token<copies>',
+    "l": "%x = simt.load %s : tile<64xf32, #L0>",
+    "|": "barrier",
+}
 
 
-@pytest.mark.parametrize(("order", "expected"), [("wcl", "{w|cl}"), ("wlc", "{w|l|c}"), ("cwl", "{|cw|l}")])
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("wcl", "{w|cl}"),
+        ("wlc", "{w|l|c}"),
+        ("cwl", "{|cw|l}"),
+        ("c|wl", "{|c|w|l}"),  # a barrier before the wait does not count
+        ("w|lc", "{w|l|c}"),
+        ("w|ol", "{w|ol}"),
+        ("owl", "{ow|l}"),  # nothing is asked of a copy that is ordered
+    ],
+)
 def test_copies_are_seen_by_all_after_a_barrier_that_follows_the_wait(order: str, expected: str) -> None:
-    assert Ring(order).placed() == expected
-
-
-def test_a_barrier_before_the_wait_does_not_count() -> None:
-    ring = Ring("cwl")
-    (wait,) = (operation for operation in ring.module.kernel.walk() if operation.name == "simt.async_wait")
-    wait.parent.insert_before(Operation(SIMT_TABLE["barrier"], (), (), {}, ()), wait)  # type: ignore[union-attr]
-    assert ring.placed() == "{|c|w|l}"
+    module = read(RING.format(body="\n".join(LINES[letter] for letter in order)))
+    run_stages(module, EmulatedTarget(32), {"num_warps": 2}, ["allocate", "barriers"])
+    assert shape_of_barriers(module.kernel.body) == expected
 
 
 def test_the_text_of_a_function_with_barriers_reads_back() -> None:
     module = module_of("store %p, %f\n%y = load %p : f32\nstore %q, %y")
     placed(module)
-    assert "barrier" in print_module(parse_module(print_module(module)))
+    text = print_module(module)
+    assert "barrier" in text and print_module(parse_module(text, SIMT_TABLE)) == text

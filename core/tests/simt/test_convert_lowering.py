@@ -10,10 +10,10 @@ import pytest
 
 from tilewright.ir import Builder, Function
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, FloatType, PointerType, TileType, Type
-from tilewright.simt.assignment import Assignment
 from tilewright.simt.barriers import insert_barriers
 from tilewright.simt.conversion import SharedMove, WarpMove, plan_conversion
 from tilewright.simt.emulator import EmulatedTarget, run_text
+from tilewright.simt.facts import WARPS
 from tilewright.simt.linear_layout import LinearLayout, blocked
 from tilewright.simt.lower import lower_function
 from tilewright.simt.ops import SIMT_TABLE
@@ -28,29 +28,29 @@ def convert(a: LinearLayout, b: LinearLayout, element: Type, target: EmulatedTar
     count = int(np.prod(a.shape))
     function = Function("kernel", [PointerType(element), PointerType(element)])
     source, result = function.arguments
-    assignment = Assignment(num_warps)
 
     def pointers(builder: Builder, base: Any, layout: LinearLayout) -> Any:
         flat = builder.arange(start=0, end=count)
         tile = builder.reshape(flat, result=TileType(a.shape, I32))
         spread = builder.splat(base, result=TileType(a.shape, base.type))
         moved = builder.addptr(spread, tile)
-        assignment.layouts[flat] = layout.reshape((count,))
+        flat.layout = layout.reshape((count,))
         for value in (tile, spread, moved):
-            assignment.layouts[value] = layout
+            value.layout = layout
         return moved
 
     builder = Builder.at_end(function.body)
     for _ in range(repeat):
         loaded = builder.load(pointers(builder, source, a))
-        assignment.layouts[loaded] = a
+        loaded.layout = a
         operation = builder.create(SIMT_TABLE["simt.convert"], [[loaded]], {})
-        assignment.layouts[operation.results[0]] = b
+        operation.results[0].layout = b
         builder.store(pointers(builder, result, b), operation.results[0])
     builder.return_()
-    allocate(function, assignment, target)
-    insert_barriers(function, assignment, target)
-    text = lower_function(function, target, assignment, {})
+    function.attributes[WARPS] = num_warps
+    allocate(function, target)
+    insert_barriers(function, target)
+    text = lower_function(function, target, {})
     rng = np.random.default_rng(count)
     if isinstance(element, PointerType):
         given = rng.integers(0, 2**62, count, np.int64)

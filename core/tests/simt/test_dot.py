@@ -17,6 +17,7 @@ from tilewright.simt import emulator
 from tilewright.simt.compile import compile_kernel
 from tilewright.simt.fma import fma_plan, result_layout
 from tilewright.simt.linear_layout import log2
+from tilewright.simt.products import Product
 from tilewright.testing.matrix_target import MatrixTarget
 
 F8 = FloatType("f8e4m3fn")
@@ -62,7 +63,7 @@ def compare(
     expected, out = (np.full_like(arrays[2], 77) for _ in range(2))
     run_reference(product_module(a, b, c, precision, chain), [*arrays, expected], (1, 1, 1))
     module = product_module(a, b, c, precision, chain)
-    text, _ = compile_kernel(module, target, {"num_warps": num_warps, "num_stages": 1, "enable_fp_fusion": False})
+    text = compile_kernel(module, target, {"num_warps": num_warps, "num_stages": 1, "enable_fp_fusion": False})
     emulator.run_text(text, target, [argument.type for argument in module.kernel.arguments], [*arrays, out], (1, 1, 1), num_warps)
     np.testing.assert_array_equal(out, expected)
     return text
@@ -112,9 +113,9 @@ def test_results_are_spread_over_threads_in_square_blocks(lanes: int, warps: int
             layout = result_layout((*batches, m, n), log2(lanes), log2(warps))
             assert layout.covers
             assert layout.register_count == max(1, math.prod(batches) * m * n // (lanes * warps))
-            plan = fma_plan(emulator.EmulatedTarget(lanes), (*batches, m, n), 16, F32, F32, F32, "ieee", warps)
+            plan = fma_plan(emulator.EmulatedTarget(lanes), Product((*batches, m, n), 16, F32, F32, F32, "ieee", 0, warps))
             assert plan.a.covers and plan.b.covers
-    big = fma_plan(emulator.EmulatedTarget(32), (128, 128), 16, F32, F32, F32, "ieee", 4)
+    big = fma_plan(emulator.EmulatedTarget(32), Product((128, 128), 16, F32, F32, F32, "ieee", 0, 4))
     # 128 elements of the result: 8 rows by 16 columns of the operands
     assert (big.a.register_count // 16, big.b.register_count // 16) == (8, 16)
 

@@ -227,4 +227,4 @@ def test_extents_are_powers_of_two(value: int) -> None:
 
 def test_a_layout_prints_its_images_as_coordinates() -> None:
     layout = blocked((2, 8), (1, 0), 2, 4, 2)
-    assert str(layout) == "registers [(0,1)] lanes [(0,2) (0,4)] warps [(1,0)]"
+    assert str(layout) == "registers [(0,1)], lanes [(0,2) (0,4)], warps [(1,0)]"

@@ -11,28 +11,29 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
+from tilewright.ir.core import Function
 from tilewright.passes.pipeline import run as run_passes
-from tilewright.simt.assignment import Assignment
 from tilewright.simt.compile import compile_kernel, kernel_of
 from tilewright.simt.context import UNWRITTEN
 from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.facts import SHARED_BYTES, notes_of
 from tilewright.simt.linear_layout import blocked, replicated
 from tilewright.simt.report import describe, report
 
 
 def compiled(
     fn: Any, signature: dict[str, str], *, aligned: tuple[str, ...] = (), copy_widths: tuple[int, ...] = (4, 8, 16), stages: int = 3, **constants: Any
-) -> tuple[str, Assignment, str]:
-    """(LLVM IR, assignment, report) for the emulated machine; arguments named in ``aligned`` are multiples of 16."""
+) -> tuple[str, Function, str]:
+    """(LLVM IR, kernel, report) for the emulated machine; arguments named in ``aligned`` are multiples of 16."""
     module = compile_function(fn, {**signature, **dict.fromkeys(constants, "constexpr")}, constants, {name: {"divisibility": 16} for name in aligned})
     run_passes(module)
     target = EmulatedTarget(32, copy_widths=copy_widths)
-    text, assignment = compile_kernel(module, target, {"num_warps": 4, "num_stages": stages})
-    return text, assignment, report(kernel_of(module), assignment, target)
+    text = compile_kernel(module, target, {"num_warps": 4, "num_stages": stages})
+    return text, kernel_of(module), report(kernel_of(module), target)
 
 
-def notes(assignment: Assignment) -> list[str]:
-    return [note for _, note in assignment.notes]
+def notes(kernel: Function) -> list[str]:
+    return [note for _, note in notes_of(kernel)]
 
 
 @tw.jit
@@ -70,8 +71,8 @@ ALIGNED = ("a", "b", "c", "K")
 
 
 def test_wide_accesses_are_not_noted() -> None:
-    _, assignment, text = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=("x", "z", "n"), BLOCK=1024, stride=1)
-    assert notes(assignment) == []
+    _, kernel, text = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=("x", "z", "n"), BLOCK=1024, stride=1)
+    assert notes(kernel) == []
     assert "2 accesses of 16 bytes a thread" in text and "nothing left the fast path" in text
 
 
@@ -84,35 +85,37 @@ def test_wide_accesses_are_not_noted() -> None:
     ],
 )
 def test_narrow_accesses_say_why(aligned: tuple[str, ...], stride: int, expected: list[str]) -> None:
-    _, assignment, text = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=aligned, BLOCK=1024, stride=stride)
-    found = notes(assignment)
+    _, kernel, text = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=aligned, BLOCK=1024, stride=stride)
+    found = notes(kernel)
     for pattern in expected:
         assert any(re.search(pattern, note) for note in found), found
     assert "left the fast path:" in text and found[0] in text
 
 
 def test_small_tiles_have_no_wider_access() -> None:
-    _, assignment, _ = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=(), BLOCK=128, stride=1)
-    assert notes(assignment) == []
+    _, kernel, _ = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=(), BLOCK=128, stride=1)
+    assert notes(kernel) == []
 
 
 def test_products_and_loops_say_why() -> None:
-    _, assignment, text = compiled(product, PRODUCT, aligned=ALIGNED, BLOCK=32, OTHER=0.0)
-    assert [note for note in notes(assignment) if "pipelined" in note] == []
-    assert any(re.match(r"no matrix instruction for tile<32x32xf32> by .*: multiplied and added", note) for note in notes(assignment))
+    _, kernel, text = compiled(product, PRODUCT, aligned=ALIGNED, BLOCK=32, OTHER=0.0)
+    assert [note for note in notes(kernel) if "pipelined" in note] == []
+    assert any(re.match(r"no matrix instruction for tile<32x32xf32> by .*: multiplied and added", note) for note in notes(kernel))
     assert "asynchronous copies of 16 bytes a thread" in text
-    _, assignment, _ = compiled(product, PRODUCT, aligned=ALIGNED, copy_widths=(), BLOCK=32, OTHER=0.0)
-    assert any("not pipelined: emulator has no asynchronous copies" in note for note in notes(assignment))
-    _, assignment, _ = compiled(product, PRODUCT, aligned=ALIGNED, BLOCK=32, OTHER=1.0)
-    assert any("load is not pipelined: asynchronous copies fill with zeros" in note for note in notes(assignment))
-    _, assignment, _ = compiled(product, PRODUCT, aligned=ALIGNED, BLOCK=32, OTHER=0.0, stages=1)
-    assert [note for note in notes(assignment) if "pipelined" in note] == []
+    for other in (0.0, 1.0):  # what goes through registers may be filled with anything
+        _, kernel, text = compiled(product, PRODUCT, aligned=ALIGNED, copy_widths=(), BLOCK=32, OTHER=other)
+        assert [note for note in notes(kernel) if "pipelined" in note] == []
+        assert "simt.load_start" in text and "asynchronous copies" not in text
+    _, kernel, _ = compiled(product, PRODUCT, aligned=ALIGNED, BLOCK=32, OTHER=1.0)
+    assert any("load is not pipelined: asynchronous copies fill with zeros" in note for note in notes(kernel))
+    _, kernel, _ = compiled(product, PRODUCT, aligned=ALIGNED, BLOCK=32, OTHER=0.0, stages=1)
+    assert [note for note in notes(kernel) if "pipelined" in note] == []
 
 
 def test_narrow_loads_of_products_are_not_pipelined() -> None:
     signature = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "K": "i32"}
-    _, assignment, _ = compiled(product, signature, BLOCK=32, OTHER=0.0)
-    assert any("load is not pipelined: it reads 2 bytes at once, and asynchronous copies take 4, 8, 16" in note for note in notes(assignment))
+    _, kernel, _ = compiled(product, signature, BLOCK=32, OTHER=0.0)
+    assert any("load is not pipelined: it reads 2 bytes at once, and asynchronous copies take 4, 8, 16" in note for note in notes(kernel))
 
 
 def test_warnings_are_given_once_a_kernel_where_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +162,7 @@ def test_conversions_tell_their_cost() -> None:
         tile = tl.load(x + rows[:, None] * BLOCK + columns[None, :])
         tl.store(z + rows[:, None] * BLOCK + columns[None, :], tl.trans(tile))
 
-    _, assignment, text = compiled(transposed, {"x": "*fp32", "z": "*fp32"}, aligned=("x", "z"), BLOCK=64)
+    _, kernel, text = compiled(transposed, {"x": "*fp32", "z": "*fp32"}, aligned=("x", "z"), BLOCK=64)
     (line,) = [line for line in text.splitlines() if "simt.convert" in line]
     assert re.search(r"from L\d+; 16384 bytes through 16384 bytes of shared memory; written in \d+ accesses of \d+ bytes a thread, \d+ turns a warp", line)
-    assert assignment.shared_bytes == 16384
+    assert kernel.attributes[SHARED_BYTES] == 16384

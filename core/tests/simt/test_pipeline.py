@@ -3,66 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tilewright.frontend.compile import compile_function
-from tilewright.ir import Module
-from tilewright.ir.core import Operation
 from tilewright.language.callable import device_function
-from tilewright.passes.pipeline import run as run_passes
-from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
-from tilewright.simt.assignment import Assignment
-from tilewright.simt.compile import compile_kernel, kernel_of
+from tilewright.simt.compile import compile_kernel
+from tilewright.simt.facts import notes_of
+from tilewright.simt.tokens import Tokens
+from tilewright.testing.emulated import LANES, WARPS, build, compare, inside, small
 from tilewright.testing.matrix_target import MatrixTarget
-
-WARPS, LANES = 2, 8
-
-
-def build(fn: Any, signature: dict[str, str], divisibility: int = 16, **constants: Any) -> Module:
-    module = compile_function(fn, {**signature, **dict.fromkeys(constants, "constexpr")}, constants)
-    for argument, attributes in zip(module.kernel.arguments, module.kernel.argument_attributes, strict=True):
-        if "ptr" in str(argument.type) or argument.name.startswith("stride"):
-            attributes["divisibility"] = divisibility
-    run_passes(module)
-    return module
-
-
-def compare(
-    fn: Any,
-    signature: dict[str, str],
-    arguments: list[Any],
-    *,
-    stages: int,
-    target: emulator.EmulatedTarget | None = None,
-    divisibility: int = 16,
-    **constants: Any,
-) -> tuple[Assignment, list[Operation], str]:
-    """Run on the emulated machine and on the reference, which must agree bit for bit; (assignment, loops, LLVM IR) of the first."""
-    copies = [[argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments] for _ in range(2)]
-    run_reference(build(fn, signature, divisibility, **constants), copies[0], (1, 1, 1))
-    module = build(fn, signature, divisibility, **constants)
-    target = target or emulator.EmulatedTarget(LANES)
-    text, assignment = compile_kernel(module, target, {"num_warps": WARPS, "num_stages": stages, "enable_fp_fusion": False})
-    function = kernel_of(module)
-    emulator.run_text(text, target, [argument.type for argument in function.arguments], copies[1], (1, 1, 1), WARPS)
-    for expected, found in zip(*copies, strict=True):
-        if isinstance(expected, np.ndarray):
-            np.testing.assert_array_equal(found, expected)
-    return assignment, [operation for operation in function.walk() if operation.name == "for"], text
-
-
-def small(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """Small whole numbers: sums of their products are exact in any order."""
-    return rng.integers(-3, 4, shape).astype(np.float32)
-
-
-def inside(loop: Operation, name: str) -> list[Operation]:
-    return [operation for operation in loop.regions[0].walk() if operation.name == name]
 
 
 @device_function
@@ -85,12 +37,13 @@ STEPS = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "first": "i32", "last": "i3
 def test_any_number_of_iterations(stages: int, trips: int) -> None:
     rng = np.random.default_rng(trips)
     arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 16 * trips, 16, 128]
-    _, (loop,), _ = compare(steps, STEPS, arguments, stages=stages, BK=16, M=16, N=8)
-    assert len(inside(loop, "simt.async_load")) == 2 and len(inside(loop, "simt.shared_load")) == 2 and not inside(loop, "load")
-    assert inside(loop, "simt.async_wait")[0].attribute("pending") == stages - 2
+    kernel, (loop,), _ = compare(steps, STEPS, arguments, stages=stages, BK=16, M=16, N=8)
+    assert len(inside(loop, "simt.copy_start")) == 2 and len(inside(loop, "simt.slot")) == 4 and not inside(loop, "load")
+    tokens = Tokens(kernel)
+    assert tokens.pending(inside(loop, "simt.wait")[0]) == [("copies", stages - 2)]
     assert len(inside(loop, "barrier")) == 1
     # what was started for iterations past the end has arrived before the memory is used for something else
-    assert loop.next is not None and loop.next.name == "simt.async_wait" and loop.next.attribute("pending") == 0
+    assert loop.next is not None and loop.next.name == "simt.wait" and tokens.pending(loop.next) == [("copies", 0)]
 
 
 @pytest.mark.parametrize("type_", ["i32", "u32", "i64", "u64", "i16"])
@@ -122,7 +75,7 @@ def test_counters_near_the_end_of_their_type(type_: str, top: int) -> None:
     arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), top - 3 * step, top - 1, step]
     signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", **dict.fromkeys(("first", "last", "step"), type_)}
     _, (loop,), _ = compare(near_the_end, signature, arguments, stages=4, BK=16, M=16, N=8)
-    assert inside(loop, "simt.async_load")
+    assert inside(loop, "simt.copy_start")
 
 
 @device_function
@@ -147,7 +100,7 @@ def test_pointers_that_advance_by_a_carried_distance(trips: int) -> None:
     arguments = [small(rng, 16, 128), small(rng, 16, 128), np.full((16, 16), 7, np.float32), trips, 4]
     signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "stride": "i32"}
     _, (loop,), _ = compare(carried_pointers, signature, arguments, stages=3, divisibility=16, BK=16, M=16, N=16)
-    assert len(inside(loop, "simt.async_load")) == 2
+    assert len(inside(loop, "simt.copy_start")) == 2
     # the transposed operand is read from where it lies
     assert not inside(loop, "permute") and not inside(loop, "simt.convert")
 
@@ -175,7 +128,7 @@ def test_two_products_that_depend_on_each_other(n: int) -> None:
     arguments = [small(rng, 16, 16), small(rng, 64, 16), small(rng, 64, 16), np.full((16, 16), 7, np.float32), n]
     signature = {"q": "*fp32", "k": "*fp32", "v": "*fp32", "out": "*fp32", "n": "i32"}
     _, (loop,), _ = compare(attention, signature, arguments, stages=3, D=16, BLOCK=16)
-    assert len(inside(loop, "simt.async_load")) == 2
+    assert len(inside(loop, "simt.copy_start")) == 2
 
 
 @device_function
@@ -199,7 +152,7 @@ def test_loads_with_several_readers() -> None:
     arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16).astype(np.float16), np.full((16, 16), 7, np.float32), np.full(16, 7, np.float32), 5]
     signature = {"a": "*fp32", "b": "*fp16", "out": "*fp32", "sums": "*fp32", "n": "i32"}
     _, (loop,), _ = compare(shared_operands, signature, arguments, stages=3, M=16)
-    assert len(inside(loop, "simt.async_load")) == 2
+    assert len(inside(loop, "simt.copy_start")) == 2
 
 
 @device_function
@@ -225,7 +178,7 @@ def test_addresses_that_are_loaded(trips: int) -> None:
     arguments = [table, small(rng, 6, 16, 16), small(rng, 6, 16, 16), np.full((16, 16), 7, np.float32), trips]
     signature = {"table": "*i32", "pages": "*fp32", "x": "*fp32", "out": "*fp32", "n": "i32"}
     _, (loop,), _ = compare(paged, signature, arguments, stages=3, M=16)
-    assert len(inside(loop, "simt.async_load")) == 2 and len(inside(loop, "load")) == 1
+    assert len(inside(loop, "simt.copy_start")) == 2 and len(inside(loop, "load")) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a process to lose")
@@ -237,7 +190,7 @@ def test_nothing_is_read_for_iterations_past_the_end(trips: int) -> None:
     table[:trips] = rng.permutation(6)[:trips]
     module = build(far_pages, {"table": "*i32", "pages": "*fp32", "out": "*fp32", "n": "i32"}, M=16)
     target = emulator.EmulatedTarget(LANES)
-    text, _ = compile_kernel(module, target, {"num_warps": WARPS, "num_stages": 4, "enable_fp_fusion": False})
+    text = compile_kernel(module, target, {"num_warps": WARPS, "num_stages": 4, "enable_fp_fusion": False})
     assert "call void @emulated_copy" in text
     pages, out = small(rng, 6, 16, 16), np.full((16, 16), 7, np.float32)
     types = [argument.type for argument in module.kernel.arguments]
@@ -277,8 +230,8 @@ def test_a_pipelined_loop_inside_another() -> None:
     arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16), np.full((3, 16, 16), 7, np.float32), 4]
     signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32"}
     _, (outer, loop), _ = compare(nested, signature, arguments, stages=4, M=16)
-    assert len(inside(loop, "simt.async_load")) == 2
-    assert len(inside(outer, "simt.async_load")) == 2 * 3 + 2
+    assert len(inside(loop, "simt.copy_start")) == 2
+    assert len(inside(outer, "simt.copy_start")) == 2 * 3 + 2
 
 
 @device_function
@@ -292,9 +245,9 @@ def in_place(a, n, M: tl.constexpr):
 
 def test_a_loop_that_stores_is_left_alone() -> None:
     arguments = [small(np.random.default_rng(3), 5, 16, 16), 2]
-    assignment, (loop,), _ = compare(in_place, {"a": "*fp32", "n": "i32"}, arguments, stages=3, M=16)
-    assert not inside(loop, "simt.async_load")
-    assert any("not pipelined: store" in text for _, text in assignment.notes)
+    kernel, (loop,), _ = compare(in_place, {"a": "*fp32", "n": "i32"}, arguments, stages=3, M=16)
+    assert not inside(loop, "simt.copy_start")
+    assert any("not pipelined: store" in text for _, text in notes_of(kernel))
 
 
 @device_function
@@ -312,25 +265,23 @@ def test_a_loop_has_its_own_number_of_stages_and_other_values_than_zero_are_load
     rng = np.random.default_rng(3)
     arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16), np.full((16, 16), 7, np.float32), 5]
     signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32"}
-    _, (loop,), _ = compare(staged, signature, arguments, stages=2, M=16, STAGES=4)
-    assert inside(loop, "simt.async_wait")[0].attribute("pending") == 2
-    assert len(inside(loop, "simt.async_load")) == 1 and len(inside(loop, "load")) == 1
+    kernel, (loop,), _ = compare(staged, signature, arguments, stages=2, M=16, STAGES=4)
+    assert Tokens(kernel).pending(inside(loop, "simt.wait")[0]) == [("copies", 2)]
+    assert len(inside(loop, "simt.copy_start")) == 1 and len(inside(loop, "load")) == 1
     _, (loop,), _ = compare(staged, signature, arguments, stages=3, M=16, STAGES=1)
-    assert not inside(loop, "simt.async_load")
-    _, (loop,), _ = compare(staged, signature, arguments, stages=3, M=16, STAGES=3, target=emulator.EmulatedTarget(LANES, copy_widths=()))
-    assert not inside(loop, "simt.async_load")
+    assert not inside(loop, "simt.copy_start")
 
 
 def test_depth_is_limited_by_shared_memory() -> None:
     rng = np.random.default_rng(3)
     arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 128, 16, 128]
     each = (16 * 16 + 16 * 8) * 4
-    for memory, pending in ((3 * each, 1), (2 * each, 0), (2 * each - 16, None)):
+    for memory, pending in ((3 * each, [("copies", 1)]), (2 * each, [("copies", 0)]), (2 * each - 16, None)):
         target = emulator.EmulatedTarget(LANES, shared_memory=max(memory, 1))
-        assignment, (loop,), _ = compare(steps, STEPS, arguments, stages=6, target=target, BK=16, M=16, N=8)
-        waits = inside(loop, "simt.async_wait")
-        assert (waits[0].attribute("pending") if waits else None) == pending
-        assert any("shared memory" in text for _, text in assignment.notes)
+        kernel, (loop,), _ = compare(steps, STEPS, arguments, stages=6, target=target, BK=16, M=16, N=8)
+        waits = inside(loop, "simt.wait")
+        assert (Tokens(kernel).pending(waits[0]) if waits else None) == pending
+        assert any("shared memory" in text for _, text in notes_of(kernel))
 
 
 @pytest.mark.parametrize("divisibility", [1, 4, 8, 16])
@@ -350,7 +301,7 @@ def test_matrix_instructions_read_their_fragments_from_shared_memory(k_step: int
     target = MatrixTarget(k_step, fragments, wish)
     arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 80, 16, 100]
     _, (loop,), _ = compare(steps, STEPS, arguments, stages=3, target=target, BK=16, M=16, N=8)
-    assert len(inside(loop, "simt.async_load")) == 2 and not inside(loop, "simt.convert")
+    assert len(inside(loop, "simt.copy_start")) == 2 and not inside(loop, "simt.convert")
     calls = 16 // k_step if k_step else 1
     assert len(target.calls) == calls
     # in steps, the first one's fragments are loaded before the loop, and then in the iteration before
@@ -368,15 +319,15 @@ def test_a_product_in_steps(stages: int, trips: int, early: bool) -> None:
     target = MatrixTarget(4, True, True)
     target.registers = 255 if early else 48
     arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 16 * trips, 16, 100]
-    _, (loop,), _ = compare(steps, STEPS, arguments, stages=stages, target=target, BK=16, M=16, N=8)
-    names = ("simt.fragment_load", "simt.async_load", "simt.async_commit", "simt.async_wait", "barrier", "simt.dot_step")
+    kernel, (loop,), _ = compare(steps, STEPS, arguments, stages=stages, target=target, BK=16, M=16, N=8)
+    names = ("simt.fragment", "simt.copy_start", "simt.commit", "simt.wait", "barrier", "simt.dot_step")
     order = [operation.name.removeprefix("simt.") for operation in loop.regions[0] if operation.name in names]
-    load, product, arrival = ["fragment_load"] * 2, ["dot_step"], ["async_wait", "barrier"]
-    middle = [*load, "async_load", *product, *load, "async_load", "async_commit", *product, *load, *product]
+    load, product, arrival = ["fragment"] * 2, ["dot_step"], ["wait", "barrier"]
+    middle = [*load, "copy_start", *product, *load, "copy_start", "commit", *product, *load, *product]
     assert order == ([*middle, *arrival, *load, *product] if early else [*arrival, *load, *middle, *product])
     assert not inside(loop, "dot") and len(inside(loop, "barrier")) == 1
-    (wait,) = inside(loop, "simt.async_wait")
-    assert wait.attribute("pending") == stages - 2
+    (wait,) = inside(loop, "simt.wait")
+    assert Tokens(kernel).pending(wait) == [("copies", stages - 2)]
 
 
 @device_function
@@ -407,5 +358,5 @@ def test_a_product_is_in_steps_only_if_nothing_is_read_after_it(last: int, stepp
     arguments = [a, b, c, np.full((16, 16), 7, np.float32), 4]
     signature = {"a": "*fp32", "b": "*fp32", "c": "*fp32", "out": "*fp32", "n": "i32"}
     _, (loop,), _ = compare(two_products, signature, arguments, stages=3, target=MatrixTarget(4, True, False), LAST=last, M=16)
-    assert len(inside(loop, "simt.async_load")) == (3 if last < 2 else 2)
+    assert len(inside(loop, "simt.copy_start")) == (3 if last < 2 else 2)
     assert bool(inside(loop, "simt.dot_step")) is stepped

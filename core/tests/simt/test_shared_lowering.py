@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +12,16 @@ from tilewright.ir import Builder, Function, Value
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I32, I64, FloatType, PointerType, TileType, Type
 from tilewright.passes.axis import AxisInfo
 from tilewright.simt import emulator
-from tilewright.simt.assignment import Assignment
 from tilewright.simt.barriers import insert_barriers
+from tilewright.simt.facts import WARPS as NUM_WARPS
 from tilewright.simt.fma import fma_plan
 from tilewright.simt.linear_layout import Basis, LinearLayout, SharedLayout, blocked, log2
 from tilewright.simt.lower import lower_function
-from tilewright.simt.lowering.shared import copy_width, read_by_dot
-from tilewright.simt.ops import SIMT_TABLE, bytes_of
+from tilewright.simt.lowering.asynchronous import copy_width
+from tilewright.simt.ops import COPIES, SIMT_TABLE
+from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.shared_memory import allocate
+from tilewright.simt.types import BufferType
 from tilewright.testing.random_layouts import random_layout
 
 WARPS, LANES = 2, 8
@@ -41,12 +44,13 @@ class Kernel:
     """A function whose layouts are given by hand."""
 
     def __init__(self, types: list[Type], target: emulator.EmulatedTarget | None = None) -> None:
-        self.function, self.assignment = Function("kernel", types), Assignment(WARPS)
+        self.function = Function("kernel", types)
+        self.function.attributes[NUM_WARPS] = WARPS
         self.target = target or emulator.EmulatedTarget(LANES)
         self.b = Builder.at_end(self.function.body)
 
     def put(self, value: Value, layout: LinearLayout) -> Value:
-        self.assignment.layouts[value] = layout
+        value.layout = layout
         return value
 
     def pointers(self, base: Value, layout: LinearLayout) -> Value:
@@ -56,17 +60,36 @@ class Kernel:
         spread = self.put(self.b.splat(base, result=TileType(layout.shape, base.type)), layout)
         return self.put(self.b.addptr(spread, tile), layout)
 
-    def simt(self, name: str, *operands: Value, result: Type | None = None, shared: SharedLayout | None = None, **attributes: int) -> Value | None:
-        operation = self.b.create(SIMT_TABLE[name], [[operand] for operand in operands], attributes, () if result is None else (result,))
-        if shared is not None:
-            self.assignment.shared[operation] = shared
+    def simt(self, name: str, *groups: list[Value], result: Type | None = None, **attributes: Any) -> Value | None:
+        """An operation of the toolkit; operands by group."""
+        operation = self.b.create(SIMT_TABLE[name], list(groups), attributes, () if result is None else (result,))
         return operation.results[0] if operation.results else None
+
+    def slot(self, shape: tuple[int, ...], element: Type, shared: SharedLayout) -> Value:
+        """The only slot of a new buffer."""
+        buffer = self.simt("simt.buffer", result=BufferType(1, shape, element, shared))
+        assert buffer is not None
+        slot = self.simt("simt.slot", [buffer], [self.b.constant(value=0, result=I32)])
+        assert slot is not None
+        return slot
+
+    def read(self, slot: Value, layout: LinearLayout) -> Value:
+        """The tile in a slot."""
+        found = self.simt("simt.load", [slot])
+        assert found is not None
+        return self.put(found, layout)
+
+    def dot(self, a: Value, b: Value, c: Value, plan: ProductPlan) -> Value:
+        """A product by a plan."""
+        found = self.simt("simt.dot", [a], [b], [c], plan=plan.name)
+        assert found is not None
+        return self.put(found, plan.c)
 
     def run(self, arguments: list[np.ndarray]) -> str:
         self.b.return_()
-        allocate(self.function, self.assignment, self.target)
-        insert_barriers(self.function, self.assignment, self.target)
-        text = lower_function(self.function, self.target, self.assignment, {})
+        allocate(self.function, self.target)
+        insert_barriers(self.function, self.target)
+        text = lower_function(self.function, self.target, {})
         emulator.run_text(text, self.target, [argument.type for argument in self.function.arguments], arguments, (1, 1, 1), WARPS)
         return text
 
@@ -90,12 +113,9 @@ def test_stores_and_loads_in_any_layout(element: Type, seed: int) -> None:
     written, found = (random_layout(rng, shape, LANES, WARPS) for _ in range(2))
     shared = any_shared(rng, shape)
     x = kernel.put(kernel.b.load(kernel.pointers(source, written)), written)
-    buffer = kernel.simt("simt.shared_alloc", bytes=bytes_of(tile))
-    assert buffer is not None
-    kernel.simt("simt.shared_store", buffer, x, shared=shared)
-    y = kernel.simt("simt.shared_load", buffer, result=tile, shared=shared)
-    assert y is not None
-    kernel.b.store(kernel.pointers(out, found), kernel.put(y, found))
+    slot = kernel.slot(shape, element, shared)
+    kernel.simt("simt.store", [slot], [x])
+    kernel.b.store(kernel.pointers(out, found), kernel.read(slot, found))
     given = bits(element, tile.numel)
     result = np.zeros_like(given)
     kernel.run([given, result])
@@ -114,7 +134,6 @@ def test_asynchronous_copies_into_any_layout(element: Type, widths: tuple[int, .
     for attributes in kernel.function.argument_attributes:
         attributes["divisibility"] = 16
     source, out = kernel.function.arguments
-    tile = TileType(shape, element)
     vector = rng.choice((4, 16))
     given_to = blocked(shape, (1, 0), vector, LANES, WARPS) if keep else random_layout(rng, shape, LANES, WARPS)
     found = random_layout(rng, shape, LANES, WARPS)
@@ -127,15 +146,13 @@ def test_asynchronous_copies_into_any_layout(element: Type, widths: tuple[int, .
         bound = kernel.put(kernel.b.splat(kernel.b.constant(value=limit, result=I32), result=TileType((256,), I32)), given_to.reshape((256,)))
         below = kernel.put(kernel.b.cmp(flat, bound, predicate="lt"), given_to.reshape((256,)))
         mask.append(kernel.put(kernel.b.reshape(below, result=TileType(shape, I1)), given_to))
-    buffer = kernel.simt("simt.shared_alloc", bytes=bytes_of(tile))
-    assert buffer is not None
-    copy = kernel.b.create(SIMT_TABLE["simt.async_load"], [[buffer], [pointer], mask], {})
-    kernel.assignment.shared[copy] = shared
-    kernel.simt("simt.async_commit")
-    kernel.simt("simt.async_wait", pending=0)
-    y = kernel.simt("simt.shared_load", buffer, result=tile, shared=shared)
-    assert y is not None
-    kernel.b.store(kernel.pointers(out, found), kernel.put(y, found))
+    slot = kernel.slot(shape, element, shared)
+    (mechanism,) = kernel.target.mechanisms
+    kernel.simt("simt.copy_start", [slot], [pointer], mask, by=mechanism.name)
+    token = kernel.simt("simt.commit", result=COPIES)
+    assert token is not None
+    kernel.simt("simt.wait", [token], [])
+    kernel.b.store(kernel.pointers(out, found), kernel.read(slot, found))
     given = bits(element, 256)
     result = np.full_like(given, 7)
     text = kernel.run([given, result])
@@ -170,24 +187,14 @@ def test_products_read_operands_that_lie_anyhow_in_shared_memory(seed: int) -> N
     m, n, k = (1 << rng.randint(0, 4), 1 << rng.randint(0, 4), 1 << rng.randint(3, 6))
     element, accumulator = rng.choice(((F32, F32), (F16, F32), (F64, F64)))
     kernel = Kernel([PointerType(element), PointerType(element), PointerType(accumulator), PointerType(accumulator)])
-    plan = fma_plan(kernel.target, (m, n), k, element, element, accumulator, "ieee", WARPS)
-    operands, loads = [], []
+    plan = fma_plan(kernel.target, Product((m, n), k, element, element, accumulator, "ieee", 0, WARPS))
+    slots = []
     for shape, pointer in zip(((m, k), (k, n)), kernel.function.arguments, strict=False):
-        layout, shared, tile = random_layout(rng, shape, LANES, WARPS), any_shared(rng, shape, rng.choice((0, 2))), TileType(shape, element)
-        x = kernel.put(kernel.b.load(kernel.pointers(pointer, layout)), layout)
-        buffer = kernel.simt("simt.shared_alloc", bytes=-(-bytes_of(tile) // 16) * 16)
-        assert buffer is not None
-        kernel.simt("simt.shared_store", buffer, x, shared=shared)
-        operands.append((buffer, tile, layout, shared))
+        layout, shared = random_layout(rng, shape, LANES, WARPS), any_shared(rng, shape, rng.choice((0, 2)))
+        slots.append(kernel.slot(shape, element, shared))
+        kernel.simt("simt.store", [slots[-1]], [kernel.put(kernel.b.load(kernel.pointers(pointer, layout)), layout)])
     c = kernel.put(kernel.b.load(kernel.pointers(kernel.function.arguments[2], plan.c)), plan.c)
-    for buffer, tile, layout, shared in operands:
-        found = kernel.simt("simt.shared_load", buffer, result=tile, shared=shared)
-        assert found is not None
-        loads.append(kernel.put(found, layout))
-    result = kernel.put(kernel.b.dot(*loads, c), plan.c)
-    kernel.assignment.dots[result.owner] = plan  # type: ignore[index]
-    assert all(read_by_dot(value.owner) for value in loads)  # type: ignore[arg-type]
-    kernel.b.store(kernel.pointers(kernel.function.arguments[3], plan.c), result)
+    kernel.b.store(kernel.pointers(kernel.function.arguments[3], plan.c), kernel.dot(slots[0], slots[1], c, plan))
     values = np.random.default_rng(seed)
     arrays = [values.integers(-3, 4, shape).astype(NUMPY[kind]) for shape, kind in (((m, k), element), ((k, n), element), ((m, n), accumulator))]
     out = np.full((m, n), 7, NUMPY[accumulator])
@@ -195,25 +202,19 @@ def test_products_read_operands_that_lie_anyhow_in_shared_memory(seed: int) -> N
     np.testing.assert_array_equal(out, arrays[0].astype(np.float64) @ arrays[1].astype(np.float64) + arrays[2])
 
 
-def test_a_load_whose_reader_is_behind_a_write_is_done_at_once() -> None:
-    kernel = Kernel([PointerType(F32)])
+def test_a_slot_may_be_written_again_once_a_product_has_read_it() -> None:
+    """What threads still read is not written: barriers follow from what the operations say they touch."""
+    kernel = Kernel([PointerType(F32)] * 2)
     layout, tile = blocked((8, 8), (1, 0), 1, LANES, WARPS), TileType((8, 8), F32)
-    shared = SharedLayout((8, 8), tuple(1 << bit for bit in range(6)))
-    plan = fma_plan(kernel.target, (8, 8), 8, F32, F32, F32, "ieee", WARPS)
+    plan = fma_plan(kernel.target, Product((8, 8), 8, F32, F32, F32, "ieee", 0, WARPS))
     x = kernel.put(kernel.b.load(kernel.pointers(kernel.function.arguments[0], layout)), layout)
     zero = kernel.put(kernel.b.splat(kernel.b.constant(value=0.0, result=F32), result=tile), plan.c)
-    buffer = kernel.simt("simt.shared_alloc", bytes=256)
-    assert buffer is not None
-    kernel.simt("simt.shared_store", buffer, x, shared=shared)
-    y = kernel.simt("simt.shared_load", buffer, result=tile, shared=shared)
-    assert y is not None
-    kernel.put(y, layout)
-    doubled = kernel.put(kernel.b.add(x, x), layout)
-    kernel.simt("simt.shared_store", buffer, doubled, shared=shared)
-    result = kernel.put(kernel.b.dot(y, doubled, zero), plan.c)
-    kernel.assignment.dots[result.owner] = plan  # type: ignore[index]
-    kernel.b.store(kernel.pointers(kernel.function.arguments[0], plan.c), result)
-    given = np.random.default_rng(0).integers(-3, 4, (8, 8)).astype(np.float32)
-    out = given.copy()
-    kernel.run([out])
-    np.testing.assert_array_equal(out, given @ (2 * given))
+    slot = kernel.slot((8, 8), F32, SharedLayout.row_major((8, 8)))
+    kernel.simt("simt.store", [slot], [x])
+    square = kernel.dot(slot, slot, zero, plan)
+    kernel.simt("simt.store", [slot], [kernel.put(kernel.b.add(x, x), layout)])
+    kernel.b.store(kernel.pointers(kernel.function.arguments[1], plan.c), kernel.dot(slot, slot, square, plan))
+    given, out = np.random.default_rng(0).integers(-3, 4, (8, 8)).astype(np.float32), np.zeros((8, 8), np.float32)
+    kernel.run([given, out])
+    np.testing.assert_array_equal(out, 5 * given @ given)
+    assert sum(operation.name == "barrier" for operation in kernel.function.walk()) == 3

@@ -7,72 +7,61 @@ import random
 import pytest
 
 from tilewright.errors import OutOfResources
-from tilewright.ir import Module
 from tilewright.ir.core import Operation
-from tilewright.ir.parser import parse_module
-from tilewright.ir.types import F32, U8, TileType
-from tilewright.simt.assign import assign
-from tilewright.simt.assignment import Assignment
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.linear_layout import blocked
-from tilewright.simt.ops import SIMT_TABLE, shared_pointer
-from tilewright.simt.shared_memory import allocate, scratch_sizes
+from tilewright.simt.facts import SHARED_BYTES, offset_of
+from tilewright.simt.shared_memory import allocate, scratch_of
+from tilewright.simt.types import BufferType
+from tilewright.testing.stage_text import read
+
+HEAD = """
+#L0 = layout<512, registers [(128) (256)], lanes [(1) (2) (4) (8) (16)], warps [(32) (64)]>
+#S0 = shared<4x4>
+kernel @k(%p: ptr<f32>, %n: i32) attributes {warps = 4} {
+%zero = constant 0 : i32
+%one = constant 1 : i32
+"""
 
 
-def module_of(body: str) -> Module:
-    return parse_module(f"tilewright.ir 1.0\nkernel @k(%p: ptr<f32>, %n: i32) {{\n%zero = constant 0 : i32\n%one = constant 1 : i32\n{body}\nreturn\n}}")
+class Placed:
+    """Shared memory of a function whose buffers are named, after allocation.
 
+    ``buffer b BYTES[ ALIGNMENT]`` stands for the allocation of a buffer named b, ``use b`` for a read of it; other lines are text.
+    """
 
-class Buffers:
-    """Puts allocations and their uses into a function that has none."""
+    def __init__(self, *lines: str, shared_memory: int = 1 << 20, target: EmulatedTarget | None = None) -> None:
+        self.target = target or EmulatedTarget(32, shared_memory)
+        uses = 0
+        body = []
+        for line in lines:
+            words = line.split()
+            if words[0] == "use":
+                uses += 1
+                body += [f"%s{uses} = simt.slot %{words[1]}, %zero : slot<4x4xf32, #S0>", f"%v{uses} = simt.load %s{uses} : tile<4x4xf32>"]
+            elif words[0] == "buffer":
+                count = int(words[2]) // 64
+                alignment = f" {{alignment = {words[3]}}}" if len(words) > 3 else ""
+                body.append(f"%{words[1]} = simt.buffer{alignment} : buffer<{count} x 4x4xf32, #S0>")
+            else:
+                body.append(line)
+        self.module = read(HEAD + "\n".join(body) + "\nreturn\n}", self.target)
+        allocate(self.module.kernel, self.target)
+        self.bytes: int = self.module.kernel.attributes[SHARED_BYTES]
 
-    def __init__(self, body: str = "") -> None:
-        self.module = module_of(body)
-        self.assignment = Assignment(2)
-        self.target = EmulatedTarget(32)
+    def named(self, name: str) -> Operation:
+        return next(operation for operation in self.module.kernel.walk() if operation.name == "simt.buffer" and operation.results[0].name == name)
 
-    @property
-    def end(self) -> Operation:
-        last = self.module.kernel.body.last
-        assert last is not None
-        return last
+    def all(self, name: str) -> list[Operation]:
+        return [operation for operation in self.module.kernel.walk() if operation.name == name]
 
-    def loop(self) -> Operation:
-        (found,) = (operation for operation in self.module.kernel.walk() if operation.name == "for")
-        return found
+    def range(self, name: str) -> tuple[int, int]:
+        operation = self.named(name)
+        type_ = operation.results[0].type
+        assert isinstance(type_, BufferType)
+        return offset_of(operation), offset_of(operation) + type_.bytes
 
-    def allocation(self, size: int, before: Operation | None = None, alignment: int = 16) -> Operation:
-        place = before or self.end
-        made = Operation(SIMT_TABLE["simt.shared_alloc"], (), (), {"bytes": size, "alignment": alignment}, [shared_pointer(U8)])
-        assert place.parent is not None
-        place.parent.insert_before(made, place)
-        return made
-
-    def use(self, allocation: Operation, before: Operation | None = None) -> Operation:
-        place = before or self.end
-        made = Operation(SIMT_TABLE["simt.shared_load"], [allocation.results[0]], (1,), {}, [TileType((64,), F32)])
-        self.assignment.layouts[made.results[0]] = blocked((64,), (0,), 1, 32, 2)
-        assert place.parent is not None
-        place.parent.insert_before(made, place)
-        return made
-
-    def copy(self, allocation: Operation) -> Operation:
-        pointers = Operation(SIMT_TABLE["splat"], [self.module.kernel.arguments[0]], (1,), {}, [TileType((64,), self.module.kernel.arguments[0].type)])
-        made = Operation(SIMT_TABLE["simt.async_load"], [allocation.results[0], pointers.results[0]], (1, 1, 0), {}, ())
-        for operation in (pointers, made):
-            self.module.kernel.body.insert_before(operation, self.end)
-        return made
-
-    def wait(self, pending: int) -> None:
-        self.module.kernel.body.insert_before(Operation(SIMT_TABLE["simt.async_wait"], (), (), {"pending": pending}, ()), self.end)
-
-    def allocate(self) -> int:
-        allocate(self.module.kernel, self.assignment, self.target)
-        return self.assignment.shared_bytes
-
-    def range(self, allocation: Operation) -> tuple[int, int]:
-        offset = self.assignment.offsets[allocation]
-        return offset, offset + allocation.attribute("bytes")
+    def overlap(self, a: str, b: str) -> bool:
+        return overlap(self.range(a), self.range(b))
 
 
 def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
@@ -80,142 +69,140 @@ def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
 
 
 def test_buffers_that_live_together_are_apart_and_others_share() -> None:
-    buffers = Buffers()
-    a = buffers.allocation(1024)
-    b = buffers.allocation(2048)
-    buffers.use(a)
-    c = buffers.allocation(512)
-    buffers.use(b)
-    buffers.use(c)
-    assert buffers.allocate() == 2048 + 1024
-    assert not overlap(buffers.range(a), buffers.range(b)) and not overlap(buffers.range(b), buffers.range(c))
-    assert overlap(buffers.range(a), buffers.range(c))
+    placed = Placed("buffer a 1024", "buffer b 2048", "use a", "buffer c 512", "use b", "use c")
+    assert placed.bytes == 2048 + 1024
+    assert not placed.overlap("a", "b") and not placed.overlap("b", "c")
+    assert placed.overlap("a", "c")
 
 
 def test_offsets_are_aligned_as_asked() -> None:
-    buffers = Buffers()
-    a, b, c = buffers.allocation(48), buffers.allocation(100, alignment=1024), buffers.allocation(16, alignment=128)
-    for one in (a, b, c):
-        buffers.use(one)
-    buffers.allocate()
-    assert buffers.assignment.offsets[b] % 1024 == 0 and buffers.assignment.offsets[c] % 128 == 0
-    assert not any(overlap(buffers.range(x), buffers.range(y)) for x, y in ((a, b), (b, c), (a, c)))
+    placed = Placed("buffer a 64", "buffer b 192 1024", "buffer c 64 128", "use a", "use b", "use c")
+    assert offset_of(placed.named("b")) % 1024 == 0 and offset_of(placed.named("c")) % 128 == 0
+    assert not any(placed.overlap(*pair) for pair in ("ab", "bc", "ac"))
 
 
-LOOP = "for %zero, %n, %one body(%i: i32) {\n%x = add %i, %one : i32\nyield\n}"
+LOOP = "for %zero, %n, %one body(%i: i32) {"
 
 
 def test_a_buffer_used_in_a_loop_lives_for_all_of_it() -> None:
-    buffers = Buffers(LOOP)
-    loop = buffers.loop()
-    inside = loop.regions[0].last
-    assert inside is not None
-    a = buffers.allocation(256, loop)
-    buffers.use(a, inside)
-    b = buffers.allocation(256, inside)  # after the last use of a in the body, but the next iteration reads a again
-    buffers.use(b, inside)
-    c = buffers.allocation(256)
-    buffers.use(c)
-    buffers.allocate()
-    assert not overlap(buffers.range(a), buffers.range(b))
-    assert buffers.assignment.offsets[c] == 0
+    # b comes after the last use of a in the body, but the next iteration reads a again
+    placed = Placed("buffer a 256", LOOP, "use a", "buffer b 256", "use b", "yield", "}", "buffer c 256", "use c")
+    assert not placed.overlap("a", "b")
+    assert offset_of(placed.named("c")) == 0
 
 
-def test_a_carried_address_keeps_its_buffers() -> None:
-    buffers = Buffers("%q = for %zero, %n, %one, inits=[%p] : ptr<f32> body(%i: i32, %r: ptr<f32>) {\nyield %r\n}")
-    loop = buffers.loop()
-    a = buffers.allocation(256, loop)
-    loop.set_operand(3, a.results[0])
-    address = shared_pointer(U8)
-    loop.regions[0].arguments[1].type = loop.results[0].type = address
-    b = buffers.allocation(256)
-    after = Operation(SIMT_TABLE["simt.shared_load"], [loop.results[0]], (1,), {}, [TileType((64,), F32)])
-    buffers.module.kernel.body.insert_before(after, buffers.end)
-    buffers.use(b)
-    buffers.allocate()
-    assert not overlap(buffers.range(a), buffers.range(b))
+def test_a_carried_slot_keeps_its_buffer() -> None:
+    placed = Placed(
+        "buffer a 256",
+        "%first = simt.slot %a, %zero : slot<4x4xf32, #S0>",
+        "%last = for %zero, %n, %one, inits=[%first] : slot<4x4xf32, #S0> body(%i: i32, %s: slot<4x4xf32, #S0>) {\nyield %s\n}",
+        "buffer b 256",
+        "%after = simt.load %last : tile<4x4xf32>",
+        "use b",
+    )
+    assert not placed.overlap("a", "b")
 
 
-def test_memory_that_copies_are_under_way_to_is_not_used_again() -> None:
-    for waits, shared in (((0,), True), ((1,), False), ((), False)):
-        buffers = Buffers()
-        a = buffers.allocation(256)
-        buffers.copy(a)
-        for pending in waits:
-            buffers.wait(pending)
-        b = buffers.allocation(256)
-        buffers.use(b)
-        buffers.allocate()
-        assert overlap(buffers.range(a), buffers.range(b)) is shared
+def test_a_view_keeps_its_buffer() -> None:
+    placed = Placed(
+        "buffer a 256",
+        "%s = simt.slot %a, %zero : slot<4x4xf32, #S0>",
+        "%flat = simt.view %s : slot<16xf32, shared<16>>",
+        "buffer b 256",
+        "%after = simt.load %flat : tile<16xf32>",
+        "use b",
+    )
+    assert not placed.overlap("a", "b")
+
+
+COPY = (
+    "%s = simt.slot %a, %zero : slot<4x4xf32, #S0>",
+    "%pointers = splat %p : tile<4x4xptr<f32>>",
+    'simt.copy_start %s, %pointers {by = "queue"}',
+    "%t = simt.commit : token<copies>",
+)
+
+
+@pytest.mark.parametrize(
+    ("waits", "shared"),
+    [
+        (["simt.wait tokens=[%t]"], True),
+        (["%u = simt.commit : token<copies>", "simt.wait tokens=[%t]"], False),  # one group may be under way still
+        (["%u = simt.commit : token<copies>", "simt.wait tokens=[%u]"], True),
+        ([], False),
+    ],
+)
+def test_memory_that_copies_are_under_way_to_is_not_used_again(waits: list[str], shared: bool) -> None:
+    placed = Placed("buffer a 256", *COPY, *waits, "buffer b 256", "use b")
+    assert placed.overlap("a", "b") is shared
+
+
+REDUCE = """
+%r{0} = reduce %a {{axis = 0}} : i32 combine(%l{0}: i32, %m{0}: i32) {{
+  %c{0} = add %l{0}, %m{0} : i32
+  yield %c{0}
+}}
+print %r{0} {{prefix = ""}}
+"""
+TILE = "%a = arange {start = 0, end = 512} : tile<512xi32, #L0>"
 
 
 def test_scratch_space_is_beside_the_buffers_alive() -> None:
-    body = """
-    %a = arange {start = 0, end = 512} : tile<512xi32>
-    %sum = reduce %a {axis = 0} : i32 combine(%l: i32, %m: i32) {
-      %s = add %l, %m : i32
-      yield %s
-    }
-    print %sum {prefix = ""}
-    """
-    buffers = Buffers(body)
-    assignment = buffers.assignment = assign(buffers.module.kernel, buffers.target, 4, {})
-    (reduce,) = (operation for operation in buffers.module.kernel.walk() if operation.name == "reduce")
-    a = buffers.allocation(4096, reduce)
-    buffers.use(a)
-    size = scratch_sizes()["reduce"](reduce, assignment, buffers.target)
+    placed = Placed(TILE, "buffer b 4096", REDUCE.format(0), "use b")
+    (reduce,) = placed.all("reduce")
+    size = scratch_of(reduce, placed.target)
     assert size > 0
-    assert buffers.allocate() == 4096 + size
-    assert not overlap(buffers.range(a), (assignment.offsets[reduce], assignment.offsets[reduce] + size))
+    assert placed.bytes == 4096 + size
+    assert not overlap(placed.range("b"), (offset_of(reduce), offset_of(reduce) + size))
 
 
 def test_small_scratch_spaces_take_turns() -> None:
-    reduce = """
-    %r{0} = reduce %a {{axis = 0}} : i32 combine(%l{0}: i32, %m{0}: i32) {{
-      %s{0} = add %l{0}, %m{0} : i32
-      yield %s{0}
-    }}
-    print %r{0} {{prefix = ""}}
-    """
-    module = module_of("%a = arange {start = 0, end = 512} : tile<512xi32>\n" + "".join(reduce.format(i) for i in range(4)))
-    target = EmulatedTarget(32)
-    assignment = assign(module.kernel, target, 4, {})
-    allocate(module.kernel, assignment, target)
-    offsets = [assignment.offsets[operation] for operation in module.kernel.walk() if operation.name == "reduce"]
+    placed = Placed(TILE, *(REDUCE.format(i) for i in range(4)))
+    offsets = [offset_of(operation) for operation in placed.all("reduce")]
     assert offsets[0] == offsets[2] != offsets[1] == offsets[3]
-    assert assignment.shared_bytes <= 64
+    assert placed.bytes <= 64
+
+
+class WithBarriers(EmulatedTarget):
+    barrier_bytes = 8
+
+
+def test_barrier_objects_have_a_place_of_their_own_from_begin_to_end() -> None:
+    """A copy may arrive, and a part wait, whenever: nothing else is ever there."""
+    lines = ("buffer a 256", "use a", "%m = simt.barriers {count = 1} : barriers<4>", "simt.arrive %m, %zero", "buffer b 256", "use b")
+    placed = Placed(*lines, target=WithBarriers(32))
+    (barriers,) = placed.all("simt.barriers")
+    there = offset_of(barriers), offset_of(barriers) + 4 * 8
+    assert placed.overlap("a", "b") and placed.bytes == 256 + 4 * 8
+    assert not overlap(there, placed.range("a")) and not overlap(there, placed.range("b"))
 
 
 def test_too_much_is_an_error_that_tells_how_much() -> None:
-    buffers = Buffers()
-    a, b = buffers.allocation(40000), buffers.allocation(30000)
-    buffers.use(a)
-    buffers.use(b)
     with pytest.raises(OutOfResources, match="shared memory") as raised:
-        buffers.allocate()
-    assert (raised.value.required, raised.value.limit, raised.value.name) == (70000, buffers.target.shared_memory, "shared memory")
+        Placed("buffer a 40000", "buffer b 30016", "use a", "use b", shared_memory=64 * 1024)
+    assert (raised.value.required, raised.value.limit, raised.value.name) == (40000 + 30016, 64 * 1024, "shared memory")
 
 
 def test_random_lifetimes_never_overlap() -> None:
-    for seed in range(60):
+    for seed in range(30):
         rng = random.Random(seed)
-        buffers = Buffers()
-        buffers.target.shared_memory = 1 << 30
-        alive: list[tuple[Operation, int]] = []
-        spans: dict[Operation, tuple[int, int]] = {}
+        spans: dict[str, tuple[int, int]] = {}
+        alignments: dict[str, int] = {}
+        lines = []
         for step in range(40):
-            if alive and rng.random() < 0.6:
-                one, _ = rng.choice(alive)
-                buffers.use(one)
+            if spans and rng.random() < 0.6:
+                one = rng.choice(list(spans))
+                lines.append(f"use {one}")
                 spans[one] = (spans[one][0], step)
             else:
-                made = buffers.allocation(rng.choice([16, 100, 1024, 5000]), alignment=rng.choice([16, 128, 1024]))
-                alive.append((made, step))
-                spans[made] = (step, step)
-        buffers.allocate()
-        operations = list(spans)
-        for i, a in enumerate(operations):
-            assert buffers.assignment.offsets[a] % a.attribute("alignment") == 0
-            for b in operations[:i]:
+                name = f"b{step}"
+                alignments[name] = rng.choice([16, 128, 1024])
+                lines.append(f"buffer {name} {rng.choice([64, 128, 1024, 4992])} {alignments[name]}")
+                spans[name] = (step, step)
+        placed = Placed(*lines, shared_memory=1 << 30)
+        names = list(spans)
+        for i, a in enumerate(names):
+            assert offset_of(placed.named(a)) % alignments[a] == 0
+            for b in names[:i]:
                 together = spans[a][0] <= spans[b][1] and spans[b][0] <= spans[a][1]
-                assert not (together and overlap(buffers.range(a), buffers.range(b)))
+                assert not (together and placed.overlap(a, b))

@@ -10,6 +10,7 @@ import pytest
 from tilewright.ir.parser import parse_module
 from tilewright.simt import emulator
 from tilewright.simt.compile import compile_kernel
+from tilewright.simt.facts import SHARED_BYTES
 
 KERNEL = """tilewright.ir 1.0
 kernel @k(%p: ptr<i32>, %o: ptr<i32>, %m: i1) {
@@ -37,7 +38,8 @@ def test_all_threads_get_the_value(mask: bool, warps: int) -> None:
 @pytest.mark.parametrize(("volatile", "barriers"), [("true", 1), ("false", 0)])
 def test_it_goes_through_shared_memory(volatile: str, barriers: int) -> None:
     target = emulator.EmulatedTarget(8)
-    text, assignment = compile_kernel(parse_module(KERNEL.replace("VOLATILE", volatile)), target, {"num_warps": 2, "num_stages": 1})
+    module = parse_module(KERNEL.replace("VOLATILE", volatile))
+    text = compile_kernel(module, target, {"num_warps": 2, "num_stages": 1})
     kernel = text[text.index("define void @k.thread") :].split("\n}\n")[0]
     assert len(re.findall("@emulated_barrier", kernel)) == barriers
-    assert (assignment.shared_bytes > 0) == bool(barriers)
+    assert (module.kernel.attributes[SHARED_BYTES] > 0) == bool(barriers)

@@ -41,6 +41,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         OutOfResources: a program needs more than the target has.
     """
     from tilewright.simt.compile import compile_kernel
+    from tilewright.simt.facts import SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report
 
     check_options(module.kernel.name, options)
@@ -51,21 +52,21 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     machine.uniform_warps = any(operation.name in ("dot", "dot_scaled") for operation in module.walk())
     copy = clone_module(module)
     try:
-        text, assignment = compile_kernel(copy, machine, options, timings)
+        text = compile_kernel(copy, machine, options, timings)
     except OutOfResources as error:
         raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
     ptx = to_ptx(text, target, timings)
-    name = module.kernel.name
+    name, facts = module.kernel.name, copy.kernel.attributes
     metadata = {
         "kernel": name,
-        "num_warps": assignment.num_warps,
-        "shared": assignment.shared_bytes,
+        "num_warps": facts[WARPS],
+        "shared": facts[SHARED_BYTES],
         "launch_pdl": bool(options.get("launch_pdl")) and machine.capability >= 90,
         "format": "ptx",
         "configuration": configuration_text(options),
-        "notes": [*_option_notes(options), *(f"{operation.location}: {note}" for operation, note in assignment.notes)],
+        "notes": [*_option_notes(options), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
     }
-    stages: dict[str, str | bytes] = {"tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, assignment, machine), "llir": text, "ptx": ptx}
+    stages: dict[str, str | bytes] = {"tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine), "llir": text, "ptx": ptx}
     code = CodeObject(name, ptx.encode(), stages, metadata, timings)
     attach_cubin(code, target)
     return code
@@ -136,6 +137,7 @@ def clone_module(module: Module) -> Module:
             kernel=function.kernel,
             location=function.location,
         )
+        made.attributes = dict(function.attributes)
         made.argument_attributes = [dict(facts) for facts in function.argument_attributes]
         mapping: dict[Value, Value] = dict(zip(function.arguments, made.arguments, strict=True))
         for operation in function.body:

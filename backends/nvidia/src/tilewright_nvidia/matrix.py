@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, FloatType, IntType, Type
+from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, IntType, Type
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts
-from tilewright.simt.target import DotPlan
+from tilewright.simt.products import Product, ProductPlan
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.fragments import Instruction, Tiling, layouts, tile
 from tilewright_nvidia.operand_loads import load_operand, operand_shared
@@ -89,13 +89,12 @@ def _kinds(a: Type, b: Type, accumulator: Type, precision: str) -> list[tuple[st
     return found
 
 
-def plan(
-    words: Words, capability: int, shape: tuple[int, ...], k: int, a: Type, b: Type, accumulator: FloatType | IntType, precision: str, num_warps: int
-) -> DotPlan | None:
-    """How a product is computed, see :meth:`tilewright.simt.target.SimtTarget.dot`.
+def plan(words: Words, capability: int, wanted: Product) -> ProductPlan | None:
+    """How a product is computed; None where there is no instruction for it.
 
     Where only its transpose has enough rows for an instruction, the transpose is computed: the operands change places.
     """
+    shape, k, a, b, accumulator, precision = wanted.shape, wanted.k, wanted.a, wanted.b, wanted.accumulator, wanted.precision
     choice = choose(capability, shape, k, a, b, accumulator, precision)
     turned = False
     if choice is None:
@@ -104,8 +103,8 @@ def plan(
         shape, a, b = swapped, b, a
     if choice is None:
         return None
-    tiling = tile(choice.instruction, shape, k, num_warps)
-    a_layout, b_layout, c_layout = layouts(choice.instruction, tiling, shape, k, num_warps)
+    tiling = tile(choice.instruction, shape, k, wanted.warps)
+    a_layout, b_layout, c_layout = layouts(choice.instruction, tiling, shape, k, wanted.warps)
     product = _Product(words, choice, tiling, (a, b), accumulator)
     emit: Callable[[SimtContext, list[str], list[str], list[str]], list[str]] = product.emit
     elements = (a, b)
@@ -121,7 +120,7 @@ def plan(
     loads = [_loader(words, layout, element, axis, step) for layout, element, axis in zip((a_layout, b_layout), elements, (-1, -2), strict=True)]
     shared = [operand_shared(layout, storage_size(element)) for layout, element in zip((a_layout, b_layout), elements, strict=True)]
     name = choice.instruction.text.format(**_type_names(choice))
-    return DotPlan(a_layout, b_layout, c_layout, emit, name, shared[0], shared[1], loads[0], loads[1], k_step=step)
+    return ProductPlan(name, a_layout, b_layout, c_layout, emit, a_shared=shared[0], b_shared=shared[1], load_a=loads[0], load_b=loads[1], k_step=step)
 
 
 def _type_names(choice: Choice) -> dict[str, str]:

@@ -7,17 +7,20 @@ from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function
-from tilewright.ir.types import U32, FloatType, IntType, Type
+from tilewright.ir.types import U32, Type
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
-from tilewright.simt.assignment import Assignment
 from tilewright.simt.context import SimtContext
+from tilewright.simt.ops import COPIES
 from tilewright.simt.pressure import peak_words
-from tilewright.simt.target import Access, DotPlan, SimtTarget
+from tilewright.simt.products import Product, ProductPlan
+from tilewright.simt.target import Access, SimtTarget, Threads
 from tilewright_nvidia import arithmetic, atomics, casts, inline, matrix, reports
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.copies import CP_ASYNC
+from tilewright_nvidia.costs import COSTS
 from tilewright_nvidia.memory_access import GlobalMemory
 from tilewright_nvidia.products import WideProducts
 from tilewright_nvidia.words import Words
@@ -31,7 +34,7 @@ _ALL_LANES = "-1"
 #: multiprocessor then hide the memory's latency, which the assembler, left to itself, gives away for a better order of instructions (measured: a
 #: generator of random numbers, bound by memory with 64 registers, takes 1.13 times as long with the 70 it would get).
 _LIGHT, _LIGHT_REGISTERS = 56, 64
-_MATRIX_OPERATIONS = frozenset(("dot", "simt.dot_step"))
+_MATRIX_OPERATIONS = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step"))
 
 
 class PtxTarget(SimtTarget):
@@ -46,16 +49,20 @@ class PtxTarget(SimtTarget):
 
     warp_size = 32
     max_threads = 1024
+    banks, max_access = 32, 16
+    registers, register_file = 255, 65536
+    costs = COSTS
     shared_pointer = "ptr addrspace(3)"
 
     def __init__(self, target: Target, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
         row = ARCHITECTURES.get(target.arch)
         if row is None:
             raise LoweringError(f"there is no code for {target.arch!r}; targets are {', '.join(ARCHITECTURES)}")
         self.name = row.name
         self.capability = row.capability
         self.shared_memory = int(target.limits.get("shared_memory", row.shared_memory))
-        self.copy_widths = (4, 8, 16) if row.capability >= 80 else ()
+        self.mechanisms = (CP_ASYNC,) if row.capability >= 80 else ()
         self.relaxed = (options or {}).get("math", "relaxed") == "relaxed"
         self._words = Words()
         self._products = WideProducts()
@@ -67,9 +74,9 @@ class PtxTarget(SimtTarget):
 
     # ---- the function
 
-    def prepare(self, function: Function, assignment: Assignment) -> None:
+    def prepare(self, function: Function) -> None:
         matrices = any(operation.name in _MATRIX_OPERATIONS for operation in function.walk())
-        light = not matrices and peak_words(function, assignment) <= _LIGHT
+        light = not matrices and peak_words(function) <= _LIGHT
         self._register_limit = _LIGHT_REGISTERS if light else None
         self._memory.frugal = light
 
@@ -109,8 +116,8 @@ class PtxTarget(SimtTarget):
 
     # ---- threads together
 
-    def barrier(self, w: FunctionWriter) -> None:
-        if self._warps == 1:
+    def barrier(self, w: FunctionWriter, threads: Threads) -> None:
+        if threads.count == 1:
             w.call("llvm.nvvm.bar.warp.sync", "void", [("i32", _ALL_LANES)])
         else:
             w.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
@@ -160,20 +167,13 @@ class PtxTarget(SimtTarget):
         count, type_ = self.fragment_word(element)[1], register_type(element)
         return [name for word in words for name in self._words.unpack(w, word, "i32", type_)] if count > 1 else words
 
-    def async_copy(self, w: FunctionWriter, shared: str, pointer: str, size: int, predicate: str | None) -> None:
-        operands = [("ptr addrspace(3)", shared), ("ptr", pointer)]
-        source = ""
-        if predicate is not None:  # where the last operand holds nothing is read, and zeros are written
-            operands.append(("i1", w.emit(f"xor i1 {predicate}, true")))
-            source = ", $2"
-        kind = "cg" if size == 16 else "ca"
-        call_asm(w, f"cp.async.{kind}.shared.global [$0], [$1], {size}{source};", (), operands, memory=True)
+    def commit(self, context: SimtContext, queue: str) -> None:
+        context.writer.call("llvm.nvvm.cp.async.commit.group", "void", [])
 
-    def async_commit(self, w: FunctionWriter) -> None:
-        w.call("llvm.nvvm.cp.async.commit.group", "void", [])
-
-    def async_wait(self, w: FunctionWriter, pending: int) -> None:
-        w.call("llvm.nvvm.cp.async.wait.group", "void", [("i32", str(pending))])
+    def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
+        if queue == COPIES.queue:
+            context.writer.call("llvm.nvvm.cp.async.wait.group", "void", [("i32", str(pending))])
+        return [list(tile) for tile in names]
 
     # ---- arithmetic
 
@@ -186,8 +186,9 @@ class PtxTarget(SimtTarget):
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
         return casts.machine_cast(context.writer, self.capability, operand, source, result, rounding)
 
-    def dot(self, shape: tuple[int, ...], k: int, a: Type, b: Type, accumulator: FloatType | IntType, precision: str, num_warps: int) -> DotPlan | None:
-        return matrix.plan(self._words, self.capability, shape, k, a, b, accumulator, precision, num_warps)
+    def products(self, product: Product) -> Sequence[ProductPlan]:
+        plan = matrix.plan(self._words, self.capability, product)
+        return () if plan is None else (plan,)
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
         return inline.emit_inline_asm(context.writer, text, constraints, result_types, operands)

@@ -193,6 +193,12 @@ class Operation:
         assert other.parent is not None
         other.parent.insert_before(self, other)
 
+    def move_to_end(self, region: Region) -> None:
+        """Move this operation to the end of a region."""
+        if self.parent is not None:
+            self.parent._unlink(self)
+        region.append(self)
+
     def walk(self) -> Iterator[Operation]:
         """This operation and all that its regions hold, in program order."""
         yield self

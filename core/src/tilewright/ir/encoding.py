@@ -8,7 +8,10 @@ memory; both are encodings: values with a text, equal where the text is. Within 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from tilewright.ir.types import Type
 
 
 @runtime_checkable
@@ -25,6 +28,10 @@ class Encoding(Protocol):
 
     def text(self) -> str:
         """What stands between the brackets; the parser that the op table has for the keyword reads it back."""
+        ...
+
+    def misfit(self, type_: Type) -> str:
+        """Why a value of a type cannot have it as its layout; the empty string where it can."""
         ...
 
 

@@ -319,6 +319,9 @@ class _Parser:
                 found = _type(text)
         except ValueError as error:
             self._fail(str(error))
+        misfit = layout.misfit(found) if layout is not None else ""
+        if misfit:
+            self._fail(misfit)
         self.at += 1
         return found, layout
 

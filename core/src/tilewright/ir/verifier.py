@@ -45,6 +45,10 @@ class _Verifier:
             raise VerificationError(f"kernel @{function.name} has results")
         if len(function.argument_attributes) != len(function.arguments):
             raise VerificationError(f"@{function.name} has {len(function.arguments)} arguments and attributes for {len(function.argument_attributes)}")
+        for argument in function.arguments:
+            misfit = _misfit(argument)
+            if misfit:
+                raise VerificationError(f"@{function.name}: {misfit}")
         self._region(function.body)
         last = function.body.terminator
         if last is None or last.name != "return":
@@ -93,6 +97,10 @@ class _Verifier:
             self._fail(operation, str(error).removeprefix(f"{spec.name}: "))
         if list(expected) != found:
             self._fail(operation, f"has results ({', '.join(map(str, found))}), by its rule ({', '.join(map(str, expected))})")
+        for value in (*operation.results, *(argument for region in operation.regions for argument in region.arguments)):
+            misfit = _misfit(value)
+            if misfit:
+                self._fail(operation, misfit)
         for region in operation.regions:
             if region.owner is not operation:
                 self._fail(operation, "does not own its region")
@@ -120,3 +128,7 @@ class _Verifier:
     def _fail(self, operation: Operation, rule: str) -> NoReturn:
         where = f" at {operation.location}" if operation.location else ""
         raise VerificationError(f"{operation.name} in @{self.function.name}{where}: {rule}", operation)
+
+
+def _misfit(value: Value) -> str:
+    return value.layout.misfit(value.type) if value.layout is not None else ""

@@ -293,7 +293,7 @@ class FunctionWriter:
 
     def alloca(self, type_: str, count: int = 1, align: int = 64) -> str:
         """Stack space in the entry block."""
-        name = self.fresh("a")
+        name = self.fresh("stack")
         self._allocas.append(f"  {name} = alloca {f'[{count} x {type_}]' if count != 1 else type_}, align {align}")
         return name
 

@@ -4,8 +4,8 @@ A program means what it says, in order; its threads run on their own. A barrier 
 since the last barrier, if one of the two writes.
 
 Shared memory is told apart by ranges of bytes. An operation with scratch space writes it first, waits for all threads, and reads it last: so it begins
-with a write, ends with a read, and is a barrier itself. An asynchronous copy writes when it is waited for; one that is marked as ordered needs no barrier
-for what was done with its buffer before, since ranges do not tell the buffers of a ring apart.
+with a write, ends with a read, and is a barrier itself. An asynchronous copy writes when it is waited for; a copy or store that is marked as ordered needs no
+barrier for what was done with its buffer before, since ranges do not tell the buffers of a ring apart.
 
 Global memory is told apart by the kernel's pointer arguments: two of them are taken to point to different memory, or, where they do not, to be used
 element by element in the same place, as in an operation in place. Addresses that were loaded, or come from elsewhere, may point anywhere. Accesses through
@@ -26,22 +26,32 @@ from tilewright.ir.ops import TABLE
 from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, element_type
 from tilewright.passes.effects import effects_of
-from tilewright.simt.assignment import Assignment
-from tilewright.simt.carried import CARRIERS, Carried, all_carried
-from tilewright.simt.ops import SHARED, bytes_of
-from tilewright.simt.shared_memory import is_shared_pointer, scratch_sizes
+from tilewright.passes.rewriter import constant_of
+from tilewright.simt.carried import CARRIERS, PARTED, Carried, all_carried
+from tilewright.simt.facts import WARPS, layout_of, offset_of
+from tilewright.simt.interface import SharedEffects
+from tilewright.simt.ops import COPIES, PRODUCTS
+from tilewright.simt.shared_memory import is_place, scratch_of
 from tilewright.simt.strides import advances
 from tilewright.simt.target import SimtTarget
+from tilewright.simt.tokens import Tokens
+from tilewright.simt.types import BufferType
+
+#: Bytes of shared memory, from the first to before the second.
+_Range = tuple[int, int]
 
 #: Stands for memory that no argument is known to point to.
 _ANYWHERE: Final = None
 
+#: Operations before whose end all threads have met: barrier objects are made by one thread, and then there for all.
+_MEETINGS: Final = frozenset({"barrier", "simt.barriers"})
+
 _ATOMICS: Final = frozenset({"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store"})
 
 
-def insert_barriers(function: Function, assignment: Assignment, target: SimtTarget) -> None:
+def insert_barriers(function: Function, target: SimtTarget) -> None:
     """Put barriers into a function whose shared memory is placed."""
-    _Barriers(function, assignment, target).run()
+    _Barriers(function, target).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +77,17 @@ class _Pending:
     Attributes:
         reads, writes: ranges of shared memory.
         copies: ranges that asynchronous copies under way write.
+        products: ranges that asynchronous products under way read.
     """
 
-    reads: set[tuple[int, int]] = field(default_factory=set)
-    writes: set[tuple[int, int]] = field(default_factory=set)
-    copies: set[tuple[int, int]] = field(default_factory=set)
+    reads: set[_Range] = field(default_factory=set)
+    writes: set[_Range] = field(default_factory=set)
+    copies: set[_Range] = field(default_factory=set)
+    products: set[_Range] = field(default_factory=set)
     globals: set[_Global] = field(default_factory=set)
 
     def copy(self) -> _Pending:
-        return _Pending(set(self.reads), set(self.writes), set(self.copies), set(self.globals))
+        return _Pending(set(self.reads), set(self.writes), set(self.copies), set(self.products), set(self.globals))
 
     def add(self, other: _Pending) -> bool:
         """Take over what else may be going on; whether there was something new."""
@@ -83,14 +95,15 @@ class _Pending:
         self.reads |= other.reads
         self.writes |= other.writes
         self.copies |= other.copies
+        self.products |= other.products
         self.globals |= other.globals
         return self._size() > before
 
     def replace(self, other: _Pending) -> None:
-        self.reads, self.writes, self.copies, self.globals = other.reads, other.writes, other.copies, other.globals
+        self.reads, self.writes, self.copies, self.products, self.globals = other.reads, other.writes, other.copies, other.products, other.globals
 
     def _size(self) -> int:
-        return len(self.reads) + len(self.writes) + len(self.copies) + len(self.globals)
+        return len(self.reads) + len(self.writes) + len(self.copies) + len(self.products) + len(self.globals)
 
     def clear(self) -> None:
         """All threads have met."""
@@ -100,14 +113,13 @@ class _Pending:
 
 
 class _Barriers:
-    def __init__(self, function: Function, assignment: Assignment, target: SimtTarget) -> None:
-        self.function, self.assignment, self.target = function, assignment, target
+    def __init__(self, function: Function, target: SimtTarget) -> None:
+        self.function, self.target = function, target
         self.carried = all_carried(function)
-        self.sizes = scratch_sizes()
+        self.tokens = Tokens(function)
         self._roots: dict[Value, frozenset[Value | None]] = {}
         self._steps: dict[tuple[Value, Operation], bool] = {}
-        self._seen: set[Operation] = set()
-        self._alone = target.warp_size * assignment.num_warps == 1
+        self._alone = target.warp_size * function.attributes[WARPS] == 1
 
     def run(self) -> None:
         if not self._alone:
@@ -120,9 +132,21 @@ class _Barriers:
             name = operation.name
             if name in CARRIERS:
                 self._structured(operation, pending)
-            elif operation.spec.effects is not Effect.NONE or name in self.sizes:
+            elif name in PARTED:
+                self._parts(operation, pending)
+            elif operation.spec.effects is not Effect.NONE or scratch_of(operation, self.target):
                 self._visit(operation, pending)
-                self._seen.add(operation)
+
+    def _parts(self, operation: Operation, pending: _Pending) -> None:
+        """What parts do to each other is ordered by barrier objects; all threads meet before they begin, if they did anything, and when they are over."""
+        (region,) = operation.regions
+        if operation.name == "simt.part":
+            self._region(region, pending.copy())
+            return
+        if pending.reads or pending.writes or pending.globals:
+            self._insert(operation, pending)  # a barrier in a part is for its own threads only
+        self._region(region, pending)
+        pending.clear()
 
     def _structured(self, operation: Operation, pending: _Pending) -> None:
         if operation.name == "if":
@@ -175,21 +199,20 @@ class _Barriers:
 
     def _visit(self, operation: Operation, pending: _Pending) -> None:
         name = operation.name
-        if name == "barrier":
+        if name in _MEETINGS:
             pending.clear()
             return
-        if name == "simt.async_wait":
-            pending.writes |= pending.copies
-            if operation.attribute("pending") == 0:
-                pending.copies.clear()
+        if name == "simt.wait":
+            self._wait(operation, pending)
             return
-        reads, writes, copies = self._shared(operation)
+        effects = _effects(operation, self.target)
+        reads, writes, copies, products = (self._ranges(part) for part in (effects.reads, effects.writes, effects.copies, effects.products))
         scratch = self._scratch(operation)
         accesses = self._global(operation)
-        checked = [] if name == "simt.async_load" and operation.attribute("ordered") else copies
+        checked = [] if effects.ordered else [*writes, *copies, *self._ranges(effects.blocks)]
         conflict = (
-            _overlap([*reads, *writes, *checked, *scratch], pending.writes)
-            or _overlap([*writes, *checked, *scratch], pending.reads)
+            _overlap([*reads, *products, *checked, *scratch], pending.writes)
+            or _overlap([*checked, *scratch], pending.reads)
             or (bool(pending.globals) and any(self._global_conflict(operation, access, pending) for access in accesses))
         )
         if conflict:
@@ -197,89 +220,90 @@ class _Barriers:
         pending.reads.update(reads)
         pending.writes.update(writes)
         pending.copies.update(copies)
+        pending.products.update(products)
         pending.globals.update(accesses)
         if scratch:
             pending.clear()
             pending.reads.update(scratch)
-        if name == "dot":
-            for load in _loads_left_to(operation):
-                pending.reads.update(self._shared(load)[0])
+
+    def _wait(self, operation: Operation, pending: _Pending) -> None:
+        """What copies wrote, and products read, may be followed by a barrier now."""
+        for queue, left in self.tokens.pending(operation):
+            if queue == COPIES.queue:
+                pending.writes |= pending.copies
+                if not left:
+                    pending.copies.clear()
+            elif queue == PRODUCTS.queue:
+                pending.reads |= pending.products
+                if not left:
+                    pending.products.clear()
 
     def _insert(self, operation: Operation, pending: _Pending) -> None:
-        """A barrier before an operation; before loads from shared memory that are left to a matrix product, too, for nothing may come in between."""
-        dot = operation if operation.name == "dot" else _dot_that_reads(operation)
-        loads = [load for load in _loads_left_to(dot) if load in self._seen] if dot is not None else []
-        place = loads[0] if loads else operation
-        assert place.parent is not None
-        place.parent.insert_before(Operation(TABLE["barrier"], (), (), {}, (), location=operation.location), place)
+        """A barrier before an operation."""
+        assert operation.parent is not None
+        operation.parent.insert_before(Operation(TABLE["barrier"], (), (), {}, (), location=operation.location), operation)
         pending.clear()
-        for load in loads:
-            pending.reads.update(self._shared(load)[0])
 
-    def _scratch(self, operation: Operation) -> list[tuple[int, int]]:
-        size_of = self.sizes.get(operation.name)
-        size = size_of(operation, self.assignment, self.target) if size_of is not None else 0
-        if not size:
-            return []
-        start = self.assignment.offsets[operation]
-        return [(start, start + size)]
+    def _scratch(self, operation: Operation) -> list[_Range]:
+        size = scratch_of(operation, self.target)
+        return [(offset_of(operation), offset_of(operation) + size)] if size else []
 
     # ---- shared memory
 
-    def _shared(self, operation: Operation) -> tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]:
-        """The ranges that an operation reads, writes, and has copied."""
-        name = operation.name
-        if not name.startswith("simt."):
-            return [], [], []
-        if name == "simt.shared_load":
-            return self._ranges(operation.operands[0], operation.results[0]), [], []
-        if name == "simt.fragment_load":
-            return self._ranges(operation.operands[0], None), [], []
-        if name == "simt.shared_store":
-            return [], self._ranges(operation.operands[0], operation.operands[1]), []
-        if name == "simt.async_load":
-            return [], [], self._ranges(operation.operands[0], None)
-        return [], [], []
-
-    def _ranges(self, address: Value, tile: Value | None) -> list[tuple[int, int]]:
-        """Where a tile at an address may be."""
+    def _ranges(self, slots: Iterable[Value]) -> list[_Range]:
+        """Where slots may be."""
         found = []
-        for allocation, offset in self._allocations(address, set()):
-            start = self.assignment.offsets[allocation]
-            if offset is not None and tile is not None and isinstance(tile.type, TileType):
-                found.append((start + offset, start + offset + bytes_of(tile.type)))
-            else:
-                found.append((start, start + allocation.attribute("bytes")))
+        for slot in slots:
+            for allocation, index in self._allocations(slot, set()):
+                start = offset_of(allocation)
+                type_ = allocation.results[0].type
+                assert isinstance(type_, BufferType)
+                if index is not None:
+                    found.append((start + index * type_.tile_bytes, start + (index + 1) * type_.tile_bytes))
+                else:
+                    found.append((start, start + type_.bytes))
         return found
 
-    def _allocations(self, address: Value, seen: set[Value]) -> list[tuple[Operation, int | None]]:
-        """The allocations that an address may be in, with its offset in bytes where that is known."""
-        if address in seen:
+    def _allocations(self, place: Value, seen: set[Value]) -> list[tuple[Operation, int | None]]:
+        """The allocations that a slot may be in, with its number where that is known."""
+        if place in seen:
             return []
-        seen.add(address)
-        carried = self.carried.get(address)
+        seen.add(place)
+        carried = self.carried.get(place)
         if carried is not None:
-            return [(allocation, None) for value in carried.incoming() for allocation, _ in self._allocations(value, seen)]
-        operation = address.definition
+            return [found for value in carried.incoming() for found in self._allocations(value, seen)]
+        operation = place.definition
         assert operation is not None
-        if operation.name == "simt.shared_alloc":
-            return [(operation, 0)]
-        return [(allocation, None) for value in operation.operands if is_shared_pointer(value) for allocation, _ in self._allocations(value, seen)]
+        if operation.name == "simt.slot":
+            index = constant_of(operation.operands[1])
+            return [(allocation, index if isinstance(index, int) else None) for allocation, _ in self._allocations(operation.operands[0], seen)]
+        if operation.name == "simt.buffer":
+            return [(operation, None)]
+        return [found for value in operation.operands if is_place(value) for found in self._allocations(value, seen)]
 
     # ---- global memory
 
     def _global(self, operation: Operation) -> list[_Global]:
-        name = operation.name
-        if name in ("load", "store") or name in _ATOMICS:
-            return [_Global(self.roots(operation.operands[0]), operation.operands[0], name not in ("load", "atomic_load"))]
-        if name == "simt.async_load":
-            return [_Global(self.roots(operation.operands[1]), operation.operands[1], False)]
-        if name.startswith("simt."):
-            return []
         effects = effects_of(operation)
+        slots = any(is_place(operand) for operand in operation.operands)
+        if any(declared.name == "pointer" for declared in operation.spec.operands):
+            pointer = operation.operand("pointer")
+            assert pointer is not None
+            return [_Global(self.roots(pointer), pointer, bool(effects & Effect.WRITE) and not slots)]
+        if any(declared.name == "descriptor" for declared in operation.spec.operands):
+            descriptor = operation.operand("descriptor")
+            assert descriptor is not None
+            return [_Global(self._described(descriptor), None, bool(effects & Effect.WRITE) and not (slots and _fills(operation, self.target)))]
+        if slots:
+            return []
         if effects & (Effect.READ | Effect.WRITE):
             return [_Global(frozenset((_ANYWHERE,)), None, bool(effects & Effect.WRITE))]
         return []
+
+    def _described(self, descriptor: Value) -> frozenset[Value | None]:
+        """A descriptor, and the argument that points to the same tensor: the first of its parts, which stand behind it."""
+        arguments = self.function.arguments
+        return frozenset((descriptor, *(arguments[descriptor.index + 1 : descriptor.index + 2] if descriptor.owner is self.function.body else ())))
 
     def _global_conflict(self, operation: Operation, access: _Global, pending: _Pending) -> bool:
         if operation.name in _ATOMICS and operation.attribute("order") in ("release", "acq_rel"):
@@ -302,8 +326,7 @@ class _Barriers:
             return True
         if a.writes and b.writes:
             return True  # always the first of the threads that hold an element
-        layout = self.assignment.layouts.get(a.pointer)
-        return layout is not None and layout.redundant_threads() == (0, 0)
+        return a.pointer.layout is not None and layout_of(a.pointer).redundant_threads() == (0, 0)
 
     def roots(self, pointer: Value) -> frozenset[Value | None]:
         """The arguments that a pointer, or a tile of them, may come from."""
@@ -334,28 +357,14 @@ class _Barriers:
             self._search(source, found, seen)
 
 
-def _dot_that_reads(operation: Operation) -> Operation | None:
-    """The matrix product that a load from shared memory is left to."""
-    from tilewright.simt.lowering.shared import read_by_dot
-
-    if operation.name != "simt.shared_load" or not read_by_dot(operation):
-        return None
-    (reader,) = operation.results[0].uses
-    return reader
+def _effects(operation: Operation, target: SimtTarget) -> SharedEffects:
+    interface = target.interface(operation.name)
+    return interface.effects(operation) if interface is not None and interface.effects is not None else SharedEffects()
 
 
-def _loads_left_to(dot: Operation) -> list[Operation]:
-    """The loads from shared memory that a matrix product does itself, in order."""
-    found = [load for value in dot.operands[:2] if (load := value.definition) is not None and _dot_that_reads(load) is dot]
-    return found if len(found) < 2 or _precedes(found[0], found[1]) else found[::-1]
-
-
-def _precedes(a: Operation, b: Operation) -> bool:
-    """Whether ``a`` comes before ``b`` in their region."""
-    following = a.next
-    while following is not None and following is not b:
-        following = following.next
-    return following is b
+def _fills(operation: Operation, target: SimtTarget) -> bool:
+    """Whether what a block's copy writes is a slot and not the tensor."""
+    return operation.name == "simt.block_load_start"
 
 
 def _passes_on(operation: Operation) -> bool:
@@ -364,15 +373,14 @@ def _passes_on(operation: Operation) -> bool:
 
 
 def _is_pointer(value: Value) -> bool:
-    element = element_type(value.type)
-    return isinstance(element, PointerType) and element.space != SHARED
+    return isinstance(element_type(value.type), PointerType)
 
 
 def _may_alias(a: frozenset[Value | None], b: frozenset[Value | None]) -> bool:
     return _ANYWHERE in a or _ANYWHERE in b or not a.isdisjoint(b)
 
 
-def _overlap(ranges: Iterable[tuple[int, int]], others: set[tuple[int, int]]) -> bool:
+def _overlap(ranges: Iterable[_Range], others: set[_Range]) -> bool:
     return bool(others) and any(start < other_end and other_start < end for start, end in ranges for other_start, other_end in others)
 
 

@@ -61,6 +61,11 @@ def carried_values(operation: Operation) -> list[Carried]:
 
 #: Operations that carry values.
 CARRIERS = frozenset({"for", "while", "if"})
+#: Operations whose regions run beside each other.
+PARTED = frozenset({"simt.partition", "simt.part"})
+
+#: Operations whose regions run beside each other, and those regions.
+PARTED = frozenset({"simt.partition", "simt.part"})
 
 
 def all_carried(function: Function) -> dict[Value, Carried]:
@@ -84,6 +89,6 @@ def operations_of_program(region: Region) -> list[Operation]:
 def _collect(region: Region, found: list[Operation]) -> None:
     for operation in region:
         found.append(operation)
-        if operation.name in CARRIERS:
+        if operation.name in CARRIERS or operation.name in PARTED:
             for inner in operation.regions:
                 _collect(inner, found)

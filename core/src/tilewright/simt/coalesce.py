@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType
 from tilewright.passes.axis import AxisInfo
-from tilewright.simt.costs import access_cost, element_size, fits
+from tilewright.simt.costs import MachineCosts, access_cost, element_size, fits
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, blocked, log2
 
 #: Operations that access global memory through pointers.
@@ -34,8 +34,8 @@ class TileAccess:
     pointer: AxisInfo
     mask: AxisInfo | None
 
-    def cost(self, layout: LinearLayout, limit: int) -> float:
-        return access_cost(layout, self.pointer, self.mask, self.size, limit, store=self.operation.name != "load")
+    def cost(self, layout: LinearLayout, limit: int, costs: MachineCosts) -> float:
+        return access_cost(layout, self.pointer, self.mask, self.size, limit, costs, store=self.operation.name != "load")
 
 
 def tile_access(operation: Operation, axes: Mapping[Value, AxisInfo], limit: int) -> TileAccess | None:

@@ -1,25 +1,66 @@
-"""All of the toolkit in order: from a module of Tile IR to LLVM IR for one thread."""
+"""All of the toolkit in order: from a module of Tile IR to LLVM IR for one thread.
+
+The way is a tuple of stages, each from IR to IR; a target may put others in. What a stage decides is in the module when it ends: printed, it can be read
+back, and the next stage does the same with it.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, MutableMapping
-from typing import Any
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from tilewright.ir.core import Function, Module
+from tilewright.ir.verifier import verify
 from tilewright.simt.assign import assign
-from tilewright.simt.assignment import Assignment
 from tilewright.simt.barriers import insert_barriers
+from tilewright.simt.block_copies import write_block_copies
 from tilewright.simt.expand import prepare
 from tilewright.simt.lower import lower_function
-from tilewright.simt.notes import warn_slow
-from tilewright.simt.pipeline import pipeline
+from tilewright.simt.notes import note_slow_paths, warn_slow
+from tilewright.simt.pipeline import expand, schedule, select
 from tilewright.simt.shared_memory import allocate
+from tilewright.simt.staging import stage_operands
 from tilewright.simt.target import SimtTarget
 
 
-def compile_kernel(module: Module, target: SimtTarget, options: Mapping[str, Any], timings: MutableMapping[str, float] | None = None) -> tuple[str, Assignment]:
-    """LLVM IR text of a module's kernel, and what was decided on the way. The module is changed.
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A step of the way.
+
+    Attributes:
+        name: by which it is asked for, and timed.
+        run: (module with one kernel, target, launch options): rewrites the module.
+        meaning: a line about it.
+    """
+
+    name: str
+    run: Callable[[Module, SimtTarget, Mapping[str, Any]], None]
+    meaning: str
+
+
+def _on_kernel(run: Callable[[Function, SimtTarget], None]) -> Callable[[Module, SimtTarget, Mapping[str, Any]], None]:
+    return lambda module, target, options: run(kernel_of(module), target)
+
+
+#: The toolkit's own stages, in order.
+STAGES: Final = (
+    Stage("prepare", lambda module, target, options: prepare(module, target), "calls, descriptors and block-scaled products become plain operations"),
+    Stage("layouts", lambda module, target, options: assign(kernel_of(module), target, options["num_warps"]), "every tile has a layout, every product a plan"),
+    Stage("select", lambda module, target, options: select(kernel_of(module), target, options), "loads that are copied ahead, by which mechanism"),
+    Stage("schedule", lambda module, target, options: schedule(kernel_of(module), target, options), "how far ahead, and in what order"),
+    Stage("expand", _on_kernel(expand), "pipelined loops are written out"),
+    Stage("blocks", _on_kernel(write_block_copies), "blocks that descriptors lead to are copied and waited for"),
+    Stage("stage", _on_kernel(stage_operands), "operands that products read from shared memory are put there"),
+    Stage("allocate", _on_kernel(allocate), "where in shared memory everything is"),
+    Stage("barriers", _on_kernel(insert_barriers), "threads wait for each other where they must"),
+    Stage("notes", lambda module, target, options: note_slow_paths(kernel_of(module), target, options), "what left the fast path, and why"),
+)
+
+
+def compile_kernel(module: Module, target: SimtTarget, options: Mapping[str, Any], timings: MutableMapping[str, float] | None = None) -> str:
+    """LLVM IR text of a module's kernel. The module is changed to its form after the last stage.
 
     Args:
         options: the launch options; ``num_warps`` and ``num_stages`` among them.
@@ -30,20 +71,29 @@ def compile_kernel(module: Module, target: SimtTarget, options: Mapping[str, Any
         LoweringError: an operation that the target cannot do.
     """
     clock = _Clock(timings)
-    prepare(module, target)
-    clock.lap("expand")
+    for stage in target.stages(STAGES):
+        stage.run(module, target, options)
+        clock.lap(stage.name)
     function = kernel_of(module)
-    assignment = assign(function, target, options["num_warps"], options)
-    clock.lap("layouts")
-    pipeline(function, target, assignment, options)
-    clock.lap("pipeline")
-    allocate(function, assignment, target)
-    insert_barriers(function, assignment, target)
-    clock.lap("shared memory")
-    text = lower_function(function, target, assignment, options)
+    text = lower_function(function, target, options)
     clock.lap("emit")
-    warn_slow(function, assignment)
-    return text, assignment
+    warn_slow(function)
+    return text
+
+
+def run_stages(module: Module, target: SimtTarget, options: Mapping[str, Any], names: list[str]) -> None:
+    """Run stages by name on a module, which is verified after each.
+
+    Raises:
+        KeyError: there is no stage of a name; the message lists those there are.
+        VerificationError: a stage leaves a module that breaks a rule.
+    """
+    known = {stage.name: stage for stage in target.stages(STAGES)}
+    for name in names:
+        if name not in known:
+            raise KeyError(f"no stage {name!r}; there are {', '.join(known)}")
+        known[name].run(module, target, options)
+        verify(module)
 
 
 def kernel_of(module: Module) -> Function:

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tilewright.ir.core import Operation, Region, Value
-from tilewright.ir.types import PointerType, TileType, Type, element_type
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.types import DescriptorType, TileType, Type, element_type
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.passes.axis import AxisInfo
-from tilewright.simt.assignment import Assignment
+from tilewright.simt.facts import WARPS, layout_of, offset_of
 from tilewright.simt.linear_layout import LinearLayout, bits_of
-from tilewright.simt.ops import SHARED
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.target import SimtTarget, Threads
+from tilewright.simt.tokens import Tokens
+from tilewright.simt.types import BarriersType, MemoryType, TokenType
 
 #: The name of a register that is not written, because nothing reads it. LLVM rejects it, so that a use of it cannot go unseen.
 UNWRITTEN = "<unwritten>"
@@ -34,17 +35,26 @@ class SimtContext:
         self,
         writer: FunctionWriter,
         target: SimtTarget,
-        assignment: Assignment,
+        function: Function,
         axes: Mapping[Value, AxisInfo],
         options: Mapping[str, Any],
         needs: Mapping[Value, int],
     ) -> None:
-        self.writer, self.target, self.assignment, self.axes, self.options = writer, target, assignment, axes, options
+        self.writer, self.target, self.axes, self.options = writer, target, axes, options
         self.registers: dict[Value, list[str]] = {}
         self._needs = needs
+        #: the threads that run what is being written
+        self.threads = Threads(0, 0, function.attributes[WARPS])
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
         #: the operation being written
         self.operation: Operation | None = None
+        #: groups under way behind each token
+        self.tokens = Tokens(function)
+        #: the orders of turns met so far, by name
+        self.orders: dict[str, int] = {}
+        #: registers that each thread has where no part says otherwise; 0: it is not known
+        self.registers_given = 0
+        self._facts = dict(zip(function.arguments, function.argument_attributes, strict=True))
         self._thread_parts: dict[tuple[tuple[int, ...], tuple[int, ...]], str] = {}
         with self.at_entry():
             self.lane, self.warp = target.lane(writer), target.warp(writer)
@@ -53,7 +63,7 @@ class SimtContext:
     # ---- values
 
     def layout(self, value: Value) -> LinearLayout:
-        return self.assignment.layouts[value]
+        return layout_of(value)
 
     def scalar(self, value: Value) -> str:
         """The name of a scalar."""
@@ -71,11 +81,13 @@ class SimtContext:
         self.registers[value] = list(names)
 
     def llvm_type(self, type_: Type) -> str:
-        """The LLVM type of one element of a value of this type. A pointer to shared memory is an offset in bytes."""
-        element = element_type(type_)
-        if isinstance(element, PointerType) and element.space == SHARED:
+        """The LLVM type of one element of a value of this type. A place in shared memory is an offset in bytes; of a token nothing is left but its type;
+        a descriptor is where the target's own is."""
+        if isinstance(type_, MemoryType | BarriersType | TokenType):
             return "i32"
-        return register_type(element)
+        if isinstance(type_, DescriptorType):
+            return "ptr"
+        return register_type(element_type(type_))
 
     # ---- elements (:class:`tilewright.llvm.elementwise.ElementContext`)
 
@@ -96,6 +108,22 @@ class SimtContext:
         """Write in the entry block, whose values are known everywhere."""
         with self.writer.inserting(self.writer.entry):
             yield self.writer
+
+    @contextmanager
+    def run_by(self, threads: Threads) -> Iterator[None]:
+        """Write what some of the warps run: they are numbered from 0 on."""
+        before = self.threads, self.warp, self._thread_parts
+        with self.at_entry() as w:
+            warp = w.emit(f"sub i32 {self.warp}, {threads.first}") if threads.first else self.warp
+        self.threads, self.warp, self._thread_parts = threads, warp, {}
+        try:
+            yield
+        finally:
+            self.threads, self.warp, self._thread_parts = before
+
+    def argument_facts(self, value: Value) -> Mapping[str, Any]:
+        """What is known of an argument of the kernel, such as the padding of a descriptor."""
+        return self._facts.get(value, {})
 
     def thread_part(self, lanes: Sequence[int], warps: Sequence[int]) -> str:
         """The exclusive or of the images of this thread's lane and warp bits, as i32; written once, in the entry block."""
@@ -124,18 +152,18 @@ class SimtContext:
             return conditions[0] if len(conditions) == 1 else w.emit(f"and i1 {conditions[0]}, {conditions[1]}")
 
     def is_first_thread(self) -> str:
-        """Whether this is thread 0 of the program."""
-        condition = self.thread_is_zero(self.target.warp_size - 1, self.assignment.num_warps - 1)
+        """Whether this is the first of the threads that run what is being written; parts may have any number of warps."""
+        condition = self.thread_is_zero(self.target.warp_size - 1, (1 << (self.threads.count - 1).bit_length()) - 1)
         return "true" if condition is None else condition
 
     def barrier(self) -> None:
-        self.target.barrier(self.writer)
+        self.target.barrier(self.writer, self.threads)
 
     # ---- shared memory
 
     def scratch(self, operation: Operation, offset: int = 0) -> str:
         """The address ``offset`` bytes into the scratch space of an operation."""
-        return self.shared_address(self.assignment.offsets[operation] + offset)
+        return self.shared_address(offset_of(operation) + offset)
 
     def shared_address(self, offset: int | str) -> str:
         """The address ``offset`` bytes (a number, or the name of an i32) into shared memory."""

@@ -21,17 +21,10 @@ import math
 from dataclasses import dataclass
 
 from tilewright.ir.types import PointerType, Type, byte_size
+from tilewright.simt.costs import MachineCosts
 from tilewright.simt.linear_layout import Basis, LinearLayout, SharedLayout, combine, log2, span
 from tilewright.simt.swizzle import shared_between, transactions
 from tilewright.simt.target import SimtTarget
-
-#: Bytes of shared memory that a conversion asks for; greater tiles go in rounds.
-SCRATCH_LIMIT = 32 * 1024
-
-#: What a barrier and the wait for shared memory cost, in the unit of one shuffle.
-_BARRIER_COST = 16
-#: Selects a machine does in the time of a shuffle.
-_SELECTS_PER_SHUFFLE = 2
 
 
 def stored_size(element: Type) -> int:
@@ -105,12 +98,16 @@ Conversion = WarpMove | SharedMove
 
 def plan_conversion(a: LinearLayout, b: LinearLayout, element: Type, target: SimtTarget) -> Conversion:
     """How a tile of ``element`` in layout ``a`` gets to layout ``b``: the cheapest way."""
-    return _plan(a, b, stored_size(element), min(SCRATCH_LIMIT, target.shared_memory), target.max_access, target.banks)[0]
+    return _planned(a, b, element, target)[0]
 
 
 def conversion_cost(a: LinearLayout, b: LinearLayout, element: Type, target: SimtTarget) -> int:
     """What the conversion costs a warp, in the time of one shuffle or one turn of shared memory; 0 where no instruction is needed."""
-    return _plan(a, b, stored_size(element), min(SCRATCH_LIMIT, target.shared_memory), target.max_access, target.banks)[1]
+    return _planned(a, b, element, target)[1]
+
+
+def _planned(a: LinearLayout, b: LinearLayout, element: Type, target: SimtTarget) -> tuple[Conversion, int]:
+    return _plan(a, b, stored_size(element), min(target.costs.scratch, target.shared_memory), target.max_access, target.banks, target.costs)
 
 
 def scratch_bytes(plan: Conversion, element: Type) -> int:
@@ -119,16 +116,16 @@ def scratch_bytes(plan: Conversion, element: Type) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan(a: LinearLayout, b: LinearLayout, size: int, scratch: int, max_access: int, banks: int) -> tuple[Conversion, int]:
+def _plan(a: LinearLayout, b: LinearLayout, size: int, scratch: int, max_access: int, banks: int, costs: MachineCosts) -> tuple[Conversion, int]:
     move = within_warp(a, b)
     move_cost = None
     if move is not None:
-        move_cost = move.shuffle_count(size) + -(-move.selects * max(1, size // 4) // _SELECTS_PER_SHUFFLE)
-        if move_cost <= 2 * _BARRIER_COST:
+        move_cost = move.shuffle_count(size) + -(-move.selects * max(1, size // 4) // costs.selects_per_shuffle)
+        if move_cost <= 2 * costs.barrier:
             return move, move_cost
     shared = through_shared(a, b, size, scratch, max_access, banks)
     turns = sum(sum(transactions(side, shared.shared, size, max_access, banks)) for side in (a, b))
-    cost = turns + (2 << shared.round_bits) * _BARRIER_COST
+    cost = turns + (2 << shared.round_bits) * costs.barrier
     return (move, move_cost) if move is not None and move_cost is not None and move_cost <= cost else (shared, cost)
 
 

@@ -3,38 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.table import Trait
 from tilewright.ir.types import IntType, PointerType, TileType, bit_width, element_type
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.axis import AxisInfo
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.linear_layout import Basis, LinearLayout, axis_shifts
 
-#: Bytes that memory moves at least.
-_SECTOR: Final = 32
-#: Bytes of a line of the cache, and what each line that a store touches takes: the memory unit looks up one at a time.
-_LINE: Final = 128
-_LINE_TURN: Final = 1.6
-
-#: Operations that take more than one slot a register.
-_SLOTS: Final[Mapping[str, float]] = {
-    **dict.fromkeys(("constant", "splat", "arange", "broadcast", "expand_dims", "reshape", "permute", "join", "split", "cat", "hint", "bitcast"), 0.0),
-    **dict.fromkeys(("exp", "exp2", "log", "log2", "sqrt", "rsqrt"), 4.0),
-    **dict.fromkeys(("sin", "cos", "tanh", "erf"), 10.0),
-    **dict.fromkeys(("div", "rem"), 8.0),
-}
-
-#: What a trip through shared memory takes beside its accesses: two barriers.
-_TRIP: Final = 40.0
-#: The time until a shuffle's result is there.
-_SHUFFLE: Final = 12.0
+#: Operations that no machine has an instruction for, beside those that only move or repeat elements.
+_FREE: Final = frozenset({"constant", "arange", "hint", "bitcast"})
 
 
-def operation_cost(operation: Operation) -> float:
+@dataclass(frozen=True, slots=True)
+class MachineCosts:
+    """What things cost on a machine, in issue slots of one warp unless said otherwise. A target measures and states them; the toolkit has none of its own.
+
+    Attributes:
+        operations: slots for each register of the result, of the operations that take more or less than one.
+        sector: bytes that memory moves at least.
+        line, line_turn: bytes of a line of the cache, and what each line that a store touches takes.
+        access: slots of an access of memory, beside what its sectors take.
+        trip: what a trip of a tile through shared memory takes beside its accesses: barriers, and the time until the data are there.
+        shuffle: the time until a shuffle's result is there.
+        shuffled_word, stored_word, selected_word: slots for each 32-bit word that is shuffled, or written to and read from shared memory, or selected.
+        barrier: what a barrier and the wait for shared memory cost, in the time of one shuffle.
+        selects_per_shuffle: selects that a machine does in the time of a shuffle.
+        scratch: bytes of shared memory that a conversion asks for at most; greater tiles go in rounds.
+        other_registers: registers that a thread needs for all but tiles and the addresses of copies, in a pipelined loop.
+    """
+
+    operations: Mapping[str, float] = field(hash=False)
+    sector: int
+    line: int
+    line_turn: float
+    access: float
+    trip: float
+    shuffle: float
+    shuffled_word: float
+    stored_word: float
+    selected_word: float
+    barrier: int
+    selects_per_shuffle: int
+    scratch: int
+    other_registers: int
+
+
+def operation_cost(operation: Operation, costs: MachineCosts) -> float:
     """Slots for each register of the result of an elementwise or shape operation."""
-    cost = _SLOTS.get(operation.name, 1.0)
+    cost = 0.0 if Trait.SHAPE in operation.spec.traits or operation.name in _FREE else costs.operations.get(operation.name, 1.0)
     if not cost:
         return cost
     element = element_type(operation.results[0].type)
@@ -45,7 +65,7 @@ def operation_cost(operation: Operation) -> float:
     return cost * 2 if isinstance(element, PointerType) or bit_width(element) == 64 else cost
 
 
-def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int) -> float:
+def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs: MachineCosts) -> float:
     """Slots to bring a tile of ``bits`` wide elements from one layout to another: nothing where each thread has what it needs, shuffles where its warp
     has, else a trip through shared memory."""
     if source == target:
@@ -54,24 +74,24 @@ def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int) -> fl
     registers = Basis(source.registers)
     threads = [a ^ b for a, b in zip((*source.lanes, *source.warps), (*target.lanes, *target.warps), strict=True)]
     if all(registers.solve(image) is not None for image in (*threads, *target.registers)):
-        return 0.5 * words * target.register_count * sum(1 for image in threads if image)  # which register depends on the thread: selects
-    through_memory = _TRIP + 1.5 * words * (source.register_count + target.register_count)
+        return costs.selected_word * words * target.register_count * sum(1 for image in threads if image)  # which register depends on the thread: selects
+    through_memory = costs.trip + costs.stored_word * words * (source.register_count + target.register_count)
     warp = Basis((*source.registers, *source.lanes))
     warps = [a ^ b for a, b in zip(source.warps, target.warps, strict=True)]
     if all(warp.solve(image) is not None for image in (*warps, *target.lanes, *target.registers)):
-        return min(through_memory, _SHUFFLE + 2.0 * words * target.register_count)
+        return min(through_memory, costs.shuffle + costs.shuffled_word * words * target.register_count)
     return through_memory
 
 
-def reduction_cost(layout: LinearLayout, axis: int, words: float, combine: float) -> float:
+def reduction_cost(layout: LinearLayout, axis: int, words: float, combine: float, costs: MachineCosts) -> float:
     """Slots to reduce a tile along an axis: registers one by one, lanes by shuffles, warps through shared memory."""
     mask = layout.axis_mask(axis)
     results = layout.without_axis(axis).register_count
     lanes = sum(1 for image in layout.lanes if image & mask)
     warps = sum(1 for image in layout.warps if image & mask)
-    cost = combine * layout.register_count + lanes * results * (2 * words + combine)
+    cost = combine * layout.register_count + lanes * results * (costs.shuffled_word * words + combine)
     if warps:
-        cost += _TRIP + 3 * words * results
+        cost += costs.trip + 2 * costs.stored_word * words * results
     return cost
 
 
@@ -104,7 +124,7 @@ def fits(axis: int, width: int, pointer: AxisInfo, mask: AxisInfo | None, size: 
     return mask is None or mask.constancy[axis] % width == 0
 
 
-def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, *, store: bool) -> float:
+def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: MachineCosts, *, store: bool) -> float:
     """Slots to access memory by pointers in a layout: instructions, the sectors that each of a warp's touches, and the lines if it writes."""
     width = access_width(layout, pointer, mask, size, limit)
     shifts = axis_shifts(layout.shape)
@@ -117,11 +137,11 @@ def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, 
     lanes = sum(1 for image in layout.lanes if basis.add(image))
     moved = (width * size) << lanes
     piece = max(1, min(run * size, moved))
-    sectors = moved // piece * -(-piece // _SECTOR)
-    if piece < _SECTOR and store:
+    sectors = moved // piece * -(-piece // costs.sector)
+    if piece < costs.sector and store:
         sectors *= 2  # part of a sector is read before it is written
-    turns = _LINE_TURN * (moved // piece * -(-piece // _LINE)) if store else 0.0
-    return layout.register_count // width * (2.0 + sectors + turns)
+    turns = costs.line_turn * (moved // piece * -(-piece // costs.line)) if store else 0.0
+    return layout.register_count // width * (costs.access + sectors + turns)
 
 
 def element_size(pointer: Value) -> int:

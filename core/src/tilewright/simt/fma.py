@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Final
 
 from tilewright.ir.types import F32, F64, FloatType, IntType, Type
 from tilewright.llvm.casts import emit_cast
@@ -15,8 +16,9 @@ from tilewright.llvm.registers import register_type, storage_size
 from tilewright.simt.context import SimtContext, emit_linear
 from tilewright.simt.linear_layout import LinearLayout, bits_of, log2
 from tilewright.simt.lowering.shared_accesses import places, read
+from tilewright.simt.products import SHARED, Product, ProductPlan, SharedOperand
 from tilewright.simt.swizzle import accesses
-from tilewright.simt.target import DotPlan, SharedOperand, SimtTarget
+from tilewright.simt.target import SimtTarget
 
 #: Multiplications that the body of the loop over K has at most.
 _BODY = 512
@@ -24,12 +26,15 @@ _BODY = 512
 _RUN_BITS = 2
 
 
-def fma_plan(target: SimtTarget, shape: tuple[int, ...], k: int, a: Type, b: Type, accumulator: FloatType | IntType, precision: str, num_warps: int) -> DotPlan:
-    """A product of ``shape`` (..., M, N) over ``k`` elements, for operands of types ``a`` and ``b``. Products are those of IEEE arithmetic whatever
-    ``precision`` allows."""
-    c = result_layout(shape, log2(target.warp_size), log2(num_warps))
-    block = _Block(c, log2(k), a, b, accumulator)
-    return DotPlan(block.reads(0), block.reads(1), c, None, "multiply and add", emit_shared=block.emit)
+#: The name of the plan.
+FMA: Final = "multiply and add"
+
+
+def fma_plan(target: SimtTarget, product: Product) -> ProductPlan:
+    """A product in IEEE arithmetic, whatever its precision allows."""
+    c = result_layout(product.shape, log2(target.warp_size), log2(product.warps))
+    block = _Block(c, log2(product.k), product.a, product.b, product.accumulator)
+    return ProductPlan(FMA, block.reads(0), block.reads(1), c, block.emit, (SHARED, SHARED))
 
 
 def result_layout(shape: tuple[int, ...], lane_bits: int, warp_bits: int) -> LinearLayout:

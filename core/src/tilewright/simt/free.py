@@ -10,17 +10,19 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.table import Effect
 from tilewright.ir.types import TileType
 from tilewright.simt.carried import CARRIERS, Carried
-from tilewright.simt.costs import operation_cost
+from tilewright.simt.costs import MachineCosts, operation_cost
 from tilewright.simt.rules import SHAPE_OPERATIONS, SOURCES
 
 #: Slots an element that a tile may cost and still be free.
 _CHEAP: Final = 24.0
 
 
-def fixed_tiles(operations: Sequence[Operation], carried: Mapping[Value, Carried], arguments: Sequence[Value], threads: int) -> dict[Value, None]:
+def fixed_tiles(
+    operations: Sequence[Operation], carried: Mapping[Value, Carried], arguments: Sequence[Value], threads: int, costs: MachineCosts
+) -> dict[Value, None]:
     """The tiles that have a layout of their own, in program order: results of loads, dots and reductions, and arithmetic on them or too expensive to
     repeat. What only moves or repeats elements of such tiles is free but *derived* from them."""
-    search = _Search(carried, threads)
+    search = _Search(carried, threads, costs)
     for argument in arguments:
         if isinstance(argument.type, TileType):
             search.fix(argument)
@@ -33,8 +35,8 @@ def fixed_tiles(operations: Sequence[Operation], carried: Mapping[Value, Carried
 
 
 class _Search:
-    def __init__(self, carried: Mapping[Value, Carried], threads: int) -> None:
-        self.carried, self.threads = carried, threads
+    def __init__(self, carried: Mapping[Value, Carried], threads: int, costs: MachineCosts) -> None:
+        self.carried, self.threads, self.costs = carried, threads, costs
         self.fixed: dict[Value, None] = {}
         #: free tiles computed from fixed ones
         self.derived: set[Value] = set()
@@ -76,7 +78,7 @@ class _Search:
         type_ = first.type
         assert isinstance(type_, TileType)
         each = max(1.0, math.prod(type_.shape) / self.threads)
-        cost = operation_cost(operation) * each + sum(self.cost.get(operand, 0.0) for operand in operation.operands)
+        cost = operation_cost(operation, self.costs) * each + sum(self.cost.get(operand, 0.0) for operand in operation.operands)
         if elementwise and (depends or cost > _CHEAP * each):
             for result in tiles:
                 self.fix(result)

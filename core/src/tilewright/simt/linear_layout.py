@@ -1,9 +1,9 @@
 """Linear layouts: which thread holds which elements of a tile, as a matrix over F2.
 
-The bits of (register, lane, warp, block of a cluster) are mapped linearly, by exclusive or, to the bits of an element's row-major number in its tile. Extents are powers of
-two, so the row-major number is the concatenation of the bits of the coordinates, and one integer says where a bit goes: its image. Blocked layouts,
-slices, operands and accumulators of matrix instructions, and swizzled shared memory are all of this form, and questions about them are linear algebra
-(Zhou et al., "Linear Layouts: Robust Code Generation of Efficient Tensor Computation Using F2").
+The bits of (register, lane, warp, block of a cluster) are mapped linearly, by exclusive or, to the bits of an element's row-major number in its tile.
+Extents are powers of two, so the row-major number is the concatenation of the bits of the coordinates, and one integer says where a bit goes: its image.
+Blocked layouts, slices, operands and accumulators of matrix instructions, and swizzled shared memory are all of this form, and questions about them are
+linear algebra (Zhou et al., "Linear Layouts: Robust Code Generation of Efficient Tensor Computation Using F2").
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
+
+from tilewright.ir.types import TileType, Type
 
 
 def log2(value: int) -> int:
@@ -240,7 +242,15 @@ class LinearLayout:
             if any(len(point) != len(shape) or any(not 0 <= value < extent for value, extent in zip(point, shape, strict=True)) for point in points):
                 raise ValueError(f"{text!r} is no layout: each image has a coordinate below the extent for each axis")
             images.append(tuple(row_major(point, shape) for point in points))
+        if Basis(images[0]).rank < len(images[0]):
+            raise ValueError(f"{text!r} is no layout: images of registers are independent, for a thread holds an element once")
         return cls(shape, *images)
+
+    def misfit(self, type_: Type) -> str:
+        """Only tiles of its shape have it."""
+        if isinstance(type_, TileType) and type_.shape == self.shape:
+            return ""
+        return f"a value of type {type_} cannot have a layout of {shape_text(self.shape)}"
 
     def __str__(self) -> str:
         return self.text().partition(", ")[2]
@@ -357,11 +367,15 @@ class SharedLayout:
         shape = parse_shape(extents.strip())
         if not comma:
             return cls.row_major(shape)
-        images = tuple(int(image) for image in rest.split())
         bits = log2(math.prod(shape))
-        if len(images) != bits or Basis(images).rank != bits or any(image >> bits for image in images):
+        images = tuple(int(image) for image in rest.split() if image.isdecimal())
+        if len(images) != len(rest.split()) or len(images) != bits or Basis(images).rank != bits or any(image >> bits for image in images):
             raise ValueError(f"{text!r} is no layout of shared memory: {bits} independent images below {1 << bits} are")
         return cls(shape, images)
+
+    def misfit(self, type_: Type) -> str:
+        """No value has it: it is part of the types of places."""
+        return f"a value of type {type_} is held by threads: a layout of shared memory is for slots and buffers"
 
     def offset(self, element: int) -> int:
         """The place of an element, in elements."""

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tilewright.errors import LoweringError, TilewrightError
 from tilewright.ir.core import Function, Operation, Region
+from tilewright.ir.types import DescriptorType
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import ModuleWriter
 from tilewright.passes.axis import axis_info
-from tilewright.simt.assignment import Assignment
 from tilewright.simt.context import SimtContext
+from tilewright.simt.facts import WARPS
 from tilewright.simt.target import SimtTarget
 
-#: Writes one operation.
-Lowering = Callable[[SimtContext, Operation], None]
 
-
-@functools.cache
-def lowerings() -> Mapping[str, Lowering]:
-    """The lowering of each operation that is not elementwise, by name."""
-    from tilewright.simt.lowering import TABLES
-
-    return {name: lowering for table in TABLES for name, lowering in table.items()}
-
-
-def lower_function(function: Function, target: SimtTarget, assignment: Assignment, options: Mapping[str, Any]) -> str:
+def lower_function(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> str:
     """LLVM IR of a kernel whose tiles have layouts and whose shared memory is allocated."""
     from tilewright.simt.needs import needed_registers
-    from tilewright.simt.notes import note_slow_paths
 
-    module = ModuleWriter("nounwind")
-    types = [register_type(argument.type) for argument in function.arguments]
-    target.prepare(function, assignment)
-    writer = target.begin(module, function.name, [(type_, f"a{i}") for i, type_ in enumerate(types)], assignment.num_warps, options)
     axes = axis_info(function)
-    note_slow_paths(function, target, assignment, axes, options)
-    context = SimtContext(writer, target, assignment, axes, options, needed_registers(function, target, assignment, axes))
+    module = ModuleWriter("nounwind")
+    types = ["ptr" if isinstance(argument.type, DescriptorType) else register_type(argument.type) for argument in function.arguments]
+    target.prepare(function)
+    writer = target.begin(module, function.name, [(type_, f"a{i}") for i, type_ in enumerate(types)], function.attributes[WARPS], options)
+    context = SimtContext(writer, target, function, axes, options, needed_registers(function, target, axes))
     body = writer.place(writer.new_block("body"))
     for i, argument in enumerate(function.arguments):
         context.registers[argument] = [f"%a{i}"]
@@ -52,15 +39,15 @@ def lower_region(context: SimtContext, region: Region) -> Operation:
     """Write the operations of a region but its terminator, which is returned."""
     from tilewright.simt.lowering.elementwise import lower_elementwise
 
-    table = lowerings()
+    interface_of = context.target.interface
     for operation in region:
         if operation.spec.terminator:
             return operation
         context.operation = operation
         try:
-            lowering = table.get(operation.name)
-            if lowering is not None:
-                lowering(context, operation)
+            interface = interface_of(operation.name)
+            if interface is not None:
+                interface.lower(context, operation)
             else:
                 lower_elementwise(context, operation)
         except TilewrightError:

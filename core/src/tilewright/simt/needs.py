@@ -13,25 +13,25 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import PointerType, TileType
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.axis import AxisInfo
-from tilewright.simt.assignment import Assignment
 from tilewright.simt.carried import CARRIERS, all_carried, operations_of_program
 from tilewright.simt.costs import access_width
+from tilewright.simt.facts import layout_of
+from tilewright.simt.lowering.asynchronous import width_of
 from tilewright.simt.lowering.shape import SOURCE_NUMBERS, source_elements
-from tilewright.simt.lowering.shared import copy_width
 from tilewright.simt.target import SimtTarget
 
 #: For each tile, a mask of the registers that are read.
 Needs = dict[Value, int]
 
 
-def needed_registers(function: Function, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo]) -> Needs:
+def needed_registers(function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> Needs:
     """The registers that are read of every tile of a function in its final form, as masks of register numbers. Tiles that nothing reads are left out."""
-    return _Needs(function, target, assignment, axes).run()
+    return _Needs(function, target, axes).run()
 
 
 class _Needs:
-    def __init__(self, function: Function, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo]) -> None:
-        self.target, self.layouts, self.shared, self.axes = target, assignment.layouts, assignment.shared, axes
+    def __init__(self, function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> None:
+        self.target, self.axes = target, axes
         self.operations = operations_of_program(function.body)
         self.carried = all_carried(function)
         self.found: Needs = {}
@@ -54,7 +54,7 @@ class _Needs:
             self.work.append((value, mask))
 
     def _all(self, value: Value) -> int:
-        return (1 << self.layouts[value].register_count) - 1 if isinstance(value.type, TileType) else 1
+        return (1 << layout_of(value).register_count) - 1 if isinstance(value.type, TileType) else 1
 
     def _read_by(self, operation: Operation) -> None:
         """What an operation reads however much of its results is read."""
@@ -75,11 +75,11 @@ class _Needs:
         """The first register of each access."""
         type_ = pointer.type
         assert isinstance(type_, TileType) and isinstance(type_.element, PointerType)
-        layout, size = self.layouts[pointer], storage_size(type_.element.pointee)
+        layout, size = layout_of(pointer), storage_size(type_.element.pointee)
         axes, mask_axes = self.axes[pointer], self.axes[mask] if mask is not None else None
         width = 0
-        if operation.name == "simt.async_load":
-            width = copy_width(layout, self.shared[operation], axes, mask_axes, size, self.target.copy_widths)
+        if operation.name == "simt.copy_start":
+            width = width_of(operation, self.target.mechanism(operation.attribute("by")), axes, mask_axes)
         width = width or access_width(layout, axes, mask_axes, size, self.target.max_access)
         return sum(1 << start for start in range(0, layout.register_count, width))
 
@@ -95,9 +95,9 @@ class _Needs:
             return
         if operation.name in SOURCE_NUMBERS:
             (operand,) = operation.operands
-            held = {number: register for register, number in enumerate(self.layouts[operand].register_elements())}
+            held = {number: register for register, number in enumerate(layout_of(operand).register_elements())}
             wanted = 0
-            for register, number in enumerate(source_elements(operation, self.layouts[value])):
+            for register, number in enumerate(source_elements(operation, layout_of(value))):
                 if mask >> register & 1:
                     wanted |= 1 << held[number]
             self._read(operand, wanted)
@@ -107,4 +107,4 @@ class _Needs:
 
 
 #: Operations that read the pointer and the mask of the first element of each access.
-_ACCESSES = frozenset({"load", "store", "simt.async_load"})
+_ACCESSES = frozenset({"load", "store", "simt.copy_start", "simt.load_start"})

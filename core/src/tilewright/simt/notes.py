@@ -12,41 +12,46 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Location, Operation, Value
 from tilewright.ir.types import I1, FloatType, IntType, TileType
 from tilewright.llvm.registers import storage_size
-from tilewright.passes.axis import AxisInfo
+from tilewright.passes.axis import AxisInfo, axis_info
 from tilewright.passes.rewriter import constant_of
-from tilewright.simt.assignment import Assignment
 from tilewright.simt.carried import operations_of_program
+from tilewright.simt.copies import GROUPS
 from tilewright.simt.costs import access_width, element_size, fits
+from tilewright.simt.facts import NOTES, layout_of, note, notes_of, warps_of
+from tilewright.simt.products import PRODUCTS
 from tilewright.simt.target import SimtTarget
 
-_ACCESSES = frozenset({"load", "store"})
+_ACCESSES = {"load": "load", "store": "store", "simt.load_start": "load"}
 #: Operations that repeat a block.
 _LOOPS = frozenset({"for", "while"})
 
 
-def note_slow_paths(function: Function, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> None:
+def note_slow_paths(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
     """Add the notes about accesses and pipelines of a function in its final form."""
-    noted = {operation for operation, _ in assignment.notes}
+    axes = axis_info(function)
+    told: set[tuple[Location | None, str]] = set()  # a pipelined load stands in the loop and before it
     for operation in operations_of_program(function.body):
         if operation.name in _ACCESSES and isinstance(operation.operands[0].type, TileType):
-            note = _narrow(operation, target, assignment, axes)
-            if note:
-                assignment.notes.append((operation, note))
-        elif operation.name == "for" and operation not in noted:
-            assignment.notes += _not_pipelined(operation, target, assignment, axes, options)
+            why = _narrow(operation, target, axes)
+            if why and not (operation.name == "simt.load_start" and (operation.location, why) in told):
+                told.add((operation.location, why))
+                note(operation, why)
+        elif operation.name == "for" and NOTES not in operation.attributes:
+            for place, why in _not_pipelined(operation, target, axes, options):
+                note(place, why)
 
 
-def _narrow(operation: Operation, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo]) -> str:
+def _narrow(operation: Operation, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> str:
     """Why an access moves fewer bytes at once than a thread has of the tile, up to the machine's widest access; the empty string where it does not."""
     pointer, mask = operation.operands[0], operation.operand("mask")
     type_ = pointer.type
     assert isinstance(type_, TileType)
-    size, layout = element_size(pointer), assignment.layouts[pointer]
+    size, layout = element_size(pointer), layout_of(pointer)
     info, mask_info = axes[pointer], axes[mask] if mask is not None else None
-    threads = target.warp_size * assignment.num_warps
+    threads = target.warp_size * warps_of(operation)
     possible = min(target.max_access // size, math.prod(type_.shape) // threads)
     width = access_width(layout, info, mask_info, size, target.max_access)
     if possible <= 1 or width >= possible:
@@ -61,29 +66,25 @@ def _narrow(operation: Operation, target: SimtTarget, assignment: Assignment, ax
         why = f"the mask is not known to be the same for {2 * width} elements in a row (a bound that is a multiple of 16 is)"
     else:
         why = "in the layout that it shares with other operations a thread has no more consecutive elements"
-    return f"{operation.name} moves {width * size} bytes at once instead of {possible * size}: {why}"
+    return f"{_ACCESSES[operation.name]} moves {width * size} bytes at once instead of {possible * size}: {why}"
 
 
-def _not_pipelined(
-    loop: Operation, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]
-) -> list[tuple[Operation, str]]:
+def _not_pipelined(loop: Operation, target: SimtTarget, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> list[tuple[Operation, str]]:
     """Why loads that feed the products of a loop stay in it."""
     (body,) = loop.regions
-    products = [operation for operation in body if operation.name == "dot"]
+    products = [operation for operation in body if operation.name in PRODUCTS]
     stages = loop.attribute("num_stages") or options.get("num_stages", 0)
     if not products or stages < 2:
         return []
     loads = _feeding(products)
     if not loads:
         return []
-    if not target.copy_widths:
-        return [(loop, f"not pipelined: {target.name} has no asynchronous copies to shared memory")]
     if any(inner.name in _LOOPS for inner in body.walk()):
         return [(loop, "not pipelined: there is a loop inside")]
-    return [(load, f"load is not pipelined: {_why_not_ahead(load, target, assignment, axes)}") for load in loads]
+    return [(load, f"load is not pipelined: {_why_not_ahead(load, target, axes)}") for load in loads]
 
 
-def _why_not_ahead(load: Operation, target: SimtTarget, assignment: Assignment, axes: Mapping[Value, AxisInfo]) -> str:
+def _why_not_ahead(load: Operation, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> str:
     pointer, mask, other = (load.operand(name) for name in ("pointer", "mask", "other"))
     type_ = load.results[0].type
     assert pointer is not None
@@ -91,25 +92,29 @@ def _why_not_ahead(load: Operation, target: SimtTarget, assignment: Assignment, 
         return f"{type_} cannot be copied as it is"
     if load.attribute("volatile"):
         return "it is volatile"
-    if other is not None and constant_of(other) != 0:
+    widths = next((mechanism.widths for mechanism in target.mechanisms if mechanism.completes == GROUPS), ())
+    if widths and other is not None and constant_of(other) != 0:
         return "asynchronous copies fill with zeros where the mask is false, not with another value"
     size = storage_size(type_.element)
-    width = size * access_width(assignment.layouts[pointer], axes[pointer], axes[mask] if mask is not None else None, size, max(target.copy_widths))
-    if width < min(target.copy_widths):
-        return f"it reads {width} bytes at once, and asynchronous copies take {', '.join(map(str, target.copy_widths))}"
+    width = size * access_width(layout_of(pointer), axes[pointer], axes[mask] if mask is not None else None, size, max(widths, default=target.max_access))
+    if widths and width < min(widths):
+        return f"it reads {width} bytes at once, and asynchronous copies take {', '.join(map(str, widths))}"
     return "its addresses depend on what the loop computes, or its layout in shared memory does not fit copies"
 
 
 def _feeding(products: list[Operation]) -> list[Operation]:
-    """The loads of the products' block from which their first two operands are computed."""
+    """The loads of the products' block from which their first two operands are computed, those that are put into shared memory first too."""
     found: dict[Operation, None] = {}
     work = [operand for product in products for operand in product.operands[:2]]
     while work:
-        operation = work.pop().definition
+        value = work.pop()
+        # what was put in shared memory for this product alone
+        work += [user.operands[1] for user in value.uses if user.name == "simt.store" and user.operands[0] is value]
+        operation = value.definition
         if operation is None or operation.parent is not products[0].parent or operation in found:
             continue
         found[operation] = None
-        if operation.name != "load" and operation.spec.pure and not operation.regions and operation.name != "dot":
+        if operation.name != "load" and operation.spec.pure and not operation.regions:
             work += operation.operands
     return [operation for operation in found if operation.name == "load"]
 
@@ -119,12 +124,12 @@ def _feeding(products: list[Operation]) -> list[Operation]:
 _warned: set[tuple[str, str]] = set()
 
 
-def warn_slow(function: Function, assignment: Assignment) -> None:
+def warn_slow(function: Function) -> None:
     """Warn of what left the fast path, once a kernel and note, where ``TILEWRIGHT_WARN_SLOW`` is set."""
     if os.environ.get("TILEWRIGHT_WARN_SLOW", "0") in ("", "0"):
         return
-    for operation, note in assignment.notes:
-        key = function.name, f"{operation.location}: {note}"
+    for operation, told in notes_of(function):
+        key = function.name, f"{operation.location}: {told}"
         if key not in _warned:
             _warned.add(key)
             place = operation.location

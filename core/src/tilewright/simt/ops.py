@@ -1,36 +1,77 @@
-"""Operations that the toolkit adds to Tile IR while it prepares a module: conversions between layouts and explicit shared memory."""
+"""The operations of the toolkit: Tile IR for threads. They stand beside those of Tile IR that need nothing more said of them than the layouts of their tiles.
+
+Shared memory is explicit: buffers of slots, each a value. What starts gives a token, and what needs it waits for the token, or for a phase of a barrier
+object. A partition runs its parts on warps of their own. ``docs/site/developers/toolkit.md`` shows each operation with an example.
+"""
 
 from __future__ import annotations
 
+from tilewright.ir.core import Operation
 from tilewright.ir.ops import TABLE
 from tilewright.ir.table import Attribute, Effect, Kind, Operand, OpSpec, OpTable, RuleError, Shape
-from tilewright.ir.types import I1, U8, PointerType, TileType, Type, byte_size, element_type
+from tilewright.ir.types import I1, DescriptorType, IntType, PointerType, TileType, Type, element_type
+from tilewright.simt.types import ENCODINGS, TYPES, BarriersType, BufferType, MemoryType, SlotType, TokenType
 
-#: Pointers into the memory that the threads of a program share.
-SHARED = "shared"
+COPIES, LOADS, STORES, PRODUCTS = (TokenType(queue) for queue in ("copies", "loads", "stores", "products"))
 
 
-def shared_pointer(element: Type) -> PointerType:
-    return PointerType(element, SHARED)
+# ---- rules
+
+
+def _nothing(shape: Shape) -> list[Type]:
+    return []
 
 
 def _same(shape: Shape) -> list[Type]:
     return [shape.type("x")]
 
 
-def _alloc(shape: Shape) -> list[Type]:
-    return [shared_pointer(U8)]
+def _buffer(shape: Shape) -> list[Type]:
+    if not isinstance(shape.result, BufferType):
+        raise RuleError(f"the result must be a buffer, not {shape.result}")
+    return [shape.result]
 
 
-def _buffer(shape: Shape) -> Type:
-    type_ = shape.type("buffer")
-    if not isinstance(type_, PointerType) or type_.space != SHARED:
-        raise RuleError(f"buffer must point to shared memory, not be {type_}")
-    return type_.pointee
+def _slot_of(shape: Shape) -> list[Type]:
+    buffer = shape.type("buffer")
+    if not isinstance(buffer, BufferType):
+        raise RuleError(f"buffer must be a buffer, not {buffer}")
+    _index(shape)
+    return [buffer.slot]
 
 
-def _async_load(shape: Shape) -> list[Type]:
-    _buffer(shape)
+def _index(shape: Shape) -> None:
+    if not isinstance(shape.type("index"), IntType):
+        raise RuleError(f"index must be an integer, not {shape.type('index')}")
+
+
+def _view(shape: Shape) -> list[Type]:
+    slot, result = _slot(shape, "x"), shape.result
+    if not isinstance(result, SlotType) or result.element is not slot.element or len(result.layout.images) != len(slot.layout.images):
+        raise RuleError(f"the result must be a slot of as many elements of the same type, not {result}")
+    return [result]
+
+
+def _slot(shape: Shape, name: str = "slot") -> MemoryType:
+    type_ = shape.type(name)
+    if not isinstance(type_, SlotType):
+        raise RuleError(f"{name} must be a slot, not {type_}")
+    return type_
+
+
+def _load(shape: Shape) -> list[Type]:
+    return [_slot(shape).tile]
+
+
+def _store(shape: Shape) -> list[Type]:
+    tile = _slot(shape).tile
+    if shape.type("x") is not tile:
+        raise RuleError(f"x must be {tile}, not {shape.type('x')}")
+    return []
+
+
+def _pointers(shape: Shape) -> TileType:
+    """The tile that pointers point to, whose mask is checked."""
     pointers = shape.type("pointer")
     element = element_type(pointers)
     if not isinstance(pointers, TileType) or not isinstance(element, PointerType):
@@ -38,94 +79,315 @@ def _async_load(shape: Shape) -> list[Type]:
     mask = shape.optional("mask")
     if mask is not None and mask is not TileType(pointers.shape, I1):
         raise RuleError(f"mask must be a tile of {I1} of the pointers' shape, not {mask}")
+    return TileType(pointers.shape, element.pointee)
+
+
+def _copy_start(shape: Shape) -> list[Type]:
+    slot, tile = _slot(shape), _pointers(shape)
+    if slot.tile is not tile:
+        raise RuleError(f"pointer must point to {slot.tile}, not to {tile}")
     return []
 
 
-def _shared_load(shape: Shape) -> list[Type]:
-    _buffer(shape)
-    (result,) = shape.results
-    if not isinstance(result, TileType):
-        raise RuleError(f"the result must be a tile, not {result}")
+def _load_start(shape: Shape) -> list[Type]:
+    tile = _pointers(shape)
+    other = shape.optional("other")
+    if other is not None and other is not tile:
+        raise RuleError(f"other must be {tile}, not {other}")
+    return [tile, LOADS]
+
+
+def _block(shape: Shape) -> None:
+    """A descriptor, as many offsets as it has axes, and a slot for its block."""
+    descriptor, slot = shape.type("descriptor"), _slot(shape)
+    if not isinstance(descriptor, DescriptorType):
+        raise RuleError(f"descriptor must be a descriptor, not {descriptor}")
+    if len(shape.groups["offsets"]) != descriptor.rank:
+        raise RuleError(f"{descriptor} takes {descriptor.rank} offsets, not {len(shape.groups['offsets'])}")
+    if slot.tile is not descriptor.block_type:
+        raise RuleError(f"slot must be one of {descriptor.block_type}, not {slot}")
+
+
+def _block_load_start(shape: Shape) -> list[Type]:
+    _block(shape)
+    _barrier(shape)
+    return []
+
+
+def _block_store_start(shape: Shape) -> list[Type]:
+    _block(shape)
+    return []
+
+
+def _tokens(shape: Shape) -> None:
+    for type_ in shape.groups["tokens"]:
+        if not isinstance(type_, TokenType):
+            raise RuleError(f"tokens must be tokens, not {type_}")
+
+
+def _commit(shape: Shape) -> list[Type]:
+    (result,) = shape.results or (COPIES,)
+    if not isinstance(result, TokenType):
+        raise RuleError(f"the result must be a token, not {result}")
     return [result]
 
 
-def _shared_store(shape: Shape) -> list[Type]:
-    _buffer(shape)
-    if not isinstance(shape.type("x"), TileType):
-        raise RuleError(f"x must be a tile, not {shape.type('x')}")
+def _wait(shape: Shape) -> list[Type]:
+    _tokens(shape)
+    tiles = list(shape.groups["tiles"])
+    if not shape.groups["tokens"]:
+        raise RuleError("takes one token at least")
+    if any(not isinstance(tile, TileType) for tile in tiles):
+        raise RuleError(f"tiles must be tiles, not {', '.join(map(str, tiles))}")
+    return tiles
+
+
+def _barriers(shape: Shape) -> list[Type]:
+    if not isinstance(shape.result, BarriersType):
+        raise RuleError(f"the result must be barriers, not {shape.result}")
+    return [shape.result]
+
+
+def _barrier(shape: Shape) -> None:
+    if not isinstance(shape.type("barriers"), BarriersType):
+        raise RuleError(f"barriers must be barriers, not {shape.type('barriers')}")
+    _index(shape)
+
+
+def _on_barrier(shape: Shape) -> list[Type]:
+    _barrier(shape)
+    for name in ("condition", "phase"):
+        group = shape.groups.get(name, ())
+        if any(type_ is not I1 for type_ in group):
+            raise RuleError(f"{name} must be {I1}, not {group[0]}")
     return []
 
 
-def _nothing(shape: Shape) -> list[Type]:
-    return []
+def _dot(shape: Shape) -> list[Type]:
+    a, b, c = (shape.type(name) for name in ("a", "b", "c"))
+    if not isinstance(a, TileType | SlotType) or not isinstance(b, TileType | SlotType) or not isinstance(c, TileType):
+        raise RuleError(f"a and b must be tiles or slots and c a tile, not {a}, {b} and {c}")
+    if not (a.shape[:-2] == b.shape[:-2] == c.shape[:-2] and a.shape[-1] == b.shape[-2] and c.shape[-2:] == (a.shape[-2], b.shape[-1])):
+        raise RuleError(f"{a} times {b} does not give {c}")
+    return [c]
+
+
+def _dot_start(shape: Shape) -> list[Type]:
+    return [*_dot(shape), PRODUCTS]
+
+
+def _fragment(shape: Shape) -> list[Type]:
+    _slot(shape)
+    if not isinstance(shape.result, TileType):
+        raise RuleError(f"the result must be a tile, not {shape.result}")
+    return [shape.result]
 
 
 def _dot_step(shape: Shape) -> list[Type]:
-    return [shape.type("c")]
+    return [shape.type("c_in")]
 
 
-_BUFFER = Operand("buffer", "an address in shared memory; the assignment has the shared layout of what is there")
+def _check_partition(operation: Operation) -> None:
+    (region,) = operation.regions
+    for part in region:
+        if part.name != "simt.part" and not part.spec.terminator:
+            raise RuleError(f"holds parts only, not {part.name}")
+
+
+def _check_part(operation: Operation) -> None:
+    around = next(operation.ancestors(), None)
+    if around is None or around.name != "simt.partition":
+        raise RuleError("stands in a partition only")
+    if operation.attribute("warps") < 1:
+        raise RuleError("has one warp at least")
+    inside = set(operation.walk())
+    for inner in operation.walk():
+        for operand in inner.operands:
+            owner = operand.owner
+            outer = owner not in inside if isinstance(owner, Operation) else owner.owner not in inside
+            if outer and isinstance(operand.type, TileType):
+                raise RuleError(f"reads the tile {operand.name or operand.type} from outside: tiles go between parts through buffers")
+
+
+# ---- operands and attributes that several operations have
+
+_SLOT = Operand("slot", "a place in shared memory")
+_POINTER = Operand("pointer", "where the elements are")
+_MASK = Operand("mask", "which elements are read; the others are zero", Kind.OPTIONAL)
+_TOKENS = Operand("tokens", "what was started", Kind.VARIADIC)
+_BARRIERS = Operand("barriers", "barrier objects")
+_INDEX = Operand("index", "which of them")
+_CONDITION = Operand("condition", "whether it happens at all", Kind.OPTIONAL)
+_BY = Attribute("by", "str", "the copy mechanism")
+_CACHE = (Attribute("cache", "str", "", ""), Attribute("eviction", "str", "", "normal"))
+_ORDERED = Attribute("ordered", "bool", "whoever wrote it saw to it that no thread may still touch the slot", False)
+_PLAN = Attribute("plan", "str", "the product plan, by name")
+_PRECISION = (
+    Attribute("precision", "enum", "how f32 operands may be rounded", "ieee", ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")),
+    Attribute("max_imprecise", "int", "fp8: products summed at reduced precision before a full-precision add; 0 is the target's choice", 0),
+)
+_STEP = (
+    _PLAN,
+    Attribute("shape", "ints", "extents of the product's result"),
+    Attribute("k", "int", "elements that each sum of the whole product is over"),
+    Attribute("a", "type", "of a's elements"),
+    Attribute("b", "type", "of b's elements"),
+    Attribute("c", "type", "of the result's elements"),
+    *_PRECISION,
+)
+_PRODUCT = (Operand("a", "a tile, or a slot"), Operand("b", "a tile, or a slot"), Operand("c", "the accumulator"))
+_TURN = (
+    Attribute("order", "str", "the order's name"),
+    Attribute("place", "int", "of this part in the order, from 0 on"),
+    Attribute("of", "int", "how many parts take turns"),
+)
+_THREADS = Effect.ORDER
+
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec("simt.convert", "the same tile in another layout", (Operand("x"),), _same),
+    # shared memory
     OpSpec(
-        "simt.shared_alloc",
-        "shared memory, for as long as the address is used",
+        "simt.buffer",
+        "shared memory for some tiles, for as long as it is used",
         (),
-        _alloc,
-        (Attribute("bytes", "int"), Attribute("alignment", "int", "", 16)),
+        _buffer,
+        (Attribute("alignment", "int", "of its first byte", 16),),
         effects=Effect.ORDER,
+        explicit_results=True,
     ),
+    OpSpec("simt.slot", "the place of one tile in a buffer", (Operand("buffer"), Operand("index", "from 0 on")), _slot_of),
     OpSpec(
-        "simt.async_load",
-        "start copying the elements at the pointers to shared memory; zeros where the mask is false",
-        (_BUFFER, Operand("pointer"), Operand("mask", kind=Kind.OPTIONAL)),
-        _async_load,
-        (
-            Attribute("cache", "str", "", ""),
-            Attribute("eviction", "str", "", ""),
-            Attribute("ordered", "bool", "whoever wrote it saw to it that no thread may still touch the buffer", False),
-        ),
+        "simt.view",
+        "the same memory seen as a tile of another shape; the shared layout says where its elements are",
+        (Operand("x"),),
+        _view,
+        explicit_results=True,
+    ),
+    OpSpec("simt.load", "a tile from shared memory", (_SLOT,), _load, effects=Effect.READ),
+    OpSpec("simt.store", "write a tile to shared memory", (_SLOT, Operand("x")), _store, (_ORDERED,), effects=Effect.WRITE),
+    # copies
+    OpSpec(
+        "simt.copy_start",
+        "start copying the elements at the pointers to shared memory; they are there after a wait for the group that the next commit ends",
+        (_SLOT, _POINTER, _MASK),
+        _copy_start,
+        (_BY, *_CACHE, _ORDERED),
         effects=Effect.READ | Effect.WRITE,
     ),
-    OpSpec("simt.async_commit", "end a group of copies", (), _nothing, effects=Effect.ORDER),
+    OpSpec("simt.commit", "what was started since the last commit, as a group", (), _commit, effects=_THREADS, explicit_results=True),
     OpSpec(
-        "simt.async_wait",
-        "wait until at most `pending` groups of this thread are under way",
-        (),
-        _nothing,
-        (Attribute("pending", "int"),),
-        effects=Effect.ORDER,
-    ),
-    OpSpec("simt.shared_load", "a tile from shared memory", (_BUFFER,), _shared_load, explicit_results=True, effects=Effect.READ),
-    OpSpec(
-        "simt.fragment_load",
-        "each thread's registers of one step along K of a product's operand that is in shared memory, in words, threads in order; the assignment has the"
-        " product's plan, and the shared layout of all of the operand",
-        (_BUFFER,),
-        _shared_load,
-        (
-            Attribute("operand", "int", "0 for a, 1 for b"),
-            Attribute("element", "type", "of the operand"),
-            Attribute("first", "int", "the coordinate along K at which the step begins"),
-        ),
-        explicit_results=True,
+        "simt.load_start",
+        "start loading the elements at the pointers; the tile may be read after a wait",
+        (_POINTER, _MASK, Operand("other", "in place of elements that are not read", Kind.OPTIONAL)),
+        _load_start,
+        _CACHE,
         effects=Effect.READ,
     ),
     OpSpec(
-        "simt.dot_step",
-        "c and the product of one step along K of both operands; the assignment has the product's plan",
-        (Operand("a"), Operand("b"), Operand("c")),
-        _dot_step,
-        (Attribute("a_element", "type", "of the operand"), Attribute("b_element", "type", "of the operand")),
+        "simt.block_load_start",
+        "start copying a descriptor's block to shared memory; its bytes are counted by a barrier object when they are there",
+        (_SLOT, Operand("descriptor"), Operand("offsets", "of the block, in elements", Kind.VARIADIC), _BARRIERS, _INDEX, _CONDITION),
+        _block_load_start,
+        (_BY, *_CACHE),
+        effects=Effect.READ | Effect.WRITE,
     ),
-    OpSpec("simt.shared_store", "write a tile to shared memory", (_BUFFER, Operand("x")), _shared_store, effects=Effect.WRITE),
+    OpSpec(
+        "simt.block_store_start",
+        "start copying a slot to a descriptor's block; elements outside the tensor are dropped. The slot may be written after a wait for the next commit",
+        (_SLOT, Operand("descriptor"), Operand("offsets", "of the block, in elements", Kind.VARIADIC)),
+        _block_store_start,
+        (_BY,),
+        effects=Effect.READ | Effect.WRITE,
+    ),
+    OpSpec(
+        "simt.wait",
+        "wait until what the tokens stand for has ended; the tiles, which were being made, may be read",
+        (_TOKENS, Operand("tiles", "in flight", Kind.VARIADIC)),
+        _wait,
+        effects=_THREADS,
+    ),
+    # barrier objects
+    OpSpec(
+        "simt.barriers",
+        "barrier objects, in their first phase, each of which ends a phase when so many parts have arrived and all bytes that were announced have come",
+        (),
+        _barriers,
+        (Attribute("count", "int", "arrivals of a phase"),),
+        effects=_THREADS,
+        explicit_results=True,
+    ),
+    OpSpec(
+        "simt.expect",
+        "arrive at a barrier object, once all threads have met, and announce bytes that copies will bring in this phase",
+        (_BARRIERS, _INDEX, _CONDITION),
+        _on_barrier,
+        (Attribute("bytes", "int", "that come"),),
+        effects=_THREADS,
+    ),
+    OpSpec(
+        "simt.arrive",
+        "arrive at a barrier object: once for all threads, after what they did before",
+        (_BARRIERS, _INDEX, _CONDITION),
+        _on_barrier,
+        effects=_THREADS,
+    ),
+    OpSpec(
+        "simt.await",
+        "wait until the phase of this parity of a barrier object has ended; that before the first one has",
+        (_BARRIERS, _INDEX, Operand("phase", "its parity: false for the first phase")),
+        _on_barrier,
+        effects=_THREADS,
+    ),
+    # products
+    OpSpec("simt.dot", "a @ b + c by a plan", _PRODUCT, _dot, (_PLAN, *_PRECISION), effects=Effect.READ),
+    OpSpec(
+        "simt.dot_start",
+        "start a @ b + c by an asynchronous plan; the result may be read after a wait, or be the accumulator of the next one",
+        _PRODUCT,
+        _dot_start,
+        (_PLAN, *_PRECISION),
+        effects=Effect.READ | Effect.ORDER,
+    ),
+    OpSpec(
+        "simt.fragment",
+        "each thread's registers of one step along K of a product's operand that is in shared memory, in words, threads in order",
+        (_SLOT,),
+        _fragment,
+        (*_STEP, Attribute("operand", "int", "0 for a, 1 for b"), Attribute("first", "int", "the coordinate along K at which the step begins")),
+        effects=Effect.READ,
+        explicit_results=True,
+    ),
+    OpSpec(
+        "simt.dot_step",
+        "c and the product of one step along K of both operands, which are fragments",
+        (Operand("a_in"), Operand("b_in"), Operand("c_in")),
+        _dot_step,
+        _STEP,
+    ),
+    # partitions
+    OpSpec(
+        "simt.partition",
+        "run parts side by side, each on warps of its own, which talk through buffers and barriers; all warps go on when all parts have ended",
+        (),
+        _nothing,
+        effects=Effect.REGION | Effect.ORDER,
+        regions=("parts",),
+        check=_check_partition,
+    ),
+    OpSpec(
+        "simt.part",
+        "one part of a partition: barriers, lanes and warps in it are its own",
+        (),
+        _nothing,
+        (Attribute("name", "str", "for messages"), Attribute("warps", "int", "that run it"), Attribute("registers", "int", "of each thread; 0 as given", 0)),
+        effects=Effect.REGION | Effect.ORDER,
+        regions=("body",),
+        check=_check_part,
+    ),
+    OpSpec("simt.turn_wait", "wait until it is this part's turn; at first it is that of place 0", (), _nothing, _TURN, effects=_THREADS),
+    OpSpec("simt.turn_pass", "let the next part of the order have its turn", (), _nothing, _TURN, effects=_THREADS),
 )
 
 #: Tile IR's table and the operations of this module.
-SIMT_TABLE: OpTable = TABLE.extended(OPS)
-
-
-def bytes_of(type_: TileType) -> int:
-    """Bytes of a tile in shared memory; an i1 takes one."""
-    return type_.numel * (8 if isinstance(type_.element, PointerType) else byte_size(type_.element))
+SIMT_TABLE: OpTable = TABLE.extended(OPS, TYPES, ENCODINGS)

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import I1, PointerType, TileType, bit_width
-from tilewright.simt.assignment import Assignment
+from tilewright.simt.facts import layout_of
 from tilewright.simt.rules import SHAPE_OPERATIONS, SOURCES
 
 
-def peak_words(function: Function, assignment: Assignment) -> int:
+def peak_words(function: Function) -> int:
     """The most 32-bit words that a thread holds of tiles at any place of a kernel with layouts."""
-    return _Pressure(assignment).region(function.body)
+    return peak_words_in(function.body)
+
+
+def peak_words_in(region: Region) -> int:
+    """The most 32-bit words that a thread holds of tiles of a region, its arguments and what it makes, at any place there."""
+    return _Pressure().region(region)
 
 
 class _Pressure:
-    def __init__(self, assignment: Assignment) -> None:
-        self.assignment = assignment
-
     def words(self, value: Value) -> int:
         type_ = value.type
         if not isinstance(type_, TileType) or type_.element is I1 or isinstance(type_.element, PointerType):
@@ -28,8 +30,7 @@ class _Pressure:
         operation = value.definition
         if operation is not None and (operation.name in SOURCES or operation.name in SHAPE_OPERATIONS):
             return 0
-        layout = self.assignment.layouts.get(value)
-        return 0 if layout is None else -(-layout.register_count * bit_width(type_.element) // 32)
+        return 0 if value.layout is None else -(-layout_of(value).register_count * bit_width(type_.element) // 32)
 
     def region(self, region: Region) -> int:
         """The peak within a region, of what is defined in it."""

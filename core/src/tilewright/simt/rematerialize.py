@@ -16,7 +16,6 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.types import TileType
 from tilewright.passes.clone import clone_operation
-from tilewright.simt.assignment import Assignment
 from tilewright.simt.carried import CARRIERS, Carried
 from tilewright.simt.linear_layout import LinearLayout
 from tilewright.simt.ops import SIMT_TABLE
@@ -38,10 +37,7 @@ class Materializer:
         needs: what the other operations ask of their operands.
     """
 
-    def __init__(
-        self, assignment: Assignment, fixed: Mapping[Value, LinearLayout], carried: Mapping[Value, Carried], recompute: set[Value], needs: Needs
-    ) -> None:
-        self.layouts = assignment.layouts
+    def __init__(self, fixed: Mapping[Value, LinearLayout], carried: Mapping[Value, Carried], recompute: set[Value], needs: Needs) -> None:
         self.fixed, self.carried, self.recompute, self.needs = fixed, carried, recompute, needs
         #: each value in the layouts asked of it
         self.versions: dict[Value, dict[LinearLayout, Value | None]] = {}
@@ -150,14 +146,14 @@ class Materializer:
             table = self.versions.setdefault(result, {})
             own = self.fixed[result]
             table[own] = result
-            self.layouts[result] = own
+            result.layout = own
             if result in self.recompute:
                 for layout in table:
                     if layout != own:
                         (copy,) = clone_operation(operation, {operation.operands[0]: self._version(originals[0], layout)}, lambda at: at).results
                         place = _insert_after(_definition(copy), place)
                         table[layout] = copy
-                        self.layouts[copy] = layout
+                        copy.layout = layout
             else:
                 place = self._convert_all(result, own, place)
 
@@ -175,7 +171,7 @@ class Materializer:
         conversion = Operation(SIMT_TABLE["simt.convert"], [source], (1,), {}, [value.type], location=location)
         conversion.results[0].name = value.name
         self.versions[value][layout] = conversion.results[0]
-        self.layouts[conversion.results[0]] = layout
+        conversion.results[0].layout = layout
         if isinstance(place, Operation):
             return _insert_after(conversion, place)
         if place.first is None:
@@ -210,7 +206,7 @@ class Materializer:
                 copy.set_operand(position, version)
             for table, result_value in zip(tables, copy.results, strict=True):
                 table[layout] = result_value
-                self.layouts[result_value] = layout
+                result_value.layout = layout
         for layout, source in indirect:
             for result_value, table in zip(operation.results, tables, strict=True):
                 if layout in table:
@@ -257,7 +253,7 @@ class Materializer:
             for i, layout in enumerate(carried.layouts):
                 version = value if i == 0 else Value(value.type, owner, value.name)
                 table[layout] = version
-                self.layouts[version] = layout
+                version.layout = layout
                 found.append(version)
         return found
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import TileType
-from tilewright.simt.assignment import Assignment
+from tilewright.simt.carried import CARRIERS
+from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, log2, span
+
+if TYPE_CHECKING:
+    from tilewright.simt.target import SimtTarget
 
 # ---- operations that only move or repeat elements: (operation, layout of its result) -> layout of its operands
 
@@ -110,12 +114,6 @@ SHAPE_OPERATIONS = frozenset(_BACK)
 #: Operations that give any layout at no cost.
 SOURCES = frozenset({"splat", "arange"})
 
-#: Operations, beside the elementwise ones, whose tile operands and results have one layout.
-UNIFORM = frozenset({"load", "store", "atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", "extern", "inline_asm", "map", "scan"})
-
-#: Operations whose operands may have any layout, each its own.
-INDIFFERENT = frozenset({"unsplat", "print", "assert", "histogram"})
-
 
 class _Independent:
     """Which images are new: not 0, and not an exclusive or of those before."""
@@ -180,26 +178,26 @@ class LayoutError(AssertionError):
     """A function breaks a rule of layouts."""
 
 
-def check(function: Function, assignment: Assignment) -> None:
+def check(function: Function, target: SimtTarget) -> None:
     """Check that every tile has a layout and every operation gets its operands in layouts it can work with.
 
     Raises:
         LayoutError: naming operation and rule.
     """
     for argument in function.arguments:
-        _check_value(argument, assignment, function.name)
+        _check_value(argument, function.name)
     for operation in function.walk():
         for value in (*operation.results, *(argument for region in operation.regions for argument in region.arguments)):
-            _check_value(value, assignment, operation.name)
-        _check_operation(operation, assignment)
+            _check_value(value, operation.name)
+        _check_operation(operation, target)
 
 
-def _check_value(value: Value, assignment: Assignment, where: str) -> None:
+def _check_value(value: Value, where: str) -> None:
     if not isinstance(value.type, TileType):
         return
-    layout = assignment.layouts.get(value)
-    if layout is None:
+    if value.layout is None:
         raise LayoutError(f"{where}: {value} has no layout")
+    layout = layout_of(value)
     if layout.shape != value.type.shape:
         raise LayoutError(f"{where}: {value} has a layout of shape {layout.shape}")
     if len(set(span(layout.registers))) != layout.register_count:
@@ -208,77 +206,77 @@ def _check_value(value: Value, assignment: Assignment, where: str) -> None:
         raise LayoutError(f"{where}: {value} has elements that no thread holds: {layout}")
 
 
-def _check_operation(operation: Operation, assignment: Assignment) -> None:
+def operand_layouts(operation: Operation) -> list[LinearLayout]:
+    """Those of the operands that are tiles."""
+    return [layout_of(value) for value in operation.operands if isinstance(value.type, TileType)]
+
+
+def tile_layouts(operation: Operation) -> list[LinearLayout]:
+    """Those of the operands and results that are tiles."""
+    return [*operand_layouts(operation), *(layout_of(value) for value in operation.results if isinstance(value.type, TileType))]
+
+
+def one_layout(operation: Operation, target: SimtTarget) -> str:
+    """The check of operations whose tiles are all alike."""
+    return "" if len(set(tile_layouts(operation))) <= 1 else "operands and results must have one layout"
+
+
+def _check_operation(operation: Operation, target: SimtTarget) -> None:
     name = operation.name
-    layouts = assignment.layouts
-    operands = [layouts[value] for value in operation.operands if isinstance(value.type, TileType)]
-    results = [layouts[value] for value in operation.results if isinstance(value.type, TileType)]
+    interface = target.interface(name)
+    rule = ""
+    if name in CARRIERS:
+        _check_carriers(operation)
+    elif interface is not None:
+        rule = interface.check(operation, target) if interface.check is not None else ""
+    elif operation.spec.elementwise:
+        rule = one_layout(operation, target)
+    if not rule and name in SHAPE_OPERATIONS and isinstance(operation.results[0].type, TileType):
+        rule = _shape_rule(operation)
+    if rule:
+        raise LayoutError(f"{name} at {operation.location}: {rule}: {'; '.join(map(str, tile_layouts(operation)))}")
 
-    def require(holds: bool, rule: str) -> None:
-        if not holds:
-            found = "; ".join(map(str, (*operands, "->", *results)))
-            raise LayoutError(f"{name} at {operation.location}: {rule}: {found}")
 
-    def alike(of: Sequence[LinearLayout], rule: str) -> None:
-        require(len(set(of)) <= 1, rule)
+def _shape_rule(operation: Operation) -> str:
+    """What a shape operation asks."""
+    name, operands = operation.name, operand_layouts(operation)
+    results = [layout_of(value) for value in operation.results]
+    if len(set(operands)) > 1 or len(set(results)) > 1:
+        return "operands must have one layout, and results one"
+    operand, result = operands[0], results[0]
+    if name == "broadcast":
+        holds, rule = _unordered(result.broadcast_source(operand.shape)) == _unordered(operand), "the operand must have what the result repeats"
+    elif name == "split":
+        holds, rule = 1 in operand.registers and _unordered(result.joined()) == _unordered(operand), "results must be the halves, which are in one thread"
+    elif name == "cat":
+        held = 1 << _cat_bit(operation, result.shape) in result.registers
+        holds, rule = held and _unordered(result_layout(operation, operand)) == _unordered(result), "the result must be a, then b, in one thread"
+    else:
+        holds, rule = result_layout(operation, operand) == result, "the result's layout must follow from the operand's"
+    return "" if holds else rule
 
-    if operation.spec.elementwise or name in UNIFORM:
-        alike([*operands, *results], "operands and results must have one layout")
-        pack = operation.attribute("pack") if name in ("map", "inline_asm") else 1
-        if pack > 1 and operands:
-            require(packed(operands[0], pack) == operands[0], f"{pack} elements in a row must be {pack} registers in a row")
-        if name == "scan":
-            require(scan_layout_of(operands[0], operation.attribute("axis")) == operands[0], "the scan does not work on this layout")
-    elif name in SHAPE_OPERATIONS:
-        alike(operands, "operands must have one layout")
-        alike(results, "results must have one layout")
-        if not results:
-            return
-        if name == "broadcast":
-            source = results[0].broadcast_source(operands[0].shape)
-            require(_unordered(source) == _unordered(operands[0]), "the operand must have what the result repeats")
-        elif name == "split":
-            require(1 in operands[0].registers, "both halves of an element must be in one thread")
-            require(_unordered(results[0].joined()) == _unordered(operands[0]), "results must be the halves of the operand")
-        elif name == "cat":
-            bit = 1 << _cat_bit(operation, results[0].shape)
-            require(bit in results[0].registers, "both parts must be in one thread")
-            require(_unordered(result_layout(operation, operands[0])) == _unordered(results[0]), "the result must be a, then b")
-        else:
-            require(result_layout(operation, operands[0]) == results[0], "the result's layout must follow from the operand's")
-    elif name == "reduce":
-        alike(operands, "inputs must have one layout")
-        require(all(result == operands[0].without_axis(operation.attribute("axis")) for result in results), "results must be what is left of the inputs")
-    elif name == "gather":
-        require(layouts[operation.operands[1]] == results[0], "index and result must have one layout")
-    elif name == "dot":
-        plan = assignment.dots.get(operation)
-        require(plan is not None and (operands[2], *results) == (plan.c, plan.c), "the accumulator's layout must be the plan's")
-        if plan is not None and plan.emit_shared is None:
-            require((operands[0], operands[1]) == (plan.a, plan.b), "layouts must be the plan's")
-    elif name == "histogram":
-        alike(operands, "elements and mask must have one layout")
-    elif name == "for":
+
+def _check_carriers(operation: Operation) -> None:
+    name = operation.name
+    if name == "for":
         (body,) = operation.regions
-        _check_carried(operation.group("inits"), body.arguments[1:], _last(body).group("values"), operation.results, assignment, operation)
+        _check_carried(operation.group("inits"), body.arguments[1:], _last(body).group("values"), operation.results, operation)
     elif name == "while":
         before, after = operation.regions
-        _check_carried(operation.group("inits"), before.arguments, _last(after).group("values"), before.arguments, assignment, operation)
-        _check_carried(_last(before).group("values"), after.arguments, operation.results, operation.results, assignment, operation)
-    elif name == "if":
+        _check_carried(operation.group("inits"), before.arguments, _last(after).group("values"), before.arguments, operation)
+        _check_carried(_last(before).group("values"), after.arguments, operation.results, operation.results, operation)
+    else:
         then, otherwise = operation.regions
         values = _last(then).group("values")
-        _check_carried(values, values, _last(otherwise).group("values"), operation.results, assignment, operation)
-    elif name == "simt.async_load":
-        alike(operands, "pointers and mask must have one layout")
+        _check_carried(values, values, _last(otherwise).group("values"), operation.results, operation)
 
 
-def _check_carried(a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], d: Sequence[Value], assignment: Assignment, operation: Operation) -> None:
+def _check_carried(a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], d: Sequence[Value], operation: Operation) -> None:
     if not len(a) == len(b) == len(c) == len(d):
         raise LayoutError(f"{operation.name} at {operation.location}: counts of carried values differ: {len(a)}, {len(b)}, {len(c)}, {len(d)}")
     for values in zip(a, b, c, d, strict=True):
-        if len({assignment.layouts.get(value) for value in values}) > 1:
-            text = "; ".join(str(assignment.layouts.get(value)) for value in values)
+        if len({value.layout for value in values}) > 1:
+            text = "; ".join(str(value.layout) for value in values)
             raise LayoutError(f"{operation.name} at {operation.location}: a carried value changes its layout: {text}")
 
 

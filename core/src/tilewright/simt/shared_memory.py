@@ -1,4 +1,4 @@
-"""Where in shared memory things are: scratch space of operations, and buffers of ``simt.shared_alloc``.
+"""Where in shared memory things are: scratch space of operations, buffers, barrier objects.
 
 Scratch space lives while its operation runs, a buffer from its allocation to the last use of an address in it, over loops that do not hold the allocation
 and until asynchronous copies into it have arrived. Buffers are placed first, largest first; scratch space goes where no buffer lives, and beside the
@@ -8,118 +8,117 @@ between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Final
 
 from tilewright.errors import OutOfResources
 from tilewright.ir.core import Function, Operation, Region, Value
-from tilewright.ir.types import PointerType, element_type
-from tilewright.simt.assignment import Assignment
-from tilewright.simt.carried import CARRIERS, all_carried
-from tilewright.simt.ops import SHARED
+from tilewright.simt.carried import CARRIERS, PARTED, all_carried
+from tilewright.simt.facts import OFFSET, SHARED_BYTES, part_of
+from tilewright.simt.ops import COPIES
 from tilewright.simt.target import SimtTarget
+from tilewright.simt.tokens import Tokens
+from tilewright.simt.types import BarriersType, BufferType, MemoryType
 
 #: How scratch space is aligned: to the widest access.
 _ALIGNMENT: Final = 16
-#: The same for what matrix instructions read, whose swizzles count from multiples of this.
-_MATRIX_ALIGNMENT: Final = 1024
 #: Bytes that may be spent to put scratch space beside that of the operation before.
 _SPREAD: Final = 1024
 
-#: Bytes of scratch space of an operation.
-Scratch = Callable[[Operation, Assignment, SimtTarget], int]
+#: Operations that take shared memory for others to use.
+_ALLOCATIONS: Final = frozenset({"simt.buffer", "simt.barriers"})
 
 
-def allocate(function: Function, assignment: Assignment, target: SimtTarget) -> None:
-    """Place all shared memory of a function whose tiles have layouts; sets ``offsets`` and ``shared_bytes``.
+def allocate(function: Function, target: SimtTarget) -> None:
+    """Place all shared memory of a function whose tiles have layouts: each operation is told its offset, the function how many bytes it takes.
 
     Raises:
         OutOfResources: the target has less shared memory.
     """
-    _Allocation(function, assignment, target).run(scratch_sizes())
-    if assignment.shared_bytes > target.shared_memory:
-        raise OutOfResources(assignment.shared_bytes, target.shared_memory, "shared memory")
+    _Allocation(function, target).run()
+    if function.attributes[SHARED_BYTES] > target.shared_memory:
+        raise OutOfResources(function.attributes[SHARED_BYTES], target.shared_memory, "shared memory")
 
 
-def scratch_sizes() -> Mapping[str, Scratch]:
-    """The operations whose lowering uses scratch space."""
-    from tilewright.simt import lowering
-
-    found: dict[str, Scratch] = {}
-    for module in vars(lowering).values():
-        if isinstance(module, ModuleType):
-            found.update(getattr(module, "SCRATCH", {}))
-    return found
+def scratch_of(operation: Operation, target: SimtTarget) -> int:
+    """Bytes of scratch space that an operation needs."""
+    interface = target.interface(operation.name)
+    return interface.scratch(operation, target) if interface is not None and interface.scratch is not None else 0
 
 
 @dataclass(slots=True, eq=False)
 class _Buffer:
-    """A ``simt.shared_alloc``: live from position ``start`` to ``end`` in program order."""
+    """An allocation: live from position ``start`` to ``end`` in program order, and while other parts run than that which it is in."""
 
     operation: Operation
     size: int
     alignment: int
     start: int
     end: int
+    part: Operation | None
     offset: int = 0
+
+    def meets(self, start: int, end: int, part: Operation | None) -> bool:
+        """Whether it is live at the same time as something else."""
+        return (self.start <= end and start <= self.end) or _beside(self.part, part)
 
 
 class _Allocation:
-    def __init__(self, function: Function, assignment: Assignment, target: SimtTarget) -> None:
-        self.function, self.assignment, self.target = function, assignment, target
+    def __init__(self, function: Function, target: SimtTarget) -> None:
+        self.function, self.target = function, target
+        self.tokens = Tokens(function)
         self.positions: dict[Operation, int] = {}
         #: the first and last position in each operation with regions
         self.spans: dict[Operation, tuple[int, int]] = {}
         #: positions of waits for all copies
         self.waits: list[int] = []
 
-    def run(self, sizes: Mapping[str, Scratch]) -> None:
+    def run(self) -> None:
         self._number(self.function.body)
         buffers = self._buffers()
         placed: list[_Buffer] = []
         for buffer in sorted(buffers, key=lambda one: (-one.size, one.start)):
-            taken = [(one.offset, one.offset + one.size) for one in placed if one.start <= buffer.end and buffer.start <= one.end]
-            buffer.offset = self.assignment.offsets[buffer.operation] = _first_fit(taken, buffer.size, buffer.alignment)
+            taken = [(one.offset, one.offset + one.size) for one in placed if one.meets(buffer.start, buffer.end, buffer.part)]
+            buffer.offset = buffer.operation.attributes[OFFSET] = _first_fit(taken, buffer.size, buffer.alignment)
             placed.append(buffer)
         total = max((buffer.offset + buffer.size for buffer in buffers), default=0)
-        scratch = [(operation, size) for operation in self.positions if operation.name in sizes and (size := self._size(operation, sizes)) > 0]
+        scratch = [(operation, size) for operation in self.positions if (size := scratch_of(operation, self.target)) > 0]
         total = max([total, *(self._first(operation, size, buffers) + size for operation, size in scratch)])
         limit = total if total > _SPREAD else min(_SPREAD, self.target.shared_memory)
         previous: list[tuple[int, int]] = []
+        parts: list[tuple[Operation, tuple[int, int]]] = []
         for operation, size in scratch:
-            taken = self._live(operation, buffers)
-            alignment = _alignment(operation)
-            beside = _first_fit(taken + previous, size, alignment)
-            offset = beside if beside + size <= limit else _first_fit(taken, size, alignment)
-            self.assignment.offsets[operation] = offset
+            part = part_of(operation)
+            taken = [*self._live(operation, buffers), *(range_ for other, range_ in parts if _beside(part, other))]
+            beside = _first_fit(taken + previous, size, _ALIGNMENT)
+            offset = beside if beside + size <= limit else _first_fit(taken, size, _ALIGNMENT)
+            operation.attributes[OFFSET] = offset
             total = max(total, offset + size)
             previous = [(offset, offset + size)]
-        self.assignment.shared_bytes = total
-
-    def _size(self, operation: Operation, sizes: Mapping[str, Scratch]) -> int:
-        return sizes[operation.name](operation, self.assignment, self.target)
+            if part is not None:
+                parts.append((part, (offset, offset + size)))
+        self.function.attributes[SHARED_BYTES] = total
 
     def _live(self, operation: Operation, buffers: list[_Buffer]) -> list[tuple[int, int]]:
         position = self.positions[operation]
-        return [(one.offset, one.offset + one.size) for one in buffers if one.start <= position <= one.end]
+        return [(one.offset, one.offset + one.size) for one in buffers if one.meets(position, position, part_of(operation))]
 
     def _first(self, operation: Operation, size: int, buffers: list[_Buffer]) -> int:
-        return _first_fit(self._live(operation, buffers), size, _alignment(operation))
+        return _first_fit(self._live(operation, buffers), size, _ALIGNMENT)
 
     def _number(self, region: Region) -> None:
         for operation in region:
             start = self.positions[operation] = len(self.positions)
-            if operation.name == "simt.async_wait" and operation.attribute("pending") == 0:
+            if (COPIES.queue, 0) in self.tokens.pending(operation):
                 self.waits.append(start)
-            if operation.name in CARRIERS:
+            if operation.name in CARRIERS or operation.name in PARTED:
                 for inner in operation.regions:
                     self._number(inner)
                 self.spans[operation] = start, len(self.positions) - 1
 
     def _buffers(self) -> list[_Buffer]:
-        allocations = [operation for operation in self.positions if operation.name == "simt.shared_alloc"]
+        allocations = [operation for operation in self.positions if operation.name in _ALLOCATIONS]
         if not allocations:
             return []
         carried = all_carried(self.function)
@@ -132,8 +131,13 @@ class _Allocation:
             start = end = self.positions[operation]
             for user in self._users(operation.results[0], readers):
                 end = max(end, self._end_of_use(user, operation))
-            size, alignment = operation.attribute("bytes"), operation.attribute("alignment")
-            found.append(_Buffer(operation, size, alignment, start, end))
+            type_ = operation.results[0].type
+            if isinstance(type_, BufferType):
+                size, alignment = type_.bytes, operation.attribute("alignment")
+            else:
+                assert isinstance(type_, BarriersType)
+                size, alignment, start, end = type_.count * self.target.barrier_bytes, self.target.barrier_bytes, 0, len(self.positions)
+            found.append(_Buffer(operation, size, alignment, start, end, part_of(operation)))
         return found
 
     def _users(self, address: Value, carried: Mapping[Value, list[Value]]) -> list[Operation]:
@@ -146,7 +150,7 @@ class _Allocation:
             following = list(carried.get(value, ()))
             for user in value.uses:
                 found.append(user)
-                following += [result for result in user.results if is_shared_pointer(result) and user.name not in CARRIERS]
+                following += [result for result in user.results if is_place(result) and user.name not in CARRIERS]
             for other in following:
                 if other not in seen:
                     seen.add(other)
@@ -160,23 +164,25 @@ class _Allocation:
         for operation in user.ancestors():
             if operation in around:
                 break
+            if operation.name in PARTED:
+                return len(self.positions)  # other parts run beside it
             if operation.name != "if":
                 end = max(end, self.spans[operation][1])
-        if user.name == "simt.shared_load":  # it may be left to its reader
-            end = max([end, *(self.positions.get(reader, end) for reader in user.results[0].uses)])
-        if user.name == "simt.async_load":
+        interface = self.target.interface(user.name)
+        effects = interface.effects(user) if interface is not None and interface.effects is not None else None
+        if effects is not None and (effects.copies or effects.products):
             end = next((position for position in self.waits if position > end), len(self.positions))
         return end
 
 
-def _alignment(operation: Operation) -> int:
-    return _MATRIX_ALIGNMENT if operation.name == "dot" else _ALIGNMENT
+def _beside(part: Operation | None, other: Operation | None) -> bool:
+    """Whether two parts run at the same time."""
+    return part is not None and other is not None and part is not other
 
 
-def is_shared_pointer(value: Value) -> bool:
-    """Whether a value is an address in shared memory."""
-    element = element_type(value.type)
-    return isinstance(element, PointerType) and element.space == SHARED
+def is_place(value: Value) -> bool:
+    """Whether a value is a place in shared memory."""
+    return isinstance(value.type, MemoryType | BarriersType)
 
 
 def _first_fit(taken: list[tuple[int, int]], size: int, alignment: int) -> int:

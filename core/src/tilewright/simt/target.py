@@ -7,20 +7,26 @@ types of :mod:`tilewright.llvm.registers`; pointers to global memory are ``ptr``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation
-from tilewright.ir.types import I1, FloatType, IntType, Type
+from tilewright.ir.table import OpSpec, OpTable
+from tilewright.ir.types import I1, Type
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout
+from tilewright.simt.copies import THROUGH_REGISTERS, CopyMechanism
+from tilewright.simt.costs import MachineCosts
+from tilewright.simt.ops import LOADS, SIMT_TABLE
+from tilewright.simt.products import Product, ProductPlan
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Function
-    from tilewright.simt.assignment import Assignment
+    from tilewright.simt.compile import Stage
     from tilewright.simt.context import SimtContext
+    from tilewright.simt.interface import Interface
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,50 +39,20 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedOperand:
-    """A tile in shared memory, as a matrix product reads it.
+class Threads:
+    """Warps that run a piece of a kernel: all of its program, or a part's.
 
     Attributes:
-        address: the name of its address.
-        shared: where its elements are.
-        element: their type.
+        number: of the part, from 0 on; that of all warps is 0 too.
+        first: the first warp.
+        count: how many they are.
+        parts: into how many parts the program is divided there; 1: the whole program.
     """
 
-    address: str
-    shared: SharedLayout
-    element: Type
-
-
-@dataclass(frozen=True, slots=True)
-class DotPlan:
-    """How a matrix product of one program is computed: where its operands and its accumulator are, and the instructions.
-
-    Attributes:
-        a, b, c: layouts of a (M x K), b (K x N), and of c and the result (M x N); with leading axes for batches.
-        emit: (context, registers of a, of b, of c) -> registers of the result; None with ``emit_shared``.
-        instruction: its name, for inspection.
-        a_shared, b_shared: the shared layouts that a fast load of the operands wants, if there are any.
-        load_a, load_b: (context, address of the shared tile, its shared layout) -> the operand's registers, where the machine has an instruction that
-            loads fragments; None where the toolkit's own loads do, and given back for a shared layout that the instruction cannot read. With ``k_step``
-            they get a fourth argument, the coordinate along K at which a step begins, and give the registers of that step.
-        k_step: elements along K that one call of ``emit`` takes, where it need not get all: the registers of ``a`` and ``b`` whose elements are in the
-            step, in their order. Fragments are then loaded from shared memory step by step. 0: ``emit`` takes all registers.
-        emit_shared: the product of operands in shared memory, in any layout, of which it loads what it needs when it needs it: (context, a, b, registers
-            of c) -> registers of the result. Operands that come in registers may be in any layout and are put into shared memory first; ``a`` and ``b``
-            say what a thread reads of them.
-    """
-
-    a: LinearLayout
-    b: LinearLayout
-    c: LinearLayout
-    emit: Callable[[SimtContext, list[str], list[str], list[str]], list[str]] | None
-    instruction: str
-    a_shared: SharedLayout | None = None
-    b_shared: SharedLayout | None = None
-    load_a: Callable[..., list[str] | None] | None = None
-    load_b: Callable[..., list[str] | None] | None = None
-    k_step: int = 0
-    emit_shared: Callable[[SimtContext, SharedOperand, SharedOperand, list[str]], list[str]] | None = None
+    number: int
+    first: int
+    count: int
+    parts: int = 1
 
 
 class SimtTarget(ABC):
@@ -84,31 +60,79 @@ class SimtTarget(ABC):
 
     Attributes:
         name: for messages, such as an architecture.
+        costs: what things cost there; layouts, conversions and schedules are chosen by it.
         warp_size: lanes of a warp, a power of two.
         shared_memory: bytes a program may use.
         max_threads: threads a program may have.
         banks: banks of shared memory, of 4 bytes each.
         max_access: bytes of the widest access of one thread.
-        shared_pointer: LLVM type of an address in shared memory. Pointers to global memory are ``ptr``.
         registers: registers of 32 bits that a thread may have.
         register_file: those that a program may have.
-        copy_widths: bytes that one asynchronous copy into shared memory may have; empty where there are none.
+        shared_pointer: LLVM type of an address in shared memory. Pointers to global memory are ``ptr``.
+        mechanisms: the ways to copy to shared memory, those preferred first.
+        barrier_bytes: bytes of a barrier object in shared memory; 0 where there are none.
+        part_warps: parts of a partition have a multiple of so many warps; 0 where a program cannot be divided.
+        operations: rows of the op table for operations of its own (``vendor.op``).
     """
 
     name: str
-    warp_size: int = 32
-    shared_memory: int = 48 * 1024
-    max_threads: int = 1024
-    banks: int = 32
-    max_access: int = 16
-    registers: int = 255
-    register_file: int = 65536
+    costs: MachineCosts
+    warp_size: int
+    shared_memory: int
+    max_threads: int
+    banks: int
+    max_access: int
+    registers: int
+    register_file: int
     shared_pointer: str = "ptr"
-    copy_widths: tuple[int, ...] = ()
+    mechanisms: Sequence[CopyMechanism] = ()
+    barrier_bytes: int = 0
+    part_warps: int = 0
+    operations: tuple[OpSpec, ...] = ()
+
+    def __init__(self) -> None:
+        #: the plans of the products met so far
+        self.known_plans: dict[Product, tuple[ProductPlan, ...]] = {}
+        self._all_interfaces: Mapping[str, Interface] | None = None
+
+    # ---- what the toolkit is told of the machine
+
+    @property
+    def interfaces(self) -> Mapping[str, Interface]:
+        """What is to be known of operations of its own, by name; they take the place of the toolkit's."""
+        return {}
+
+    def interface(self, name: str) -> Interface | None:
+        """What is known of an operation; None for elementwise ones, and for those that are unknown."""
+        if self._all_interfaces is None:
+            from tilewright.simt.interface import all_interfaces
+
+            self._all_interfaces = {**all_interfaces(), **self.interfaces}
+        return self._all_interfaces.get(name)
+
+    @property
+    def table(self) -> OpTable:
+        """The operations that a kernel for this target may consist of."""
+        return SIMT_TABLE.extended(self.operations) if self.operations else SIMT_TABLE
+
+    def stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        """The way of a kernel through the toolkit: ``stages`` are the toolkit's own, to which others may be added."""
+        return stages
+
+    def mechanism(self, name: str) -> CopyMechanism:
+        """The copy mechanism of a name.
+
+        Raises:
+            LoweringError: there is none.
+        """
+        for found in (*self.mechanisms, THROUGH_REGISTERS):
+            if found.name == name:
+                return found
+        raise LoweringError(f"{self.name} has no copy mechanism {name!r}; it has {', '.join(one.name for one in self.mechanisms)}")
 
     # ---- the function
 
-    def prepare(self, function: Function, assignment: Assignment) -> None:  # noqa: B027
+    def prepare(self, function: Function) -> None:  # noqa: B027
         """Look at a kernel in its final form, before it is written, to decide on what :meth:`begin` says of it."""
 
     @abstractmethod
@@ -125,7 +149,8 @@ class SimtTarget(ABC):
     def lane(self, w: FunctionWriter) -> str: ...
 
     @abstractmethod
-    def warp(self, w: FunctionWriter) -> str: ...
+    def warp(self, w: FunctionWriter) -> str:
+        """The warp's number among all warps of the program."""
 
     @abstractmethod
     def program_id(self, w: FunctionWriter, axis: int) -> str: ...
@@ -136,8 +161,35 @@ class SimtTarget(ABC):
     # ---- threads together
 
     @abstractmethod
-    def barrier(self, w: FunctionWriter) -> None:
-        """Wait for all threads of the program; what they wrote to shared and global memory before is seen after."""
+    def barrier(self, w: FunctionWriter, threads: Threads) -> None:
+        """Wait for all of ``threads``; what they wrote to shared and global memory before is seen by them after."""
+
+    def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
+        """Make a barrier object of ``count`` arrivals a phase, by one thread; a barrier of all threads follows."""
+        raise AssertionError(f"{self.name} has no barrier objects")
+
+    def barrier_expect(self, context: SimtContext, address: str, size: int) -> None:
+        """Arrive, and announce ``size`` bytes, by one thread."""
+        raise AssertionError(f"{self.name} has no barrier objects")
+
+    def barrier_arrive(self, context: SimtContext, address: str) -> None:
+        """Arrive, by one thread, for others whose accesses of shared memory were before a barrier of theirs."""
+        raise AssertionError(f"{self.name} has no barrier objects")
+
+    def barrier_wait(self, context: SimtContext, address: str, phase: str) -> None:
+        """Wait, each thread, until the phase of parity ``phase`` (i1) has ended."""
+        raise AssertionError(f"{self.name} has no barrier objects")
+
+    def turn_wait(self, context: SimtContext, order: int, place: int, of: int, threads: Threads) -> None:
+        """Wait until it is the turn of ``place`` in an order of parts; ``order`` counts the orders of the kernel."""
+        raise AssertionError(f"{self.name} has no turns")
+
+    def turn_pass(self, context: SimtContext, order: int, place: int, of: int, threads: Threads) -> None:
+        """Let the place after this one have its turn."""
+        raise AssertionError(f"{self.name} has no turns")
+
+    def set_registers(self, w: FunctionWriter, count: int, before: int) -> None:  # noqa: B027
+        """Give each thread of the part that begins here ``count`` registers in place of ``before``, where the machine can."""
 
     @abstractmethod
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
@@ -193,15 +245,18 @@ class SimtTarget(ABC):
         """The registers of a fragment in words that :meth:`pack` made."""
         return words
 
-    def async_copy(self, w: FunctionWriter, shared: str, pointer: str, size: int, predicate: str | None) -> None:
-        """Start copying ``size`` bytes (of :attr:`copy_widths`) from global to shared memory; zeros where the predicate is false."""
-        raise AssertionError(f"{self.name} has no asynchronous copies")
+    # ---- what is under way
 
-    def async_commit(self, w: FunctionWriter) -> None:
-        raise AssertionError(f"{self.name} has no asynchronous copies")
+    def commit(self, context: SimtContext, queue: str) -> None:
+        """End a group of what this thread started in a queue."""
+        raise AssertionError(f"{self.name} has no groups of {queue}")
 
-    def async_wait(self, w: FunctionWriter, pending: int) -> None:
-        raise AssertionError(f"{self.name} has no asynchronous copies")
+    def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
+        """Wait until at most ``pending`` groups of this thread are under way in a queue; the registers of the tiles that may be read then, given those
+        in which they are made. Loads into registers are waited for by who reads them, unless a target says otherwise."""
+        if queue == LOADS.queue:
+            return [list(tile) for tile in names]
+        raise AssertionError(f"{self.name} has no groups of {queue}")
 
     # ---- arithmetic
 
@@ -217,10 +272,10 @@ class SimtTarget(ABC):
         """The machine's own conversion; None where the common one (:mod:`tilewright.llvm.casts`) serves."""
         return None
 
-    def dot(self, shape: tuple[int, ...], k: int, a: Type, b: Type, accumulator: FloatType | IntType, precision: str, num_warps: int) -> DotPlan | None:
-        """Matrix instructions for a product whose result has ``shape`` (..., M, N) and which sums over ``k`` elements; None where there are none: the toolkit
-        then computes it by multiplications and additions."""
-        return None
+    def products(self, product: Product) -> Sequence[ProductPlan]:
+        """The plans by which matrix instructions compute a product, those preferred first; none where there are none: the toolkit then computes it by
+        multiplications and additions."""
+        return ()
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
         """The target's assembly on one group of registers: (LLVM type, name) operands."""
@@ -236,7 +291,8 @@ class SimtTarget(ABC):
         return w.emit(f"trunc i8 {value} to i1") if result is I1 else value
 
     def keeps_descriptor(self, operation: Operation) -> bool:
-        """Whether a load or store through a descriptor that is the kernel's argument is left as it is, for the machine's own tensor copies."""
+        """Whether a load or store through a descriptor that is the kernel's argument is left as it is, for the machine's own tensor copies: a mechanism of
+        kind ``barrier``."""
         return False
 
     # ---- reports

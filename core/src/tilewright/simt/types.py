@@ -1,9 +1,9 @@
 """Types of the SIMT operations: places in the memory that the threads of a program share, and what is under way.
 
-    buffer<4 x 128x64xf16, #S1>    shared memory for four tiles, each of whose elements are where ``#S1`` says
-    slot<128x64xf16, #S1>          the place of one tile
-    token<copies>                  asynchronous operations of one queue, which end in order
-    barriers<4>                    four objects that count arrivals and bytes, and have phases
+buffer<4 x 128x64xf16, #S1>    shared memory for four tiles, each of whose elements are where ``#S1`` says
+slot<128x64xf16, #S1>          the place of one tile
+token<copies>                  asynchronous operations of one queue, which end in order
+barriers<4>                    four objects that count arrivals and bytes, and have phases
 """
 
 from __future__ import annotations
@@ -159,6 +159,8 @@ def _token(body: str, encoding: Callable[[str], Encoding]) -> Type:
 
 
 def _barriers(body: str, encoding: Callable[[str], Encoding]) -> Type:
+    if not body.isdecimal():
+        raise ValueError(f"{body!r} is no number of barriers")
     return BarriersType(int(body))
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType
-from tilewright.simt.costs import bits_of_element, conversion_cost, operation_cost
+from tilewright.simt.costs import MachineCosts, bits_of_element, conversion_cost, operation_cost
 from tilewright.simt.linear_layout import LinearLayout
 from tilewright.simt.rules import SHAPE_OPERATIONS, from_operands, result_layout
 
@@ -125,8 +125,8 @@ class Problem:
         recompute: results of widening casts: in another layout they are computed anew from the converted operand where that is narrower.
     """
 
-    def __init__(self, origins: dict[Value, Origin], recompute: set[Value]) -> None:
-        self.origins, self.recompute = origins, recompute
+    def __init__(self, origins: dict[Value, Origin], recompute: set[Value], costs: MachineCosts) -> None:
+        self.origins, self.recompute, self.costs = origins, recompute, costs
         self.edges: list[Edge] = []
         self._paths: dict[Value, tuple[tuple[Value, tuple[Operation, ...]], ...]] = {}
         self._conversions: dict[tuple[LinearLayout, LinearLayout, int], float] = {}
@@ -185,7 +185,7 @@ class Problem:
                 return 0.0
             operation = value.owner
             if value in self.recompute and isinstance(operation, Operation):
-                return self.price(operation.operands[0], layout) + operation_cost(operation) * layout.register_count
+                return self.price(operation.operands[0], layout) + operation_cost(operation, self.costs) * layout.register_count
             return self.conversion(own, layout, value)
         if not self.paths(value):
             return 0.0
@@ -203,7 +203,7 @@ class Problem:
         key = source, target, bits_of_element(value)
         found = self._conversions.get(key)
         if found is None:
-            found = self._conversions[key] = conversion_cost(*key)
+            found = self._conversions[key] = conversion_cost(*key, self.costs)
         return found
 
     def _forward(self, path: tuple[Operation, ...], layout: LinearLayout) -> LinearLayout:

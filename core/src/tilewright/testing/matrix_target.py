@@ -6,22 +6,21 @@ A warp of 8 lanes computes c (4 x 4) += a (4 x 4) @ b (4 x 4) in f32: a lane hol
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from tilewright.ir.types import F32, FloatType, IntType, Type
+from tilewright.ir.types import F32
 from tilewright.simt.context import SimtContext
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2
 from tilewright.simt.lowering.dot import step_registers
 from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read
-from tilewright.simt.target import DotPlan
+from tilewright.simt.products import Product, ProductPlan
 
 
 class MatrixTarget(EmulatedTarget):
     """Every lane gets the row of a and the columns of b that it needs through shuffles.
 
     Attributes:
-        k_step: as in :class:`~tilewright.simt.target.DotPlan`.
+        k_step: as in :class:`~tilewright.simt.products.ProductPlan`.
         fragments: whether there is an instruction that loads fragments of a.
         wish: whether it asks for a layout in shared memory, and reads no other.
         calls: the registers of a of each product written.
@@ -36,10 +35,11 @@ class MatrixTarget(EmulatedTarget):
         self.calls: list[int] = []
         self.loads: list[int] = []
 
-    def dot(self, shape: Any, k: int, a: Type, b: Type, accumulator: FloatType | IntType, precision: str, num_warps: int) -> DotPlan | None:
+    def products(self, product: Product) -> Sequence[ProductPlan]:
+        shape, k, num_warps = product.shape, product.k, product.warps
         m, n = shape[-2:]
-        if len(shape) > 2 or m < self.M or n < 8 or k < self.K or a is not F32:
-            return None
+        if len(shape) > 2 or m < self.M or n < 8 or k < self.K or product.a is not F32:
+            return ()
         mb, nb, kb = log2(m), log2(n), log2(k)
         warp_bits = log2(num_warps)
         # c: lane bits: column bit 1, row bits 0 and 1; register: column bit 0; warps along the other rows; the rest repeats
@@ -57,11 +57,12 @@ class MatrixTarget(EmulatedTarget):
         )
         b_k = [1 << (nb + i) for i in range(kb)]
         b_layout = LinearLayout((k, n), (columns[0], *columns[2:], *b_k[2:]), (columns[1], b_k[0], b_k[1]), (0,) * warp_bits)
-        return DotPlan(
-            a_layout, b_layout, c, self._emit(a_layout, b_layout, c, kb), "made up",
-            a_shared=SharedLayout((m, k), tuple(1 << i for i in range(mb + kb))) if self.wish else None,
+        plan = ProductPlan(
+            "made up", a_layout, b_layout, c, self._emit(a_layout, b_layout, c, kb),
+            a_shared=SharedLayout.row_major((m, k)) if self.wish else None,
             load_a=self._load(a_layout, 1) if self.fragments else None, k_step=self.k_step,
         )  # fmt: skip
+        return (plan,)
 
     def _load(self, layout: LinearLayout, axis: int) -> Callable[..., list[str] | None]:
         def load(context: SimtContext, address: str, shared: SharedLayout, first: int = 0) -> list[str] | None:

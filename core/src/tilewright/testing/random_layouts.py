@@ -11,15 +11,15 @@ from tilewright.ir.core import Function, Module, Operation, Region, Value
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import TileType
-from tilewright.simt import rules
-from tilewright.simt.assignment import Assignment
+from tilewright.simt import layout_rules, rules
 from tilewright.simt.emulator import EmulatedTarget, run_text
 from tilewright.simt.expand import prepare
+from tilewright.simt.facts import OFFSET, SHARED_BYTES, WARPS, layout_of
 from tilewright.simt.linear_layout import Basis, LinearLayout, log2
 from tilewright.simt.lower import lower_function
 from tilewright.simt.lowering.scan import scan_layout
 from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.shared_memory import scratch_sizes
+from tilewright.simt.shared_memory import scratch_of
 
 
 def random_layout(rng: random.Random, shape: tuple[int, ...], lanes: int, warps: int, first: Sequence[int] = ()) -> LinearLayout:
@@ -57,23 +57,23 @@ class RandomAssignment:
 
     def __init__(self, function: Function, rng: random.Random, target: EmulatedTarget, num_warps: int) -> None:
         self.function, self.rng, self.target = function, rng, target
-        self.result = Assignment(num_warps)
-        self.layouts = self.result.layouts
+        self.num_warps = function.attributes[WARPS] = num_warps
         self._region(function.body)
         self._place_scratch()
 
     def layout(self, value: Value | tuple[int, ...], first: Sequence[int] = ()) -> LinearLayout:
         shape = value if isinstance(value, tuple) else value.type.shape  # type: ignore[attr-defined]
-        return random_layout(self.rng, shape, self.target.warp_size, self.result.num_warps, first)
+        return random_layout(self.rng, shape, self.target.warp_size, self.num_warps, first)
 
     def _region(self, region: Region) -> None:
         for operation in region:
             if operation.spec.terminator:
                 continue
             special = getattr(self, f"_{operation.name.replace('.', '_')}", None)
+            interface = self.target.interface(operation.name)
             if special is not None:
                 special(operation)
-            elif operation.spec.elementwise or operation.name in rules.UNIFORM:
+            elif operation.spec.elementwise or (interface is not None and interface.layout in layout_rules.ONE_LAYOUT):
                 self._uniform(operation)
             else:
                 for position, operand in enumerate(operation.operands):
@@ -81,15 +81,15 @@ class RandomAssignment:
                         self.need(operation, position, self.layout(operand))
                 for value in operation.results:
                     if isinstance(value.type, TileType):
-                        self.layouts[value] = self.layout(value)
+                        value.layout = self.layout(value)
 
     def need(self, operation: Operation, position: int, layout: LinearLayout) -> None:
         """Convert an operand to a layout."""
         value = operation.operands[position]
-        if self.layouts[value] == layout:
+        if layout_of(value) == layout:
             return
         convert = Builder.at(operation).create(SIMT_TABLE["simt.convert"], [[value]], {})
-        self.layouts[convert.results[0]] = layout
+        convert.results[0].layout = layout
         operation.set_operand(position, convert.results[0])
 
     def _tiles(self, values: Sequence[Value]) -> list[tuple[int, Value]]:
@@ -110,27 +110,27 @@ class RandomAssignment:
             layout = scan_layout(layout, operation.attribute("axis"))
         self._all(operation, lambda value: layout)
         for _, value in self._tiles(operation.results):
-            self.layouts[value] = layout
+            value.layout = layout
 
     def _shaped(self, operation: Operation) -> None:
         result = operation.results[0]
         if operation.name in ("join", "cat"):
             layout = self.layout(operation.operands[0])
             self._all(operation, lambda value: layout)
-            self.layouts[result] = rules._FORWARD[operation.name](operation, layout)
+            result.layout = rules._FORWARD[operation.name](operation, layout)
             return
         if operation.name == "split":
             if isinstance(result.type, TileType):
                 layout = self.layout(result)
                 self.need(operation, 0, layout.joined())
                 for part in operation.results:
-                    self.layouts[part] = layout
+                    part.layout = layout
             else:
-                lanes, warps = log2(self.target.warp_size), log2(self.result.num_warps)
+                lanes, warps = log2(self.target.warp_size), log2(self.num_warps)
                 self.need(operation, 0, LinearLayout((2,), (1,), (0,) * lanes, (0,) * warps))
             return
-        self.layouts[result] = self.layout(result)
-        source = rules._BACK[operation.name](operation, self.layouts[result])
+        result.layout = self.layout(result)
+        source = rules._BACK[operation.name](operation, layout_of(result))
         if operation.name == "broadcast":
             registers = list(source.registers)
             self.rng.shuffle(registers)
@@ -143,19 +143,19 @@ class RandomAssignment:
         layout = self.layout(operation.operands[0])
         self._all(operation, lambda value: layout)
         for _, value in self._tiles(operation.results):
-            self.layouts[value] = layout.without_axis(operation.attribute("axis"))
+            value.layout = layout.without_axis(operation.attribute("axis"))
 
     def _gather(self, operation: Operation) -> None:
         layout = self.layout(operation.operands[1])
         self.need(operation, 1, layout)
         self.need(operation, 0, self.layout(operation.operands[0]))
-        self.layouts[operation.results[0]] = layout
+        operation.results[0].layout = layout
 
     def _one_for_operands(self, operation: Operation) -> None:
         layouts: dict[tuple[int, ...], LinearLayout] = {}
         self._all(operation, lambda value: layouts.setdefault(value.type.shape, self.layout(value)))  # type: ignore[attr-defined]
         for _, value in self._tiles(operation.results):
-            self.layouts[value] = self.layout(value)
+            value.layout = self.layout(value)
 
     _histogram = _assert = _print = _one_for_operands
 
@@ -164,7 +164,7 @@ class RandomAssignment:
     def _carry(self, values: Sequence[Value], layouts: Sequence[LinearLayout | None]) -> None:
         for value, layout in zip(values, layouts, strict=True):
             if layout is not None:
-                self.layouts[value] = layout
+                value.layout = layout
 
     def _needs(self, operation: Operation, layouts: Sequence[LinearLayout | None], first: int = 0) -> None:
         for position, layout in enumerate(layouts, first):
@@ -206,14 +206,14 @@ class RandomAssignment:
 
     def _place_scratch(self) -> None:
         """Every operation has its own scratch space, and a barrier before it writes there again."""
-        sizes, total = scratch_sizes(), 0
+        total = 0
         for operation in list(self.function.walk()):
-            size = sizes[operation.name](operation, self.result, self.target) if operation.name in sizes else 0
+            size = scratch_of(operation, self.target)
             if size:
                 Builder.at(operation).barrier()
-                self.result.offsets[operation] = total
+                operation.attributes[OFFSET] = total
                 total += -(-size // 128) * 128
-        self.result.shared_bytes = total
+        self.function.attributes[SHARED_BYTES] = total
         self.target.shared_memory = max(self.target.shared_memory, total)
 
 
@@ -223,8 +223,8 @@ def run(module: Module, arguments: Sequence[Any], grid: Sequence[int], rng: rand
     target = EmulatedTarget(warp_size)
     prepare(module, target)
     function = module.kernel
-    assignment = RandomAssignment(function, rng, target, num_warps).result
-    rules.check(function, assignment)
-    text = lower_function(function, target, assignment, {"enable_fp_fusion": False})
+    RandomAssignment(function, rng, target, num_warps)
+    rules.check(function, target)
+    text = lower_function(function, target, {"enable_fp_fusion": False})
     run_text(text, target, [argument.type for argument in function.arguments], arguments, grid, num_warps)
     return text

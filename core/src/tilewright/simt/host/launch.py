@@ -41,10 +41,10 @@ class PythonLauncher:
         """
         if not self._runs(grid):
             return
-        addresses, kept = self.block.place(values)
-        self._guard(values)
         loaded, driver = self.loaded, self.loaded.driver
-        with driver.use(loaded.device):
+        with driver.use(loaded.device):  # what is encoded for the launch may be encoded for the device
+            addresses, kept = self.block.place(values)
+            self._guard(values)
             handle = stream_handle(driver.table.streams, stream, loaded.device)
             launch = Launch(loaded.function, grid, loaded.threads, loaded.shared, handle, addresses, loaded.image.attributes)
             try:

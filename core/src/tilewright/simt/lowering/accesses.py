@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.assignment import Assignment
+from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
-from tilewright.simt.costs import access_width
+from tilewright.simt.costs import access_width, element_size
+from tilewright.simt.facts import layout_of
+from tilewright.simt.interface import Interface
 from tilewright.simt.lowering.publish import both, give_to_all
+from tilewright.simt.report import Report
+from tilewright.simt.rules import one_layout
 from tilewright.simt.target import Access, SimtTarget
 
 
@@ -71,9 +73,21 @@ def is_shared_read(operation: Operation) -> bool:
     return bool(operation.attribute("volatile")) and not isinstance(operation.results[0].type, TileType)
 
 
-def _scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -> int:
+def _scratch(operation: Operation, target: SimtTarget) -> int:
     return storage_size(operation.results[0].type) if is_shared_read(operation) else 0
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"load": lower_load, "store": lower_store}
-SCRATCH = {"load": _scratch}
+def _describe(report: Report, operation: Operation) -> list[str]:
+    pointer, mask = operation.operands[0], operation.operand("mask")
+    if not isinstance(pointer.type, TileType):
+        return []
+    layout, size = layout_of(pointer), element_size(pointer)
+    width = access_width(layout, report.axes[pointer], report.axes[mask] if mask is not None else None, size, report.target.max_access)
+    facts = [] if operation.results else [report.layout(pointer)]
+    return [*facts, f"{layout.register_count // width} accesses of {width * size} bytes a thread"]
+
+
+INTERFACES: dict[str, Interface] = {
+    "load": Interface(lower_load, layout_rules.access, one_layout, _scratch, describe=_describe),
+    "store": Interface(lower_store, layout_rules.access, one_layout, describe=_describe),
+}

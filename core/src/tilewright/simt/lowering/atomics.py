@@ -8,9 +8,12 @@ from collections.abc import Callable, Sequence
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType, Type, element_type, shape_of
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.assignment import Assignment
+from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
+from tilewright.simt.facts import layout_of
+from tilewright.simt.interface import Interface
 from tilewright.simt.lowering.publish import both, give_to_all
+from tilewright.simt.rules import one_layout
 from tilewright.simt.target import SimtTarget
 
 
@@ -84,22 +87,21 @@ def _update_all(
     context.bind(result, old)
 
 
-def _scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -> int:
+def _scratch(operation: Operation, target: SimtTarget) -> int:
     """Bytes to pass old values on: none where every element has one thread, or nobody asks."""
     (result,) = operation.results
     if not result.uses:
         return 0
-    if isinstance(result.type, TileType) and assignment.layouts[result].redundant_threads() == (0, 0):
+    if isinstance(result.type, TileType) and layout_of(result).redundant_threads() == (0, 0):
         return 0
     type_: Type = element_type(result.type)
     return math.prod(shape_of(result.type)) * storage_size(type_)
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {
-    "atomic_rmw": lower_atomic_rmw,
-    "atomic_cas": lower_atomic_cas,
-    "atomic_load": lower_atomic_load,
-    "atomic_store": lower_atomic_store,
-    "clock": lower_clock,
+INTERFACES: dict[str, Interface] = {
+    "atomic_rmw": Interface(lower_atomic_rmw, layout_rules.access, one_layout, _scratch),
+    "atomic_cas": Interface(lower_atomic_cas, layout_rules.access, one_layout, _scratch),
+    "atomic_load": Interface(lower_atomic_load, layout_rules.access, one_layout, _scratch),
+    "atomic_store": Interface(lower_atomic_store, layout_rules.access, one_layout),
+    "clock": Interface(lower_clock, scratch=_scratch),
 }
-SCRATCH = dict.fromkeys(("atomic_rmw", "atomic_cas", "atomic_load", "clock"), _scratch)

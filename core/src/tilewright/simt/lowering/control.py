@@ -11,6 +11,7 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import IntType
 from tilewright.llvm.writer import Block, FunctionWriter
 from tilewright.simt.context import UNWRITTEN, SimtContext
+from tilewright.simt.interface import Interface
 
 #: Names of the registers of several values, one after the other, with their LLVM types.
 Typed = list[tuple[str, str]]
@@ -185,9 +186,9 @@ def lower_barrier(context: SimtContext, operation: Operation) -> None:
     context.barrier()
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {
-    "if": lower_if,
-    "for": lower_for,
-    "while": lower_while,
-    "barrier": lower_barrier,
+INTERFACES: dict[str, Interface] = {
+    "if": Interface(lower_if),
+    "for": Interface(lower_for),
+    "while": Interface(lower_while),
+    "barrier": Interface(lower_barrier),
 }

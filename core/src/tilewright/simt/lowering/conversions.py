@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import Type, element_type
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.assignment import Assignment
 from tilewright.simt.context import SimtContext
 from tilewright.simt.conversion import SharedMove, WarpMove, plan_conversion, scratch_bytes, variables_in_groups
+from tilewright.simt.facts import layout_of
+from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout, combine
 from tilewright.simt.lowering.shared_accesses import Place, places, plan_accesses, read, when, write, writing_warp
 from tilewright.simt.lowering.shuffles import exchange
+from tilewright.simt.report import Report
 from tilewright.simt.target import SimtTarget
 
 
@@ -118,11 +121,25 @@ def _move_through_shared(
     return result
 
 
-def _scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -> int:
+def _scratch(operation: Operation, target: SimtTarget) -> int:
     (x,), (result,) = operation.operands, operation.results
     element = element_type(x.type)
-    return scratch_bytes(plan_conversion(assignment.layouts[x], assignment.layouts[result], element, target), element)
+    return scratch_bytes(plan_conversion(layout_of(x), layout_of(result), element, target), element)
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"simt.convert": lower_convert}
-SCRATCH = {"simt.convert": _scratch}
+def _describe(report: Report, operation: Operation) -> list[str]:
+    (x,), (result,) = operation.operands, operation.results
+    source, layout, element = layout_of(x), layout_of(result), element_type(x.type)
+    plan = plan_conversion(source, layout, element, report.target)
+    size = storage_size(element)
+    facts = [f"from {report.layout(x)}"]
+    if isinstance(plan, WarpMove):
+        shuffles = plan.shuffle_count(size)
+        facts.append(f"{shuffles} shuffles and {plan.selects} selects a thread" if shuffles or plan.selects else "registers are renamed")
+        return facts
+    bytes_moved, rounds = math.prod(layout.shape) * size, 1 << plan.round_bits
+    facts.append(f"{bytes_moved} bytes through {scratch_bytes(plan, element)} bytes of shared memory{f' in {rounds} rounds' if rounds > 1 else ''}")
+    return [*facts, report.traffic("written", source, plan.shared, element), report.traffic("read", layout, plan.shared, element)]
+
+
+INTERFACES: dict[str, Interface] = {"simt.convert": Interface(lower_convert, scratch=_scratch, describe=_describe)}

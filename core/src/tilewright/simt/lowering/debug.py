@@ -12,7 +12,9 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import F64, I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type
+from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
+from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import axis_shifts
 from tilewright.simt.lowering.accesses import both
 from tilewright.simt.lowering.indices import element_numbers
@@ -103,4 +105,7 @@ def lower_assert(context: SimtContext, operation: Operation) -> None:
     context.target.fail(context, operation.attribute("message"), file, line, function, failed)
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"print": lower_print, "assert": lower_assert}
+INTERFACES: dict[str, Interface] = {
+    "print": Interface(lower_print, layout_rules.each_own),
+    "assert": Interface(lower_assert, layout_rules.indifferent),
+}

@@ -1,76 +1,66 @@
-"""``dot``, by the plans of :class:`~tilewright.simt.target.DotPlan`: operands come in registers, or are read from shared memory as they are needed."""
+"""Products, by the plans of :class:`~tilewright.simt.products.ProductPlan`: operands come in registers, or are in shared memory, from where they are read as
+they are needed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.types import TileType, Type, element_type
-from tilewright.llvm.registers import storage_size
-from tilewright.simt.assignment import Assignment
+from tilewright.ir.types import TileType, Type
+from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
+from tilewright.simt.facts import layout_of
+from tilewright.simt.interface import Interface, SharedEffects
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, coordinates, log2
-from tilewright.simt.lowering.shared import buffer_address, read_by_dot
-from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read, read_tile, write_tile
-from tilewright.simt.swizzle import shared_between
-from tilewright.simt.target import DotPlan, SharedOperand, SimtTarget
+from tilewright.simt.lowering.shared import slot_address, slot_type
+from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read, read_tile
+from tilewright.simt.ops import PRODUCTS
+from tilewright.simt.products import REGISTERS, OperandSource, ProductPlan, SharedOperand, plan_of
+from tilewright.simt.report import Report
+from tilewright.simt.target import SimtTarget
+from tilewright.simt.types import SlotType
 
 
 def lower_dot(context: SimtContext, operation: Operation) -> None:
-    plan = context.assignment.dots[operation]
-    a, b, c = operation.operands
-    context.bind(
-        operation.results[0], (_from_shared if plan.emit_shared is not None else _from_registers)(context, operation, plan, a, b, context.registers[c])
-    )
+    """One that an asynchronous plan starts is waited for at once."""
+    names = _multiply(context, operation)
+    if plan_of(operation, context.target).asynchronous:
+        (names,) = context.target.wait(context, PRODUCTS.queue, 0, [names])
+    context.bind(operation.results[0], names)
 
 
-def _shared_load(value: Value) -> Operation | None:
-    """The load from shared memory that was left to the reader of ``value``."""
-    load = value.definition
-    return load if load is not None and load.name == "simt.shared_load" and read_by_dot(load) else None
+def lower_dot_start(context: SimtContext, operation: Operation) -> None:
+    result, token = operation.results
+    context.bind(result, _multiply(context, operation))
+    context.bind(token, ["0"])
 
 
-def _from_shared(context: SimtContext, operation: Operation, plan: DotPlan, a: Value, b: Value, c: list[str]) -> list[str]:
-    assert plan.emit_shared is not None
-    operands: list[SharedOperand] = []
-    offset = 0
-    for value, layout in ((a, plan.a), (b, plan.b)):
-        element = element_type(value.type)
-        load = _shared_load(value)
-        if load is not None:
-            operands.append(SharedOperand(buffer_address(context, load), context.assignment.shared[load], element))
-            continue
-        target, source = context.target, context.layout(value)
-        shared = shared_between(source, layout, storage_size(element), target.max_access, target.banks)
-        address = context.scratch(operation, offset)
-        write_tile(context, address, source, shared, element, context.registers[value])
-        operands.append(SharedOperand(address, shared, element))
-        offset += _bytes(value)
-    if offset:
-        context.barrier()
-    return plan.emit_shared(context, operands[0], operands[1], c)
-
-
-def _from_registers(context: SimtContext, operation: Operation, plan: DotPlan, a: Value, b: Value, c: list[str]) -> list[str]:
-    if plan.emit is None:
-        raise LoweringError(f"the plan {plan.instruction} of the dot at {operation.location} has no instructions")
-    fetch_a = _fetch(context, a, plan.a, len(plan.a.shape) - 1, plan.k_step, plan.load_a)
-    fetch_b = _fetch(context, b, plan.b, len(plan.b.shape) - 2, plan.k_step, plan.load_b)
-    for first in range(0, plan.a.shape[-1], plan.k_step or plan.a.shape[-1]):
-        c = plan.emit(context, fetch_a(first), fetch_b(first), c)
+def _multiply(context: SimtContext, operation: Operation) -> list[str]:
+    plan = plan_of(operation, context.target)
+    c = context.registers[operation.operands[2]]
+    step = plan.k_step if plan.reads == (REGISTERS, REGISTERS) else 0
+    fetch = [_fetch(context, plan, position, operand, step) for position, operand in enumerate(operation.operands[:2])]
+    for first in range(0, plan.a.shape[-1], step or plan.a.shape[-1]):
+        c = plan.emit(context, fetch[0](first), fetch[1](first), c)
     return c
 
 
-def _fetch(
-    context: SimtContext, value: Value, layout: LinearLayout, axis: int, k_step: int, load: Callable[..., list[str] | None] | None
-) -> Callable[[int], list[str]]:
-    """Gives the registers of the step that begins at a coordinate along ``axis``; of the whole tile where there are no steps."""
-    source = _shared_load(value)
-    if source is None:
+def _fetch(context: SimtContext, plan: ProductPlan, position: int, value: Value, step: int) -> Callable[[int], OperandSource]:
+    """Gives what the emitter takes of an operand, for the step that begins at a coordinate along K; of the whole operand where there are no steps."""
+    if plan.reads[position] != REGISTERS:
+        type_ = slot_type(value)
+        operand = SharedOperand(slot_address(context, value), type_.layout, type_.element)
+        return lambda first: operand
+    layout, axis = plan.operand(position), k_axis(plan, position)
+    if not isinstance(value.type, SlotType):
         names = context.registers[value]
-        return lambda first: [names[register] for register in step_registers(layout, axis, first, k_step)]
-    return _reader(context, buffer_address(context, source), context.assignment.shared[source], element_type(value.type), layout, axis, k_step, load)
+        return lambda first: [names[register] for register in step_registers(layout, axis, first, step)]
+    return _reader(context, slot_address(context, value), value.type.layout, value.type.element, layout, axis, step, plan.load(position))
+
+
+def k_axis(plan: ProductPlan, position: int) -> int:
+    """The axis of operand 0 or 1 that the product sums over."""
+    return len(plan.operand(position).shape) - 1 - position
 
 
 def _reader(
@@ -83,7 +73,7 @@ def _reader(
     k_step: int,
     load: Callable[..., list[str] | None] | None,
 ) -> Callable[[int], list[str]]:
-    """The same for an operand that is in shared memory."""
+    """Gives the registers of a step of an operand that is in shared memory."""
     if load is not None:
 
         def fast(first: int) -> list[str]:
@@ -111,24 +101,24 @@ def _reader(
     return fast if load is not None else slow
 
 
-def lower_fragment_load(context: SimtContext, operation: Operation) -> None:
-    plan, shared, element = context.assignment.dots[operation], context.assignment.shared[operation], operation.attribute("element")
-    layout, axis, load = (plan.a, len(plan.a.shape) - 1, plan.load_a) if operation.attribute("operand") == 0 else (plan.b, len(plan.b.shape) - 2, plan.load_b)
-    names = _reader(context, buffer_address(context, operation), shared, element, layout, axis, plan.k_step, load)(operation.attribute("first"))
-    context.bind(operation.results[0], context.target.pack(context.writer, names, element))
+def lower_fragment(context: SimtContext, operation: Operation) -> None:
+    plan, slot, position = plan_of(operation, context.target), operation.operands[0], operation.attribute("operand")
+    type_ = slot_type(slot)
+    layout, axis = plan.operand(position), k_axis(plan, position)
+    fetch = _reader(context, slot_address(context, slot), type_.layout, type_.element, layout, axis, plan.k_step, plan.load(position))
+    context.bind(operation.results[0], context.target.pack(context.writer, fetch(operation.attribute("first")), type_.element))
 
 
 def lower_dot_step(context: SimtContext, operation: Operation) -> None:
-    plan = context.assignment.dots[operation]
-    assert plan.emit is not None
+    plan, target, w = plan_of(operation, context.target), context.target, context.writer
     a, b, c = (context.registers[operand] for operand in operation.operands)
-    a, b = (context.target.unpack(context.writer, words, operation.attribute(name)) for words, name in ((a, "a_element"), (b, "b_element")))
+    a, b = target.unpack(w, a, operation.attribute("a")), target.unpack(w, b, operation.attribute("b"))
     context.bind(operation.results[0], plan.emit(context, a, b, c))
 
 
-def fragment(plan: DotPlan, position: int, element: Type, num_warps: int, target: SimtTarget) -> tuple[TileType, LinearLayout]:
-    """The type and the layout of a ``simt.fragment_load`` of an operand."""
-    layout, axis = (plan.a, len(plan.a.shape) - 1) if position == 0 else (plan.b, len(plan.b.shape) - 2)
+def fragment(plan: ProductPlan, position: int, element: Type, num_warps: int, target: SimtTarget) -> tuple[TileType, LinearLayout]:
+    """The type and the layout of a ``simt.fragment`` of an operand."""
+    layout, axis = plan.operand(position), k_axis(plan, position)
     word, count = target.fragment_word(element)
     registers, lanes, warps = len(step_registers(layout, axis, 0, plan.k_step)) // count, target.warp_size, num_warps
     shape = (registers * lanes * warps,)
@@ -145,22 +135,43 @@ def step_registers(layout: LinearLayout, axis: int, first: int, step: int) -> Se
     return [register for register, element in enumerate(layout.register_elements()) if coordinates(element, layout.shape)[axis] & -step == first]
 
 
-def _bytes(value: Value) -> int:
-    """Bytes of an operand in scratch memory, rounded up so that what follows is aligned."""
-    assert isinstance(value.type, TileType)
-    return -(-value.type.numel * storage_size(value.type.element) // 16) * 16
+# ---- what passes are told
 
 
-def staged_bytes(operation: Operation, assignment: Assignment, from_shared: Callable[[Value], bool]) -> int:
-    """Scratch memory of a ``dot``, for the operands that have to be brought to shared memory and are not there, as ``from_shared`` says."""
-    if assignment.dots[operation].emit_shared is None:
-        return 0
-    return sum(_bytes(value) for value in operation.operands[:2] if not from_shared(value))
+def _check(operation: Operation, target: SimtTarget) -> str:
+    plan = plan_of(operation, target)
+    if any(layout_of(value) != plan.c for value in (operation.operands[2], operation.results[0])):
+        return "the accumulator's layout must be the plan's"
+    for position, operand in enumerate(operation.operands[:2]):
+        if isinstance(operand.type, SlotType):
+            if not plan.can_read(position, operand.type.layout):
+                return f"{plan.name} cannot read {'ab'[position]} from shared memory in this layout"
+        elif plan.reads[position] == REGISTERS and layout_of(operand) != plan.operand(position):
+            return "layouts must be the plan's"
+    return ""
 
 
-def _scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -> int:
-    return staged_bytes(operation, assignment, lambda value: _shared_load(value) is not None)
+def _slots(operation: Operation) -> tuple[Value, ...]:
+    return tuple(operand for operand in operation.operands if isinstance(operand.type, SlotType))
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"dot": lower_dot, "simt.fragment_load": lower_fragment_load, "simt.dot_step": lower_dot_step}
-SCRATCH = {"dot": _scratch}
+def _reads(operation: Operation) -> SharedEffects:
+    return SharedEffects(reads=_slots(operation))
+
+
+def _starts(operation: Operation) -> SharedEffects:
+    return SharedEffects(products=_slots(operation))
+
+
+def _describe(report: Report, operation: Operation) -> list[str]:
+    return [f"by {operation.attribute('plan')}"]
+
+
+INTERFACES: dict[str, Interface] = {
+    # what a product asks of layouts is known when it is planned; then it becomes a simt.dot
+    "dot": Interface(lower_dot, layout_rules.product),
+    "simt.dot": Interface(lower_dot, check=_check, effects=_reads, describe=_describe),
+    "simt.dot_start": Interface(lower_dot_start, check=_check, effects=_starts, describe=_describe),
+    "simt.fragment": Interface(lower_fragment, effects=_reads),
+    "simt.dot_step": Interface(lower_dot_step, describe=_describe),
+}

@@ -6,22 +6,17 @@ from collections.abc import Sequence
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.types import PointerType, TileType, byte_size, element_type
+from tilewright.ir.types import TileType
 from tilewright.llvm.elementwise import emit_operation
 from tilewright.passes.axis import power_of_two_in
 from tilewright.simt.context import UNWRITTEN, SimtContext
 from tilewright.simt.linear_layout import axis_shifts
-from tilewright.simt.ops import SHARED
 
 
 def lower_elementwise(context: SimtContext, operation: Operation) -> None:
     if not operation.spec.elementwise:
         raise LoweringError(f"operation {operation.name} at {operation.location} has no lowering for {context.target.name}")
     (result,) = operation.results
-    element = element_type(result.type)
-    if isinstance(element, PointerType) and element.space == SHARED:
-        context.bind(result, [_move_shared(context, operation, element)])
-        return
     operands = [context.registers[operand] for operand in operation.operands]
     names: dict[int, str] = {}
     found = []
@@ -51,15 +46,3 @@ def _equal_registers(context: SimtContext, result: Value) -> Sequence[int]:
     for shift, extent, run in zip(axis_shifts(layout.shape), layout.shape, info.constancy, strict=True):
         kept |= (extent - 1 & -power_of_two_in(run)) << shift
     return [element & kept for element in elements]
-
-
-def _move_shared(context: SimtContext, operation: Operation, element: PointerType) -> str:
-    """``addptr`` on an address in shared memory, which is an offset in bytes."""
-    if operation.name != "addptr":
-        raise LoweringError(f"operation {operation.name} of addresses in shared memory")
-    base, offset = (context.scalar(operand) for operand in operation.operands)
-    width = context.llvm_type(operation.operands[1].type)
-    w = context.writer
-    if width != "i32":
-        offset = w.emit(f"{'trunc' if width == 'i64' else 'sext'} {width} {offset} to i32")
-    return w.emit(f"add i32 {base}, {w.emit(f'mul i32 {offset}, {byte_size(element.pointee)}')}")

@@ -8,7 +8,11 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation
 from tilewright.ir.types import IntType, TileType, Type, bit_width, element_type
 from tilewright.llvm.registers import constant, register_type
+from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
+from tilewright.simt.interface import Interface
+from tilewright.simt.rules import one_layout, packed, tile_layouts
+from tilewright.simt.target import SimtTarget
 
 #: One group: for each operand, or each result, its elements.
 Group = list[list[str]]
@@ -139,4 +143,14 @@ def lower_extern(context: SimtContext, operation: Operation) -> None:
     _by_groups(context, operation, 1, run)
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"map": lower_map, "inline_asm": lower_inline_asm, "extern": lower_extern}
+def _check_packed(operation: Operation, target: SimtTarget) -> str:
+    layouts, pack = tile_layouts(operation), operation.attribute("pack")
+    together = pack == 1 or not layouts or packed(layouts[0], pack) == layouts[0]
+    return one_layout(operation, target) or ("" if together else f"{pack} elements in a row must be {pack} registers in a row")
+
+
+INTERFACES: dict[str, Interface] = {
+    "map": Interface(lower_map, layout_rules.grouped, _check_packed),
+    "inline_asm": Interface(lower_inline_asm, layout_rules.grouped, _check_packed),
+    "extern": Interface(lower_extern, layout_rules.uniform, one_layout),
+}

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from tilewright.ir.core import Operation
 from tilewright.ir.types import TileType, element_type
 from tilewright.llvm.registers import constant
+from tilewright.simt import layout_rules
 from tilewright.simt.context import UNWRITTEN, SimtContext
+from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout
 
 
@@ -72,12 +74,12 @@ def lower_assume(context: SimtContext, operation: Operation) -> None:
         context.writer.call("llvm.assume", "void", [("i1", condition)])
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {
-    "constant": lower_constant,
-    "arange": lower_arange,
-    "program_id": lower_program_id,
-    "num_programs": lower_num_programs,
-    "splat": lower_splat,
-    "unsplat": lower_unsplat,
-    "assume": lower_assume,
+INTERFACES: dict[str, Interface] = {
+    "constant": Interface(lower_constant),
+    "arange": Interface(lower_arange),
+    "program_id": Interface(lower_program_id),
+    "num_programs": Interface(lower_num_programs),
+    "splat": Interface(lower_splat),
+    "unsplat": Interface(lower_unsplat, layout_rules.indifferent),
+    "assume": Interface(lower_assume),
 }

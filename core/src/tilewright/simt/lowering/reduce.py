@@ -5,16 +5,19 @@ Every thread that holds an element of the result ends with the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tilewright.ir.core import Operation, Region
-from tilewright.ir.types import Type, element_type
+from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.assignment import Assignment
+from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
+from tilewright.simt.facts import layout_of
+from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout
 from tilewright.simt.lowering.reduce_plan import Exchange, ReducePlan, plan_reduction
 from tilewright.simt.lowering.shuffles import exchange
+from tilewright.simt.rules import operand_layouts
 from tilewright.simt.target import SimtTarget
 
 #: Operations that give the same bits with their operands swapped. Machines order the zeros in ``min`` and ``max``.
@@ -168,13 +171,21 @@ def _offsets(plan: ReducePlan, elements: Sequence[Type]) -> list[int]:
     return [*offsets, total]
 
 
-def _scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -> int:
+def _scratch(operation: Operation, target: SimtTarget) -> int:
     """Bytes for the parts of the results, if they go through memory."""
-    plan = plan_reduction(assignment.layouts[operation.operands[0]], operation.attribute("axis"))
+    plan = plan_reduction(layout_of(operation.operands[0]), operation.attribute("axis"))
     if not plan.through_memory(is_symmetric(operation.regions[0])):
         return 0
     return _offsets(plan, [element_type(operand.type) for operand in operation.operands])[-1]
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"reduce": lower_reduce}
-SCRATCH = {"reduce": _scratch}
+def _check(operation: Operation, target: SimtTarget) -> str:
+    inputs = operand_layouts(operation)
+    if len(set(inputs)) > 1:
+        return "inputs must have one layout"
+    left = inputs[0].without_axis(operation.attribute("axis"))
+    tiles = [layout_of(result) for result in operation.results if isinstance(result.type, TileType)]
+    return "" if all(layout == left for layout in tiles) else "results must be what is left of the inputs"
+
+
+INTERFACES: dict[str, Interface] = {"reduce": Interface(lower_reduce, layout_rules.reduced, _check, _scratch)}

@@ -7,20 +7,23 @@ beginning. A combination has no neutral element, so whether a carry is there is 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.core import Operation, Region
 from tilewright.ir.types import element_type
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.assignment import Assignment
+from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
+from tilewright.simt.facts import layout_of
+from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts
 from tilewright.simt.lowering.scan_plan import LANE, REGISTER, ScanPlan, Step, plan_scan, scan_layout
 from tilewright.simt.lowering.shuffles import exchange
+from tilewright.simt.rules import one_layout
 from tilewright.simt.target import SimtTarget
 
-__all__ = ["LOWERINGS", "SCRATCH", "scan_layout"]
+__all__ = ["INTERFACES", "scan_layout"]
 
 #: One value of each operand of a scan.
 Row = list[str]
@@ -283,12 +286,17 @@ def _offsets(plan: ScanPlan, layout: LinearLayout, axis: int, sizes: Sequence[in
     return offsets
 
 
-def _scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -> int:
-    layout, axis = assignment.layouts[operation.operands[0]], operation.attribute("axis")
+def _scratch(operation: Operation, target: SimtTarget) -> int:
+    layout, axis = layout_of(operation.operands[0]), operation.attribute("axis")
     plan = plan_scan(layout, axis)
     assert plan is not None
     return _offsets(plan, layout, axis, [storage_size(element_type(operand.type)) for operand in operation.operands])[-1]
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"scan": lower_scan}
-SCRATCH = {"scan": _scratch}
+def _check(operation: Operation, target: SimtTarget) -> str:
+    layout = layout_of(operation.operands[0])
+    works = scan_layout(layout, operation.attribute("axis")) == layout
+    return one_layout(operation, target) or ("" if works else "the scan does not work on this layout")
+
+
+INTERFACES: dict[str, Interface] = {"scan": Interface(lower_scan, layout_rules.scanned, _check, _scratch)}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tilewright.ir.core import Operation
 from tilewright.ir.types import IntType, TileType, element_type
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.assignment import Assignment
+from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
+from tilewright.simt.facts import layout_of
+from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, log2
 from tilewright.simt.lowering.accesses import both
 from tilewright.simt.lowering.indices import element_numbers
+from tilewright.simt.rules import operand_layouts
 from tilewright.simt.target import SimtTarget
 
 # ---- gather
@@ -66,7 +67,7 @@ def _as_i32(context: SimtContext, name: str, type_: IntType) -> str:
     return context.writer.emit(f"{how} i{type_.bits} {name} to i32")
 
 
-def _gather_scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -> int:
+def _gather_scratch(operation: Operation, target: SimtTarget) -> int:
     type_ = operation.operands[0].type
     assert isinstance(type_, TileType)
     return type_.numel * storage_size(type_.element)
@@ -87,7 +88,7 @@ def lower_histogram(context: SimtContext, operation: Operation) -> None:
     def address(number: str) -> str:
         return w.emit(f"getelementptr i32, {context.target.shared_pointer} {base}, i32 {number}")
 
-    threads = context.target.warp_size * context.assignment.num_warps
+    threads = context.target.warp_size * context.threads.count
     thread = w.emit(f"add i32 {w.emit(f'mul i32 {context.warp}, {context.target.warp_size}')}, {context.lane}")
     for start in range(0, bins, threads):
         number = w.emit(f"add i32 {thread}, {start}") if start else thread
@@ -110,9 +111,20 @@ def lower_histogram(context: SimtContext, operation: Operation) -> None:
     context.bind(result, names)
 
 
-def _histogram_scratch(operation: Operation, assignment: Assignment, target: SimtTarget) -> int:
+def _histogram_scratch(operation: Operation, target: SimtTarget) -> int:
     return 4 * int(operation.attribute("bins"))
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {"gather": lower_gather, "histogram": lower_histogram}
-SCRATCH = {"gather": _gather_scratch, "histogram": _histogram_scratch}
+def _check_gather(operation: Operation, target: SimtTarget) -> str:
+    alike = layout_of(operation.operands[1]) == layout_of(operation.results[0])
+    return "" if alike else "index and result must have one layout"
+
+
+def _check_histogram(operation: Operation, target: SimtTarget) -> str:
+    return "" if len(set(operand_layouts(operation))) == 1 else "elements and mask must have one layout"
+
+
+INTERFACES: dict[str, Interface] = {
+    "gather": Interface(lower_gather, layout_rules.gathered, _check_gather, _gather_scratch),
+    "histogram": Interface(lower_histogram, layout_rules.indifferent, _check_histogram, _histogram_scratch),
+}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType, shape_of
 from tilewright.simt.context import SimtContext
+from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, coordinates, log2, row_major, span
 
 
@@ -90,9 +91,9 @@ def lower_split(context: SimtContext, operation: Operation) -> None:
         context.bind(result, [held[number << 1 | half] for number in numbers])
 
 
-LOWERINGS: dict[str, Callable[[SimtContext, Operation], None]] = {
-    **dict.fromkeys(SOURCE_NUMBERS, _rename),
-    "cat": lower_cat,
-    "join": lower_join,
-    "split": lower_split,
+INTERFACES: dict[str, Interface] = {
+    **{name: Interface(_rename) for name in SOURCE_NUMBERS},
+    "cat": Interface(lower_cat),
+    "join": Interface(lower_join),
+    "split": Interface(lower_split),
 }

@@ -1,0 +1,80 @@
+"""Copy mechanisms: the ways in which a machine brings tiles to shared memory while threads compute.
+
+A mechanism is a record, and what is decided by it is in the IR under its name (the attribute ``by``). There are three kinds, by how a copy ends:
+
+- ``groups``: each thread copies from its pointers (``simt.copy_start``), and waits for groups of its own copies (``simt.commit``, ``simt.wait``);
+- ``barrier``: one thread has the machine copy a descriptor's whole block (``simt.block_load_start``), whose bytes a barrier object counts;
+- ``registers``: threads load early (``simt.load_start``), wait, and store late (``simt.store``). Every machine can do that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tilewright.ir.types import Type
+from tilewright.simt.linear_layout import SharedLayout
+
+if TYPE_CHECKING:
+    from tilewright.simt.context import SimtContext
+
+GROUPS: Final = "groups"
+BARRIER: Final = "barrier"
+REGISTERS: Final = "registers"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """A descriptor's block on its way to or from shared memory, as :attr:`CopyMechanism.start` of kind ``barrier`` gets it.
+
+    Attributes:
+        shared: the name of the address of the slot.
+        layout, element: where elements are there, and their type.
+        descriptor: the name of the kernel's parameter, or of what stands for it.
+        offsets: names of the block's i32 offsets.
+        barrier: the name of the address of the barrier object; empty for a copy from shared memory.
+        bytes: of the block.
+        padding: what is read outside the tensor: ``zero`` or ``nan``.
+    """
+
+    shared: str
+    layout: SharedLayout
+    element: Type
+    descriptor: str
+    offsets: tuple[str, ...]
+    barrier: str
+    bytes: int
+    padding: str = "zero"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyMechanism:
+    """One way to copy.
+
+    Attributes:
+        name: in the IR, such as that of the instruction.
+        completes: ``groups``, ``barrier`` or ``registers``.
+        widths: of kind ``groups``: bytes that one copy may have.
+        fills: whether copies can write a shared layout of elements of a type; None: any that their width allows.
+        start: of kind ``groups``: (context, shared address, pointer, bytes, predicate or None): start one copy, zeros where the predicate is false. Of kind
+            ``barrier``: (context, :class:`BlockCopy`), called by one thread. Of kind ``registers``: None, for these are the target's loads and stores.
+        store: of kind ``barrier``: the same from shared memory to the tensor; None where the machine has no such copies.
+        alignment: of a slot that it fills, in bytes.
+    """
+
+    name: str
+    completes: str
+    widths: tuple[int, ...] = ()
+    fills: Callable[[SharedLayout, Type], bool] | None = None
+    start: Callable[..., None] | None = None
+    store: Callable[[SimtContext, BlockCopy], None] | None = None
+    alignment: int = 16
+
+    def can_fill(self, shared: SharedLayout, element: Type) -> bool:
+        """Whether copies can write a shared layout."""
+        return self.fills is None or self.fills(shared, element)
+
+
+#: Loads early, stores late.
+THROUGH_REGISTERS = CopyMechanism("registers", REGISTERS)

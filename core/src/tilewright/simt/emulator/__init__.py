@@ -1,0 +1,16 @@
+"""A machine for tests: programs of warps run on the host, each thread of a program as a thread of the operating system.
+
+What :mod:`tilewright.simt` makes for a GPU is thus run anywhere, slowly, and stricter than hardware. Shared memory is filled with a pattern before each
+program. What is started asynchronously happens as late as a wait allows, or at once, or at any time in between (``completion``), so that a wait that is
+missing shows. Barrier objects have phases, parts of a partition are groups of threads. Accesses must be aligned to their size, and threads that wait for
+what cannot happen end with a report of who waits for what instead of hanging.
+
+    emulator.run(module, [x, y, out, n], (4, 1, 1), num_warps=2, warp_size=8)
+"""
+
+from tilewright.simt.emulator.blocks import EmulatedDescriptor
+from tilewright.simt.emulator.launch import expanded_arguments, run, run_text
+from tilewright.simt.emulator.products import asynchronous_plan
+from tilewright.simt.emulator.target import EmulatedTarget, bulk_mechanism
+
+__all__ = ["EmulatedDescriptor", "EmulatedTarget", "asynchronous_plan", "bulk_mechanism", "expanded_arguments", "run", "run_text"]

@@ -1,0 +1,116 @@
+"""Copies of a descriptor's block between a tensor and shared memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.types import FloatType, Type
+from tilewright.llvm.registers import encode_float, storage_size
+from tilewright.simt.linear_layout import SharedLayout
+
+
+@dataclass(frozen=True, eq=False)
+class EmulatedDescriptor:
+    """A descriptor as an argument of a kernel: an array of any strides.
+
+    What is read outside of it is said by the kernel's parameter (its attribute ``padding``), as for every target.
+
+    Attributes:
+        array: the tensor, whose items are the elements, or their bits where NumPy has no such numbers.
+        block_shape: extents of a block; empty where they need not be checked.
+    """
+
+    array: Any
+    block_shape: tuple[int, ...] = ()
+
+    def words(self) -> list[int]:
+        """What the kernel's parameter points to: address, extents, strides in elements."""
+        return [self.array.ctypes.data, *self.parts()[1:]]
+
+    def parts(self) -> list[Any]:
+        """The values of the parameters that stand for a descriptor that is not kept: the array, extents, strides in elements."""
+        size = self.array.itemsize
+        return [self.array, *self.array.shape, *(stride // size for stride in self.array.strides)]
+
+
+@dataclass(frozen=True)
+class BlockSite:
+    """An operation that copies blocks.
+
+    Attributes:
+        shared, element: where the elements of a block are in shared memory, and their type.
+        padding: what is read outside the tensor.
+        bytes: of a block.
+    """
+
+    shared: SharedLayout
+    element: Type
+    padding: str
+    bytes: int
+
+    def load(self, address: int, descriptor: int, offsets: Sequence[int]) -> None:
+        """Copy a block to shared memory at an address."""
+        tensor = self._tensor(descriptor)
+        block = np.full(self.shared.shape, self._outside(), self._dtype)
+        inside, there = self._inside(tensor.shape, offsets)
+        block[inside] = tensor[there]
+        self._slot(address)[offsets_of(self.shared)] = block.reshape(-1)
+
+    def store(self, address: int, descriptor: int, offsets: Sequence[int]) -> None:
+        """Copy shared memory at an address to a block; what is outside the tensor is dropped."""
+        tensor = self._tensor(descriptor)
+        block = self._slot(address)[offsets_of(self.shared)].reshape(self.shared.shape)
+        inside, there = self._inside(tensor.shape, offsets)
+        tensor[there] = block[inside]
+
+    @property
+    def _dtype(self) -> Any:
+        return np.dtype(f"u{storage_size(self.element)}")
+
+    def _outside(self) -> int:
+        return encode_float(float("nan"), self.element) if self.padding == "nan" and isinstance(self.element, FloatType) else 0
+
+    def _slot(self, address: int) -> Any:
+        return memory(address, int(np.prod(self.shared.shape)), self._dtype)
+
+    def _tensor(self, descriptor: int) -> Any:
+        rank, size = len(self.shared.shape), self._dtype.itemsize
+        base, *rest = memory(descriptor, 1 + 2 * rank, np.dtype(np.int64)).tolist()
+        extents, strides = rest[:rank], rest[rank:]
+        count = 1 + sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True)) if all(extents) else 0
+        flat = memory(base, count, self._dtype)
+        return np.lib.stride_tricks.as_strided(flat, extents, [stride * size for stride in strides])
+
+    def _inside(self, extents: Sequence[int], offsets: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """The part of the block that is in the tensor, in both."""
+        block, tensor = [], []
+        for extent, offset, length in zip(extents, offsets, self.shared.shape, strict=True):
+            first, last = min(max(offset, 0), extent), max(min(offset + length, extent), 0)
+            last = max(first, last)
+            block.append(slice(first - offset, last - offset) if last > first else slice(0, 0))
+            tensor.append(slice(first, last))
+        return tuple(block), tuple(tensor)
+
+
+_offsets: dict[SharedLayout, Any] = {}
+
+
+def offsets_of(shared: SharedLayout) -> Any:
+    """The places of all elements in row-major order."""
+    found = _offsets.get(shared)
+    if found is None:
+        places = np.zeros(1, np.int64)
+        for image in shared.images:
+            places = np.concatenate([places, places ^ image])
+        found = _offsets[shared] = places
+    return found
+
+
+def memory(address: int, count: int, dtype: Any) -> Any:
+    """``count`` items of memory."""
+    return np.frombuffer((ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address), dtype)

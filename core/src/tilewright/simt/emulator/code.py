@@ -1,0 +1,306 @@
+"""Functions that every kernel of the emulated machine comes with: waits, barriers, queues of copies, the threads' main function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.simt.emulator import layout
+
+#: Turns of a wait between two looks whether all threads wait.
+_LOOK = 16
+
+
+def word(w: FunctionWriter, base: str, index: int | str, type_: str = "i64") -> str:
+    """A word of the block or of a thread."""
+    return w.load(type_, w.gep("i64", base, index), 8)
+
+
+def set_fault(w: FunctionWriter, fault: int) -> None:
+    """Note what went wrong, if nothing did before."""
+    w.emit(f"cmpxchg ptr {w.gep('i64', '%block', layout.FAULT)}, i64 0, i64 {fault} monotonic monotonic")
+
+
+def call_engine(w: FunctionWriter, code: int, arguments: Sequence[str] = ()) -> None:
+    """Call the engine with i64 arguments; the thread ends where the engine finds something wrong."""
+    place = w.alloca("i64", max(1, len(arguments)), 8)
+    for i, argument in enumerate(arguments):
+        w.store("i64", argument, w.gep("i64", place, i), 8)
+    w.do(f"call void @emulated_call(ptr %block, ptr %own, i64 {code}, ptr {place}, i64 {len(arguments)})")
+
+
+def write_helpers(module: ModuleWriter) -> None:
+    """The functions that kernels call."""
+    module.declare("sched_yield", "i32", ())
+    module.declare("pthread_exit", "void", ("ptr",))
+    module.declare("memcpy", "ptr", ("ptr", "ptr", "i64"))
+    module.declare("memmove", "ptr", ("ptr", "ptr", "i64"))
+    module.declare("memset", "ptr", ("ptr", "i32", "i64"))
+    _call(module)
+    _wait_word(module)
+    _barrier(module)
+    _await(module)
+    _settle(module)
+    _perform(module)
+    _copy(module)
+    _wait(module)
+
+
+def _end_thread(w: FunctionWriter) -> None:
+    w.call("pthread_exit", "void", [("ptr", "null")])
+    w.unreachable()
+
+
+def _call(module: ModuleWriter) -> None:
+    parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "code"), ("ptr", "arguments"), ("i64", "count")]
+    w = module.function("emulated_call", parameters, linkage="internal")
+    engine, number = word(w, "%block", layout.ENGINE, "ptr"), word(w, "%own", layout.NUMBER)
+    answer = w.emit(f"call i64 {engine}(i64 %code, i64 {number}, ptr %arguments, i64 %count)")
+    over, go_on = w.new_block("over"), w.new_block("on")
+    w.branch_if(w.emit(f"icmp slt i64 {answer}, 0"), over, go_on)
+    w.place(over)
+    _end_thread(w)
+    w.place(go_on)
+    w.ret()
+
+
+def _wait_word(module: ModuleWriter) -> None:
+    """Wait until ``word & mask`` is ``value``, or, where ``equal`` is 0, is not. Copies that ``object`` waits for are forced meanwhile."""
+    parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "kind"), ("i64", "part"), ("ptr", "word"), ("i64", "mask"), ("i64", "value"), ("i64", "equal")]
+    w = module.function("emulated_wait_word", [*parameters, ("ptr", "object")], linkage="internal")
+
+    def holds() -> str:
+        found = w.emit(f"zext i32 {w.emit('load atomic i32, ptr %word seq_cst, align 4')} to i64")
+        same = w.emit(f"icmp eq i64 {w.emit(f'and i64 {found}, %mask')}, %value")
+        return w.emit(f"xor i1 {same}, {w.emit('icmp eq i64 %equal, 0')}")
+
+    def add(index: int, number: int) -> None:
+        w.emit(f"atomicrmw add ptr {w.gep('i64', '%block', index)}, i64 {number} seq_cst")
+
+    begin, again, idle, look, force, rest, leave, over, done = (
+        w.new_block(name) for name in ("begin", "again", "idle", "look", "force", "rest", "leave", "over", "done")
+    )
+    w.branch_if(holds(), done, begin)
+    w.place(begin)
+    for index, name in ((layout.PART, "part"), (layout.MASK, "mask"), (layout.VALUE, "value"), (layout.EQUAL, "equal")):
+        w.store("i64", f"%{name}", w.gep("i64", "%own", index), 8)
+    for index, name in ((layout.WORD, "word"), (layout.OBJECT, "object")):
+        w.store("ptr", f"%{name}", w.gep("i64", "%own", index), 8)
+    w.do(f"store atomic i64 %kind, ptr {w.gep('i64', '%own', layout.KIND)} seq_cst, align 8")
+    add(layout.WAITING, 1)
+    w.branch(again)
+    start = w.current
+    w.place(again)
+    turns, next_turn = w.fresh("turns"), w.fresh("next")
+    w.do(f"{turns} = phi i64 [ 0, %{start.label} ], [ {next_turn}, %{rest.label} ]")
+    w.branch_if(holds(), leave, idle)
+    w.place(idle)
+    w.do(f"{next_turn} = add i64 {turns}, 1")
+    stop = w.emit(f"load atomic i64, ptr {w.gep('i64', '%block', layout.STOP)} seq_cst, align 8")
+    check = w.new_block("check")
+    w.branch_if(w.emit(f"icmp ne i64 {stop}, 0"), over, check)
+    w.place(check)
+    has_object = w.new_block("object")
+    w.branch_if(w.emit("icmp eq ptr %object, null"), look, has_object)
+    w.place(has_object)
+    copies = w.emit(f"getelementptr i8, ptr %object, i64 {layout.OBJECT_COPIES}")
+    pending = w.emit(f"load atomic i32, ptr {copies} seq_cst, align 4")
+    w.branch_if(w.emit(f"icmp sgt i32 {pending}, 0"), force, look)
+    w.place(force)
+    call_engine(w, layout.FORCE, [w.emit("ptrtoint ptr %object to i64")])
+    w.branch(rest)
+    w.place(look)
+    w.call("sched_yield", "i32", [])
+    waiting, live = (w.emit(f"load atomic i64, ptr {w.gep('i64', '%block', index)} seq_cst, align 8") for index in (layout.WAITING, layout.LIVE))
+    due = w.emit(f"icmp eq i64 {w.emit(f'and i64 {turns}, {_LOOK - 1}')}, {_LOOK - 1}")
+    all_wait = w.new_block("all")
+    w.branch_if(w.emit(f"and i1 {due}, {w.emit(f'icmp eq i64 {waiting}, {live}')}"), all_wait, rest)
+    w.place(all_wait)
+    call_engine(w, layout.IS_STUCK)
+    w.branch(rest)
+    w.place(rest)
+    w.branch(again)
+    w.place(over)
+    _end_thread(w)
+    w.place(leave)
+    # in this order: who sees all threads wait, and the same number of ended waits before and after, saw them stand still
+    add(layout.WAITING, -1)
+    add(layout.PROGRESS, 1)
+    w.do(f"store atomic i64 0, ptr {w.gep('i64', '%own', layout.KIND)} seq_cst, align 8")
+    w.branch(done)
+    w.place(done)
+    w.ret()
+
+
+def _barrier(module: ModuleWriter) -> None:
+    parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "kind"), ("i64", "part"), ("i64", "which"), ("i32", "threads")]
+    w = module.function("emulated_barrier", parameters, linkage="internal")
+    count = w.gep("i64", "%block", "%which")
+    place = w.emit(f"getelementptr i32, ptr {count}, i64 1")
+    generation = w.emit(f"load atomic i32, ptr {place} seq_cst, align 4")
+    arrived = w.emit(f"atomicrmw add ptr {count}, i32 1 seq_cst, align 4")
+    last, wait, done = (w.new_block(name) for name in ("last", "wait", "done"))
+    w.branch_if(w.emit(f"icmp eq i32 {arrived}, {w.emit('sub i32 %threads, 1')}"), last, wait)
+    w.place(last)
+    w.do(f"store atomic i32 0, ptr {count} seq_cst, align 4")
+    w.emit(f"atomicrmw add ptr {place}, i32 1 seq_cst, align 4")
+    w.branch(done)
+    w.place(wait)
+    before = w.emit(f"zext i32 {generation} to i64")
+    w.do(f"call void @emulated_wait_word(ptr %block, ptr %own, i64 %kind, i64 %part, ptr {place}, i64 {0xFFFFFFFF}, i64 {before}, i64 0, ptr null)")
+    w.branch(done)
+    w.place(done)
+    w.ret()
+
+
+def _await(module: ModuleWriter) -> None:
+    """Wait until the phase of a parity of a barrier object has ended: until the one it is in has the other parity."""
+    w = module.function("emulated_await", [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("ptr", "object"), ("i64", "parity")], linkage="internal")
+    mark = w.load("i32", w.emit(f"getelementptr i8, ptr %object, i64 {layout.OBJECT_MARK}"), 4)
+    with w.when(w.emit(f"icmp ne i32 {mark}, {layout.MARK}"), likely=False):
+        call_engine(w, layout.NO_OBJECT, [w.emit("ptrtoint ptr %object to i64")])
+    w.do(f"call void @emulated_wait_word(ptr %block, ptr %own, i64 {layout.AT_OBJECT}, i64 %part, ptr %object, i64 1, i64 %parity, i64 0, ptr %object)")
+    w.ret()
+
+
+def _settle(module: ModuleWriter) -> None:
+    """Wait until ``pending`` groups of a queue of the engine are under way: others go on first, if the engine wants it so."""
+    parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("i64", "queue"), ("i64", "pending")]
+    w = module.function("emulated_settle", parameters, linkage="internal")
+    released = w.gep("i64", "%own", layout.RELEASED)
+    w.store("i64", "1", released, 8)
+    call_engine(w, layout.ASK, ["%queue", "%pending"])
+    record = f"i64 {layout.AT_QUEUE}, i64 %part, ptr {released}, i64 {0xFFFFFFFF}, i64 1, i64 1, ptr null"
+    w.do(f"call void @emulated_wait_word(ptr %block, ptr %own, {record})")
+    call_engine(w, layout.SETTLE, ["%queue", "%pending"])
+    w.ret()
+
+
+# ---- groups of copies
+
+
+def _toss(w: FunctionWriter, queue: str) -> str:
+    """An i1 by a thread's coin, which is a generator of Marsaglia's kind."""
+    place = w.gep("i64", queue, layout.QUEUE_COIN)
+    state = w.load("i64", place, 8)
+    for shift, amount in (("shl", 13), ("lshr", 7), ("shl", 17)):
+        state = w.emit(f"xor i64 {state}, {w.emit(f'{shift} i64 {state}, {amount}')}")
+    w.store("i64", state, place, 8)
+    return w.emit(f"icmp slt i64 {state}, 0")
+
+
+def _perform(module: ModuleWriter) -> None:
+    w = module.function("emulated_perform", [("ptr", "to"), ("ptr", "from"), ("i64", "size")], linkage="internal")
+    copy, clear, done = (w.new_block(name) for name in ("copy", "clear", "done"))
+    w.branch_if(w.emit("icmp ne ptr %from, null"), copy, clear)
+    w.place(copy)
+    w.call("memcpy", "ptr", [("ptr", "%to"), ("ptr", "%from"), ("i64", "%size")])
+    w.branch(done)
+    w.place(clear)
+    w.call("memset", "ptr", [("ptr", "%to"), ("i32", "0"), ("i64", "%size")])
+    w.branch(done)
+    w.place(done)
+    w.ret()
+
+
+def _copy(module: ModuleWriter) -> None:
+    """Start a copy: it happens at once, or is put into the queue."""
+    w = module.function("emulated_copy", [("ptr", "block"), ("ptr", "own"), ("ptr", "to"), ("ptr", "from"), ("i64", "size")], linkage="internal")
+    queue, mode = word(w, "%own", layout.QUEUE, "ptr"), word(w, "%block", layout.MODE)
+    heads = w.emit(f"and i1 {_toss(w, queue)}, {w.emit(f'icmp eq i64 {mode}, {layout.RANDOM}')}")
+    now, later, full, room, end = (w.new_block(name) for name in ("now", "later", "full", "room", "end"))
+    at_once = [w.emit(f"icmp eq i64 {mode}, {one}") for one in (layout.EARLY, layout.CROSSED)]
+    w.branch_if(w.emit(f"or i1 {heads}, {w.emit(f'or i1 {at_once[0]}, {at_once[1]}')}"), now, later)
+    w.place(now)
+    w.do("call void @emulated_perform(ptr %to, ptr %from, i64 %size)")
+    w.branch(end)
+    w.place(later)
+    group, length = word(w, queue, layout.QUEUE_GROUPS), word(w, queue, layout.QUEUE_LENGTH)
+    w.branch_if(w.emit(f"icmp uge i64 {length}, {layout.QUEUE_ENTRIES}"), full, room)
+    w.place(full)
+    set_fault(w, layout.QUEUE_FULL)
+    w.branch(end)
+    w.place(room)
+    entry = _entry(w, queue, length)
+    for i, (type_, name) in enumerate((("i64", group), ("ptr", "%to"), ("ptr", "%from"), ("i64", "%size"))):
+        w.store(type_, name, w.gep("i64", entry, i), 8)
+    w.store("i64", w.emit(f"add i64 {length}, 1"), w.gep("i64", queue, layout.QUEUE_LENGTH), 8)
+    w.branch(end)
+    w.place(end)
+    w.ret()
+
+
+def _entry(w: FunctionWriter, queue: str, index: str) -> str:
+    return w.gep("i64", queue, w.emit(f"add i64 {w.emit(f'mul i64 {index}, 4')}, {layout.QUEUE_FIRST}"))
+
+
+def _wait(module: ModuleWriter) -> None:
+    """Wait until ``pending`` groups are under way: the copies of older ones, which the queue begins with, happen, the last one first."""
+    w = module.function("emulated_wait", [("ptr", "block"), ("ptr", "own"), ("i64", "pending")], linkage="internal")
+    queue, mode = word(w, "%own", layout.QUEUE, "ptr"), word(w, "%block", layout.MODE)
+    groups, length = word(w, queue, layout.QUEUE_GROUPS), word(w, queue, layout.QUEUE_LENGTH)
+    limit = w.emit(f"sub i64 {groups}, %pending")
+    with w.loop("0", length, 1, [("i64", "0")]) as count:
+        due = w.emit(f"icmp slt i64 {w.load('i64', _entry(w, queue, count.index), 8)}, {limit}")
+        count.next_values = [w.emit(f"add i64 {count.values[0]}, {w.emit(f'zext i1 {due} to i64')}")]
+    (due_count,) = count.results
+    heads = _toss(w, queue)
+    forwards = w.emit(f"and i1 {heads}, {w.emit(f'icmp eq i64 {mode}, {layout.RANDOM}')}")
+    with w.loop("0", due_count, 1) as loop:
+        last = w.emit(f"sub i64 {w.emit(f'sub i64 {due_count}, 1')}, {loop.index}")
+        entry = _entry(w, queue, w.emit(f"select i1 {forwards}, i64 {loop.index}, i64 {last}"))
+        to, source, size = (w.load(type_, w.gep("i64", entry, i), 8) for i, type_ in ((1, "ptr"), (2, "ptr"), (3, "i64")))
+        w.do(f"call void @emulated_perform(ptr {to}, ptr {source}, i64 {size})")
+    left = w.emit(f"sub i64 {length}, {due_count}")
+    w.call("memmove", "ptr", [("ptr", _entry(w, queue, "0")), ("ptr", _entry(w, queue, due_count)), ("i64", w.emit(f"mul i64 {left}, 32"))])
+    w.store("i64", left, w.gep("i64", queue, layout.QUEUE_LENGTH), 8)
+    w.ret()
+
+
+# ---- threads
+
+
+def write_threads(module: ModuleWriter, kernel: str, types: Sequence[str], threads: int) -> None:
+    """``thread_main``, by which one thread goes through all programs, and ``start``, which runs all threads."""
+    w = module.function("thread_main", [("ptr", "own")], "ptr")
+    block, queue, slots = (word(w, "%own", index, "ptr") for index in (layout.BLOCK, layout.QUEUE, layout.SLOTS))
+    w.do(f"%block = getelementptr i8, ptr {block}, i64 0")
+    lane, warp = (w.emit(f"trunc i64 {word(w, '%own', index)} to i32") for index in (layout.LANE, layout.WARP))
+    size = word(w, "%own", layout.SHARED_BYTES)
+    extents = [word(w, "%block", layout.GRID + axis) for axis in range(3)]
+    arguments = [(type_, w.load("i8" if type_ == "i1" else type_, w.gep("i64", slots, i), 8)) for i, type_ in enumerate(types)]
+    arguments = [(type_, w.emit(f"trunc i8 {name} to i1") if type_ == "i1" else name) for type_, name in arguments]
+    first = w.emit(f"icmp eq i32 {w.emit(f'or i32 {lane}, {warp}')}, 0")
+
+    def between() -> None:
+        """All threads meet, and the first one makes the machine ready for the next program."""
+        w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {threads})")
+        with w.when(first):
+            w.call("memset", "ptr", [("ptr", word(w, "%block", layout.SHARED_BASE, "ptr")), ("i32", "165"), ("i64", size)])
+            call_engine(w, layout.NEXT_PROGRAM)
+        w.store("i64", "0", w.gep("i64", queue, layout.QUEUE_GROUPS), 8)
+        w.store("i64", "0", w.gep("i64", queue, layout.QUEUE_LENGTH), 8)
+        w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {threads})")
+
+    with w.loop("0", extents[2]) as z, w.loop("0", extents[1]) as y, w.loop("0", extents[0]) as x:
+        between()
+        position = [("i32", w.emit(f"trunc i64 {loop.index} to i32")) for loop in (x, y, z)]
+        given = [("ptr", "%block"), ("ptr", "%own"), ("i32", lane), ("i32", warp), *position, *arguments]
+        listed = ", ".join(f"{type_} {name}" for type_, name in given)
+        w.do(f"call void @{kernel}({listed})")
+    between()
+    w.emit(f"atomicrmw add ptr {w.gep('i64', '%block', layout.LIVE)}, i64 -1 seq_cst")
+    w.emit(f"atomicrmw add ptr {w.gep('i64', '%block', layout.PROGRESS)}, i64 1 seq_cst")
+    w.ret("ptr null")
+
+    # start(threads' words, count): run them all
+    w = module.function("start", [("ptr", "words"), ("i64", "count")])
+    module.declare("pthread_create", "i32", ("ptr", "ptr", "ptr", "ptr"))
+    module.declare("pthread_join", "i32", ("i64", "ptr"))
+    with w.loop("0", "%count") as loop:
+        own = w.gep("i64", "%words", w.emit(f"mul i64 {loop.index}, {layout.THREAD_WORDS}"))
+        w.call("pthread_create", "i32", [("ptr", w.gep("i64", own, layout.HANDLE)), ("ptr", "null"), ("ptr", "@thread_main"), ("ptr", own)])
+    with w.loop("0", "%count") as loop:
+        own = w.gep("i64", "%words", w.emit(f"mul i64 {loop.index}, {layout.THREAD_WORDS}"))
+        w.call("pthread_join", "i32", [("i64", w.load("i64", w.gep("i64", own, layout.HANDLE), 8)), ("ptr", "null")])
+    w.ret()

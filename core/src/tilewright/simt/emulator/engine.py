@@ -1,0 +1,339 @@
+"""What happens beside the threads: barrier objects, copies of blocks, turns, asynchronous products, and the report of a deadlock.
+
+Threads call in from machine code; calls are one at a time. What is started may happen at three times (:data:`~.layout.MODES`): when a wait needs it, at
+once, or at any time in between, in any order that is allowed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.errors import KernelError
+from tilewright.simt.emulator import layout
+from tilewright.simt.emulator.blocks import BlockSite
+from tilewright.simt.emulator.multiply import ProductSite
+
+#: The type of the engine's entry: (code, thread, address of i64 arguments, how many) -> negative where the thread must end.
+ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+
+
+@dataclass(slots=True, eq=False)
+class BarrierObject:
+    """A barrier object.
+
+    Attributes:
+        number: by which messages call it, in the order in which objects were made.
+        arrivals: still missing in this phase.
+        bytes: announced and not come; negative where they came before they were announced.
+        phase: phases that have ended.
+        copies: under way to it.
+    """
+
+    number: int
+    address: int
+    count: int
+    arrivals: int
+    bytes: int = 0
+    phase: int = 0
+    copies: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"barrier object {self.number}"
+
+    def end_phase(self) -> None:
+        """End the phase if nothing is missing, and let threads see it."""
+        if not self.arrivals and not self.bytes:
+            self.phase += 1
+            self.arrivals = self.count
+            _word(self.address).value = self.phase & 0x7FFFFFFF
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What one thread started and waits for itself: groups that were ended, and one that was not."""
+
+    groups: deque[list[Callable[[], None]]] = field(default_factory=deque)
+    open: list[Callable[[], None]] = field(default_factory=list)
+
+    def run_until(self, left: int) -> None:
+        """Have all happen but the youngest groups; in a group the last one first."""
+        while len(self.groups) > left:
+            group = self.groups.popleft()
+            while group:
+                group.pop()()
+
+
+class Engine:
+    """One launch.
+
+    Attributes:
+        error: what went wrong, if something did.
+    """
+
+    def __init__(self, block: Any, words: Any, areas: Any, sites: Sequence[BlockSite | ProductSite], places: Sequence[str], mode: int, seed: int) -> None:
+        self.block, self.words, self.areas, self.sites, self.places, self.mode = block, words, areas, sites, places, mode
+        self.error: KernelError | None = None
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+        self._calls: dict[int, Callable[[int, list[int]], None]] = {
+            layout.NEXT_PROGRAM: self._next_program,
+            layout.IS_STUCK: self._look,
+            layout.INIT: self._init,
+            layout.EXPECT: self._expect,
+            layout.ARRIVE: self._arrive,
+            layout.NO_OBJECT: self._no_object,
+            layout.FORCE: self._force,
+            layout.LOAD_BLOCK: self._load_block,
+            layout.STORE_BLOCK: self._store_block,
+            layout.START_PRODUCT: self._start_product,
+            layout.BUSY: self._busy,
+            layout.COMMIT: self._commit,
+            layout.ASK: self._ask,
+            layout.SETTLE: self._settle,
+            layout.PASS_TURN: self._pass_turn,
+        }
+        self._reset()
+        self.entry = ENTRY(self._call)
+
+    def _reset(self) -> None:
+        self.objects: dict[int, BarrierObject] = {}
+        self.queues: dict[tuple[int, int], _Queue] = {}
+
+    def _call(self, code: int, thread: int, address: int, count: int) -> int:
+        with self._lock:
+            if self.error is not None:
+                return -1
+            try:
+                self._calls[code](thread, list((ctypes.c_int64 * count).from_address(address)) if count else [])
+                if self.mode == layout.RANDOM and code != layout.IS_STUCK and self._random.random() < 0.25:
+                    self._finish_some()
+            except KernelError as error:
+                self.error = error
+            except Exception:
+                self.error = KernelError(f"the emulated machine failed:\n{traceback.format_exc()}")
+            if self.error is None:
+                return 0
+            if not self.block[layout.FAULT]:
+                self.block[layout.FAULT] = layout.ENGINE_FAULT
+            self.block[layout.STOP] = 1
+            return -1
+
+    def _next_program(self, thread: int, arguments: list[int]) -> None:
+        """A program has ended, and another begins: nothing that uses the shared memory may be under way."""
+        for one in self.objects.values():
+            if one.copies:
+                raise KernelError(f"a program ends while {len(one.copies)} copies to its shared memory are under way on {one}")
+        if any(queue.open or any(queue.groups) for (number, _), queue in self.queues.items() if number == layout.STORE_QUEUE):
+            raise KernelError("a program ends while copies from its shared memory are under way")
+        self._reset()
+        self.areas[:] = 0
+        self.block[layout.TURNS : layout.TURNS + layout.MAX_ORDERS] = 0
+
+    def _now(self, *always: int) -> bool:
+        """Whether what is started happens at once: in some modes always."""
+        return self.mode in always or (self.mode == layout.RANDOM and self._random.random() < 0.5)
+
+    # ---- barrier objects
+
+    def _init(self, thread: int, arguments: list[int]) -> None:
+        address, count = arguments
+        self.objects[address] = BarrierObject(len(self.objects), address, count, count)
+        for place, value in ((0, 0), (layout.OBJECT_COPIES, 0), (layout.OBJECT_MARK, layout.MARK)):
+            _word(address + place).value = value
+
+    def _object(self, address: int) -> BarrierObject:
+        found = self.objects.get(address)
+        if found is None or _word(address + layout.OBJECT_MARK).value != layout.MARK:
+            self._no_object(0, [address])
+        assert found is not None
+        return found
+
+    def _no_object(self, thread: int, arguments: list[int]) -> None:
+        known = self.objects.get(arguments[0])
+        what = f"{known} was overwritten" if known is not None else "there is no barrier object"
+        raise KernelError(f"{what} at byte {arguments[0] - int(self.block[layout.SHARED_BASE])} of shared memory")
+
+    def _expect(self, thread: int, arguments: list[int]) -> None:
+        self._object(arguments[0]).bytes += arguments[1]
+        self._arrive(thread, arguments[:1])
+
+    def _arrive(self, thread: int, arguments: list[int]) -> None:
+        one = self._object(arguments[0])
+        if not one.arrivals:
+            raise KernelError(f"more arrivals at {one} than its phase {one.phase} has, while {one.bytes} bytes are still to come")
+        one.arrivals -= 1
+        one.end_phase()
+
+    def _force(self, thread: int, arguments: list[int]) -> None:
+        """A thread waits for an object: one of the copies to it happens."""
+        one = self._object(arguments[0])
+        if one.copies:
+            self._finish(one, self._random.randrange(len(one.copies)))
+
+    def _finish(self, one: BarrierObject, index: int) -> None:
+        """Have a copy happen, and count its bytes."""
+        size, copy = one.copies.pop(index)
+        copy()
+        one.bytes -= size
+        self._publish(one)
+        one.end_phase()
+
+    def _publish(self, one: BarrierObject) -> None:
+        """Tell threads how many copies they may force; none where copies wait until nothing else can go on."""
+        if self.mode == layout.RANDOM:
+            _word(one.address + layout.OBJECT_COPIES).value = len(one.copies)
+
+    def _finish_some(self) -> None:
+        """Have a copy, or the oldest group of a queue, happen without anybody's need."""
+        objects, queues = ([one for one in self.objects.values() if one.copies], [queue for queue in self.queues.values() if queue.groups])
+        if objects and (not queues or self._random.random() < 0.5):
+            self._force(0, [self._random.choice(objects).address])
+        elif queues:
+            queue = self._random.choice(queues)
+            queue.run_until(len(queue.groups) - 1)
+
+    # ---- blocks
+
+    def _site(self, number: int, kind: type[Any]) -> Any:
+        site = self.sites[number]
+        assert isinstance(site, kind)
+        return site
+
+    def _load_block(self, thread: int, arguments: list[int]) -> None:
+        number, shared, descriptor, barrier, *offsets = arguments
+        site, one = self._site(number, BlockSite), self._object(barrier)
+        one.copies.append((site.bytes, lambda: site.load(shared, descriptor, offsets)))
+        if self._now(layout.EARLY, layout.CROSSED):
+            self._finish(one, -1)
+        self._publish(one)
+
+    def _store_block(self, thread: int, arguments: list[int]) -> None:
+        number, shared, descriptor, *offsets = arguments
+        site = self._site(number, BlockSite)
+        if self._now(layout.EARLY):
+            site.store(shared, descriptor, offsets)
+        else:
+            self._queue(layout.STORE_QUEUE, thread).open.append(lambda: site.store(shared, descriptor, offsets))
+
+    # ---- products
+
+    def _start_product(self, thread: int, arguments: list[int]) -> None:
+        number, area, a, b, lane, warp = arguments
+        site, queue = self._site(number, ProductSite), self._queue(layout.PRODUCT_QUEUE, thread)
+        # operands that come in registers are read now: they are this thread's own
+        left, right = site.taken(0, a, lane, warp), site.taken(1, b, lane, warp)
+        queue.groups.append([lambda: site.multiply(area, left, right, lane, warp)])
+        if self._now(layout.EARLY):
+            queue.run_until(0)
+
+    def _busy(self, thread: int, arguments: list[int]) -> None:
+        raise KernelError("a product is started in registers in which another one is under way: that one must be waited for, or be the accumulator")
+
+    # ---- queues of one thread
+
+    def _queue(self, number: int, thread: int) -> _Queue:
+        return self.queues.setdefault((number, thread), _Queue())
+
+    def _commit(self, thread: int, arguments: list[int]) -> None:
+        queue = self._queue(arguments[0], thread)
+        queue.groups.append(queue.open)
+        queue.open = []
+
+    def _ask(self, thread: int, arguments: list[int]) -> None:
+        """Before a wait for all but so many groups: what is late is as late as it may, when no other thread can go on without."""
+        queue = self._queue(arguments[0], thread)
+        due = list(queue.groups)[: max(0, len(queue.groups) - arguments[1])]
+        if self.mode in (layout.LATE, layout.CROSSED) and any(due):
+            self.words[thread, layout.RELEASED] = 0
+
+    def _settle(self, thread: int, arguments: list[int]) -> None:
+        number, left = arguments
+        queue = self._queue(number, thread)
+        queue.run_until(left)
+        if self.mode == layout.RANDOM and left and self._random.random() < 0.5:
+            queue.run_until(self._random.randrange(left))
+
+    # ---- turns
+
+    def _pass_turn(self, thread: int, arguments: list[int]) -> None:
+        order, place, of = arguments
+        turn = _word(self._turn(order))
+        if turn.value != place:
+            raise KernelError(f"place {place} of order {order} passes on a turn that is that of place {turn.value}")
+        turn.value = (place + 1) % of
+
+    def _turn(self, order: int) -> int:
+        return int(self.block.ctypes.data) + 8 * (layout.TURNS + order)
+
+    # ---- deadlocks
+
+    def _look(self, thread: int, arguments: list[int]) -> None:
+        """Whether no thread can go on as things are. Then what is late happens: what reads shared memory, or else one copy to it, the last that was
+        started; if there is no such thing, the program is stuck. What is seen counts if no wait has ended meanwhile."""
+        before = int(self.block[layout.PROGRESS])
+        if self.block[layout.WAITING] != self.block[layout.LIVE]:
+            return
+        records = self.words[self.words[:, layout.KIND] != layout.NOTHING].copy()
+        if len(records) != self.block[layout.LIVE] or any(self._can_go_on(record) for record in records):
+            return
+        if int(self.block[layout.PROGRESS]) != before:
+            return
+        waited = {int(record[layout.OBJECT]) for record in records if record[layout.KIND] == layout.AT_OBJECT}
+        pending = next((one for address, one in reversed(self.objects.items()) if address in waited and one.copies), None)
+        held = [int(record[layout.NUMBER]) for record in records if record[layout.KIND] == layout.AT_QUEUE]
+        if held:
+            self.words[held, layout.RELEASED] = 1
+        elif pending is not None:
+            self._finish(pending, -1)
+        else:
+            raise KernelError(self._report(records))
+
+    def _can_go_on(self, record: Any) -> bool:
+        found = ctypes.c_uint32.from_address(int(record[layout.WORD])).value & int(record[layout.MASK])
+        one = self.objects.get(int(record[layout.OBJECT]))
+        can_force = self.mode == layout.RANDOM and one is not None and bool(one.copies)
+        return (found == int(record[layout.VALUE])) == bool(record[layout.EQUAL]) or can_force
+
+    def _report(self, records: Any) -> str:
+        """Who waits for what."""
+        groups: dict[tuple[int, str], list[Any]] = {}
+        for record in records:
+            groups.setdefault((int(record[layout.PART]), self._wait_of(record)), []).append(record)
+        lines = []
+        for (part, what), threads in sorted(groups.items(), key=lambda item: item[0]):
+            warps = sorted({int(record[layout.WARP]) for record in threads})
+            lines.append(f"  {self.places[part]}: {len(threads)} threads of warps {', '.join(map(str, warps))} wait for {what}")
+        ended = len(self.words) - len(records)
+        if ended:
+            lines.append(f"  {ended} threads have ended")
+        return "threads are stuck:\n" + "\n".join(lines)
+
+    def _wait_of(self, record: Any) -> str:
+        kind, place = int(record[layout.KIND]), int(record[layout.WORD])
+        if kind == layout.AT_OBJECT:
+            one = self.objects[int(record[layout.OBJECT])]
+            missing = f"{one.arrivals} of {one.count} arrivals and {one.bytes} bytes are missing"
+            return f"the end of a phase of parity {int(record[layout.VALUE])} of {one}, which is in phase {one.phase}, of parity {one.phase & 1}: {missing}"
+        if kind == layout.AT_TURN:
+            order = (place - self._turn(0)) // 8
+            return f"their turn, which is place {int(record[layout.VALUE])} of order {order}; it is that of place {_word(place).value}"
+        arrived = _word(place - 4).value
+        if kind == layout.AT_WARP_BARRIER:
+            return f"the other lanes of their warp in a shuffle, which {arrived} have reached"
+        number = (place - 4 - int(self.block.ctypes.data)) // 8
+        return (
+            f"the program's end, where {arrived} have arrived"
+            if number == layout.BETWEEN
+            else f"a barrier that others do not reach, where {arrived} have arrived"
+        )
+
+
+def _word(address: int) -> ctypes.c_int32:
+    return ctypes.c_int32.from_address(address)

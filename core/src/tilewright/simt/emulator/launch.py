@@ -1,0 +1,153 @@
+"""Running what was compiled for the emulated machine."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import KernelError
+from tilewright.ir.core import Module
+from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, Type
+from tilewright.llvm.compile import compile_to_object, host_target
+from tilewright.llvm.link import load_object
+from tilewright.llvm.registers import constant, register_type
+from tilewright.simt.emulator import layout
+from tilewright.simt.emulator.blocks import EmulatedDescriptor
+from tilewright.simt.emulator.engine import Engine
+from tilewright.simt.emulator.target import EmulatedTarget
+from tilewright.simt.facts import WARPS
+
+
+@functools.cache
+def _host() -> tuple[str, str, str]:
+    return host_target()
+
+
+def run_text(
+    text: str,
+    target: EmulatedTarget,
+    types: Sequence[Type],
+    arguments: Sequence[Any],
+    grid: Sequence[int],
+    num_warps: int,
+    *,
+    completion: str | None = None,
+    seed: int | None = None,
+) -> None:
+    """Run LLVM IR that :func:`~tilewright.simt.lower.lower_function` wrote for ``target``.
+
+    Args:
+        arguments: NumPy arrays, addresses, numbers, and :class:`EmulatedDescriptor` for descriptors.
+        num_warps: warps of a program, those of all parts.
+        completion, seed: in place of the target's.
+
+    Raises:
+        KernelError: an assertion of the kernel failed, an access is misaligned, a barrier object or an asynchronous operation is used against its rules,
+            or threads are stuck; the message says who waits for what.
+    """
+    triple, cpu, features = _host()
+    loaded = load_object(compile_to_object(text, triple=triple, cpu=cpu, features=features, opt=1), ("start",))
+    threads, mode = num_warps * target.warp_size, layout.MODES.index(completion or target.completion)
+    seed = target.seed if seed is None else seed
+    shared = np.zeros(target.shared_memory + 2048, np.uint8)
+    exchange, queues = np.zeros(threads, np.int32), np.zeros((threads, layout.QUEUE_WORDS), np.int64)
+    areas = np.zeros((threads, target.products_under_way.words), np.int64)
+    block, words = np.zeros(layout.BLOCK_WORDS, np.int64), np.zeros((threads, layout.THREAD_WORDS), np.int64)
+    engine = Engine(block, words, areas, target.sites, target.places, mode, seed)
+    block[layout.SHARED_BASE], block[layout.EXCHANGE] = -(-shared.ctypes.data // 1024) * 1024, exchange.ctypes.data
+    block[layout.GRID : layout.GRID + 3] = grid
+    block[layout.ENGINE], block[layout.LIVE], block[layout.MODE] = ctypes.cast(engine.entry, ctypes.c_void_p).value or 0, threads, mode
+    slots, kept = np.zeros(max(1, len(arguments)), np.int64), []
+    for i, (argument, type_) in enumerate(zip(arguments, types, strict=True)):
+        kept.append(_fill_slot(slots[i : i + 1], argument, type_))
+    queues[:, layout.QUEUE_COIN] = np.random.default_rng(seed).integers(1, 2**62, threads)
+    words[:, layout.BLOCK], words[:, layout.SLOTS] = block.ctypes.data, slots.ctypes.data
+    words[:, layout.QUEUE] = queues.ctypes.data + np.arange(threads) * queues.strides[0]
+    words[:, layout.AREA] = areas.ctypes.data + np.arange(threads) * areas.strides[0]
+    words[:, layout.WARP], words[:, layout.LANE] = np.divmod(np.arange(threads), target.warp_size)
+    words[:, layout.SHARED_BYTES], words[:, layout.NUMBER] = target.shared_memory, np.arange(threads)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(loaded.address("start"))(words.ctypes.data, threads)
+    del engine.entry  # which holds the engine, and with it all memory
+    fault = int(block[layout.FAULT])
+    if fault >= layout.ASSERTION:
+        raise KernelError(target.messages[fault - layout.ASSERTION])
+    if fault in layout.FAULTS:
+        raise KernelError(layout.FAULTS[fault])
+    if engine.error is not None:
+        raise engine.error
+
+
+def _fill_slot(slot: Any, argument: Any, type_: Type) -> Any:
+    """Put an argument where threads read it; gives what must live as long as they run."""
+    if isinstance(type_, DescriptorType):
+        assert isinstance(argument, EmulatedDescriptor) and argument.array.ndim == type_.rank
+        assert argument.block_shape in ((), type_.block_shape), f"a descriptor of {argument.block_shape} is no {type_}"
+        words = np.array(argument.words(), np.int64)
+        slot[0] = words.ctypes.data
+        return words
+    if isinstance(type_, PointerType):
+        slot[0] = argument.ctypes.data if isinstance(argument, np.ndarray) else int(argument)
+    elif isinstance(type_, IntType):
+        slot[0] = np.uint64(int(argument) & (2**64 - 1)).astype(np.int64)
+    else:
+        assert isinstance(type_, FloatType)
+        text = constant(type_, float(argument))
+        kind = {"half": np.uint16, "float": np.float32, "double": np.float64}
+        storage = register_type(type_)
+        if storage == "half":
+            slot.view(np.float16)[0] = argument
+        elif storage in kind:
+            slot.view(kind[storage])[0] = argument
+        else:
+            slot[0] = int(text)
+    return None
+
+
+def run(
+    module: Module,
+    arguments: Sequence[Any],
+    grid: Sequence[int] = (1, 1, 1),
+    *,
+    num_warps: int = 4,
+    warp_size: int = 32,
+    target: EmulatedTarget | None = None,
+    completion: str | None = None,
+    seed: int | None = None,
+    **options: Any,
+) -> None:
+    """Compile a module of Tile IR for the emulated machine and run it; arrays are changed in place. The module is changed.
+
+    Args:
+        arguments: in the order of the kernel's parameters. An :class:`EmulatedDescriptor` stands for all that its parameter becomes; where there is none,
+            arguments are those after descriptors were expanded.
+        completion, seed: in place of the target's.
+    """
+    from tilewright.simt.compile import compile_kernel, kernel_of
+
+    target = target or EmulatedTarget(warp_size)
+    given = [argument.type for argument in kernel_of(module).arguments]
+    text = compile_kernel(module, target, {"num_warps": num_warps, "num_stages": 2, "enable_fp_fusion": False, **options})
+    function = kernel_of(module)
+    types = [argument.type for argument in function.arguments]
+    passed = expanded_arguments(given, types, arguments)
+    run_text(text, target, types, passed, grid, function.attributes[WARPS], completion=completion, seed=seed)
+
+
+def expanded_arguments(given: Sequence[Type], types: Sequence[Type], arguments: Sequence[Any]) -> list[Any]:
+    """Arguments for the parameters of a kernel whose descriptors were expanded: a descriptor may be kept, and its parts come behind it."""
+    if not any(isinstance(argument, EmulatedDescriptor) for argument in arguments):
+        return list(arguments)
+    found: list[Any] = []
+    for type_, argument in zip(given, arguments, strict=True):
+        if not isinstance(type_, DescriptorType):
+            found.append(argument)
+            continue
+        assert isinstance(argument, EmulatedDescriptor)
+        if isinstance(types[len(found)], DescriptorType):
+            found.append(argument)
+        found += argument.parts()
+    return found

@@ -1,0 +1,126 @@
+"""What an asynchronous product does when it happens: each thread computes its own elements of the result from whole operands."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.types import BF16, F16, F32, F64, FloatType, IntType, Type
+from tilewright.llvm.registers import encode_float, storage_size
+from tilewright.simt.emulator.blocks import memory, offsets_of
+from tilewright.simt.linear_layout import LinearLayout, SharedLayout, combine, log2
+
+_FLOATS: dict[Type, Any] = {F16: np.dtype(np.float16), F32: np.dtype(np.float32), F64: np.dtype(np.float64)}
+
+#: An operand: the address of a tile in shared memory, or the values of a thread's registers.
+_Source = Any  # int | np.ndarray
+
+
+@dataclass(frozen=True)
+class ProductSite:
+    """A product of a plan.
+
+    Attributes:
+        a, b, c: layouts; of an operand in shared memory, what a thread reads of it.
+        elements: types of the elements of a, b and c.
+        shared: where the elements of a and b are in shared memory; None for an operand in registers.
+    """
+
+    a: LinearLayout
+    b: LinearLayout
+    c: LinearLayout
+    elements: tuple[Type, Type, Type]
+    shared: tuple[SharedLayout | None, SharedLayout | None]
+    _numbers: dict[tuple[int, int, int], Any] = field(default_factory=dict, compare=False)
+
+    def taken(self, position: int, address: int, lane: int, warp: int) -> _Source:
+        """An operand as it is when the product is started: where it is, or what is in this thread's registers."""
+        if self.shared[position] is not None:
+            return address
+        return self._registers(address, position, lane, warp)[1].copy()
+
+    def multiply(self, area: int, a: _Source, b: _Source, lane: int, warp: int) -> None:
+        """Add the product to this thread's registers of the result, which are in memory at ``area``."""
+        numbers, sums = self._registers(area, 2, lane, warp)
+        m, n, k = self.c.shape[-2], self.c.shape[-1], self.a.shape[-1]
+        columns, rows, batches = numbers % n, numbers // n % m, numbers // (n * m)
+        left = self._whole(0, a, lane, warp).reshape(-1, m, k)[batches, rows]
+        right = self._whole(1, b, lane, warp).reshape(-1, k, n)[batches, :, columns]
+        with np.errstate(all="ignore"):
+            values = decoded(sums, self.elements[2]) + (left * right).sum(axis=1)
+            sums[:] = values.astype(sums.dtype)
+
+    def _registers(self, address: int, position: int, lane: int, warp: int) -> tuple[Any, Any]:
+        """The numbers of a thread's elements, and their values in memory."""
+        key = position, lane, warp
+        layout = (self.a, self.b, self.c)[position]
+        numbers = self._numbers.get(key)
+        if numbers is None:
+            start = combine(layout.lanes, lane) ^ combine(layout.warps, warp)
+            numbers = self._numbers[key] = np.array([element ^ start for element in layout.register_elements()])
+        return numbers, memory(address, len(numbers), _dtype(self.elements[position]))
+
+    def _whole(self, position: int, source: _Source, lane: int, warp: int) -> Any:
+        """All elements of an operand in row-major order; of one in registers, those that this thread has."""
+        layout, shared, element = (self.a, self.b)[position], self.shared[position], self.elements[position]
+        if shared is not None:
+            flat = memory(source, math.prod(layout.shape), _dtype(element))[offsets_of(shared)]
+            return decoded(flat, element)
+        whole = np.zeros(math.prod(layout.shape), np.float64 if isinstance(element, FloatType) else np.int64)
+        whole[self._numbers[position, lane, warp]] = decoded(source, element)
+        return whole
+
+
+def operand_layout(c: LinearLayout, k: int, position: int) -> LinearLayout:
+    """What a thread reads of operand 0 or 1 to compute its elements of a result in layout ``c``: rows or columns of ``k`` elements, first its own along M
+    or N, then those along K."""
+    m, n, k_bits = log2(c.shape[-2]), log2(c.shape[-1]), log2(k)
+
+    def image(of_result: int) -> int:
+        row, column, batch = of_result >> n & ((1 << m) - 1), of_result & ((1 << n) - 1), of_result >> (n + m)
+        return batch << (m + k_bits) | row << k_bits if position == 0 else batch << (k_bits + n) | column
+
+    shape = (*c.shape[:-2], 1 << m, k) if position == 0 else (*c.shape[:-2], k, 1 << n)
+    along_k = [1 << (bit if position == 0 else bit + n) for bit in range(k_bits)]
+    own = [found for found in map(image, c.registers) if found]
+    return LinearLayout(shape, (*own, *along_k), tuple(map(image, c.lanes)), tuple(map(image, c.warps)))
+
+
+def _dtype(element: Type) -> Any:
+    if element in _FLOATS:
+        return _FLOATS[element]
+    if isinstance(element, IntType):
+        return np.dtype(f"{'i' if element.signed else 'u'}{storage_size(element)}")
+    return np.dtype(f"u{storage_size(element)}")
+
+
+def decoded(values: Any, element: Type) -> Any:
+    """Numbers as f64, whole ones as i64."""
+    if isinstance(element, IntType):
+        return values.astype(np.int64)
+    if element is BF16:
+        return (values.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    if element in _FLOATS:
+        return values.astype(np.float64)
+    assert isinstance(element, FloatType)
+    return _small_floats(element)[values]
+
+
+@functools.cache
+def _small_floats(format_: FloatType) -> Any:
+    """The numbers of all encodings of a format of 8 bits."""
+    found = np.full(256, np.nan)
+    nan = {encode_float(math.nan, format_), encode_float(-math.nan, format_)}
+    for bits in range(256):
+        fraction, exponent = bits & ((1 << format_.mantissa) - 1), bits >> format_.mantissa & ((1 << format_.exponent) - 1)
+        scaled = fraction if not exponent else fraction | 1 << format_.mantissa
+        value = math.ldexp(scaled, max(exponent, 1) - format_.bias - format_.mantissa)
+        if format_.has_infinity and exponent == (1 << format_.exponent) - 1:
+            value = math.nan if fraction else math.inf
+        if bits not in nan:
+            found[bits] = -value if bits >> 7 else value
+    return found

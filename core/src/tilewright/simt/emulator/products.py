@@ -1,0 +1,144 @@
+"""Asynchronous products: written as calls of the engine, which multiplies when it likes.
+
+While products are under way, a thread's registers of the result are in memory, a place for each chain of products that go on in the same registers
+(:mod:`tilewright.simt.inflight`); the values of the IR keep what they had. A wait brings them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.types import Type, element_type
+from tilewright.llvm.registers import register_type, storage_size, storage_type
+from tilewright.simt.context import SimtContext
+from tilewright.simt.emulator import layout
+from tilewright.simt.emulator.code import call_engine, word
+from tilewright.simt.emulator.multiply import ProductSite, operand_layout
+from tilewright.simt.inflight import InFlight
+from tilewright.simt.linear_layout import LinearLayout
+from tilewright.simt.products import OperandSource, Product, ProductPlan, SharedOperand
+
+if TYPE_CHECKING:
+    from tilewright.simt.emulator.target import EmulatedTarget
+
+#: Bytes before a chain's registers: whether products are under way there.
+_HEADER = 8
+
+
+def asynchronous_plan(name: str, product: Product, c: LinearLayout, reads: tuple[str, str]) -> ProductPlan:
+    """A plan of the emulated machine for asynchronous products, whose result is in any layout ``c`` without blocks: each thread computes its elements.
+
+    Args:
+        reads: where operands are taken from. Of one in registers a thread needs whole rows (or columns).
+    """
+    a, b = (operand_layout(c, product.k, position) for position in (0, 1))
+
+    def start(context: SimtContext, left: OperandSource, right: OperandSource, sums: list[str]) -> list[str]:
+        from tilewright.simt.emulator.target import EmulatedTarget
+
+        target = context.target
+        assert isinstance(target, EmulatedTarget)
+        return target.products_under_way.start(context, product, (a, b, c), (left, right), sums)
+
+    return ProductPlan(name, a, b, c, start, reads, asynchronous=True)
+
+
+class Products:
+    """The asynchronous products of the kernel that is being written.
+
+    Attributes:
+        words: of memory of 8 bytes that a thread needs for the kernels written so far.
+    """
+
+    def __init__(self, target: EmulatedTarget) -> None:
+        self.target, self.words = target, 1
+        self.flights: InFlight | None = None
+        self._places: dict[int | Operation, int] = {}
+        self._used = 0
+
+    def begin(self, function: Function) -> None:
+        """Another kernel is written."""
+        self.flights, self._places, self._used = InFlight(function), {}, 0
+
+    def start(
+        self,
+        context: SimtContext,
+        product: Product,
+        layouts: tuple[LinearLayout, LinearLayout, LinearLayout],
+        operands: tuple[OperandSource, OperandSource],
+        sums: list[str],
+    ) -> list[str]:
+        """Write the start of a product; the names of the registers of the result, which are what they were."""
+        operation, w = context.operation, context.writer
+        assert operation is not None and self.flights is not None
+        elements = product.a, product.b, product.accumulator
+        sizes = [layout_.register_count * storage_size(element) for layout_, element in zip(layouts, elements, strict=True)]
+        place = self._place(context, operation.results[0], operation, sizes[2])
+        mine = w.emit(f"icmp eq i64 {w.load('i64', place, 8)}, 0")
+        registers = w.gep("i8", place, _HEADER)
+        if not self.flights.may_be(operation.operands[2]):
+            with w.when(w.emit(f"xor i1 {mine}, true"), likely=False):
+                call_engine(w, layout.BUSY)
+        with w.when(mine):
+            _write(context, registers, product.accumulator, sums)
+        w.store("i64", "1", place, 8)
+        addresses = []
+        for operand, element, size in zip(operands, elements, sizes, strict=False):
+            if isinstance(operand, SharedOperand):
+                addresses.append(operand.address)
+            else:
+                addresses.append(w.alloca("i8", size, 16))
+                _write(context, addresses[-1], element, operand)
+        shared = tuple(operand.shared if isinstance(operand, SharedOperand) else None for operand in operands)
+        site = self.target.add_site(ProductSite(*layouts, elements, (shared[0], shared[1])))
+        numbers = [w.emit(f"ptrtoint ptr {address} to i64") for address in (registers, *addresses)]
+        thread = [w.emit(f"zext i32 {name} to i64") for name in (context.lane, context.warp)]
+        call_engine(w, layout.START_PRODUCT, [str(site), *numbers, *thread])
+        return list(sums)
+
+    def brought_back(self, context: SimtContext, names: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The registers of the tiles that the operation being written waits for, after the wait."""
+        operation, flights = context.operation, self.flights
+        assert operation is not None and flights is not None
+        if operation.name != "simt.wait":  # a product that is waited for at once
+            return [self._brought_back(context, operation, tile, registers) for tile, registers in zip(operation.results, names, strict=True)]
+        return [
+            list(registers) if flights.chain(tile) is None else self._brought_back(context, operation, tile, registers)
+            for tile, registers in zip(operation.group("tiles"), names, strict=True)
+        ]
+
+    def _brought_back(self, context: SimtContext, operation: Operation, tile: Value, names: Sequence[str]) -> list[str]:
+        """The registers of a chain, where products were started in it; else those that it would have gone on in."""
+        w, element = context.writer, element_type(tile.type)
+        place = self._place(context, tile, operation, len(names) * storage_size(element))
+        started = w.emit(f"icmp ne i64 {w.load('i64', place, 8)}, 0")
+        before, then, join = w.current, w.new_block("then"), w.new_block("join")
+        w.branch_if(started, then, join)
+        w.place(then)
+        base, stored = w.gep("i8", place, _HEADER), storage_type(element)
+        found = [w.load(stored, w.gep(stored, base, i), storage_size(element)) for i in range(len(names))]
+        w.store("i64", "0", place, 8)
+        after = w.current
+        w.branch(join)
+        w.place(join)
+        return [w.phi(register_type(element), ((value, after), (name, before))) for value, name in zip(found, names, strict=True)]
+
+    def _place(self, context: SimtContext, value: Value, operation: Operation, size: int) -> str:
+        """The address of a chain's memory; a product that is waited for at once is a chain of its own."""
+        assert self.flights is not None
+        number = self.flights.chain(value)
+        key = number if number is not None else operation
+        if key not in self._places:
+            self._places[key] = self._used
+            self._used += -(-(_HEADER + size) // 16) * 2
+            self.words = max(self.words, self._used)
+        w = context.writer
+        return w.gep("i64", word(w, "%own", layout.AREA, "ptr"), self._places[key])
+
+
+def _write(context: SimtContext, base: str, element: Type, names: Sequence[str]) -> None:
+    w, stored = context.writer, storage_type(element)
+    for i, name in enumerate(names):
+        w.store(stored, name, w.gep(stored, base, i), storage_size(element))

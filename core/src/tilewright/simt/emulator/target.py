@@ -1,0 +1,343 @@
+"""The emulated machine as the toolkit sees it: what :class:`~tilewright.simt.target.SimtTarget` asks, written as LLVM IR for the host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Function
+from tilewright.ir.types import FloatType, IntType, Type
+from tilewright.llvm.atomics import atomic_read, atomic_update, atomic_write, compare_and_swap
+from tilewright.llvm.registers import constant, register_type, storage_size, storage_type
+from tilewright.llvm.writer import Block, FunctionWriter, ModuleWriter
+from tilewright.simt.context import SimtContext
+from tilewright.simt.copies import BARRIER, GROUPS, BlockCopy, CopyMechanism
+from tilewright.simt.costs import MachineCosts
+from tilewright.simt.emulator import layout
+from tilewright.simt.emulator.blocks import BlockSite
+from tilewright.simt.emulator.code import call_engine, set_fault, word, write_helpers, write_threads
+from tilewright.simt.emulator.multiply import ProductSite
+from tilewright.simt.emulator.products import Products
+from tilewright.simt.ops import COPIES, PRODUCTS, STORES
+from tilewright.simt.target import Access, SimtTarget, Threads
+
+
+class EmulatedTarget(SimtTarget):
+    """The emulated machine. Function parameters before the kernel's own: block, own, lane, warp, and the program's position.
+
+    Attributes:
+        completion, seed: when what is started happens, one of :data:`~.layout.MODES`, and how coins fall where it is ``random``.
+        messages: of assertions, by fault number less that of the first.
+        sites: the copies of blocks and products written so far, by which kernels call them.
+        places: names of parts, by which kernels call them; the first is all of the program.
+        products_under_way: what is known of asynchronous products.
+    """
+
+    name = "emulator"
+
+    max_threads, banks, max_access = 1024, 32, 16
+    registers, register_file = 255, 65536
+    costs = MachineCosts(
+        operations={**dict.fromkeys(("exp", "exp2", "log", "log2", "sqrt", "rsqrt"), 4.0), **dict.fromkeys(("div", "rem"), 8.0)},
+        sector=32, line=128, line_turn=1.6, access=2.0, trip=40.0, shuffle=12.0, shuffled_word=2.0, stored_word=1.5, selected_word=0.5,
+        barrier=16, selects_per_shuffle=2, scratch=32 * 1024, other_registers=36,
+    )  # fmt: skip
+
+    barrier_bytes, part_warps = layout.OBJECT_BYTES, 1
+
+    def __init__(
+        self,
+        warp_size: int = 32,
+        shared_memory: int = 64 * 1024,
+        copy_widths: tuple[int, ...] = (4, 8, 16),
+        *,
+        completion: str = "late",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.warp_size, self.shared_memory = warp_size, shared_memory
+        self.mechanisms = (CopyMechanism("queue", GROUPS, copy_widths, start=_start_copy),) if copy_widths else ()
+        self.completion, self.seed = completion, seed
+        self.messages: list[str] = []
+        self.sites: list[BlockSite | ProductSite] = []
+        self.places = ["program"]
+        self.products_under_way = Products(self)
+        self._part_places: dict[int, int] = {}
+
+    def prepare(self, function: Function) -> None:
+        self.products_under_way.begin(function)
+        names: dict[int, list[str]] = {}
+        for partition in function.walk():
+            if partition.name == "simt.partition":
+                for number, part in enumerate(part for part in partition.regions[0] if part.name == "simt.part"):
+                    names.setdefault(number, []).append(part.attribute("name"))
+        self._part_places = {number: len(self.places) + i for i, number in enumerate(names)}
+        self.places += [f"part {' or '.join(dict.fromkeys(found))}" for found in names.values()]
+
+    def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
+        write_helpers(module)
+        own = [("ptr", "block"), ("ptr", "own"), ("i32", "lane"), ("i32", "warp"), ("i32", "px"), ("i32", "py"), ("i32", "pz")]
+        kernel = module.function(f"{name}.thread", [*own, *parameters])
+        write_threads(module, kernel.name, [type_ for type_, _ in parameters], num_warps * self.warp_size)
+        self.everyone = Threads(0, 0, num_warps)
+        return kernel
+
+    def add_site(self, site: BlockSite | ProductSite) -> int:
+        """The number by which kernels call a copy of blocks or a product."""
+        self.sites.append(site)
+        return len(self.sites) - 1
+
+    def shared_base(self, w: FunctionWriter) -> str:
+        return word(w, "%block", layout.SHARED_BASE, "ptr")
+
+    def lane(self, w: FunctionWriter) -> str:
+        return "%lane"
+
+    def warp(self, w: FunctionWriter) -> str:
+        return "%warp"
+
+    def program_id(self, w: FunctionWriter, axis: int) -> str:
+        return f"%p{'xyz'[axis]}"
+
+    def num_programs(self, w: FunctionWriter, axis: int) -> str:
+        return w.emit(f"trunc i64 {word(w, '%block', layout.GRID + axis)} to i32")
+
+    # ---- threads together
+
+    def _is_everyone(self, threads: Threads) -> bool:
+        return threads.parts == 1 and threads.count == self.everyone.count
+
+    def _place(self, threads: Threads) -> int:
+        """The number of the part, or of the program, in :attr:`places`."""
+        return 0 if self._is_everyone(threads) else self._part_places[threads.number]
+
+    def barrier(self, w: FunctionWriter, threads: Threads) -> None:
+        if threads.number >= layout.MAX_PARTS:
+            raise LoweringError(f"{self.name} runs {layout.MAX_PARTS} parts at most")
+        which = layout.BARRIER if self._is_everyone(threads) else layout.PART_BARRIERS + threads.number
+        self._barrier(w, layout.AT_BARRIER, self._place(threads), str(which), threads.count * self.warp_size)
+
+    def _barrier(self, w: FunctionWriter, kind: int, place: int, which: str, threads: int) -> None:
+        w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {kind}, i64 {place}, i64 {which}, i32 {threads})")
+
+    def _warp_barrier(self, w: FunctionWriter) -> None:
+        which = w.emit(f"add i64 {w.emit('zext i32 %warp to i64')}, {layout.WARP_BARRIERS}")
+        self._barrier(w, layout.AT_WARP_BARRIER, 0, which, self.warp_size)
+
+    def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
+        call_engine(context.writer, layout.INIT, [_number(context.writer, address), str(count)])
+
+    def barrier_expect(self, context: SimtContext, address: str, size: int) -> None:
+        call_engine(context.writer, layout.EXPECT, [_number(context.writer, address), str(size)])
+
+    def barrier_arrive(self, context: SimtContext, address: str) -> None:
+        call_engine(context.writer, layout.ARRIVE, [_number(context.writer, address)])
+
+    def barrier_wait(self, context: SimtContext, address: str, phase: str) -> None:
+        w = context.writer
+        parity = w.emit(f"zext i1 {phase} to i64")
+        w.do(f"call void @emulated_await(ptr %block, ptr %own, i64 {self._place(context.threads)}, ptr {address}, i64 {parity})")
+
+    def turn_wait(self, context: SimtContext, order: int, place: int, of: int, threads: Threads) -> None:
+        if order >= layout.MAX_ORDERS:
+            raise LoweringError(f"{self.name} has {layout.MAX_ORDERS} orders of turns at most")
+        w = context.writer
+        turn = w.gep("i64", "%block", layout.TURNS + order)
+        record = f"i64 {layout.AT_TURN}, i64 {self._place(threads)}, ptr {turn}, i64 {0xFFFFFFFF}, i64 {place}, i64 1, ptr null"
+        w.do(f"call void @emulated_wait_word(ptr %block, ptr %own, {record})")
+
+    def turn_pass(self, context: SimtContext, order: int, place: int, of: int, threads: Threads) -> None:
+        """Once all threads of the part are where they pass it on."""
+        self.barrier(context.writer, threads)
+        with context.writer.when(context.is_first_thread()):
+            call_engine(context.writer, layout.PASS_TURN, [str(order), str(place), str(of)])
+
+    def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
+        exchange = word(w, "%block", layout.EXCHANGE, "ptr")
+        base = w.emit(f"mul i32 %warp, {self.warp_size}")
+
+        def place(which: str) -> str:
+            return w.emit(f"getelementptr i32, ptr {exchange}, i32 {w.emit(f'add i32 {base}, {which}')}")
+
+        w.do(f"store i32 {value}, ptr {place('%lane')}, align 4")
+        self._warp_barrier(w)
+        result = w.load("i32", place(w.emit(f"and i32 {lane}, {self.warp_size - 1}")), 4)
+        self._warp_barrier(w)
+        return result
+
+    # ---- memory
+
+    def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
+        type_, stored, size = register_type(element), storage_type(element), storage_size(element)
+        _check_aligned(w, pointer, size * count, predicate)
+
+        def read() -> list[str]:
+            names = []
+            for i in range(count):
+                name = w.emit(f"load {stored}, ptr {w.gep(stored, pointer, i)}, align {size}")
+                names.append(w.emit(f"icmp ne i8 {name}, 0") if type_ == "i1" else name)
+            return names
+
+        if predicate is None:
+            return read()
+        before, then, join = w.current, w.new_block("then"), w.new_block("join")
+        w.branch_if(predicate, then, join)
+        w.place(then)
+        names = read()
+        after = w.current
+        w.branch(join)
+        w.place(join)
+        others = other if other is not None else [_garbage(element)] * count
+        return [w.phi(type_, ((name, after), (rest, before))) for name, rest in zip(names, others, strict=True)]
+
+    def store(self, w: FunctionWriter, pointer: str, element: Type, values: Sequence[str], predicate: str | None, access: Access) -> None:
+        stored, size = storage_type(element), storage_size(element)
+        _check_aligned(w, pointer, size * len(values), predicate)
+        with w.when(predicate or "true"):
+            for i, value in enumerate(values):
+                if register_type(element) == "i1":
+                    value = w.emit(f"zext i1 {value} to i8")
+                w.do(f"store {stored} {value}, ptr {w.gep(stored, pointer, i)}, align {size}")
+
+    def atomic_rmw(self, context: SimtContext, kind: str, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> str:
+        return _when_else_garbage(context.writer, predicate, element, lambda: atomic_update(context, kind, element, pointer, value, order))
+
+    def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
+        return _when_else_garbage(context.writer, predicate, element, lambda: compare_and_swap(context, element, pointer, compare, value, order))
+
+    def atomic_load(self, context: SimtContext, pointer: str, element: Type, predicate: str | None, order: str, scope: str) -> str:
+        _check_aligned(context.writer, pointer, storage_size(element), predicate)
+        return _when_else_garbage(context.writer, predicate, element, lambda: atomic_read(context, element, pointer, order))
+
+    def atomic_store(self, context: SimtContext, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> None:
+        _check_aligned(context.writer, pointer, storage_size(element), predicate)
+        with context.writer.when(predicate or "true"):
+            atomic_write(context, element, pointer, value, order)
+
+    def clock(self, w: FunctionWriter) -> str:
+        now = w.alloca("i64", 2)
+        w.call("clock_gettime", "i32", [("i32", str(time.CLOCK_MONOTONIC)), ("ptr", now)])
+        seconds, rest = (w.load("i64", w.gep("i64", now, i), 8) for i in range(2))
+        return w.emit(f"add i64 {w.emit(f'mul i64 {seconds}, 1000000000')}, {rest}")
+
+    def shared_atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
+        with w.when(predicate or "true"):
+            w.emit(f"atomicrmw add ptr {pointer}, i32 {value} seq_cst, align 4")
+
+    # ---- what is under way
+
+    def commit(self, context: SimtContext, queue: str) -> None:
+        w = context.writer
+        if queue == COPIES.queue:
+            place = w.gep("i64", word(w, "%own", layout.QUEUE, "ptr"), layout.QUEUE_GROUPS)
+            w.store("i64", w.emit(f"add i64 {w.load('i64', place, 8)}, 1"), place, 8)
+        elif queue in _QUEUES:
+            call_engine(w, layout.COMMIT, [str(_QUEUES[queue])])
+        else:
+            super().commit(context, queue)
+
+    def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
+        if queue == COPIES.queue:
+            context.writer.do(f"call void @emulated_wait(ptr %block, ptr %own, i64 {pending})")
+        elif queue == STORES.queue:
+            self._settle(context, queue, pending)
+        elif queue == PRODUCTS.queue:
+            self._settle(context, queue, pending)
+            return self.products_under_way.brought_back(context, names)
+        else:
+            return super().wait(context, queue, pending, names)
+        return [list(tile) for tile in names]
+
+    def _settle(self, context: SimtContext, queue: str, pending: int) -> None:
+        place = self._place(context.threads)
+        context.writer.do(f"call void @emulated_settle(ptr %block, ptr %own, i64 {place}, i64 {_QUEUES[queue]}, i64 {pending})")
+
+    # ---- reports
+
+    def print(self, context: SimtContext, form: str, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
+        w = context.writer
+        w.module.declare("printf", "i32", ("ptr", "..."))
+        text = w.module.string(form.encode())
+        with w.when(predicate or "true"):
+            listed = "".join(f", {type_} {name}" for type_, name in operands)
+            w.emit(f"call i32 (ptr, ...) @printf(ptr {text}{listed})")
+
+    def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
+        self.messages.append(f"{message} ({file}:{line} in {function})")
+        with context.writer.when(predicate):
+            set_fault(context.writer, layout.ASSERTION + len(self.messages) - 1)
+
+
+# ---- pieces of code
+
+#: The queues that the engine has.
+_QUEUES = {STORES.queue: layout.STORE_QUEUE, PRODUCTS.queue: layout.PRODUCT_QUEUE}
+
+
+def _number(w: FunctionWriter, address: str) -> str:
+    """An address as a number."""
+    return w.emit(f"ptrtoint ptr {address} to i64")
+
+
+def bulk_mechanism(*, stores: bool = True, fills: Callable[..., bool] | None = None) -> CopyMechanism:
+    """Copies of whole blocks that complete on barrier objects, and back where ``stores`` asks for it."""
+    return CopyMechanism("bulk", BARRIER, fills=fills, start=_load_block, store=_store_block if stores else None)
+
+
+def _load_block(context: SimtContext, copy: BlockCopy) -> None:
+    _call_block(context, layout.LOAD_BLOCK, copy, [copy.barrier])
+
+
+def _store_block(context: SimtContext, copy: BlockCopy) -> None:
+    _call_block(context, layout.STORE_BLOCK, copy, [])
+
+
+def _call_block(context: SimtContext, code: int, copy: BlockCopy, barrier: Sequence[str]) -> None:
+    target, w = context.target, context.writer
+    assert isinstance(target, EmulatedTarget)
+    site = target.add_site(BlockSite(copy.layout, copy.element, copy.padding, copy.bytes))
+    places = [_number(w, address) for address in (copy.shared, copy.descriptor, *barrier)]
+    call_engine(w, code, [str(site), *places, *(w.emit(f"sext i32 {offset} to i64") for offset in copy.offsets)])
+
+
+def _start_copy(context: SimtContext, shared: str, pointer: str, size: int, predicate: str | None) -> None:
+    w = context.writer
+    for address in (shared, pointer):
+        _check_aligned(w, address, size, predicate)
+    source = pointer if predicate is None else w.emit(f"select i1 {predicate}, ptr {pointer}, ptr null")
+    w.do(f"call void @emulated_copy(ptr %block, ptr %own, ptr {shared}, ptr {source}, i64 {size})")
+
+
+def _check_aligned(w: FunctionWriter, pointer: str, size: int, predicate: str | None) -> None:
+    if size == 1:
+        return
+    address = w.emit(f"ptrtoint ptr {pointer} to i64")
+    wrong = w.emit(f"icmp ne i64 {w.emit(f'and i64 {address}, {size - 1}')}, 0")
+    if predicate is not None:
+        wrong = w.emit(f"and i1 {wrong}, {predicate}")
+    with w.when(wrong, likely=False):
+        set_fault(w, layout.MISALIGNED)
+
+
+def _garbage(element: Type) -> str:
+    """What a masked-off lane reads: something that shows."""
+    if isinstance(element, FloatType):
+        return constant(element, float("nan"))
+    if isinstance(element, IntType) and element.bits > 1:
+        return constant(element, 77)
+    return constant(element, 0)
+
+
+def _when_else_garbage(w: FunctionWriter, predicate: str | None, element: Type, body: Any) -> str:
+    if predicate is None:
+        return str(body())
+    before, then, join = w.current, w.new_block("then"), w.new_block("join")
+    w.branch_if(predicate, then, join)
+    w.place(then)
+    value = body()
+    after: Block = w.current
+    w.branch(join)
+    w.place(join)
+    return w.phi(register_type(element), ((value, after), (_garbage(element), before)))

@@ -1,0 +1,64 @@
+"""What the passes of the toolkit decide, as the IR holds it: nothing is kept beside the module, so that each stage can be printed and read back.
+
+A tile's layout is on its value. A function's attributes say how many warps run it and how much shared memory it takes; an operation's say where its memory
+begins and what is to be said of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.simt.linear_layout import LinearLayout
+
+#: Of a function: warps that run it, those of all parts where it has parts; and bytes of shared memory of a program.
+WARPS: Final = "warps"
+SHARED_BYTES: Final = "shared_bytes"
+#: Of an operation: where its scratch space, or what it allocates, begins in shared memory, in bytes.
+OFFSET: Final = "simt.offset"
+#: Of an operation: what left the fast path there, and why.
+NOTES: Final = "simt.notes"
+
+
+def layout_of(value: Value) -> LinearLayout:
+    """The layout of a tile that has one."""
+    layout = value.layout
+    assert isinstance(layout, LinearLayout), f"{value} has no layout"
+    return layout
+
+
+def function_of(operation: Operation | Region) -> Function:
+    """The function that an operation or region is in."""
+    place: Operation | Region | Function | None = operation
+    while not isinstance(place, Function):
+        assert place is not None
+        place = place.parent if isinstance(place, Operation) else place.owner
+    return place
+
+
+def part_of(operation: Operation) -> Operation | None:
+    """The part of a partition that an operation is in; None outside of partitions."""
+    return next((outer for outer in operation.ancestors() if outer.name == "simt.part"), None)
+
+
+def warps_of(operation: Operation) -> int:
+    """The warps that run an operation."""
+    part = part_of(operation)
+    return int(part.attribute("warps") if part is not None else function_of(operation).attributes[WARPS])
+
+
+def offset_of(operation: Operation) -> int:
+    """Where the shared memory of an operation begins, in bytes."""
+    return int(operation.attributes[OFFSET])
+
+
+def note(operation: Operation, text: str) -> None:
+    """Say what left the fast path at an operation, and why."""
+    told = operation.attributes.get(NOTES, ())
+    if text not in told:
+        operation.attributes[NOTES] = (*told, text)
+
+
+def notes_of(function: Function) -> list[tuple[Operation, str]]:
+    """What left the fast path in a function, in order."""
+    return [(operation, text) for operation in function.walk() for text in operation.attributes.get(NOTES, ())]

@@ -1,0 +1,79 @@
+"""What the toolkit is told of an operation, beside its row in the op table: how it is laid out, what it does to shared memory, how it is written.
+
+Each operation that is not elementwise brings an :class:`Interface`, the toolkit's own from the modules of :mod:`tilewright.simt.lowering`, a vendor's from its
+:class:`~tilewright.simt.target.SimtTarget`. No pass knows operations by name where an interface can tell.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilewright.ir.core import Operation, Value
+
+if TYPE_CHECKING:
+    from tilewright.simt.assign import LayoutStatement
+    from tilewright.simt.context import SimtContext
+    from tilewright.simt.report import Report
+    from tilewright.simt.target import SimtTarget
+
+
+@dataclass(frozen=True, slots=True)
+class SharedEffects:
+    """What an operation does to shared memory that is not its own: values of slots.
+
+    Attributes:
+        reads, writes: done when the operation is over.
+        blocks: written by copies of blocks, whose end a barrier object tells to all threads.
+        copies: written by copies of this thread that may go on until a wait for the queue.
+        products: read by products of this thread that may go on until a wait for the queue.
+        ordered: whoever wrote it saw to it that no thread may still touch what is written or copied to.
+    """
+
+    reads: tuple[Value, ...] = ()
+    writes: tuple[Value, ...] = ()
+    blocks: tuple[Value, ...] = ()
+    copies: tuple[Value, ...] = ()
+    products: tuple[Value, ...] = ()
+    ordered: bool = False
+
+
+#: Writes an operation as LLVM IR for one thread, and binds its results.
+Lower = Callable[["SimtContext", Operation], None]
+#: Says what an operation asks of layouts (see :mod:`tilewright.simt.layout_rules`).
+LayoutRule = Callable[["LayoutStatement", Operation], None]
+#: Checks an operation whose tiles have layouts; the rule that it breaks, or the empty string.
+LayoutCheck = Callable[[Operation, "SimtTarget"], str]
+#: Bytes of shared memory that the lowering of an operation needs while it runs.
+Scratch = Callable[[Operation, "SimtTarget"], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What is known of an operation.
+
+    Attributes:
+        lower: writes it. An operation with scratch space writes it first, waits for all threads, and reads it last.
+        layout: states what it asks of layouts; None for operations on scalars, and for those that come after layouts are assigned.
+        check: checks layouts; None where there is nothing to check.
+        scratch: bytes of scratch space; None where it needs none.
+        effects: what it does to slots; None for nothing.
+        describe: facts about it for the report; None for none.
+    """
+
+    lower: Lower
+    layout: LayoutRule | None = None
+    check: LayoutCheck | None = None
+    scratch: Scratch | None = None
+    effects: Callable[[Operation], SharedEffects] | None = None
+    describe: Callable[[Report, Operation], list[str]] | None = None
+
+
+@functools.cache
+def all_interfaces() -> Mapping[str, Interface]:
+    """The toolkit's own, by operation."""
+    from tilewright.simt.lowering import TABLES
+
+    return {name: interface for table in TABLES for name, interface in table.items()}

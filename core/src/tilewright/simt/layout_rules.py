@@ -1,0 +1,159 @@
+"""What operations ask of layouts: rules that state it, for the :attr:`~tilewright.simt.interface.Interface.layout` of an operation.
+
+A rule is a function of the statement that is being made (:class:`~tilewright.simt.assign.LayoutStatement`) and the operation. It makes unknown layouts
+(:meth:`~tilewright.simt.assign.LayoutStatement.variable`) or names known ones, gives them prices, and says which its operands are read in
+(``reads``) and which its results have (``origins``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from tilewright.ir.core import Operation
+from tilewright.ir.types import TileType
+from tilewright.simt.costs import bits_of_element, reduction_cost
+from tilewright.simt.linear_layout import LinearLayout
+from tilewright.simt.rules import packed, scan_layout_of
+from tilewright.simt.variables import Origin, Variable
+
+if TYPE_CHECKING:
+    from tilewright.simt.assign import LayoutStatement
+
+#: Price of holding a register where nothing is computed: keeps threads from holding the same elements without need.
+_HOLDING: Final = 0.25
+
+
+def holding(layout: LinearLayout) -> float:
+    """The price of holding a tile where nothing is computed."""
+    return _HOLDING * layout.register_count
+
+
+def per_register(cost: float) -> Callable[[LinearLayout], float]:
+    """The price of an operation that costs so much for each register."""
+    return lambda layout: cost * layout.register_count
+
+
+def _uniform(statement: LayoutStatement, operation: Operation) -> Variable:
+    """One unknown for all tile operands and results."""
+    tile = next(value for value in (*operation.operands, *operation.results) if isinstance(value.type, TileType))
+    variable = statement.variable(tile, statement.weight(operation))
+    for result in operation.results:
+        statement.origins[result] = Origin(variable)
+    statement.reads[operation] = [variable if isinstance(operand.type, TileType) else None for operand in operation.operands]
+    return variable
+
+
+def uniform(statement: LayoutStatement, operation: Operation) -> None:
+    """All tile operands and results in one layout."""
+    _uniform(statement, operation).prices.append(per_register(4.0))
+
+
+def access(statement: LayoutStatement, operation: Operation) -> None:
+    """An access of memory: one layout, in which it is coalesced."""
+    variable = _uniform(statement, operation)
+    found = statement.accesses[operation]
+    variable.candidates = list(statement.candidates_of(found, operation))
+    variable.prices.append(statement.access_price(found))
+
+
+def grouped(statement: LayoutStatement, operation: Operation) -> None:
+    """Groups of ``pack`` elements in a row, in registers in a row."""
+    variable = _uniform(statement, operation)
+    pack: int = operation.attribute("pack")
+    variable.prices.append(per_register(sum(1 for region in operation.regions for _ in region) or 2.0))
+    if pack > 1:
+        variable.admit = lambda layout: packed(layout, pack)
+
+
+def _folded(statement: LayoutStatement, operation: Operation, times: float) -> tuple[Variable, int]:
+    """The operands of a reduction or scan, which share a layout, and the axis; the price is that of so many reductions."""
+    variable = statement.variable(operation.operands[0], statement.weight(operation))
+    axis: int = operation.attribute("axis")
+    words = sum(max(1.0, bits_of_element(operand) / 32) for operand in operation.operands)
+    combine = max(1.0, len(operation.regions[0]) - 1.0)
+    costs = statement.target.costs
+    variable.prices.append(lambda layout: times * reduction_cost(layout, axis, words, combine, costs))
+    statement.reads[operation] = [variable] * len(operation.operands)
+    return variable, axis
+
+
+def reduced(statement: LayoutStatement, operation: Operation) -> None:
+    """Results are what is left of the operands without an axis."""
+    variable, axis = _folded(statement, operation, 1.0)
+    for result in operation.results:
+        if isinstance(result.type, TileType):
+            statement.origins[result] = Origin(variable, axis)
+
+
+def scanned(statement: LayoutStatement, operation: Operation) -> None:
+    """One layout, on which the scan along an axis works."""
+    variable, axis = _folded(statement, operation, 2.0)
+    variable.admit = lambda layout: scan_layout_of(layout, axis)
+    for result in operation.results:
+        statement.origins[result] = Origin(variable)
+
+
+def gathered(statement: LayoutStatement, operation: Operation) -> None:
+    """A source in any layout; index and result in one."""
+    source, index = operation.operands
+    weight = statement.weight(operation)
+    reads: list[Any] = [statement.variable(source, weight), statement.variable(index, weight)]
+    for variable in reads:
+        variable.prices.append(per_register(2.0))
+    statement.origins[operation.results[0]] = Origin(reads[1])
+    statement.reads[operation] = reads
+
+
+def each_own(statement: LayoutStatement, operation: Operation) -> None:
+    """Operands in any layout, each its own."""
+    _indifferent(statement, operation, together=False)
+
+
+def indifferent(statement: LayoutStatement, operation: Operation) -> None:
+    """Operands in any layout, all in the same, for they are looked at together."""
+    _indifferent(statement, operation, together=True)
+
+
+def _indifferent(statement: LayoutStatement, operation: Operation, *, together: bool) -> None:
+    shared: Variable | None = None
+    reads: list[Variable | LinearLayout | None] = []
+    for operand in operation.operands:
+        if not isinstance(operand.type, TileType):
+            reads.append(None)
+        elif shared is not None and together:
+            reads.append(shared)
+        else:
+            shared = statement.variable(operand, statement.weight(operation))
+            shared.prices.append(holding)
+            reads.append(shared)
+    for result in operation.results:
+        if isinstance(result.type, TileType):
+            variable = statement.variable(result, statement.weight(operation))
+            variable.prices.append(holding)
+            statement.origins[result] = Origin(variable)
+    statement.reads[operation] = reads
+
+
+def block(statement: LayoutStatement, operation: Operation) -> None:
+    """A block that goes through shared memory whole: the tile in any layout."""
+    indifferent(statement, operation)
+
+
+def product(statement: LayoutStatement, operation: Operation) -> None:
+    """The layouts of the product's plan. An operand that the plan reads from shared memory is put there, from any layout."""
+    plan = statement.plan(operation)
+    statement.origins[operation.results[0]] = Origin(plan.c)
+    reads: list[Variable | LinearLayout | None] = []
+    for position, operand in enumerate(operation.operands[:2]):
+        if plan.reads[position] == "registers":
+            reads.append(plan.operand(position))
+            continue
+        variable = statement.variable(operand, statement.weight(operation))
+        variable.prices.append(per_register(2.0))
+        reads.append(variable)
+    statement.reads[operation] = [*reads, plan.c]
+
+
+#: Rules by which all tile operands and results have one layout.
+ONE_LAYOUT: Final = frozenset({uniform, access, grouped, scanned})

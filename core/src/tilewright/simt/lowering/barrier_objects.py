@@ -1,0 +1,85 @@
+"""Barrier objects and turns: how parts of a program wait for each other and for copies of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from tilewright.ir.core import Operation
+from tilewright.simt.context import SimtContext
+from tilewright.simt.facts import offset_of
+from tilewright.simt.interface import Interface
+from tilewright.simt.types import BarriersType
+
+
+def in_one_thread(context: SimtContext, operation: Operation, body: Callable[[], None]) -> None:
+    """Write ``body()`` for the first thread of those that run the operation, where its condition holds."""
+    condition = operation.operand("condition") if any(declared.name == "condition" for declared in operation.spec.operands) else None
+    with context.writer.when(context.is_first_thread()), context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
+        body()
+
+
+def barrier_address(context: SimtContext, operation: Operation) -> str:
+    """The address of the barrier object that an operation names."""
+    barriers, index = operation.operand("barriers"), operation.operand("index")
+    assert barriers is not None and index is not None
+    w, start, number, size = context.writer, context.scalar(barriers), context.scalar(index), context.target.barrier_bytes
+    if number.isdecimal():
+        return context.shared_address(int(start) + int(number) * size)
+    type_ = context.llvm_type(index.type)
+    if type_ != "i32":
+        number = w.emit(f"{'trunc' if type_ == 'i64' else 'zext'} {type_} {number} to i32")
+    return context.shared_address(w.emit(f"add i32 {w.emit(f'mul i32 {number}, {size}')}, {start}"))
+
+
+def lower_barriers(context: SimtContext, operation: Operation) -> None:
+    (result,) = operation.results
+    assert isinstance(result.type, BarriersType)
+    context.bind(result, [str(offset_of(operation))])
+    with context.writer.when(context.is_first_thread()):
+        for i in range(result.type.count):
+            address = context.shared_address(offset_of(operation) + i * context.target.barrier_bytes)
+            context.target.barrier_init(context, address, operation.attribute("count"))
+    context.barrier()
+
+
+def lower_expect(context: SimtContext, operation: Operation) -> None:
+    """Once for all threads: they meet first, so that none of them still waits for a phase that what comes now may bring to its end, and the next one too."""
+    context.barrier()
+    address = barrier_address(context, operation)
+    in_one_thread(context, operation, lambda: context.target.barrier_expect(context, address, operation.attribute("bytes")))
+
+
+def lower_arrive(context: SimtContext, operation: Operation) -> None:
+    """Once for all threads: they meet first, so that what each of them read and wrote is over."""
+    context.barrier()
+    address = barrier_address(context, operation)
+    in_one_thread(context, operation, lambda: context.target.barrier_arrive(context, address))
+
+
+def lower_await(context: SimtContext, operation: Operation) -> None:
+    phase = operation.operand("phase")
+    assert phase is not None
+    context.target.barrier_wait(context, barrier_address(context, operation), context.scalar(phase))
+
+
+def _turn(context: SimtContext, operation: Operation) -> tuple[int, int, int]:
+    return context.orders.setdefault(operation.attribute("order"), len(context.orders)), operation.attribute("place"), operation.attribute("of")
+
+
+def lower_turn_wait(context: SimtContext, operation: Operation) -> None:
+    context.target.turn_wait(context, *_turn(context, operation), context.threads)
+
+
+def lower_turn_pass(context: SimtContext, operation: Operation) -> None:
+    context.target.turn_pass(context, *_turn(context, operation), context.threads)
+
+
+INTERFACES: dict[str, Interface] = {
+    "simt.barriers": Interface(lower_barriers),
+    "simt.expect": Interface(lower_expect),
+    "simt.arrive": Interface(lower_arrive),
+    "simt.await": Interface(lower_await),
+    "simt.turn_wait": Interface(lower_turn_wait),
+    "simt.turn_pass": Interface(lower_turn_pass),
+}

@@ -1,0 +1,52 @@
+"""What the stages of pipelining decide, as attributes of the operations concerned."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.ir.core import Operation
+from tilewright.simt.linear_layout import SharedLayout
+
+#: Of a load: the copy mechanism that brings its elements to shared memory ahead of time.
+BY: Final = "simt.by"
+#: Of such a load: the layout that they have there.
+SHARED: Final = "simt.shared"
+#: Of a load that is copied by groups: how many elements one copy moves.
+WIDTH: Final = "simt.width"
+#: Of a loop: how many slots the ring of each of its loads has; loops without it stay as they are.
+SLOTS: Final = "simt.slots"
+#: Of a loop whose loads go through registers: how many iterations ahead they start.
+DISTANCE: Final = "simt.distance"
+#: Of a loop: in which form it is written out, one of ``FORMS`` of :mod:`.expand`.
+FORM: Final = "simt.form"
+#: Of a product: it is computed step by step along K, the fragments of its first step loaded in the iteration before (``early``) or in its own (``late``).
+STEPS: Final = "simt.steps"
+
+EARLY, LATE = "early", "late"
+
+#: A form beside those that are called like the way in which copies end: loads and arithmetic in parts of their own.
+PARTS: Final = "parts"
+
+
+def selected(loop: Operation) -> list[Operation]:
+    """The loads of a loop's body that are copied ahead, in order."""
+    return [operation for operation in loop.regions[0] if BY in operation.attributes]
+
+
+def shared_layout(load: Operation) -> SharedLayout:
+    """The layout in shared memory of a load that is copied ahead."""
+    layout = load.attributes[SHARED]
+    assert isinstance(layout, SharedLayout)
+    return layout
+
+
+def forget(loop: Operation) -> None:
+    """Leave a loop as it is."""
+    for load in selected(loop):
+        deselect(load)
+
+
+def deselect(load: Operation) -> None:
+    """Leave a load where it is."""
+    for name in (BY, SHARED, WIDTH):
+        load.attributes.pop(name, None)

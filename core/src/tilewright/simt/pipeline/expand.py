@@ -1,0 +1,32 @@
+"""Writing pipelined loops out, each in its form."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Function
+from tilewright.passes.dce import dce_function
+from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
+from tilewright.simt.pipeline.blocks import expand_blocks
+from tilewright.simt.pipeline.decisions import FORM, PARTS, SLOTS
+from tilewright.simt.pipeline.overlap import start_products
+from tilewright.simt.pipeline.parts import expand_parts
+from tilewright.simt.pipeline.registers import expand_registers
+from tilewright.simt.pipeline.stream import expand_groups
+from tilewright.simt.target import SimtTarget
+
+#: How each form is written out.
+FORMS = {GROUPS: expand_groups, BARRIER: expand_blocks, REGISTERS: expand_registers, PARTS: expand_parts}
+
+
+def expand(function: Function, target: SimtTarget) -> None:
+    """Write out the loops that have a schedule."""
+    changed = False
+    # a function is divided while its other loops are as they were, so that the part that copies has nothing of them
+    for parts in (True, False):
+        loops = [operation for operation in function.walk() if SLOTS in operation.attributes and (operation.attributes[FORM] == PARTS) is parts]
+        for loop in loops:
+            FORMS[loop.attributes[FORM]](loop, target)
+        changed |= bool(loops)
+        if parts and loops:
+            dce_function(function)
+    if start_products(function, target) or changed:
+        dce_function(function)

@@ -1,0 +1,175 @@
+"""The form of loops whose copies are of whole blocks, divided among warps: one part of the program starts copies, another computes.
+
+    ring of S slots for each load; S objects ``full``, S objects ``empty``
+    partition
+        part "load":    what the whole program is but for its effects, down to the addresses of the loop's loads; for each iteration
+                            wait until its slot is empty; announce and start its copies at ``full``
+        part "math":    the program; for each iteration
+                            wait for ``full``; ... the body, which reads the slot; arrive at ``empty``
+
+Slot and parity go on from one run of the loop to the next, so that the load part is already ahead in the next tile of a persistent kernel while the math part
+is in the epilogue of this one. Where the product is asynchronous and only adds to an accumulator, its slot is given back one iteration later.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops import TABLE
+from tilewright.ir.table import Effect
+from tilewright.ir.types import I1, I32, TileType
+from tilewright.passes.clone import clone_operation
+from tilewright.passes.effects import effects_of
+from tilewright.simt.carried import CARRIERS, all_carried
+from tilewright.simt.facts import WARPS, function_of
+from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.pipeline.blocks import BlockRing
+from tilewright.simt.pipeline.decisions import selected
+from tilewright.simt.pipeline.overlap import accumulation
+from tilewright.simt.target import SimtTarget
+from tilewright.simt.threading_values import thread_values
+
+LOAD, MATH = "load", "math"
+
+
+def is_separable(loop: Operation) -> bool:
+    """Whether a part of the program can compute, with numbers alone, what the loop loads and how often, without what the program loads or writes."""
+    carried = all_carried(function_of(loop))
+    work = [operand for load in selected(loop) for operand in load.operands]
+    around = [loop, *loop.ancestors()]
+    for operation in around:
+        if operation.name not in ("for", "if"):
+            return False
+        work += operation.operands[: 3 if operation.name == "for" else 1]
+    seen: set[Value] = set()
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if isinstance(value.type, TileType):
+            return False
+        owner = value.owner
+        if value in carried:
+            one = carried[value]
+            if one.operation.name == "while":
+                return False
+            work += [*one.incoming(), *one.operation.operands[: 3 if one.operation.name == "for" else 1]]
+        elif isinstance(owner, Operation):
+            if not owner.spec.pure or owner.regions:
+                return False
+            work += owner.operands
+        elif isinstance(owner.owner, Operation):  # a loop's counter
+            work += owner.owner.operands[:3]
+    return True
+
+
+def expand_parts(loop: Operation, target: SimtTarget) -> None:
+    """Divide the function of a loop into a part that copies and one that computes."""
+    function = function_of(loop)
+    loop.attributes[_MARK] = True
+    bodies = _divide(function)
+    (copy,) = [operation for operation in bodies[LOAD].walk() if _MARK in operation.attributes]
+    for operation in (loop, copy):
+        del operation.attributes[_MARK]
+    last = function.body.terminator
+    assert last is not None
+    warps = {MATH: function.attributes[WARPS], LOAD: target.part_warps}
+    function.attributes[WARPS] = sum(warps.values())
+    parts = Region()
+    for name, count in warps.items():
+        bodies[name].append(_end())
+        parts.append(Operation(SIMT_TABLE["simt.part"], (), (), {"name": name, "warps": count}, (), [bodies[name]], loop.location))
+    parts.append(_end())
+    function.body.insert_before(Operation(SIMT_TABLE["simt.partition"], (), (), {}, (), [parts], loop.location), last)
+
+    before = Builder.at(next(iter(function.body)))
+    loads, math = _Loads(copy, target), _Math(loop, target)
+    buffers = [math.buffer(before, load) for load in math.loads]
+    full, empty = math.barriers(before, 1), math.barriers(before, 1)
+    first = [math.number(before, 0, I32), before.constant(value=False, result=I1)]
+    thread_values(bodies[LOAD], [copy], first, lambda place, values: loads.run(values, buffers, full, empty))
+    thread_values(bodies[MATH], [loop], first, lambda place, values: math.run(values, buffers, full, empty))
+
+
+def _end() -> Operation:
+    return Operation(TABLE["yield"], (), (0,), {}, ())
+
+
+#: Finds the copy of the loop.
+_MARK = "simt.divided"
+
+
+def _divide(function: Function) -> dict[str, Region]:
+    """The body of a function, of which the terminator is left, and a copy of it without effects."""
+    load, math = Region(), Region()
+    mapping: dict[Value, Value] = {}
+    for operation in function.body:
+        if not operation.spec.terminator:
+            load.append(clone_operation(operation, mapping))
+    for operation in function.body:
+        if not operation.spec.terminator:
+            operation.move_to_end(math)
+    _without_effects(load)
+    return {LOAD: load, MATH: math}
+
+
+def _without_effects(region: Region) -> None:
+    for operation in reversed(list(region)):
+        if operation.name in CARRIERS:
+            for inner in operation.regions:
+                _without_effects(inner)
+        elif effects_of(operation) & (Effect.WRITE | Effect.ORDER) and not operation.spec.terminator:
+            # what reads a result is without effect, and goes as well
+            _forget(operation)
+
+
+def _forget(operation: Operation) -> None:
+    """Erase an operation and what is computed from it."""
+    for result in operation.results:
+        for user in list(result.uses):
+            if user.spec.terminator or user.name in CARRIERS:
+                raise AssertionError(f"{operation.name} at {operation.location} decides what {user.name} does")
+            _forget(user)
+    if operation.parent is not None:
+        operation.erase()
+
+
+class _Loads(BlockRing):
+    """The loop of the load part."""
+
+    def run(self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value) -> list[Value]:
+        slot, phase = (self.carry(value) for value in values)
+        place = Builder.at(self.loads[-1])
+        passed = place.xor(phase, place.constant(value=True, result=I1))
+        self.create(place, "simt.await", [empty], [slot], [passed])
+        self.start_blocks(place, [self.slot(place, buffer, slot) for buffer in buffers], full, slot, {})
+        _, following = self.neighbours(place, slot)
+        self.yield_more([following, self.next_phase(place, following, phase)])
+        return self.results_of([slot, phase])
+
+
+class _Math(BlockRing):
+    """The loop of the math part."""
+
+    def run(self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value) -> list[Value]:
+        found = accumulation(self.loop, self.target)
+        slot, phase = (self.carry(value) for value in values)
+        top = Builder(self.body, self.body.first, self.loop.location)
+        self.create(top, "simt.await", [full], [slot], [phase])
+        previous, following = self.neighbours(top, slot)
+        self.read([self.slot(top, buffer, slot) for buffer in buffers])
+        after = Builder.at(self.last)
+        if found is None:
+            self.create(after, "simt.arrive", [empty], [slot])
+            self.yield_more([following, self.next_phase(after, following, phase)])
+            return self.results_of([slot, phase])
+        before = Builder.at(self.loop)
+        earlier, token = self.overlap(found, before)
+        running = self.carry(before.constant(value=False, result=I1))
+        self.create(self.after_wait(earlier), "simt.arrive", [empty], [previous], [running])
+        self.yield_more([following, self.next_phase(after, following, phase), token, after.constant(value=True, result=I1)])
+        ended = self.settle(found, earlier)
+        last, ran = self.results_of([slot, running])
+        self.create(ended, "simt.arrive", [empty], [self.neighbours(ended, last)[0]], [ran])
+        return self.results_of([slot, phase])

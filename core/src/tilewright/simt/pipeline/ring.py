@@ -1,0 +1,222 @@
+"""What the forms of pipelined loops share: rings of slots, copies of the arithmetic of later iterations, reads of what was copied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops import TABLE
+from tilewright.ir.types import I1, I32, IntType, TileType, Type
+from tilewright.passes.clone import clone_operation
+from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.pipeline.decisions import FORM, SLOTS, selected, shared_layout
+from tilewright.simt.pipeline.slices import slice_of
+from tilewright.simt.pipeline.views import View, views_of
+from tilewright.simt.products import PRODUCTS, plan_of
+from tilewright.simt.staging import OPERAND_ALIGNMENT
+from tilewright.simt.target import SimtTarget
+from tilewright.simt.threading_values import carry_in_for, yield_more
+from tilewright.simt.types import BufferType, SlotType
+
+
+class Ring:
+    """Rewrites one loop.
+
+    Attributes:
+        loads: what is copied ahead.
+        slots: how many iterations have a place for what they load.
+        part: what is computed ahead.
+        count_type: the type that the number of iterations fits.
+    """
+
+    def __init__(self, loop: Operation, target: SimtTarget) -> None:
+        self.loop, self.target = loop, target
+        self.loads = selected(loop)
+        self.slots: int = loop.attributes.pop(SLOTS)
+        del loop.attributes[FORM]
+        self.body: Region = loop.regions[0]
+        last, part = self.body.terminator, slice_of(self.body, self.loads, target)
+        assert last is not None and part is not None
+        self.last, self.part = last, part
+        counter = loop.operands[0].type
+        assert isinstance(counter, IntType)
+        self.count_type = IntType(counter.bits, signed=False)
+
+    # ---- making operations
+
+    def create(self, builder: Builder, name: str, *groups: list[Value], result: Type | None = None, **attributes: Any) -> Operation:
+        """An operation of the toolkit; operands by group."""
+        spec = SIMT_TABLE[name]
+        padded = [*groups, *([] for _ in spec.operands[len(groups) :])]
+        return builder.create(spec, padded, attributes, () if result is None else (result,))
+
+    def number(self, builder: Builder, value: int, type_: Type) -> Value:
+        """A constant."""
+        constant: Value = builder.constant(value=value, result=type_)
+        return constant
+
+    # ---- shared memory
+
+    def buffer(self, builder: Builder, load: Operation) -> Value:
+        """The slots of a load."""
+        type_ = load.results[0].type
+        assert isinstance(type_, TileType)
+        buffer = BufferType(self.slots, type_.shape, type_.element, shared_layout(load))
+        alignment = OPERAND_ALIGNMENT if buffer.tile_bytes >= OPERAND_ALIGNMENT else 16
+        return self.create(builder, "simt.buffer", result=buffer, alignment=alignment).results[0]
+
+    def slot(self, builder: Builder, buffer: Value, which: Value) -> Value:
+        """A slot of a buffer."""
+        return self.create(builder, "simt.slot", [buffer], [which]).results[0]
+
+    def neighbours(self, builder: Builder, slot: Value) -> tuple[Value, Value]:
+        """The numbers of the slots before and after a slot in the ring."""
+        zero, one, final = (self.number(builder, value, I32) for value in (0, 1, self.slots - 1))
+        previous = builder.select(builder.cmp(slot, zero, predicate="eq"), final, builder.sub(slot, one))
+        following = builder.select(builder.cmp(slot, final, predicate="eq"), zero, builder.add(slot, one))
+        return previous, following
+
+    # ---- iterations
+
+    def iterations(self, builder: Builder) -> Value:
+        """ceil((upper - lower) / step), or 0."""
+        lower, upper, step = self.loop.operands[:3]
+        runs = builder.cmp(lower, upper, predicate="lt")
+        low, high, by = (value if value.type is self.count_type else builder.cast(value, result=self.count_type) for value in (lower, upper, step))
+        zero, one = (self.number(builder, value, self.count_type) for value in (0, 1))
+        count = builder.sub(high, low)
+        definition = step.definition
+        if definition is None or definition.name != "constant" or definition.attributes["value"] != 1:
+            # without iterations the difference may be anything, and so may the quotient, but nothing traps: a step is positive
+            count = builder.add(builder.div(builder.sub(count, one), by), one)
+        result: Value = builder.select(runs, count, zero)
+        return result
+
+    def left_after(self, builder: Builder, count: Value, done: int) -> Value:
+        """How many iterations are left after some, or 0."""
+        rest = self.number(builder, done, self.count_type)
+        more = builder.cmp(count, rest, predicate="gt")
+        left: Value = builder.select(more, builder.sub(count, rest), self.number(builder, 0, self.count_type))
+        return left
+
+    def first(self) -> dict[Value, Value]:
+        """The counter and the carried values that the slice reads, as the first iteration has them."""
+        ahead = {self.body.arguments[0]: self.loop.operands[0]}
+        for index in self.part.carried:
+            ahead[self.body.arguments[1 + index]] = self.loop.operands[3 + index]
+        return ahead
+
+    def keys(self, ahead: Mapping[Value, Value]) -> list[Value]:
+        """Those of them that have to be carried."""
+        return [argument for argument in ahead if argument is not self.body.arguments[0] or self.part.counter]
+
+    def advanced(self, builder: Builder, mapping: Mapping[Value, Value], ahead: Mapping[Value, Value]) -> dict[Value, Value]:
+        """The values of ``ahead`` one iteration later; ``mapping`` has the copies of what the slice computes."""
+        counter, *carried = self.body.arguments
+        found = {}
+        for argument, value in ahead.items():
+            if argument is counter:
+                found[argument] = builder.add(value, self.loop.operands[2])
+            else:
+                source = self.last.operands[carried.index(argument)]
+                found[argument] = mapping.get(source, source)
+        return found
+
+    def repeat(self, builder: Builder, mapping: dict[Value, Value], live: Value) -> None:
+        """Compute the slice for another iteration, whose values ``mapping`` has at first, and then has what was made."""
+        for operation in self.part.operations:
+            if operation.name == "load":
+                self._repeat_load(builder, operation, mapping, live)
+            else:
+                builder.insert(clone_operation(operation, mapping))
+
+    def _repeat_load(self, builder: Builder, load: Operation, mapping: dict[Value, Value], live: Value) -> None:
+        """A load among the slice: only where its iteration will run."""
+        pointer, mask, other = (mapping.get(value, value) if value is not None else None for value in map(load.operand, ("pointer", "mask", "other")))
+        assert pointer is not None
+        groups = [(pointer,), (self.masked(builder, pointer, mask, live),), () if other is None else (other,)]
+        made = builder.create(TABLE["load"], groups, load.attributes).results[0]
+        made.layout = load.results[0].layout
+        mapping[load.results[0]] = made
+
+    def masked(self, builder: Builder, pointer: Value, mask: Value | None, live: Value) -> Value:
+        """``mask`` where ``live`` holds."""
+        if isinstance(pointer.type, TileType):
+            live = builder.splat(live, result=TileType(pointer.type.shape, I1))
+            live.layout = pointer.layout
+        if mask is None:
+            return live
+        both: Value = builder.and_(live, mask)
+        both.layout = pointer.layout
+        return both
+
+    # ---- what the loop carries
+
+    def carry(self, init: Value) -> Value:
+        """Let the loop carry one more value; its argument in the body. What it yields is added by :meth:`yield_more`."""
+        return carry_in_for(self.loop, init)
+
+    def yield_more(self, values: list[Value]) -> None:
+        """What the values carried besides are in the next iteration, in the order of :meth:`carry`."""
+        yield_more(self.body, values)
+
+    def results_of(self, arguments: list[Value]) -> list[Value]:
+        """What carried values are after the loop."""
+        return [self.loop.results[self.body.arguments.index(argument) - 1] for argument in arguments]
+
+    # ---- reading what was copied
+
+    def read(self, slots: list[Value]) -> None:
+        """Let the readers of the loads read their slots: products themselves, others in their own layouts where they only convert."""
+        for load, slot in zip(self.loads, slots, strict=True):
+            result = load.results[0]
+            for view in list(views_of(result)):
+                for user in list(view.value.uses):
+                    if user.name == "simt.convert":
+                        self._read_at(user, user.results[0], slot, view, load)
+                    elif user.name in PRODUCTS and view.value is not result:
+                        self._read_at(user, view.value, slot, view, load, only=user)
+            if result.uses:
+                self._read_at(load, result, slot, next(views_of(result)), load)
+
+    def _read_at(self, place: Operation, value: Value, slot: Value, view: View, load: Operation, only: Operation | None = None) -> None:
+        """Let the readers of ``value`` have it from a slot: products the slot, others a tile that is loaded before ``place``."""
+        for product in [only] if only is not None else list(value.uses):
+            if product.name not in PRODUCTS or product.parent is not self.body:
+                continue
+            seen = self._view(Builder.at(product), slot, view, load)
+            assert isinstance(seen.type, SlotType)
+            plan = plan_of(product, self.target)
+            for position, operand in enumerate(product.operands[:2]):
+                if operand is value and plan.can_read(position, seen.type.layout):
+                    product.set_operand(position, seen)
+        readers = [] if only is not None else list(value.uses)
+        if only is not None and value in only.operands:
+            readers = [only]
+        if not readers:
+            return
+        builder = Builder.at(place)
+        found = self.create(builder, "simt.load", [self._view(builder, slot, view, load)]).results[0]
+        found.layout = value.layout
+        if only is None:
+            value.replace_all_uses(found)
+            return
+        for position, operand in enumerate(only.operands):
+            if operand is value:
+                only.set_operand(position, found)
+
+    def seen(self, builder: Builder, place: Value, slots: list[Value], others: list[Value]) -> Value:
+        """What ``place``, which is one of ``slots`` or a view of it, is of ``others``."""
+        if place in slots:
+            return others[slots.index(place)]
+        view = place.definition
+        assert view is not None and view.name == "simt.view"
+        return self.create(builder, "simt.view", [others[slots.index(view.operands[0])]], result=place.type).results[0]
+
+    def _view(self, builder: Builder, slot: Value, view: View, load: Operation) -> Value:
+        """A slot as a tile is seen."""
+        assert isinstance(view.value.type, TileType)
+        type_ = SlotType(view.value.type.shape, view.value.type.element, view.shared(shared_layout(load)))
+        return slot if slot.type is type_ else self.create(builder, "simt.view", [slot], result=type_).results[0]

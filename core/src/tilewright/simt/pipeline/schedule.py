@@ -1,0 +1,135 @@
+"""How far ahead loads are copied, and in which form a loop is written out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tilewright.ir.core import Function, Operation
+from tilewright.ir.types import PointerType, TileType, bit_width, element_type
+from tilewright.passes.effects import clobbers_memory
+from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
+from tilewright.simt.facts import function_of, layout_of, note, warps_of
+from tilewright.simt.lowering.dot import fragment
+from tilewright.simt.pipeline.decisions import BY, DISTANCE, EARLY, FORM, LATE, PARTS, SLOTS, STEPS, WIDTH, deselect, forget, selected, shared_layout
+from tilewright.simt.pipeline.loads import stepped_product
+from tilewright.simt.pipeline.parts import is_separable
+from tilewright.simt.pipeline.select import pipelined_loops, stages_of
+from tilewright.simt.pipeline.slices import slice_of
+from tilewright.simt.pipeline.views import views_of
+from tilewright.simt.pressure import peak_words_in
+from tilewright.simt.products import PRODUCTS, plan_of
+from tilewright.simt.shared_memory import scratch_of
+from tilewright.simt.staging import staged_bytes
+from tilewright.simt.target import SimtTarget
+from tilewright.simt.types import SlotType
+
+#: Slots of a ring that is filled from registers: one is read while the other is written.
+_HALVES: Final = 2
+
+
+def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
+    """Decide on the form of each loop whose loads were selected."""
+    for loop in list(pipelined_loops(function, options)):
+        if selected(loop) and not _schedule(loop, target, options):
+            forget(loop)
+
+
+def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> bool:
+    (body,) = loop.regions
+    stages = stages_of(loop, options)
+    writer = next((operation for operation in body if clobbers_memory(operation)), None)
+    if writer is not None:
+        note(loop, f"not pipelined: {writer.name} in the loop may change what later iterations load")
+        return False
+    form = _form(loop, target)
+    loads = selected(loop)
+    # what goes through registers is ahead there, not in shared memory
+    slots = _HALVES if form == REGISTERS else stages
+    fitting = fitting_slots(loop, loads, slots, target)
+    if slice_of(body, loads, target) is None or fitting < 2:
+        why = "its addresses are too costly to compute twice" if fitting >= 2 else f"{target.name} has no shared memory for two buffers of its loads"
+        note(loop, f"not pipelined: {why}")
+        return False
+    if fitting < slots:
+        note(loop, f"pipelined {fitting} deep instead of {stages}, for want of shared memory")
+    loop.attributes[SLOTS] = fitting
+    loop.attributes[FORM] = form
+    if form == REGISTERS:
+        loop.attributes[DISTANCE] = distance = _distance(loop, loads, stages - 1, target, options)
+        if distance < stages - 1:
+            note(loop, f"pipelined {distance + 1} deep instead of {stages}, for want of registers")
+    elif form == BARRIER and target.part_warps and _asks_for_parts(loop, options):
+        if not is_separable(loop):
+            note(loop, "not divided among warps: what it loads depends on what the program computes")
+        elif not any(other.attributes.get(FORM) == PARTS for other in function_of(loop).walk() if other is not loop):
+            loop.attributes[FORM] = PARTS
+    elif form == GROUPS:
+        product = stepped_product(loop, loads, target)
+        if product is not None:
+            early = _words_in_steps(loop, loads, product, target) <= _register_budget(loop, target, options)
+            product.attributes[STEPS] = EARLY if early else LATE
+    return True
+
+
+def _asks_for_parts(loop: Operation, options: Mapping[str, Any]) -> bool:
+    """Whether loads and arithmetic are to be split among warps: by the loop, one around it, or the options."""
+    loops = [loop, *(outer for outer in loop.ancestors() if outer.name == "for")]
+    return bool(options.get("warp_specialize")) or any(one.attribute("warp_specialize") for one in loops)
+
+
+def _form(loop: Operation, target: SimtTarget) -> str:
+    """How a loop is written out: as its loads are copied, or most bytes of them where mechanisms differ. The other loads stay in place."""
+    moved: dict[str, int] = {}
+    for load in selected(loop):
+        kind = target.mechanism(load.attributes[BY]).completes
+        moved[kind] = moved.get(kind, 0) + slot_bytes(load)
+    form = max(moved, key=moved.__getitem__)
+    for load in selected(loop):
+        by = load.attributes[BY]
+        if target.mechanism(by).completes != form:
+            deselect(load)
+            note(load, f"{load.name} is not pipelined: most of what the loop loads is copied in another way than by {by!r}")
+    return form
+
+
+def slot_bytes(load: Operation) -> int:
+    """Bytes of the tile of a load in shared memory."""
+    type_ = load.results[0].type
+    assert isinstance(type_, TileType)
+    return SlotType(type_.shape, type_.element, shared_layout(load)).tile_bytes
+
+
+def fitting_slots(loop: Operation, loads: list[Operation], stages: int, target: SimtTarget) -> int:
+    """How many slots there is shared memory for, beside what operations of the loop need."""
+    views = {view.value for load in loads for view in views_of(load.results[0])}
+    scratch = 0
+    for operation in loop.regions[0]:
+        if operation.name in PRODUCTS:
+            scratch = max(scratch, staged_bytes(operation, target, views))
+        elif not (operation.name == "simt.convert" and operation.operands[0] in views):
+            scratch = max(scratch, scratch_of(operation, target))
+    return min(stages, max(0, target.shared_memory - scratch) // sum(slot_bytes(load) for load in loads))
+
+
+def _register_budget(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> int:
+    """Words that a thread's tiles and addresses may take."""
+    limit = min(target.registers, target.register_file // (target.warp_size * warps_of(loop)), options.get("maxnreg") or target.registers)
+    return limit - target.costs.other_registers
+
+
+def _distance(loop: Operation, loads: list[Operation], most: int, target: SimtTarget, options: Mapping[str, Any]) -> int:
+    """How many iterations ahead loads may start whose tiles stay in registers until they are stored: one at least."""
+    ahead = sum(-(-layout_of(load.results[0]).register_count * bit_width(element_type(load.results[0].type)) // 32) for load in loads)
+    left = _register_budget(loop, target, options) - peak_words_in(loop.regions[0])
+    return max(1, min(most, left // ahead))
+
+
+def _words_in_steps(loop: Operation, loads: list[Operation], product: Operation, target: SimtTarget) -> int:
+    """About how many words a thread holds where ``product`` is computed step by step: what the loop carries, fragments of two steps, a pointer a copy."""
+    carried = [argument for argument in loop.regions[0].arguments if isinstance(argument.type, TileType) and not isinstance(argument.type.element, PointerType)]
+    words = sum(-(-layout_of(argument).register_count * bit_width(element_type(argument.type)) // 32) for argument in carried)
+    for position, operand in enumerate(product.operands[:2]):
+        type_, layout = fragment(plan_of(product, target), position, element_type(operand.type), warps_of(product), target)
+        words += 2 * -(-layout.register_count * bit_width(type_.element) // 32)
+    return words + sum(2 * layout_of(load.operands[0]).register_count // load.attributes[WIDTH] for load in loads)

@@ -1,0 +1,65 @@
+"""Which loads of a loop are worth copying to shared memory ahead of time, and by which mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilewright.ir.core import Function, Operation
+from tilewright.passes.axis import AxisInfo, axis_info
+from tilewright.simt.carried import operations_of_program
+from tilewright.simt.copies import BARRIER, GROUPS, THROUGH_REGISTERS, CopyMechanism
+from tilewright.simt.linear_layout import SharedLayout
+from tilewright.simt.pipeline.decisions import BY, SHARED, WIDTH
+from tilewright.simt.pipeline.loads import copied_elements, feeding_products, group_layout, is_copyable, is_plain, wished_layout
+from tilewright.simt.pipeline.slices import slice_of
+from tilewright.simt.pipeline.views import sink_conversions
+from tilewright.simt.products import PRODUCTS
+from tilewright.simt.target import SimtTarget
+
+
+def stages_of(loop: Operation, options: Mapping[str, Any]) -> int:
+    """How deep a loop is to be pipelined: its own number, or that of the options."""
+    return int(loop.attribute("num_stages") or options.get("num_stages", 0)) if loop.name == "for" else 0
+
+
+def pipelined_loops(function: Function, options: Mapping[str, Any]) -> Iterator[Operation]:
+    """The innermost ``for`` loops over products that are to be pipelined."""
+    for loop in operations_of_program(function.body):
+        if stages_of(loop, options) < 2 or not any(operation.name in PRODUCTS for operation in loop.regions[0]):
+            continue
+        if not any(inner.name in ("for", "while") for inner in loop.regions[0].walk()):
+            yield loop
+
+
+def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
+    """Mark the loads that feed matrix products in loops, and can be copied ahead, with the mechanism and the shared layout."""
+    axes = None
+    for loop in list(pipelined_loops(function, options)):
+        sink_conversions(loop.regions[0])
+        axes = axes or axis_info(function)
+        for load in feeding_products(loop.regions[0]):
+            found = _choose(load, loop, target, axes)
+            if found is not None:
+                mechanism, shared = found
+                load.attributes[BY], load.attributes[SHARED] = mechanism.name, shared
+                if mechanism.completes == GROUPS:
+                    load.attributes[WIDTH] = copied_elements(load, mechanism, axes)
+
+
+def _choose(load: Operation, loop: Operation, target: SimtTarget, axes: Mapping[Any, AxisInfo]) -> tuple[CopyMechanism, SharedLayout] | None:
+    """The first mechanism that can copy a load, and the shared layout that the products that read it like best of those it can fill."""
+    if slice_of(loop.regions[0], (load,), target) is None:
+        return None
+    for mechanism in target.mechanisms:
+        shared = None
+        if mechanism.completes == GROUPS and load.name == "load" and is_copyable(load):
+            shared = group_layout(load, mechanism, target, axes)
+        elif mechanism.completes == BARRIER and load.name == "descriptor_load":
+            shared = wished_layout(load, mechanism, target)
+        if shared is not None:
+            return mechanism, shared
+    if load.name == "load" and is_plain(load) and not any(mechanism.completes == GROUPS for mechanism in target.mechanisms):
+        shared = wished_layout(load, THROUGH_REGISTERS, target)
+        return (THROUGH_REGISTERS, shared) if shared is not None else None
+    return None

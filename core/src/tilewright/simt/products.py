@@ -1,0 +1,181 @@
+"""Matrix products: what is multiplied, and the plans by which a machine does it.
+
+The IR names a plan; the plan itself, with its layouts and its emitter, is found again among those that the target offers for the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Operation
+from tilewright.ir.types import FloatType, IntType, TileType, Type
+from tilewright.simt.facts import warps_of
+from tilewright.simt.linear_layout import LinearLayout, SharedLayout
+from tilewright.simt.types import SlotType
+
+if TYPE_CHECKING:
+    from tilewright.simt.context import SimtContext
+    from tilewright.simt.target import SimtTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A matrix product of one program.
+
+    Attributes:
+        shape: of the result, (..., M, N), leading axes for batches.
+        k: elements that each sum is over.
+        a, b: element types of the operands.
+        accumulator: that of the result.
+        precision, max_imprecise: the attributes of ``dot``.
+        warps: warps that share it.
+    """
+
+    shape: tuple[int, ...]
+    k: int
+    a: Type
+    b: Type
+    accumulator: FloatType | IntType
+    precision: str
+    max_imprecise: int
+    warps: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedOperand:
+    """A tile in shared memory, as a matrix product reads it.
+
+    Attributes:
+        address: the name of its address.
+        shared: where its elements are.
+        element: their type.
+    """
+
+    address: str
+    shared: SharedLayout
+    element: Type
+
+
+#: What an emitter gets of an operand: the names of its registers, or where it is in shared memory.
+OperandSource = Any  # list[str] | SharedOperand
+
+#: Where a plan takes an operand from.
+REGISTERS: Final = "registers"
+SHARED: Final = "shared"
+
+
+@dataclass(frozen=True, slots=True)
+class ProductPlan:
+    """How a matrix product is computed: where its operands and its accumulator are, and the instructions.
+
+    There are three kinds, by ``reads``: registers x registers, shared x shared, registers x shared. An operand that is read from registers may still be
+    in shared memory: its fragments are then loaded as they are needed. One that is read from shared memory and is in registers is put there first.
+
+    Attributes:
+        name: of the instruction, with its parameters; one plan of a target for a product has it.
+        a, b, c: layouts of a (M x K), b (K x N), and of c and the result (M x N); with leading axes for batches. For an operand in shared memory, what a
+            thread reads of it, or would.
+        emit: (context, a, b, registers of c) -> registers of the result; for operands read from registers the names of those, for others a
+            :class:`SharedOperand`. Of an asynchronous plan: starts it, and gives the registers in which the result will be.
+        reads: where a and b are taken from.
+        asynchronous: whether the result is there only after a wait of the queue ``products``.
+        a_shared, b_shared: the shared layouts that the operands are wanted in, if any.
+        accepts: whether an operand (0 or 1) can be read from shared memory in a layout; None: from any.
+        load_a, load_b: (context, address of the shared tile, its shared layout[, first]) -> the operand's registers, where the machine has an instruction
+            that loads fragments; None where the toolkit's own loads do, and given back for a shared layout that the instruction cannot read. With
+            ``k_step`` they get a fourth argument, the coordinate along K at which a step begins, and give the registers of that step.
+        k_step: elements along K that one call of ``emit`` takes, where it need not get all: the registers of ``a`` and ``b`` whose elements are in the
+            step, in their order. Fragments are then loaded from shared memory step by step. 0: ``emit`` takes all registers.
+    """
+
+    name: str
+    a: LinearLayout
+    b: LinearLayout
+    c: LinearLayout
+    emit: Callable[[SimtContext, OperandSource, OperandSource, list[str]], list[str]]
+    reads: tuple[str, str] = (REGISTERS, REGISTERS)
+    asynchronous: bool = False
+    a_shared: SharedLayout | None = None
+    b_shared: SharedLayout | None = None
+    accepts: Callable[[int, SharedLayout], bool] | None = None
+    load_a: Callable[..., list[str] | None] | None = None
+    load_b: Callable[..., list[str] | None] | None = None
+    k_step: int = 0
+
+    def operand(self, position: int) -> LinearLayout:
+        """The layout of operand 0 or 1."""
+        return self.a if position == 0 else self.b
+
+    def wish(self, position: int) -> SharedLayout | None:
+        """The shared layout that operand 0 or 1 is wanted in."""
+        return self.a_shared if position == 0 else self.b_shared
+
+    def load(self, position: int) -> Callable[..., list[str] | None] | None:
+        """What loads fragments of operand 0 or 1."""
+        return self.load_a if position == 0 else self.load_b
+
+    def can_read(self, position: int, shared: SharedLayout) -> bool:
+        """Whether operand 0 or 1 can be read from shared memory in a layout."""
+        return self.reads[position] == REGISTERS or self.accepts is None or self.accepts(position, shared)
+
+
+#: Operations on products: those whose operands are the product's own, and those of one step of it, whose attributes describe the product.
+PRODUCTS: Final = frozenset({"simt.dot", "simt.dot_start"})
+STEPS: Final = frozenset({"simt.fragment", "simt.dot_step"})
+
+
+def product_of(operation: Operation) -> Product:
+    """The product that a ``dot``, or one of the operations made of it, computes."""
+    attribute = operation.attribute
+    if operation.name in STEPS:
+        accumulator = attribute("c")
+        assert isinstance(accumulator, FloatType | IntType)
+        extents = attribute("shape"), attribute("k"), attribute("a"), attribute("b")
+        return Product(*extents, accumulator, attribute("precision"), attribute("max_imprecise"), warps_of(operation))
+    a, b, c = (value.type for value in operation.operands[:3])
+    assert isinstance(a, TileType | SlotType) and isinstance(b, TileType | SlotType) and isinstance(c, TileType)
+    assert isinstance(c.element, FloatType | IntType)
+    return Product(c.shape, a.shape[-1], a.element, b.element, c.element, attribute("precision"), attribute("max_imprecise"), warps_of(operation))
+
+
+def step_attributes(product: Product, plan: ProductPlan) -> dict[str, Any]:
+    """The attributes by which an operation on one step of a product describes it."""
+    return {
+        "plan": plan.name,
+        "shape": product.shape,
+        "k": product.k,
+        "a": product.a,
+        "b": product.b,
+        "c": product.accumulator,
+        "precision": product.precision,
+        "max_imprecise": product.max_imprecise,
+    }
+
+
+def plans(product: Product, target: SimtTarget) -> Sequence[ProductPlan]:
+    """The plans for a product, those preferred first: the target's, or where it has none, multiplications and additions."""
+    found = target.known_plans.get(product)
+    if found is None:
+        from tilewright.simt.fma import fma_plan
+
+        found = target.known_plans[product] = tuple(target.products(product)) or (fma_plan(target, product),)
+    return found
+
+
+def plan_of(operation: Operation, target: SimtTarget) -> ProductPlan:
+    """The plan that an operation names.
+
+    Raises:
+        LoweringError: the target has none of that name for the product.
+    """
+    name = operation.attribute("plan")
+    known = plans(product_of(operation), target)
+    found = next((plan for plan in known if plan.name == name), None)
+    if found is None:
+        raise LoweringError(
+            f"{operation.name} at {operation.location}: {target.name} has no plan {name!r} for this product; it has {', '.join(plan.name for plan in known)}"
+        )
+    return found

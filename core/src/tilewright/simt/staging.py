@@ -1,0 +1,55 @@
+"""Operands that a product's plan reads from shared memory, and that are in registers, are put there."""
+
+from __future__ import annotations
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.types import I32, TileType
+from tilewright.llvm.registers import storage_size
+from tilewright.simt.carried import operations_of_program
+from tilewright.simt.facts import layout_of
+from tilewright.simt.linear_layout import SharedLayout
+from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.products import PRODUCTS, REGISTERS, ProductPlan, plan_of
+from tilewright.simt.swizzle import shared_between
+from tilewright.simt.target import SimtTarget
+from tilewright.simt.types import BufferType
+
+#: How buffers that matrix instructions read are aligned: swizzles count from multiples of this.
+OPERAND_ALIGNMENT = 1024
+
+
+def stage_operands(function: Function, target: SimtTarget) -> None:
+    """Give each product its operands where its plan reads them."""
+    for operation in operations_of_program(function.body):
+        if operation.name in PRODUCTS:
+            plan = plan_of(operation, target)
+            for position, operand in enumerate(operation.operands[:2]):
+                if plan.reads[position] != REGISTERS and isinstance(operand.type, TileType):
+                    operation.set_operand(position, _staged(operation, operand, staging_layout(plan, position, operand, target)))
+
+
+def staging_layout(plan: ProductPlan, position: int, operand: Value, target: SimtTarget) -> SharedLayout:
+    """The layout in shared memory of an operand that comes in registers."""
+    wish = plan.wish(position)
+    assert isinstance(operand.type, TileType)
+    return wish or shared_between(layout_of(operand), plan.operand(position), storage_size(operand.type.element), target.max_access, target.banks)
+
+
+def staged_bytes(operation: Operation, target: SimtTarget, elsewhere: set[Value]) -> int:
+    """Shared memory for the operands of a product that come in registers and are read from shared memory; those of ``elsewhere`` are there already."""
+    plan, found = plan_of(operation, target), 0
+    for position, operand in enumerate(operation.operands[:2]):
+        if plan.reads[position] != REGISTERS and isinstance(operand.type, TileType) and operand not in elsewhere:
+            found += -(-operand.type.numel * storage_size(operand.type.element) // 16) * 16
+    return found
+
+
+def _staged(product: Operation, operand: Value, shared: SharedLayout) -> Value:
+    builder = Builder.at(product)
+    assert isinstance(operand.type, TileType)
+    type_ = BufferType(1, operand.type.shape, operand.type.element, shared)
+    buffer = builder.create(SIMT_TABLE["simt.buffer"], [], {"alignment": OPERAND_ALIGNMENT}, (type_,)).results[0]
+    slot = builder.create(SIMT_TABLE["simt.slot"], [[buffer], [builder.constant(value=0, result=I32)]], {}).results[0]
+    builder.create(SIMT_TABLE["simt.store"], [[slot], [operand]], {})
+    return slot

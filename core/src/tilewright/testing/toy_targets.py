@@ -1,0 +1,117 @@
+"""Two machines for tests that are as unlike as machines get: what runs on both depends on neither.
+
+:class:`StagedTarget` has wide warps and brings tiles to shared memory through registers only. :class:`BulkTarget` copies whole blocks, which complete on
+barrier objects, multiplies asynchronously from shared memory, and divides a program into parts of any number of warps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.ir.core import Operation
+from tilewright.ir.types import F16, F32, F64, FloatType, IntType, Type
+from tilewright.llvm.casts import emit_cast
+from tilewright.llvm.registers import register_type
+from tilewright.simt.context import SimtContext
+from tilewright.simt.copies import CopyMechanism
+from tilewright.simt.emulator import EmulatedTarget, asynchronous_plan, bulk_mechanism
+from tilewright.simt.emulator.multiply import operand_layout
+from tilewright.simt.fma import result_layout
+from tilewright.simt.linear_layout import LinearLayout, log2
+from tilewright.simt.products import REGISTERS, SHARED, Product, ProductPlan
+
+#: Names of the plans.
+ROWS_AND_COLUMNS = "rows and columns"
+FROM_SHARED = "toy.ss"
+FROM_REGISTERS = "toy.rs"
+
+
+class StagedTarget(EmulatedTarget):
+    """A machine of wide warps without asynchronous copies. Its product takes whole rows of a and columns of b in each thread's registers.
+
+    Args:
+        matrix: whether it has that product; else all are multiplied and added from shared memory.
+        k_step: elements along K that the product takes at a time; 0 for all.
+    """
+
+    name = "staged"
+
+    def __init__(self, warp_size: int = 64, *, matrix: bool = True, k_step: int = 0, completion: str = "late", seed: int = 0) -> None:
+        super().__init__(warp_size, copy_widths=(), completion=completion, seed=seed)
+        self.matrix, self.k_step = matrix, k_step
+
+    def products(self, product: Product) -> Sequence[ProductPlan]:
+        if not self.matrix or not _is_known(product):
+            return ()
+        c = _result_layout(self, product)
+        a, b = (operand_layout(c, product.k, position) for position in (0, 1))
+        step = self.k_step if self.k_step < product.k else 0
+        return (ProductPlan(ROWS_AND_COLUMNS, a, b, c, _rows_times_columns(product, a, b, c), k_step=step),)
+
+
+class BulkTarget(EmulatedTarget):
+    """A machine with copies of blocks and asynchronous products, from shared memory and from registers and shared memory.
+
+    Args:
+        stores: whether it keeps stores through descriptors too.
+        groups: whether it has copies from pointers as well, in groups.
+    """
+
+    name = "bulk"
+
+    def __init__(self, warp_size: int = 8, *, stores: bool = True, groups: bool = False, completion: str = "late", seed: int = 0) -> None:
+        super().__init__(warp_size, copy_widths=(4, 8, 16) if groups else (), completion=completion, seed=seed)
+        self.stores = stores
+        bulk: CopyMechanism = bulk_mechanism(stores=stores)
+        self.mechanisms = (bulk, *self.mechanisms)
+
+    def keeps_descriptor(self, operation: Operation) -> bool:
+        return operation.name == "descriptor_load" or (self.stores and operation.name == "descriptor_store")
+
+    def products(self, product: Product) -> Sequence[ProductPlan]:
+        if not _is_known(product):
+            return ()
+        c = _result_layout(self, product)
+        return (
+            asynchronous_plan(FROM_SHARED, product, c, (SHARED, SHARED)),
+            asynchronous_plan(FROM_REGISTERS, product, c, (REGISTERS, SHARED)),
+        )
+
+
+def _is_known(product: Product) -> bool:
+    return product.accumulator in (F16, F32, F64) or (isinstance(product.accumulator, IntType) and product.accumulator.bits == 32)
+
+
+def _result_layout(target: EmulatedTarget, product: Product) -> LinearLayout:
+    return result_layout(product.shape, log2(target.warp_size), log2(product.warps))
+
+
+def _rows_times_columns(product: Product, a: LinearLayout, b: LinearLayout, c: LinearLayout) -> Callable[..., list[str]]:
+    """Writes a product of which each thread has its rows of ``a`` and columns of ``b`` in registers, those along K last."""
+    own = [len(layout.registers) - log2(product.k) for layout in (a, b)]
+    m, n = log2(c.shape[-2]), log2(c.shape[-1])
+    # which of its rows, and which of its columns, each register of the result takes
+    of_register = [[0], [0]]
+    counts = [0, 0]
+    for image in c.registers:
+        for position, mask in enumerate((~((1 << n) - 1), ~(((1 << m) - 1) << n))):
+            moved = 1 << counts[position] if image & mask else 0
+            counts[position] += 1 if moved else 0
+            of_register[position] += [register ^ moved for register in of_register[position]]
+
+    def emit(context: SimtContext, left: list[str], right: list[str], sums: list[str]) -> list[str]:
+        w = context.writer
+        compute: Type = product.accumulator if isinstance(product.accumulator, IntType) or product.accumulator is F64 else F32
+        type_ = register_type(compute)
+        x, y = ([emit_cast(context, name, element, compute, 0) for name in names] for names, element in ((left, product.a), (right, product.b)))
+        found = [emit_cast(context, name, product.accumulator, compute, 0) for name in sums]
+        for k in range(len(x) >> own[0]):
+            for register, (row, column) in enumerate(zip(*of_register, strict=True)):
+                pair = x[k << own[0] | row], y[k << own[1] | column]
+                if isinstance(compute, FloatType):
+                    found[register] = w.intrinsic("llvm.fma", type_, [(type_, pair[0]), (type_, pair[1]), (type_, found[register])])
+                else:
+                    found[register] = w.emit(f"add {type_} {found[register]}, {w.emit(f'mul {type_} {pair[0]}, {pair[1]}')}")
+        return [emit_cast(context, name, compute, product.accumulator, 0) for name in found]
+
+    return emit

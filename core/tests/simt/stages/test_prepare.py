@@ -1,0 +1,111 @@
+"""Calls, descriptors and block-scaled products become plain operations."""
+
+from __future__ import annotations
+
+from tilewright.testing.stage_text import after, plain
+
+
+def test_calls_are_written_out() -> None:
+    text = """
+    function @double(%x: tile<8xf32>) -> tile<8xf32> {
+      %r = add %x, %x : tile<8xf32>
+      return %r
+    }
+
+    kernel @k(%at: tile<8xptr<f32>>) {
+      %x = load %at : tile<8xf32>
+      %y = call %x {callee = "double"} : tile<8xf32>
+      %z = call %y {callee = "double"} : tile<8xf32>
+      store %at, %z
+      return
+    }
+    """
+    expected = """
+    kernel @k(%at: tile<8xptr<f32>>) {
+      %x = load %at : tile<8xf32>
+      %r = add %x, %x : tile<8xf32>
+      %r#1 = add %r, %r : tile<8xf32>
+      store %at, %r#1
+      return
+    }
+    """
+    assert after(text, "prepare") == plain(expected)
+
+
+def test_a_descriptor_becomes_a_base_and_what_bounds_it() -> None:
+    text = """
+    kernel @k(%d: desc<4xf32>, %i: i32) {
+      %x = descriptor_load %d, offsets=[%i] : tile<4xf32>
+      descriptor_store %d, %x, offsets=[%i]
+      return
+    }
+    """
+    expected = """
+    kernel @k(%d.base: ptr<f32>, %d.extent0: i64, %d.stride0: i64, %i: i32) {
+      %0 = cast %i : i64
+      %1 = mul %0, %d.stride0 : i64
+      %2 = addptr %d.base, %1 : ptr<f32>
+      %3 = arange {start = 0, end = 4} : tile<4xi32>
+      %4 = cast %3 : tile<4xi64>
+      %5 = splat %0 : tile<4xi64>
+      %6 = add %5, %4 : tile<4xi64>
+      %7 = splat %d.stride0 : tile<4xi64>
+      %8 = mul %4, %7 : tile<4xi64>
+      %9 = splat %2 : tile<4xptr<f32>>
+      %10 = constant 0 : i64
+      %11 = splat %10 : tile<4xi64>
+      %12 = cmp %6, %11 {predicate = ge} : tile<4xi1>
+      %13 = splat %d.extent0 : tile<4xi64>
+      %14 = cmp %6, %13 {predicate = lt} : tile<4xi1>
+      %15 = and %12, %14 : tile<4xi1>
+      %16 = addptr %9, %8 : tile<4xptr<f32>>
+      %17 = constant 0.0 : f32
+      %18 = splat %17 : tile<4xf32>
+      %19 = load %16, mask=%15, other=%18 : tile<4xf32>
+      store %16, %19, mask=%15
+      return
+    }
+    """
+    assert after(text, "prepare") == plain(expected)
+
+
+def test_a_block_scaled_product_is_one_of_scaled_operands() -> None:
+    text = """
+    kernel @k(%a: tile<4x32xf8e4m3fn>, %b: tile<32x4xf8e4m3fn>, %s: tile<4x1xu8>, %c: tile<4x4xf32>, %to: tile<4x4xptr<f32>>) {
+      %r = dot_scaled %a, %b, %c, a_scale=%s {a_format = e4m3, b_format = e4m3} : tile<4x4xf32>
+      store %to, %r
+      return
+    }
+    """
+    expected = """
+    kernel @k(%a: tile<4x32xf8e4m3fn>, %b: tile<32x4xf8e4m3fn>, %s: tile<4x1xu8>, %c: tile<4x4xf32>, %to: tile<4x4xptr<f32>>) {
+      %0 = cast %s : tile<4x1xu32>
+      %1 = constant 0 : u32
+      %2 = splat %1 : tile<4x1xu32>
+      %3 = cmp %0, %2 {predicate = eq} : tile<4x1xi1>
+      %4 = constant 4194304 : u32
+      %5 = splat %4 : tile<4x1xu32>
+      %6 = constant 23 : u32
+      %7 = splat %6 : tile<4x1xu32>
+      %8 = shl %0, %7 : tile<4x1xu32>
+      %9 = select %3, %5, %8 : tile<4x1xu32>
+      %10 = constant 255 : u32
+      %11 = splat %10 : tile<4x1xu32>
+      %12 = cmp %0, %11 {predicate = eq} : tile<4x1xi1>
+      %13 = constant 2143289344 : u32
+      %14 = splat %13 : tile<4x1xu32>
+      %15 = select %12, %14, %9 : tile<4x1xu32>
+      %16 = bitcast %15 : tile<4x1xf32>
+      %17 = expand_dims %16 {axis = 2} : tile<4x1x1xf32>
+      %18 = broadcast %17 : tile<4x1x32xf32>
+      %19 = reshape %18 : tile<4x32xf32>
+      %20 = cast %a : tile<4x32xf32>
+      %21 = mul %20, %19 : tile<4x32xf32>
+      %22 = cast %21 : tile<4x32xbf16>
+      %23 = cast %b : tile<32x4xbf16>
+      %24 = dot %22, %23, %c : tile<4x4xf32>
+      store %to, %24
+      return
+    }
+    """
+    assert after(text, "prepare") == plain(expected)

@@ -1,0 +1,111 @@
+"""Loads and stores through kept descriptors on the emulated machine, wherever they stand: against the reference interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright.language as tl
+from tilewright.frontend.compile import compile_function
+from tilewright.ir import Module
+from tilewright.language.callable import device_function
+from tilewright.passes.pipeline import run as run_passes
+from tilewright.reference.interpreter import DescriptorValue
+from tilewright.reference.interpreter import run as run_reference
+from tilewright.simt import emulator
+from tilewright.simt.compile import kernel_of
+from tilewright.testing.emulated import small
+from tilewright.testing.toy_targets import BulkTarget
+
+
+def differ(fn: Any, blocks: dict[str, tuple[int, int]], arrays: list[np.ndarray], numbers: list[int], target: BulkTarget, **options: Any) -> list[str]:
+    """Run a kernel of descriptors of f32 and numbers on both, which must leave the same arrays; the operations of what was compiled."""
+
+    def module() -> Module:
+        names = fn.arg_names[len(blocks) :]
+        signature = {name: f"tensordesc<fp32[{shape[0]},{shape[1]}]>" for name, shape in blocks.items()} | dict.fromkeys(names, "i32")
+        made = compile_function(fn, signature, {})
+        run_passes(made)
+        return made
+
+    expected, found = ([array.copy() for array in arrays] for _ in range(2))
+    descriptors = [DescriptorValue(array, array.shape, (array.shape[1], 1)) for array in expected]
+    run_reference(module(), [*descriptors, *numbers], (1, 1, 1))
+    compiled = module()
+    emulator.run(compiled, [*map(emulator.EmulatedDescriptor, found), *numbers], target=target, **options)
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(other, one)
+    return [operation.name for operation in kernel_of(compiled).walk()]
+
+
+@device_function
+def everywhere(d, e, n):
+    acc = tl.zeros((4, 8), dtype=tl.float32)
+    for i in range(n):
+        if i % 2 == 0:
+            acc += d.load([i, 1])
+        else:
+            k = 0
+            while k < i:
+                acc -= d.load([k, i])
+                k += 1
+        e.store([i, 0], d.load([0, i]) + acc)
+    e.store([n, 1], acc)
+
+
+@pytest.mark.parametrize("completion", ["late", "early", "random"])
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_in_all_control_flow_and_over_the_edge(n: int, completion: str) -> None:
+    arrays = [small(np.random.default_rng(n), 9, 13), np.full((9, 9), 7, np.float32)]
+    found = differ(everywhere, {"d": (4, 8), "e": (4, 8)}, arrays, [n], BulkTarget(8, completion=completion), num_warps=2)
+    assert found.count("simt.block_load_start") == 3 and found.count("simt.block_store_start") == 2
+
+
+@device_function
+def in_place(d, n):
+    for i in range(n):
+        d.store([i + 1, 0], d.load([i, 0]) * 2.0)
+
+
+def test_what_one_iteration_stores_the_next_one_loads() -> None:
+    found = differ(in_place, {"d": (4, 8)}, [small(np.random.default_rng(3), 12, 8)], [6], BulkTarget(8), num_warps=4)
+    assert "simt.block_load_start" in found
+
+
+@device_function
+def product(a, b, c, n):
+    for tile in range(n):
+        x = a.load([tile * 16, 0])
+        y = b.load([0, 0])
+        c.store([tile * 16, 0], tl.dot(x, tl.trans(y)) + c.load([tile * 16, 0]))
+
+
+@pytest.mark.parametrize("completion", ["late", "random"])
+@pytest.mark.parametrize("stages", [1, 3])
+def test_products_of_blocks(stages: int, completion: str) -> None:
+    rng = np.random.default_rng(stages)
+    arrays = [small(rng, 48, 16), small(rng, 16, 16), small(rng, 48, 16)]
+    blocks = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}
+    found = differ(product, blocks, arrays, [3], BulkTarget(8, completion=completion), num_warps=4, num_stages=stages)
+    assert "simt.dot_start" in found or "simt.dot" in found
+
+
+@device_function
+def persistent(a, b, c, tiles, steps):
+    for tile in tl.range(tiles, warp_specialize=True):
+        acc = tl.zeros((16, 16), dtype=tl.float32)
+        for k in tl.range(steps, num_stages=3):
+            acc = tl.dot(a.load([tile * 16, k * 16]), tl.trans(b.load([0, k * 16])), acc)
+        c.store([tile * 16, 0], acc + c.load([tile * 16, 0]))
+
+
+@pytest.mark.parametrize("completion", ["late", "random"])
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_blocks_beside_a_loop_that_is_divided_among_warps(steps: int, completion: str) -> None:
+    rng = np.random.default_rng(steps)
+    arrays = [small(rng, 48, 80), small(rng, 16, 80), small(rng, 48, 16)]
+    blocks = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}
+    found = differ(persistent, blocks, arrays, [3, steps], BulkTarget(8, completion=completion), num_warps=4)
+    assert "simt.partition" in found and found.count("simt.block_store_start") == 1

@@ -1,0 +1,118 @@
+"""Tiles in flight: who may read them, and which products go on in the same registers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.ir.core import Function
+from tilewright.ir.parser import parse_module
+from tilewright.ir.verifier import verify
+from tilewright.simt.inflight import FlightError, InFlight, check_in_flight
+from tilewright.simt.ops import SIMT_TABLE
+
+
+def function_of(body: str) -> Function:
+    module = parse_module(
+        f"""tilewright.ir 1.0
+#S0 = shared<8x8>
+kernel @k(%p: tile<8x8xptr<f32>>, %c: tile<8x8xf32>, %n: i32, %q: i1) {{
+  %zero = constant 0 : i32
+  %one = constant 1 : i32
+  %A = simt.buffer : buffer<2 x 8x8xf32, #S0>
+  %a = simt.slot %A, %zero : slot<8x8xf32, #S0>
+  %a1 = simt.slot %A, %one : slot<8x8xf32, #S0>
+  %t0 = simt.commit : token<products>
+  {body}
+  return
+}}""",
+        SIMT_TABLE,
+    )
+    verify(module)
+    return module.kernel
+
+
+def start(name: str, c: str, plan: str = "p") -> str:
+    return f'%{name}, %t_{name} = simt.dot_start %a, %a, %{c} {{plan = "{plan}"}} : tile<8x8xf32>, token<products>\n'
+
+
+def loop(body: str, last: str) -> str:
+    """A loop that carries %x, from %c, and %t, from %t0, and ends with ``last`` of both."""
+    head = "%acc, %tacc = for %zero, %n, %one, inits=[%c, %t0] : tile<8x8xf32>, token<products> body(%i: i32, %x: tile<8x8xf32>, %t: token<products>) {\n"
+    return f"{head}{body}yield {last}\n}}\n"
+
+
+def wait(name: str, tile: str, *tokens: str) -> str:
+    return f"%{name} = simt.wait tokens=[{', '.join('%' + token for token in tokens)}], tiles=[%{tile}] : tile<8x8xf32>\n"
+
+
+RIGHT = {
+    "waited for": start("d", "c") + wait("r", "d", "t_d") + "%s = add %r, %c : tile<8x8xf32>",
+    "an accumulator": start("d", "c") + start("e", "d") + wait("r", "e", "t_e"),
+    "waited for with a later token": start("d", "c") + start("e", "c") + wait("r", "d", "t_e"),
+    "carried": loop(start("d", "x") + "simt.wait tokens=[%t]\n", "%d, %t_d") + wait("r", "acc", "tacc"),
+    "of either branch": "%d, %u = if %q : tile<8x8xf32>, token<products> then {\n"
+    + start("e", "c") + "yield %e, %t_e\n} else {\nyield %c, %t0\n}\n" + wait("r", "d", "u"),
+    "loaded": "%l, %u = simt.load_start %p : tile<8x8xf32>, token<loads>\n" + wait("r", "l", "u") + "simt.store %a, %r",
+    "a slot that was waited for": 'simt.copy_start %a, %p {by = "queue"}\n%u = simt.commit : token<copies>\n'
+    "simt.wait tokens=[%u]\n%x = simt.load %a : tile<8x8xf32>",
+    "another slot": 'simt.copy_start %a1, %p {by = "queue"}\n%u = simt.commit : token<copies>\n%x = simt.load %a : tile<8x8xf32>',
+    "a slot waited for by a later group": 'simt.copy_start %a, %p {by = "queue"}\n%u = simt.commit : token<copies>\n'
+    'simt.copy_start %a1, %p {by = "queue"}\n%v = simt.commit : token<copies>\nsimt.wait tokens=[%v]\n%x = simt.load %a : tile<8x8xf32>',
+}  # fmt: skip
+
+#: -> what the message says
+WRONG = {
+    "read": (start("d", "c") + "%s = add %d, %c : tile<8x8xf32>", "^add at .*: reads %d, which is in flight"),
+    "stored": (start("d", "c") + "simt.store %a, %d", "simt.store at .*: reads %d, which is in flight"),
+    "an operand": (start("d", "c") + '%e, %u = simt.dot_start %d, %a, %c {plan = "p"} : tile<8x8xf32>, token<products>', "simt.dot_start at .*: reads %d"),
+    "of another plan": (start("d", "c") + start("e", "d", "other"), "goes on by other with %d, which is in flight by p"),
+    "carried and read": (loop("%s = add %x, %c : tile<8x8xf32>\n" + start("d", "x"), "%d, %t_d"), "add at .*: reads %x"),
+    "read after the loop": (loop(start("d", "x"), "%d, %t_d") + "%s = add %acc, %c : tile<8x8xf32>", "add at .*: reads %acc"),
+    "without its token": (
+        start("d", "c") + "%u = simt.commit : token<copies>\n" + wait("r", "d", "u"),
+        "simt.wait at .*: waits for %d without a token of products",
+    ),
+    "with an earlier token": (start("d", "c") + start("e", "c") + wait("r", "e", "t_d"), "waits for %e with tokens of earlier operations only"),
+    "a load": ("%l, %u = simt.load_start %p : tile<8x8xf32>, token<loads>\nsimt.store %a, %l", "simt.store at .*: reads %l"),
+    "a load that a product goes on with": ("%l, %u = simt.load_start %p : tile<8x8xf32>, token<loads>\n" + start("d", "l"), "simt.dot_start at .*: reads %l"),
+    "a slot that is copied to": (
+        'simt.copy_start %a, %p {by = "queue"}\n%u = simt.commit : token<copies>\n%x = simt.load %a : tile<8x8xf32>',
+        "simt.load at .*: reads %a while a copy into it is under way",
+    ),
+    "a slot whose group did not end": (
+        '%t1 = simt.commit : token<copies>\nsimt.copy_start %a, %p {by = "queue"}\nsimt.wait tokens=[%t1]\n%x = simt.load %a : tile<8x8xf32>',
+        "simt.load at .*: reads %a",
+    ),
+    "a slot by a product": (
+        '%u = simt.commit : token<copies>\nsimt.copy_start %a, %p {by = "queue"}\n%v = simt.commit : token<copies>\nsimt.wait tokens=[%u]\n'
+        '%x = simt.dot %a, %a1, %c {plan = "p"} : tile<8x8xf32>',
+        "simt.dot at .*: reads %a",
+    ),
+    "a slot in a branch": (
+        'simt.copy_start %a, %p {by = "queue"}\n%u = simt.commit : token<copies>\nif %q then {\n%x = simt.load %a : tile<8x8xf32>\nyield\n} else {\nyield\n}',
+        "simt.load at .*: reads %a",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_tiles_in_flight_may_be(name: str) -> None:
+    check_in_flight(function_of(RIGHT[name]))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_reads_too_early_is_named(name: str) -> None:
+    body, message = WRONG[name]
+    with pytest.raises(FlightError, match=message):
+        check_in_flight(function_of(body))
+
+
+def test_products_that_go_on_in_the_same_registers_are_a_chain() -> None:
+    function = function_of(start("a0", "c") + start("a1x", "a0") + start("b0", "c") + loop(start("d", "x"), "%d, %t_d"))
+    flights = InFlight(function)
+    named = {value.name: value for value in flights.values}
+    chains = {name: flights.chain(value) for name, value in named.items()}
+    assert chains["a0"] == chains["a1x"]
+    assert chains["d"] == chains["x"] == chains["acc"]
+    assert len({chains["a0"], chains["b0"], chains["d"]}) == 3 == len(set(chains.values()))
+    assert not flights.may_be(function.arguments[1])

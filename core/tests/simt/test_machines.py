@@ -1,0 +1,196 @@
+"""Two machines that have nothing in common run the same kernels through the same passes: loads through registers on wide warps, and copies of whole blocks
+with asynchronous products, in one stream and divided among warps. Whenever what was started happens, results are those of the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright.language as tl
+from tilewright.frontend.compile import compile_function
+from tilewright.ir import Module
+from tilewright.ir.core import Operation
+from tilewright.language.callable import device_function
+from tilewright.passes.pipeline import run as run_passes
+from tilewright.simt import emulator
+from tilewright.simt.compile import kernel_of
+from tilewright.simt.emulator import EmulatedDescriptor
+from tilewright.testing.toy_targets import BulkTarget, StagedTarget
+
+MODES = ("late", "early", "random")
+BM, BN, BK = 16, 8, 8
+
+
+@device_function
+def by_pointers(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        inner = k + tl.arange(0, BK)
+        x = tl.load(a + rows[:, None] * K + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K), other=0.0)
+        y = tl.load(b + inner[:, None] * N + columns[None, :], mask=(inner[:, None] < K) & (columns[None, :] < N), other=0.0)
+        total = tl.dot(x, y, total)
+    tl.store(out + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+@device_function
+def by_blocks(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr):
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in tl.range(0, K, BK, warp_specialize=PARTS):
+        total = tl.dot(a.load([row, k]), b.load([k, column]), total)
+    rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
+    tl.store(out + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+@device_function
+def persistent(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr):
+    across = tl.cdiv(N, BN)
+    for tile in range(tl.program_id(0), tl.cdiv(M, BM) * across, tl.num_programs(0)):
+        row, column = tile // across * BM, tile % across * BN
+        total = tl.zeros((BM, BN), dtype=tl.float32)
+        for k in tl.range(0, K, BK, warp_specialize=PARTS):
+            total = tl.dot(a.load([row, k]), b.load([k, column]), total)
+        rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
+        tl.store(out + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+@device_function
+def attention_by_pointers(q, k, v, out, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr):
+    rows, dims = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, HEAD)
+    queries = tl.load(q + rows[:, None] * HEAD + dims[None, :], mask=rows[:, None] < n, other=0.0)
+    highest, total = tl.full([BM], -float("inf"), dtype=tl.float32), tl.zeros([BM], dtype=tl.float32)
+    gathered = tl.zeros([BM, HEAD], dtype=tl.float32)
+    for start in range(0, n, BN):
+        columns = start + tl.arange(0, BN)
+        keys = tl.load(k + columns[:, None] * HEAD + dims[None, :], mask=columns[:, None] < n, other=0.0)
+        values = tl.load(v + columns[:, None] * HEAD + dims[None, :], mask=columns[:, None] < n, other=0.0)
+        scores = tl.where(columns[None, :] < n, tl.dot(queries, tl.trans(keys)), -float("inf"))
+        higher = tl.maximum(highest, tl.max(scores, axis=1))
+        weights = tl.exp2(scores - higher[:, None])
+        kept = tl.exp2(highest - higher)
+        total, highest = total * kept + tl.sum(weights, axis=1), higher
+        gathered = tl.dot(weights, values, gathered * kept[:, None])
+    tl.store(out + rows[:, None] * HEAD + dims[None, :], gathered / total[:, None], mask=rows[:, None] < n)
+
+
+@device_function
+def attention_by_blocks(q, k, v, out, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr, PARTS: tl.constexpr):
+    row = tl.program_id(0) * BM
+    queries = q.load([row, 0])
+    highest, total = tl.full([BM], -float("inf"), dtype=tl.float32), tl.zeros([BM], dtype=tl.float32)
+    gathered = tl.zeros([BM, HEAD], dtype=tl.float32)
+    for start in tl.range(0, n, BN, warp_specialize=PARTS):
+        columns = start + tl.arange(0, BN)
+        scores = tl.where(columns[None, :] < n, tl.dot(queries, tl.trans(k.load([start, 0]))), -float("inf"))
+        higher = tl.maximum(highest, tl.max(scores, axis=1))
+        weights = tl.exp2(scores - higher[:, None])
+        kept = tl.exp2(highest - higher)
+        total, highest = total * kept + tl.sum(weights, axis=1), higher
+        gathered = tl.dot(weights, v.load([start, 0]), gathered * kept[:, None])
+    rows, dims = row + tl.arange(0, BM), tl.arange(0, HEAD)
+    tl.store(out + rows[:, None] * HEAD + dims[None, :], gathered / total[:, None], mask=rows[:, None] < n)
+
+
+def build(fn: Any, signature: dict[str, str], **constants: Any) -> Module:
+    module = compile_function(fn, {**signature, **dict.fromkeys(constants, "constexpr")}, constants)
+    run_passes(module)
+    return module
+
+
+def matmul_module(fn: Any, *, blocks: bool, **constants: Any) -> Module:
+    a, b = (f"tensordesc<fp32[{BM},{BK}]>", f"tensordesc<fp32[{BK},{BN}]>") if blocks else ("*fp32", "*fp32")
+    return build(fn, {"a": a, "b": b, "out": "*fp32", **dict.fromkeys("MNK", "i32")}, BM=BM, BN=BN, BK=BK, **constants)
+
+
+def matrices(m: int, n: int, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Small whole numbers, whose products are exact in any order, and a result full of what it must not be."""
+    rng = np.random.default_rng(seed)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    return a, b, np.full((m, n), np.nan, np.float32)
+
+
+def softmax_of_products(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    scores = q.astype(np.float64) @ k.astype(np.float64).T
+    weights = np.exp2(scores - scores.max(axis=1, keepdims=True))
+    return weights @ v / weights.sum(axis=1, keepdims=True)
+
+
+def operations(module: Module, name: str) -> list[Operation]:
+    return [operation for operation in kernel_of(module).walk() if operation.name == name]
+
+
+# ---- wide warps, loads through registers
+
+SIZES = [(16, 8, 8), (32, 16, 40), (19, 11, 21), (16, 8, 1), (5, 3, 0)]
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("matrix", [True, False])
+def test_matmul_through_registers(size: tuple[int, int, int], stages: int, matrix: bool) -> None:
+    m, n, k = size
+    a, b, out = matrices(m, n, k)
+    module = matmul_module(by_pointers, blocks=False)
+    target = StagedTarget(64, matrix=matrix)
+    emulator.run(module, [a, b, out, m, n, k], (-(-m // BM), -(-n // BN), 1), num_warps=1, target=target, num_stages=stages)
+    np.testing.assert_array_equal(out, a @ b)
+    assert operations(module, "simt.load_start") and not operations(module, "simt.copy_start")
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_attention_through_registers(stages: int) -> None:
+    rng = np.random.default_rng(stages)
+    q, k, v = rng.standard_normal((3, 27, 8)).astype(np.float32)
+    out = np.full_like(q, np.nan)
+    module = build(attention_by_pointers, {**dict.fromkeys(("q", "k", "v", "out"), "*fp32"), "n": "i32"}, BM=16, BN=8, HEAD=8)
+    emulator.run(module, [q, k, v, out, 27], (2, 1, 1), num_warps=2, target=StagedTarget(64), num_stages=stages)
+    np.testing.assert_allclose(out, softmax_of_products(q, k, v), rtol=1e-5, atol=1e-6)
+    assert operations(module, "simt.load_start")
+
+
+# ---- copies of blocks, asynchronous products
+
+
+def run_blocks(module: Module, arguments: list[Any], grid: tuple[int, int, int], completion: str, stages: int, seed: int = 0) -> None:
+    emulator.run(module, arguments, grid, num_warps=2, target=BulkTarget(8), num_stages=stages, completion=completion, seed=seed)
+
+
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_matmul_by_blocks(size: tuple[int, int, int], parts: bool, completion: str) -> None:
+    m, n, k = size
+    for stages in (2, 3):
+        a, b, out = matrices(m, n, k)
+        module = matmul_module(by_blocks, blocks=True, PARTS=parts)
+        inputs = [EmulatedDescriptor(x if x.size else np.zeros((1, 1), np.float32)) for x in (a, b)]
+        run_blocks(module, [*inputs, out, m, n, k], (-(-m // BM), -(-n // BN), 1), completion, stages)
+        np.testing.assert_array_equal(out, a @ b)
+        assert len(operations(module, "simt.part")) == (2 if parts else 0) and len(operations(module, "simt.dot_start")) == 1
+
+
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("depth", [8, 21, 40])
+def test_a_persistent_matmul(depth: int, parts: bool, completion: str) -> None:
+    """The ring goes on from tile to tile, whatever the number of iterations leaves it at."""
+    a, b, out = matrices(40, 20, depth)
+    module = matmul_module(persistent, blocks=True, PARTS=parts)
+    run_blocks(module, [EmulatedDescriptor(a), EmulatedDescriptor(b), out, 40, 20, depth], (2, 1, 1), completion, 3)
+    np.testing.assert_array_equal(out, a @ b)
+
+
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("parts", [False, True])
+def test_attention_by_blocks(parts: bool, completion: str) -> None:
+    rng = np.random.default_rng(1)
+    q, k, v = rng.standard_normal((3, 27, 8)).astype(np.float32)
+    out = np.full_like(q, np.nan)
+    signature = {"q": "tensordesc<fp32[16,8]>", **dict.fromkeys("kv", "tensordesc<fp32[8,8]>"), "out": "*fp32", "n": "i32"}
+    module = build(attention_by_blocks, signature, BM=16, BN=8, HEAD=8, PARTS=parts)
+    run_blocks(module, [*map(EmulatedDescriptor, (q, k, v)), out, 27], (2, 1, 1), completion, 3)
+    np.testing.assert_allclose(out, softmax_of_products(q, k, v), rtol=1e-5, atol=1e-6)
+    assert len(operations(module, "simt.part")) == (2 if parts else 0)

@@ -1,0 +1,43 @@
+"""Each stage of the toolkit, printed, reads back to the same, and what follows does the same with the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import Module
+from tilewright.ir.parser import parse_module
+from tilewright.ir.printer import print_module
+from tilewright.simt.compile import STAGES
+from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.lower import lower_function
+from tilewright.simt.target import SimtTarget
+
+OPTIONS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": False}
+SMALL = {"matmul": {"BM": 32, "BN": 32, "BK": 16}, "matmul_f32_out": {"BM": 32, "BN": 32, "BK": 16}, "attention": {"BM": 32, "BN": 32, "HEAD": 32}}
+
+
+def stages(module: Module, target: SimtTarget) -> list[str]:
+    """The text after each stage."""
+    found = []
+    for stage in target.stages(STAGES):
+        stage.run(module, target, OPTIONS)
+        found.append(print_module(module))
+    return found
+
+
+def test_every_stage_reads_back(kernel: Callable[..., Module], kernel_name: str, matrix_target: SimtTarget) -> None:
+    for text in stages(kernel(kernel_name), matrix_target):
+        assert print_module(parse_module(text, matrix_target.table)) == text
+
+
+def test_what_follows_a_stage_does_the_same_with_its_text(kernel: Callable[..., Module], kernel_name: str) -> None:
+    target: Any = EmulatedTarget(32)
+    module = kernel(kernel_name, SMALL.get(kernel_name, {}))
+    texts = [print_module(module), *stages(module, target)]
+    expected = lower_function(module.kernel, target, OPTIONS)
+    for number, text in enumerate(texts):
+        again = parse_module(text, target.table)
+        for stage in target.stages(STAGES)[number:]:
+            stage.run(again, target, OPTIONS)
+        assert lower_function(again.kernel, EmulatedTarget(32), OPTIONS) == expected

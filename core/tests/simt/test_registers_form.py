@@ -1,0 +1,334 @@
+"""Pipelined loops on machines that cannot copy to shared memory by themselves: loads start early, into registers, and are stored late."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright.language as tl
+from tilewright.ir.core import Operation
+from tilewright.ir.parser import parse_module
+from tilewright.ir.printer import print_module
+from tilewright.language.callable import device_function
+from tilewright.simt import emulator
+from tilewright.simt.compile import compile_kernel, kernel_of, run_stages
+from tilewright.simt.facts import notes_of
+from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.tokens import Tokens
+from tilewright.testing.emulated import LANES, WARPS, build, compare, inside, small
+
+OPTIONS = {"num_warps": WARPS, "num_stages": 3, "enable_fp_fusion": False}
+
+
+def plain(lanes: int = LANES, **options: Any) -> emulator.EmulatedTarget:
+    """A machine without copies of its own."""
+    return emulator.EmulatedTarget(lanes, copy_widths=(), **options)
+
+
+def order(loop: Operation) -> list[str]:
+    """What a pipelined loop does, in order."""
+    names = ("simt.load_start", "barrier", "simt.dot", "simt.wait", "simt.store", "simt.load", "load")
+    return [operation.name.removeprefix("simt.") for operation in loop.regions[0] if operation.name in names]
+
+
+@device_function
+def steps(a, b, out, first, last, step, K, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    rows, columns = tl.arange(0, M), tl.arange(0, N)
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for start in range(first, last, step):
+        inner = start + tl.arange(0, BK)
+        x = tl.load(a + rows[:, None] * 128 + inner[None, :], mask=inner[None, :] < K, other=2.0)
+        y = tl.load(b + inner[:, None] * N + columns[None, :], mask=inner[:, None] < K, other=-1.0)
+        total = tl.dot(x, y, total)
+    tl.store(out + rows[:, None] * N + columns[None, :], total)
+
+
+STEPS = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "first": "i32", "last": "i32", "step": "i32", "K": "i32"}
+SIZES = {"BK": 16, "M": 16, "N": 8}
+
+
+def operands(seed: int, trips: int, K: int = 128) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    return [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 16 * trips, 16, K]
+
+
+@pytest.mark.parametrize("lanes", [LANES, 64])
+@pytest.mark.parametrize("stages", [2, 3, 5])
+@pytest.mark.parametrize("trips", range(8))
+def test_any_number_of_iterations(stages: int, trips: int, lanes: int) -> None:
+    kernel, (loop,), _ = compare(steps, STEPS, operands(trips, trips, 100), stages=stages, target=plain(lanes), **SIZES)
+    assert order(loop) == ["load_start", "load_start", "barrier", "dot", "wait", "store", "wait", "store"]
+    tokens, waits = Tokens(kernel), inside(loop, "simt.wait")
+    # of both loads, what is further ahead, and of the first the second
+    assert [tokens.pending(wait) for wait in waits] == [[("loads", 2 * (stages - 2) + 1)], [("loads", 2 * (stages - 2))]]
+
+
+@pytest.mark.parametrize(("type_", "top"), [("i32", 2**31), ("u32", 2**32), ("i64", 2**63), ("i16", 2**15)])
+def test_counters_near_the_end_of_their_type(type_: str, top: int) -> None:
+    """Three iterations, the last at the type's last values: the counter ahead wraps around, and nothing past the end is loaded."""
+
+    @device_function
+    def near_the_end(a, b, out, first, last, step, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+        rows, columns = tl.arange(0, M), tl.arange(0, N)
+        total = tl.zeros((M, N), dtype=tl.float32)
+        for start in range(first, last, step):
+            inner = ((start - first) // step).to(tl.int32) * BK + tl.arange(0, BK)
+            total = tl.dot(tl.load(a + rows[:, None] * 128 + inner[None, :]), tl.load(b + inner[:, None] * N + columns[None, :]), total)
+        tl.store(out + rows[:, None] * N + columns[None, :], total)
+
+    step = top // 8
+    arguments = [*operands(0, 1)[:3], top - 3 * step, top - 1, step]
+    signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", **dict.fromkeys(("first", "last", "step"), type_)}
+    _, (loop,), _ = compare(near_the_end, signature, arguments, stages=4, target=plain(), **SIZES)
+    assert inside(loop, "simt.load_start")
+
+
+@device_function
+def moving_fill(a, out, n, M: tl.constexpr):
+    rows, inner = tl.arange(0, M), tl.arange(0, M)
+    total = tl.zeros((M, M), dtype=tl.float32)
+    fill = tl.full((M, M), 1.0, dtype=tl.float32)
+    for i in range(n):
+        x = tl.load(a + i * M * M + rows[:, None] * M + inner[None, :], mask=inner[None, :] < 9 + i, other=fill + i)
+        total = tl.dot(x, tl.trans(x), total)
+        fill = fill * -1.0
+    tl.store(out + rows[:, None] * M + inner[None, :], total)
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("trips", [0, 1, 2, 5])
+def test_what_stands_in_for_masked_elements_may_differ_in_each_iteration(trips: int, stages: int) -> None:
+    arguments = [small(np.random.default_rng(trips), 6, 16, 16), np.full((16, 16), 7, np.float32), trips]
+    _, (loop,), _ = compare(moving_fill, {"a": "*fp32", "out": "*fp32", "n": "i32"}, arguments, stages=stages, target=plain(), M=16)
+    assert len(inside(loop, "simt.load_start")) == 1 and len(inside(loop, "barrier")) == 1 and not inside(loop, "load")
+
+
+@device_function
+def transposed(a, b, out, n, stride, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    x_at = a + rows[:, None] * 128 + inner[None, :]
+    y_at = b + columns[:, None] * 128 + inner[None, :]
+    advance = BK
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for i in range(n):
+        x, y = tl.load(x_at), tl.load(y_at)
+        total = tl.dot(x, tl.trans(y), total)
+        x_at += advance
+        y_at += advance
+        advance += stride
+    tl.store(out + rows[:, None] * N + columns[None, :], total)
+
+
+@pytest.mark.parametrize("trips", [0, 1, 4])
+def test_transposed_operands_and_pointers_that_advance(trips: int) -> None:
+    rng = np.random.default_rng(trips)
+    arguments = [small(rng, 16, 128), small(rng, 16, 128), np.full((16, 16), 7, np.float32), trips, 4]
+    signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "stride": "i32"}
+    _, (loop,), _ = compare(transposed, signature, arguments, stages=3, target=plain(), BK=16, M=16, N=16)
+    assert len(inside(loop, "simt.load_start")) == 2
+    # the transposed operand is read from where it lies
+    assert not inside(loop, "permute") and not inside(loop, "simt.convert")
+
+
+@device_function
+def attention(q, k, v, out, n, D: tl.constexpr, BLOCK: tl.constexpr):
+    rows, lanes, columns = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, BLOCK)
+    query = tl.load(q + rows[:, None] * D + lanes[None, :])
+    total = tl.zeros((BLOCK, D), dtype=tl.float32)
+    largest = tl.full((BLOCK,), -1000.0, dtype=tl.float32)
+    for start in range(0, n, BLOCK):
+        at = start + columns
+        keys = tl.load(k + at[:, None] * D + lanes[None, :], mask=at[:, None] < n, other=0.0)
+        values = tl.load(v + at[:, None] * D + lanes[None, :], mask=at[:, None] < n, other=0.0)
+        scores = tl.dot(query, tl.trans(keys))
+        scores = tl.where(at[None, :] < n, scores, -1000.0)
+        largest = tl.maximum(largest, tl.max(scores, 1))
+        total = tl.dot(scores - largest[:, None], values, total)
+    tl.store(out + rows[:, None] * D + lanes[None, :], total)
+
+
+@pytest.mark.parametrize("lanes", [LANES, 64])
+@pytest.mark.parametrize("n", [0, 16, 33, 64])
+def test_two_products_that_depend_on_each_other(n: int, lanes: int) -> None:
+    rng = np.random.default_rng(n)
+    arguments = [small(rng, 16, 16), small(rng, 64, 16), small(rng, 64, 16), np.full((16, 16), 7, np.float32), n]
+    signature = {"q": "*fp32", "k": "*fp32", "v": "*fp32", "out": "*fp32", "n": "i32"}
+    _, (loop,), _ = compare(attention, signature, arguments, stages=3, target=plain(lanes), D=16, BLOCK=16)
+    assert len(inside(loop, "simt.load_start")) == 2
+
+
+@device_function
+def several_readers(a, b, out, sums, n, M: tl.constexpr):
+    rows, inner = tl.arange(0, M), tl.arange(0, M)
+    total = tl.zeros((M, M), dtype=tl.float32)
+    row_sums = tl.zeros((M,), dtype=tl.float32)
+    for i in range(n):
+        x = tl.load(a + i * M * M + rows[:, None] * M + inner[None, :])
+        y = tl.load(b + i * M * M + rows[:, None] * M + inner[None, :]).to(tl.float32)
+        row_sums += tl.sum(x, 1)
+        total = tl.dot(x, y, total)
+        if i % 2 == 0:
+            total = tl.dot(y, tl.trans(x), total)
+    tl.store(out + rows[:, None] * M + inner[None, :], total)
+    tl.store(sums + rows, row_sums)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_loads_with_several_readers(stages: int) -> None:
+    rng = np.random.default_rng(3)
+    arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16).astype(np.float16), np.full((16, 16), 7, np.float32), np.full(16, 7, np.float32), 5]
+    signature = {"a": "*fp32", "b": "*fp16", "out": "*fp32", "sums": "*fp32", "n": "i32"}
+    _, (loop,), _ = compare(several_readers, signature, arguments, stages=stages, target=plain(), M=16)
+    assert len(inside(loop, "simt.load_start")) == 2
+
+
+@device_function
+def far_pages(table, pages, out, n, M: tl.constexpr):
+    rows, inner = tl.arange(0, M), tl.arange(0, M)
+    for j in range(2):
+        total = tl.zeros((M, M), dtype=tl.float32)
+        for i in range(n - j):
+            page = pages + tl.load(table + i).to(tl.int64) * M * M
+            x = tl.load(page + rows[:, None] * M + inner[None, :])
+            total = tl.dot(x, x, total)
+        tl.store(out + j * M * M + rows[:, None] * M + inner[None, :], total)
+
+
+FAR_PAGES = {"table": "*i32", "pages": "*fp32", "out": "*fp32", "n": "i32"}
+
+
+def _paged(trips: int) -> list[Any]:
+    rng = np.random.default_rng(trips)
+    table = np.full(16, 2**30, np.int32)
+    table[:trips] = rng.permutation(6)[:trips]
+    return [table, small(rng, 6, 16, 16), np.full((2, 16, 16), 7, np.float32), trips]
+
+
+@pytest.mark.parametrize("trips", [1, 2, 5])
+def test_addresses_that_are_loaded_in_a_loop_inside_another(trips: int) -> None:
+    """The table holds garbage past its end: what would be loaded there is not."""
+    _, (outer, loop), _ = compare(far_pages, FAR_PAGES, _paged(trips), stages=4, target=plain(), M=16)
+    assert len(inside(loop, "simt.load_start")) == 1 and len(inside(loop, "load")) == 1
+    assert len(inside(outer, "simt.load_start")) == 1 + 3
+
+
+@device_function
+def far_apart(a, out, n, distance, M: tl.constexpr):
+    rows, inner = tl.arange(0, M), tl.arange(0, M)
+    total = tl.zeros((M, M), dtype=tl.float32)
+    for i in range(n):
+        x = tl.load(a + i * distance + rows[:, None] * M + inner[None, :], mask=inner[None, :] < n + M)
+        y = tl.load(a + i * distance + rows[:, None] * M + inner[None, :])
+        total = tl.dot(x, y, total)
+    tl.store(out + rows[:, None] * M + inner[None, :], total)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a process to lose")
+@pytest.mark.parametrize("trips", [0, 1])
+def test_nothing_is_read_for_iterations_past_the_end(trips: int) -> None:
+    """The tiles of a second iteration would be where no memory is: reading there kills the process, so it is another one that runs the kernel."""
+    module, target = build(far_apart, {"a": "*fp32", "out": "*fp32", "n": "i32", "distance": "i64"}, M=16), plain()
+    text = compile_kernel(module, target, {**OPTIONS, "num_stages": 4})
+    assert any(operation.name == "simt.load_start" for operation in kernel_of(module).walk())
+    types = [argument.type for argument in module.kernel.arguments]
+    tile = small(np.random.default_rng(0), 16, 16)
+    child = os.fork()
+    if not child:
+        emulator.run_text(text, target, types, [tile, np.zeros_like(tile), trips, 2**44], (1, 1, 1), WARPS)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+
+
+# ---- decisions
+
+
+def scheduled(target: emulator.EmulatedTarget, stages: int, **sizes: int) -> tuple[Operation, list[str]]:
+    """The loop of ``steps`` with its schedule, and what is noted."""
+    module = build(steps, STEPS, **{**SIZES, **sizes})
+    run_stages(module, target, {**OPTIONS, "num_stages": stages}, ["prepare", "layouts", "select", "schedule"])
+    (loop,) = (operation for operation in module.kernel.walk() if operation.name == "for")
+    return loop, [text for _, text in notes_of(module.kernel) if "pipelined" in text]
+
+
+@pytest.mark.parametrize("stages", [2, 3, 6])
+def test_two_slots_serve_any_distance(stages: int) -> None:
+    loop, told = scheduled(plain(), stages)
+    assert {name: value for name, value in loop.attributes.items() if name.startswith("simt.")} == {
+        "simt.slots": 2,
+        "simt.form": "registers",
+        "simt.distance": stages - 1,
+    }
+    assert not told
+
+
+def test_distance_is_limited_by_registers() -> None:
+    """A thread has 24 words of the operands of an iteration, and 8 each of the accumulator before and after the product."""
+    target = plain()
+    found = {}
+    for registers in (36, 100, 124, 148, 255):
+        target.registers = registers
+        loop, told = scheduled(target, 6)
+        found[registers] = loop.attributes["simt.distance"]
+        assert told == ([] if found[registers] == 5 else [f"pipelined {found[registers] + 1} deep instead of 6, for want of registers"])
+    assert found == {36: 1, 100: 1, 124: 2, 148: 3, 255: 5}
+    target.registers = 124
+    compare(steps, STEPS, operands(1, 5, 70), stages=6, target=target, **SIZES)
+
+
+def test_shared_memory_for_two_slots_is_needed() -> None:
+    each = (16 * 16 + 16 * 8) * 4
+    loop, told = scheduled(plain(shared_memory=2 * each), 6)
+    assert loop.attributes["simt.slots"] == 2 and not told
+    loop, told = scheduled(plain(shared_memory=2 * each - 16), 6)
+    assert "simt.slots" not in loop.attributes and told == ["not pipelined: emulator has no shared memory for two buffers of its loads"]
+
+
+# ---- text in, text out
+
+LOOP = """tilewright.ir 1.0
+
+kernel @k(%p: ptr<f32>, %n: u32) {
+  %0 = constant 0 : u32
+  %1 = constant 1 : u32
+  %f = constant 0.0 : f32
+  %c = splat %f : tile<4x4xf32>
+  %q = splat %p : tile<4x4xptr<f32>>
+  %r = for %0, %n, %1, inits=[%c] : tile<4x4xf32> body(%i: u32, %x: tile<4x4xf32>) {
+    %w = splat %i : tile<4x4xu32>
+    %qi = addptr %q, %w : tile<4x4xptr<f32>>
+    %a = load %qi : tile<4x4xf32>
+    %y = dot %a, %a, %x : tile<4x4xf32>
+    yield %y
+  }
+  store %q, %r
+  return
+}
+"""
+
+EXPANDED = """  %2 = simt.buffer : buffer<2 x 4x4xf32>
+  %10, %11 = simt.load_start %qi, mask=%9 : tile<4x4xf32>, token<loads>
+  %16, %17 = simt.load_start %qi#1, mask=%15 : tile<4x4xf32>, token<loads>
+  %20 = simt.slot %2, %19 : slot<4x4xf32>
+  %21 = simt.wait tokens=[%11], tiles=[%10] : tile<4x4xf32>
+  simt.store %20, %21
+  %r, %27, %28, %29, %30, %31 = for %0, %n, %1, inits=[%c, %18, %19, %26, %16, %17]
+    %48, %49 = simt.load_start %qi#2, mask=%47 : tile<4x4xf32>, token<loads>
+    %51 = simt.slot %2, %33 : slot<4x4xf32>
+    %y = simt.dot %51, %51, %x : tile<4x4xf32>
+    %52 = simt.slot %2, %44 : slot<4x4xf32>
+    %53 = simt.wait tokens=[%36], tiles=[%35] : tile<4x4xf32>
+    simt.store %52, %53 {ordered = true}
+    yield %y, %50, %44, %46, %48, %49"""
+
+
+def test_a_loop_is_written_out() -> None:
+    """What is ahead of iteration i: i+1 carried as a tile and its token, i+2 started at the head."""
+    module = parse_module(LOOP, SIMT_TABLE)
+    run_stages(module, plain(), OPTIONS, ["layouts", "select", "schedule", "expand"])
+    text = re.sub(r", #\w+| \{(?!ordered)[^}\n]*\}| : [^:\n]* body\(.*", "", print_module(module, locations=False))
+    assert [line for line in text.splitlines() if re.search(r"simt\.|yield| for ", line)] == EXPANDED.splitlines()
