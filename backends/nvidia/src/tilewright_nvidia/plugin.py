@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tilewright.simt.host.kernels import LoadedKernel
     from tilewright.simt.host.memory import DeviceMemory
     from tilewright.simt.host.timer import DeviceTimer
+    from tilewright_nvidia.target import PtxTarget
 
 
 @hookimpl
@@ -41,6 +42,13 @@ def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any])
     from tilewright_nvidia.lower import lower
 
     return lower(module, target, options)
+
+
+@hookimpl
+def tilewright_simt_target(target: Target, options: Mapping[str, Any]) -> PtxTarget:
+    from tilewright_nvidia.target import PtxTarget
+
+    return PtxTarget(target, options)
 
 
 @hookimpl

@@ -50,6 +50,12 @@ def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any])
 
 
 @hookspec(firstresult=True)
+def tilewright_simt_target(target: Target, options: Mapping[str, Any]) -> Any:
+    """For backends that are built on the GPU toolkit: the :class:`tilewright.simt.target.SimtTarget` of a target, for which ``tilewright opt`` runs the
+    toolkit's stages. No device is needed."""
+
+
+@hookspec(firstresult=True)
 def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any] | None:
     """What a program of compiled code takes of the target, by name, for ``tilewright inspect``: registers, shared memory, occupancy … No device is needed."""
 

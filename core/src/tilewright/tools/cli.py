@@ -3,6 +3,7 @@
 tilewright backends [--json]
 tilewright inspect FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 [--stage llir] [--backend cpu]
 tilewright inspect FILE.tileir [--stage asm]
+tilewright opt FILE --passes canonicalize,cse [--target BACKEND:ARCH] [--options num_warps=8]
 tilewright cache info|clear [--json]
 tilewright doctor [--json]
 tilewright surface [--json] [--missing] [--backend cpu] [--compile BACKEND:ARCH]
@@ -46,6 +47,15 @@ def build_parser() -> argparse.ArgumentParser:
     inspect.add_argument("--backend", help="the backend to compile with; the default one otherwise")
     inspect.add_argument("--arch", help="a target of the backend to compile for without a device")
     inspect.add_argument("--locations", action="store_true", help="keep source locations in Tile IR text")
+
+    opt = _command(commands, "opt", "run passes on a text of Tile IR, or of a stage of the GPU toolkit, and print the result", _opt)
+    opt.add_argument("file", nargs="?", metavar="FILE", help="a file of text; - reads standard input")
+    opt.add_argument("--passes", action="append", default=[], metavar="NAMES", help="passes in order, with commas or by repeating; none prints what was read")
+    opt.add_argument("--target", metavar="TARGET", help="what they run for: BACKEND:ARCH, BACKEND, or emulator[:LANES], the machine that runs on CPU threads")
+    opt.add_argument("--options", action="append", default=[], metavar="NAME=VALUE", help="launch options, for example num_warps=8,num_stages=3")
+    opt.add_argument("--list", action="store_true", help="list the passes that there are for the target")
+    opt.add_argument("--verify", action="store_true", help="verify after each pass, and not only what was read")
+    opt.add_argument("--locations", action="store_true", help="print source locations")
 
     cache = _command(commands, "cache", "show or clear the kernel cache and the tuning records", _cache)
     cache.add_argument("action", choices=("info", "clear"))
@@ -121,6 +131,12 @@ def _inspect(options: argparse.Namespace) -> int:
     from tilewright.tools.inspect import inspect_command
 
     return inspect_command(options)
+
+
+def _opt(options: argparse.Namespace) -> int:
+    from tilewright.tools.opt import opt_command
+
+    return opt_command(options)
 
 
 def _cache(options: argparse.Namespace) -> int:
