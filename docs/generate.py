@@ -1,4 +1,5 @@
-"""Pages of the site that are made from the code. An mkdocs hook: ``reference/ir.md`` is the op table; see ``reference_pages`` for the others."""
+"""Pages of the site that are made from the code. An mkdocs hook: ``reference/ir.md`` and ``reference/simt.md`` are the op tables; see ``reference_pages`` for
+the others."""
 
 from __future__ import annotations
 
@@ -28,6 +29,13 @@ A value is a number (`i1`, `i8` … `i64`, `u8` … `u64`, `f16`, `bf16`, `f32`,
 
 """
 
+SIMT_INTRODUCTION = """# SIMT IR
+
+What the [GPU toolkit](../developers/toolkit.md) works on: Tile IR but for `dot`, and these {count} operations. This page is made from their table
+(`tilewright.simt.ops.OPS`); the toolkit's page shows each in an example, with types, layouts and rules.
+
+"""
+
 
 def ir_page() -> str:
     """The Markdown of ``reference/ir.md``."""
@@ -36,6 +44,13 @@ def ir_page() -> str:
         text += f"## {title}\n\n"
         text += "".join(_operation(spec) for spec in TABLE if family_of(spec) == family)
     return text
+
+
+def simt_page() -> str:
+    """The Markdown of ``reference/simt.md``."""
+    from tilewright.simt.ops import OPS
+
+    return SIMT_INTRODUCTION.format(count=len(OPS)) + "".join(_operation(spec).replace("###", "##", 1) for spec in OPS)
 
 
 def family_of(spec: OpSpec) -> str:
@@ -86,6 +101,7 @@ def on_files(files: Any, config: Any) -> Any:
     finally:
         sys.path.pop(0)
     files.append(File.generated(config, "reference/ir.md", content=ir_page()))
+    files.append(File.generated(config, "reference/simt.md", content=simt_page()))
     for path, text in pages().items():
         files.append(File.generated(config, f"reference/{path}", content=text))
     return files

@@ -1,0 +1,60 @@
+"""The toolkit's page keeps up with the toolkit: its examples are the printed form, and nothing of the SIMT IR is missing from them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tilewright.ir.core import Module
+from tilewright.ir.parser import parse_module
+from tilewright.ir.printer import print_module
+from tilewright.ir.verifier import verify
+from tilewright.simt import facts
+from tilewright.simt.compile import STAGES
+from tilewright.simt.inflight import check_in_flight
+from tilewright.simt.ops import OPS, SIMT_TABLE
+from tilewright.simt.pipeline import decisions
+from tilewright.simt.pipeline.expand import FORMS
+
+PAGE = Path(__file__).resolve().parents[1] / "site" / "developers" / "toolkit.md"
+TEXT = PAGE.read_text()
+EXAMPLES = re.findall(r"^```simt\n(.*?)^```$", TEXT, re.M | re.S)
+
+
+def read(example: str) -> Module:
+    """An example with the header that the page leaves out."""
+    return parse_module(f"tilewright.ir 1.0\n{example}", SIMT_TABLE)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: re.search(r"@(\w+)", example)[1])
+def test_an_example_is_right_and_in_the_printed_form(example: str) -> None:
+    module = read(example)
+    verify(module)
+    check_in_flight(module.kernel)
+    assert print_module(module, locations=False).partition("\n")[2].lstrip("\n") == example
+
+
+def test_every_operation_has_an_example() -> None:
+    shown = {operation.name for example in EXAMPLES for operation in read(example).kernel.walk()}
+    assert {spec.name for spec in OPS} <= shown
+
+
+def test_every_operation_is_explained() -> None:
+    explained = set(re.findall(r"`(simt\.\w+)`", re.sub(r"^```.*?^```$", "", TEXT, flags=re.M | re.S)))
+    assert {spec.name for spec in OPS} <= explained
+
+
+def test_every_stage_has_a_paragraph_in_order() -> None:
+    stages = [stage.name for stage in STAGES]
+    assert [title for title in re.findall(r"^### (\w+)$", TEXT, re.M) if title in stages] == stages
+
+
+def test_every_attribute_that_stages_write_is_in_the_table() -> None:
+    values = [value for module in (facts, decisions) for name, value in vars(module).items() if name.isupper() and isinstance(value, str)]
+    written = {value for value in values if value.startswith("simt.")}
+    assert {"simt.offset", "simt.by", "simt.form"} <= written
+    assert written <= set(re.findall(r"^\| `(simt\.\w+)` \|", TEXT, re.M))
+    for name in (facts.WARPS, facts.SHARED_BYTES, *FORMS):
+        assert f"`{name}`" in TEXT
