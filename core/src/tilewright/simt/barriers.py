@@ -293,7 +293,7 @@ class _Barriers:
         if any(declared.name == "descriptor" for declared in operation.spec.operands):
             descriptor = operation.operand("descriptor")
             assert descriptor is not None
-            return [_Global(self._described(descriptor), None, bool(effects & Effect.WRITE) and not (slots and _fills(operation, self.target)))]
+            return [_Global(self._described(descriptor), None, bool(effects & Effect.WRITE) and not _effects(operation, self.target).blocks)]
         if slots:
             return []
         if effects & (Effect.READ | Effect.WRITE):
@@ -360,11 +360,6 @@ class _Barriers:
 def _effects(operation: Operation, target: SimtTarget) -> SharedEffects:
     interface = target.interface(operation.name)
     return interface.effects(operation) if interface is not None and interface.effects is not None else SharedEffects()
-
-
-def _fills(operation: Operation, target: SimtTarget) -> bool:
-    """Whether what a block's copy writes is a slot and not the tensor."""
-    return operation.name == "simt.block_load_start"
 
 
 def _passes_on(operation: Operation) -> bool:

@@ -7,6 +7,7 @@ Each operation that is not elementwise brings an :class:`Interface`, the toolkit
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -74,6 +75,9 @@ class Interface:
 @functools.cache
 def all_interfaces() -> Mapping[str, Interface]:
     """The toolkit's own, by operation."""
-    from tilewright.simt.lowering import TABLES
+    from tilewright.simt.lowering import WITH_INTERFACES
 
-    return {name: interface for table in TABLES for name, interface in table.items()}
+    found: dict[str, Interface] = {}
+    for name in WITH_INTERFACES:
+        found.update(importlib.import_module(f"tilewright.simt.lowering.{name}").INTERFACES)
+    return found

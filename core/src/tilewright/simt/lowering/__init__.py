@@ -5,41 +5,10 @@ Elementwise operations are not listed: :mod:`.elementwise` runs the emitters tha
 
 from __future__ import annotations
 
-from tilewright.simt.lowering import (
-    accesses,
-    asynchronous,
-    atomics,
-    barrier_objects,
-    control,
-    conversions,
-    debug,
-    dot,
-    groups,
-    indices,
-    partitions,
-    reduce,
-    scan,
-    scattered,
-    shape,
-    shared,
-)
+from typing import Final
 
-_MODULES = (
-    accesses,
-    asynchronous,
-    atomics,
-    barrier_objects,
-    control,
-    conversions,
-    debug,
-    dot,
-    groups,
-    indices,
-    partitions,
-    reduce,
-    scan,
-    scattered,
-    shape,
-    shared,
-)
-TABLES = tuple(module.INTERFACES for module in _MODULES)
+#: The modules here that have interfaces.
+WITH_INTERFACES: Final = (
+    "accesses", "asynchronous", "atomics", "barrier_objects", "control", "conversions", "debug", "dot",
+    "groups", "indices", "partitions", "reduce", "scan", "scattered", "shape", "shared",
+)  # fmt: skip
