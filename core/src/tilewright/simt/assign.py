@@ -47,11 +47,22 @@ def assign(function: Function, target: SimtTarget, num_warps: int) -> None:
 
 
 class LayoutStatement:
+    """The layout problem of one function, as it is stated, solved, and written into the function. What an operation asks, its interface's rule says
+    (:mod:`.layout_rules`).
+
+    Attributes:
+        target, num_warps: the machine, and how many of its warps run the function.
+        accesses: what is known of the addresses of each access of a tile.
+        fixed: the tiles that have a layout of their own; all others are computed anew in each that is asked of them.
+        origins: where the layout of each of those comes from: rules set it.
+        reads: the layouts, known or not, that an operation reads its operands in, None for one that is no tile: rules set it.
+        plans: how each product is computed.
+    """
+
     def __init__(self, function: Function, target: SimtTarget, num_warps: int) -> None:
-        log2(num_warps)
+        log2(num_warps)  # a power of two
         self.function, self.target, self.num_warps = function, target, num_warps
         function.attributes[WARPS] = num_warps
-        #: how each product is computed
         self.plans: dict[Operation, ProductPlan] = {}
         self.axes = axis_info(function)
         self.operations = operations_of_program(function.body)
@@ -65,7 +76,6 @@ class LayoutStatement:
         self.variables: list[Variable] = []
         #: fixed values whose readers may share their variable
         self._shared: dict[Value, Variable] = {}
-        #: what each operation reads its tile operands in
         self.reads: dict[Operation, list[Variable | LinearLayout | None]] = {}
         self._weights: dict[Region, float] = {function.body: 1.0}
         self._default = functools.partial(default_layout, lanes=target.warp_size, warps=self.num_warps)
