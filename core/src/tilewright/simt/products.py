@@ -83,6 +83,7 @@ class ProductPlan:
         reads: where a and b are taken from.
         asynchronous: whether the result is there only after a wait of the queue ``products``.
         a_shared, b_shared: the shared layouts that the operands are wanted in, if any.
+        a_others, b_others: further shared layouts that serve as well, where memory cannot be copied to the first, such as those of transposed operands.
         accepts: whether an operand (0 or 1) can be read from shared memory in a layout; None: from any.
         load_a, load_b: (context, address of the shared tile, its shared layout[, first]) -> the operand's registers, where the machine has an instruction
             that loads fragments; None where the toolkit's own loads do, and given back for a shared layout that the instruction cannot read. With
@@ -100,6 +101,8 @@ class ProductPlan:
     asynchronous: bool = False
     a_shared: SharedLayout | None = None
     b_shared: SharedLayout | None = None
+    a_others: tuple[SharedLayout, ...] = ()
+    b_others: tuple[SharedLayout, ...] = ()
     accepts: Callable[[int, SharedLayout], bool] | None = None
     load_a: Callable[..., list[str] | None] | None = None
     load_b: Callable[..., list[str] | None] | None = None
@@ -112,6 +115,11 @@ class ProductPlan:
     def wish(self, position: int) -> SharedLayout | None:
         """The shared layout that operand 0 or 1 is wanted in."""
         return self.a_shared if position == 0 else self.b_shared
+
+    def wishes(self, position: int) -> tuple[SharedLayout, ...]:
+        """The shared layouts that serve operand 0 or 1, the one wanted first."""
+        wish, others = self.wish(position), self.a_others if position == 0 else self.b_others
+        return others if wish is None else (wish, *others)
 
     def load(self, position: int) -> Callable[..., list[str] | None] | None:
         """What loads fragments of operand 0 or 1."""

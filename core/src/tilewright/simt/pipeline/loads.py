@@ -80,8 +80,7 @@ def group_layout(load: Operation, mechanism: CopyMechanism, target: SimtTarget, 
     reader = layout
     for view, product, position in products_of(result):
         plan = plan_of(product, target)
-        wished = plan.wish(position)
-        if wished is not None:
+        for wished in plan.wishes(position):
             shared = view.unviewed_shared(wished, shape)
             if copies(shared):
                 return shared
@@ -99,9 +98,9 @@ def wished_layout(load: Operation, mechanism: CopyMechanism, target: SimtTarget)
     layout = layout_of(result)
     for view, product, position in products_of(result):
         plan = plan_of(product, target)
-        wished = plan.wish(position)
-        if wished is not None and mechanism.can_fill(shared := view.unviewed_shared(wished, shape), element):
-            return shared
+        for wished in plan.wishes(position):
+            if mechanism.can_fill(shared := view.unviewed_shared(wished, shape), element):
+                return shared
         reader = view.unviewed(plan.operand(position), shape)
         shared = shared_between(layout, reader, storage_size(element), target.max_access, target.banks)
         if mechanism.can_fill(shared, element):
