@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Any
 
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.ir.core import Function, Module, Value
+from tilewright.ir.types import DescriptorType
 from tilewright.passes.clone import clone_operation
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright_nvidia.target import TRIPLE, PtxTarget
@@ -33,8 +35,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
 
     Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
     left the fast path), ``llir``, ``ptx``, and ``cubin`` where it was made. The binary is the cubin, else the PTX, which :mod:`.runtime` links when it loads
-    it. Metadata: ``kernel`` (the symbol), ``num_warps``, ``shared``
-    (bytes of a program), ``launch_pdl``, ``format`` (``cubin`` or ``ptx``), ``configuration`` (for messages), ``notes`` (what left the fast path).
+    it. Metadata: ``kernel`` (the symbol), ``num_warps``, ``shared`` (bytes of a program), ``launch_pdl``, ``tensor_maps`` (see :mod:`.tensor_maps`), ``format``
+    (``cubin`` or ``ptx``), ``configuration`` (for messages), ``notes`` (what left the fast path).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
@@ -62,6 +64,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "num_warps": facts[WARPS],
         "shared": facts[SHARED_BYTES],
         "launch_pdl": bool(options.get("launch_pdl")) and machine.capability >= 90,
+        "tensor_maps": tensor_maps(module.kernel, copy.kernel, machine),
         "format": "ptx",
         "configuration": configuration_text(options),
         "notes": [*_option_notes(options), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
@@ -93,6 +96,27 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
         raise LoweringError(f"kernel {name}: maxnreg must be None or a number of registers from 24 to 255, not {registers!r}")
     if options.get("math", "relaxed") not in ("relaxed", "strict"):
         raise LoweringError(f"kernel {name}: math must be 'relaxed' or 'strict', not {options['math']!r}")
+    if not isinstance(options.get("asynchronous", False), bool):
+        raise LoweringError(f"kernel {name}: asynchronous must be True or False, not {options['asynchronous']!r}")
+
+
+def tensor_maps(source: Function, function: Function, machine: PtxTarget) -> list[dict[str, Any]]:
+    """The tensor maps that a kernel takes behind its other arguments, which name the descriptors of the source by their position there.
+
+    Args:
+        source, function: the kernel as it came, and in its final form, where the parts of each descriptor follow it, or stand alone.
+    """
+    if machine.maps is None or not machine.maps.wanted:
+        return []
+    positions, place = {}, 0
+    for position, argument in enumerate(source.arguments):
+        if isinstance(argument.type, DescriptorType):
+            if isinstance(function.arguments[place].type, DescriptorType):
+                positions[place] = position
+                place += 1
+            place += 2 * argument.type.rank
+        place += 1
+    return [dataclasses.replace(map_, argument=positions[place]).facts() for _, place, map_ in machine.maps.wanted]
 
 
 def _option_notes(options: Mapping[str, Any]) -> list[str]:

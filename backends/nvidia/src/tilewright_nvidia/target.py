@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Function
+from tilewright.ir.core import Function, Operation
 from tilewright.ir.types import U32, Type
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright.simt.context import SimtContext
-from tilewright.simt.ops import COPIES
+from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.pressure import peak_words
-from tilewright.simt.products import Product, ProductPlan
+from tilewright.simt.products import SHARED, Product, ProductPlan, plan_of
 from tilewright.simt.target import Access, SimtTarget, Threads
-from tilewright_nvidia import arithmetic, atomics, casts, inline, matrix, reports
+from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, inline, matrix, reports, warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.copies import CP_ASYNC
@@ -35,6 +35,7 @@ _ALL_LANES = "-1"
 #: generator of random numbers, bound by memory with 64 registers, takes 1.13 times as long with the 70 it would get).
 _LIGHT, _LIGHT_REGISTERS = 56, 64
 _MATRIX_OPERATIONS = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step"))
+_BLOCK_COPIES = frozenset(("simt.block_load_start", "simt.block_store_start"))
 
 
 class PtxTarget(SimtTarget):
@@ -42,6 +43,8 @@ class PtxTarget(SimtTarget):
 
     Attributes:
         capability: compute capability, 10 * major + minor.
+        hopper: whether products are computed by warpgroups, and blocks copied by the copy engine (the option ``asynchronous``).
+        maps: the tensor maps that the kernel takes, once it is in its final form.
         waits_at_entry: whether the kernel begins by waiting for the one before it, which it may overlap (the option ``launch_pdl``).
         uniform_warps: whether the assembler is to know that a warp's number is the same in all its lanes: it saves registers where addresses in shared
             memory depend on it, and costs the time of a shuffle.
@@ -62,20 +65,34 @@ class PtxTarget(SimtTarget):
         self.name = row.name
         self.capability = row.capability
         self.shared_memory = int(target.limits.get("shared_memory", row.shared_memory))
+        self.hopper = row.capability == 90 and bool((options or {}).get("asynchronous"))
         self.mechanisms = (CP_ASYNC,) if row.capability >= 80 else ()
+        if self.hopper:
+            self.mechanisms = (bulk_copies.mechanism(self._tensor_maps), *self.mechanisms)
+            self.barrier_bytes, self.part_warps = barrier_objects.BYTES, warpgroups.GROUP
+        self.maps: bulk_copies.TensorMaps | None = None
         self.relaxed = (options or {}).get("math", "relaxed") == "relaxed"
         self._words = Words()
         self._products = WideProducts()
         self._memory = GlobalMemory(row.capability, self._words)
         self._warps = 0
         self._register_limit: int | None = None
+        #: whether matrix instructions or the copy engine access shared memory, which do not see what threads write there without a fence
+        self._proxies = False
+        #: whether waits for copies from shared memory are waits until they have written
+        self._read_back = True
         self.waits_at_entry = False
         self.uniform_warps = True
 
     # ---- the function
 
     def prepare(self, function: Function) -> None:
-        matrices = any(operation.name in _MATRIX_OPERATIONS for operation in function.walk())
+        products = [operation for operation in function.walk() if operation.name in _MATRIX_OPERATIONS]
+        matrices = bool(products)
+        copies = any(operation.name in _BLOCK_COPIES for operation in function.walk())
+        self.maps = bulk_copies.TensorMaps(function)
+        self._read_back = bulk_copies.are_read_back(function)
+        self._proxies = copies or (self.hopper and any(SHARED in plan_of(operation, self).reads for operation in products))
         light = not matrices and peak_words(function) <= _LIGHT
         self._register_limit = _LIGHT_REGISTERS if light else None
         self._memory.frugal = light
@@ -88,10 +105,17 @@ class PtxTarget(SimtTarget):
         if limit:
             attributes.append(f'"nvvm.maxnreg"="{limit}"')
         self._warps = num_warps
-        w = module.function(name, parameters, linkage="ptx_kernel", attributes=" ".join(attributes))
+        maps = self._tensor_maps()
+        given = [(type_, parameter) for type_, parameter in parameters if parameter not in maps.descriptors]
+        given += [(bulk_copies.MAP_TYPE, parameter) for parameter, _, _ in maps.wanted]
+        w = module.function(name, given, linkage="ptx_kernel", attributes=" ".join(attributes))
         if self.waits_at_entry:
             w.call("llvm.nvvm.griddepcontrol.wait", "void", [])
         return w
+
+    def _tensor_maps(self) -> bulk_copies.TensorMaps:
+        assert self.maps is not None, "a kernel is prepared before it is written"
+        return self.maps
 
     def shared_base(self, w: FunctionWriter) -> str:
         return f"@{SHARED_SYMBOL}"
@@ -117,10 +141,29 @@ class PtxTarget(SimtTarget):
     # ---- threads together
 
     def barrier(self, w: FunctionWriter, threads: Threads) -> None:
+        if self._proxies:
+            barrier_objects.proxy_fence(w)
         if threads.count == 1:
             w.call("llvm.nvvm.bar.warp.sync", "void", [("i32", _ALL_LANES)])
+        elif threads.parts > 1:
+            barrier_objects.part_barrier(w, threads)
         else:
             w.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
+
+    def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
+        barrier_objects.initialize(context.writer, address, count)
+
+    def barrier_expect(self, context: SimtContext, address: str, size: int) -> None:
+        barrier_objects.expect(context.writer, address, size)
+
+    def barrier_arrive(self, context: SimtContext, address: str) -> None:
+        barrier_objects.arrive(context.writer, address)
+
+    def barrier_wait(self, context: SimtContext, address: str, phase: str) -> None:
+        barrier_objects.wait(context.writer, address, phase)
+
+    def set_registers(self, w: FunctionWriter, count: int, before: int) -> None:
+        barrier_objects.set_registers(w, count, before)
 
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
         return w.call("llvm.nvvm.shfl.sync.idx.i32", "i32", [("i32", _ALL_LANES), ("i32", value), ("i32", lane), ("i32", "31")])
@@ -168,11 +211,21 @@ class PtxTarget(SimtTarget):
         return [name for word in words for name in self._words.unpack(w, word, "i32", type_)] if count > 1 else words
 
     def commit(self, context: SimtContext, queue: str) -> None:
-        context.writer.call("llvm.nvvm.cp.async.commit.group", "void", [])
+        if queue == STORES.queue:
+            bulk_copies.commit(context)
+        elif queue == COPIES.queue:
+            context.writer.call("llvm.nvvm.cp.async.commit.group", "void", [])
 
     def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
+        if queue == PRODUCTS.queue:
+            assert context.operation is not None
+            operation = context.operation
+            tiles = operation.group("tiles") if operation.name == "simt.wait" else operation.results[:1]
+            return warpgroups.wait(context.writer, pending, names, [context.llvm_type(tile.type) for tile in tiles])
         if queue == COPIES.queue:
             context.writer.call("llvm.nvvm.cp.async.wait.group", "void", [("i32", str(pending))])
+        elif queue == STORES.queue:
+            bulk_copies.wait(context, pending, written=self._read_back)
         return [list(tile) for tile in names]
 
     # ---- arithmetic
@@ -188,7 +241,11 @@ class PtxTarget(SimtTarget):
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
         plan = matrix.plan(self._words, self.capability, product)
-        return () if plan is None else (plan,)
+        groups = warpgroups.plans(product) if self.hopper else ()
+        return groups if plan is None else (*groups, plan)
+
+    def keeps_descriptor(self, operation: Operation) -> bool:
+        return self.hopper and bulk_copies.keeps(operation)
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
         return inline.emit_inline_asm(context.writer, text, constraints, result_types, operands)

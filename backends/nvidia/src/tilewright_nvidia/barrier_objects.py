@@ -1,0 +1,57 @@
+"""Barrier objects (``mbarrier``), barriers of some of a program's warps, and turns of its parts; from compute capability 9.0 on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.target import Threads
+from tilewright_nvidia.assembly import call_asm
+
+#: Bytes of a barrier object.
+BYTES: Final = 8
+#: Barriers that the hardware has for the threads of a program; number 0 is that of all of them.
+NAMED_BARRIERS: Final = 16
+_SHARED = "ptr addrspace(3)"
+
+
+def initialize(w: FunctionWriter, address: str, count: int) -> None:
+    """Make a barrier object of ``count`` arrivals a phase, and let the copy engine see it."""
+    text = "mbarrier.init.shared::cta.b64 [$0], $1; fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;"
+    call_asm(w, text, (), [(_SHARED, address), ("i32", str(count))], memory=True)
+
+
+def expect(w: FunctionWriter, address: str, size: int) -> None:
+    """Arrive, and announce bytes."""
+    text = "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [$0], $1;"
+    call_asm(w, text, (), [(_SHARED, address), ("i32", str(size))], memory=True)
+
+
+def arrive(w: FunctionWriter, address: str) -> None:
+    call_asm(w, "mbarrier.arrive.release.cta.shared::cta.b64 _, [$0];", (), [(_SHARED, address)], memory=True)
+
+
+def wait(w: FunctionWriter, address: str, phase: str) -> None:
+    """Until the phase of parity ``phase`` (i1) has ended. The instruction itself waits for a while before it gives up."""
+    text = "{\n.reg .pred %ended;\nagain:\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %ended, [$0], $1;\n@!%ended bra again;\n}"
+    parity = {"true": "1", "false": "0"}.get(phase) or w.emit(f"zext i1 {phase} to i32")
+    call_asm(w, text, (), [(_SHARED, address), ("i32", parity)], memory=True, convergent=True)
+
+
+def part_barrier(w: FunctionWriter, threads: Threads) -> None:
+    """A barrier of the threads of one part."""
+    assert threads.number + 1 < NAMED_BARRIERS, "a program has no more barriers than the hardware"
+    call_asm(w, f"barrier.cta.sync.aligned {threads.number + 1}, {32 * threads.count};", (), (), memory=True, convergent=True)
+
+
+def proxy_fence(w: FunctionWriter) -> None:
+    """What this thread wrote to shared memory before is seen by what matrix instructions and the copy engine read after."""
+    call_asm(w, "fence.proxy.async.shared::cta;", (), (), memory=True)
+
+
+def set_registers(w: FunctionWriter, count: int, before: int) -> None:
+    """Give each thread of a group of four warps ``count`` registers in place of ``before``."""
+    if count == before or not before:
+        return
+    direction = "dec" if count < before else "inc"
+    call_asm(w, f"setmaxnreg.{direction}.sync.aligned.u32 {count};", (), (), memory=True, convergent=True)

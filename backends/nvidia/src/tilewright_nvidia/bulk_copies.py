@@ -1,0 +1,168 @@
+"""Copies of whole blocks of tensors by the copy engine (``cp.async.bulk.tensor``), from compute capability 9.0 on: one thread starts them, a barrier object
+counts their bytes. They write tiles in slabs (:mod:`.slabs`), or row-major ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.ir.core import Function, Operation
+from tilewright.ir.types import DescriptorType, FloatType, Type
+from tilewright.llvm.registers import storage_size
+from tilewright.simt.context import SimtContext
+from tilewright.simt.copies import BARRIER, BlockCopy, CopyMechanism
+from tilewright.simt.facts import function_of
+from tilewright.simt.linear_layout import SharedLayout, row_major
+from tilewright.simt.lowering.shared import slot_type
+from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.slabs import slabs_of
+from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX, TensorMap, fills_with_nan
+
+NAME: Final = "tma"
+#: Bytes that slots are multiples of, so that each of a buffer's is aligned for every swizzle.
+SLOT_ALIGNMENT: Final = 1024
+_COPIES: Final = frozenset({"simt.block_load_start", "simt.block_store_start"})
+_SHARED: Final = "ptr addrspace(3)"
+#: The LLVM type of a parameter that is a tensor map: it stays in the memory of parameters, where the engine reads it.
+MAP_TYPE: Final = f'ptr byval([{BYTES} x i8]) align 64 "nvvm.grid_constant"'
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """How a tile is copied: in boxes of one shape.
+
+    Attributes:
+        shape: extents of a box.
+        span: bytes of a row of a slab; 0 without slabs.
+        starts: (offset in shared memory in bytes, coordinates in the tile) of each.
+    """
+
+    shape: tuple[int, ...]
+    span: int
+    starts: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def boxes(shared: SharedLayout, element: Type) -> Boxes | None:
+    """How a tile of a shared layout is copied; None where the engine cannot write the layout."""
+    shape, size = shared.shape, storage_size(element)
+    slabs = slabs_of(shared, size)
+    if slabs is None or slabs.inner != len(shape) - 1 or len(shape) > MOST_AXES or shape[-1] * size % ALIGNMENT:
+        return None
+    if math.prod(shape) * size % SLOT_ALIGNMENT:
+        return None
+    box = [1] * len(shape)
+    box[-1] = slabs.span // size or min(shape[-1], MOST_BOX)
+    # the elements of a box lie side by side: an axis that is cut leaves one coordinate of those around it
+    whole = bool(slabs.span) or box[-1] == shape[-1]
+    for axis in reversed(range(len(shape) - 1)):
+        if whole:
+            box[axis] = min(shape[axis], MOST_BOX)
+            whole = box[axis] == shape[axis]
+    points = itertools.product(*(range(0, extent, step) for extent, step in zip(shape, box, strict=True)))
+    return Boxes(tuple(box), slabs.span, tuple((size * shared.offset(row_major(point, shape)), point) for point in points))
+
+
+def can_fill(shared: SharedLayout, element: Type) -> bool:
+    return boxes(shared, element) is not None
+
+
+def keeps(operation: Operation) -> bool:
+    """Whether the engine can copy the block of a load through a descriptor that is the kernel's argument: its rows are aligned, as the runtime found, its
+    elements known, and what is outside the tensor can be filled in."""
+    descriptor = operation.operands[0]
+    type_ = descriptor.type
+    assert isinstance(type_, DescriptorType)
+    function = function_of(operation)
+    facts = function.argument_attributes[function.arguments.index(descriptor)]
+    if operation.name != "descriptor_load" or facts.get("divisibility", 1) % ALIGNMENT or type_.rank > MOST_AXES:
+        return False
+    if facts.get("padding", "zero") == "nan" and isinstance(type_.element, FloatType) and not fills_with_nan(type_.element):
+        return False
+    return can_fill(SharedLayout.row_major(type_.block_shape), type_.element)
+
+
+class TensorMaps:
+    """The tensor maps that a kernel takes: one for each descriptor and shape of box."""
+
+    def __init__(self, function: Function) -> None:
+        self._names: dict[tuple[str, tuple[int, ...], int], str] = {}
+        #: names of the parameters in place of which maps are passed
+        self.descriptors: set[str] = set()
+        #: (name of the map's parameter, position of the descriptor among the function's arguments, what it says)
+        self.wanted: list[tuple[str, int, TensorMap]] = []
+        for number, argument in enumerate(function.arguments):
+            if isinstance(argument.type, DescriptorType):
+                self.descriptors.add(f"a{number}")
+                padding = function.argument_attributes[number].get("padding", "zero")
+                for user in argument.uses:
+                    if user.name in _COPIES:
+                        self._want(user, number, padding)
+
+    def _want(self, copy: Operation, number: int, padding: str) -> None:
+        type_ = slot_type(copy.operands[0])
+        found = boxes(type_.layout, type_.element)
+        assert found is not None, f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
+        key = f"%a{number}", found.shape, found.span
+        if key not in self._names:
+            name = f"map{len(self.wanted)}"
+            self._names[key] = f"%{name}"
+            nan = padding == "nan" and fills_with_nan(type_.element)
+            self.wanted.append((name, number, TensorMap(number, str(type_.element), found.shape, found.span, nan)))
+
+    def name(self, copy: BlockCopy, found: Boxes) -> str:
+        """The parameter that is the map of a copy."""
+        return self._names[copy.descriptor, found.shape, found.span]
+
+
+def mechanism(maps: Callable[[], TensorMaps]) -> CopyMechanism:
+    """The mechanism, for a kernel whose maps are known by the time copies are written."""
+
+    def start(context: SimtContext, copy: BlockCopy) -> None:
+        w = context.writer
+        for address, name, point in _pieces(context, copy, maps()):
+            axes = ", ".join(f"${3 + axis}" for axis in range(len(point)))
+            text = f"cp.async.bulk.tensor.{len(point)}d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {{{axes}}}], [$2];"
+            call_asm(w, text, (), [(_SHARED, address), ("ptr", name), (_SHARED, copy.barrier), *(("i32", at) for at in point)], memory=True)
+
+    def store(context: SimtContext, copy: BlockCopy) -> None:
+        w = context.writer
+        for address, name, point in _pieces(context, copy, maps()):
+            axes = ", ".join(f"${2 + axis}" for axis in range(len(point)))
+            text = f"cp.async.bulk.tensor.{len(point)}d.global.shared::cta.bulk_group [$1, {{{axes}}}], [$0];"
+            call_asm(w, text, (), [(_SHARED, address), ("ptr", name), *(("i32", at) for at in point)], memory=True)
+
+    return CopyMechanism(NAME, BARRIER, fills=can_fill, start=start, store=store, alignment=SLOT_ALIGNMENT)
+
+
+def _pieces(context: SimtContext, copy: BlockCopy, maps: TensorMaps) -> list[tuple[str, str, list[str]]]:
+    """(address in shared memory, tensor map, coordinates in the tensor with the innermost first) of each box of a block."""
+    w, found = context.writer, boxes(copy.layout, copy.element)
+    assert found is not None
+    pieces = []
+    for offset, point in found.starts:
+        address = w.emit(f"getelementptr i8, {_SHARED} {copy.shared}, i32 {offset}") if offset else copy.shared
+        at = [w.emit(f"add i32 {start}, {step}") if step else start for start, step in zip(copy.offsets, point, strict=True)]
+        pieces.append((address, maps.name(copy, found), at[::-1]))
+    return pieces
+
+
+def commit(context: SimtContext) -> None:
+    """End a group of this thread's copies from shared memory."""
+    call_asm(context.writer, "cp.async.bulk.commit_group;", (), (), memory=True)
+
+
+def wait(context: SimtContext, pending: int, *, written: bool) -> None:
+    """Until at most so many groups of this thread's copies still read shared memory or, with ``written``, have not written all."""
+    call_asm(context.writer, f"cp.async.bulk.wait_group{'' if written else '.read'} {pending};", (), (), memory=True)
+
+
+def are_read_back(function: Function) -> bool:
+    """Whether a kernel may read, or tell others to read, what its copies from shared memory have written. Different arguments are different memory."""
+    for number, argument in enumerate(function.arguments):
+        users = {user.name for user in argument.uses} if isinstance(argument.type, DescriptorType) else set()
+        if "simt.block_store_start" in users and (len(users) > 1 or function.arguments[number + 1].uses):
+            return True
+    return any(operation.name.startswith("atomic") for operation in function.walk())

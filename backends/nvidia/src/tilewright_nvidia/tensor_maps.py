@@ -1,0 +1,129 @@
+"""Tensor maps: the structures of 128 bytes by which the copy engine knows a tensor in global memory. One is made of a descriptor's address, extents and
+strides when a kernel is launched, for each shape of box that the kernel copies."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from tilewright.errors import LaunchError
+from tilewright.ir.type_text import parse_type
+from tilewright.ir.types import BF16, F16, F32, F64, I32, I64, U8, U16, U32, U64, FloatType, IntType, Type
+from tilewright.llvm.registers import storage_size
+from tilewright.simt.host.driver import Driver
+from tilewright.simt.host.errors import DriverError
+
+#: Bytes of a tensor map.
+BYTES: Final = 128
+#: Extents of a box, and axes, at the most.
+MOST_BOX, MOST_AXES = 256, 5
+#: What addresses and strides, and the bytes of a box's innermost row, are multiples of.
+ALIGNMENT: Final = 16
+_MOST_EXTENT, _MOST_STRIDE = 1 << 32, 1 << 40
+
+#: ``CUtensorMapDataType``, by elements; what is not listed is copied as numbers without sign of its size.
+_TYPES: Final[dict[Type, str]] = {U8: "UINT8", U16: "UINT16", U32: "UINT32", I32: "INT32", U64: "UINT64", I64: "INT64"} | {
+    F16: "FLOAT16",
+    F32: "FLOAT32",
+    F64: "FLOAT64",
+    BF16: "BFLOAT16",
+}
+_PLAIN: Final = {1: U8, 2: U16, 4: U32, 8: U64}
+_SWIZZLES: Final = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """What a tensor map says beside what it is made of at a launch.
+
+    Attributes:
+        argument: the position of the descriptor among the kernel's arguments.
+        element: the type of elements, as Tile IR writes it.
+        box: extents of what one copy moves, outermost first.
+        span: bytes of a row of a slab; 0: the box is not swizzled.
+        nan: whether what is outside the tensor reads as NaN, in place of 0.
+    """
+
+    argument: int
+    element: str
+    box: tuple[int, ...]
+    span: int
+    nan: bool
+
+    def facts(self) -> dict[str, Any]:
+        """As plain data, for a code object's metadata."""
+        return {**asdict(self), "box": list(self.box)}
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> TensorMap:
+        """What :meth:`facts` gave."""
+        return cls(facts["argument"], facts["element"], tuple(facts["box"]), facts["span"], facts["nan"])
+
+
+def fills_with_nan(element: Type) -> bool:
+    """Whether the copy engine can put NaN in place of elements of a type."""
+    return isinstance(element, FloatType) and element in _TYPES
+
+
+def engine_type(element: Type) -> Type:
+    """What the copy engine takes elements for."""
+    assert isinstance(element, IntType | FloatType)
+    return element if element in _TYPES else _PLAIN[storage_size(element)]
+
+
+def encoder(cuda: Driver, wanted: TensorMap, kernel: str) -> Callable[[tuple[Any, ...]], bytes]:
+    """Makes the map of a descriptor's words: address, extents, strides in elements, outermost first.
+
+    Raises (what it gives):
+        LaunchError: the engine cannot reach such a tensor; the message says why.
+    """
+    element, rank = parse_type(wanted.element), len(wanted.box)
+    size = storage_size(element)
+
+    def refuse(why: str) -> LaunchError:
+        remedy = "launch the kernel with asynchronous=False, or pass a tensor that fits"
+        return LaunchError(f"{kernel}: the copy engine cannot read the tensor of argument {wanted.argument}: {why}; {remedy}")
+
+    def encode(words: tuple[Any, ...]) -> bytes:
+        address, extents, strides = words[0], words[1 : 1 + rank], words[1 + rank :]
+        steps = [stride * size for stride in strides[:-1]]
+        if strides[-1] != 1:
+            raise refuse(f"the elements of a row are {strides[-1]} apart, and must be side by side")
+        if address % ALIGNMENT or any(step % ALIGNMENT or not 0 <= step < _MOST_STRIDE for step in steps):
+            raise refuse(f"address and strides must be multiples of {ALIGNMENT} bytes, strides below 2**40; they are {address:#x} and {steps} bytes")
+        if any(not 0 < extent <= _MOST_EXTENT for extent in extents):
+            raise refuse(f"extents must be from 1 to 2**32, and are {list(extents)}")
+        return _encoded(cuda, wanted, element, address, extents, steps, refuse)
+
+    return encode
+
+
+def _encoded(
+    cuda: Driver, wanted: TensorMap, element: Type, address: int, extents: tuple[int, ...], steps: list[int], refuse: Callable[[str], LaunchError]
+) -> bytes:
+    b = cuda.bindings
+    sizes, strides = [b.cuuint64_t(extent) for extent in reversed(extents)], [b.cuuint64_t(step) for step in reversed(steps)]
+    box, ones = [b.cuuint32_t(extent) for extent in reversed(wanted.box)], [b.cuuint32_t(1) for _ in wanted.box]
+    try:
+        made = cuda(
+            "cuTensorMapEncodeTiled",
+            getattr(b.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TYPES[engine_type(element)]}"),
+            len(box),
+            address,
+            sizes,
+            strides,
+            box,
+            ones,
+            b.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            getattr(b.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[wanted.span]}"),
+            b.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            getattr(
+                b.CUtensorMapFloatOOBfill,
+                "CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA" if wanted.nan else "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE",
+            ),
+        )
+    except DriverError as error:
+        raise refuse(f"{error} (extents {list(extents)}, strides {steps} bytes, box {list(wanted.box)}, rows of {wanted.span} bytes)") from error
+    return struct.pack("<16Q", *(int(word) for word in made.opaque))

@@ -1,0 +1,291 @@
+"""Matrix products by warpgroups (``wgmma``, compute capability 9.0): four warps multiply 64 rows by up to 256 columns, asynchronously.
+
+B is in shared memory, A there or in registers. What is in shared memory is told by a *matrix descriptor* of 64 bits (PTX ISA, "Matrix descriptor"):
+    bits 0 to 13      address / 16
+    bits 16 to 29     leading byte offset / 16: from one slab to the next, where the inner axis is that of the rows of A or the columns of B
+    bits 32 to 45     stride byte offset / 16: from eight rows of a slab to the next eight
+    bits 62 and 63    swizzle: 1, 2, 3 for rows of 128, 64, 32 bytes
+An instruction takes 32 bytes of each row along K. The address of the next step is the descriptor's own plus the step's offset: what is exchanged within a
+row depends on the final address alone.
+
+Accumulators stay in registers while products are under way. Nothing may touch them until a wait, which takes them in and gives them out again, so that no
+compiler moves an access across it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, U8, Type
+from tilewright.llvm.registers import storage_size
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.context import SimtContext
+from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2, row_major
+from tilewright.simt.products import SHARED, OperandSource, Product, ProductPlan, SharedOperand
+from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.slabs import slabs_of, widest_slabs
+
+#: Warps of a group, and the rows that it multiplies at a time.
+GROUP: Final = 4
+ROWS: Final = 64
+#: Columns of one instruction.
+LEAST_COLUMNS, MOST_COLUMNS = 8, 256
+#: Bytes of a row along K that one instruction takes.
+STEP: Final = 32
+#: Registers that a thread needs beside its accumulators.
+OTHER_REGISTERS: Final = 36
+#: Swizzle of a matrix descriptor, by the bytes of a slab's row.
+SWIZZLES: Final = {128: 1, 64: 2, 32: 3}
+#: Descriptors hold addresses and offsets in units of so many bytes, addresses below so many.
+_UNIT, _ADDRESSES = 16, 1 << 18
+
+_NAMES: Final[dict[Type, str]] = {F16: "f16", BF16: "bf16", F32: "tf32", F8E4M3FN: "e4m3", F8E5M2: "e5m2", I8: "s8", U8: "u8"}
+#: Kinds of operands that an instruction may mix, and what it adds up in.
+_FAMILIES: Final[tuple[tuple[frozenset[Type], Type], ...]] = (
+    (frozenset({F16}), F32),
+    (frozenset({BF16}), F32),
+    (frozenset({F32}), F32),
+    (frozenset({F8E4M3FN, F8E5M2}), F32),
+    (frozenset({I8, U8}), I32),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How groups of warps share a product.
+
+    Attributes:
+        groups_m, groups_n: groups along the rows and columns of the result.
+        columns: those of one instruction.
+        repeats_m, repeats_n: instructions of a group along each.
+        steps: instructions along K.
+        step: elements along K of one.
+    """
+
+    groups_m: int
+    groups_n: int
+    columns: int
+    repeats_m: int
+    repeats_n: int
+    steps: int
+    step: int
+
+    @property
+    def accumulators(self) -> int:
+        """Registers of a thread."""
+        return self.repeats_m * self.repeats_n * self.columns // 2
+
+
+def tile(product: Product) -> Tiling | None:
+    """How a product is shared; None where it is too small, or its accumulators are too many for a thread."""
+    if len(product.shape) != 2 or product.warps % GROUP:
+        return None
+    (m, n), groups, step = product.shape, product.warps // GROUP, STEP // storage_size(product.a)
+    groups_m = min(groups, m // ROWS)
+    if not groups_m or product.k < step:
+        return None
+    groups_n = groups // groups_m
+    columns = min(n // groups_n, MOST_COLUMNS)
+    if columns < LEAST_COLUMNS:
+        return None
+    tiling = Tiling(groups_m, groups_n, columns, m // ROWS // groups_m, n // groups_n // columns, product.k // step, step)
+    return tiling if tiling.accumulators <= min(255, 65536 // (32 * product.warps)) - OTHER_REGISTERS else None
+
+
+def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
+    """Of A, B and C, for ``packed`` elements of an operand in a register.
+
+    C is as in the PTX ISA ("Register fragments for wgmma"): lane ``4 * g + t`` of warp w of a group has the columns 2t and 2t + 1 of the rows 16w + g and
+    16w + g + 8, then those 8 columns on. A in registers: the same rows, ``packed`` neighbours along K from ``packed * t`` on, and from 4 such words on. B has
+    no registers; its layout is what threads would read side by side.
+    """
+    m, n = shape
+
+    def bits(first: int, last: int) -> list[int]:
+        return [first << i for i in range(log2(last // first))]
+
+    def place(rows: Sequence[int], width: int) -> list[int]:
+        return [row * width for row in rows]
+
+    m_repeats, n_repeats = bits(ROWS, ROWS * tiling.repeats_m), bits(tiling.columns, tiling.columns * tiling.repeats_n)
+    m_groups, n_groups = bits(ROWS * tiling.repeats_m, m), bits(tiling.columns * tiling.repeats_n, n)
+    c = LinearLayout(
+        shape,
+        (1, *place([8], n), *bits(8, tiling.columns), *place(m_repeats, n), *n_repeats),
+        (2, 4, *place([1, 2, 4], n)),
+        (*place([16, 32], n), *place(m_groups, n), *n_groups),
+    )
+    a = LinearLayout(
+        (m, k),
+        (*bits(1, packed), *place([8], k), 4 * packed, *bits(8 * packed, k), *place(m_repeats, k)),
+        (packed, 2 * packed, *place([1, 2, 4], k)),
+        (*place([16, 32], k), *place(m_groups, k), *(0 for _ in n_groups)),
+    )
+    b = LinearLayout(
+        (k, n),
+        (*place(bits(1, packed), n), *place(bits(4 * packed, k), n), *bits(8, tiling.columns), *n_repeats),
+        (*place([packed, 2 * packed], n), 1, 2, 4),
+        (0, 0, *(0 for _ in m_groups), *n_groups),
+    )
+    return a, b, c
+
+
+def plans(product: Product) -> tuple[ProductPlan, ...]:
+    """The plans for a product, both operands in shared memory; none where there is no instruction for it."""
+    if not any(product.a in operands and product.b in operands and product.accumulator is sums for operands, sums in _FAMILIES):
+        return ()
+    if product.a is F32 and product.precision != "tf32":
+        return ()
+    if storage_size(product.a) == 1 and 0 < product.max_imprecise < product.k:
+        # sums are not promoted on the way
+        return ()
+    tiling = tile(product)
+    if tiling is None:
+        return ()
+    writer = _Writer(product, tiling)
+    a, b, c = layouts(tiling, product.shape, product.k, 4 // storage_size(product.a))
+    wishes = [writer.layouts(position) for position in (0, 1)]
+    if not all(wishes):
+        return ()
+    return (
+        ProductPlan(
+            writer.name,
+            a,
+            b,
+            c,
+            writer.emit,
+            reads=(SHARED, SHARED),
+            asynchronous=True,
+            a_shared=wishes[0][0],
+            b_shared=wishes[1][0],
+            a_others=wishes[0][1:],
+            b_others=wishes[1][1:],
+            accepts=writer.accepts,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixDescriptor:
+    """A matrix descriptor but for the address.
+
+    Attributes:
+        leading, stride: the byte offsets.
+        span: bytes of a slab's row.
+        transposed: whether the inner axis is not K.
+    """
+
+    leading: int
+    stride: int
+    span: int
+    transposed: bool
+
+    @property
+    def bits(self) -> int:
+        """The descriptor, for address 0."""
+        return self.leading // _UNIT << 16 | self.stride // _UNIT << 32 | SWIZZLES[self.span] << 62
+
+
+def matrix_descriptor(shared: SharedLayout, size: int, k_axis: int) -> MatrixDescriptor | None:
+    """The descriptor of an operand whose axis ``k_axis`` the product sums over; None where instructions cannot read its layout."""
+    slabs = slabs_of(shared, size)
+    if slabs is None or not slabs.span:
+        return None
+    rows = shared.shape[1 - slabs.inner]
+    if slabs.inner == k_axis:
+        # one instruction never reads beyond a slab
+        return MatrixDescriptor(_UNIT, slabs.period, slabs.span, transposed=False)
+    return MatrixDescriptor(rows * slabs.span, slabs.period, slabs.span, transposed=True) if size == 2 else None
+
+
+class _Writer:
+    """Writes one product."""
+
+    def __init__(self, product: Product, tiling: Tiling) -> None:
+        self.product, self.tiling = product, tiling
+        self.sizes = storage_size(product.a), storage_size(product.b)
+        self.accumulator = "float" if product.accumulator is F32 else "i32"
+        sums = "f32" if product.accumulator is F32 else "s32"
+        operands = f"{_NAMES[product.a]}.{_NAMES[product.b]}"
+        kind = f"m{ROWS}n{tiling.columns}k{tiling.step}.{sums}.{operands}"
+        self.instruction, self.name = f"wgmma.mma_async.sync.aligned.{kind}", f"wgmma.{kind}.ss"
+
+    # ---- operands in shared memory
+
+    def _axes(self, position: int) -> tuple[tuple[int, int], int]:
+        """The operand's shape, and its axis K."""
+        (m, n), k = self.product.shape, self.product.k
+        return ((m, k), 1) if position == 0 else ((k, n), 0)
+
+    def layouts(self, position: int) -> tuple[SharedLayout, ...]:
+        """Those that an operand is wanted in: with K as the inner axis, or the other one."""
+        shape, k_axis = self._axes(position)
+        found = (widest_slabs(shape, self.sizes[position], inner) for inner in (k_axis, 1 - k_axis))
+        return tuple(layout for layout in found if layout is not None and self.accepts(position, layout))
+
+    def accepts(self, position: int, shared: SharedLayout) -> bool:
+        """Whether instructions can read an operand in a layout: there is a descriptor, and none begins within a slab's row."""
+        shape, k_axis = self._axes(position)
+        found = matrix_descriptor(shared, self.sizes[position], k_axis)
+        if shared.shape != shape or found is None:
+            return False
+        along = ROWS if position == 0 else self.tiling.columns
+        return not found.transposed or along * self.sizes[position] >= found.span
+
+    def _base(self, context: SimtContext, position: int, operand: SharedOperand) -> tuple[str, MatrixDescriptor]:
+        """The descriptor of a group's part of an operand, as i64."""
+        w, t, size = context.writer, self.tiling, self.sizes[position]
+        shape, k_axis = self._axes(position)
+        found = matrix_descriptor(operand.shared, size, k_axis)
+        assert found is not None
+        address = w.emit(f"ptrtoint ptr addrspace(3) {operand.address} to i32")
+        before, groups = (1, t.groups_m) if position == 0 else (t.groups_m, t.groups_n)
+        if groups > 1:
+            part = shape[1 - k_axis] // groups
+            images = [0] * log2(GROUP * before) + [self._offset(position, operand.shared, part << bit, 0) for bit in range(log2(groups))]
+            address = w.emit(f"add i32 {address}, {context.thread_part((), images)}")
+        address = w.emit(f"and i32 {address}, {_ADDRESSES - 1}")
+        address = w.emit(f"lshr i32 {address}, {log2(_UNIT)}")
+        place = w.emit(f"zext i32 {address} to i64")
+        bits = found.bits if found.bits < 1 << 63 else found.bits - (1 << 64)
+        return w.emit(f"or i64 {place}, {bits}"), found
+
+    def _offset(self, position: int, shared: SharedLayout, along: int, k: int) -> int:
+        """Where, in bytes from the operand's beginning, a row of A or a column of B and a coordinate along K are; both where a swizzle begins anew."""
+        point = (along, k) if position == 0 else (k, along)
+        return self.sizes[position] * shared.offset(row_major(point, shared.shape))
+
+    # ---- instructions
+
+    def emit(self, context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]) -> list[str]:
+        """Start the product: the registers in which the sums will be."""
+        assert isinstance(a, SharedOperand) and isinstance(b, SharedOperand)
+        w, t = context.writer, self.tiling
+        (base_a, found_a), (base_b, found_b) = self._base(context, 0, a), self._base(context, 1, b)
+        count = len(c)
+        lines = ["{", ".reg .pred %yes;", ".reg .b64 %a, %b;", "setp.eq.u32 %yes, 0, 0;", "wgmma.fence.sync.aligned;"]
+        tail = "%yes" if self.accumulator == "i32" else "%yes, 1, 1"
+        if self.sizes == (2, 2):
+            tail += f", {int(found_a.transposed)}, {int(found_b.transposed)}"
+        each = t.columns // 2
+        for k in range(0, t.steps * t.step, t.step):
+            for j in range(t.repeats_n):
+                for i in range(t.repeats_m):
+                    first = (j * t.repeats_m + i) * each
+                    sums = ", ".join(f"${register}" for register in range(first, first + each))
+                    offsets = self._offset(0, a.shared, ROWS * i, k), self._offset(1, b.shared, t.columns * j, k)
+                    lines += [f"add.s64 %{name}, ${count + n}, {offset // _UNIT};" for n, (name, offset) in enumerate(zip("ab", offsets, strict=True))]
+                    lines.append(f"{self.instruction} {{{sums}}}, %a, %b, {tail};")
+        lines += ["wgmma.commit_group.sync.aligned;", "}"]
+        operands = [("i64", base_a), ("i64", base_b)]
+        return call_asm(w, "\n".join(lines), [self.accumulator] * count, operands, initial=c, memory=True, convergent=True)
+
+
+def wait(w: FunctionWriter, pending: int, tiles: Sequence[Sequence[str]], types: Sequence[str]) -> list[list[str]]:
+    """Wait until at most ``pending`` groups of products are under way; the registers of tiles, of an LLVM type each, as they are then."""
+    names = [name for tile_ in tiles for name in tile_]
+    listed = [type_ for tile_, type_ in zip(tiles, types, strict=True) for _ in tile_]
+    found = iter(call_asm(w, f"wgmma.wait_group.sync.aligned {pending};", listed, (), initial=names, memory=True, convergent=True))
+    return [[next(found) for _ in tile_] for tile_ in tiles]
