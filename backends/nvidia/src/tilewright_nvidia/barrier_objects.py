@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from tilewright.llvm.writer import FunctionWriter
@@ -13,6 +14,10 @@ BYTES: Final = 8
 #: Barriers that the hardware has for the threads of a program; number 0 is that of all of them.
 NAMED_BARRIERS: Final = 16
 _SHARED = "ptr addrspace(3)"
+#: Registers of a multiprocessor, lanes of a warp, warps that give and take registers together, and in what multiples, up to how many for a thread.
+_FILE, _LANES, _GROUP, _STEP, _MOST = 65536, 32, 4, 8, 240
+#: Registers of a thread that starts copies, and of one that needs no more than it is given.
+_FEW, _ENOUGH = 40, 232
 
 
 def initialize(w: FunctionWriter, address: str, count: int) -> None:
@@ -49,9 +54,27 @@ def proxy_fence(w: FunctionWriter) -> None:
     call_asm(w, "fence.proxy.async.shared::cta;", (), (), memory=True)
 
 
+def given_registers(warps: int) -> int:
+    """Registers that each thread of a program begins with, where it takes all that there are."""
+    return min(_FILE // (_LANES * warps), _MOST) // _STEP * _STEP
+
+
+def divided_registers(warps: Mapping[str, int]) -> dict[str, int]:
+    """How parts share the registers of a program: few for those that only start copies, the rest for the largest part. None are moved where threads have
+    enough, or where a part is no whole number of groups of warps, which give and take them together."""
+    most = max(warps, key=lambda name: warps[name])
+    total = sum(warps.values())
+    given = given_registers(total)
+    if given >= _ENOUGH or any(count % _GROUP for count in warps.values()):
+        return {}
+    others = {name: _FEW for name in warps if name != most}
+    left = given * total - sum(_FEW * warps[name] for name in others)
+    return {**others, most: min(left // warps[most], _MOST) // _STEP * _STEP}
+
+
 def set_registers(w: FunctionWriter, count: int, before: int) -> None:
     """Give each thread of a group of four warps ``count`` registers in place of ``before``."""
-    if count == before or not before:
+    if count == before:
         return
     direction = "dec" if count < before else "inc"
     call_asm(w, f"setmaxnreg.{direction}.sync.aligned.u32 {count};", (), (), memory=True, convergent=True)

@@ -70,6 +70,7 @@ class PtxTarget(SimtTarget):
         if self.hopper:
             self.mechanisms = (bulk_copies.mechanism(self._tensor_maps), *self.mechanisms)
             self.barrier_bytes, self.part_warps = barrier_objects.BYTES, warpgroups.GROUP
+        self._limited = bool((options or {}).get("maxnreg"))
         self.maps: bulk_copies.TensorMaps | None = None
         self.relaxed = (options or {}).get("math", "relaxed") == "relaxed"
         self._words = Words()
@@ -163,7 +164,10 @@ class PtxTarget(SimtTarget):
         barrier_objects.wait(context.writer, address, phase)
 
     def set_registers(self, w: FunctionWriter, count: int, before: int) -> None:
-        barrier_objects.set_registers(w, count, before)
+        barrier_objects.set_registers(w, count, before or barrier_objects.given_registers(self._warps))
+
+    def part_registers(self, warps: Mapping[str, int]) -> Mapping[str, int]:
+        return {} if self._limited else barrier_objects.divided_registers(warps)
 
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
         return w.call("llvm.nvvm.shfl.sync.idx.i32", "i32", [("i32", _ALL_LANES), ("i32", value), ("i32", lane), ("i32", "31")])

@@ -191,6 +191,10 @@ class SimtTarget(ABC):
     def set_registers(self, w: FunctionWriter, count: int, before: int) -> None:  # noqa: B027
         """Give each thread of the part that begins here ``count`` registers in place of ``before``, where the machine can."""
 
+    def part_registers(self, warps: Mapping[str, int]) -> Mapping[str, int]:
+        """How many registers the threads of each part should have, for its warps; those that are not named keep what they are given."""
+        return {}
+
     @abstractmethod
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
         """The i32 ``value`` of lane ``lane`` (i32) of the warp."""

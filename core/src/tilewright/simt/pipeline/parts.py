@@ -76,10 +76,13 @@ def expand_parts(loop: Operation, target: SimtTarget) -> None:
     assert last is not None
     warps = {MATH: function.attributes[WARPS], LOAD: target.part_warps}
     function.attributes[WARPS] = sum(warps.values())
+    registers = target.part_registers(warps)
     parts = Region()
     for name, count in warps.items():
         bodies[name].append(_end())
-        parts.append(Operation(SIMT_TABLE["simt.part"], (), (), {"name": name, "warps": count}, (), [bodies[name]], loop.location))
+        parts.append(
+            Operation(SIMT_TABLE["simt.part"], (), (), {"name": name, "warps": count, "registers": registers.get(name, 0)}, (), [bodies[name]], loop.location)
+        )
     parts.append(_end())
     function.body.insert_before(Operation(SIMT_TABLE["simt.partition"], (), (), {}, (), [parts], loop.location), last)
 

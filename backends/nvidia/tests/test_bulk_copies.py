@@ -1,0 +1,235 @@
+"""Barrier objects, copies of blocks and tensor maps: what is written, what ptxas takes, what the driver is asked for."""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from hopper_support import ASYNCHRONOUS, TARGET, barrier_kernel, compiled, kernel, load_kernel, product_kernel, store_kernel
+from stand_ins import FakeBindings
+from test_warpgroups import matmul_module
+
+from tilewright.errors import LaunchError, LoweringError
+from tilewright.plugins.manifest import CodeObject
+from tilewright.simt.host.driver import Driver
+from tilewright_nvidia.barrier_objects import divided_registers
+from tilewright_nvidia.linking import assemble
+from tilewright_nvidia.lower import lower
+from tilewright_nvidia.runtime import image
+from tilewright_nvidia.slabs import Slabs
+from tilewright_nvidia.table import TABLE
+from tilewright_nvidia.tensor_maps import TensorMap, encoder
+
+
+def instructions(ptx: object, *names: str) -> list[str]:
+    """The lines of PTX that begin with one of some names, predicates aside."""
+    return [line.strip() for line in str(ptx).splitlines() if re.sub(r"^@!?%\w+\s+", "", line.strip()).startswith(names)]
+
+
+def constants(ptx: object) -> dict[str, str]:
+    """Registers that are given a number."""
+    return dict(re.findall(r"mov\.b32 \t(%r\d+), (\d+);", str(ptx)))
+
+
+# ---- barrier objects
+
+
+def test_barrier_objects() -> None:
+    ptx = compiled(barrier_kernel(5)).stages["ptx"]
+    begun = instructions(ptx, "mbarrier.init")
+    assert len(begun) == 2 and all(line.endswith("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;") for line in begun)
+    assert len(instructions(ptx, "mbarrier.arrive.release.cta.shared::cta.b64 _, [")) == 5
+    waits = re.findall(r"again:\n\s*mbarrier\.try_wait\.parity\.acquire\.cta\.shared::cta\.b64 %ended, \[%r\d+\], (%r\d+);\n\s*@!%ended bra again;", str(ptx))
+    assert [constants(ptx)[name] for name in waits] == ["1", "0", "1", "0", "0", "1"]
+    assert "C75" not in assemble(ptx, "sm_90a").log
+
+
+def test_parts_have_barriers_of_their_own() -> None:
+    body = """
+  %b = simt.barriers {count = 1} : barriers<1>
+  %zero = constant 0 : i32
+  %no = constant false : i1
+  simt.partition parts {
+    simt.part {name = "math", warps = 8, registers = 232} body {
+      simt.await %b, %zero, %no
+      barrier
+      yield
+    }
+    simt.part {name = "load", warps = 4, registers = 40} body {
+      simt.arrive %b, %zero
+      yield
+    }
+    yield
+  }"""
+    ptx = compiled(kernel([], body, warps=12)).stages["ptx"]
+    assert ".reqntid 384" in str(ptx)
+    assert instructions(ptx, "barrier.cta.sync.aligned 1", "barrier.cta.sync.aligned 2") == [
+        "barrier.cta.sync.aligned 1, 256;",
+        "barrier.cta.sync.aligned 2, 128;",
+    ]
+    assert instructions(ptx, "setmaxnreg") == ["setmaxnreg.inc.sync.aligned.u32 232;", "setmaxnreg.dec.sync.aligned.u32 40;"]
+    assert assemble(ptx, "sm_90a").binary
+
+
+@pytest.mark.parametrize(
+    ("warps", "expected"),
+    [
+        ({"math": 8, "load": 4}, {"math": 232, "load": 40}),
+        ({"math": 4, "load": 4}, {}),  # 65,536 registers are enough for 256 threads
+        ({"math": 2, "load": 4}, {}),
+        ({"math": 16, "load": 4}, {"math": 104, "load": 40}),
+    ],
+)
+def test_parts_share_the_registers(warps: dict[str, int], expected: dict[str, int]) -> None:
+    assert divided_registers(warps) == expected
+    given = {name: expected.get(name, 168) for name in warps}
+    assert not expected or sum(32 * count * given[name] for name, count in warps.items()) <= 65536
+
+
+# ---- copies
+
+
+@pytest.mark.parametrize(
+    ("block", "element", "slabs", "copies", "padding"),
+    [
+        ((64, 64), "f16", Slabs(1, 128), [(0, 0)], "zero"),
+        ((64, 64), "f16", Slabs(1, 64), [(0, 0), (4096, 32)], "nan"),
+        ((16, 16, 32), "f32", Slabs(2, 64), [(0, 0), (16384, 16)], "zero"),
+        ((1024,), "i32", Slabs(0, 0), [(0, 0), (1024, 256), (2048, 512), (3072, 768)], "zero"),
+    ],
+)
+def test_blocks_to_shared_memory(block: tuple[int, ...], element: str, slabs: Slabs, copies: list[tuple[int, int]], padding: str) -> None:
+    code = compiled(load_kernel(block, element, slabs, padding))
+    ptx = str(code.stages["ptx"])
+    rank = len(block)
+    found = re.findall(
+        rf"cp\.async\.bulk\.tensor\.{rank}d\.shared::cluster\.global\.mbarrier::complete_tx::bytes \[(%\w+)\], \[(%\w+), \{{(.*)\}}\], \[(%\w+)\];", ptx
+    )
+    assert len(found) == len(copies) and all(len(axes.split(", ")) == rank for _, _, axes, _ in found)
+    # the innermost coordinate comes first, and moves on from copy to copy
+    llir = str(code.stages["llir"])
+    steps = [(int(step), f"%a{1 + 2 * rank + 1 + rank}") for _, step in copies if step]
+    assert re.findall(r"add i32 (%a\d+), (\d+)\n", llir) == [(name, str(step)) for step, name in steps]
+    assert re.findall(r"getelementptr i8, ptr addrspace\(3\) %t\d+, i32 (\d+)\n", llir)[: len(steps)] == [str(offset) for offset, _ in copies[1:]]
+    (facts,) = code.metadata["tensor_maps"]
+    assert (facts["argument"], facts["span"], facts["nan"]) == (0, slabs.span, padding == "nan")
+    assert assemble(ptx, "sm_90a").binary
+
+
+def test_blocks_from_shared_memory() -> None:
+    ptx = str(compiled(store_kernel((64, 64), "f16", Slabs(1, 128))).stages["ptx"])
+    order = ["st.shared", "fence.proxy.async.shared::cta;", "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [", "cp.async.bulk.commit_group;"]
+    order.append("cp.async.bulk.wait_group.read 0;")  # nothing of the kernel reads the tensor
+    places = [ptx.index(text) for text in order]
+    assert places == sorted(places) and ptx.rindex("st.shared") < places[1]
+    assert re.search(r"bar\S*sync", ptx[places[1] : places[2]])
+    assert assemble(ptx, "sm_90a").binary
+
+
+def test_one_map_for_each_shape_of_box() -> None:
+    """The copies before a loop and those in it are of one layout."""
+    code = lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 4})
+    assert [(facts["argument"], facts["box"]) for facts in code.metadata["tensor_maps"]] == [(0, [128, 64]), (1, [128, 64])]
+    assert len(re.findall(r'ptr byval\(\[128 x i8\]\) align 64 "nvvm.grid_constant" %map', str(code.stages["llir"]))) == 2
+
+
+def test_plain_launches_pass_no_maps() -> None:
+    code = lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {"num_warps": 4, "num_stages": 3})
+    assert code.metadata["tensor_maps"] == [] and "cp.async.bulk" not in str(code.stages["ptx"])
+    with pytest.raises(LoweringError, match="asynchronous must be True or False, not 1"):
+        lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {"asynchronous": 1})
+
+
+# ---- tensor maps
+
+
+class Encoding(FakeBindings):
+    """A driver that encodes maps as what it is asked for."""
+
+    cuuint64_t = cuuint32_t = int
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("CUtensorMapDataType", "CUtensorMapInterleave", "CUtensorMapSwizzle", "CUtensorMapL2promotion", "CUtensorMapFloatOOBfill"):
+            setattr(self, name, _Names())
+
+    def _cuTensorMapEncodeTiled(self, *asked: Any) -> Any:
+        self.asked = asked
+        return SimpleNamespace(opaque=list(range(16)))
+
+
+class _Names:
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+WORDS = (0x7F00_0000_1000, 1000, 72, 80, 1)
+
+
+def test_maps_are_made_of_a_descriptors_words() -> None:
+    bindings = Encoding()
+    encode = encoder(Driver(TABLE, bindings), TensorMap(0, "f16", (128, 64), 128, nan=False), "k")
+    assert encode(WORDS) == struct.pack("<16Q", *range(16))
+    kind, rank, address, extents, strides, box, ones, interleave, swizzle, promotion, fill = bindings.asked
+    assert (kind, rank, address) == ("CU_TENSOR_MAP_DATA_TYPE_FLOAT16", 2, WORDS[0])
+    # innermost first; strides in bytes, that of the innermost axis is not told
+    assert (extents, strides, box, ones) == ([72, 1000], [160], [64, 128], [1, 1])
+    assert (interleave, swizzle) == ("CU_TENSOR_MAP_INTERLEAVE_NONE", "CU_TENSOR_MAP_SWIZZLE_128B")
+    assert (promotion, fill) == ("CU_TENSOR_MAP_L2_PROMOTION_L2_128B", "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE")
+
+
+@pytest.mark.parametrize(
+    ("element", "kind"),
+    [
+        ("bf16", "BFLOAT16"),
+        ("f32", "FLOAT32"),
+        ("f64", "FLOAT64"),
+        ("f8e4m3fn", "UINT8"),
+        ("i8", "UINT8"),
+        ("u16", "UINT16"),
+        ("i32", "INT32"),
+        ("i64", "INT64"),
+    ],
+)
+def test_elements_of_maps(element: str, kind: str) -> None:
+    bindings = Encoding()
+    encoder(Driver(TABLE, bindings), TensorMap(0, element, (8, 32), 0, nan=True), "k")((4096, 64, 64, 64, 1))
+    assert bindings.asked[0] == f"CU_TENSOR_MAP_DATA_TYPE_{kind}"
+    assert bindings.asked[-1] == "CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((WORDS[0] + 8, *WORDS[1:]), "must be multiples of 16 bytes"),
+        ((WORDS[0], 1000, 72, 81, 1), r"must be multiples of 16 bytes, strides below 2\*\*40; they are 0x7f0000001000 and \[162\] bytes"),
+        ((WORDS[0], 1000, 72, 80, 2), "elements of a row are 2 apart"),
+        ((WORDS[0], 0, 72, 80, 1), r"extents must be from 1 to 2\*\*32, and are \[0, 72\]"),
+    ],
+)
+def test_tensors_that_the_engine_cannot_reach(words: tuple[int, ...], why: str) -> None:
+    encode = encoder(Driver(TABLE, Encoding()), TensorMap(3, "f16", (128, 64), 128, nan=False), "k")
+    with pytest.raises(LaunchError, match=f"k: the copy engine cannot read the tensor of argument 3: .*{why}.*; launch the kernel with asynchronous=False"):
+        encode(words)
+
+
+def test_what_the_driver_refuses_is_told() -> None:
+    bindings = Encoding()
+    bindings.settings.failures["cuTensorMapEncodeTiled"] = 1
+    with pytest.raises(LaunchError, match=r"argument 0: cuTensorMapEncodeTiled failed.*box \[128, 64\], rows of 128 bytes"):
+        encoder(Driver(TABLE, bindings), TensorMap(0, "f16", (128, 64), 128, nan=False), "k")(WORDS)
+
+
+def test_maps_are_parameters_behind_the_others() -> None:
+    code = compiled(product_kernel((64, 64), 64, "f16", "f16"))
+    loaded = image(Driver(TABLE, Encoding()), 0, CodeObject("k", b"", {}, code.metadata))
+    assert [(each.argument, each.size) for each in loaded.opaque] == [(0, 128), (1, 128)]
+    head = str(code.stages["llir"]).split("define", 1)[1].split("{", 1)[0]
+    assert re.findall(r"%(\w+)[,)]", head)[-3:] == ["a12", "map0", "map1"]

@@ -1,0 +1,354 @@
+"""Products by warpgroups: registers and matrix descriptors against the PTX ISA, instructions run in NumPy on a memory of bytes, what ptxas says."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from conftest import compile_kernel
+from hopper_support import ASYNCHRONOUS, TARGET, Operand, compiled, plan_of, product_kernel
+from test_slabs import exchanged
+
+import tilewright.language as tl
+from tilewright.frontend.compile import compile_function
+from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, U8
+from tilewright.language.callable import device_function
+from tilewright.llvm.writer import ModuleWriter
+from tilewright.passes import pipeline
+from tilewright.simt.linear_layout import SharedLayout, combine, coordinates
+from tilewright.simt.products import Product, ProductPlan, SharedOperand
+from tilewright_nvidia import warpgroups
+from tilewright_nvidia.linking import assemble
+from tilewright_nvidia.lower import lower
+from tilewright_nvidia.slabs import SPANS, Slabs, slab_layout
+from tilewright_nvidia.target import PtxTarget
+from tilewright_nvidia.warpgroups import matrix_descriptor
+
+# ---- registers
+
+
+def figure_c(thread: int, register: int) -> tuple[int, int]:
+    """(row, column) of a register of the accumulator, as "Register fragments for wgmma" has it: thread of the group, d0 to dN/2-1."""
+    warp, lane = divmod(thread, 32)
+    row = 16 * warp + lane // 4 + 8 * (register // 2 % 2)
+    return row, 8 * (register // 4) + lane % 4 * 2 + register % 2
+
+
+#: For each thread and register, where it is.
+FIGURE = np.array([[figure_c(thread, register) for register in range(128)] for thread in range(128)])
+
+
+@pytest.mark.parametrize("columns", [8, 16, 64, 128, 256])
+def test_accumulators_are_those_of_the_instruction_set(columns: int) -> None:
+    c = plan_of((64, columns), 64, "f16", "f16").c
+    assert c.register_count == columns // 2
+    for thread in range(128):
+        for register in range(c.register_count):
+            assert coordinates(c.element(register, thread % 32, thread // 32), c.shape) == figure_c(thread, register)
+
+
+@pytest.mark.parametrize("shape", [(128, 128), (256, 64), (64, 256), (128, 256), (64, 512)])
+@pytest.mark.parametrize("warps", [4, 8, 16])
+def test_groups_share_the_result(shape: tuple[int, int], warps: int) -> None:
+    product = Product(shape, 64, F16, F16, F32, "ieee", 0, warps)
+    found = warpgroups.plans(product)
+    words = shape[0] * shape[1] // (32 * warps)
+    assert bool(found) == (words <= min(255, 65536 // (32 * warps)) - warpgroups.OTHER_REGISTERS)
+    for plan in found:
+        places = [coordinates(plan.c.element(r, t % 32, t // 32), shape) for t in range(32 * warps) for r in range(plan.c.register_count)]
+        assert len(places) == len(set(places)) == shape[0] * shape[1]
+
+
+# ---- descriptors
+
+
+@pytest.mark.parametrize(
+    ("shape", "slabs", "k_axis", "expected"),
+    [
+        # K inside: offset of the next slab unused (1), eight rows further, swizzle
+        ((128, 64), Slabs(1, 128), 1, 1 << 16 | 1024 // 16 << 32 | 1 << 62),
+        ((128, 32), Slabs(1, 64), 1, 1 << 16 | 512 // 16 << 32 | 2 << 62),
+        ((128, 16), Slabs(1, 32), 1, 1 << 16 | 256 // 16 << 32 | 3 << 62),
+        # the other axis inside, slabs of 64 elements by 64 rows of 128 bytes: 8,192 bytes to the next
+        ((64, 256), Slabs(1, 128), 0, 8192 // 16 << 16 | 1024 // 16 << 32 | 1 << 62),
+        ((128, 32), Slabs(0, 128), 1, 4096 // 16 << 16 | 1024 // 16 << 32 | 1 << 62),
+        ((64, 256), Slabs(1, 64), 0, 4096 // 16 << 16 | 512 // 16 << 32 | 2 << 62),
+    ],
+)
+def test_descriptors_of_layouts(shape: tuple[int, int], slabs: Slabs, k_axis: int, expected: int) -> None:
+    shared = slab_layout(shape, 2, slabs)
+    assert shared is not None
+    found = matrix_descriptor(shared, 2, k_axis)
+    assert found is not None and found.bits == expected and found.transposed == (slabs.inner != k_axis)
+
+
+def test_layouts_without_a_descriptor() -> None:
+    plan = plan_of((64, 64), 64, "f16", "f16")
+    assert plan.accepts is not None
+    assert not plan.accepts(0, SharedLayout.row_major((64, 64)))
+    for inner in (0, 1):
+        shared = slab_layout((64, 64), 2, Slabs(inner, 128))
+        assert shared is not None and plan.accepts(0, shared) and plan.accepts(1, shared)
+    # elements of other sizes have K inside
+    bytes_ = plan_of((64, 128), 128, "f8e4m3fn", "f8e4m3fn")
+    assert bytes_.accepts is not None
+    for position, shape in enumerate(((64, 128), (128, 128))):
+        accepted = [bytes_.accepts(position, layout) for inner in (0, 1) if (layout := slab_layout(shape, 1, Slabs(inner, 64)))]
+        assert accepted == [position == 1, position == 0]
+    # an instruction of 32 columns does not begin within a slab of 64
+    halves = plan_of((64, 64), 64, "f16", "f16", warps=8)
+    wide, narrow = (slab_layout((64, 64), 2, Slabs(1, span)) for span in (128, 64))
+    assert halves.accepts is not None and wide is not None and narrow is not None
+    assert not halves.accepts(1, wide) and halves.accepts(1, narrow)
+
+
+# ---- instructions, in NumPy
+
+
+@dataclass
+class Recorder:
+    """What an emitter needs of a context; keeps how parts of operands are found by the number of a warp."""
+
+    writer: Any
+    parts: list[tuple[int, ...]] = field(default_factory=list)
+
+    def thread_part(self, lanes: tuple[int, ...], warps: list[int]) -> str:
+        assert not any(lanes)
+        self.parts.append(tuple(warps))
+        return f"%part{len(self.parts) - 1}"
+
+
+@dataclass
+class Memory:
+    """A tile in shared memory, as matrix instructions read it through a descriptor."""
+
+    values: np.ndarray[Any, Any]
+    size: int
+
+    def read(self, descriptor: int, transposed: bool, extent: int, steps: int) -> np.ndarray[Any, Any]:
+        """The elements of some rows of A or columns of B, and along K, by the PTX ISA's strides."""
+        along, k = np.arange(extent)[:, None], np.arange(steps)[None, :]
+        start, leading, stride = ((descriptor >> bit & 0x3FFF) * 16 for bit in (0, 16, 32))
+        span = {1: 128, 2: 64, 3: 32}[descriptor >> 62 & 3]
+        if transposed:
+            slab, column = divmod(along, span // self.size)
+            address = start + slab * leading + k // 8 * stride + k % 8 * span + column * self.size
+        else:
+            address = start + along // 8 * stride + along % 8 * span + k * self.size
+        return self.values[exchanged(address, span) // self.size]
+
+
+def emitted(plan: ProductPlan, layouts: tuple[SharedLayout, SharedLayout], elements: tuple[Any, Any]) -> tuple[str, Recorder]:
+    module = ModuleWriter()
+    w = module.function("f", [("ptr addrspace(3)", "a"), ("ptr addrspace(3)", "b")])
+    context = Recorder(w)
+    operands = [SharedOperand(name, layout, element) for name, layout, element in zip(("%a", "%b"), layouts, elements, strict=True)]
+    results = plan.emit(context, *operands, ["0.0"] * plan.c.register_count)  # type: ignore[arg-type]
+    assert len(results) == plan.c.register_count
+    w.ret()
+    return module.text(), context
+
+
+def run(text: str, context: Recorder, plan: ProductPlan, memories: tuple[Memory, Memory], warps: int) -> np.ndarray[Any, Any]:
+    """The result of the instructions in LLVM IR, on all groups of warps."""
+    (assembly,) = re.findall(r'asm sideeffect "([^"]*)"', text)
+    lines = assembly.split("\\0A")
+    assert lines.index("wgmma.fence.sync.aligned;") < min(i for i, line in enumerate(lines) if "mma_async" in line)
+    assert lines[-2:] == ["wgmma.commit_group.sync.aligned;", "}"]
+    constants = [int(bits) % (1 << 64) for bits in re.findall(r"or i64 %t\d+, (-?\d+)", text)]
+    uses = re.findall(r"add i32 %t\d+, %part(\d+)", text)
+    assert len(constants) == 2 and len(uses) == len(context.parts)
+    # parts are in the order of the operands that have some; where only one has, its ptrtoint comes before
+    order = ["%a", "%b"] if len(uses) == 2 else [re.findall(r"ptrtoint ptr addrspace\(3\) (%\w)", text[: text.index("%part0")])[-1]] if uses else []
+    (m, n), count = plan.c.shape, plan.c.register_count
+    result, written = np.zeros((m, n), np.int64), np.zeros((m, n), int)
+    for group in range(warps // 4):
+        bases = []
+        for name, constant in zip(("%a", "%b"), constants, strict=True):
+            offset = combine(context.parts[order.index(name)], 4 * group) if name in order else 0
+            bases.append(constant | offset // 16)
+        sums = np.zeros((128, count), np.int64)
+        now = list(bases)
+        for line in lines:
+            if step := re.fullmatch(r"add\.s64 %([ab]), \$(\d+), (\d+);", line):
+                side = "ab".index(step[1])
+                assert int(step[2]) == count + side
+                now[side] = bases[side] + int(step[3])
+            elif call := re.fullmatch(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.\S+ \{([$\d, ]+)\}, %a, %b, %yes(.*);", line):
+                columns, ks = int(call[1]), int(call[2])
+                registers = [int(name) for name in call[3].replace("$", "").split(", ")]
+                flags = [part == "1" for part in call[4].split(", ")[3:]] or [False, False]
+                a, b = (memory.read(at, turned, extent, ks) for memory, at, turned, extent in zip(memories, now, flags, (64, columns), strict=True))
+                tile = a @ b.T
+                rows, places = np.moveaxis(FIGURE[:, : len(registers)], 2, 0)
+                sums[:, registers] += tile[rows, places]
+        for thread in range(128):
+            for register in range(count):
+                place = coordinates(plan.c.element(register, thread % 32, 4 * group + thread // 32), (m, n))
+                result[place], written[place] = sums[thread, register], written[place] + 1
+    assert (written == 1).all()
+    return result
+
+
+CASES = [
+    ((64, 64), 64, "f16", 4),
+    ((64, 16), 32, "bf16", 4),
+    ((128, 64), 128, "f16", 4),
+    ((128, 64), 32, "f16", 8),
+    ((64, 128), 32, "f16", 8),
+    ((128, 128), 16, "f16", 16),
+    ((64, 512), 16, "f16", 8),
+    ((64, 32), 32, "f32", 4),
+    ((64, 64), 64, "i8", 8),
+    ((128, 32), 128, "f8e5m2", 4),
+]
+
+
+@pytest.mark.parametrize(("shape", "k", "element", "warps"), CASES)
+def test_instructions_compute_the_product(shape: tuple[int, int], k: int, element: str, warps: int) -> None:
+    sums = "i32" if element == "i8" else "f32"
+    plan, (m, n) = plan_of(shape, k, element, element, sums, warps), shape
+    type_ = {"f16": F16, "bf16": BF16, "f32": F32, "i8": I8, "f8e5m2": F8E5M2}[element]
+    size = type_.bits // 8
+    rng = np.random.default_rng(0)
+    values = rng.integers(-50, 50, (m, k)), rng.integers(-50, 50, (k, n))
+    assert plan.accepts is not None
+    candidates = []
+    for position, tile in enumerate(values):
+        every = [slab_layout(tile.shape, size, Slabs(inner, span)) for inner in (0, 1) for span in SPANS]
+        candidates.append([layout for layout in every if layout is not None and plan.accepts(position, layout)])
+        assert set(plan.wishes(position)) <= set(candidates[-1])
+    assert all(candidates)
+    for number in range(max(map(len, candidates))):
+        layouts = candidates[0][number % len(candidates[0])], candidates[1][number % len(candidates[1])]
+        memories = []
+        for tile, layout in zip(values, layouts, strict=True):
+            memory = np.zeros(tile.size, np.int64)
+            memory[[layout.offset(i) for i in range(tile.size)]] = tile.reshape(-1)
+            memories.append(Memory(memory, size))
+        text, context = emitted(plan, layouts, (type_, type_))
+        found = run(text, context, plan, (memories[0], memories[1]), warps)
+        assert (found == values[0] @ values[1]).all(), layouts
+
+
+# ---- which products
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "sums", "precision", "imprecise", "name"),
+    [
+        (F16, F16, F32, "ieee", 0, "wgmma.m64n64k16.f32.f16.f16.ss"),
+        (BF16, BF16, F32, "ieee", 0, "wgmma.m64n64k16.f32.bf16.bf16.ss"),
+        (F32, F32, F32, "tf32", 0, "wgmma.m64n64k8.f32.tf32.tf32.ss"),
+        (F8E4M3FN, F8E5M2, F32, "ieee", 0, "wgmma.m64n64k32.f32.e4m3.e5m2.ss"),
+        (I8, U8, I32, "ieee", 0, "wgmma.m64n64k32.s32.s8.u8.ss"),
+        (F32, F32, F32, "ieee", 0, ""),
+        (F16, F16, F16, "ieee", 0, ""),
+        (F16, BF16, F32, "ieee", 0, ""),
+        (F8E4M3FN, F8E4M3FN, F32, "ieee", 32, ""),  # sums that are not promoted after 32 products
+        (F8E4M3FN, F8E4M3FN, F32, "ieee", 128, "wgmma.m64n64k32.f32.e4m3.e4m3.ss"),
+    ],
+)
+def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, imprecise: int, name: str) -> None:
+    found = warpgroups.plans(Product((64, 64), 128, a, b, sums, precision, imprecise, 4))
+    assert [plan.name for plan in found] == ([name] if name else [])
+
+
+@pytest.mark.parametrize(
+    ("shape", "k", "warps"), [((32, 64), 64, 4), ((64, 64), 64, 2), ((64, 4), 64, 4), ((64, 64), 8, 4), ((128, 256), 64, 4), ((2, 64, 64), 64, 4)]
+)
+def test_products_that_are_too_small_or_too_large(shape: tuple[int, ...], k: int, warps: int) -> None:
+    assert not warpgroups.plans(Product(shape, k, F16, F16, F32, "ieee", 0, warps))
+
+
+def test_only_where_asked_for() -> None:
+    product = Product((64, 64), 64, F16, F16, F32, "ieee", 0, 4)
+    assert PtxTarget(TARGET, ASYNCHRONOUS).products(product)[0].name.startswith("wgmma")
+    for options in ({}, {"asynchronous": False}):
+        target = PtxTarget(TARGET, options)
+        assert [plan.name.partition(".")[0] for plan in target.products(product)] == ["mma"]
+        assert (target.barrier_bytes, target.part_warps, [one.name for one in target.mechanisms]) == (0, 0, ["cp.async"])
+
+
+# ---- what is assembled
+
+
+@pytest.mark.parametrize("x", [Operand(turned, span) for turned in (False, True) for span in SPANS], ids=str)
+def test_one_product_assembles(x: Operand) -> None:
+    code = compiled(product_kernel((64, 64), 64, "f16", "f16", "f32", x, Operand(not x.transposed, x.span)))
+    ptx = str(code.stages["ptx"])
+    steps = re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64n64k16\.f32\.f16\.f16 .*, 1, 1, (\d), (\d);", ptx)
+    assert steps == [(str(int(x.transposed)), str(int(x.transposed)))] * 4
+    assert ptx.index("wgmma.fence") < ptx.index("wgmma.mma_async") < ptx.index("wgmma.commit_group") < ptx.index("wgmma.wait_group.sync.aligned 0;")
+    assert "C75" not in assemble(ptx, "sm_90a").log
+
+
+@pytest.mark.parametrize(("a", "b", "sums"), [("bf16", "bf16", "f32"), ("f32", "f32", "f32"), ("f8e4m3fn", "f8e5m2", "f32"), ("i8", "u8", "i32")])
+def test_other_kinds_assemble(a: str, b: str, sums: str) -> None:
+    code = compiled(product_kernel((64, 64), 32 if a == "f32" else 64, a, b, sums, Operand(span=64), Operand(True, 64)))
+    assert "C75" not in assemble(code.stages["ptx"], "sm_90a").log
+
+
+def multiply(
+    a: Any, b: Any, out: Any, K: Any, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TURNED: tl.constexpr, PARTS: tl.constexpr
+) -> None:
+    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in tl.range(0, K, BK, warp_specialize=PARTS):
+        x = a.load([m, k])
+        if TURNED:
+            y = b.load([n, k]).T
+        else:
+            y = b.load([k, n])
+        acc = tl.dot(x, y, acc)
+    tl.store(out + (m + tl.arange(0, BM))[:, None] * N + (n + tl.arange(0, BN))[None, :], acc)
+
+
+def matmul_module(turned: bool, parts: bool, block: tuple[int, int, int], columns: int = 1024, dtype: str = "fp16") -> Any:
+    bm, bn, bk = block
+    constants = {"N": columns, "BM": bm, "BN": bn, "BK": bk, "TURNED": turned, "PARTS": parts}
+    types = {"a": f"tensordesc<{dtype}[{bm},{bk}]>", "b": f"tensordesc<{dtype}[{bn},{bk}]>" if turned else f"tensordesc<{dtype}[{bk},{bn}]>"}
+    facts = {"divisibility": 16, "extent_divisibility": 8}
+    signature = {**types, "out": "*fp32", "K": "i32", **dict.fromkeys(constants, "constexpr")}
+    module = compile_function(device_function(multiply), signature, constants, {"a": facts, "b": facts, "out": {"divisibility": 16}})
+    pipeline.run(module)
+    return module
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["b", "b transposed"])
+@pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
+@pytest.mark.parametrize(("block", "warps"), [((128, 128, 64), 4), ((128, 256, 64), 8)], ids=str)
+def test_a_pipelined_product_is_not_serialised(turned: bool, parts: bool, block: tuple[int, int, int], warps: int) -> None:
+    code = lower(matmul_module(turned, parts, block), TARGET, {**ASYNCHRONOUS, "num_warps": warps, "num_stages": 3})
+    ptx = str(code.stages["ptx"])
+    linked = assemble(ptx, "sm_90a")
+    assert "C75" not in linked.log, linked.log
+    # what is stored is as many registers again, and addresses
+    assert linked.spills == 0 or block[1] == 256, linked.log
+    assert "cp.async.bulk.tensor.2d" in ptx and "mma.sync" not in ptx and "ldmatrix" not in ptx
+    assert code.metadata["num_warps"] == warps + 4 * parts
+    # one product stays under way
+    assert "wgmma.wait_group.sync.aligned 1;" in ptx
+    assert [facts["argument"] for facts in code.metadata["tensor_maps"]] == [0, 1]
+    assert len(re.findall(r"\.param \.align 64 \.b8 \w+\[128\]", ptx)) == 2
+
+
+def test_operands_in_registers_are_put_in_shared_memory() -> None:
+    def kernel(x: Any, y: Any, out: Any, S: tl.constexpr) -> None:
+        at = tl.arange(0, S)[:, None] * S + tl.arange(0, S)[None, :]
+        tl.store(out + at, tl.dot((tl.load(x + at) * 2).to(tl.float16), tl.load(y + at)))
+
+    signature = {"x": "*fp16", "y": "*fp16", "out": "*fp32"}
+    code = compile_kernel(device_function(kernel), signature, constants={"S": 64}, asynchronous=True)
+    ptx = str(code.stages["ptx"])
+    # what threads wrote is shown to the matrix instructions before all threads meet
+    assert re.search(r"fence\.proxy\.async\.shared::cta;(?:(?!st\.shared)[\s\S])*?bar(rier)?[.\w]*sync[\s\S]*wgmma\.mma_async", ptx)
+    assert "C75" not in assemble(ptx, "sm_90a").log
+    assert "wgmma" not in str(compile_kernel(device_function(kernel), signature, constants={"S": 64}).stages["ptx"])
