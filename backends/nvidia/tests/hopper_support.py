@@ -22,6 +22,7 @@ from tilewright_nvidia.lower import tensor_maps, to_ptx
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.slabs import Slabs, slab_layout
 from tilewright_nvidia.target import PtxTarget
+from tilewright_nvidia.words import Words
 
 TARGET = target_of(ARCHITECTURES["sm_90a"])
 ASYNCHRONOUS = {**OPTIONS, "asynchronous": True}
@@ -177,12 +178,12 @@ def store_kernel(block: tuple[int, ...], element: str, slabs: Slabs) -> Text:
     return kernel(arguments, body, L0=flat_layout(elements, 4), S0=shared, S1=flat_shared(shared))
 
 
-def plan_of(shape: tuple[int, int], k: int, a: str, b: str, sums: str = "f32", warps: int = 4) -> ProductPlan:
-    """The first plan of warpgroups for a product."""
+def plan_of(shape: tuple[int, int], k: int, a: str, b: str, sums: str = "f32", warps: int = 4, kind: str = "ss") -> ProductPlan:
+    """The plan of warpgroups for a product: both operands in shared memory (``ss``), or the first in registers (``rs``)."""
     types = [parse_type(name) for name in (a, b, sums)]
     precision = "tf32" if a == "f32" else "ieee"
     product = Product(shape, k, types[0], types[1], types[2], precision, 0, warps)  # type: ignore[arg-type]
-    return warpgroups.plans(product)[0]
+    return next(plan for plan in warpgroups.plans(Words(), product) if plan.name.endswith(kind))
 
 
 @dataclass(frozen=True)
@@ -198,9 +199,19 @@ class Operand:
     span: int = 128
 
 
-def product_kernel(shape: tuple[int, int], k: int, a: str, b: str, sums: str = "f32", x: Operand = Operand(), y: Operand = Operand(), warps: int = 4) -> Text:
+def product_kernel(
+    shape: tuple[int, int],
+    k: int,
+    a: str,
+    b: str,
+    sums: str = "f32",
+    x: Operand = Operand(),
+    y: Operand = Operand(),
+    warps: int = 4,
+    kind: str = "ss",
+) -> Text:
     """One product of two blocks that are copied in slabs; the sums are stored in row-major order."""
-    (m, n), plan = shape, plan_of(shape, k, a, b, sums, warps)
+    (m, n), plan = shape, plan_of(shape, k, a, b, sums, warps, kind)
     arguments: list[tuple[str, str, dict[str, Any]]] = []
     layouts: dict[str, LinearLayout | SharedLayout] = {}
     head, copies, size = [], [], 0
@@ -222,6 +233,14 @@ def product_kernel(shape: tuple[int, int], k: int, a: str, b: str, sums: str = "
         copies.append(f'  simt.block_load_start %s{name}, %{name}, offsets=[%zero, %zero], %full, %zero {{by = "tma"}}')
     attributes = f'plan = "{plan.name}"' + (', precision = "tf32"' if a == "f32" else "")
     tile_type = f"tile<{m}x{n}x{sums}, #L0>"
+    if kind == "ss":
+        product = [
+            f"  %d, %token = simt.dot_start %vx, %vy, %c {{{attributes}}} : {tile_type}, token<products>",
+            f"  %e = simt.wait tokens=[%token], tiles=[%d] : {tile_type}",
+        ]
+    else:
+        product = [f"  %rx = simt.load %vx : tile<{m}x{k}x{a}, #L2>", f"  %e = simt.dot %rx, %vy, %c {{{attributes}}} : {tile_type}"]
+        layouts["L2"] = plan.a
     body = "\n".join(
         [
             "  %zero = constant 0 : i32",
@@ -233,8 +252,7 @@ def product_kernel(shape: tuple[int, int], k: int, a: str, b: str, sums: str = "
             f"  simt.expect %full, %zero {{bytes = {size}}}",
             *copies,
             "  simt.await %full, %zero, %no",
-            f"  %d, %token = simt.dot_start %vx, %vy, %c {{{attributes}}} : {tile_type}, token<products>",
-            f"  %e = simt.wait tokens=[%token], tiles=[%d] : {tile_type}",
+            *product,
             f"  %flat = reshape %e : tile<{m * n}x{sums}, #L1>{stored('out', 'flat', m * n, sums, 'L1')}",
         ]
     )

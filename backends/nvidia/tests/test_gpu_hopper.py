@@ -183,12 +183,12 @@ def operand(rng: np.random.Generator, shape: tuple[int, int], element: str, tran
     return np.ascontiguousarray(memory.astype(dtype)), values.astype(np.float64)
 
 
-def multiplied(shape: tuple[int, int], k: int, a: str, b: str, sums: str, x: Operand, y: Operand, warps: int) -> None:
+def multiplied(shape: tuple[int, int], k: int, a: str, b: str, sums: str, x: Operand, y: Operand, warps: int, kind: str = "ss") -> None:
     rng = np.random.default_rng(0)
     (m, n) = shape
     (left, first), (right, second) = operand(rng, (m, k), a, x.transposed), operand(rng, (k, n), b, y.transposed)
     out = np.full(m * n, 77, np.float32 if sums == "f32" else np.int32)
-    text = product_kernel(shape, k, a, b, sums, x, y, warps)
+    text = product_kernel(shape, k, a, b, sums, x, y, warps, kind)
     run(text, [tensor(left), tensor(right), out], f"a product of {a} and {b}, {x} and {y}")
     agree(out.reshape(shape).astype(np.float64), first @ second)
 
@@ -214,6 +214,12 @@ def test_a_product_of_several_instructions(shape: tuple[int, int], k: int, warps
 def test_a_product_of_each_kind(a: str, b: str, sums: str) -> None:
     span = 128 if a in ("bf16", "f32") else 64
     multiplied((64, 64), 32 if a == "f32" else 64, a, b, sums, Operand(span=span), Operand(True, span), 4)
+
+
+@pytest.mark.parametrize(("a", "b", "sums"), [("f16", "f16", "f32"), ("f32", "f32", "f32"), ("f8e4m3fn", "f8e5m2", "f32"), ("i8", "u8", "i32")])
+@pytest.mark.parametrize("warps", [4, 8])
+def test_a_product_with_a_in_registers(a: str, b: str, sums: str, warps: int) -> None:
+    multiplied((128, 64), 32 if a == "f32" else 64, a, b, sums, Operand(span=64), Operand(True, 64), warps, "rs")
 
 
 # ---- pipelined products

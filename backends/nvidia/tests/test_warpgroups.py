@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from tilewright_nvidia.lower import lower
 from tilewright_nvidia.slabs import SPANS, Slabs, slab_layout
 from tilewright_nvidia.target import PtxTarget
 from tilewright_nvidia.warpgroups import matrix_descriptor
+from tilewright_nvidia.words import Words
 
 # ---- registers
 
@@ -58,9 +60,9 @@ def test_accumulators_are_those_of_the_instruction_set(columns: int) -> None:
 @pytest.mark.parametrize("warps", [4, 8, 16])
 def test_groups_share_the_result(shape: tuple[int, int], warps: int) -> None:
     product = Product(shape, 64, F16, F16, F32, "ieee", 0, warps)
-    found = warpgroups.plans(product)
+    found = warpgroups.plans(Words(), product)
     words = shape[0] * shape[1] // (32 * warps)
-    assert bool(found) == (words <= min(255, 65536 // (32 * warps)) - warpgroups.OTHER_REGISTERS)
+    assert (len(found) > 0) == (words <= min(255, 65536 // (32 * warps)) - warpgroups.OTHER_REGISTERS)
     for plan in found:
         places = [coordinates(plan.c.element(r, t % 32, t // 32), shape) for t in range(32 * warps) for r in range(plan.c.register_count)]
         assert len(places) == len(set(places)) == shape[0] * shape[1]
@@ -145,47 +147,58 @@ class Memory:
         return self.values[exchanged(address, span) // self.size]
 
 
-def emitted(plan: ProductPlan, layouts: tuple[SharedLayout, SharedLayout], elements: tuple[Any, Any]) -> tuple[str, Recorder]:
+#: The words of A that a thread has, as lists of elements.
+Fragments = Callable[[int], list[list[int]]]
+
+
+def emitted(plan: ProductPlan, a: SharedOperand | list[str], b: SharedOperand) -> tuple[str, Recorder]:
     module = ModuleWriter()
     w = module.function("f", [("ptr addrspace(3)", "a"), ("ptr addrspace(3)", "b")])
     context = Recorder(w)
-    operands = [SharedOperand(name, layout, element) for name, layout, element in zip(("%a", "%b"), layouts, elements, strict=True)]
-    results = plan.emit(context, *operands, ["0.0"] * plan.c.register_count)  # type: ignore[arg-type]
+    results = plan.emit(context, a, b, ["0.0"] * plan.c.register_count)  # type: ignore[arg-type]
     assert len(results) == plan.c.register_count
     w.ret()
     return module.text(), context
 
 
-def run(text: str, context: Recorder, plan: ProductPlan, memories: tuple[Memory, Memory], warps: int) -> np.ndarray[Any, Any]:
-    """The result of the instructions in LLVM IR, on all groups of warps."""
+def run(text: str, context: Recorder, plan: ProductPlan, memories: Sequence[Memory], warps: int, fragments: Fragments | None = None) -> np.ndarray[Any, Any]:
+    """The result of the instructions in LLVM IR, on all groups of warps. Where A is in registers, ``fragments(thread)`` gives the words of a thread of all
+    groups, and ``memories`` has B alone."""
     (assembly,) = re.findall(r'asm sideeffect "([^"]*)"', text)
     lines = assembly.split("\\0A")
     assert lines.index("wgmma.fence.sync.aligned;") < min(i for i, line in enumerate(lines) if "mma_async" in line)
-    assert lines[-2:] == ["wgmma.commit_group.sync.aligned;", "}"]
-    constants = [int(bits) % (1 << 64) for bits in re.findall(r"or i64 %t\d+, (-?\d+)", text)]
-    uses = re.findall(r"add i32 %t\d+, %part(\d+)", text)
-    assert len(constants) == 2 and len(uses) == len(context.parts)
-    # parts are in the order of the operands that have some; where only one has, its ptrtoint comes before
-    order = ["%a", "%b"] if len(uses) == 2 else [re.findall(r"ptrtoint ptr addrspace\(3\) (%\w)", text[: text.index("%part0")])[-1]] if uses else []
+    assert lines[-2:] == ["wgmma.commit_group.sync.aligned;", "}"] or (
+        fragments and lines[-3:-1] == ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"]
+    )
     (m, n), count = plan.c.shape, plan.c.register_count
+    # operands, as the call lists them
+    named = ["%b", "%a"][: len(memories)]
+    constants = [int(bits) % (1 << 64) for bits in re.findall(r"or i64 %t\d+, (-?\d+)", text)]
+    pieces = re.split(r"ptrtoint ptr addrspace\(3\) (%\w) to i32", text)
+    assert pieces[1::2] == named and len(constants) == len(named)
+    uses = [re.findall(r"add i32 %t\d+, %part(\d+)", piece) for piece in pieces[2::2]]
+    assert sum(map(len, uses)) == len(context.parts)
     result, written = np.zeros((m, n), np.int64), np.zeros((m, n), int)
     for group in range(warps // 4):
-        bases = []
-        for name, constant in zip(("%a", "%b"), constants, strict=True):
-            offset = combine(context.parts[order.index(name)], 4 * group) if name in order else 0
-            bases.append(constant | offset // 16)
+        bases = {}
+        for name, constant, parts in zip(named, constants, uses, strict=True):
+            bases[name] = constant | (combine(context.parts[int(parts[0])], 4 * group) // 16 if parts else 0)
         sums = np.zeros((128, count), np.int64)
-        now = list(bases)
+        now = dict(bases)
         for line in lines:
-            if step := re.fullmatch(r"add\.s64 %([ab]), \$(\d+), (\d+);", line):
-                side = "ab".index(step[1])
-                assert int(step[2]) == count + side
-                now[side] = bases[side] + int(step[3])
-            elif call := re.fullmatch(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.\S+ \{([$\d, ]+)\}, %a, %b, %yes(.*);", line):
+            if step := re.fullmatch(r"add\.s64 (%[ab]), \$(\d+), (\d+);", line):
+                assert int(step[2]) == count + named.index(step[1])
+                now[step[1]] = bases[step[1]] + int(step[3])
+            elif call := re.fullmatch(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.\S+ \{([$\d, ]+)\}, (%a|\{[$\d, ]+\}), %b, %yes(.*);", line):
                 columns, ks = int(call[1]), int(call[2])
                 registers = [int(name) for name in call[3].replace("$", "").split(", ")]
-                flags = [part == "1" for part in call[4].split(", ")[3:]] or [False, False]
-                a, b = (memory.read(at, turned, extent, ks) for memory, at, turned, extent in zip(memories, now, flags, (64, columns), strict=True))
+                flags = [part == "1" for part in call[5].split(", ")[3:]] or [False, False]
+                b = memories[-1].read(now["%b"], flags[-1], columns, ks)
+                if fragments is None:
+                    a = memories[0].read(now["%a"], flags[0], 64, ks)
+                else:
+                    words = [int(name) - count - 1 for name in call[4].strip("{}").replace("$", "").split(", ")]
+                    a = gathered(fragments, group, words, ks)
                 tile = a @ b.T
                 rows, places = np.moveaxis(FIGURE[:, : len(registers)], 2, 0)
                 sums[:, registers] += tile[rows, places]
@@ -195,6 +208,20 @@ def run(text: str, context: Recorder, plan: ProductPlan, memories: tuple[Memory,
                 result[place], written[place] = sums[thread, register], written[place] + 1
     assert (written == 1).all()
     return result
+
+
+def gathered(fragments: Fragments, group: int, words: list[int], ks: int) -> np.ndarray[Any, Any]:
+    """The 64 rows of A that the threads of a group have in four words each, by the figure of the PTX ISA: elements of a word are neighbours along K, the
+    second word is eight rows further, the third half of the instruction's K."""
+    packed = ks // 8
+    a = np.full((64, ks), 10**6)
+    for thread in range(128):
+        warp, lane = divmod(thread, 32)
+        held = fragments(128 * group + thread)
+        for number, word in enumerate(words):
+            row, first = 16 * warp + lane // 4 + 8 * (number % 2), lane % 4 * packed + 4 * packed * (number // 2)
+            a[row, first : first + packed] = held[word]
+    return a
 
 
 CASES = [
@@ -220,7 +247,7 @@ def test_instructions_compute_the_product(shape: tuple[int, int], k: int, elemen
     rng = np.random.default_rng(0)
     values = rng.integers(-50, 50, (m, k)), rng.integers(-50, 50, (k, n))
     assert plan.accepts is not None
-    candidates = []
+    candidates: list[list[SharedLayout]] = []
     for position, tile in enumerate(values):
         every = [slab_layout(tile.shape, size, Slabs(inner, span)) for inner in (0, 1) for span in SPANS]
         candidates.append([layout for layout in every if layout is not None and plan.accepts(position, layout)])
@@ -233,9 +260,42 @@ def test_instructions_compute_the_product(shape: tuple[int, int], k: int, elemen
             memory = np.zeros(tile.size, np.int64)
             memory[[layout.offset(i) for i in range(tile.size)]] = tile.reshape(-1)
             memories.append(Memory(memory, size))
-        text, context = emitted(plan, layouts, (type_, type_))
-        found = run(text, context, plan, (memories[0], memories[1]), warps)
+        text, context = emitted(plan, SharedOperand("%a", layouts[0], type_), SharedOperand("%b", layouts[1], type_))
+        found = run(text, context, plan, memories, warps)
         assert (found == values[0] @ values[1]).all(), layouts
+
+
+class Packer(Words):
+    """Words that are known by their number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.packed: list[list[int]] = []
+
+    def pack(self, w: Any, names: Sequence[str], type_: str, word_type: str) -> str:
+        self.packed.append([int(name.removeprefix("%r")) for name in names])
+        return f"%w{len(self.packed) - 1}"
+
+
+@pytest.mark.parametrize(("shape", "k", "element", "warps"), [case for case in CASES if case[2] != "f32"])
+def test_instructions_with_a_in_registers_compute_the_product(shape: tuple[int, int], k: int, element: str, warps: int) -> None:
+    (m, n), type_ = shape, {"f16": F16, "bf16": BF16, "i8": I8, "f8e5m2": F8E5M2}[element]
+    packer = Packer()
+    product = Product(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
+    (plan,) = (plan for plan in warpgroups.plans(packer, product) if plan.name.endswith(".rs"))
+    rng = np.random.default_rng(1)
+    left, right = rng.integers(-50, 50, (m, k)), rng.integers(-50, 50, (k, n))
+    layout = plan.wishes(1)[0]
+    memory = np.zeros(right.size, np.int64)
+    memory[[layout.offset(i) for i in range(right.size)]] = right.reshape(-1)
+    names = [f"%r{register}" for register in range(plan.a.register_count)]
+    text, context = emitted(plan, names, SharedOperand("%b", layout, type_))
+
+    def fragments(thread: int) -> list[list[int]]:
+        return [[int(left.reshape(-1)[plan.a.element(register, thread % 32, thread // 32)]) for register in word] for word in packer.packed]
+
+    found = run(text, context, plan, [Memory(memory, type_.bits // 8)], warps, fragments)
+    assert (found == left @ right).all()
 
 
 # ---- which products
@@ -257,15 +317,15 @@ def test_instructions_compute_the_product(shape: tuple[int, int], k: int, elemen
     ],
 )
 def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, imprecise: int, name: str) -> None:
-    found = warpgroups.plans(Product((64, 64), 128, a, b, sums, precision, imprecise, 4))
-    assert [plan.name for plan in found] == ([name] if name else [])
+    found = warpgroups.plans(Words(), Product((64, 64), 128, a, b, sums, precision, imprecise, 4))
+    assert [plan.name for plan in found] == ([name, name.replace(".ss", ".rs")] if name else [])
 
 
 @pytest.mark.parametrize(
     ("shape", "k", "warps"), [((32, 64), 64, 4), ((64, 64), 64, 2), ((64, 4), 64, 4), ((64, 64), 8, 4), ((128, 256), 64, 4), ((2, 64, 64), 64, 4)]
 )
 def test_products_that_are_too_small_or_too_large(shape: tuple[int, ...], k: int, warps: int) -> None:
-    assert not warpgroups.plans(Product(shape, k, F16, F16, F32, "ieee", 0, warps))
+    assert not warpgroups.plans(Words(), Product(shape, k, F16, F16, F32, "ieee", 0, warps))
 
 
 def test_only_where_asked_for() -> None:
@@ -315,7 +375,7 @@ def matmul_module(turned: bool, parts: bool, block: tuple[int, int, int], column
     bm, bn, bk = block
     constants = {"N": columns, "BM": bm, "BN": bn, "BK": bk, "TURNED": turned, "PARTS": parts}
     types = {"a": f"tensordesc<{dtype}[{bm},{bk}]>", "b": f"tensordesc<{dtype}[{bn},{bk}]>" if turned else f"tensordesc<{dtype}[{bk},{bn}]>"}
-    facts = {"divisibility": 16, "extent_divisibility": 8}
+    facts = {"divisibility": 16}
     signature = {**types, "out": "*fp32", "K": "i32", **dict.fromkeys(constants, "constexpr")}
     module = compile_function(device_function(multiply), signature, constants, {"a": facts, "b": facts, "out": {"divisibility": 16}})
     pipeline.run(module)

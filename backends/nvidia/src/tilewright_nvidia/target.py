@@ -245,7 +245,7 @@ class PtxTarget(SimtTarget):
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
         plan = matrix.plan(self._words, self.capability, product)
-        groups = warpgroups.plans(product) if self.hopper else ()
+        groups = warpgroups.plans(self._words, product) if self.hopper else ()
         return groups if plan is None else (*groups, plan)
 
     def keeps_descriptor(self, operation: Operation) -> bool:

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, U8, Type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2, row_major
-from tilewright.simt.products import SHARED, OperandSource, Product, ProductPlan, SharedOperand
+from tilewright.simt.products import REGISTERS, SHARED, OperandSource, Product, ProductPlan, SharedOperand
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.slabs import slabs_of, widest_slabs
+from tilewright_nvidia.words import Words
 
 #: Warps of a group, and the rows that it multiplies at a time.
 GROUP: Final = 4
@@ -40,6 +41,8 @@ OTHER_REGISTERS: Final = 36
 SWIZZLES: Final = {128: 1, 64: 2, 32: 3}
 #: Descriptors hold addresses and offsets in units of so many bytes, addresses below so many.
 _UNIT, _ADDRESSES = 16, 1 << 18
+#: Registers of A that an instruction takes.
+_WORDS: Final = 4
 
 _NAMES: Final[dict[Type, str]] = {F16: "f16", BF16: "bf16", F32: "tf32", F8E4M3FN: "e4m3", F8E5M2: "e5m2", I8: "s8", U8: "u8"}
 #: Kinds of operands that an instruction may mix, and what it adds up in.
@@ -91,7 +94,12 @@ def tile(product: Product) -> Tiling | None:
     if columns < LEAST_COLUMNS:
         return None
     tiling = Tiling(groups_m, groups_n, columns, m // ROWS // groups_m, n // groups_n // columns, product.k // step, step)
-    return tiling if tiling.accumulators <= min(255, 65536 // (32 * product.warps)) - OTHER_REGISTERS else None
+    return tiling if tiling.accumulators <= registers_left(product.warps) else None
+
+
+def registers_left(warps: int) -> int:
+    """Registers that a thread has for accumulators and operands."""
+    return min(255, 65536 // (32 * warps)) - OTHER_REGISTERS
 
 
 def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
@@ -132,8 +140,9 @@ def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int) -> tupl
     return a, b, c
 
 
-def plans(product: Product) -> tuple[ProductPlan, ...]:
-    """The plans for a product, both operands in shared memory; none where there is no instruction for it."""
+def plans(words: Words, product: Product) -> tuple[ProductPlan, ...]:
+    """The plans for a product: both operands in shared memory, asynchronous; then with A in registers, which waits for its end. None where there is no
+    instruction for the product."""
     if not any(product.a in operands and product.b in operands and product.accumulator is sums for operands, sums in _FAMILIES):
         return ()
     if product.a is F32 and product.precision != "tf32":
@@ -144,26 +153,35 @@ def plans(product: Product) -> tuple[ProductPlan, ...]:
     tiling = tile(product)
     if tiling is None:
         return ()
-    writer = _Writer(product, tiling)
-    a, b, c = layouts(tiling, product.shape, product.k, 4 // storage_size(product.a))
+    found = (_plan(_Writer(words, product, tiling, first)) for first in (SHARED, REGISTERS))
+    return tuple(plan for plan in found if plan is not None)
+
+
+def _plan(writer: _Writer) -> ProductPlan | None:
+    product, in_registers = writer.product, writer.first == REGISTERS
+    a, b, c = layouts(writer.tiling, product.shape, product.k, writer.packed)
     wishes = [writer.layouts(position) for position in (0, 1)]
-    if not all(wishes):
-        return ()
-    return (
-        ProductPlan(
-            writer.name,
-            a,
-            b,
-            c,
-            writer.emit,
-            reads=(SHARED, SHARED),
-            asynchronous=True,
-            a_shared=wishes[0][0],
-            b_shared=wishes[1][0],
-            a_others=wishes[0][1:],
-            b_others=wishes[1][1:],
-            accepts=writer.accepts,
-        ),
+    if in_registers:
+        wishes[0] = ()
+        if writer.tiling.accumulators + a.register_count // writer.packed > registers_left(product.warps):
+            return None
+    elif not wishes[0]:
+        return None
+    if not wishes[1]:
+        return None
+    return ProductPlan(
+        writer.name,
+        a,
+        b,
+        c,
+        writer.emit,
+        reads=(writer.first, SHARED),
+        asynchronous=not in_registers,
+        a_shared=None if in_registers else wishes[0][0],
+        b_shared=wishes[1][0],
+        a_others=wishes[0][1:],
+        b_others=wishes[1][1:],
+        accepts=writer.accepts,
     )
 
 
@@ -201,16 +219,17 @@ def matrix_descriptor(shared: SharedLayout, size: int, k_axis: int) -> MatrixDes
 
 
 class _Writer:
-    """Writes one product."""
+    """Writes one product, whose first operand is in shared memory or in registers."""
 
-    def __init__(self, product: Product, tiling: Tiling) -> None:
-        self.product, self.tiling = product, tiling
+    def __init__(self, words: Words, product: Product, tiling: Tiling, first: str) -> None:
+        self.words, self.product, self.tiling, self.first = words, product, tiling, first
+        self.packed = 4 // storage_size(product.a)
         self.sizes = storage_size(product.a), storage_size(product.b)
         self.accumulator = "float" if product.accumulator is F32 else "i32"
         sums = "f32" if product.accumulator is F32 else "s32"
         operands = f"{_NAMES[product.a]}.{_NAMES[product.b]}"
         kind = f"m{ROWS}n{tiling.columns}k{tiling.step}.{sums}.{operands}"
-        self.instruction, self.name = f"wgmma.mma_async.sync.aligned.{kind}", f"wgmma.{kind}.ss"
+        self.instruction, self.name = f"wgmma.mma_async.sync.aligned.{kind}", f"wgmma.{kind}.{'ss' if first == SHARED else 'rs'}"
 
     # ---- operands in shared memory
 
@@ -260,27 +279,48 @@ class _Writer:
     # ---- instructions
 
     def emit(self, context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]) -> list[str]:
-        """Start the product: the registers in which the sums will be."""
-        assert isinstance(a, SharedOperand) and isinstance(b, SharedOperand)
-        w, t = context.writer, self.tiling
-        (base_a, found_a), (base_b, found_b) = self._base(context, 0, a), self._base(context, 1, b)
-        count = len(c)
+        """The registers in which the sums will be after a wait for the product; with A in registers, in which they are. (An instruction under way reads the
+        registers of A: were it not waited for, they could be given another value before.)"""
+        assert isinstance(b, SharedOperand)
+        w, t, count = context.writer, self.tiling, len(c)
         lines = ["{", ".reg .pred %yes;", ".reg .b64 %a, %b;", "setp.eq.u32 %yes, 0, 0;", "wgmma.fence.sync.aligned;"]
+        base_b, found_b = self._base(context, 1, b)
+        operands, flags = [("i64", base_b)], [found_b.transposed]
+        if isinstance(a, SharedOperand):
+            base_a, found_a = self._base(context, 0, a)
+            operands.append(("i64", base_a))
+            flags.insert(0, found_a.transposed)
+        else:
+            operands += [("i32", word) for word in self._packed(w, a)]
         tail = "%yes" if self.accumulator == "i32" else "%yes, 1, 1"
         if self.sizes == (2, 2):
-            tail += f", {int(found_a.transposed)}, {int(found_b.transposed)}"
+            tail += "".join(f", {int(flag)}" for flag in flags)
         each = t.columns // 2
-        for k in range(0, t.steps * t.step, t.step):
+        for step in range(t.steps):
             for j in range(t.repeats_n):
                 for i in range(t.repeats_m):
                     first = (j * t.repeats_m + i) * each
                     sums = ", ".join(f"${register}" for register in range(first, first + each))
-                    offsets = self._offset(0, a.shared, ROWS * i, k), self._offset(1, b.shared, t.columns * j, k)
-                    lines += [f"add.s64 %{name}, ${count + n}, {offset // _UNIT};" for n, (name, offset) in enumerate(zip("ab", offsets, strict=True))]
-                    lines.append(f"{self.instruction} {{{sums}}}, %a, %b, {tail};")
-        lines += ["wgmma.commit_group.sync.aligned;", "}"]
-        operands = [("i64", base_a), ("i64", base_b)]
+                    lines.append(f"add.s64 %b, ${count}, {self._offset(1, b.shared, t.columns * j, step * t.step) // _UNIT};")
+                    if isinstance(a, SharedOperand):
+                        lines.append(f"add.s64 %a, ${count + 1}, {self._offset(0, a.shared, ROWS * i, step * t.step) // _UNIT};")
+                        source = "%a"
+                    else:
+                        word = count + 1 + _WORDS * (i * t.steps + step)
+                        source = "{" + ", ".join(f"${number}" for number in range(word, word + _WORDS)) + "}"
+                    lines.append(f"{self.instruction} {{{sums}}}, {source}, %b, {tail};")
+        lines.append("wgmma.commit_group.sync.aligned;")
+        if self.first == REGISTERS:
+            lines.append("wgmma.wait_group.sync.aligned 0;")
+        lines.append("}")
         return call_asm(w, "\n".join(lines), [self.accumulator] * count, operands, initial=c, memory=True, convergent=True)
+
+    def _packed(self, w: FunctionWriter, names: list[str]) -> list[str]:
+        """The words of A, whose f32 are rounded as instructions on registers take them."""
+        if self.product.a is F32:
+            return [call_asm(w, "cvt.rna.tf32.f32 $0, $1;", ["i32"], [("float", name)], effects=False)[0] for name in names]
+        type_ = register_type(self.product.a)
+        return [self.words.pack(w, names[i : i + self.packed], type_, "i32") for i in range(0, len(names), self.packed)]
 
 
 def wait(w: FunctionWriter, pending: int, tiles: Sequence[Sequence[str]], types: Sequence[str]) -> list[list[str]]:
