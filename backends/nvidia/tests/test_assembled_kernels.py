@@ -61,6 +61,17 @@ def test_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(case: Cas
     assert "0 bytes stack frame" in linked.log, linked.log
 
 
+@pytest.mark.parametrize(
+    "case",
+    [case for case in (*BENCHMARKED, *TRITON_EXAMPLES) if re.search("matmul|attention|forward|keys|queries|group|pointer|descriptor|scaled", case.kernel)],
+    ids=str,
+)
+def test_asynchronous_products_are_not_serialised(case: Case, folder: Path) -> None:
+    """Between the start of a product and the wait for it nothing touches its registers: where something did, ptxas would say C75 and a number."""
+    linked = assembled(dataclasses.replace(case, options={**case.options, "asynchronous": True}), "sm_90a", folder)
+    assert not re.search(r"\bwarning\b|C75\d\d", linked.log, re.I), linked.log
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("case", OTHERS, ids=str)
 def test_kernels_of_examples_and_tests_assemble(case: Case, arch: str, folder: Path) -> None:

@@ -161,6 +161,7 @@ class Encoding(FakeBindings):
             setattr(self, name, _Names())
 
     def _cuTensorMapEncodeTiled(self, *asked: Any) -> Any:
+        assert self.contexts == [1001], "the context of device 1 is entered"
         self.asked = asked
         return SimpleNamespace(opaque=list(range(16)))
 
@@ -175,8 +176,8 @@ WORDS = (0x7F00_0000_1000, 1000, 72, 80, 1)
 
 def test_maps_are_made_of_a_descriptors_words() -> None:
     bindings = Encoding()
-    encode = encoder(Driver(TABLE, bindings), TensorMap(0, "f16", (128, 64), 128, nan=False), "k")
-    assert encode(WORDS) == struct.pack("<16Q", *range(16))
+    encode = encoder(Driver(TABLE, bindings), 1, TensorMap(0, "f16", (128, 64), 128, nan=False), "k")
+    assert encode(WORDS) == struct.pack("<16Q", *range(16)) and bindings.contexts == []
     kind, rank, address, extents, strides, box, ones, interleave, swizzle, promotion, fill = bindings.asked
     assert (kind, rank, address) == ("CU_TENSOR_MAP_DATA_TYPE_FLOAT16", 2, WORDS[0])
     # innermost first; strides in bytes, that of the innermost axis is not told
@@ -200,7 +201,7 @@ def test_maps_are_made_of_a_descriptors_words() -> None:
 )
 def test_elements_of_maps(element: str, kind: str) -> None:
     bindings = Encoding()
-    encoder(Driver(TABLE, bindings), TensorMap(0, element, (8, 32), 0, nan=True), "k")((4096, 64, 64, 64, 1))
+    encoder(Driver(TABLE, bindings), 1, TensorMap(0, element, (8, 32), 0, nan=True), "k")((4096, 64, 64, 64, 1))
     assert bindings.asked[0] == f"CU_TENSOR_MAP_DATA_TYPE_{kind}"
     assert bindings.asked[-1] == "CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA"
 
@@ -215,7 +216,7 @@ def test_elements_of_maps(element: str, kind: str) -> None:
     ],
 )
 def test_tensors_that_the_engine_cannot_reach(words: tuple[int, ...], why: str) -> None:
-    encode = encoder(Driver(TABLE, Encoding()), TensorMap(3, "f16", (128, 64), 128, nan=False), "k")
+    encode = encoder(Driver(TABLE, Encoding()), 1, TensorMap(3, "f16", (128, 64), 128, nan=False), "k")
     with pytest.raises(LaunchError, match=f"k: the copy engine cannot read the tensor of argument 3: .*{why}.*; launch the kernel with asynchronous=False"):
         encode(words)
 
@@ -224,12 +225,12 @@ def test_what_the_driver_refuses_is_told() -> None:
     bindings = Encoding()
     bindings.settings.failures["cuTensorMapEncodeTiled"] = 1
     with pytest.raises(LaunchError, match=r"argument 0: cuTensorMapEncodeTiled failed.*box \[128, 64\], rows of 128 bytes"):
-        encoder(Driver(TABLE, bindings), TensorMap(0, "f16", (128, 64), 128, nan=False), "k")(WORDS)
+        encoder(Driver(TABLE, bindings), 1, TensorMap(0, "f16", (128, 64), 128, nan=False), "k")(WORDS)
 
 
 def test_maps_are_parameters_behind_the_others() -> None:
     code = compiled(product_kernel((64, 64), 64, "f16", "f16"))
-    loaded = image(Driver(TABLE, Encoding()), 0, CodeObject("k", b"", {}, code.metadata))
+    loaded = image(Driver(TABLE, Encoding()), 1, CodeObject("k", b"", {}, code.metadata))
     assert [(each.argument, each.size) for each in loaded.opaque] == [(0, 128), (1, 128)]
     head = str(code.stages["llir"]).split("define", 1)[1].split("{", 1)[0]
     assert re.findall(r"%(\w+)[,)]", head)[-3:] == ["a12", "map0", "map1"]

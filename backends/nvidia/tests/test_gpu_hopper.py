@@ -18,6 +18,10 @@ from gpu_support import gpu_is_there, launch_on_gpu, prepare
 from hopper_support import ASYNCHRONOUS, Operand, Text, barrier_kernel, compiled, load_kernel, product_kernel, store_kernel
 from test_warpgroups import matmul_module
 
+import tilewright.language as tl
+from tilewright.frontend.compile import compile_function
+from tilewright.language.callable import device_function
+from tilewright.passes import pipeline
 from tilewright.simt.host.kernels import LoadedKernel
 from tilewright.simt.host.launch import make_launcher
 from tilewright.simt.host.memory import DeviceMemory
@@ -158,6 +162,27 @@ def test_a_block_is_copied_back(block: tuple[int, ...], element: str, slabs: Sla
             expected[point] = x.reshape(block)[inside]
     run(store_kernel(block, element, slabs), [tensor(array), x, *offsets], f"a copy of {block} {element} in {slabs} to a tensor")
     agree(array, expected)
+
+
+def moved(x: Any, y: Any, BM: tl.constexpr, BN: tl.constexpr) -> None:
+    for column in range(0, 2 * BN, BN):
+        at = [tl.program_id(0) * BM, column]
+        y.store(at, x.load(at) * 2)
+
+
+@pytest.mark.parametrize("block", [(64, 64), (16, 128), (128, 16)], ids=str)
+@pytest.mark.parametrize(("dtype", "element"), [("fp16", np.float16), ("fp32", np.float32), ("i32", np.int32)])
+def test_blocks_through_the_language(block: tuple[int, int], dtype: str, element: Any) -> None:
+    constants = {"BM": block[0], "BN": block[1]}
+    type_ = f"tensordesc<{dtype}{list(block)}>"
+    facts = {"divisibility": 16}
+    module = compile_function(device_function(moved), {"x": type_, "y": type_, **dict.fromkeys(constants, "constexpr")}, constants, {"x": facts, "y": facts})
+    pipeline.run(module)
+    x, y = (aligned((3 * block[0] - 5, 2 * block[1] - 3), element) for _ in range(2))
+    x[...] = (np.arange(x.size) % 1019).reshape(x.shape)
+    launch, memory = prepare(module, asynchronous=True, num_warps=4, num_stages=2)
+    within_patience(f"blocks of {block}", lambda: launch_on_gpu(launch, memory, [tensor(x), tensor(y)], (3, 1, 1)))
+    agree(y, x * 2)
 
 
 # ---- products

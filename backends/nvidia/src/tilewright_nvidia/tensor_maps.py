@@ -73,8 +73,8 @@ def engine_type(element: Type) -> Type:
     return element if element in _TYPES else _PLAIN[storage_size(element)]
 
 
-def encoder(cuda: Driver, wanted: TensorMap, kernel: str) -> Callable[[tuple[Any, ...]], bytes]:
-    """Makes the map of a descriptor's words: address, extents, strides in elements, outermost first.
+def encoder(cuda: Driver, device: int, wanted: TensorMap, kernel: str) -> Callable[[tuple[Any, ...]], bytes]:
+    """Makes the map, for a device, of a descriptor's words: address, extents, strides in elements, outermost first.
 
     Raises (what it gives):
         LaunchError: the engine cannot reach such a tensor; the message says why.
@@ -95,7 +95,8 @@ def encoder(cuda: Driver, wanted: TensorMap, kernel: str) -> Callable[[tuple[Any
             raise refuse(f"address and strides must be multiples of {ALIGNMENT} bytes, strides below 2**40; they are {address:#x} and {steps} bytes")
         if any(not 0 < extent <= _MOST_EXTENT for extent in extents):
             raise refuse(f"extents must be from 1 to 2**32, and are {list(extents)}")
-        return _encoded(cuda, wanted, element, address, extents, steps, refuse)
+        with cuda.use(device):
+            return _encoded(cuda, wanted, element, address, extents, steps, refuse)
 
     return encode
 
@@ -104,7 +105,8 @@ def _encoded(
     cuda: Driver, wanted: TensorMap, element: Type, address: int, extents: tuple[int, ...], steps: list[int], refuse: Callable[[str], LaunchError]
 ) -> bytes:
     b = cuda.bindings
-    sizes, strides = [b.cuuint64_t(extent) for extent in reversed(extents)], [b.cuuint64_t(step) for step in reversed(steps)]
+    # that of a row of one axis is not read, but must be there
+    sizes, strides = [b.cuuint64_t(extent) for extent in reversed(extents)], [b.cuuint64_t(step) for step in reversed(steps or [ALIGNMENT])]
     box, ones = [b.cuuint32_t(extent) for extent in reversed(wanted.box)], [b.cuuint32_t(1) for _ in wanted.box]
     try:
         made = cuda(
