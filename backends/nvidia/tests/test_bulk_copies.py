@@ -161,7 +161,6 @@ class Encoding(FakeBindings):
             setattr(self, name, _Names())
 
     def _cuTensorMapEncodeTiled(self, *asked: Any) -> Any:
-        assert self.contexts == [1001], "the context of device 1 is entered"
         self.asked = asked
         return SimpleNamespace(opaque=list(range(16)))
 
@@ -176,8 +175,8 @@ WORDS = (0x7F00_0000_1000, 1000, 72, 80, 1)
 
 def test_maps_are_made_of_a_descriptors_words() -> None:
     bindings = Encoding()
-    encode = encoder(Driver(TABLE, bindings), 1, TensorMap(0, "f16", (128, 64), 128, nan=False), "k")
-    assert encode(WORDS) == struct.pack("<16Q", *range(16)) and bindings.contexts == []
+    encode = encoder(Driver(TABLE, bindings), TensorMap(0, "f16", (128, 64), 128, nan=False), "k")
+    assert encode(WORDS) == struct.pack("<16Q", *range(16))
     kind, rank, address, extents, strides, box, ones, interleave, swizzle, promotion, fill = bindings.asked
     assert (kind, rank, address) == ("CU_TENSOR_MAP_DATA_TYPE_FLOAT16", 2, WORDS[0])
     # innermost first; strides in bytes, that of the innermost axis is not told
@@ -201,7 +200,7 @@ def test_maps_are_made_of_a_descriptors_words() -> None:
 )
 def test_elements_of_maps(element: str, kind: str) -> None:
     bindings = Encoding()
-    encoder(Driver(TABLE, bindings), 1, TensorMap(0, element, (8, 32), 0, nan=True), "k")((4096, 64, 64, 64, 1))
+    encoder(Driver(TABLE, bindings), TensorMap(0, element, (8, 32), 0, nan=True), "k")((4096, 64, 64, 64, 1))
     assert bindings.asked[0] == f"CU_TENSOR_MAP_DATA_TYPE_{kind}"
     assert bindings.asked[-1] == "CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA"
 
@@ -216,7 +215,7 @@ def test_elements_of_maps(element: str, kind: str) -> None:
     ],
 )
 def test_tensors_that_the_engine_cannot_reach(words: tuple[int, ...], why: str) -> None:
-    encode = encoder(Driver(TABLE, Encoding()), 1, TensorMap(3, "f16", (128, 64), 128, nan=False), "k")
+    encode = encoder(Driver(TABLE, Encoding()), TensorMap(3, "f16", (128, 64), 128, nan=False), "k")
     with pytest.raises(LaunchError, match=f"k: the copy engine cannot read the tensor of argument 3: .*{why}.*; launch the kernel with asynchronous=False"):
         encode(words)
 
@@ -225,7 +224,7 @@ def test_what_the_driver_refuses_is_told() -> None:
     bindings = Encoding()
     bindings.settings.failures["cuTensorMapEncodeTiled"] = 1
     with pytest.raises(LaunchError, match=r"argument 0: cuTensorMapEncodeTiled failed.*box \[128, 64\], rows of 128 bytes"):
-        encoder(Driver(TABLE, bindings), 1, TensorMap(0, "f16", (128, 64), 128, nan=False), "k")(WORDS)
+        encoder(Driver(TABLE, bindings), TensorMap(0, "f16", (128, 64), 128, nan=False), "k")(WORDS)
 
 
 def test_maps_are_parameters_behind_the_others() -> None:

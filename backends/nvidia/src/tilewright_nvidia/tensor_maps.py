@@ -73,8 +73,8 @@ def engine_type(element: Type) -> Type:
     return element if element in _TYPES else _PLAIN[storage_size(element)]
 
 
-def encoder(cuda: Driver, device: int, wanted: TensorMap, kernel: str) -> Callable[[tuple[Any, ...]], bytes]:
-    """Makes the map, for a device, of a descriptor's words: address, extents, strides in elements, outermost first.
+def encoder(cuda: Driver, wanted: TensorMap, kernel: str) -> Callable[[tuple[Any, ...]], bytes]:
+    """Makes the map of a descriptor's words: address, extents, strides in elements, outermost first.
 
     Raises (what it gives):
         LaunchError: the engine cannot reach such a tensor; the message says why.
@@ -95,8 +95,7 @@ def encoder(cuda: Driver, device: int, wanted: TensorMap, kernel: str) -> Callab
             raise refuse(f"address and strides must be multiples of {ALIGNMENT} bytes, strides below 2**40; they are {address:#x} and {steps} bytes")
         if any(not 0 < extent <= _MOST_EXTENT for extent in extents):
             raise refuse(f"extents must be from 1 to 2**32, and are {list(extents)}")
-        with cuda.use(device):
-            return _encoded(cuda, wanted, element, address, extents, steps, refuse)
+        return _encoded(cuda, wanted, element, address, extents, steps, refuse)
 
     return encode
 
