@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from tilewright.frontend.compile import compile_function
+from tilewright.ir import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import DescriptorType, Type
+from tilewright.language.callable import device_function
+from tilewright.passes import pipeline
 from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.simt.compile import kernel_of, run_stages
 from tilewright.simt.facts import SHARED_BYTES, WARPS
@@ -258,3 +262,20 @@ def product_kernel(
     )
     layouts |= {"L0": plan.c, "L1": plan.c.reshape((m * n,))}
     return kernel([*arguments, ("out", f"ptr<{sums}>", {})], body, warps, **layouts)
+
+
+# ---- kernels in the language
+
+
+def shifted(x: Any, y: Any, shift: Any) -> None:
+    """A block from (shift, shift) on, to the beginning of a tensor."""
+    y.store([0, 0], x.load([shift, shift]))
+
+
+def shifted_module(divisor: int) -> Module:
+    """:func:`shifted` for blocks of 64x64 f16, where the shift is known to be a multiple of a number."""
+    type_, aligned = "tensordesc<fp16[64,64]>", {"divisibility": 16}
+    facts = {"x": aligned, "y": aligned} | ({"shift": {"divisibility": divisor}} if divisor > 1 else {})
+    module = compile_function(device_function(shifted), {"x": type_, "y": type_, "shift": "i32"}, {}, facts)
+    pipeline.run(module)
+    return module

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from hopper_support import ASYNCHRONOUS, TARGET, barrier_kernel, compiled, kernel, load_kernel, product_kernel, store_kernel
+from hopper_support import ASYNCHRONOUS, TARGET, barrier_kernel, compiled, kernel, load_kernel, product_kernel, shifted_module, store_kernel
 from stand_ins import FakeBindings
 from test_warpgroups import matmul_module
 
@@ -145,6 +145,14 @@ def test_plain_launches_pass_no_maps() -> None:
     assert code.metadata["tensor_maps"] == [] and "cp.async.bulk" not in str(code.stages["ptx"])
     with pytest.raises(LoweringError, match="asynchronous must be True or False, not 1"):
         lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {"asynchronous": 1})
+
+
+@pytest.mark.parametrize(("divisor", "copied"), [(1, False), (4, False), (8, True), (16, True)])
+def test_the_engine_copies_what_begins_at_16_bytes(divisor: int, copied: bool) -> None:
+    ptx = str(lower(shifted_module(divisor), TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 2}).stages["ptx"])
+    assert ("cp.async.bulk.tensor.2d.shared" in ptx) == copied
+    # what is stored begins at 0
+    assert "cp.async.bulk.tensor.2d.global" in ptx
 
 
 # ---- tensor maps

@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gpu_support import gpu_is_there, launch_on_gpu, prepare
-from hopper_support import ASYNCHRONOUS, Operand, Text, barrier_kernel, compiled, load_kernel, product_kernel, store_kernel
+from hopper_support import ASYNCHRONOUS, Operand, Text, barrier_kernel, compiled, load_kernel, product_kernel, shifted_module, store_kernel
 from test_warpgroups import matmul_module
 
 import tilewright.language as tl
@@ -142,7 +142,13 @@ def test_a_block_is_copied(block: tuple[int, ...], element: str, slabs: Slabs, p
         pytest.skip("integers have no NaN")
     array = aligned(tuple(extent + 16 for extent in block), _DTYPES[element])
     array[...] = (np.arange(array.size) % (251 if element == "u8" else 2039)).reshape(array.shape)
-    offsets = {"inside": [8] * len(block), "across the end": [16 + extent // 2 for extent in block], "before the beginning": [-3] * len(block)}[place]
+    # along rows, boxes begin at multiples of 16 bytes
+    aligned_step = 16 // array.itemsize
+    offsets = {
+        "inside": [*[8] * (len(block) - 1), aligned_step],
+        "across the end": [16 + extent // 2 for extent in block],
+        "before the beginning": [*[-3] * (len(block) - 1), -aligned_step],
+    }[place]
     out = np.full(int(np.prod(block)), 77, array.dtype)
     run(load_kernel(block, element, slabs, padding), [tensor(array, padding), out, *offsets], f"a copy of {block} {element} in {slabs}")
     agree(out.reshape(block), expected_block(array, offsets, block, padding))
@@ -153,7 +159,7 @@ def test_a_block_is_copied(block: tuple[int, ...], element: str, slabs: Slabs, p
 def test_a_block_is_copied_back(block: tuple[int, ...], element: str, slabs: Slabs, across: bool) -> None:
     array = aligned(tuple(extent + 16 for extent in block), _DTYPES[element])
     array[...] = 99
-    offsets = [16 + extent // 2 if across else 8 for extent in block]
+    offsets = [16 + extent // 2 for extent in block] if across else [*[8] * (len(block) - 1), 16 // array.itemsize]
     x = (np.arange(int(np.prod(block))) % 97).astype(array.dtype)
     expected = array.copy()
     for inside in np.ndindex(*block):
@@ -185,6 +191,15 @@ def test_blocks_through_the_language(block: tuple[int, int], dtype: str, element
     agree(y, x * 2)
 
 
+@pytest.mark.parametrize(("shift", "divisor"), [(0, 16), (16, 16), (-8, 8), (8, 1), (3, 1), (-3, 1)])
+def test_blocks_from_anywhere(shift: int, divisor: int) -> None:
+    x, y = aligned((80, 80), np.float16), aligned((64, 64), np.float16)
+    x[...] = (np.arange(x.size) % 1019).reshape(x.shape)
+    launch, memory = prepare(shifted_module(divisor), asynchronous=True, num_warps=4, num_stages=2)
+    within_patience(f"a block from {shift}", lambda: launch_on_gpu(launch, memory, [tensor(x), tensor(y), shift], (1, 1, 1)))
+    agree(y, expected_block(x, (shift, shift), (64, 64), "zero"))
+
+
 # ---- products
 
 
@@ -203,7 +218,7 @@ def operand(rng: np.random.Generator, shape: tuple[int, int], element: str, tran
             exponent = size.bit_length() - 1
             code = 0 if not size else exponent + bias << mantissa | (size << mantissa >> exponent) - (1 << mantissa)
             codes[value] = code | (0x80 if value < 0 else 0)
-        return np.vectorize(codes.get)(memory).astype(np.uint8), values.astype(np.float64)
+        return np.ascontiguousarray(np.vectorize(codes.get)(memory).astype(np.uint8)), values.astype(np.float64)
     dtype = {"f16": np.float16, "f32": np.float32, "i8": np.int8, "u8": np.uint8}[element]
     return np.ascontiguousarray(memory.astype(dtype)), values.astype(np.float64)
 

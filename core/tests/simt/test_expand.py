@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -224,7 +224,7 @@ def test_descriptors_of_different_padding_must_not_meet() -> None:
 
 def test_a_target_may_keep_descriptors() -> None:
     class Keeps(EmulatedTarget):
-        def keeps_descriptor(self, operation: Operation) -> bool:
+        def keeps_descriptor(self, operation: Operation, divisors: Sequence[int]) -> bool:
             return operation.name == "descriptor_load"
 
     kernel = SampleKernel("kept")

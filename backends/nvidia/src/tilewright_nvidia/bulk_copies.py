@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +25,6 @@ NAME: Final = "tma"
 #: Bytes that slots are multiples of, so that each of a buffer's is aligned for every swizzle.
 SLOT_ALIGNMENT: Final = 1024
 _COPIES: Final = frozenset({"simt.block_load_start", "simt.block_store_start"})
-_KEPT: Final = frozenset({"descriptor_load", "descriptor_store"})
 _SHARED: Final = "ptr addrspace(3)"
 #: The LLVM type of a parameter that is a tensor map: it stays in the memory of parameters, where the engine reads it.
 MAP_TYPE: Final = f'ptr byval([{BYTES} x i8]) align 64 "nvvm.grid_constant"'
@@ -70,15 +69,15 @@ def can_fill(shared: SharedLayout, element: Type) -> bool:
     return boxes(shared, element) is not None
 
 
-def keeps(operation: Operation) -> bool:
+def keeps(operation: Operation, divisors: Sequence[int]) -> bool:
     """Whether the engine can copy the block of a load or store through a descriptor that is the kernel's argument: its rows are aligned, as the runtime found,
-    its elements known, and what is outside the tensor can be filled in."""
+    the block begins at an aligned place of them (elsewhere the engine faults), its elements are known, and what is outside the tensor can be filled in."""
     descriptor = operation.operands[0]
     type_ = descriptor.type
     assert isinstance(type_, DescriptorType)
     function = function_of(operation)
     facts = function.argument_attributes[function.arguments.index(descriptor)]
-    if operation.name not in _KEPT or facts.get("divisibility", 1) % ALIGNMENT or type_.rank > MOST_AXES:
+    if facts.get("divisibility", 1) % ALIGNMENT or divisors[-1] * storage_size(type_.element) % ALIGNMENT or type_.rank > MOST_AXES:
         return False
     if facts.get("padding", "zero") == "nan" and isinstance(type_.element, FloatType) and not fills_with_nan(type_.element):
         return False

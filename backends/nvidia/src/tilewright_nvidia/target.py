@@ -248,8 +248,8 @@ class PtxTarget(SimtTarget):
         groups = warpgroups.plans(self._words, product) if self.hopper else ()
         return groups if plan is None else (*groups, plan)
 
-    def keeps_descriptor(self, operation: Operation) -> bool:
-        return self.hopper and bulk_copies.keeps(operation)
+    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int]) -> bool:
+        return self.hopper and bulk_copies.keeps(operation, divisors)
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
         return inline.emit_inline_asm(context.writer, text, constraints, result_types, operands)

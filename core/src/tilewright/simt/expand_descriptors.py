@@ -13,6 +13,7 @@ from tilewright.errors import LoweringError
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import I1, I64, DescriptorType, FloatType, PointerType, TileType, Type, byte_size, element_type
+from tilewright.passes.axis import axis_info, unknown
 from tilewright.simt.target import SimtTarget
 
 
@@ -52,6 +53,7 @@ class _Expansion:
         self.parts: dict[Value, _Parts] = {}
         #: descriptors that are the kernel's arguments
         self.given: set[Value] = set()
+        self._known = axis_info(function)
         self._dead: list[Operation] = []
 
     def run(self) -> None:
@@ -112,7 +114,7 @@ class _Expansion:
         for operation in region:
             expand = _EXPANSIONS.get(operation.name)
             if expand is not None:
-                if operation.name == "make_descriptor" or operation.operands[0] not in self.given or not self.target.keeps_descriptor(operation):
+                if not self._is_kept(operation):
                     expand(self, operation)
             elif operation.name == "for":
                 self._for(operation)
@@ -122,6 +124,14 @@ class _Expansion:
                 self._if(operation)
             elif operation.name == "select" and isinstance(operation.results[0].type, DescriptorType):
                 self._select(operation)
+
+    def _is_kept(self, operation: Operation) -> bool:
+        """Whether the target copies by the descriptor itself."""
+        if operation.name not in _KEPT or operation.operands[0] not in self.given:
+            return False
+        # what the expansion has made is not known
+        known = [self._known.get(offset, unknown(offset.type)) for offset in operation.group("offsets")]
+        return self.target.keeps_descriptor(operation, [info.apart_from_addresses().divisibility_of_all() for info in known])
 
     def _make(self, operation: Operation) -> None:
         base = operation.operand("base")
@@ -341,6 +351,8 @@ def _spread(b: Builder, value: Value, axis: int, shape: tuple[int, ...]) -> Valu
     return value
 
 
+#: What a target may copy by the descriptor itself.
+_KEPT = frozenset({"descriptor_load", "descriptor_store"})
 _WRITES = frozenset({"descriptor_store", "descriptor_reduce", "descriptor_scatter"})
 _EXPANSIONS: dict[str, Callable[[_Expansion, Operation], None]] = {
     "make_descriptor": _Expansion._make,

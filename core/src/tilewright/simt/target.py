@@ -294,9 +294,9 @@ class SimtTarget(ABC):
         value = w.call(symbol, storage_type(result), arguments)
         return w.emit(f"trunc i8 {value} to i1") if result is I1 else value
 
-    def keeps_descriptor(self, operation: Operation) -> bool:
+    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int]) -> bool:
         """Whether a load or store through a descriptor that is the kernel's argument is left as it is, for the machine's own tensor copies: a mechanism of
-        kind ``barrier``."""
+        kind ``barrier``. ``divisors`` are powers of two that divide the block's offsets, one an axis."""
         return False
 
     # ---- reports
