@@ -400,6 +400,26 @@ def test_a_pipelined_product_is_not_serialised(turned: bool, parts: bool, block:
     assert len(re.findall(r"\.param \.align 64 \.b8 \w+\[128\]", ptx)) == 2
 
 
+@pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
+@pytest.mark.parametrize("element", ["fp16", "bf16"])
+def test_sums_that_are_converted_for_stores_are_not_read_early(parts: bool, element: str) -> None:
+    def kernel(a: Any, b: Any, out: Any, M: Any, N: Any, K: Any, TO: tl.constexpr, PARTS: tl.constexpr) -> None:
+        m, n = tl.program_id(0) * 128, tl.program_id(1) * 256
+        acc = tl.zeros((128, 256), dtype=tl.float32)
+        for k in tl.range(0, K, 64, warp_specialize=PARTS):
+            acc = tl.dot(a.load([m, k]), b.load([k, n]), acc)
+        rows, columns = (m + tl.arange(0, 128))[:, None], (n + tl.arange(0, 256))[None, :]
+        tl.store(out + rows * N + columns, acc.to(TO), mask=(rows < M) & (columns < N))
+
+    constants = {"TO": tl.float16 if element == "fp16" else tl.bfloat16, "PARTS": parts}
+    types = {"a": f"tensordesc<{element}[128,64]>", "b": f"tensordesc<{element}[64,256]>", "out": f"*{element}", **dict.fromkeys("MNK", "i32")}
+    facts = {name: {"divisibility": 16} for name in types}
+    module = compile_function(device_function(kernel), {**types, **dict.fromkeys(constants, "constexpr")}, constants, facts)
+    pipeline.run(module)
+    code = lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 8, "num_stages": 3})
+    assert "C75" not in assemble(str(code.stages["ptx"]), "sm_90a").log
+
+
 def test_operands_in_registers_are_put_in_shared_memory() -> None:
     def kernel(x: Any, y: Any, out: Any, S: tl.constexpr) -> None:
         at = tl.arange(0, S)[:, None] * S + tl.arange(0, S)[None, :]

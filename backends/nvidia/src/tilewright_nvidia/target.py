@@ -224,7 +224,7 @@ class PtxTarget(SimtTarget):
         if queue == PRODUCTS.queue:
             assert context.operation is not None
             operation = context.operation
-            tiles = operation.group("tiles") if operation.name == "simt.wait" else operation.results[:1]
+            tiles = operation.group("tiles") if operation.name == "simt.wait" else operation.results[: len(names)]
             return warpgroups.wait(context.writer, pending, names, [context.llvm_type(tile.type) for tile in tiles])
         if queue == COPIES.queue:
             context.writer.call("llvm.nvvm.cp.async.wait.group", "void", [("i32", str(pending))])

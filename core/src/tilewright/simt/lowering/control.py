@@ -12,6 +12,7 @@ from tilewright.ir.types import IntType
 from tilewright.llvm.writer import Block, FunctionWriter
 from tilewright.simt.context import UNWRITTEN, SimtContext
 from tilewright.simt.interface import Interface
+from tilewright.simt.ops import PRODUCTS
 
 #: Names of the registers of several values, one after the other, with their LLVM types.
 Typed = list[tuple[str, str]]
@@ -120,11 +121,24 @@ def lower_for(context: SimtContext, operation: Operation) -> None:
     yielded = _lower_region(context, operation, 0).operands
     last = _typed(context, yielded, operation.results)
     again, following = goes_on(index)
-    latch = w.current
-    header.close([following, *(name for _, name in last)], lambda: w.branch_if(again, header.block, leave))
+    end = w.current
+    drained = w.new_block("drained") if _is_drained(context, operation) else leave
+    header.close([following, *(name for _, name in last)], lambda: w.branch_if(again, header.block, drained))
+    if drained is not leave:
+        w.place(drained)
+        context.target.wait(context, PRODUCTS.queue, 0, [])
+        w.branch(leave)
+        end = drained
     w.place(leave)
-    results = [w.phi(kind, ((first, before), (value, latch))) for (kind, first), (_, value) in zip(carried, last, strict=True)]
+    results = [w.phi(kind, ((first, before), (value, end))) for (kind, first), (_, value) in zip(carried, last, strict=True)]
     _bind(context, operation.results, inits, results)
+
+
+def _is_drained(context: SimtContext, operation: Operation) -> bool:
+    """Whether products that a loop leaves under way are waited for where it ends, before the path meets that of a loop that did not run. What is done with
+    sums after a wait behind the meeting, a compiler would move before it: on the other path they are constants."""
+    users = [user for result in operation.results if result.type is PRODUCTS for user in result.uses]
+    return bool(users) and all(user.name == "simt.wait" and (PRODUCTS.queue, 0) in context.tokens.pending(user) for user in users)
 
 
 def _continuation(w: FunctionWriter, type_: str, counter: IntType, lower: str, upper: str, step: str) -> Callable[[str], tuple[str, str]]:
