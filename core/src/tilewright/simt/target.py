@@ -257,7 +257,8 @@ class SimtTarget(ABC):
 
     def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
         """Wait until at most ``pending`` groups of this thread are under way in a queue; the registers of the tiles that may be read then, given those
-        in which they are made. Loads into registers are waited for by who reads them, unless a target says otherwise."""
+        in which they are made. At the end of a loop, products are waited for of which no tile is read yet. Loads into registers are waited for by who
+        reads them, unless a target says otherwise."""
         if queue == LOADS.queue:
             return [list(tile) for tile in names]
         raise AssertionError(f"{self.name} has no groups of {queue}")

@@ -65,7 +65,7 @@ class BulkTarget(EmulatedTarget):
         bulk: CopyMechanism = bulk_mechanism(stores=stores)
         self.mechanisms = (bulk, *self.mechanisms)
 
-    def keeps_descriptor(self, operation: Operation) -> bool:
+    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int]) -> bool:
         return operation.name == "descriptor_load" or (self.stores and operation.name == "descriptor_store")
 
     def products(self, product: Product) -> Sequence[ProductPlan]:

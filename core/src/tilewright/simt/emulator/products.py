@@ -102,8 +102,8 @@ class Products:
         """The registers of the tiles that the operation being written waits for, after the wait."""
         operation, flights = context.operation, self.flights
         assert operation is not None and flights is not None
-        if operation.name != "simt.wait":  # a product that is waited for at once
-            return [self._brought_back(context, operation, tile, registers) for tile, registers in zip(operation.results, names, strict=True)]
+        if operation.name != "simt.wait":  # a product that is waited for at once, or a loop that leaves some under way
+            return [self._brought_back(context, operation, tile, registers) for tile, registers in zip(operation.results[: len(names)], names, strict=True)]
         return [
             list(registers) if flights.chain(tile) is None else self._brought_back(context, operation, tile, registers)
             for tile, registers in zip(operation.group("tiles"), names, strict=True)
