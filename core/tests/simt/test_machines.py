@@ -183,6 +183,26 @@ def test_a_persistent_matmul(depth: int, parts: bool, completion: str) -> None:
     np.testing.assert_array_equal(out, a @ b)
 
 
+@device_function
+def counted(a, b, out, ticket, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in tl.range(0, K, BK, warp_specialize=True):
+        total = tl.dot(a.load([0, k]), b.load([k, 0]), total)
+    if tl.atomic_add(ticket, 1) == 0:
+        tl.store(out + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :], total)
+
+
+def test_a_program_that_branches_on_what_it_writes_is_not_divided() -> None:
+    """The part that copies cannot know what an atomic operation gives."""
+    a, b, out = matrices(BM, BN, 24)
+    ticket = np.zeros(1, np.int32)
+    signature = {"a": f"tensordesc<fp32[{BM},{BK}]>", "b": f"tensordesc<fp32[{BK},{BN}]>", "out": "*fp32", "ticket": "*i32", "K": "i32"}
+    module = build(counted, signature, BM=BM, BN=BN, BK=BK)
+    run_blocks(module, [EmulatedDescriptor(a), EmulatedDescriptor(b), out, ticket, 24], (1, 1, 1), "late", 3)
+    np.testing.assert_array_equal(out, a @ b)
+    assert ticket[0] == 1 and not operations(module, "simt.part")
+
+
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("parts", [False, True])
 def test_attention_by_blocks(parts: bool, completion: str) -> None:

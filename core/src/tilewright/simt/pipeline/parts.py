@@ -34,7 +34,10 @@ LOAD, MATH = "load", "math"
 
 def is_separable(loop: Operation) -> bool:
     """Whether a part of the program can compute, with numbers alone, what the loop loads and how often, without what the program loads or writes."""
-    carried = all_carried(function_of(loop))
+    function = function_of(loop)
+    if any(_has_effect(operation) and _decides(operation) for operation in function.walk()):
+        return False
+    carried = all_carried(function)
     work = [operand for load in selected(loop) for operand in load.operands]
     around = [loop, *loop.ancestors()]
     for operation in around:
@@ -62,6 +65,24 @@ def is_separable(loop: Operation) -> bool:
         elif isinstance(owner.owner, Operation):  # a loop's counter
             work += owner.owner.operands[:3]
     return True
+
+
+def _has_effect(operation: Operation) -> bool:
+    """Whether an operation does what only the part that computes may do."""
+    return operation.name not in CARRIERS and not operation.spec.terminator and bool(effects_of(operation) & (Effect.WRITE | Effect.ORDER))
+
+
+def _decides(operation: Operation) -> bool:
+    """Whether control flow reads what an operation gives, or carries it."""
+    work, seen = list(operation.results), set(operation.results)
+    while work:
+        for user in work.pop().uses:
+            if user.spec.terminator or user.name in CARRIERS:
+                return True
+            fresh = [result for result in user.results if result not in seen]
+            seen.update(fresh)
+            work += fresh
+    return False
 
 
 def expand_parts(loop: Operation, target: SimtTarget) -> None:
@@ -122,7 +143,7 @@ def _without_effects(region: Region) -> None:
         if operation.name in CARRIERS:
             for inner in operation.regions:
                 _without_effects(inner)
-        elif effects_of(operation) & (Effect.WRITE | Effect.ORDER) and not operation.spec.terminator:
+        elif _has_effect(operation):
             # what reads a result is without effect, and goes as well
             _forget(operation)
 
