@@ -163,8 +163,8 @@ class PtxTarget(SimtTarget):
     def barrier_wait(self, context: SimtContext, address: str, phase: str) -> None:
         barrier_objects.wait(context.writer, address, phase)
 
-    def set_registers(self, w: FunctionWriter, count: int, before: int) -> None:
-        barrier_objects.set_registers(w, count, before or barrier_objects.given_registers(self._warps))
+    def set_registers(self, w: FunctionWriter, count: int) -> None:
+        barrier_objects.set_registers(w, count, barrier_objects.given_registers(self._warps))
 
     def part_registers(self, warps: Mapping[str, int]) -> Mapping[str, int]:
         return {} if self._limited else barrier_objects.divided_registers(warps)

@@ -52,8 +52,6 @@ class SimtContext:
         self.tokens = Tokens(function)
         #: the orders of turns met so far, by name
         self.orders: dict[str, int] = {}
-        #: registers that each thread has where no part says otherwise; 0: it is not known
-        self.registers_given = 0
         self._facts = dict(zip(function.arguments, function.argument_attributes, strict=True))
         self._thread_parts: dict[tuple[tuple[int, ...], tuple[int, ...]], str] = {}
         with self.at_entry():

@@ -188,8 +188,8 @@ class SimtTarget(ABC):
         """Let the place after this one have its turn."""
         raise AssertionError(f"{self.name} has no turns")
 
-    def set_registers(self, w: FunctionWriter, count: int, before: int) -> None:  # noqa: B027
-        """Give each thread of the part that begins here ``count`` registers in place of ``before``, where the machine can."""
+    def set_registers(self, w: FunctionWriter, count: int) -> None:  # noqa: B027
+        """Give each thread of the part that begins here ``count`` registers, where the machine can."""
 
     def part_registers(self, warps: Mapping[str, int]) -> Mapping[str, int]:
         """How many registers the threads of each part should have, for its warps; those that are not named keep what they are given."""

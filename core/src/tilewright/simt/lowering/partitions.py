@@ -28,7 +28,7 @@ def lower_partition(context: SimtContext, operation: Operation) -> None:
         with context.run_by(Threads(number, first, count, len(parts))):
             registers = part.attribute("registers")
             if registers:
-                context.target.set_registers(w, registers, context.registers_given)
+                context.target.set_registers(w, registers)
             lower_region(context, part.regions[0])
         context.operation = operation
         w.branch(leave)
