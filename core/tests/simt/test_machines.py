@@ -17,6 +17,7 @@ from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of
 from tilewright.simt.emulator import EmulatedDescriptor
+from tilewright.simt.ops import PRODUCTS
 from tilewright.testing.toy_targets import BulkTarget, StagedTarget
 
 MODES = ("late", "early", "random")
@@ -170,6 +171,22 @@ def test_matmul_by_blocks(size: tuple[int, int, int], parts: bool, completion: s
         run_blocks(module, [*inputs, out, m, n, k], (-(-m // BM), -(-n // BN), 1), completion, stages)
         np.testing.assert_array_equal(out, a @ b)
         assert len(operations(module, "simt.part")) == (2 if parts else 0) and len(operations(module, "simt.dot_start")) == 1
+
+
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_matmul_by_groups(size: tuple[int, int, int], completion: str) -> None:
+    """Copies from pointers feed asynchronous products: one is under way while the next one's operands are waited for, and its slot is filled after it."""
+    m, n, k = size
+    for stages in (2, 3, 4):
+        a, b, out = matrices(m, n, k)
+        module = matmul_module(by_pointers, blocks=False)
+        target = BulkTarget(8, groups=True)
+        emulator.run(module, [a, b, out, m, n, k], (-(-m // BM), -(-n // BN), 1), num_warps=2, target=target, num_stages=stages, completion=completion)
+        np.testing.assert_array_equal(out, a @ b)
+    (product,) = operations(module, "simt.dot_start")
+    (waited,) = (user for user in operations(module, "simt.wait") if product.parent is user.parent and user.operands[0].type is PRODUCTS)
+    assert operations(module, "simt.copy_start") and waited.operands[0].definition is None, "the loop waits for the product before"
 
 
 @pytest.mark.parametrize("completion", MODES)

@@ -22,7 +22,7 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, I32, DescriptorType
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.pipeline.decisions import BY
-from tilewright.simt.pipeline.overlap import Accumulation, accumulation, no_product, start, wait
+from tilewright.simt.pipeline.overlap import accumulation
 from tilewright.simt.pipeline.ring import Ring
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import BarriersType
@@ -53,35 +53,6 @@ class BlockRing(Ring):
         again = builder.cmp(following, self.number(builder, 0, I32), predicate="eq")
         flipped: Value = builder.xor(phase, again)
         return flipped
-
-    def overlap(self, found: Accumulation, before: Builder) -> tuple[Value, Value]:
-        """Let a product be waited for in the next iteration: (the token of the product before, which is carried and waited for right after the start of this
-        one, the token of this one, which the loop is to yield for it)."""
-        tile, token = start(found.product)
-        earlier = self.carry(no_product(before))
-        wait(Builder.at(found.product), [earlier], [])
-        found.product.results[0].replace_all_uses(tile)
-        found.product.erase()
-        return earlier, token
-
-    def after_wait(self, token: Value) -> Builder:
-        """Where the wait for a token that the loop carries is over."""
-        (waiting,) = token.uses
-        assert waiting.next is not None
-        return Builder(self.body, waiting.next, self.loop.location)
-
-    def settle(self, found: Accumulation, earlier: Value) -> Builder:
-        """Wait after the loop for the last product; where that is over."""
-        loop = self.loop
-        result = loop.results[found.index]
-        readers = list(result.uses)
-        builder = Builder(loop.parent, loop.next, loop.location)
-        (settled,) = wait(builder, self.results_of([earlier]), [result])
-        for reader in readers:
-            for position, operand in enumerate(reader.operands):
-                if operand is result:
-                    reader.set_operand(position, settled)
-        return builder
 
 
 def block_bytes(load: Operation) -> int:

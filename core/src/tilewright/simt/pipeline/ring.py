@@ -12,6 +12,7 @@ from tilewright.ir.types import I1, I32, IntType, TileType, Type
 from tilewright.passes.clone import clone_operation
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.decisions import FORM, SLOTS, selected, shared_layout
+from tilewright.simt.pipeline.overlap import Accumulation, no_product, start, wait
 from tilewright.simt.pipeline.slices import slice_of
 from tilewright.simt.pipeline.views import View, views_of
 from tilewright.simt.products import PRODUCTS, plan_of
@@ -165,6 +166,37 @@ class Ring:
     def results_of(self, arguments: list[Value]) -> list[Value]:
         """What carried values are after the loop."""
         return [self.loop.results[self.body.arguments.index(argument) - 1] for argument in arguments]
+
+    # ---- products that are waited for one iteration later
+
+    def overlap(self, found: Accumulation, before: Builder) -> tuple[Value, Value]:
+        """Let a product be waited for in the next iteration: (the token of the product before, which is carried and waited for right after the start of this
+        one, the token of this one, which the loop is to yield for it)."""
+        tile, token = start(found.product)
+        earlier = self.carry(no_product(before))
+        wait(Builder.at(found.product), [earlier], [])
+        found.product.results[0].replace_all_uses(tile)
+        found.product.erase()
+        return earlier, token
+
+    def after_wait(self, token: Value) -> Builder:
+        """Where the wait for a token that the loop carries is over."""
+        (waiting,) = token.uses
+        assert waiting.next is not None
+        return Builder(self.body, waiting.next, self.loop.location)
+
+    def settle(self, found: Accumulation, earlier: Value) -> Builder:
+        """Wait after the loop for the last product; where that is over."""
+        loop = self.loop
+        result = loop.results[found.index]
+        readers = list(result.uses)
+        builder = Builder(loop.parent, loop.next, loop.location)
+        (settled,) = wait(builder, self.results_of([earlier]), [result])
+        for reader in readers:
+            for position, operand in enumerate(reader.operands):
+                if operand is result:
+                    reader.set_operand(position, settled)
+        return builder
 
     # ---- reading what was copied
 

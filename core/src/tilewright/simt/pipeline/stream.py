@@ -44,6 +44,7 @@ from tilewright.simt.lowering.dot import fragment
 from tilewright.simt.lowering.shared import slot_type
 from tilewright.simt.ops import COPIES
 from tilewright.simt.pipeline.decisions import BY, EARLY, STEPS
+from tilewright.simt.pipeline.overlap import accumulation
 from tilewright.simt.pipeline.ring import Ring
 from tilewright.simt.products import plan_of, product_of, step_attributes
 from tilewright.simt.target import SimtTarget
@@ -104,14 +105,20 @@ class _Stream(Ring):
         ahead = dict(zip(keys, values, strict=True))
         free, filled = ([self.slot(top, buffer, which) for buffer in buffers] for which in (previous, slot))
         made: list[Value] = []
+        found = accumulation(self.loop, self.target)
         if self.stepped is None:
-            mapping = dict(ahead)
-            self.repeat(top, mapping, live)
-            for load, place in zip(self.loads, free, strict=True):
-                self._start(top, load, place, mapping, live)
-            token = self._commit(top)
-            advanced = self.advanced(top, mapping, ahead)
             self.read(filled)
+            refill = top
+            if found is not None:
+                earlier, product = self.overlap(found, before)
+                made.append(product)
+                refill = self.after_wait(earlier)
+            mapping = dict(ahead)
+            self.repeat(refill, mapping, live)
+            for load, place in zip(self.loads, free, strict=True):
+                self._start(refill, load, place, mapping, live)
+            token = self._commit(refill)
+            advanced = self.advanced(refill, mapping, ahead)
         else:
             self.read(filled)
             next_filled = [self.slot(top, buffer, following) for buffer in buffers]
@@ -120,6 +127,8 @@ class _Stream(Ring):
         self.yield_more([*(advanced[key] for key in keys), following, one_less, *waiting[1:], token, *made])
         after = Builder(self.loop.parent, self.loop.next, self.loop.location)
         self.create(after, "simt.wait", self.results_of(waiting), [])
+        if found is not None:
+            self.settle(found, earlier)
 
     def _in_steps(
         self,
