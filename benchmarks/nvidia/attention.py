@@ -1,7 +1,7 @@
 """Attention, forward, in f16: Tilewright against PyTorch's flash attention and cuDNN's, and against Triton on the same source.
 
-The best of a few configurations counts on each side. ``DISABLE_MMA_V3=1`` keeps Triton to ``mma.sync``; it is set here before Triton is loaded unless
-``--all-instructions`` is given. Half the products of causal attention are counted.
+The best of a few configurations counts on each side. With ``--mma-sync`` both are kept to the matrix instructions of single warps, Triton by
+``DISABLE_MMA_V3=1``, which is set before it is loaded. Half the products of causal attention are counted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BATCH, HEADS = 4, 32
 def measure(length: int, depth: int, causal: bool) -> dict[str, Any]:
     """One row, of a batch of 4 with 32 heads: every configuration checked and timed, the best of each side timed again with the rivals."""
     import torch
-    from side_by_side import fastest, milliseconds
+    from side_by_side import fastest, instructions, milliseconds
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     q, k, v = (torch.randn(BATCH, HEADS, length, depth, device="cuda", dtype=torch.float16) for _ in range(3))
@@ -38,7 +38,8 @@ def measure(length: int, depth: int, causal: bool) -> dict[str, Any]:
 
     def make(module: Any, bm: int, bn: int, warps: int, stages: int) -> Callable[[], Any]:
         grid, scale = (length // bm, BATCH * HEADS), depth**-0.5 * 1.4426950408889634
-        return lambda: module.attention[grid](q, k, v, out, length, scale, D=depth, BM=bm, BN=bn, CAUSAL=causal, num_warps=warps, num_stages=stages)
+        options = {"num_warps": warps, "num_stages": stages, **instructions(module)}
+        return lambda: module.attention[grid](q, k, v, out, length, scale, D=depth, BM=bm, BN=bn, CAUSAL=causal, **options)
 
     calls = {"flash": rival(SDPBackend.FLASH_ATTENTION)}
     expected = calls["flash"]()
@@ -62,12 +63,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--lengths", nargs="*", type=int, default=[1024, 2048, 4096], help="multiples of 128")
     parser.add_argument("--depths", nargs="*", type=int, default=[64, 128], help="head dimensions")
-    parser.add_argument("--all-instructions", action="store_true", help="let Triton use what it likes")
+    parser.add_argument("--mma-sync", action="store_true", help="keep both sides to the matrix instructions of single warps")
     outputs.add_options(parser)
     options = parser.parse_args()
     if any(length % 128 for length in options.lengths):
         parser.error("lengths are multiples of 128")
-    if not options.all_instructions:
+    if options.mma_sync:
         os.environ["DISABLE_MMA_V3"] = "1"
     from side_by_side import report
 

@@ -1,4 +1,4 @@
-"""Products of f16 matrices through descriptors, by Hopper's products of warpgroups and copies of blocks (``asynchronous=True``), against cuBLAS.
+"""Products of f16 matrices through descriptors, by Hopper's products of warpgroups and copies of blocks, against cuBLAS.
 
 Every configuration is checked and timed, with cuBLAS in turns. ``divided`` says whether loads have warps of their own.
 """
@@ -54,7 +54,7 @@ def measure(size: int) -> list[dict[str, Any]]:
             blocks: Any = blocks, grid: Any = grid, extents: Any = (bm, bn, bk), warps: int = warps, stages: int = stages, divided: bool = divided
         ) -> None:
             sizes = dict(zip(("BM", "BN", "BK"), extents, strict=True))
-            matmul[grid](*blocks, c, size, size, size, **sizes, GROUP=16, DIVIDED=divided, num_warps=warps, num_stages=stages, asynchronous=True)
+            matmul[grid](*blocks, c, size, size, size, **sizes, GROUP=16, DIVIDED=divided, num_warps=warps, num_stages=stages)
 
         c.fill_(float("nan"))
         call()

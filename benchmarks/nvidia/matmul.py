@@ -1,7 +1,7 @@
-"""Products of f16 matrices by plain pointers: Tilewright against cuBLAS, and against Triton on the same source, restricted to the same instructions.
+"""Products of f16 matrices by plain pointers: Tilewright against cuBLAS, and against Triton on the same source.
 
-The best of a few configurations counts on each side. ``DISABLE_MMA_V3=1`` keeps Triton to ``mma.sync``; it is set here before Triton is loaded unless
-``--all-instructions`` is given.
+The best of a few configurations counts on each side. With ``--mma-sync`` both are kept to the matrix instructions of single warps, Triton by
+``DISABLE_MMA_V3=1``, which is set before it is loaded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONFIGURATIONS = (
 def measure(size: int) -> dict[str, Any]:
     """One row: every configuration checked and timed, the best of each side timed again with the other."""
     import torch
-    from side_by_side import fastest, milliseconds
+    from side_by_side import fastest, instructions, milliseconds
 
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
     c = torch.empty(size, size, device="cuda", dtype=torch.float16)
@@ -38,7 +38,8 @@ def measure(size: int) -> dict[str, Any]:
 
     def make(module: Any, bm: int, bn: int, bk: int, warps: int, stages: int) -> Callable[[], Any]:
         grid = (-(-size // bm) * -(-size // bn),)
-        return lambda: module.matmul[grid](a, b, c, size, size, size, BM=bm, BN=bn, BK=bk, GROUP=8, num_warps=warps, num_stages=stages)
+        options = {"num_warps": warps, "num_stages": stages, **instructions(module)}
+        return lambda: module.matmul[grid](a, b, c, size, size, size, BM=bm, BN=bn, BK=bk, GROUP=8, **options)
 
     best = fastest(CONFIGURATIONS, make, c, lambda: torch.testing.assert_close(c, expected, rtol=1e-2, atol=0.5), 2 * size**3)
     times = milliseconds({**best, "cublas": lambda: torch.mm(a, b, out=c)}, 40)
@@ -52,10 +53,10 @@ def measure(size: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("sizes", nargs="*", type=int, default=[4096])
-    parser.add_argument("--all-instructions", action="store_true", help="let Triton use what it likes")
+    parser.add_argument("--mma-sync", action="store_true", help="keep both sides to the matrix instructions of single warps")
     outputs.add_options(parser)
     options = parser.parse_args()
-    if not options.all_instructions:
+    if options.mma_sync:
         os.environ["DISABLE_MMA_V3"] = "1"
     from side_by_side import report
 

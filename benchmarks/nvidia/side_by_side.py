@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -42,6 +43,11 @@ def kernels(folder: Path | None = None) -> dict[str, ModuleType]:
     if importlib.util.find_spec("triton") is not None:
         found["triton"] = _load("triton_kernels", _SOURCE)
     return found
+
+
+def instructions(module: ModuleType) -> dict[str, Any]:
+    """Launch options that keep Tilewright's kernels to the matrix instructions that Triton's are kept to by ``DISABLE_MMA_V3``."""
+    return {"asynchronous": False} if os.environ.get("DISABLE_MMA_V3") == "1" and module.__name__ != "triton_kernels" else {}
 
 
 _spoiler: Any = None

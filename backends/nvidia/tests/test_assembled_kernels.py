@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -69,7 +68,7 @@ def test_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(case: Cas
 )
 def test_asynchronous_products_are_not_serialised(case: Case, folder: Path) -> None:
     """Between the start of a product and the wait for it nothing touches its registers: where something did, ptxas would say C75 and a number."""
-    linked = assembled(dataclasses.replace(case, options={**case.options, "asynchronous": True}), "sm_90a", folder)
+    linked = assembled(case, "sm_90a", folder)
     assert not re.search(r"\bwarning\b|C75\d\d", linked.log, re.I), linked.log
 
 

@@ -139,7 +139,7 @@ def test_extremes_of_floats_are_those_of_integers(ptx: Ptx) -> None:
 def test_products_use_matrix_instructions(assembled: Callable[..., Any], arch: str, element: str, result: str, precision: str, instruction: str) -> None:
     signature = {"a": f"*{element}", "b": f"*{element}", "c": f"*{result}", "M": "i32", "N": "i32", "K": "i32"}
     constants = {"BM": 64, "BN": 64, "BK": 32, "GROUP": 4, "PRECISION": precision}
-    code, linked = assembled(kernels.matmul, signature, arch, constants=constants)
+    code, linked = assembled(kernels.matmul, signature, arch, constants=constants, asynchronous=False)
     text = code.stages["ptx"]
     assert f"mma.sync.aligned.{instruction}" in text
     assert "cp.async.cg.shared.global" in text and "cp.async.wait_group" in text

@@ -26,6 +26,7 @@ from tilewright.passes import pipeline
 from tilewright.simt.linear_layout import SharedLayout, combine, coordinates
 from tilewright.simt.products import Product, ProductPlan, SharedOperand
 from tilewright_nvidia import warpgroups
+from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower
 from tilewright_nvidia.slabs import SPANS, Slabs, slab_layout
@@ -328,11 +329,12 @@ def test_products_that_are_too_small_or_too_large(shape: tuple[int, ...], k: int
     assert not warpgroups.plans(Words(), Product(shape, k, F16, F16, F32, "ieee", 0, warps))
 
 
-def test_only_where_asked_for() -> None:
+def test_not_where_refused_nor_on_other_machines() -> None:
     product = Product((64, 64), 64, F16, F16, F32, "ieee", 0, 4)
     assert PtxTarget(TARGET, ASYNCHRONOUS).products(product)[0].name.startswith("wgmma")
-    for options in ({}, {"asynchronous": False}):
-        target = PtxTarget(TARGET, options)
+    assert PtxTarget(TARGET).hopper
+    for arch, options in (("sm_90a", {"asynchronous": False}), ("sm_80", ASYNCHRONOUS), ("sm_100a", ASYNCHRONOUS)):
+        target = PtxTarget(target_of(ARCHITECTURES[arch]), options)
         assert [plan.name.partition(".")[0] for plan in target.products(product)] == ["mma"]
         assert (target.barrier_bytes, target.part_warps, [one.name for one in target.mechanisms]) == (0, 0, ["cp.async"])
 
@@ -431,4 +433,4 @@ def test_operands_in_registers_are_put_in_shared_memory() -> None:
     # what threads wrote is shown to the matrix instructions before all threads meet
     assert re.search(r"fence\.proxy\.async\.shared::cta;(?:(?!st\.shared)[\s\S])*?bar(rier)?[.\w]*sync[\s\S]*wgmma\.mma_async", ptx)
     assert "C75" not in assemble(ptx, "sm_90a").log
-    assert "wgmma" not in str(compile_kernel(device_function(kernel), signature, constants={"S": 64}).stages["ptx"])
+    assert "wgmma" not in str(compile_kernel(device_function(kernel), signature, constants={"S": 64}, asynchronous=False).stages["ptx"])

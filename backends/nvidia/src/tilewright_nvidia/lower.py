@@ -96,7 +96,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
         raise LoweringError(f"kernel {name}: maxnreg must be None or a number of registers from 24 to 255, not {registers!r}")
     if options.get("math", "relaxed") not in ("relaxed", "strict"):
         raise LoweringError(f"kernel {name}: math must be 'relaxed' or 'strict', not {options['math']!r}")
-    if not isinstance(options.get("asynchronous", False), bool):
+    if not isinstance(options.get("asynchronous", True), bool):
         raise LoweringError(f"kernel {name}: asynchronous must be True or False, not {options['asynchronous']!r}")
 
 

@@ -42,8 +42,8 @@ CAPABILITIES = Capabilities(
 #: numbers may be zero; ``strict`` keeps to the shared functions and IEEE division.
 #: launch_pdl: the kernel may start before the kernel launched before it has ended (compute capability 9.0 on); it waits for that one before anything else,
 #: or where its source says so.
-#: asynchronous: use wgmma and bulk tensor copies (``sm_90a``).
-OPTIONS = {"math": "relaxed", "launch_pdl": False, "asynchronous": False}
+#: asynchronous: multiply by warpgroups and copy whole blocks (``wgmma`` and the copy engine; ``sm_90a``), where operands allow it.
+OPTIONS = {"math": "relaxed", "launch_pdl": False, "asynchronous": True}
 
 
 def manifest() -> Manifest:

@@ -21,6 +21,7 @@ from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.copies import CP_ASYNC
 from tilewright_nvidia.costs import COSTS
+from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.memory_access import GlobalMemory
 from tilewright_nvidia.products import WideProducts
 from tilewright_nvidia.words import Words
@@ -65,7 +66,7 @@ class PtxTarget(SimtTarget):
         self.name = row.name
         self.capability = row.capability
         self.shared_memory = int(target.limits.get("shared_memory", row.shared_memory))
-        self.hopper = row.capability == 90 and bool((options or {}).get("asynchronous"))
+        self.hopper = row.capability == 90 and bool((options or {}).get("asynchronous", OPTIONS["asynchronous"]))
         self.mechanisms = (CP_ASYNC,) if row.capability >= 80 else ()
         if self.hopper:
             self.mechanisms = (bulk_copies.mechanism(self._tensor_maps), *self.mechanisms)
