@@ -110,13 +110,13 @@ def size_of(element: Type) -> int:
 
 
 def barrier_kernel(arrivals: int) -> Text:
-    """Arrivals at two barrier objects, and a wait for the phase that each ends; then numbers are stored."""
+    """Arrivals of four warps at two barrier objects, and a wait for the phase that each ends; then numbers are stored."""
     lines = [
         "  %zero = constant 0 : i32",
         "  %one = constant 1 : i32",
         "  %no = constant false : i1",
         "  %yes = constant true : i1",
-        "  %b = simt.barriers {count = 1} : barriers<2>",
+        "  %b = simt.barriers {count = 4} : barriers<2>",
         "  simt.await %b, %one, %yes",
     ]
     done = [0, 0]

@@ -53,7 +53,7 @@ def test_barrier_objects() -> None:
 
 def test_parts_have_barriers_of_their_own() -> None:
     body = """
-  %b = simt.barriers {count = 1} : barriers<1>
+  %b = simt.barriers {count = 4} : barriers<1>
   %zero = constant 0 : i32
   %no = constant false : i1
   simt.partition parts {
@@ -63,6 +63,7 @@ def test_parts_have_barriers_of_their_own() -> None:
       yield
     }
     simt.part {name = "load", warps = 4, registers = 40} body {
+      barrier
       simt.arrive %b, %zero
       yield
     }

@@ -297,6 +297,40 @@ def test_copies_are_seen_by_all_after_a_barrier_that_follows_the_wait(order: str
     assert shape_of_barriers(module.kernel.body) == expected
 
 
+OBJECTS = """
+kernel @k(%n: i32) attributes {{warps = 2}} {{
+  %zero = constant 0 : i32
+  %one = constant 1 : i32
+  %first = constant false : i1
+  for %zero, %n, %one body(%i: i32) {{
+    {body}
+    yield
+  }}
+  return
+}}
+"""
+EXPECT, AWAIT = "simt.expect %b, %zero {bytes = 16}", "simt.await %b, %zero, %first"
+MADE = "%b = simt.barriers 1 : barriers<2>"
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "expected"),
+    [
+        (MADE, f"{EXPECT}\n{AWAIT}", "{|}"),  # who still waits could miss the phase
+        (MADE, f"{AWAIT}\n{EXPECT}", "{|}"),
+        (MADE, f"{EXPECT}\nsimt.await %b, %one, %first", "{}"),  # another object
+        (MADE, f"{EXPECT[:-1]}, ordered = true}}\n{AWAIT}", "{}"),
+        (MADE, f"{EXPECT}\n{AWAIT} {{alone = true}}", "{}"),  # by the thread that announces
+        ("", f"{MADE}\n{EXPECT}\n{AWAIT}", "{|}"),  # the objects are made anew
+    ],
+)
+def test_bytes_are_announced_when_nobody_waits_for_the_phase_before(before: str, inside: str, expected: str) -> None:
+    text = OBJECTS.format(body=inside).replace("  for ", f"  {before}\n  for ", 1)
+    module = read(text)
+    run_stages(module, EmulatedTarget(32), {"num_warps": 2}, ["allocate", "barriers"])
+    assert shape_of_barriers(module.kernel.body) == expected
+
+
 def test_the_text_of_a_function_with_barriers_reads_back() -> None:
     module = module_of("store %p, %f\n%y = load %p : f32\nstore %q, %y")
     placed(module)

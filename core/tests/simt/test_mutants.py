@@ -37,8 +37,10 @@ def inside(module: Module, name: str, part: str = "") -> list[Operation]:
 
 
 def in_loop(module: Module, name: str, part: str = "") -> Operation:
-    """The only operation of a name in a loop."""
-    (found,) = [operation for operation in inside(module, name, part) if any(outer.name == "for" for outer in operation.ancestors())]
+    """The only operation of a name in a loop; a wait of the thread alone that starts copies is called ``simt.await alone``."""
+    name, _, alone = name.partition(" ")
+    candidates = [operation for operation in inside(module, name, part) if any(outer.name == "for" for outer in operation.ancestors())]
+    (found,) = [operation for operation in candidates if bool(operation.attributes.get("alone")) == bool(alone)]
     return found
 
 
@@ -64,22 +66,22 @@ def drop_last_wait(module: Module) -> None:
     _erase(wait)
 
 
-def turned(part: str) -> Mutation:
+def turned(part: str, wait_name: str = "simt.await") -> Mutation:
     """Wait for the other phase."""
 
     def mutate(module: Module) -> None:
-        wait = in_loop(module, "simt.await", part)
+        wait = in_loop(module, wait_name, part)
         builder = Builder.at(wait)
         wait.set_operand(2, builder.xor(wait.operands[2], builder.constant(value=True, result=I1)))
 
     return mutate
 
 
-def same_phase(part: str) -> Mutation:
+def same_phase(part: str, wait_name: str = "simt.await") -> Mutation:
     """Keep the parity where the ring begins anew."""
 
     def mutate(module: Module) -> None:
-        loop = next(in_loop(module, "simt.await", part).ancestors())
+        loop = next(in_loop(module, wait_name, part).ancestors())
         last = loop.regions[0].terminator
         assert last is not None
         (position,) = [i for i, value in enumerate(last.operands) if _is_next_phase(value)]
@@ -133,11 +135,11 @@ def never_refilled(name: str) -> Mutation:
 MUTANTS: dict[str, dict[str, Mutation]] = {
     "parts": {
         "math does not wait for copies": drop("simt.await", "math"),
-        "load does not wait for an empty slot": drop("simt.await", "load"),
+        "load does not wait for an empty slot": drop("simt.await alone", "load"),
         "math waits for the other phase": turned("math"),
-        "load waits for the other phase": turned("load"),
+        "load waits for the other phase": turned("load", "simt.await alone"),
         "math's parity does not change": same_phase("math"),
-        "load's parity does not change": same_phase("load"),
+        "load's parity does not change": same_phase("load", "simt.await alone"),
         "a slot is given back while a product reads it": drop("simt.wait", "math"),
         "the slot of this iteration is given back": place("simt.arrive", 1, "simt.await", 1, "math"),
         "slots are not given back": drop("simt.arrive", "math"),
@@ -146,7 +148,11 @@ MUTANTS: dict[str, dict[str, Mutation]] = {
     },
     "blocks": {
         "no wait for copies": drop("simt.await"),
+        "no wait for empty slots": drop("simt.await alone"),
         "the other phase": turned(""),
+        "the other phase of empty slots": turned("", "simt.await alone"),
+        "slots are not given back": drop("simt.arrive"),
+        "a slot is given back while a product reads it": drop("simt.wait"),
         "the parity does not change": same_phase(""),
         "copies into the slot that is read": refilled_slot("simt.block_load_start"),
         "no copies of later iterations": never_refilled("simt.block_load_start"),

@@ -146,11 +146,14 @@ class PtxTarget(SimtTarget):
         if self._proxies:
             barrier_objects.proxy_fence(w)
         if threads.count == 1:
-            w.call("llvm.nvvm.bar.warp.sync", "void", [("i32", _ALL_LANES)])
+            self.warp_barrier(w)
         elif threads.parts > 1:
             barrier_objects.part_barrier(w, threads)
         else:
             w.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
+
+    def warp_barrier(self, w: FunctionWriter) -> None:
+        w.call("llvm.nvvm.bar.warp.sync", "void", [("i32", _ALL_LANES)])
 
     def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
         barrier_objects.initialize(context.writer, address, count)

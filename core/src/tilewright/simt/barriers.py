@@ -7,6 +7,9 @@ Shared memory is told apart by ranges of bytes. An operation with scratch space 
 with a write, ends with a read, and is a barrier itself. An asynchronous copy writes when it is waited for; a copy or store that is marked as ordered needs no
 barrier for what was done with its buffer before, since ranges do not tell the buffers of a ring apart.
 
+A barrier object tells whether a phase of a parity has ended: a thread that waits for one while the next two end waits for ever. So bytes that may end the
+next phase are announced after all threads have seen the end of the one before: the wait counts as a read of the object, the announcement as a write.
+
 Global memory is told apart by the kernel's pointer arguments: two of them are taken to point to different memory, or, where they do not, to be used
 element by element in the same place, as in an operation in place. Addresses that were loaded, or come from elsewhere, may point anywhere. Accesses through
 the same pointers are by the same threads, and so in order, unless several threads hold an element: then all of them read, but one writes. Iterations
@@ -35,7 +38,7 @@ from tilewright.simt.shared_memory import is_place, scratch_of
 from tilewright.simt.strides import advances
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tokens import Tokens
-from tilewright.simt.types import BufferType
+from tilewright.simt.types import BarriersType, BufferType
 
 #: Bytes of shared memory, from the first to before the second.
 _Range = tuple[int, int]
@@ -199,6 +202,8 @@ class _Barriers:
 
     def _visit(self, operation: Operation, pending: _Pending) -> None:
         name = operation.name
+        if name == "simt.barriers" and _overlap([self._object_range(operation, None)], pending.reads):
+            self._insert(operation, pending)  # made anew, while threads may still wait for the phases of the old ones
         if name in _MEETINGS:
             pending.clear()
             return
@@ -207,9 +212,10 @@ class _Barriers:
             return
         effects = _effects(operation, self.target)
         reads, writes, copies, products = (self._ranges(part) for part in (effects.reads, effects.writes, effects.copies, effects.products))
+        reads += self._objects(effects.awaited)
         scratch = self._scratch(operation)
         accesses = self._global(operation)
-        checked = [] if effects.ordered else [*writes, *copies, *self._ranges(effects.blocks)]
+        checked = [] if effects.ordered else [*writes, *copies, *self._ranges(effects.blocks), *self._objects(effects.announced)]
         conflict = (
             _overlap([*reads, *products, *checked, *scratch], pending.writes)
             or _overlap([*checked, *scratch], pending.reads)
@@ -264,6 +270,21 @@ class _Barriers:
                     found.append((start, start + type_.bytes))
         return found
 
+    def _objects(self, objects: Iterable[tuple[Value, Value]]) -> list[_Range]:
+        """Where barrier objects are."""
+        found = []
+        for barriers, number in objects:
+            index = constant_of(number)
+            for allocation, _ in self._allocations(barriers, set()):
+                found.append(self._object_range(allocation, index if isinstance(index, int) else None))
+        return found
+
+    def _object_range(self, allocation: Operation, index: int | None) -> _Range:
+        """Where barrier objects of an allocation are: one, or all of them."""
+        start, type_, size = offset_of(allocation), allocation.results[0].type, self.target.barrier_bytes
+        assert isinstance(type_, BarriersType)
+        return (start, start + type_.count * size) if index is None else (start + index * size, start + (index + 1) * size)
+
     def _allocations(self, place: Value, seen: set[Value]) -> list[tuple[Operation, int | None]]:
         """The allocations that a slot may be in, with its number where that is known."""
         if place in seen:
@@ -277,7 +298,7 @@ class _Barriers:
         if operation.name == "simt.slot":
             index = constant_of(operation.operands[1])
             return [(allocation, index if isinstance(index, int) else None) for allocation, _ in self._allocations(operation.operands[0], seen)]
-        if operation.name == "simt.buffer":
+        if operation.name in ("simt.buffer", "simt.barriers"):
             return [(operation, None)]
         return [found for value in operation.operands if is_place(value) for found in self._allocations(value, seen)]
 

@@ -289,7 +289,7 @@ OPS: tuple[OpSpec, ...] = (
         "start copying a descriptor's block to shared memory; its bytes are counted by a barrier object when they are there",
         (_SLOT, Operand("descriptor"), Operand("offsets", "of the block, in elements", Kind.VARIADIC), _BARRIERS, _INDEX, _CONDITION),
         _block_load_start,
-        (_BY, *_CACHE),
+        (_BY, *_CACHE, _ORDERED),
         effects=Effect.READ | Effect.WRITE,
     ),
     OpSpec(
@@ -310,7 +310,7 @@ OPS: tuple[OpSpec, ...] = (
     # barrier objects
     OpSpec(
         "simt.barriers",
-        "barrier objects, in their first phase, each of which ends a phase when so many parts have arrived and all bytes that were announced have come",
+        "barrier objects, in their first phase, each of which ends a phase after so many arrivals, when all bytes that were announced have come",
         (),
         _barriers,
         (Attribute("count", "int", "arrivals of a phase"),),
@@ -319,15 +319,15 @@ OPS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         "simt.expect",
-        "arrive at a barrier object, once all threads have met, and announce bytes that copies will bring in this phase",
+        "arrive at a barrier object, by one thread, and announce bytes that copies will bring in this phase",
         (_BARRIERS, _INDEX, _CONDITION),
         _on_barrier,
-        (Attribute("bytes", "int", "that come"),),
+        (Attribute("bytes", "int", "that come"), Attribute("ordered", "bool", "whoever wrote it saw to it that no thread may still wait for the phase before", False)),
         effects=_THREADS,
     ),
     OpSpec(
         "simt.arrive",
-        "arrive at a barrier object: once for all threads, after what they did before",
+        "arrive at a barrier object: each warp once, after what its threads did before",
         (_BARRIERS, _INDEX, _CONDITION),
         _on_barrier,
         effects=_THREADS,
@@ -335,8 +335,9 @@ OPS: tuple[OpSpec, ...] = (
     OpSpec(
         "simt.await",
         "wait until the phase of this parity of a barrier object has ended; that before the first one has",
-        (_BARRIERS, _INDEX, Operand("phase", "its parity: false for the first phase")),
+        (_BARRIERS, _INDEX, Operand("phase", "its parity: false for the first phase"), _CONDITION),
         _on_barrier,
+        (Attribute("alone", "bool", "only the thread waits that starts copies of blocks: the others do not depend on what it waits for", False),),
         effects=_THREADS,
     ),
     # products

@@ -172,6 +172,10 @@ class SimtTarget(ABC):
         """Arrive, and announce ``size`` bytes, by one thread."""
         raise AssertionError(f"{self.name} has no barrier objects")
 
+    def warp_barrier(self, w: FunctionWriter) -> None:
+        """Wait for all lanes of the warp; what they did with shared memory before is seen by them after."""
+        raise AssertionError(f"{self.name} has no barriers of a warp")
+
     def barrier_arrive(self, context: SimtContext, address: str) -> None:
         """Arrive, by one thread, for others whose accesses of shared memory were before a barrier of theirs."""
         raise AssertionError(f"{self.name} has no barrier objects")

@@ -49,14 +49,14 @@ class Ring:
     K = 40
 
     lines: Mapping[str, str] = {
-        "empty": "simt.await %empty, %s, %ph",
+        "empty": "simt.await %empty, %s, %ph {alone = true}",
         "expect": "simt.expect %full, %s {bytes = 512}",
         "full": "simt.await %full, %t, %qh",
         "first phase": "true",
         "wait": "simt.wait tokens=[%t0]",
         "arrive": "simt.arrive %empty, %previous, condition=%later",
         "last": "%r = simt.wait tokens=[%t9], tiles=[%acc] : tile<8x8xf32, #L0>",
-        "init": "%empty = simt.barriers 1 : barriers<2>",
+        "init": "%empty = simt.barriers 2 : barriers<2>",
     }
 
     def __init__(self, **changed: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.errors import KernelError
 from tilewright.simt.emulator import EmulatedDescriptor, EmulatedTarget
-from tilewright.simt.emulator.layout import ARRIVE, AT_BARRIER, EXPECT, MODES, PART_BARRIERS
+from tilewright.simt.emulator.layout import ARRIVE, AT_WARP_BARRIER, MODES
 from tilewright.simt.emulator.multiply import operand_layout
 from tilewright.simt.fma import result_layout
 from tilewright.testing.toy_targets import BulkTarget
@@ -145,13 +145,19 @@ def test_a_barrier_in_a_part_is_the_parts_own(machine: Any) -> None:
     assert out[0] == 4
 
 
-@pytest.mark.parametrize(("operation", "code"), [("simt.expect %objects, %zero {bytes = 16}", EXPECT), ("simt.arrive %objects, %zero", ARRIVE)])
-def test_threads_meet_before_one_of_them_arrives(machine: Any, operation: str, code: int) -> None:
-    """A thread that still waited for a phase could miss it: with what comes now it may end, and the one after it too."""
-    lines = machine.lowered(parts(operation, ""), EmulatedTarget(4))[1].splitlines()
-    (arrival,) = (number for number, line in enumerate(lines) if f"@emulated_call(ptr %block, ptr %own, i64 {code}," in line)
+def test_the_lanes_of_a_warp_meet_before_it_arrives(machine: Any) -> None:
+    lines = machine.lowered(parts("", "simt.arrive %objects, %zero"), EmulatedTarget(4))[1].splitlines()
+    (arrival,) = (number for number, line in enumerate(lines) if f"@emulated_call(ptr %block, ptr %own, i64 {ARRIVE}," in line)
     before = [line for line in lines[:arrival] if "call void @emulated_" in line]
-    assert f"@emulated_barrier(ptr %block, ptr %own, i64 {AT_BARRIER}, i64 1, i64 {PART_BARRIERS}, i32 4)" in before[-1]
+    assert f"@emulated_barrier(ptr %block, ptr %own, i64 {AT_WARP_BARRIER}, i64 0," in before[-1] and before[-1].endswith("i32 4)")
+
+
+def test_each_warp_arrives(machine: Any) -> None:
+    """Three warps at an object of three arrivals: its first phase ends, and no more."""
+    three = parts("", "simt.arrive %objects, %zero\nsimt.await %objects, %zero, %even")
+    three = three.replace("simt.barriers 1", "simt.barriers 3")
+    assert "simt.barriers 3" in three
+    machine.run(three.replace("constant 4", "constant 3"), [np.zeros(1, np.int32)], EmulatedTarget(4), MODES)
 
 
 # ---- products

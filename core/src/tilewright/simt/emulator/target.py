@@ -122,7 +122,7 @@ class EmulatedTarget(SimtTarget):
     def _barrier(self, w: FunctionWriter, kind: int, place: int, which: str, threads: int) -> None:
         w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {kind}, i64 {place}, i64 {which}, i32 {threads})")
 
-    def _warp_barrier(self, w: FunctionWriter) -> None:
+    def warp_barrier(self, w: FunctionWriter) -> None:
         which = w.emit(f"add i64 {w.emit('zext i32 %warp to i64')}, {layout.WARP_BARRIERS}")
         self._barrier(w, layout.AT_WARP_BARRIER, 0, which, self.warp_size)
 
@@ -162,9 +162,9 @@ class EmulatedTarget(SimtTarget):
             return w.emit(f"getelementptr i32, ptr {exchange}, i32 {w.emit(f'add i32 {base}, {which}')}")
 
         w.do(f"store i32 {value}, ptr {place('%lane')}, align 4")
-        self._warp_barrier(w)
+        self.warp_barrier(w)
         result = w.load("i32", place(w.emit(f"and i32 {lane}, {self.warp_size - 1}")), 4)
-        self._warp_barrier(w)
+        self.warp_barrier(w)
         return result
 
     # ---- memory

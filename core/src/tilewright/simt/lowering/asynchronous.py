@@ -184,7 +184,7 @@ def _copies(operation: Operation) -> SharedEffects:
 
 
 def _blocks(operation: Operation) -> SharedEffects:
-    return SharedEffects(blocks=(operation.operands[0],))
+    return SharedEffects(blocks=(operation.operands[0],), ordered=operation.attribute("ordered"))
 
 
 def _stored(operation: Operation) -> SharedEffects:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from tilewright.ir.core import Operation
+from tilewright.ir.core import Operation, Value
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import offset_of
-from tilewright.simt.interface import Interface
+from tilewright.simt.interface import Interface, SharedEffects
 from tilewright.simt.types import BarriersType
 
 
@@ -44,23 +44,43 @@ def lower_barriers(context: SimtContext, operation: Operation) -> None:
 
 
 def lower_expect(context: SimtContext, operation: Operation) -> None:
-    """Once for all threads: they meet first, so that none of them still waits for a phase that what comes now may bring to its end, and the next one too."""
-    context.barrier()
     address = barrier_address(context, operation)
     in_one_thread(context, operation, lambda: context.target.barrier_expect(context, address, operation.attribute("bytes")))
 
 
 def lower_arrive(context: SimtContext, operation: Operation) -> None:
-    """Once for all threads: they meet first, so that what each of them read and wrote is over."""
-    context.barrier()
+    """Once for each warp, whose lanes meet first, so that what each of them read and wrote is over."""
+    w, condition = context.writer, operation.operand("condition")
     address = barrier_address(context, operation)
-    in_one_thread(context, operation, lambda: context.target.barrier_arrive(context, address))
+    context.target.warp_barrier(w)
+    first = context.thread_is_zero(context.target.warp_size - 1, 0)
+    with w.when(first or "true"), w.when(context.scalar(condition)) if condition is not None else nullcontext():
+        context.target.barrier_arrive(context, address)
 
 
 def lower_await(context: SimtContext, operation: Operation) -> None:
     phase = operation.operand("phase")
     assert phase is not None
-    context.target.barrier_wait(context, barrier_address(context, operation), context.scalar(phase))
+    address, parity, condition = barrier_address(context, operation), context.scalar(phase), operation.operand("condition")
+    if operation.attribute("alone"):
+        in_one_thread(context, operation, lambda: context.target.barrier_wait(context, address, parity))
+        return
+    with context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
+        context.target.barrier_wait(context, address, parity)
+
+
+def _object(operation: Operation) -> tuple[tuple[Value, Value], ...]:
+    barriers, index = operation.operand("barriers"), operation.operand("index")
+    assert barriers is not None and index is not None
+    return ((barriers, index),)
+
+
+def _expects(operation: Operation) -> SharedEffects:
+    return SharedEffects(announced=_object(operation), ordered=operation.attribute("ordered"))
+
+
+def _awaits(operation: Operation) -> SharedEffects:
+    return SharedEffects() if operation.attribute("alone") else SharedEffects(awaited=_object(operation))
 
 
 def _turn(context: SimtContext, operation: Operation) -> tuple[int, int, int]:
@@ -77,9 +97,9 @@ def lower_turn_pass(context: SimtContext, operation: Operation) -> None:
 
 INTERFACES: dict[str, Interface] = {
     "simt.barriers": Interface(lower_barriers),
-    "simt.expect": Interface(lower_expect),
+    "simt.expect": Interface(lower_expect, effects=_expects),
     "simt.arrive": Interface(lower_arrive),
-    "simt.await": Interface(lower_await),
+    "simt.await": Interface(lower_await, effects=_awaits),
     "simt.turn_wait": Interface(lower_turn_wait),
     "simt.turn_pass": Interface(lower_turn_pass),
 }

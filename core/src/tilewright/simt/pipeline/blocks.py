@@ -2,15 +2,15 @@
 
 One thread starts the copies of an iteration, and the barrier object of their slot ends a phase when all bytes are there:
 
-    ring of S slots for each load, S barrier objects
-    for s in 0 .. S-2, where s < n:     announce the bytes of iteration s at object s; start its copies
+    ring of S slots for each load; S objects ``full``, S objects ``empty``
+    for s in 0 .. S-2, where s < n:     announce the bytes of iteration s at object s of ``full``; start its copies
     for each iteration i:
-        wait for the phase of object i mod S
-        where i+S-1 < n: announce and start what iteration i+S-1 reads, in the slot of iteration i-1
-        ... the body, which reads slot i mod S
+        wait for the phase of object i mod S of ``full``
+        where i+S-1 < n: one thread: wait until the slot of iteration i-1 is empty; announce and start what iteration i+S-1 reads, in that slot
+        ... the body, which reads slot i mod S; each warp arrives at ``empty``
 
-Threads meet before bytes are announced, and so after all of them have read the slot. The parity of the phase changes when the ring begins anew. Where the
-product is asynchronous and only adds to an accumulator, it is waited for one iteration later, and the copies into its slot start after that.
+So a warp waits for others only where it starts copies. The parity of the phases changes when the ring begins anew. Where the product is asynchronous and only
+adds to an accumulator, it is waited for one iteration later, and its slot is given back and filled again after that.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, I32, DescriptorType
 from tilewright.llvm.registers import storage_size
+from tilewright.simt.facts import warps_of
 from tilewright.simt.pipeline.decisions import BY
 from tilewright.simt.pipeline.overlap import accumulation
 from tilewright.simt.pipeline.ring import Ring
@@ -40,13 +41,15 @@ class BlockRing(Ring):
         """Barrier objects, one a slot, of ``count`` arrivals a phase."""
         return self.create(builder, "simt.barriers", result=BarriersType(self.slots), count=count).results[0]
 
-    def start_blocks(self, builder: Builder, slots: list[Value], full: Value, which: Value, mapping: Mapping[Value, Value], live: Value | None = None) -> None:
-        """Announce the bytes of an iteration at a barrier object, and start its copies, where ``live`` holds."""
+    def start_blocks(
+        self, builder: Builder, slots: list[Value], full: Value, which: Value, mapping: Mapping[Value, Value], live: Value | None = None, *, ordered: bool = False
+    ) -> None:
+        """Announce the bytes of an iteration at a barrier object, and start its copies, where ``live`` holds; ``ordered``: into slots that were waited for."""
         condition = [] if live is None else [live]
-        self.create(builder, "simt.expect", [full], [which], condition, bytes=sum(map(block_bytes, self.loads)))
+        self.create(builder, "simt.expect", [full], [which], condition, bytes=sum(map(block_bytes, self.loads)), ordered=ordered)
         for load, slot in zip(self.loads, slots, strict=True):
             descriptor, *offsets = (mapping.get(operand, operand) for operand in load.operands)
-            self.create(builder, "simt.block_load_start", [slot], [descriptor], offsets, [full], [which], condition, by=load.attributes[BY])
+            self.create(builder, "simt.block_load_start", [slot], [descriptor], offsets, [full], [which], condition, by=load.attributes[BY], ordered=ordered)
 
     def next_phase(self, builder: Builder, following: Value, phase: Value) -> Value:
         """The parity of the phase with the slot after this one: it changes where the ring begins anew."""
@@ -67,7 +70,7 @@ class _Blocks(BlockRing):
         before = Builder.at(self.loop)
         found = accumulation(self.loop, self.target)
         buffers = [self.buffer(before, load) for load in self.loads]
-        full = self.barriers(before, 1)
+        full, empty = self.barriers(before, 1), self.barriers(before, warps_of(self.loop))
         depth = self.slots - 1
         count = self.iterations(before)
         ahead = self.first()
@@ -89,16 +92,22 @@ class _Blocks(BlockRing):
         previous, following = self.neighbours(top, slot)
         self.read([self.slot(top, buffer, slot) for buffer in buffers])
 
-        # once all threads are past what read the slot of the iteration before
         refill, more = top, []
-        if found is not None:
+        if found is None:
+            self.create(Builder.at(self.last), "simt.arrive", [empty], [slot])
+        else:
             earlier, token = self.overlap(found, before)
-            more.append(token)
+            running = self.carry(before.constant(value=False, result=I1))
             refill = self.after_wait(earlier)
+            self.create(refill, "simt.arrive", [empty], [previous], [running])
+            more += [token, refill.constant(value=True, result=I1)]
         ahead = dict(zip(keys, values, strict=True))
         mapping = dict(ahead)
         self.repeat(refill, mapping, live)
-        self.start_blocks(refill, [self.slot(refill, buffer, previous) for buffer in buffers], full, previous, mapping, live)
+        # where this iteration has slot 0, the slot before it is in the same round of the ring, else it will be in the next one
+        passed = refill.xor(phase, refill.cmp(slot, self.number(refill, 0, I32), predicate="eq"))
+        self.create(refill, "simt.await", [empty], [previous], [passed], [live], alone=True)
+        self.start_blocks(refill, [self.slot(refill, buffer, previous) for buffer in buffers], full, previous, mapping, live, ordered=True)
         one_less = refill.sub(left, refill.cast(live, result=self.count_type))
         advanced = self.advanced(refill, mapping, ahead)
         self.yield_more([*(advanced[key] for key in keys), following, one_less, self.next_phase(refill, following, phase), *more])

@@ -3,9 +3,9 @@
     ring of S slots for each load; S objects ``full``, S objects ``empty``
     partition
         part "load":    what the whole program is but for its effects, down to the addresses of the loop's loads; for each iteration
-                            wait until its slot is empty; announce and start its copies at ``full``
+                            one thread: wait until its slot is empty; announce and start its copies at ``full``
         part "math":    the program; for each iteration
-                            wait for ``full``; ... the body, which reads the slot; arrive at ``empty``
+                            wait for ``full``; ... the body, which reads the slot; each warp arrives at ``empty``
 
 Slot and parity go on from one run of the loop to the next, so that the load part is already ahead in the next tile of a persistent kernel while the math part
 is in the epilogue of this one. Where the product is asynchronous and only adds to an accumulator, its slot is given back one iteration later.
@@ -110,7 +110,7 @@ def expand_parts(loop: Operation, target: SimtTarget) -> None:
     before = Builder.at(next(iter(function.body)))
     loads, math = _Loads(copy, target), _Math(loop, target)
     buffers = [math.buffer(before, load) for load in math.loads]
-    full, empty = math.barriers(before, 1), math.barriers(before, 1)
+    full, empty = math.barriers(before, 1), math.barriers(before, warps[MATH])
     first = [math.number(before, 0, I32), before.constant(value=False, result=I1)]
     thread_values(bodies[LOAD], [copy], first, lambda place, values: loads.run(values, buffers, full, empty))
     thread_values(bodies[MATH], [loop], first, lambda place, values: math.run(values, buffers, full, empty))
@@ -166,7 +166,7 @@ class _Loads(BlockRing):
         slot, phase = (self.carry(value) for value in values)
         place = Builder.at(self.loads[-1])
         passed = place.xor(phase, place.constant(value=True, result=I1))
-        self.create(place, "simt.await", [empty], [slot], [passed])
+        self.create(place, "simt.await", [empty], [slot], [passed], alone=True)
         self.start_blocks(place, [self.slot(place, buffer, slot) for buffer in buffers], full, slot, {})
         _, following = self.neighbours(place, slot)
         self.yield_more([following, self.next_phase(place, following, phase)])
