@@ -20,6 +20,7 @@ from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.shared_memory import allocate
 from tilewright.testing.stage_text import read
+from tilewright.testing.toy_targets import BulkTarget
 
 Kernel = Callable[..., Module]
 
@@ -48,6 +49,7 @@ def shape_of_barriers(region: Region) -> str:
     """Operations as letters: Load, Store, Atomic, Reduce, Convert, | a barrier, {} around what a loop or branch does; copy, wait, load of shared memory."""
     letters = {"load": "L", "store": "S", "atomic_rmw": "A", "reduce": "R", "simt.convert": "C", "barrier": "|", "gather": "G"}
     letters |= {"simt.copy_start": "c", "simt.wait": "w", "simt.load": "l", "simt.store": "s"}
+    letters |= {"simt.publish": "p", "simt.block_store_start": "b", "simt.block_load_start": "b", "simt.arrive": "a"}
     text = ""
     for operation in region:
         if operation.name in ("for", "while", "if"):
@@ -328,6 +330,59 @@ def test_bytes_are_announced_when_nobody_waits_for_the_phase_before(before: str,
     text = OBJECTS.format(body=inside).replace("  for ", f"  {before}\n  for ", 1)
     module = read(text)
     run_stages(module, EmulatedTarget(32), {"num_warps": 2}, ["allocate", "barriers"])
+    assert shape_of_barriers(module.kernel.body) == expected
+
+
+BLOCKS = """
+#L0 = layout<8x8, registers [(0,1) (0,2)], lanes [(0,4) (1,0) (2,0)], warps [(4,0)]>
+#S0 = shared<8x8>
+kernel @k(%d: desc<8x8xf32>, %n: i32) attributes {{warps = 2}} {{
+  %zero = constant 0 : i32
+  %one = constant 1 : i32
+  %f = constant 2.0 : f32
+  %x = splat %f : tile<8x8xf32, #L0>
+  %full = simt.barriers 1 : barriers<1>
+  %A = simt.buffer : buffer<1 x 8x8xf32, #S0>
+  %B = simt.buffer : buffer<1 x 8x8xf32, #S0>
+  %a = simt.slot %A, %zero : slot<8x8xf32, #S0>
+  %b = simt.slot %B, %zero : slot<8x8xf32, #S0>
+  for %zero, %n, %one body(%i: i32) {{
+    {body}
+    yield
+  }}
+  %y = simt.load %b : tile<8x8xf32, #L0>
+  simt.block_store_start %b, %d, offsets=[%zero, %zero] {{by = "bulk"}}
+  return
+}}
+"""
+BLOCK_LINES = {
+    "s": "simt.store %a, %x",
+    "t": "simt.store %b, %x",
+    "b": 'simt.block_load_start %a, %d, offsets=[%zero, %zero], %full, %zero {by = "bulk"}',
+    "l": "%v = simt.load %a : tile<8x8xf32, #L0>",
+    "a": "simt.arrive %full, %zero",
+    "|": "barrier",
+}
+
+
+@pytest.mark.parametrize(
+    ("order", "published", "expected"),
+    [
+        ("sb", True, "{sp|b}l|b"),
+        ("sb", False, "{s|b}l|b"),
+        ("s|b", True, "{sp|b}l|b"),
+        ("lb", True, "{l|b}l|b"),  # what threads read need not be told
+        ("sa", True, "{|sa}lb"),  # nor what only they touch
+        ("ta", True, "{|spa}|lb"),
+        ("t", True, "{p|s}p|lb"),
+        ("t|", True, "{sp|}lb"),
+    ],
+)
+def test_what_threads_write_is_published_before_copies_of_blocks_see_it(order: str, published: bool, expected: str) -> None:
+    target = BulkTarget(8)
+    target.published = published
+    module = parse_module("tilewright.ir 1.0\n" + BLOCKS.format(body="\n".join(BLOCK_LINES[letter] for letter in order)), SIMT_TABLE)
+    run_stages(module, target, {"num_warps": 2}, ["allocate", "barriers"])
     assert shape_of_barriers(module.kernel.body) == expected
 
 

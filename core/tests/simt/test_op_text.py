@@ -173,6 +173,7 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
         "simt.expect %barriers, %i, condition=%c {bytes = 64}",
         [("simt.expect %barriers, %i, condition=%i {bytes = 64}", "condition must be i1, not i32")],
     ),
+    "simt.publish": ("simt.publish", []),
     "simt.arrive": ("simt.arrive %barriers, %k", [("simt.arrive %i, %i", "barriers must be barriers, not i32")]),
     "simt.await": ("simt.await %barriers, %i, %c, condition=%c {alone = true}", [("simt.await %barriers, %i, %i", "phase must be i1, not i32")]),
     "simt.dot": (

@@ -14,7 +14,7 @@ from tilewright.plugins.manifest import Target
 from tilewright.simt.context import SimtContext
 from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.pressure import peak_words
-from tilewright.simt.products import SHARED, Product, ProductPlan, plan_of
+from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, SimtTarget, Threads
 from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, inline, matrix, reports, warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES
@@ -36,7 +36,6 @@ _ALL_LANES = "-1"
 #: generator of random numbers, bound by memory with 64 registers, takes 1.13 times as long with the 70 it would get).
 _LIGHT, _LIGHT_REGISTERS = 56, 64
 _MATRIX_OPERATIONS = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step"))
-_BLOCK_COPIES = frozenset(("simt.block_load_start", "simt.block_store_start"))
 
 
 class PtxTarget(SimtTarget):
@@ -70,7 +69,7 @@ class PtxTarget(SimtTarget):
         self.mechanisms = (CP_ASYNC,) if row.capability >= 80 else ()
         if self.hopper:
             self.mechanisms = (bulk_copies.mechanism(self._tensor_maps), *self.mechanisms)
-            self.barrier_bytes, self.part_warps = barrier_objects.BYTES, warpgroups.GROUP
+            self.barrier_bytes, self.part_warps, self.published = barrier_objects.BYTES, warpgroups.GROUP, True
         self._limited = bool((options or {}).get("maxnreg"))
         self.maps: bulk_copies.TensorMaps | None = None
         self.relaxed = (options or {}).get("math", "relaxed") == "relaxed"
@@ -79,8 +78,6 @@ class PtxTarget(SimtTarget):
         self._memory = GlobalMemory(row.capability, self._words)
         self._warps = 0
         self._register_limit: int | None = None
-        #: whether matrix instructions or the copy engine access shared memory, which do not see what threads write there without a fence
-        self._proxies = False
         #: whether waits for copies from shared memory are waits until they have written
         self._read_back = True
         self.waits_at_entry = False
@@ -89,12 +86,9 @@ class PtxTarget(SimtTarget):
     # ---- the function
 
     def prepare(self, function: Function) -> None:
-        products = [operation for operation in function.walk() if operation.name in _MATRIX_OPERATIONS]
-        matrices = bool(products)
-        copies = any(operation.name in _BLOCK_COPIES for operation in function.walk())
+        matrices = any(operation.name in _MATRIX_OPERATIONS for operation in function.walk())
         self.maps = bulk_copies.TensorMaps(function)
         self._read_back = bulk_copies.are_read_back(function)
-        self._proxies = copies or (self.hopper and any(SHARED in plan_of(operation, self).reads for operation in products))
         light = not matrices and peak_words(function) <= _LIGHT
         self._register_limit = _LIGHT_REGISTERS if light else None
         self._memory.frugal = light
@@ -143,8 +137,6 @@ class PtxTarget(SimtTarget):
     # ---- threads together
 
     def barrier(self, w: FunctionWriter, threads: Threads) -> None:
-        if self._proxies:
-            barrier_objects.proxy_fence(w)
         if threads.count == 1:
             self.warp_barrier(w)
         elif threads.parts > 1:
@@ -154,6 +146,9 @@ class PtxTarget(SimtTarget):
 
     def warp_barrier(self, w: FunctionWriter) -> None:
         w.call("llvm.nvvm.bar.warp.sync", "void", [("i32", _ALL_LANES)])
+
+    def publish(self, w: FunctionWriter) -> None:
+        barrier_objects.proxy_fence(w)
 
     def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
         barrier_objects.initialize(context.writer, address, count)

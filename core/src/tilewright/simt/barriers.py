@@ -10,6 +10,10 @@ barrier for what was done with its buffer before, since ranges do not tell the b
 A barrier object tells whether a phase of a parity has ended: a thread that waits for one while the next two end waits for ever. So bytes that may end the
 next phase are announced after all threads have seen the end of the one before: the wait counts as a read of the object, the announcement as a write.
 
+On some machines what copies blocks and multiplies does not see what threads write to shared memory until they publish it, each its own, before a barrier or an
+arrival. What they wrote where such a thing reads or writes is hidden until then: it is published at the next barrier, whatever that one is for, so that loops
+in which no thread writes there need nothing. A program that touches it too early for that gets a barrier more.
+
 Global memory is told apart by the kernel's pointer arguments: two of them are taken to point to different memory, or, where they do not, to be used
 element by element in the same place, as in an operation in place. Addresses that were loaded, or come from elsewhere, may point anywhere. Accesses through
 the same pointers are by the same threads, and so in order, unless several threads hold an element: then all of them read, but one writes. Iterations
@@ -33,7 +37,7 @@ from tilewright.passes.rewriter import constant_of
 from tilewright.simt.carried import CARRIERS, PARTED, Carried, all_carried
 from tilewright.simt.facts import WARPS, layout_of, offset_of
 from tilewright.simt.interface import SharedEffects
-from tilewright.simt.ops import COPIES, PRODUCTS
+from tilewright.simt.ops import COPIES, PRODUCTS, SIMT_TABLE
 from tilewright.simt.shared_memory import is_place, scratch_of
 from tilewright.simt.strides import advances
 from tilewright.simt.target import SimtTarget
@@ -81,16 +85,18 @@ class _Pending:
         reads, writes: ranges of shared memory.
         copies: ranges that asynchronous copies under way write.
         products: ranges that asynchronous products under way read.
+        hidden: ranges that threads wrote, and that copies of blocks and products do not see yet.
     """
 
     reads: set[_Range] = field(default_factory=set)
     writes: set[_Range] = field(default_factory=set)
     copies: set[_Range] = field(default_factory=set)
     products: set[_Range] = field(default_factory=set)
+    hidden: set[_Range] = field(default_factory=set)
     globals: set[_Global] = field(default_factory=set)
 
     def copy(self) -> _Pending:
-        return _Pending(set(self.reads), set(self.writes), set(self.copies), set(self.products), set(self.globals))
+        return _Pending(*(set(part) for part in self._sets()))
 
     def add(self, other: _Pending) -> bool:
         """Take over what else may be going on; whether there was something new."""
@@ -99,17 +105,21 @@ class _Pending:
         self.writes |= other.writes
         self.copies |= other.copies
         self.products |= other.products
+        self.hidden |= other.hidden
         self.globals |= other.globals
         return self._size() > before
 
     def replace(self, other: _Pending) -> None:
-        self.reads, self.writes, self.copies, self.products, self.globals = other.reads, other.writes, other.copies, other.products, other.globals
+        self.reads, self.writes, self.copies, self.products, self.hidden, self.globals = other._sets()
+
+    def _sets(self) -> tuple[set[_Range], set[_Range], set[_Range], set[_Range], set[_Range], set[_Global]]:
+        return self.reads, self.writes, self.copies, self.products, self.hidden, self.globals
 
     def _size(self) -> int:
-        return len(self.reads) + len(self.writes) + len(self.copies) + len(self.products) + len(self.globals)
+        return sum(map(len, self._sets()))
 
     def clear(self) -> None:
-        """All threads have met."""
+        """All threads have met; what is hidden stays so."""
         self.reads.clear()
         self.writes.clear()
         self.globals.clear()
@@ -122,9 +132,15 @@ class _Barriers:
         self.tokens = Tokens(function)
         self._roots: dict[Value, frozenset[Value | None]] = {}
         self._steps: dict[tuple[Value, Operation], bool] = {}
+        #: ranges that copies of blocks and products touch, where those do not see what threads write
+        self._engines: set[_Range] = set()
         self._alone = target.warp_size * function.attributes[WARPS] == 1
 
     def run(self) -> None:
+        if self.target.published:
+            for operation in self.function.walk():
+                if operation.spec.effects is not Effect.NONE:
+                    self._engines.update(self._touched(_effects(operation, self.target)))
         if not self._alone:
             self._region(self.function.body, _Pending())
 
@@ -144,9 +160,11 @@ class _Barriers:
         """What parts do to each other is ordered by barrier objects; all threads meet before they begin, if they did anything, and when they are over."""
         (region,) = operation.regions
         if operation.name == "simt.part":
-            self._region(region, pending.copy())
+            own = pending.copy()
+            self._region(region, own)
+            pending.hidden |= own.hidden
             return
-        if pending.reads or pending.writes or pending.globals:
+        if pending.reads or pending.writes or pending.globals or pending.hidden:
             self._insert(operation, pending)  # a barrier in a part is for its own threads only
         self._region(region, pending)
         pending.clear()
@@ -204,6 +222,11 @@ class _Barriers:
         name = operation.name
         if name == "simt.barriers" and _overlap([self._object_range(operation, None)], pending.reads):
             self._insert(operation, pending)  # made anew, while threads may still wait for the phases of the old ones
+        if name == "simt.publish":
+            pending.hidden.clear()
+            return
+        if name in _MEETINGS or name == "simt.arrive":
+            self._publish(operation, pending)
         if name in _MEETINGS:
             pending.clear()
             return
@@ -218,6 +241,7 @@ class _Barriers:
         checked = [] if effects.ordered else [*writes, *copies, *self._ranges(effects.blocks), *self._objects(effects.announced)]
         conflict = (
             _overlap([*reads, *products, *checked, *scratch], pending.writes)
+            or _overlap(self._touched(effects), pending.hidden)
             or _overlap([*checked, *scratch], pending.reads)
             or (bool(pending.globals) and any(self._global_conflict(operation, access, pending) for access in accesses))
         )
@@ -228,6 +252,7 @@ class _Barriers:
         pending.copies.update(copies)
         pending.products.update(products)
         pending.globals.update(accesses)
+        self._hide([*writes, *scratch], pending)
         if scratch:
             pending.clear()
             pending.reads.update(scratch)
@@ -237,6 +262,7 @@ class _Barriers:
         for queue, left in self.tokens.pending(operation):
             if queue == COPIES.queue:
                 pending.writes |= pending.copies
+                self._hide(pending.copies, pending)
                 if not left:
                     pending.copies.clear()
             elif queue == PRODUCTS.queue:
@@ -246,9 +272,27 @@ class _Barriers:
 
     def _insert(self, operation: Operation, pending: _Pending) -> None:
         """A barrier before an operation."""
+        self._publish(operation, pending)
         assert operation.parent is not None
         operation.parent.insert_before(Operation(TABLE["barrier"], (), (), {}, (), location=operation.location), operation)
         pending.clear()
+
+    # ---- what copies of blocks and products see
+
+    def _touched(self, effects: SharedEffects) -> list[_Range]:
+        """What copies of blocks and products read or write."""
+        return self._ranges((*effects.blocks, *effects.products, *effects.engines)) if self.target.published else []
+
+    def _hide(self, written: Iterable[_Range], pending: _Pending) -> None:
+        """What threads wrote is not seen by copies and products, if any go there."""
+        pending.hidden.update(one for one in written if _overlap([one], self._engines))
+
+    def _publish(self, operation: Operation, pending: _Pending) -> None:
+        """Before an operation, by which others learn that this thread came so far, what is hidden is published."""
+        if pending.hidden:
+            assert operation.parent is not None
+            operation.parent.insert_before(Operation(SIMT_TABLE["simt.publish"], (), (), {}, (), location=operation.location), operation)
+            pending.hidden.clear()
 
     def _scratch(self, operation: Operation) -> list[_Range]:
         size = scratch_of(operation, self.target)

@@ -30,6 +30,7 @@ class SharedEffects:
         blocks: written by copies of blocks, whose end a barrier object tells to all threads.
         copies: written by copies of this thread that may go on until a wait for the queue.
         products: read by products of this thread that may go on until a wait for the queue.
+        engines: those of ``reads`` that matrix instructions or copies of blocks read, not the threads' own loads.
         awaited: barrier objects, with their numbers, whose phase all threads wait for.
         announced: barrier objects whose next phase may end from now on: no thread may still wait for the one before.
         ordered: whoever wrote it saw to it that no thread may still touch what is written or copied to, or wait for what is announced.
@@ -40,6 +41,7 @@ class SharedEffects:
     blocks: tuple[Value, ...] = ()
     copies: tuple[Value, ...] = ()
     products: tuple[Value, ...] = ()
+    engines: tuple[Value, ...] = ()
     awaited: tuple[tuple[Value, Value], ...] = ()
     announced: tuple[tuple[Value, Value], ...] = ()
     ordered: bool = False

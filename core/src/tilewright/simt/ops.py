@@ -340,6 +340,13 @@ OPS: tuple[OpSpec, ...] = (
         (Attribute("alone", "bool", "only the thread waits that starts copies of blocks: the others do not depend on what it waits for", False),),
         effects=_THREADS,
     ),
+    OpSpec(
+        "simt.publish",
+        "let copies of blocks, and products that read shared memory themselves, see what threads wrote there before, from the next barrier or arrival on",
+        (),
+        _nothing,
+        effects=_THREADS,
+    ),
     # products
     OpSpec("simt.dot", "a @ b + c by a plan", _PRODUCT, _dot, (_PLAN, *_PRECISION), effects=Effect.READ),
     OpSpec(

@@ -71,6 +71,7 @@ class SimtTarget(ABC):
         shared_pointer: LLVM type of an address in shared memory. Pointers to global memory are ``ptr``.
         mechanisms: the ways to copy to shared memory, those preferred first.
         barrier_bytes: bytes of a barrier object in shared memory; 0 where there are none.
+        published: whether copies of blocks, and products that read shared memory themselves, see what threads write there only after :meth:`publish`.
         part_warps: parts of a partition have a multiple of so many warps; 0 where a program cannot be divided.
         operations: rows of the op table for operations of its own (``vendor.op``).
     """
@@ -87,6 +88,7 @@ class SimtTarget(ABC):
     shared_pointer: str = "ptr"
     mechanisms: Sequence[CopyMechanism] = ()
     barrier_bytes: int = 0
+    published: bool = False
     part_warps: int = 0
     operations: tuple[OpSpec, ...] = ()
 
@@ -163,6 +165,10 @@ class SimtTarget(ABC):
     @abstractmethod
     def barrier(self, w: FunctionWriter, threads: Threads) -> None:
         """Wait for all of ``threads``; what they wrote to shared and global memory before is seen by them after."""
+
+    def publish(self, w: FunctionWriter) -> None:
+        """Let what copies blocks and multiplies see what this thread wrote to shared memory, after the next barrier or arrival."""
+        raise AssertionError(f"{self.name} has nothing to publish to")
 
     def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
         """Make a barrier object of ``count`` arrivals a phase, by one thread; a barrier of all threads follows."""

@@ -58,6 +58,7 @@ class BulkTarget(EmulatedTarget):
     """
 
     name = "bulk"
+    published = True
 
     def __init__(self, warp_size: int = 8, *, stores: bool = True, groups: bool = False, completion: str = "late", seed: int = 0) -> None:
         super().__init__(warp_size, copy_widths=(4, 8, 16) if groups else (), completion=completion, seed=seed)

@@ -188,7 +188,7 @@ def _blocks(operation: Operation) -> SharedEffects:
 
 
 def _stored(operation: Operation) -> SharedEffects:
-    return SharedEffects(reads=(operation.operands[0],))
+    return SharedEffects(reads=(operation.operands[0],), engines=(operation.operands[0],))
 
 
 def _describe_copy(report: Report, operation: Operation) -> list[str]:

@@ -43,6 +43,10 @@ def lower_barriers(context: SimtContext, operation: Operation) -> None:
     context.barrier()
 
 
+def lower_publish(context: SimtContext, operation: Operation) -> None:
+    context.target.publish(context.writer)
+
+
 def lower_expect(context: SimtContext, operation: Operation) -> None:
     address = barrier_address(context, operation)
     in_one_thread(context, operation, lambda: context.target.barrier_expect(context, address, operation.attribute("bytes")))
@@ -100,6 +104,7 @@ INTERFACES: dict[str, Interface] = {
     "simt.expect": Interface(lower_expect, effects=_expects),
     "simt.arrive": Interface(lower_arrive),
     "simt.await": Interface(lower_await, effects=_awaits),
+    "simt.publish": Interface(lower_publish),
     "simt.turn_wait": Interface(lower_turn_wait),
     "simt.turn_pass": Interface(lower_turn_pass),
 }

@@ -156,6 +156,10 @@ def _slots(operation: Operation) -> tuple[Value, ...]:
 
 
 def _reads(operation: Operation) -> SharedEffects:
+    return SharedEffects(reads=_slots(operation), engines=_slots(operation))
+
+
+def _loads(operation: Operation) -> SharedEffects:
     return SharedEffects(reads=_slots(operation))
 
 
@@ -172,6 +176,6 @@ INTERFACES: dict[str, Interface] = {
     "dot": Interface(lower_dot, layout_rules.product),
     "simt.dot": Interface(lower_dot, check=_check, effects=_reads, describe=_describe),
     "simt.dot_start": Interface(lower_dot_start, check=_check, effects=_starts, describe=_describe),
-    "simt.fragment": Interface(lower_fragment, effects=_reads),
+    "simt.fragment": Interface(lower_fragment, effects=_loads),
     "simt.dot_step": Interface(lower_dot_step, describe=_describe),
 }
