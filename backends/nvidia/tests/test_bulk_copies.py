@@ -120,7 +120,8 @@ def test_blocks_to_shared_memory(block: tuple[int, ...], element: str, slabs: Sl
     assert re.findall(r"add i32 (%a\d+), (\d+)\n", llir) == [(name, str(step)) for step, name in steps]
     assert re.findall(r"getelementptr i8, ptr addrspace\(3\) %t\d+, i32 (\d+)\n", llir)[: len(steps)] == [str(offset) for offset, _ in copies[1:]]
     (facts,) = code.metadata["tensor_maps"]
-    assert (facts["argument"], facts["span"], facts["nan"]) == (0, slabs.span, padding == "nan")
+    assert (facts["address"], facts["span"], facts["nan"]) == (["word", 0, 0], slabs.span, padding == "nan")
+    assert facts["extents"] == [["word", 0, 1 + axis] for axis in range(rank)] and facts["strides"] == [["word", 0, 1 + rank + axis] for axis in range(rank)]
     assert assemble(ptx, "sm_90a").binary
 
 
@@ -137,7 +138,7 @@ def test_blocks_from_shared_memory() -> None:
 def test_one_map_for_each_shape_of_box() -> None:
     """The copies before a loop and those in it are of one layout."""
     code = lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 4})
-    assert [(facts["argument"], facts["box"]) for facts in code.metadata["tensor_maps"]] == [(0, [128, 64]), (1, [128, 64])]
+    assert [(facts["address"], facts["box"]) for facts in code.metadata["tensor_maps"]] == [(["word", 0, 0], [128, 64]), (["word", 1, 0], [128, 64])]
     assert len(re.findall(r'ptr byval\(\[128 x i8\]\) align 64 "nvvm.grid_constant" %map', str(code.stages["llir"]))) == 2
 
 
@@ -184,7 +185,7 @@ WORDS = (0x7F00_0000_1000, 1000, 72, 80, 1)
 
 def test_maps_are_made_of_a_descriptors_words() -> None:
     bindings = Encoding()
-    encode = encoder(Driver(TABLE, bindings), TensorMap(0, "f16", (128, 64), 128, nan=False), "k")
+    encode = encoder(Driver(TABLE, bindings), TensorMap.of_descriptor(0, "f16", (128, 64), 128, nan=False), "k")
     assert encode(WORDS) == struct.pack("<16Q", *range(16))
     kind, rank, address, extents, strides, box, ones, interleave, swizzle, promotion, fill = bindings.asked
     assert (kind, rank, address) == ("CU_TENSOR_MAP_DATA_TYPE_FLOAT16", 2, WORDS[0])
@@ -209,7 +210,7 @@ def test_maps_are_made_of_a_descriptors_words() -> None:
 )
 def test_elements_of_maps(element: str, kind: str) -> None:
     bindings = Encoding()
-    encoder(Driver(TABLE, bindings), TensorMap(0, element, (8, 32), 0, nan=True), "k")((4096, 64, 64, 64, 1))
+    encoder(Driver(TABLE, bindings), TensorMap.of_descriptor(0, element, (8, 32), 0, nan=True), "k")((4096, 64, 64, 64, 1))
     assert bindings.asked[0] == f"CU_TENSOR_MAP_DATA_TYPE_{kind}"
     assert bindings.asked[-1] == "CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA"
 
@@ -224,7 +225,7 @@ def test_elements_of_maps(element: str, kind: str) -> None:
     ],
 )
 def test_tensors_that_the_engine_cannot_reach(words: tuple[int, ...], why: str) -> None:
-    encode = encoder(Driver(TABLE, Encoding()), TensorMap(3, "f16", (128, 64), 128, nan=False), "k")
+    encode = encoder(Driver(TABLE, Encoding()), TensorMap.of_descriptor(3, "f16", (128, 64), 128, nan=False), "k")
     with pytest.raises(LaunchError, match=f"k: the copy engine cannot read the tensor of argument 3: .*{why}.*; launch the kernel with asynchronous=False"):
         encode(words)
 
@@ -233,12 +234,12 @@ def test_what_the_driver_refuses_is_told() -> None:
     bindings = Encoding()
     bindings.settings.failures["cuTensorMapEncodeTiled"] = 1
     with pytest.raises(LaunchError, match=r"argument 0: cuTensorMapEncodeTiled failed.*box \[128, 64\], rows of 128 bytes"):
-        encoder(Driver(TABLE, bindings), TensorMap(0, "f16", (128, 64), 128, nan=False), "k")(WORDS)
+        encoder(Driver(TABLE, bindings), TensorMap.of_descriptor(0, "f16", (128, 64), 128, nan=False), "k")(WORDS)
 
 
 def test_maps_are_parameters_behind_the_others() -> None:
     code = compiled(product_kernel((64, 64), 64, "f16", "f16"))
     loaded = image(Driver(TABLE, Encoding()), 1, CodeObject("k", b"", {}, code.metadata))
-    assert [(each.argument, each.size) for each in loaded.opaque] == [(0, 128), (1, 128)]
+    assert [(each.inputs[-1], each.size) for each in loaded.opaque] == [(("word", 0, 4), 128), (("word", 1, 4), 128)]
     head = str(code.stages["llir"]).split("define", 1)[1].split("{", 1)[0]
     assert re.findall(r"%(\w+)[,)]", head)[-3:] == ["a12", "map0", "map1"]

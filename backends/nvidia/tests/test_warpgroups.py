@@ -398,7 +398,7 @@ def test_a_pipelined_product_is_not_serialised(turned: bool, parts: bool, block:
     assert code.metadata["num_warps"] == warps + 4 * parts
     # one product stays under way
     assert "wgmma.wait_group.sync.aligned 1;" in ptx
-    assert [facts["argument"] for facts in code.metadata["tensor_maps"]] == [0, 1]
+    assert [facts["address"] for facts in code.metadata["tensor_maps"]] == [["word", 0, 0], ["word", 1, 0]]
     assert len(re.findall(r"\.param \.align 64 \.b8 \w+\[128\]", ptx)) == 2
 
 

@@ -91,8 +91,8 @@ class TensorMaps:
         self._names: dict[tuple[str, tuple[int, ...], int], str] = {}
         #: names of the parameters in place of which maps are passed
         self.descriptors: set[str] = set()
-        #: (name of the map's parameter, position of the descriptor among the function's arguments, what it says)
-        self.wanted: list[tuple[str, int, TensorMap]] = []
+        #: (name of the map's parameter, what it says of the words of the function's arguments)
+        self.wanted: list[tuple[str, TensorMap]] = []
         for number, argument in enumerate(function.arguments):
             if isinstance(argument.type, DescriptorType):
                 self.descriptors.add(f"a{number}")
@@ -110,7 +110,7 @@ class TensorMaps:
             name = f"map{len(self.wanted)}"
             self._names[key] = f"%{name}"
             nan = padding == "nan" and fills_with_nan(type_.element)
-            self.wanted.append((name, number, TensorMap(number, str(type_.element), found.shape, found.span, nan)))
+            self.wanted.append((name, TensorMap.of_descriptor(number, str(type_.element), found.shape, found.span, nan)))
 
     def name(self, copy: BlockCopy, found: Boxes) -> str:
         """The parameter that is the map of a copy."""

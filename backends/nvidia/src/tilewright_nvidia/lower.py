@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import time
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from tilewright.ir.core import Function, Module, Value
 from tilewright.ir.types import DescriptorType
 from tilewright.passes.clone import clone_operation
 from tilewright.plugins.manifest import CodeObject, Target
+from tilewright.simt.host.expressions import Expression, word
 from tilewright_nvidia.target import TRIPLE, PtxTarget
 
 #: LLVM's passes before code generation. Without this one, code generation takes ten times as long for products of matrices: its reduction of strength
@@ -101,22 +101,28 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
 
 
 def tensor_maps(source: Function, function: Function, machine: PtxTarget) -> list[dict[str, Any]]:
-    """The tensor maps that a kernel takes behind its other arguments, which name the descriptors of the source by their position there.
+    """The tensor maps that a kernel takes behind its other arguments, as expressions over the words of the source's arguments.
 
     Args:
         source, function: the kernel as it came, and in its final form, where the parts of each descriptor follow it, or stand alone.
     """
     if machine.maps is None or not machine.maps.wanted:
         return []
-    positions, place = {}, 0
+    #: for each of the function's arguments the source's argument, and the first of its words there
+    places: list[tuple[int, int]] = []
     for position, argument in enumerate(source.arguments):
         if isinstance(argument.type, DescriptorType):
-            if isinstance(function.arguments[place].type, DescriptorType):
-                positions[place] = position
-                place += 1
-            place += 2 * argument.type.rank
-        place += 1
-    return [dataclasses.replace(map_, argument=positions[place]).facts() for _, place, map_ in machine.maps.wanted]
+            if isinstance(function.arguments[len(places)].type, DescriptorType):
+                places.append((position, 0))
+            places += [(position, index) for index in range(1 + 2 * argument.type.rank)]
+        else:
+            places.append((position, 0))
+
+    def of_source(place: int, index: int) -> Expression:
+        position, first = places[place]
+        return word(position, first + index)
+
+    return [map_.with_words(of_source).facts() for _, map_ in machine.maps.wanted]
 
 
 def _option_notes(options: Mapping[str, Any]) -> list[str]:

@@ -26,5 +26,5 @@ def image(cuda: Driver, device: int, code: CodeObject) -> Image:
         shared=int(metadata["shared"]),
         spills=metadata.get("n_spills"),
         attributes=(PROGRAMMATIC_SERIALIZATION,) if metadata.get("launch_pdl") else (),
-        opaque=tuple(OpaqueArgument(wanted.argument, BYTES, encoder(cuda, wanted, code.name)) for wanted in maps),
+        opaque=tuple(OpaqueArgument(wanted.inputs, BYTES, encoder(cuda, wanted, code.name)) for wanted in maps),
     )

@@ -103,7 +103,7 @@ class PtxTarget(SimtTarget):
         self._warps = num_warps
         maps = self._tensor_maps()
         given = [(type_, parameter) for type_, parameter in parameters if parameter not in maps.descriptors]
-        given += [(bulk_copies.MAP_TYPE, parameter) for parameter, _, _ in maps.wanted]
+        given += [(bulk_copies.MAP_TYPE, parameter) for parameter, _ in maps.wanted]
         w = module.function(name, given, linkage="ptx_kernel", attributes=" ".join(attributes))
         if self.waits_at_entry:
             w.call("llvm.nvvm.griddepcontrol.wait", "void", [])

@@ -1,11 +1,11 @@
-"""Tensor maps: the structures of 128 bytes by which the copy engine knows a tensor in global memory. One is made of a descriptor's address, extents and
-strides when a kernel is launched, for each shape of box that the kernel copies."""
+"""Tensor maps: the structures of 128 bytes by which the copy engine knows a tensor in global memory. One is made of an address, extents and strides, which
+the arguments of a launch give, for each tensor and shape of box that the kernel copies."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from tilewright.errors import LaunchError
@@ -14,6 +14,7 @@ from tilewright.ir.types import BF16, F16, F32, F64, I32, I64, U8, U16, U32, U64
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.errors import DriverError
+from tilewright.simt.host.expressions import Expression, checked, plain, with_words, word, words_of
 
 #: Bytes of a tensor map.
 BYTES: Final = 128
@@ -39,27 +40,53 @@ class TensorMap:
     """What a tensor map says beside what it is made of at a launch.
 
     Attributes:
-        argument: the position of the descriptor among the kernel's arguments.
+        address: of the tensor's first element, as an expression over the words of the kernel's arguments (:mod:`tilewright.simt.host.expressions`).
+        extents, strides: of the tensor, the strides in elements, outermost first, as such expressions; as many as ``box`` has.
         element: the type of elements, as Tile IR writes it.
         box: extents of what one copy moves, outermost first.
         span: bytes of a row of a slab; 0: the box is not swizzled.
         nan: whether what is outside the tensor reads as NaN, in place of 0.
+        implied: the compiler's own, of pointers that the source adds up, and not of a descriptor: where it cannot be made, the kernel without it does.
     """
 
-    argument: int
+    address: Expression
+    extents: tuple[Expression, ...]
+    strides: tuple[Expression, ...]
     element: str
     box: tuple[int, ...]
     span: int
     nan: bool
+    implied: bool = False
+
+    @classmethod
+    def of_descriptor(cls, argument: int, element: str, box: tuple[int, ...], span: int, nan: bool) -> TensorMap:
+        """The map of a descriptor, an argument of the kernel."""
+        rank = len(box)
+        extents, strides = (tuple(word(argument, first + axis) for axis in range(rank)) for first in (1, 1 + rank))
+        return cls(word(argument), extents, strides, element, box, span, nan)
+
+    @property
+    def inputs(self) -> tuple[Expression, ...]:
+        """What it is made of: address, extents, strides."""
+        return (self.address, *self.extents, *self.strides)
+
+    def with_words(self, replacement: Callable[[int, int], Expression]) -> TensorMap:
+        """The same map with ``replacement(argument, index)`` for each word."""
+
+        def replaced(*expressions: Expression) -> tuple[Expression, ...]:
+            return tuple(with_words(expression, replacement) for expression in expressions)
+
+        return replace(self, address=replaced(self.address)[0], extents=replaced(*self.extents), strides=replaced(*self.strides))
 
     def facts(self) -> dict[str, Any]:
         """As plain data, for a code object's metadata."""
-        return {**asdict(self), "box": list(self.box)}
+        return {name: plain(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> TensorMap:
         """What :meth:`facts` gave."""
-        return cls(facts["argument"], facts["element"], tuple(facts["box"]), facts["span"], facts["nan"])
+        extents, strides = (tuple(map(checked, facts[name])) for name in ("extents", "strides"))
+        return cls(checked(facts["address"]), extents, strides, facts["element"], tuple(facts["box"]), facts["span"], facts["nan"], facts["implied"])
 
 
 def fills_with_nan(element: Type) -> bool:
@@ -74,7 +101,7 @@ def engine_type(element: Type) -> Type:
 
 
 def encoder(cuda: Driver, wanted: TensorMap, kernel: str) -> Callable[[tuple[Any, ...]], bytes]:
-    """Makes the map of a descriptor's words: address, extents, strides in elements, outermost first.
+    """Makes the map of an address, extents and strides in elements, outermost first: the values of :attr:`TensorMap.inputs`.
 
     Raises (what it gives):
         LaunchError: the engine cannot reach such a tensor; the message says why.
@@ -84,7 +111,8 @@ def encoder(cuda: Driver, wanted: TensorMap, kernel: str) -> Callable[[tuple[Any
 
     def refuse(why: str) -> LaunchError:
         remedy = "launch the kernel with asynchronous=False, or pass a tensor that fits"
-        return LaunchError(f"{kernel}: the copy engine cannot read the tensor of argument {wanted.argument}: {why}; {remedy}")
+        arguments = ", ".join(str(argument) for argument in sorted({argument for argument, _ in words_of(wanted.address)}))
+        return LaunchError(f"{kernel}: the copy engine cannot read the tensor of argument {arguments}: {why}; {remedy}")
 
     def encode(words: tuple[Any, ...]) -> bytes:
         address, extents, strides = words[0], words[1 : 1 + rank], words[1 + rank :]

@@ -15,11 +15,16 @@ import pytest
 from tilewright.errors import LaunchError
 from tilewright.plugins.manifest import Parameter
 from tilewright.simt.host.arguments import OPAQUE_ALIGNMENT, ArgumentBlock, device_address
+from tilewright.simt.host.expressions import word
 
 
 def block(*types: str, opaque: Sequence[Any] = ()) -> ArgumentBlock:
     parameters = [Parameter(f"p{position}", type_, stored=False) for position, type_ in enumerate(types)]
     return ArgumentBlock("k", parameters, partial(device_address, "toy", 1), opaque)
+
+
+def packed(given: tuple[int, ...]) -> bytes:
+    return struct.pack("<q", given[0])
 
 
 def words(values: bytes) -> list[int]:
@@ -83,7 +88,8 @@ def test_opaque_structures_are_encoded_once_and_lie_behind_the_words(toy: Simple
         return struct.pack("<5q", *given).ljust(128, b"\x7f")
 
     descriptor = Descriptor(toy.array(4096), (6, 5), (5, 1))
-    laid = block("desc<4x4xf16>", "i32", opaque=[toy.opaque(0, 128, encode), toy.opaque(1, 8, lambda given: struct.pack("<q", -given[0]))])
+    first, second = toy.opaque(tuple(word(0, index) for index in range(5)), 128, encode), toy.opaque((("mul", -1, word(1)),), 8, packed)
+    laid = block("desc<4x4xf16>", "i32", opaque=[first, second])
     for base in (4096, 4096, 8192):
         descriptor.base = toy.array(base)
         address, kept = laid.place((descriptor, 9))
@@ -96,8 +102,8 @@ def test_opaque_structures_are_encoded_once_and_lie_behind_the_words(toy: Simple
     assert made == [(4096, 6, 5, 5, 1), (8192, 6, 5, 5, 1)]
 
 
-def test_every_launch_has_structures_of_its_own() -> None:
-    laid = block("i32", opaque=[SimpleNamespace(argument=0, size=8, encode=lambda given: struct.pack("<q", given[0]))])
+def test_every_launch_has_structures_of_its_own(toy: SimpleNamespace) -> None:
+    laid = block("i32", opaque=[toy.opaque((word(0),), 8, packed)])
     placed = [laid.place((number,)) for number in range(4)]
     found = [ctypes.c_int64.from_address((ctypes.c_uint64 * 2).from_address(address)[1]).value for address, _ in placed]
     assert found == [0, 1, 2, 3]
@@ -105,4 +111,4 @@ def test_every_launch_has_structures_of_its_own() -> None:
 
 def test_a_structure_of_another_size_is_refused(toy: SimpleNamespace) -> None:
     with pytest.raises(LaunchError, match="k: a structure of 128 bytes is passed by value, and the backend encoded 1"):
-        block("i32", opaque=[toy.opaque(0, 128, lambda _: b"x")]).place((1,))
+        block("i32", opaque=[toy.opaque((word(0),), 128, lambda _: b"x")]).place((1,))

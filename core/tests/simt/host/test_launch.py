@@ -17,6 +17,7 @@ import pytest
 from tilewright.errors import KernelError, LaunchError, OutOfResources
 from tilewright.plugins.manifest import Parameter
 from tilewright.simt.host.driver import Driver
+from tilewright.simt.host.expressions import word
 from tilewright.simt.host.launch import PythonLauncher, make_launcher
 from tilewright.simt.host.native_launch import driver_entries, native_launcher, stream_source
 from tilewright.simt.host.table import DriverTable
@@ -216,7 +217,7 @@ def test_native_launches_keep_no_reference(native: tuple[Any, Any], table: Drive
 
 
 def test_kernels_that_native_code_cannot_launch_have_the_python_launcher(driver: Driver, toy: SimpleNamespace) -> None:
-    opaque = (toy.opaque(0, 8, lambda given: struct.pack("<Q", given[0])),)
+    opaque = (toy.opaque((word(0),), 8, lambda given: struct.pack("<Q", given[0])),)
     for parameters, facts in (((Parameter("h", "f16"),), {}), ((Parameter("x", "ptr<f32>"),), {"opaque": opaque}), ((Parameter("n", "i32"),) * 200, {})):
         loaded = toy.load(driver, **facts)
         assert native_launcher(loaded, parameters, PythonLauncher(loaded, parameters), (1, 1)) is None
@@ -224,7 +225,7 @@ def test_kernels_that_native_code_cannot_launch_have_the_python_launcher(driver:
 
 def test_opaque_arguments_reach_the_driver(driver: Driver, bindings: Any, toy: SimpleNamespace) -> None:
     bindings.words = 2
-    loaded = toy.load(driver, opaque=(toy.opaque(0, 8, lambda given: struct.pack("<Q", given[0] + 1)),))
+    loaded = toy.load(driver, opaque=(toy.opaque((word(0),), 8, lambda given: struct.pack("<Q", given[0] + 1)),))
     make_launcher(loaded, (Parameter("x", "ptr<f32>"),), {})((1, 1, 1), 0, (toy.array(4096),))
     assert bindings.launches[0][1] == [4096, 4097]
 

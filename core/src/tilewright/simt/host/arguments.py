@@ -13,6 +13,7 @@ from tilewright.ir.type_text import parse_type
 from tilewright.plugins.manifest import Parameter
 from tilewright.runtime.arguments import address_of, array_kind
 from tilewright.runtime.slots import MISFITS, misfit, slot_codec
+from tilewright.simt.host.expressions import evaluate
 from tilewright.simt.host.table import OpaqueArgument
 
 #: Addresses of opaque structures are multiples of this.
@@ -61,7 +62,7 @@ class ArgumentBlock:
         self._slots, count = ctypes.c_char * self._struct.size, self._struct.size // 8
         self._steps = range(0, 8 * count, 8)
         self._addresses = ctypes.c_void_p * max(1, count + len(opaque))
-        self._opaque = [(each.argument, functools.lru_cache(_KEPT)(each.encode)) for each in opaque]
+        self._opaque = [(each.inputs, functools.lru_cache(_KEPT)(each.encode)) for each in opaque]
         # where each structure begins, and where the last one ends
         self._places = [0]
         for each in opaque:
@@ -100,8 +101,9 @@ class ArgumentBlock:
         """The memory that the opaque structures of a launch are in, and their addresses."""
         structures = ctypes.create_string_buffer(self._places[-1] + OPAQUE_ALIGNMENT - 1)
         first = -(-ctypes.addressof(structures) // OPAQUE_ALIGNMENT) * OPAQUE_ALIGNMENT
-        for (argument, encode), place, size in zip(self._opaque, self._places, self._sizes, strict=False):
-            made = encode(self._encoders[argument](values[argument]))
+        words = [encode(value) for encode, value in zip(self._encoders, values, strict=True)]
+        for (inputs, encode), place, size in zip(self._opaque, self._places, self._sizes, strict=False):
+            made = encode(tuple([evaluate(expression, words) for expression in inputs]))
             if len(made) != size:
                 raise LaunchError(f"{self._kernel}: a structure of {size} bytes is passed by value, and the backend encoded {len(made)}")
             ctypes.memmove(first + place, made, size)

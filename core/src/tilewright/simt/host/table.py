@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tilewright.simt.host.expressions import Expression
+
 if TYPE_CHECKING:
     from tilewright.plugins.manifest import CodeObject
     from tilewright.simt.host.driver import Driver
@@ -224,19 +226,18 @@ class StreamNames:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueArgument:
-    """A parameter of a kernel behind those of its source: a structure passed by value that is made of one of its arguments when it is launched, such as a
-    descriptor that the copy hardware reads.
+    """A parameter of a kernel behind those of its source: a structure passed by value that is made of its arguments when it is launched, such as a descriptor
+    that the copy hardware reads.
 
     Attributes:
-        argument: the position of the argument that it is made of.
+        inputs: what it is made of.
         size: bytes.
-        encode: the argument's words (address, extents, strides, as the kernel gets them) -> the structure. The same words have the same structure, so that it
-            is kept and not made again.
+        encode: the values of ``inputs`` -> the structure. The same values have the same structure, so that it is kept and not made again.
     """
 
-    argument: int
+    inputs: tuple[Expression, ...]
     size: int
-    encode: Callable[[tuple[Any, ...]], bytes]
+    encode: Callable[[tuple[int, ...]], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

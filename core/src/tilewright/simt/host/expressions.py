@@ -1,0 +1,169 @@
+"""Integer expressions over the arguments of a launch, as plain data that a code object's metadata can hold.
+
+    Expression = int | ("word", argument, index) | (operator, Expression, Expression)
+
+A word is one of those that the kernel gets of an argument (:mod:`tilewright.runtime.slots`): word 0 of a scalar or pointer is its value, a descriptor's are its
+address, its extents and its strides in elements, outermost first. Arguments are counted as the launcher is given them. Every word, constant and result has 64
+bits with sign. An expression whose value, or the value of a part of it, does not fit, and one that divides by zero, has none. Division rounds towards zero.
+
+An expression is evaluated in Python (:func:`evaluate`) or written as LLVM IR (:class:`Emitter`); both agree on the value and on whether there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from tilewright.errors import TilewrightError
+from tilewright.llvm.writer import FunctionWriter
+
+#: See the module's documentation. A recursive alias of tuples is more than type checkers follow.
+Expression = int | tuple[Any, ...]
+
+WORD: Final = "word"
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+class ExpressionError(TilewrightError, ValueError):
+    """Data that is no expression, or an expression that has no value for the words of a launch."""
+
+
+def _quotient(x: int, y: int) -> int:
+    if y == 0:
+        raise ExpressionError(f"{x} is divided by zero")
+    magnitude = abs(x) // abs(y)
+    return magnitude if (x < 0) == (y < 0) else -magnitude
+
+
+_OPERATORS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "min": min,
+    "max": max,
+    "div": _quotient,
+}
+#: Operators whose result may not fit, as LLVM's intrinsics for them are called.
+_OVERFLOWING: Final = {"add": "sadd", "sub": "ssub", "mul": "smul"}
+
+
+def word(argument: int, index: int = 0) -> Expression:
+    """The word ``index`` of an argument."""
+    return (WORD, argument, index)
+
+
+def checked(expression: Any) -> Expression:
+    """``expression`` with tuples for lists, as it comes out of JSON.
+
+    Raises:
+        ExpressionError: it is no expression; names the part that is none.
+    """
+    if type(expression) is int:
+        if not _LEAST <= expression <= _MOST:
+            raise ExpressionError(f"{expression} does not fit 64 bits")
+        return expression
+    if isinstance(expression, list | tuple) and len(expression) == 3:
+        operator, first, second = expression
+        if operator == WORD:
+            if type(first) is int and type(second) is int and first >= 0 and second >= 0:
+                return (WORD, first, second)
+        elif operator in _OPERATORS:
+            return (operator, checked(first), checked(second))
+    raise ExpressionError(f"{expression!r:.200} is no expression: an integer, ('word', argument, index) or one of {', '.join(_OPERATORS)} with two operands")
+
+
+def plain(expression: Expression) -> Any:
+    """``expression`` as JSON has it, with lists for tuples; :func:`checked` undoes it."""
+    return [part if isinstance(part, str) else plain(part) for part in expression] if isinstance(expression, tuple) else expression
+
+
+def words_of(expression: Expression) -> Iterator[tuple[int, int]]:
+    """The (argument, index) of all words in an expression, in order, repeated as often as they are there."""
+    if isinstance(expression, tuple):
+        operator, first, second = expression
+        if operator == WORD:
+            yield first, second
+        else:
+            yield from words_of(first)
+            yield from words_of(second)
+
+
+def with_words(expression: Expression, replacement: Callable[[int, int], Expression]) -> Expression:
+    """``expression`` with ``replacement(argument, index)`` for each word."""
+    if not isinstance(expression, tuple):
+        return expression
+    operator, first, second = expression
+    return replacement(first, second) if operator == WORD else (operator, with_words(first, replacement), with_words(second, replacement))
+
+
+def evaluate(expression: Expression, words: Sequence[Sequence[int]]) -> int:
+    """The value for a launch.
+
+    Args:
+        words: of each argument. Those beyond the signed numbers of 64 bits are taken for the ones of the same bits.
+
+    Raises:
+        ExpressionError: there is no value, or no such word.
+    """
+    if not isinstance(expression, tuple):
+        return expression
+    operator, first, second = expression
+    if operator == WORD:
+        try:
+            found = words[first][second]
+        except IndexError:
+            raise ExpressionError(f"there is no word {second} of argument {first}") from None
+        return (found - _LEAST) % 2**64 + _LEAST
+    value = _OPERATORS[operator](evaluate(first, words), evaluate(second, words))
+    if not _LEAST <= value <= _MOST:
+        raise ExpressionError(f"the value {value} of {expression!r:.200} does not fit 64 bits")
+    return value
+
+
+class Emitter:
+    """Writes expressions into a function, each part once.
+
+    Attributes:
+        faults: i1 values, one of which holds where an expression that was written has no value. What is computed then is of no meaning, but is computed.
+    """
+
+    def __init__(self, writer: FunctionWriter, word: Callable[[int, int], str]) -> None:
+        """Begin.
+
+        Args:
+            word: (argument, index) -> the i64 value of a word.
+        """
+        self.faults: list[str] = []
+        self._w, self._word = writer, word
+        self._written: dict[Expression, str] = {}
+
+    def emit(self, expression: Expression) -> str:
+        """The i64 value of an expression. All are written into one block, or each is where those before it have been computed."""
+        if not isinstance(expression, tuple):
+            return str(expression)
+        found = self._written.get(expression)
+        if found is None:
+            operator, first, second = expression
+            found = self._word(first, second) if operator == WORD else self._operation(operator, self.emit(first), self.emit(second))
+            self._written[expression] = found
+        return found
+
+    def _operation(self, operator: str, x: str, y: str) -> str:
+        w = self._w
+        if operator in _OVERFLOWING:
+            both = w.call(f"llvm.{_OVERFLOWING[operator]}.with.overflow.i64", "{i64, i1}", [("i64", x), ("i64", y)])
+            self.faults.append(w.emit(f"extractvalue {{i64, i1}} {both}, 1"))
+            return w.emit(f"extractvalue {{i64, i1}} {both}, 0")
+        if operator in ("min", "max"):
+            return w.call(f"llvm.s{operator}.i64", "i64", [("i64", x), ("i64", y)])
+        overflows = w.emit(f"and i1 {w.emit(f'icmp eq i64 {x}, {_LEAST}')}, {w.emit(f'icmp eq i64 {y}, -1')}")
+        fault = w.emit(f"or i1 {overflows}, {w.emit(f'icmp eq i64 {y}, 0')}")
+        self.faults.append(fault)
+        return w.emit(f"sdiv i64 {x}, {w.emit(f'select i1 {fault}, i64 1, i64 {y}')}")
+
+    def fault(self) -> str:
+        """The i1 of whether an expression that was written has no value."""
+        found = "false"
+        for each in self.faults:
+            found = each if found == "false" else self._w.emit(f"or i1 {found}, {each}")
+        return found
