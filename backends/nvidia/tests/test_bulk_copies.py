@@ -1,31 +1,22 @@
-"""Barrier objects, copies of blocks and tensor maps: what is written, what ptxas takes, what the driver is asked for."""
+"""Barrier objects and copies of blocks: what is written, what ptxas takes."""
 
 from __future__ import annotations
 
 import re
-import struct
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from hopper_support import ASYNCHRONOUS, TARGET, barrier_kernel, compiled, kernel, load_kernel, product_kernel, shifted_module, store_kernel
-from stand_ins import FakeBindings
+from hopper_support import ASYNCHRONOUS, TARGET, barrier_kernel, compiled, kernel, load_kernel, shifted_module, store_kernel
 from test_warpgroups import matmul_module
 
-from tilewright.errors import LaunchError, LoweringError
-from tilewright.plugins.manifest import CodeObject
-from tilewright.simt.host.driver import Driver
+from tilewright.errors import LoweringError
 from tilewright_nvidia.barrier_objects import divided_registers
 from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower
-from tilewright_nvidia.runtime import image
 from tilewright_nvidia.slabs import Slabs
-from tilewright_nvidia.table import TABLE
-from tilewright_nvidia.tensor_maps import TensorMap, encoder
 
 
 def instructions(ptx: object, *names: str) -> list[str]:
@@ -155,91 +146,3 @@ def test_the_engine_copies_what_begins_at_16_bytes(divisor: int, copied: bool) -
     assert ("cp.async.bulk.tensor.2d.shared" in ptx) == copied
     # what is stored begins at 0
     assert "cp.async.bulk.tensor.2d.global" in ptx
-
-
-# ---- tensor maps
-
-
-class Encoding(FakeBindings):
-    """A driver that encodes maps as what it is asked for."""
-
-    cuuint64_t = cuuint32_t = int
-
-    def __init__(self) -> None:
-        super().__init__()
-        for name in ("CUtensorMapDataType", "CUtensorMapInterleave", "CUtensorMapSwizzle", "CUtensorMapL2promotion", "CUtensorMapFloatOOBfill"):
-            setattr(self, name, _Names())
-
-    def _cuTensorMapEncodeTiled(self, *asked: Any) -> Any:
-        self.asked = asked
-        return SimpleNamespace(opaque=list(range(16)))
-
-
-class _Names:
-    def __getattr__(self, name: str) -> str:
-        return name
-
-
-WORDS = (0x7F00_0000_1000, 1000, 72, 80, 1)
-
-
-def test_maps_are_made_of_a_descriptors_words() -> None:
-    bindings = Encoding()
-    encode = encoder(Driver(TABLE, bindings), TensorMap.of_descriptor(0, "f16", (128, 64), 128, nan=False), "k")
-    assert encode(WORDS) == struct.pack("<16Q", *range(16))
-    kind, rank, address, extents, strides, box, ones, interleave, swizzle, promotion, fill = bindings.asked
-    assert (kind, rank, address) == ("CU_TENSOR_MAP_DATA_TYPE_FLOAT16", 2, WORDS[0])
-    # innermost first; strides in bytes, that of the innermost axis is not told
-    assert (extents, strides, box, ones) == ([72, 1000], [160], [64, 128], [1, 1])
-    assert (interleave, swizzle) == ("CU_TENSOR_MAP_INTERLEAVE_NONE", "CU_TENSOR_MAP_SWIZZLE_128B")
-    assert (promotion, fill) == ("CU_TENSOR_MAP_L2_PROMOTION_L2_128B", "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE")
-
-
-@pytest.mark.parametrize(
-    ("element", "kind"),
-    [
-        ("bf16", "BFLOAT16"),
-        ("f32", "FLOAT32"),
-        ("f64", "FLOAT64"),
-        ("f8e4m3fn", "UINT8"),
-        ("i8", "UINT8"),
-        ("u16", "UINT16"),
-        ("i32", "INT32"),
-        ("i64", "INT64"),
-    ],
-)
-def test_elements_of_maps(element: str, kind: str) -> None:
-    bindings = Encoding()
-    encoder(Driver(TABLE, bindings), TensorMap.of_descriptor(0, element, (8, 32), 0, nan=True), "k")((4096, 64, 64, 64, 1))
-    assert bindings.asked[0] == f"CU_TENSOR_MAP_DATA_TYPE_{kind}"
-    assert bindings.asked[-1] == "CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA"
-
-
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ((WORDS[0] + 8, *WORDS[1:]), "must be multiples of 16 bytes"),
-        ((WORDS[0], 1000, 72, 81, 1), r"must be multiples of 16 bytes, strides below 2\*\*40; they are 0x7f0000001000 and \[162\] bytes"),
-        ((WORDS[0], 1000, 72, 80, 2), "elements of a row are 2 apart"),
-        ((WORDS[0], 0, 72, 80, 1), r"extents must be from 1 to 2\*\*32, and are \[0, 72\]"),
-    ],
-)
-def test_tensors_that_the_engine_cannot_reach(words: tuple[int, ...], why: str) -> None:
-    encode = encoder(Driver(TABLE, Encoding()), TensorMap.of_descriptor(3, "f16", (128, 64), 128, nan=False), "k")
-    with pytest.raises(LaunchError, match=f"k: the copy engine cannot read the tensor of argument 3: .*{why}.*; launch the kernel with asynchronous=False"):
-        encode(words)
-
-
-def test_what_the_driver_refuses_is_told() -> None:
-    bindings = Encoding()
-    bindings.settings.failures["cuTensorMapEncodeTiled"] = 1
-    with pytest.raises(LaunchError, match=r"argument 0: cuTensorMapEncodeTiled failed.*box \[128, 64\], rows of 128 bytes"):
-        encoder(Driver(TABLE, bindings), TensorMap.of_descriptor(0, "f16", (128, 64), 128, nan=False), "k")(WORDS)
-
-
-def test_maps_are_parameters_behind_the_others() -> None:
-    code = compiled(product_kernel((64, 64), 64, "f16", "f16"))
-    loaded = image(Driver(TABLE, Encoding()), 1, CodeObject("k", b"", {}, code.metadata))
-    assert [(each.inputs[-1], each.size) for each in loaded.opaque] == [(("word", 0, 4), 128), (("word", 1, 4), 128)]
-    head = str(code.stages["llir"]).split("define", 1)[1].split("{", 1)[0]
-    assert re.findall(r"%(\w+)[,)]", head)[-3:] == ["a12", "map0", "map1"]

@@ -71,7 +71,7 @@ def test_python_launcher_gives_the_driver_grid_block_and_arguments(bindings: Fak
 def test_native_launcher_gives_the_driver_the_same(bindings: FakeBindings) -> None:
     library = StandInLibrary(TABLE, len(WORDS), 1000)
     loaded = loaded_on(bindings, shared=2048, launch_pdl=True)
-    launcher = native_launcher(loaded, PARAMETERS, PythonLauncher(loaded, PARAMETERS), library.entries)
+    launcher = native_launcher(loaded, PARAMETERS, PythonLauncher(loaded, PARAMETERS), library)
     assert launcher is not None
     launcher((3, 2, 1), 99, VALUES)
     launcher((1, 1, 65535), None, VALUES)

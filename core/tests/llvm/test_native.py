@@ -35,8 +35,8 @@ def reader():
 
     def read(types, values, stored=(), writable_address=None):
         native.fill_addresses(loaded.address("addresses"), writable_address)
-        slots = np.full(len(values), 0xA5A5A5A5A5A5A5A5, np.uint64)
         kinds = native_values.kinds_of(types, stored)
+        slots = np.full(native_values.slots_of(kinds), 0xA5A5A5A5A5A5A5A5, np.uint64)
         return slots.tolist() if function(tuple(values), kinds, len(values), slots.ctypes.data) else None
 
     yield read
@@ -214,9 +214,54 @@ def test_what_does_not_fit_is_left_to_python_without_an_exception(reader, type_,
         assert reader(["i64"], [1]) == [1]
 
 
+class Described:
+    def __init__(self, base, shape, strides):
+        self.base, self.shape, self.strides = base, shape, strides
+
+
+def test_descriptors_take_a_slot_for_each_word(reader):
+    x, y = np.zeros(8, np.float32), np.zeros(8, np.int8)
+    first, second = Described(x, [2, 3], [-4, 1]), Described(y, [2**31 - 1], [1])
+    read = reader(["i32", "desc<4x4xf32>", "desc<8xi8>", "u64"], (7, first, second, 2**64 - 1), stored=[False, True, False, False])
+    assert read == [7, x.ctypes.data, 2, 3, 2**64 - 4, 1, y.ctypes.data, 2**31 - 1, 1, 2**64 - 1]
+    x.flags.writeable = False
+    assert reader(["desc<4x4xf32>"], (first,), stored=[True]) is None
+    assert reader(["desc<4x4xf32>"], (first,))[0] == x.ctypes.data
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Described(None, [2, 3], [4, 1]),
+        Described(np.zeros(8), [2], [4, 1]),
+        Described(np.zeros(8), [2, 3], [4, 1, 1]),
+        Described(np.zeros(8), (2, 3), [4, 1]),
+        Described(np.zeros(8), [2, True], [4, 1]),
+        Described(np.zeros(8), [2, 2**63], [4, 1]),
+        Described(np.zeros(8), [2, 3], None),
+        np.zeros(8),
+        object(),
+    ],
+)
+def test_what_is_no_plain_descriptor_is_left_to_python(reader, value):
+    assert reader(["desc<4x4xf64>"], (value,)) is None
+
+
+def test_reading_descriptors_keeps_no_reference(reader):
+    base, shape, strides = np.zeros(8), [1000003, 1000005], [1000007, 1]
+    kept = (base, shape, strides, shape[0], strides[0])
+    given, odd = Described(base, shape, strides), Described(base, shape, [1000007, None])
+    before = [sys.getrefcount(each) for each in kept]
+    for _ in range(100):
+        assert reader(["desc<4x4xf64>"], (given,)) and reader(["desc<4x4xf64>"], (odd,)) is None
+    assert [sys.getrefcount(each) for each in kept] == before
+
+
 def test_kinds_of_types():
     assert native_values.kinds_of(["ptr<f32>", "i32", "u32", "u64", "f64", "f32", "i1", "ptr<ptr<i8>>"]) == b"piiudfbp"
-    for type_ in ("f16", "bf16", "f8e4m3fn", "desc<4x4xf32>"):
+    assert native_values.kinds_of(["desc<4x4xf32>", "desc<8xi8>"], [True, False]) == b"\x85\x03"
+    assert native_values.slots_of(b"pi\x85\x03u") == 11
+    for type_ in ("f16", "bf16", "f8e4m3fn", "desc<1x1x1x1x1x4xf32>"):
         assert native_values.kinds_of(["i32", type_]) is None
     assert native_values.kinds_of(["ptr<f32>", "i32", "ptr<f32>", "f32"], [True, True, False, True]) == b"wipf"
     assert native_values.kinds_of([]) == b""

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from tilewright.llvm import native
 from tilewright.llvm.launchers import LauncherFrame
 from tilewright.llvm.link import LoadedObject
-from tilewright.llvm.native_values import kinds_of
+from tilewright.llvm.native_values import kinds_of, slots_of
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.host_code import load_host_code
 from tilewright.runtime.writability import writable_address
 from tilewright_cpu.launch import PythonLauncher
 from tilewright_cpu.runtime import STATUS_WORDS, LoadedKernel
 
-#: Arguments the native launcher has slots for.
+#: Slots that the native launcher has for arguments.
 MAX_ARGUMENTS = 64
 #: Seconds of expected work up to which the interpreter lock is kept.
 KEEP_LOCK_SECONDS = 3e-6
@@ -43,7 +43,7 @@ class _Context(ctypes.Structure):
 def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow: PythonLauncher) -> Launcher | None:
     """The native launcher of a kernel; None where the kernel or the interpreter does not allow one."""
     kinds = kinds_of([parameter.type for parameter in parameters], [parameter.stored for parameter in parameters])
-    if kinds is None or len(kinds) > MAX_ARGUMENTS or loaded.prints or not slow.pool.launch_address:
+    if kinds is None or slots_of(kinds) > MAX_ARGUMENTS or loaded.prints or not slow.pool.launch_address:
         return None
     code = _code()
     if code is None:

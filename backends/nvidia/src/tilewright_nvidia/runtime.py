@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from tilewright.plugins.manifest import CodeObject
 from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.table import Image, LaunchAttribute, OpaqueArgument
+from tilewright.simt.host.table import Image, LaunchAttribute
 from tilewright_nvidia.linking import cubin_of
-from tilewright_nvidia.tensor_maps import BYTES, TensorMap, encoder
+from tilewright_nvidia.tensor_maps import TensorMap, opaque
 
 #: The kind of our devices, as argument protocols call it.
 KIND = "cuda"
@@ -18,7 +18,6 @@ PROGRAMMATIC_SERIALIZATION = LaunchAttribute(6, "programmaticStreamSerialization
 def image(cuda: Driver, device: int, code: CodeObject) -> Image:
     """What to load of a code object. PTX is compiled by the driver."""
     metadata = code.metadata
-    maps = [TensorMap.of(facts) for facts in metadata.get("tensor_maps", ())]
     return Image(
         binary=lambda: cubin_of(cuda, device, code),
         symbol=str(metadata["kernel"]),
@@ -26,5 +25,5 @@ def image(cuda: Driver, device: int, code: CodeObject) -> Image:
         shared=int(metadata["shared"]),
         spills=metadata.get("n_spills"),
         attributes=(PROGRAMMATIC_SERIALIZATION,) if metadata.get("launch_pdl") else (),
-        opaque=tuple(OpaqueArgument(wanted.inputs, BYTES, encoder(cuda, wanted, code.name)) for wanted in maps),
+        opaque=tuple(opaque(cuda, TensorMap.of(facts)) for facts in metadata.get("tensor_maps", ())),
     )

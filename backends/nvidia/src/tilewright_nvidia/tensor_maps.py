@@ -4,17 +4,17 @@ the arguments of a launch give, for each tensor and shape of box that the kernel
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Final
 
-from tilewright.errors import LaunchError
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import BF16, F16, F32, F64, I32, I64, U8, U16, U32, U64, FloatType, IntType, Type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.errors import DriverError
 from tilewright.simt.host.expressions import Expression, checked, plain, with_words, word, words_of
+from tilewright.simt.host.table import STRUCTURE, Condition, NativeCall, Number, Numbers, OpaqueArgument
 
 #: Bytes of a tensor map.
 BYTES: Final = 128
@@ -25,14 +25,15 @@ ALIGNMENT: Final = 16
 _MOST_EXTENT, _MOST_STRIDE = 1 << 32, 1 << 40
 
 #: ``CUtensorMapDataType``, by elements; what is not listed is copied as numbers without sign of its size.
-_TYPES: Final[dict[Type, str]] = {U8: "UINT8", U16: "UINT16", U32: "UINT32", I32: "INT32", U64: "UINT64", I64: "INT64"} | {
-    F16: "FLOAT16",
-    F32: "FLOAT32",
-    F64: "FLOAT64",
-    BF16: "BFLOAT16",
-}
+_TYPES: Final[dict[Type, int]] = {U8: 0, U16: 1, U32: 2, I32: 3, U64: 4, I64: 5, F16: 6, F32: 7, F64: 8, BF16: 9}
 _PLAIN: Final = {1: U8, 2: U16, 4: U32, 8: U64}
-_SWIZZLES: Final = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
+#: ``CUtensorMapSwizzle``, by bytes of a row of a slab.
+_SWIZZLES: Final = {0: 0, 32: 1, 64: 2, 128: 3}
+#: ``CU_TENSOR_MAP_L2_PROMOTION_L2_128B``
+_LINES_OF_128: Final = 2
+_FUNCTION: Final = "cuTensorMapEncodeTiled"
+#: The enumerations that the function takes last, in order.
+_BEHIND: Final = ("CUtensorMapInterleave", "CUtensorMapSwizzle", "CUtensorMapL2promotion", "CUtensorMapFloatOOBfill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +66,6 @@ class TensorMap:
         extents, strides = (tuple(word(argument, first + axis) for axis in range(rank)) for first in (1, 1 + rank))
         return cls(word(argument), extents, strides, element, box, span, nan)
 
-    @property
-    def inputs(self) -> tuple[Expression, ...]:
-        """What it is made of: address, extents, strides."""
-        return (self.address, *self.extents, *self.strides)
-
     def with_words(self, replacement: Callable[[int, int], Expression]) -> TensorMap:
         """The same map with ``replacement(argument, index)`` for each word."""
 
@@ -100,59 +96,66 @@ def engine_type(element: Type) -> Type:
     return element if element in _TYPES else _PLAIN[storage_size(element)]
 
 
-def encoder(cuda: Driver, wanted: TensorMap, kernel: str) -> Callable[[tuple[Any, ...]], bytes]:
-    """Makes the map of an address, extents and strides in elements, outermost first: the values of :attr:`TensorMap.inputs`.
-
-    Raises (what it gives):
-        LaunchError: the engine cannot reach such a tensor; the message says why.
-    """
-    element, rank = parse_type(wanted.element), len(wanted.box)
-    size = storage_size(element)
-
-    def refuse(why: str) -> LaunchError:
-        remedy = "launch the kernel with asynchronous=False, or pass a tensor that fits"
-        arguments = ", ".join(str(argument) for argument in sorted({argument for argument, _ in words_of(wanted.address)}))
-        return LaunchError(f"{kernel}: the copy engine cannot read the tensor of argument {arguments}: {why}; {remedy}")
-
-    def encode(words: tuple[Any, ...]) -> bytes:
-        address, extents, strides = words[0], words[1 : 1 + rank], words[1 + rank :]
-        steps = [stride * size for stride in strides[:-1]]
-        if strides[-1] != 1:
-            raise refuse(f"the elements of a row are {strides[-1]} apart, and must be side by side")
-        if address % ALIGNMENT or any(step % ALIGNMENT or not 0 <= step < _MOST_STRIDE for step in steps):
-            raise refuse(f"address and strides must be multiples of {ALIGNMENT} bytes, strides below 2**40; they are {address:#x} and {steps} bytes")
-        if any(not 0 < extent <= _MOST_EXTENT for extent in extents):
-            raise refuse(f"extents must be from 1 to 2**32, and are {list(extents)}")
-        return _encoded(cuda, wanted, element, address, extents, steps, refuse)
-
-    return encode
-
-
-def _encoded(
-    cuda: Driver, wanted: TensorMap, element: Type, address: int, extents: tuple[int, ...], steps: list[int], refuse: Callable[[str], LaunchError]
-) -> bytes:
-    b = cuda.bindings
-    # that of a row of one axis is not read, but must be there
-    sizes, strides = [b.cuuint64_t(extent) for extent in reversed(extents)], [b.cuuint64_t(step) for step in reversed(steps or [ALIGNMENT])]
-    box, ones = [b.cuuint32_t(extent) for extent in reversed(wanted.box)], [b.cuuint32_t(1) for _ in wanted.box]
-    try:
-        made = cuda(
-            "cuTensorMapEncodeTiled",
-            getattr(b.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TYPES[engine_type(element)]}"),
-            len(box),
-            address,
-            sizes,
-            strides,
-            box,
-            ones,
-            b.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            getattr(b.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[wanted.span]}"),
-            b.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-            getattr(
-                b.CUtensorMapFloatOOBfill,
-                "CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA" if wanted.nan else "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE",
+def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
+    """The parameter that a map is: what it is made of, when it can be, and by which calls."""
+    size = storage_size(parse_type(wanted.element))
+    *steps, last = wanted.strides
+    steps = [("mul", step, size) for step in steps]
+    rows = Condition(last, 1, 1, 1, "the elements of a row must be side by side, its stride 1")
+    start = Condition(wanted.address, 0, 2**63 - 1, ALIGNMENT, f"the address must be a multiple of {ALIGNMENT}")
+    strides = [Condition(step, 0, _MOST_STRIDE - 1, ALIGNMENT, f"strides must be multiples of {ALIGNMENT} bytes from 0 to below 2**40") for step in steps]
+    extents = [Condition(extent, 1, _MOST_EXTENT, 1, "extents must be from 1 to 2**32") for extent in wanted.extents]
+    arguments = ", ".join(str(argument) for argument in sorted({argument for argument, _ in words_of(wanted.address)}))
+    what = f"the memory at addresses made of arguments {arguments}" if wanted.implied else f"the tensor of argument {arguments}"
+    facts = _facts(wanted)
+    # a rank of 1 has no strides, but the driver reads where they are
+    told = Numbers("i64", tuple(reversed(steps)) or (ALIGNMENT,))
+    return OpaqueArgument(
+        subject=f"the copy engine cannot access {what}",
+        inputs=(wanted.address, *wanted.extents, *steps),
+        size=BYTES,
+        conditions=(rows, start, *strides, *extents),
+        encode=partial(_encoded, cuda, wanted, facts),
+        native=NativeCall(
+            _FUNCTION,
+            (
+                STRUCTURE,
+                Number("i32", facts["CUtensorMapDataType"]),
+                Number("i32", len(wanted.box)),
+                Number("i64", wanted.address),
+                Numbers("i64", wanted.extents[::-1]),
+                told,
+                Numbers("i32", wanted.box[::-1]),
+                Numbers("i32", (1,) * len(wanted.box)),
+                *(Number("i32", facts[name]) for name in _BEHIND),
             ),
-        )
-    except DriverError as error:
-        raise refuse(f"{error} (extents {list(extents)}, strides {steps} bytes, box {list(wanted.box)}, rows of {wanted.span} bytes)") from error
+        ),
+    )
+
+
+def _facts(wanted: TensorMap) -> dict[str, int]:
+    """The driver's enumerations -> what a map takes of each."""
+    return {
+        "CUtensorMapDataType": _TYPES[engine_type(parse_type(wanted.element))],
+        "CUtensorMapInterleave": 0,
+        "CUtensorMapSwizzle": _SWIZZLES[wanted.span],
+        "CUtensorMapL2promotion": _LINES_OF_128,
+        "CUtensorMapFloatOOBfill": int(wanted.nan),
+    }
+
+
+def _encoded(cuda: Driver, wanted: TensorMap, facts: Mapping[str, int], values: tuple[int, ...]) -> bytes:
+    b, rank = cuda.bindings, len(wanted.box)
+    address, extents, steps = values[0], values[1 : 1 + rank], values[1 + rank :] or (ALIGNMENT,)
+    made = cuda(
+        _FUNCTION,
+        b.CUtensorMapDataType(facts["CUtensorMapDataType"]),
+        rank,
+        address,
+        [b.cuuint64_t(extent) for extent in reversed(extents)],
+        [b.cuuint64_t(step) for step in reversed(steps)],
+        [b.cuuint32_t(extent) for extent in reversed(wanted.box)],
+        [b.cuuint32_t(1) for _ in wanted.box],
+        *(getattr(b, name)(facts[name]) for name in _BEHIND),
+    )
     return struct.pack("<16Q", *(int(word) for word in made.opaque))

@@ -115,7 +115,8 @@ _definitions: list[tuple[_MethodDefinition, object]] = []
 
 #: Entries of ``@addresses``.
 ADDRESSES: Final = (
-    *("none", "one", "tuple", "int", "float", "array", "data_ptr_name", "writable_address"),
+    *("none", "one", "tuple", "list", "int", "float", "array", "data_ptr_name", "writable_address"),
+    *("base_name", "shape_name", "strides_name", "block_shape_name", "padding_name"),
     *("tensor", "parameter", "tensor_pointer", "tensor_dtype", "tensor_device_kind", "tensor_device_index"),
 )
 
@@ -132,10 +133,11 @@ def fill_addresses(table: int, writable_address: Callable[[Any], int] | None = N
         "none": id(None),
         "one": id(1),
         "tuple": id(tuple),
+        "list": id(list),
         "int": id(int),
         "float": id(float),
         "array": id(np.ndarray),
-        "data_ptr_name": id(_DATA_PTR),
+        **{f"{name}_name": id(name) for name in _ATTRIBUTES},
         "writable_address": 0 if writable_address is None else id(writable_address),
         **_tensor_addresses(),
     }
@@ -144,7 +146,8 @@ def fill_addresses(table: int, writable_address: Callable[[Any], int] | None = N
         entries[position] = known.get(name, 0)
 
 
-_DATA_PTR: Final = sys.intern("data_ptr")
+#: Names that are looked up in objects.
+_ATTRIBUTES: Final = tuple(map(sys.intern, ("data_ptr", "base", "shape", "strides", "block_shape", "padding")))
 
 #: Where the C++ tensor is in a PyTorch tensor object.
 TENSOR_OFFSET: Final = object.__basicsize__

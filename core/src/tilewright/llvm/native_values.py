@@ -4,8 +4,9 @@
 
     i1 @read_values(ptr values, ptr kinds, i64 count, ptr slots)
 
-that turns a tuple of Python objects into 8-byte slots. ``kinds`` has one byte a value, of :data:`KINDS`. It gives false, with no exception set, where a
-value is not what it expects: the caller then takes the Python path, which reports the error.
+that turns a tuple of Python objects into 8-byte slots: one for a number or an address, 1 + 2 * rank for a tensor descriptor, its address, extents and
+strides. ``kinds`` has one byte a value, of :data:`KINDS` or :func:`_descriptor_byte`. It gives false, with no exception set, where a value is not what it
+expects: the caller then takes the Python path, which reports the error.
 """
 
 from __future__ import annotations
@@ -14,11 +15,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.llvm.native import ARGUMENTS_OFFSET, TENSOR_OFFSET, WRITEABLE, Layout, address, declare_addresses
-from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.llvm.writer import Block, FunctionWriter, ModuleWriter
 
 #: How a value becomes a slot: a pointer's address, of an array that may be stored to where the pointer is stored through; an integer, signed or not; the bits
 #: of a double or of a float; 0 or 1.
 KINDS: Final[dict[str, bytes]] = {"pointer": b"p", "stored": b"w", "signed": b"i", "unsigned": b"u", "f64": b"d", "f32": b"f", "boolean": b"b"}
+
+
+#: Axes of a descriptor, at the most.
+MOST_AXES: Final = 5
+
+
+def _descriptor_byte(rank: int, stored: bool) -> int:
+    """The kind of a descriptor of a rank: how many slots it takes, and, by the upper bit, whether it is stored through."""
+    return (0x80 if stored else 0) | (1 + 2 * rank)
 
 
 class _Reader:
@@ -117,6 +127,50 @@ def _write_integer(module: ModuleWriter, objects: Layout, name: str, convert: st
     r.give("i64", value)
 
 
+def _write_descriptor(module: ModuleWriter, objects: Layout, name: str, pointer: str) -> None:
+    """The reader of tensor descriptors; ``pointer`` is that of their addresses. Extents and strides are lists of plain ints, as descriptors make them."""
+    w = module.function(name, [("ptr", "object"), ("ptr", "slot"), ("i64", "rank")], "i1", linkage="internal")
+    failed, dropped = w.new_block("failed"), w.new_block("dropped")
+
+    def need(condition: str, otherwise: Block) -> None:
+        fine = w.new_block("fine")
+        w.branch_if(condition, fine, otherwise, likely=True)
+        w.place(fine)
+
+    def attribute(attribute_name: str) -> str:
+        found = w.call("PyObject_GetAttr", "ptr", [("ptr", "%object"), ("ptr", address(w, f"{attribute_name}_name"))])
+        need(w.emit(f"icmp ne ptr {found}, null"), failed)
+        return found
+
+    def type_of(object_: str) -> str:
+        return w.load("ptr", w.emit(f"getelementptr i8, ptr {object_}, i64 {objects.type_offset}"), 8)
+
+    base = attribute("base")
+    read = w.emit(f"call i1 @{pointer}(ptr {base}, ptr %slot)")
+    w.call("Py_DecRef", "void", [("ptr", base)])
+    need(read, failed)
+    held = w.alloca("ptr", 1, 8)
+    for number, attribute_name in enumerate(("shape", "strides")):
+        numbers = attribute(attribute_name)
+        w.store("ptr", numbers, held, 8)
+        need(w.emit(f"icmp eq ptr {type_of(numbers)}, {address(w, 'list')}"), dropped)
+        need(w.emit(f"icmp eq i64 {w.call('PyList_Size', 'i64', [('ptr', numbers)])}, %rank"), dropped)
+        first = w.emit(f"add i64 1, {w.emit(f'mul i64 {number}, %rank')}")
+        with w.loop("0", "%rank", 1) as loop:
+            item = w.call("PyList_GetItem", "ptr", [("ptr", numbers), ("i64", loop.index)])
+            need(w.emit(f"icmp eq ptr {type_of(item)}, {address(w, 'int')}"), dropped)
+            place = w.gep("i64", "%slot", w.emit(f"add i64 {first}, {loop.index}"))
+            need(w.emit(f"call i1 @read_signed(ptr {item}, ptr {place})"), dropped)
+        w.call("Py_DecRef", "void", [("ptr", numbers)])
+    w.ret("i1 true")
+    w.place(dropped)
+    w.call("Py_DecRef", "void", [("ptr", w.load("ptr", held, 8))])
+    w.ret("i1 false")
+    w.place(failed)
+    w.call("PyErr_Clear", "void", [])
+    w.ret("i1 false")
+
+
 def _write_float(module: ModuleWriter, objects: Layout, name: str, narrow: bool) -> None:
     r = _Reader(module, name, objects)
     w = r.writer
@@ -155,26 +209,42 @@ def write_readers(module: ModuleWriter, objects: Layout, *, host_arrays: bool = 
     _write_float(module, objects, "read_f64", narrow=False)
     _write_float(module, objects, "read_f32", narrow=True)
     _write_boolean(module, objects)
+    _write_descriptor(module, objects, "read_descriptor", "read_pointer")
+    _write_descriptor(module, objects, "read_stored_descriptor", "read_stored")
     w = module.function("read_values", [("ptr", "values"), ("ptr", "kinds"), ("i64", "count"), ("ptr", "slots")], "i1", linkage="internal")
     failed = w.new_block("failed")
     items = w.emit(f"getelementptr i8, ptr %values, i64 {objects.tuple_items}")
-    with w.loop("0", "%count", 1) as loop:
+    with w.loop("0", "%count", 1, [("i64", "0")]) as loop:
         item = w.load("ptr", w.gep("ptr", items, loop.index), 8)
-        slot = w.gep("i64", "%slots", loop.index)
+        slot = w.gep("i64", "%slots", loop.values[0])
         kind = w.load("i8", w.gep("i8", "%kinds", loop.index), 1)
         blocks = {name: w.new_block(name) for name in KINDS}
         join = w.new_block("join")
         cases = " ".join(f"i8 {KINDS[name][0]}, label %{block.label}" for name, block in blocks.items())
-        w.current.terminator = f"  switch i8 {kind}, label %{failed.label} [ {cases} ]"
-        read = []
+        described = w.new_block("described")
+        w.current.terminator = f"  switch i8 {kind}, label %{described.label} [ {cases} ]"
+        read, taken = [], []
         for name, block in blocks.items():
             w.place(block)
             read.append((w.emit(f"call i1 @read_{name}(ptr {item}, ptr {slot})"), block))
+            taken.append(("1", block))
+            w.branch(join)
+        w.place(described)
+        slots = w.emit(f"zext i8 {w.emit(f'and i8 {kind}, 127')} to i64")
+        rank = w.emit(f"lshr i64 {slots}, 1")
+        readers = {name: w.new_block(name) for name in ("read_descriptor", "read_stored_descriptor")}
+        w.branch_if(w.emit(f"icmp sge i8 {kind}, 0"), *readers.values())
+        for name, block in readers.items():
+            w.place(block)
+            read.append((w.emit(f"call i1 @{name}(ptr {item}, ptr {slot}, i64 {rank})"), block))
+            taken.append((slots, block))
             w.branch(join)
         w.place(join)
         following = w.new_block("following")
-        w.branch_if(w.phi("i1", read), following, failed, likely=True)
+        found, step = w.phi("i1", read), w.phi("i64", taken)
+        w.branch_if(found, following, failed, likely=True)
         w.place(following)
+        loop.next_values = [w.emit(f"add i64 {loop.values[0]}, {step}")]
     w.ret("i1 true")
     w.place(failed)
     w.ret("i1 false")
@@ -189,8 +259,17 @@ def kinds_of(types: Sequence[str], stored: Sequence[bool] = ()) -> bytes | None:
     return b"".join(found) if all(found) else None  # type: ignore[arg-type]
 
 
+def slots_of(kinds: bytes) -> int:
+    """How many slots arguments of these kinds take."""
+    plain = frozenset(letter[0] for letter in KINDS.values())
+    return sum(1 if kind in plain else kind & 0x7F for kind in kinds)
+
+
 def kind_of(type_: str, stored: bool = False) -> bytes | None:
-    """One byte of :data:`KINDS` for an IR type in text; None for what has no native reader (narrow floats, descriptors)."""
+    """One byte for an IR type in text; None for what has no native reader (narrow floats)."""
+    if type_.startswith("desc<"):
+        rank = type_.count("x")
+        return bytes((_descriptor_byte(rank, stored),)) if rank <= MOST_AXES else None
     if type_.startswith("ptr<"):
         return KINDS["stored" if stored else "pointer"]
     if type_ == "i1":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -45,6 +45,7 @@ class StandInBindings:
         contexts: what this thread entered and has not left.
         launches: what each launch was told, and the words of its first :attr:`words` arguments.
         words: how many words a launch's arguments are read as.
+        sizes: of the structures behind them; :attr:`structures` has those of the last launch.
         memory: what is allocated, by address.
         modules: what is loaded, by handle.
         capturing: a graph is being captured; a call that is refused for that sets :attr:`spoiled`.
@@ -58,6 +59,8 @@ class StandInBindings:
         self.memory: dict[int, Any] = {}
         self.modules: dict[int, bytes] = {}
         self.words, self.mode = 0, GLOBAL
+        self.sizes: tuple[int, ...] = ()
+        self.structures: list[bytes] = []
         self.capturing = self.spoiled = False
         self._handles = itertools.count(7)
         entries = ((field.name, getattr(table.entries, field.name)) for field in fields(table.entries))
@@ -149,8 +152,8 @@ class StandInBindings:
 
     def started(self, told: Any, addresses: int) -> None:
         """Keep a launch."""
-        places = (ctypes.c_uint64 * self.words).from_address(addresses)
-        self.launches.append((told, [ctypes.c_uint64.from_address(place).value for place in places]))
+        words, self.structures = _passed(addresses, self.words, self.sizes)
+        self.launches.append((told, words))
 
     def memory_allocate(self, size: int) -> int:
         # as far apart as a driver's addresses are
@@ -188,16 +191,24 @@ class StandInBindings:
         return before
 
 
+def _passed(addresses: int, words: int, sizes: Sequence[int]) -> tuple[list[int], list[bytes]]:
+    """The words and structures of a launch's arguments."""
+    places = (ctypes.c_uint64 * (words + len(sizes))).from_address(addresses)
+    structures = [ctypes.string_at(place, size) for place, size in zip(places[words:], sizes, strict=True)]
+    return [ctypes.c_uint64.from_address(place).value for place in places[:words]], structures
+
+
 _TYPES = {"ptr": ctypes.c_void_p, "i32": ctypes.c_uint32, "i64": ctypes.c_uint64}
 
 
 class StandInLibrary:
-    """The two functions of a driver's library that native launchers call.
+    """The functions of a driver's library that native launchers call, as its attributes.
 
     Attributes:
-        entries: their addresses.
+        functions: name -> function of ctypes; tests add what makes opaque structures.
         launches: of each launch ``grid``, ``block``, ``shared``, ``stream``, ``function``, the ``words`` of its arguments, and the ``attributes``, numbers and
             the first words of their values.
+        sizes: of the structures behind the words; ``structures`` has those of the last launch.
         context: the current context.
         status: what the next launches give.
     """
@@ -205,6 +216,8 @@ class StandInLibrary:
     def __init__(self, table: DriverTable, words: int, context: int) -> None:
         native = table.native
         self.launches: list[dict[str, Any]] = []
+        self.sizes: tuple[int, ...] = ()
+        self.structures: list[bytes] = []
         self.context, self.status = context, 0
 
         def launch(*given: Any) -> int:
@@ -216,20 +229,24 @@ class StandInLibrary:
                 record: Any = native.config.from_address(told["config"])
                 found = {"grid": tuple(record.grid), "block": tuple(record.block), "shared": record.shared, "stream": record.stream}
                 found["attributes"] = _attributes(table, record.attributes, record.attribute_count)
-            places = (ctypes.c_uint64 * words).from_address(told["addresses"])
-            self.launches.append({**found, "function": told["function"], "words": [ctypes.c_uint64.from_address(place).value for place in places]})
+            passed, self.structures = _passed(told["addresses"], words, self.sizes)
+            self.launches.append({**found, "function": told["function"], "words": passed})
             return self.status
 
         def current(place: Any) -> int:
             place[0] = self.context
             return 0
 
-        self._keep = (
-            ctypes.CFUNCTYPE(ctypes.c_int32, *(_TYPES[OPERANDS[name]] for name in native.operands))(launch),
-            ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64))(current),
-        )
-        first, second = (ctypes.cast(entry, ctypes.c_void_p).value or 0 for entry in self._keep)
-        self.entries = first, second
+        self.functions: dict[str, Any] = {
+            native.launch: ctypes.CFUNCTYPE(ctypes.c_int32, *(_TYPES[OPERANDS[name]] for name in native.operands))(launch),
+            native.current: ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64))(current),
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["functions"][name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
 def _attributes(table: DriverTable, address: int, count: int) -> list[tuple[int, int]]:

@@ -16,6 +16,7 @@ import pytest
 
 from tilewright.plugins.manifest import CodeObject
 from tilewright.simt.host.driver import Driver
+from tilewright.simt.host.expressions import Expression
 from tilewright.simt.host.kernels import LoadedKernel
 from tilewright.simt.host.table import (
     DEVICE_ATTRIBUTES,
@@ -194,12 +195,13 @@ class DeviceArray:
 def toy() -> SimpleNamespace:
     """What tests make things of."""
 
+    def opaque(inputs: tuple[Expression, ...], size: int, encode: Any, **facts: Any) -> OpaqueArgument:
+        return OpaqueArgument(subject="no toy can play with it", inputs=inputs, size=size, encode=encode, **facts)
+
     def load(driver: Driver, device: int = 1, code: bytes = b"device code", **facts: Any) -> LoadedKernel:
         return LoadedKernel(CodeObject("k", code, {}, {"configuration": "num_warps=4", **facts}), device, driver)
 
     def library(table: DriverTable, words: int, device: int = 1) -> StandInLibrary:
         return StandInLibrary(table, words, device)
 
-    return SimpleNamespace(
-        load=load, library=library, array=DeviceArray, bindings=bindings_of, attribute=LaunchAttribute, opaque=OpaqueArgument, wide=WIDE, flat=FLAT
-    )
+    return SimpleNamespace(load=load, library=library, array=DeviceArray, bindings=bindings_of, attribute=LaunchAttribute, opaque=opaque, wide=WIDE, flat=FLAT)

@@ -111,7 +111,7 @@ def test_statuses_become_errors(driver: Driver, bindings: Any, toy: SimpleNamesp
         PythonLauncher(loaded, ())((1, 1, 1), 0, ())
     library = toy.library(driver.table, 0)
     library.status = status
-    native = native_launcher(loaded, (), PythonLauncher(loaded, ()), library.entries)
+    native = native_launcher(loaded, (), PythonLauncher(loaded, ()), library)
     assert native is not None
     with pytest.raises(error, match=told):
         native((1, 1, 1), 0, ())
@@ -124,7 +124,7 @@ def test_statuses_become_errors(driver: Driver, bindings: Any, toy: SimpleNamesp
 def native(python: PythonLauncher, table: DriverTable, toy: SimpleNamespace) -> tuple[Any, Any]:
     """A launcher, and the library that it calls."""
     library = toy.library(table, len(WORDS))
-    launcher = native_launcher(python.loaded, PARAMETERS, python, library.entries)
+    launcher = native_launcher(python.loaded, PARAMETERS, python, library)
     assert launcher is not None
     return launcher, library
 
@@ -147,7 +147,7 @@ def test_attributes_are_given_where_the_driver_takes_them(toy: SimpleNamespace) 
         loaded = toy.load(Driver(table, bindings), attributes=attributes)
         slow = PythonLauncher(loaded, ())
         library = toy.library(table, 0)
-        fast = native_launcher(loaded, (), slow, library.entries)
+        fast = native_launcher(loaded, (), slow, library)
         if expected is None:  # no native function takes them: Python launches
             assert fast is None
         else:
@@ -217,10 +217,10 @@ def test_native_launches_keep_no_reference(native: tuple[Any, Any], table: Drive
 
 
 def test_kernels_that_native_code_cannot_launch_have_the_python_launcher(driver: Driver, toy: SimpleNamespace) -> None:
-    opaque = (toy.opaque((word(0),), 8, lambda given: struct.pack("<Q", given[0])),)
-    for parameters, facts in (((Parameter("h", "f16"),), {}), ((Parameter("x", "ptr<f32>"),), {"opaque": opaque}), ((Parameter("n", "i32"),) * 200, {})):
-        loaded = toy.load(driver, **facts)
-        assert native_launcher(loaded, parameters, PythonLauncher(loaded, parameters), (1, 1)) is None
+    library = toy.library(driver.table, 0)
+    for parameters in ((Parameter("h", "f16"),), (Parameter("n", "i32"),) * 200, (Parameter("d", "desc<4x4x4x4x4xf32>"),) * 12):
+        loaded = toy.load(driver)
+        assert native_launcher(loaded, parameters, PythonLauncher(loaded, parameters), library) is None
 
 
 def test_opaque_arguments_reach_the_driver(driver: Driver, bindings: Any, toy: SimpleNamespace) -> None:
@@ -233,9 +233,9 @@ def test_opaque_arguments_reach_the_driver(driver: Driver, bindings: Any, toy: S
 def test_the_launcher_is_native_unless_the_environment_says_otherwise(table: DriverTable, toy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     process = ctypes.CDLL(None)
     found = replace(table, native=replace(table.native, launch="abs", current="labs"), library=lambda: process)
-    assert driver_entries(found) == tuple(ctypes.cast(entry, ctypes.c_void_p).value for entry in (process.abs, process.labs))
-    assert driver_entries(replace(found, native=replace(found.native, launch="no such function"))) is None
-    assert driver_entries(table) is None  # no library
+    assert driver_entries(found, process) == tuple(ctypes.cast(entry, ctypes.c_void_p).value for entry in (process.abs, process.labs))
+    assert driver_entries(replace(found, native=replace(found.native, launch="no such function")), process) is None
+    assert driver_entries(table, None) is None  # no library
     loaded = toy.load(Driver(found, toy.bindings(found)))
     assert not isinstance(make_launcher(loaded, (), {}), PythonLauncher)
     monkeypatch.setenv("TILEWRIGHT_TOY_LAUNCHER", "python")

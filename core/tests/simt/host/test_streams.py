@@ -57,7 +57,7 @@ def test_native_launches_go_to_pytorchs_stream_from_its_first_use_on(
     table: DriverTable, driver: Driver, toy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch, loaded, library = Torch(used=False), toy.load(driver), toy.library(table, 0)
-    launcher = native_launcher(loaded, (), PythonLauncher(loaded, ()), library.entries)
+    launcher = native_launcher(loaded, (), PythonLauncher(loaded, ()), library)
     assert launcher is not None
     launcher((1, 1, 1), None, ())
     monkeypatch.setitem(sys.modules, "torch", torch)
@@ -78,7 +78,7 @@ def test_launches_are_part_of_a_graph_and_loading_leaves_it_alone(wide: tuple[An
     loaded = toy.load(driver)  # the first launch of a kernel may be within a capture
     parameters = (Parameter("x", "ptr<f32>"),)
     python, library = PythonLauncher(loaded, parameters), toy.library(driver.table, 1)
-    native = native_launcher(loaded, parameters, python, library.entries)
+    native = native_launcher(loaded, parameters, python, library)
     assert native is not None
     bindings.calls.clear()
     for launcher in (python, native):

@@ -13,7 +13,8 @@ from tilewright.ir.type_text import parse_type
 from tilewright.plugins.manifest import Parameter
 from tilewright.runtime.arguments import address_of, array_kind
 from tilewright.runtime.slots import MISFITS, misfit, slot_codec
-from tilewright.simt.host.expressions import evaluate
+from tilewright.simt.host.errors import DeviceFaultError, DriverError, RefusedError
+from tilewright.simt.host.expressions import ExpressionError, evaluate
 from tilewright.simt.host.table import OpaqueArgument
 
 #: Addresses of opaque structures are multiples of this.
@@ -42,6 +43,14 @@ def device_address(kind: str, device: int, value: Any) -> int:
     return address_of(value)
 
 
+def places_of(opaque: Sequence[OpaqueArgument]) -> list[int]:
+    """Where each structure begins in the memory of all, and behind them the bytes of that memory."""
+    places = [0]
+    for each in opaque:
+        places.append(places[-1] + -(-each.size // OPAQUE_ALIGNMENT) * OPAQUE_ALIGNMENT)
+    return places
+
+
 class ArgumentBlock:
     """How a kernel's arguments are laid out."""
 
@@ -62,12 +71,8 @@ class ArgumentBlock:
         self._slots, count = ctypes.c_char * self._struct.size, self._struct.size // 8
         self._steps = range(0, 8 * count, 8)
         self._addresses = ctypes.c_void_p * max(1, count + len(opaque))
-        self._opaque = [(each.inputs, functools.lru_cache(_KEPT)(each.encode)) for each in opaque]
-        # where each structure begins, and where the last one ends
-        self._places = [0]
-        for each in opaque:
-            self._places.append(self._places[-1] + -(-each.size // OPAQUE_ALIGNMENT) * OPAQUE_ALIGNMENT)
-        self._sizes = [each.size for each in opaque]
+        self._opaque = [(each, functools.lru_cache(_KEPT)(each.encode)) for each in opaque]
+        self._places = places_of(opaque)
 
     def pack(self, values: tuple[Any, ...]) -> bytes:
         """The words of the arguments.
@@ -86,6 +91,7 @@ class ArgumentBlock:
 
         Raises:
             LaunchError: names the argument that does not fit.
+            RefusedError: a structure cannot be made of the arguments.
         """
         slots = self._slots.from_buffer_copy(self.pack(values))
         base = ctypes.addressof(slots)
@@ -102,9 +108,21 @@ class ArgumentBlock:
         structures = ctypes.create_string_buffer(self._places[-1] + OPAQUE_ALIGNMENT - 1)
         first = -(-ctypes.addressof(structures) // OPAQUE_ALIGNMENT) * OPAQUE_ALIGNMENT
         words = [encode(value) for encode, value in zip(self._encoders, values, strict=True)]
-        for (inputs, encode), place, size in zip(self._opaque, self._places, self._sizes, strict=False):
-            made = encode(tuple([evaluate(expression, words) for expression in inputs]))
-            if len(made) != size:
-                raise LaunchError(f"{self._kernel}: a structure of {size} bytes is passed by value, and the backend encoded {len(made)}")
-            ctypes.memmove(first + place, made, size)
+        for (each, encode), place in zip(self._opaque, self._places, strict=False):
+            made = self._made(each, encode, words)
+            if len(made) != each.size:
+                raise LaunchError(f"{self._kernel}: a structure of {each.size} bytes is passed by value, and the backend encoded {len(made)}")
+            ctypes.memmove(first + place, made, each.size)
         return structures, [first + place for place in self._places[:-1]]
+
+    def _made(self, wanted: OpaqueArgument, encode: Callable[[tuple[int, ...]], bytes], words: Sequence[Sequence[int]]) -> bytes:
+        try:
+            for condition in wanted.conditions:
+                value = evaluate(condition.value, words)
+                if not condition.holds(value):
+                    raise RefusedError(f"{self._kernel}: {wanted.subject}: {condition.rule}, not {value}")
+            return encode(tuple([evaluate(expression, words) for expression in wanted.inputs]))
+        except DeviceFaultError:
+            raise
+        except (ExpressionError, DriverError) as error:
+            raise RefusedError(f"{self._kernel}: {wanted.subject}: {error}") from error

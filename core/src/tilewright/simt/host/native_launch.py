@@ -1,7 +1,8 @@
 """The native launcher (see :mod:`tilewright.llvm.launchers`): reads a kernel's arguments and calls the driver without running Python code.
 
-A value of another type, another device's context, a grid that is empty or too large go to the Python launcher. The interpreter lock is released around the
-driver's call. There is one launcher for each driver, made from its table: what is called, and with what.
+A value of another type, another device's context, a grid that is empty or too large, a structure that cannot be made go to the Python launcher. The interpreter
+lock is released around the driver's call. There is one launcher for each driver, made from its table: what is called, and with what; a kernel with opaque
+structures has machine code of its own for them (:mod:`.encoding`).
 """
 
 from __future__ import annotations
@@ -15,21 +16,23 @@ from typing import Any
 from tilewright.llvm import native
 from tilewright.llvm.launchers import LauncherFrame
 from tilewright.llvm.link import LoadedObject
-from tilewright.llvm.native_values import kinds_of
+from tilewright.llvm.native_values import kinds_of, slots_of
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.host_code import load_host_code
-from tilewright.simt.host.arguments import device_address
+from tilewright.simt.host.arguments import OPAQUE_ALIGNMENT, device_address, places_of
+from tilewright.simt.host.encoding import encoder_code, functions_of
 from tilewright.simt.host.kernels import LoadedKernel
 from tilewright.simt.host.launch import PythonLauncher
 from tilewright.simt.host.streams import torch_source
 from tilewright.simt.host.table import OPERANDS, DriverTable, LaunchAttribute, NativeEntries
 
-#: Arguments the native launcher has slots for.
-MAX_ARGUMENTS = 128
+#: Slots that the native launcher has for arguments, and addresses of opaque structures and bytes for them.
+MAX_SLOTS, MAX_STRUCTURES, MAX_STRUCTURE_BYTES = 128, 32, 4096
 
 
 class _Context(ctypes.Structure):
-    """What a launcher knows of its kernel. ``launch`` and ``current`` are functions of the driver, ``index`` is the device's number as a Python object."""
+    """What a launcher knows of its kernel. ``launch`` and ``current`` are functions of the driver, ``index`` is the device's number as a Python object,
+    ``encode`` is the function that makes opaque structures, null where there are none, by what of the driver is in ``encoders``."""
 
     _fields_ = (
         ("launch", ctypes.c_uint64),
@@ -38,6 +41,9 @@ class _Context(ctypes.Structure):
         ("function", ctypes.c_uint64),
         ("kinds", ctypes.c_uint64),
         ("count", ctypes.c_int64),
+        ("slots", ctypes.c_int64),
+        ("encode", ctypes.c_uint64),
+        ("encoders", ctypes.c_uint64),
         ("index", ctypes.c_uint64),
         ("attributes", ctypes.c_uint64),
         ("threads", ctypes.c_uint32),
@@ -46,21 +52,28 @@ class _Context(ctypes.Structure):
     )
 
 
-def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow: PythonLauncher, entries: tuple[int, int] | None = None) -> Launcher | None:
+def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow: PythonLauncher, library: Any = None) -> Launcher | None:
     """The native launcher of a kernel; None where its arguments, its launches or the interpreter do not allow one.
 
     Args:
-        entries: addresses of the functions of :class:`~tilewright.simt.host.table.NativeEntries`, ``launch`` and ``current``; the driver's own where None.
+        library: what has the driver's functions; its own library where None.
     """
     table, image = loaded.driver.table, loaded.image
     kinds = kinds_of([parameter.type for parameter in parameters], [parameter.stored for parameter in parameters])
-    if kinds is None or len(kinds) > MAX_ARGUMENTS or image.opaque:
+    if kinds is None or slots_of(kinds) > MAX_SLOTS or len(image.opaque) > MAX_STRUCTURES or places_of(image.opaque)[-1] > MAX_STRUCTURE_BYTES:
         return None
     attributes = attribute_records(table.native, image.attributes)
     code = _code(table)
-    entries = entries or driver_entries(table)
+    library = table.library() if library is None else library
+    entries = driver_entries(table, library)
     if attributes is None or code is None or entries is None:
         return None
+    encoder = encoders = None
+    if image.opaque:
+        first_words = [slots_of(kinds[:position]) for position in range(len(kinds))]
+        encoder, encoders = encoder_code(loaded.name, image.opaque, first_words), functions_of(library, image.opaque)
+        if encoder is None or encoders is None:
+            return None
     native.fill_addresses(code.address("addresses"), _writable_address(table.kind, loaded.device))
     stream_source(table).value = id(torch_source(table.streams) or _current_stream(table))
     kinds_buffer, attribute_buffer = ctypes.create_string_buffer(kinds), ctypes.create_string_buffer(attributes, max(8, len(attributes)))
@@ -71,6 +84,9 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
         loaded.function,
         ctypes.addressof(kinds_buffer),
         len(kinds),
+        slots_of(kinds),
+        0 if encoder is None else encoder.address("encode"),
+        0 if encoders is None else ctypes.addressof(encoders),
         id(index),
         ctypes.addressof(attribute_buffer) if attributes else 0,
         loaded.threads,
@@ -78,7 +94,7 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
         len(image.attributes),
     )
     # the function's ``self``: what it calls, the context's bytes, and what those point to
-    bound = (slow, loaded.raise_failure, bytes(context), index, kinds_buffer, attribute_buffer, loaded)
+    bound = (slow, loaded.raise_failure, bytes(context), index, kinds_buffer, attribute_buffer, encoders, encoder, loaded)
     return native.make_builtin(code.address("launch"), loaded.name, bound, code)
 
 
@@ -113,13 +129,12 @@ def _writable_address(kind: str, device: int) -> Callable[[Any], int]:
     return address
 
 
-def driver_entries(table: DriverTable) -> tuple[int, int] | None:
+def driver_entries(table: DriverTable, library: Any) -> tuple[int, int] | None:
     """The addresses of the driver's functions that launch and that give the current context; None where there is no driver, or it lacks one."""
-    loaded = table.library()
-    if loaded is None:
+    if library is None:
         return None
     try:
-        launch, current = (ctypes.cast(getattr(loaded, name), ctypes.c_void_p).value for name in (table.native.launch, table.native.current))
+        launch, current = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (table.native.launch, table.native.current))
     except AttributeError:
         return None
     return (launch, current) if launch and current else None
@@ -158,7 +173,8 @@ def launcher_ir(objects: native.Layout, table: DriverTable) -> str:
     frame = LauncherFrame(objects, _Context, host_arrays=False)
     frame.module.add_global("@stream_source = global ptr null")
     w, entries = frame.w, table.native
-    slots, addresses = w.alloca("i64", MAX_ARGUMENTS, 16), w.alloca("ptr", MAX_ARGUMENTS, 16)
+    slots, addresses = w.alloca("i64", MAX_SLOTS, 16), w.alloca("ptr", MAX_SLOTS + MAX_STRUCTURES, 16)
+    structures = w.alloca("i8", MAX_STRUCTURE_BYTES, OPAQUE_ALIGNMENT)
     record = entries.config
     config = "" if record is None else w.alloca("i64", -(-ctypes.sizeof(record) // 8), 16)
     number = w.alloca("i64", 1, 8)
@@ -187,8 +203,12 @@ def launcher_ir(objects: native.Layout, table: DriverTable) -> str:
     if record is not None:
         put("attributes", "i64", frame.field("attributes"))
         put("attribute_count", "i32", frame.field("attribute_count", "i32"))
-    with w.loop("0", frame.count, 1) as loop:
+    count, encode = frame.field("slots"), frame.field("encode", "ptr")
+    with w.loop("0", count, 1) as loop:
         w.store("ptr", w.gep("i64", slots, loop.index), w.gep("ptr", addresses, loop.index), 8)
+    with w.when(w.emit(f"icmp ne ptr {encode}, null"), likely=False):
+        given = f"ptr {slots}, ptr {structures}, ptr {w.gep('ptr', addresses, count)}, ptr {frame.field('encoders', 'ptr')}"
+        frame.need(w.emit(f"call i1 {encode}({given})"))
     # the driver's call may wait for room in the stream's queue
     state = w.call("PyEval_SaveThread", "ptr", [])
     launch, operands["function"] = frame.field("launch", "ptr"), frame.field("function", "ptr")

@@ -224,20 +224,71 @@ class StreamNames:
     libraries: str
 
 
+class Number(NamedTuple):
+    """An operand of a native function: an integer of an LLVM type, ``i32`` or ``i64``."""
+
+    type: str
+    value: Expression
+
+
+class Numbers(NamedTuple):
+    """An operand of a native function: the address of integers, one behind the other."""
+
+    type: str
+    values: tuple[Expression, ...]
+
+
+#: The operand of a native function that is the address of the structure it fills in, a multiple of 64.
+STRUCTURE = "structure"
+
+
+class Condition(NamedTuple):
+    """What must hold of a launch's arguments before an opaque structure is made of them: a value from ``least`` to ``most``, a multiple of ``divisor``."""
+
+    value: Expression
+    least: int
+    most: int
+    divisor: int
+    rule: str
+
+    def holds(self, value: int) -> bool:
+        return self.least <= value <= self.most and value % self.divisor == 0
+
+
 @dataclass(frozen=True, slots=True)
+class NativeCall:
+    """How machine code fills in an opaque structure.
+
+    Attributes:
+        function: of the driver's library; it returns a 32-bit status.
+        operands: what it is called with: :class:`Number`, :class:`Numbers` or :data:`STRUCTURE`.
+    """
+
+    function: str
+    operands: tuple[Number | Numbers | str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpaqueArgument:
     """A parameter of a kernel behind those of its source: a structure passed by value that is made of its arguments when it is launched, such as a descriptor
     that the copy hardware reads.
 
     Attributes:
+        subject: what it is, for messages: ``the tensor of argument 2``.
         inputs: what it is made of.
         size: bytes.
-        encode: the values of ``inputs`` -> the structure. The same values have the same structure, so that it is kept and not made again.
+        conditions: where one does not hold, or the value of one has no value, there is no such structure.
+        encode: the values of ``inputs`` -> the structure. The same values have the same structure, so that it is kept and not made again. A
+            :class:`~tilewright.simt.host.errors.DriverError` of it says that there is none.
+        native: the same for machine code; None where launches are left to Python.
     """
 
+    subject: str
     inputs: tuple[Expression, ...]
     size: int
+    conditions: tuple[Condition, ...] = ()
     encode: Callable[[tuple[int, ...]], bytes]
+    native: NativeCall | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
