@@ -16,11 +16,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from hopper_support import compiled, product_kernel
 from stand_ins import FakeBindings
 
+from tilewright.errors import RefusedError
 from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.simt.host.arguments import ArgumentBlock
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.encoding import encoder_code
-from tilewright.simt.host.errors import RefusedError
 from tilewright.simt.host.expressions import Expression, evaluate, word
 from tilewright_nvidia.runtime import image
 from tilewright_nvidia.table import TABLE

@@ -93,6 +93,10 @@ class LaunchError(TilewrightError):
     """A launch's arguments, grid or options do not fit the kernel."""
 
 
+class RefusedError(LaunchError):
+    """A launch's arguments do not allow what the kernel's code relies on. Nothing was started; see :mod:`tilewright.runtime.variants`."""
+
+
 class KernelError(TilewrightError, RuntimeError):
     """A kernel failed while it ran: an assertion, an access the reference's checked mode refuses."""
 

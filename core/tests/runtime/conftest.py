@@ -4,6 +4,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.errors import RefusedError
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, Target
 from tilewright.plugins.registry import registry
@@ -69,6 +70,26 @@ class Recorder:
         return launch
 
 
+class Choosy(Recorder):
+    """A recorder whose kernels of the option ``fast`` take even numbers only."""
+
+    @hookimpl
+    def tilewright_lower(self, module, target, options):
+        code = super().tilewright_lower(module, target, options)
+        code.metadata["otherwise"] = {"fast": False} if options["fast"] else None
+        code.metadata["fast"] = options["fast"]
+        return code
+
+    @hookimpl
+    def tilewright_launcher(self, loaded, parameters, options):
+        def launch(grid, stream, values):
+            if loaded.metadata["fast"] and any(value % 2 for value in values if type(value) is int):
+                raise RefusedError(f"{values[1]} is odd")
+            self.launches.append((grid, loaded.metadata["fast"], values[1]))
+
+        return launch
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     """Each test has a cache of its own, and the environment's choices do not reach it."""
@@ -86,8 +107,8 @@ def install_recorder():
     """Registers recorders: ``install_recorder(**arguments of Recorder)``."""
     names = []
 
-    def install(**arguments):
-        recorder = Recorder(**arguments)
+    def install(kind=Recorder, **arguments):
+        recorder = kind(**arguments)
         registry().register(recorder, recorder.name)
         names.append(recorder.name)
         return recorder
@@ -102,6 +123,11 @@ def install_recorder():
 def recorder(install_recorder):
     """A recorder that is the default backend of CPU arrays."""
     return install_recorder()
+
+
+@pytest.fixture
+def choosy(install_recorder):
+    return install_recorder(Choosy, options={"fast": True})
 
 
 @tw.jit

@@ -35,8 +35,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
 
     Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
     left the fast path), ``llir``, ``ptx``, and ``cubin`` where it was made. The binary is the cubin, else the PTX, which :mod:`.runtime` links when it loads
-    it. Metadata: ``kernel`` (the symbol), ``num_warps``, ``shared`` (bytes of a program), ``launch_pdl``, ``tensor_maps`` (see :mod:`.tensor_maps`), ``format``
-    (``cubin`` or ``ptx``), ``configuration`` (for messages), ``notes`` (what left the fast path).
+    it. Metadata: ``kernel`` (the symbol), ``num_warps``, ``shared`` (bytes of a program), ``launch_pdl``, ``tensor_maps`` (see :mod:`.tensor_maps`),
+    ``otherwise`` (options for launches of which no such map can be made), ``format`` (``cubin`` or ``ptx``), ``configuration`` (for messages), ``notes`` (what left the fast path).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
@@ -59,12 +59,14 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
     ptx = to_ptx(text, target, timings)
     name, facts = module.kernel.name, copy.kernel.attributes
+    maps = tensor_maps(module.kernel, copy.kernel, machine)
     metadata = {
         "kernel": name,
         "num_warps": facts[WARPS],
         "shared": facts[SHARED_BYTES],
         "launch_pdl": bool(options.get("launch_pdl")) and machine.capability >= 90,
-        "tensor_maps": tensor_maps(module.kernel, copy.kernel, machine),
+        "tensor_maps": maps,
+        "otherwise": {"asynchronous": False} if maps else None,
         "format": "ptx",
         "configuration": configuration_text(options),
         "notes": [*_option_notes(options), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],

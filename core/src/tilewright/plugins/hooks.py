@@ -77,6 +77,8 @@ def tilewright_load(code: CodeObject, device: Device) -> Any:
 def tilewright_launcher(loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher | None:
     """The callable that starts the loaded kernel. It is cached and called for every launch.
 
+    It may refuse a launch by a :class:`~tilewright.errors.RefusedError` before anything is started, where the code's metadata has ``otherwise``: the options to
+    compile the kernel with for such launches.
     Where a parameter is ``stored``, it refuses a read-only array (:func:`tilewright.runtime.writability.write_guard`).
     """
 

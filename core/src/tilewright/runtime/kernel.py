@@ -8,6 +8,7 @@ import threading
 import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from tilewright.runtime.grid import Grid, grid_of
 from tilewright.runtime.hooks import LazyDict, hooks
 from tilewright.runtime.positional import converters_of, kinds_of
 from tilewright.runtime.specialize import value_picker
+from tilewright.runtime.variants import Variant
 
 
 class Stages(Mapping[str, Any]):
@@ -52,6 +54,7 @@ class CompiledKernel:
         metadata: a named tuple of what backend and options say: ``name hash target num_warps shared …``.
         hash: its key in the disk cache.
         timings: stage -> milliseconds; those of the compilation that made it where it came from the disk cache.
+        otherwise: what launches run that this kernel refuses, where its code may refuse any.
         n_regs, n_spills, n_max_threads: registers, spilled words and threads a program may have, as the backend tells; 0 where it does not.
     """
 
@@ -79,6 +82,7 @@ class CompiledKernel:
         #: kinds of arguments of ``compiled[grid](...)`` that were checked -> how the runtime values are picked from them
         self._pickers: dict[tuple[Any, ...], Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {}
         self._launcher: Callable[..., None] | None = None
+        self.otherwise: Variant | None = None
         self._launch_metadata = launch_metadata
         self._lock = threading.Lock()
         self._metadata: Any = None
@@ -170,7 +174,12 @@ class CompiledKernel:
                 f"backend {self.backend.name!r} ({self.backend.distribution}): tilewright_launcher gave a {type(launcher).__name__}, which cannot be "
                 f"called. Report this to the authors of {self.backend.distribution}."
             )
-        return module, launcher
+        changed = self.artifact.code.metadata.get("otherwise")
+        if changed is None:
+            return module, launcher
+        specialization = replace(self.specialization, options={**self.specialization.options, **changed})
+        self.otherwise = Variant(partial(_compiled, specialization, self.backend, self.target, self.device))
+        return module, self.otherwise.launcher(launcher)
 
     def _compile_again(self, error: Exception) -> None:
         """Replace code from the disk cache that cannot be loaded, though its checksum is right."""
@@ -257,3 +266,7 @@ class CompiledKernel:
 
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name} for {self.target.backend} {self.target.arch}>"
+
+
+def _compiled(specialization: Specialization, backend: Backend, target: Target, device: Device) -> CompiledKernel:
+    return CompiledKernel(compile_kernel(specialization, backend, target), specialization, backend, target, device)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tilewright.errors import RefusedError
 from tilewright.plugins.manifest import Parameter
 from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.errors import RefusedError
 from tilewright.simt.host.expressions import word
 from tilewright.simt.host.launch import PythonLauncher
 from tilewright.simt.host.native_launch import native_launcher

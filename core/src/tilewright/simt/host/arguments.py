@@ -8,12 +8,12 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.errors import LaunchError
+from tilewright.errors import LaunchError, RefusedError
 from tilewright.ir.type_text import parse_type
 from tilewright.plugins.manifest import Parameter
 from tilewright.runtime.arguments import address_of, array_kind
 from tilewright.runtime.slots import MISFITS, misfit, slot_codec
-from tilewright.simt.host.errors import DeviceFaultError, DriverError, RefusedError
+from tilewright.simt.host.errors import DeviceFaultError, DriverError
 from tilewright.simt.host.expressions import ExpressionError, evaluate
 from tilewright.simt.host.table import OpaqueArgument
 

@@ -39,10 +39,6 @@ class DeviceFaultError(DriverError, KernelError):
         return type(self), (self.call, self.code, self.name, self.text, self.fault)
 
 
-class RefusedError(LaunchError):
-    """A structure that a kernel takes cannot be made of the arguments of a launch."""
-
-
 def translate(error: DriverError, statuses: Statuses, kernel: str = "") -> BackendError | KernelError | LaunchError:
     """The error that a user meets for one of the driver's."""
     if isinstance(error, DeviceFaultError):
