@@ -18,6 +18,7 @@ from typing import Final
 
 from tilewright.llvm import native
 from tilewright.llvm.native import TENSOR_OFFSET
+from tilewright.llvm.native_values import write_read_signed
 from tilewright.llvm.writer import Block, FunctionWriter, ModuleWriter
 
 #: The items of what the function is bound to: the Python function, the context variable of the chosen backend, the lists of hooks around launches, and a list
@@ -50,6 +51,8 @@ class Condition(enum.IntEnum):
     ARRAY = 5
     #: that the dictionary at ``a`` has the object ``c`` under the name at ``b``; the argument does not matter
     GLOBAL = 6
+    #: to be a tensor descriptor as the :class:`Described` at ``a`` says
+    DESCRIPTOR = 7
 
 
 class Alignment(enum.IntEnum):
@@ -70,6 +73,20 @@ class Check(ctypes.Structure):
         ("b", ctypes.c_int64),
         ("c", ctypes.c_int64),
         ("d", ctypes.c_int64),
+    )
+
+
+class Described(ctypes.Structure):
+    """What is demanded of a tensor descriptor: to be of exactly the type at ``type``, its block shape a list equal to that at ``block_shape``, its padding the
+    object at ``padding``, its last extent of the alignment ``whole`` modulo ``divisor``, its tensor as ``base`` says."""
+
+    _fields_ = (
+        ("type", ctypes.c_int64),
+        ("block_shape", ctypes.c_int64),
+        ("padding", ctypes.c_int64),
+        ("divisor", ctypes.c_int64),
+        ("whole", ctypes.c_int64),
+        ("base", Check),
     )
 
 
@@ -98,7 +115,9 @@ def dispatch_ir(objects: native.Layout) -> str:
     native.declare_addresses(module)
     module.add_global("@declined = internal constant i8 0")
     _write_aligned(module)
+    write_read_signed(module, objects)
     _write_holds(module, objects)
+    _write_described(module, objects)
     _write_matches(module, objects)
     _write_pick(module, objects)
     _write_extent(module, objects)
@@ -229,7 +248,68 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
     value = w.call("PyDict_GetItem", "ptr", [("ptr", dictionary), ("ptr", name)])
     give_equal(w.emit(f"ptrtoint ptr {value} to i64"), c)
 
+    w.place(blocks[Condition.DESCRIPTOR])
+    wanted = w.emit(f"inttoptr i64 {a} to ptr")
+    w.ret(f"i1 {w.emit(f'call i1 @described(ptr {wanted}, ptr %object)')}")
+
     f.give_false(failed)
+
+
+def _write_described(module: ModuleWriter, objects: native.Layout) -> None:
+    """``described(wanted, object)``: whether a tensor descriptor is as a :class:`Described` says; no exception is left behind."""
+    f = _Writer(module, objects, "described", [("ptr", "wanted"), ("ptr", "object")], "i1")
+    w = f.w
+    failed, dropped, held, number = w.new_block("failed"), w.new_block("dropped"), w.alloca("ptr", 1, 8), w.alloca("i64", 1, 8)
+
+    def wanted(name: str) -> str:
+        return f.at("%wanted", getattr(Described, name).offset, "i64")
+
+    def attribute(name: str) -> str:
+        found = w.call("PyObject_GetAttr", "ptr", [("ptr", "%object"), ("ptr", native.address(w, f"{name}_name"))])
+        f.need(w.emit(f"icmp ne ptr {found}, null"), failed)
+        w.store("ptr", found, held, 8)
+        return found
+
+    def as_pointer(name: str) -> str:
+        return w.emit(f"inttoptr i64 {wanted(name)} to ptr")
+
+    f.need(f.is_type("%object", as_pointer("type")), failed)
+    padding = attribute("padding")
+    f.drop(padding)  # only compared
+    f.need(w.emit(f"icmp eq ptr {padding}, {as_pointer('padding')}"), failed)
+    shape = attribute("shape")
+    f.need(f.is_type(shape, native.address(w, "list")), dropped)
+    rank = w.call("PyList_Size", "i64", [("ptr", shape)])
+    f.need(w.emit(f"icmp sgt i64 {rank}, 0"), dropped)
+    last = w.call("PyList_GetItem", "ptr", [("ptr", shape), ("i64", w.emit(f"sub i64 {rank}, 1"))])
+    f.need(f.is_type(last, native.address(w, "int")), dropped)
+    f.need(w.emit(f"call i1 @read_signed(ptr {last}, ptr {number})"), dropped)
+    rest = w.emit(f"srem i64 {w.load('i64', number, 8)}, {wanted('divisor')}")
+    whole = w.emit(f"select i1 {w.emit(f'icmp eq i64 {rest}, 0')}, i64 {int(Alignment.DIVISIBLE)}, i64 {int(Alignment.INDIVISIBLE)}")
+    f.need(w.emit(f"icmp eq i64 {whole}, {wanted('whole')}"), dropped)
+    f.drop(shape)
+    blocks = attribute("block_shape")
+    f.need(f.is_type(blocks, native.address(w, "list")), dropped)
+    known = as_pointer("block_shape")
+    count = w.call("PyList_Size", "i64", [("ptr", blocks)])
+    f.need(w.emit(f"icmp eq i64 {count}, {w.call('PyList_Size', 'i64', [('ptr', known)])}"), dropped)
+    with w.loop("0", count, 1) as loop:
+        item, expected = (w.call("PyList_GetItem", "ptr", [("ptr", listed), ("i64", loop.index)]) for listed in (blocks, known))
+        f.need(f.is_type(item, native.address(w, "int")), dropped)
+        same = w.call("PyObject_RichCompareBool", "i32", [("ptr", item), ("ptr", expected), ("i32", "2")])
+        f.need(w.emit(f"icmp eq i32 {same}, 1"), dropped)
+    f.drop(blocks)
+    base = attribute("base")
+    check = w.emit(f"getelementptr i8, ptr %wanted, i64 {Described.base.offset}")
+    fits = w.emit(f"call i1 @holds(ptr {check}, ptr {base})")
+    f.drop(base)
+    w.ret(f"i1 {fits}")
+    w.place(dropped)
+    f.drop(w.load("ptr", held, 8))
+    w.branch(failed)
+    w.place(failed)
+    w.call("PyErr_Clear", "void", [])
+    w.ret("i1 false")
 
 
 def _write_matches(module: ModuleWriter, objects: native.Layout) -> None:

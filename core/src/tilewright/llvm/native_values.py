@@ -171,6 +171,11 @@ def _write_descriptor(module: ModuleWriter, objects: Layout, name: str, pointer:
     w.ret("i1 false")
 
 
+def write_read_signed(module: ModuleWriter, objects: Layout) -> None:
+    """Add ``i1 @read_signed(ptr object, ptr slot)``, which reads an integer of 64 bits with sign; it gives false, with no exception set, for what is none."""
+    _write_integer(module, objects, "read_signed", "PyLong_AsLongLong")
+
+
 def _write_float(module: ModuleWriter, objects: Layout, name: str, narrow: bool) -> None:
     r = _Reader(module, name, objects)
     w = r.writer
@@ -204,7 +209,7 @@ def write_readers(module: ModuleWriter, objects: Layout, *, host_arrays: bool = 
     declare_addresses(module)
     _write_pointer(module, objects, "read_pointer", stored=False, host_arrays=host_arrays)
     _write_pointer(module, objects, "read_stored", stored=True, host_arrays=host_arrays)
-    _write_integer(module, objects, "read_signed", "PyLong_AsLongLong")
+    write_read_signed(module, objects)
     _write_integer(module, objects, "read_unsigned", "PyLong_AsUnsignedLongLong")
     _write_float(module, objects, "read_f64", narrow=False)
     _write_float(module, objects, "read_f32", narrow=True)

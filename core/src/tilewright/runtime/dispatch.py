@@ -1,14 +1,16 @@
 """``kernel[grid](...)`` at the cost of a native call: remembering launches in the form that the native dispatcher reads.
 
 A launch goes through the binder's generated Python function once or twice. Then its arguments' kinds are written down as conditions that native code checks
-(:mod:`tilewright.llvm.dispatch`), and launches that fulfil them are started without running Python. What cannot be written down so (tuples, descriptors,
-objects of other libraries, functions as constants) keeps to the Python function, and so does everything where LLVM is not loaded or the interpreter is not
+(:mod:`tilewright.llvm.dispatch`), and launches that fulfil them are started without running Python. What cannot be written down so (tuples, objects of other
+libraries, functions as constants) keeps to the Python function, and so does everything where LLVM is not loaded or the interpreter is not
 one that native code can read.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
+import math
 import struct
 import sys
 from collections.abc import Callable, Mapping
@@ -17,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.language.dtypes import dtype
 from tilewright.runtime import backend_choice, specialize
-from tilewright.runtime.arguments import ArrayKind
+from tilewright.runtime.arguments import ALIGNMENT, ArrayKind
+from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.dtypes import ITEM_SIZE
 from tilewright.runtime.hooks import hooks
 
 if TYPE_CHECKING:
@@ -150,6 +154,8 @@ def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, kee
             raise _UnsuitedError
         alignment = (Alignment.DIVISIBLE if kind.divisible else Alignment.INDIVISIBLE) if aligned else Alignment.ANY
         return _array_check(source, value, alignment, keep)
+    if isinstance(kind, specialize.DescriptorKind):
+        return _descriptor_check(source, kind, value, keep)
     if isinstance(kind, specialize.ScalarKind) and kind.convert is None:
         if type_ is int:
             if kind is specialize.ONE:
@@ -192,6 +198,21 @@ def _array_check(source: int, value: Any, alignment: int, keep: list[Any]) -> Ch
     keep.append(type(value))
     packed = (facts.dtype & 0xFFFFFFFF) | (facts.device_kind & 0x7FFFFFFF) << 32
     return Check(Condition.TENSOR, source, id(type(value)), packed, facts.device_index, alignment)
+
+
+def _descriptor_check(source: int, kind: specialize.DescriptorKind, value: Any, keep: list[Any]) -> Check:
+    from tilewright.llvm.dispatch import Alignment, Check, Condition, Described
+
+    def alignment(divisible: bool) -> Alignment:
+        return Alignment.DIVISIBLE if divisible else Alignment.INDIVISIBLE
+
+    if kind.base.convert is not None or kind.base.device is None or type(value) is not TensorDescriptor or any(type(n) is not int for n in value.block_shape):
+        raise _UnsuitedError
+    base = _array_check(source, value.base, alignment(kind.base.divisible), keep)
+    blocks, divisor = list(value.block_shape), ALIGNMENT // math.gcd(ALIGNMENT, ITEM_SIZE[kind.base.dtype])
+    wanted = Described(id(TensorDescriptor), id(blocks), id(value.padding), divisor, alignment(kind.whole_rows), base)
+    keep += [blocks, value.padding, wanted]
+    return Check(Condition.DESCRIPTOR, source, ctypes.addressof(wanted))
 
 
 def _constant(source: int, value: Any, keep: list[Any]) -> Check:
