@@ -3,18 +3,21 @@ counts their bytes. They write tiles in slabs (:mod:`.slabs`), or row-major ones
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.ir.core import Function, Operation
+from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import DescriptorType, FloatType, Type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import BARRIER, BlockCopy, CopyMechanism
 from tilewright.simt.facts import function_of
+from tilewright.simt.host.expressions import Expression
+from tilewright.simt.launched import expressions_of
 from tilewright.simt.linear_layout import SharedLayout, row_major
 from tilewright.simt.lowering.shared import slot_type
 from tilewright_nvidia.assembly import call_asm
@@ -77,44 +80,62 @@ def keeps(operation: Operation, divisors: Sequence[int]) -> bool:
     assert isinstance(type_, DescriptorType)
     function = function_of(operation)
     facts = function.argument_attributes[function.arguments.index(descriptor)]
-    if facts.get("divisibility", 1) % ALIGNMENT or divisors[-1] * storage_size(type_.element) % ALIGNMENT or type_.rank > MOST_AXES:
-        return False
     if facts.get("padding", "zero") == "nan" and isinstance(type_.element, FloatType) and not fills_with_nan(type_.element):
         return False
-    return can_fill(SharedLayout.row_major(type_.block_shape), type_.element)
+    return reaches(type_, math.gcd(facts.get("divisibility", 1), divisors[-1] * storage_size(type_.element)))
+
+
+def reaches(block: DescriptorType, divisor: int) -> bool:
+    """Whether the engine can copy blocks of a tensor whose address and strides, and whose blocks' places in a row, are multiples of so many bytes."""
+    return divisor % ALIGNMENT == 0 and block.rank <= MOST_AXES and can_fill(SharedLayout.row_major(block.block_shape), block.element)
 
 
 class TensorMaps:
-    """The tensor maps that a kernel takes: one for each descriptor and shape of box."""
+    """The tensor maps that a kernel takes: one for each descriptor and shape of box.
+
+    A descriptor is an argument, or made of arguments (``simt.tensor``).
+    """
 
     def __init__(self, function: Function) -> None:
         self._names: dict[tuple[str, tuple[int, ...], int], str] = {}
         #: names of the parameters in place of which maps are passed
         self.descriptors: set[str] = set()
+        #: what stands for descriptors that are made of arguments; nothing of them is left but maps
+        self.tensors: dict[Operation, str] = {}
         #: (name of the map's parameter, what it says of the words of the function's arguments)
         self.wanted: list[tuple[str, TensorMap]] = []
         for number, argument in enumerate(function.arguments):
             if isinstance(argument.type, DescriptorType):
                 self.descriptors.add(f"a{number}")
                 padding = function.argument_attributes[number].get("padding", "zero")
-                for user in argument.uses:
-                    if user.name in _COPIES:
-                        self._want(user, number, padding)
+                nan = padding == "nan" and fills_with_nan(argument.type.element)
+                self._want(argument, f"%a{number}", functools.partial(TensorMap.of_descriptor, number), nan)
+        for tensor in [operation for operation in function.body if operation.name == "simt.tensor"]:
+            name = self.tensors[tensor] = f"tensor{len(self.tensors)}"
+            (base,) = tensor.group("base")
+            address, extents, strides = (expressions_of(values, function) for values in ([base], tensor.group("shape"), tensor.group("strides")))
+            self._want(tensor.result, name, functools.partial(_implied, address[0], extents, strides), nan=False)
 
-    def _want(self, copy: Operation, number: int, padding: str) -> None:
-        type_ = slot_type(copy.operands[0])
-        found = boxes(type_.layout, type_.element)
-        assert found is not None, f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
-        key = f"%a{number}", found.shape, found.span
-        if key not in self._names:
-            name = f"map{len(self.wanted)}"
-            self._names[key] = f"%{name}"
-            nan = padding == "nan" and fills_with_nan(type_.element)
-            self.wanted.append((name, TensorMap.of_descriptor(number, str(type_.element), found.shape, found.span, nan)))
+    def _want(self, descriptor: Value, stands_for: str, made: Callable[..., TensorMap], nan: bool) -> None:
+        for copy in [user for user in descriptor.uses if user.name in _COPIES]:
+            type_ = slot_type(copy.operands[0])
+            found = boxes(type_.layout, type_.element)
+            assert found is not None, f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
+            key = stands_for, found.shape, found.span
+            if key not in self._names:
+                name = f"map{len(self.wanted)}"
+                self._names[key] = f"%{name}"
+                self.wanted.append((name, made(str(type_.element), found.shape, found.span, nan)))
 
     def name(self, copy: BlockCopy, found: Boxes) -> str:
         """The parameter that is the map of a copy."""
         return self._names[copy.descriptor, found.shape, found.span]
+
+
+def _implied(
+    address: Expression, extents: tuple[Expression, ...], strides: tuple[Expression, ...], element: str, box: tuple[int, ...], span: int, nan: bool
+) -> TensorMap:
+    return TensorMap(address, extents, strides, element, box, span, nan, implied=True)
 
 
 def mechanism(maps: Callable[[], TensorMaps]) -> CopyMechanism:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation
-from tilewright.ir.types import U32, Type
+from tilewright.ir.types import U32, DescriptorType, Type
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
@@ -249,6 +249,15 @@ class PtxTarget(SimtTarget):
 
     def keeps_descriptor(self, operation: Operation, divisors: Sequence[int]) -> bool:
         return self.hopper and bulk_copies.keeps(operation, divisors)
+
+    def wants_blocks(self, product: Product) -> bool:
+        return self.hopper and bool(warpgroups.plans(self._words, product))
+
+    def reaches(self, block: DescriptorType, divisor: int) -> bool:
+        return bulk_copies.reaches(block, divisor)
+
+    def tensor(self, context: SimtContext, operation: Operation) -> str:
+        return self._tensor_maps().tensors[operation]
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
         return inline.emit_inline_asm(context.writer, text, constraints, result_types, operands)

@@ -20,6 +20,7 @@ from tilewright.simt.expand import prepare
 from tilewright.simt.lower import lower_function
 from tilewright.simt.notes import note_slow_paths, warn_slow
 from tilewright.simt.pipeline import expand, schedule, select
+from tilewright.simt.raising import raise_loads
 from tilewright.simt.shared_memory import allocate
 from tilewright.simt.staging import stage_operands
 from tilewright.simt.target import SimtTarget
@@ -47,6 +48,7 @@ def _on_kernel(run: Callable[[Function, SimtTarget], None]) -> Callable[[Module,
 #: The toolkit's own stages, in order.
 STAGES: Final = (
     Stage("prepare", lambda module, target, options: prepare(module, target), "calls, descriptors and block-scaled products become plain operations"),
+    Stage("raise", raise_loads, "loads at pointers that feed products become loads of blocks, where the machine copies those better"),
     Stage("layouts", lambda module, target, options: assign(kernel_of(module), target, options["num_warps"]), "every tile has a layout, every product a plan"),
     Stage("select", lambda module, target, options: select(kernel_of(module), target, options), "loads that are copied ahead, by which mechanism"),
     Stage("schedule", lambda module, target, options: schedule(kernel_of(module), target, options), "how far ahead, and in what order"),

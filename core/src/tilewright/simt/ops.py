@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.ir.core import Operation
 from tilewright.ir.ops import TABLE
 from tilewright.ir.table import Attribute, Effect, Kind, Operand, OpSpec, OpTable, RuleError, Shape
-from tilewright.ir.types import I1, DescriptorType, IntType, PointerType, TileType, Type, element_type
+from tilewright.ir.types import I1, I64, DescriptorType, IntType, PointerType, TileType, Type, element_type
 from tilewright.simt.types import ENCODINGS, TYPES, BarriersType, BufferType, MemoryType, SlotType, TokenType
 
 COPIES, LOADS, STORES, PRODUCTS = (TokenType(queue) for queue in ("copies", "loads", "stores", "products"))
@@ -68,6 +68,19 @@ def _store(shape: Shape) -> list[Type]:
     if shape.type("x") is not tile:
         raise RuleError(f"x must be {tile}, not {shape.type('x')}")
     return []
+
+
+def _tensor(shape: Shape) -> list[Type]:
+    result, base = shape.result, shape.type("base")
+    if not isinstance(result, DescriptorType):
+        raise RuleError(f"the result must be a descriptor, not {result}")
+    if not isinstance(base, PointerType) or base.pointee is not result.element:
+        raise RuleError(f"base must be a pointer to {result.element}, not {base}")
+    for name in ("shape", "strides"):
+        group = shape.groups[name]
+        if len(group) != result.rank or any(type_ is not I64 for type_ in group):
+            raise RuleError(f"{name} must be {result.rank} numbers of {I64}, not {', '.join(map(str, group)) or 'none'}")
+    return [result]
 
 
 def _pointers(shape: Shape) -> TileType:
@@ -267,6 +280,13 @@ OPS: tuple[OpSpec, ...] = (
     OpSpec("simt.load", "a tile from shared memory", (_SLOT,), _load, effects=Effect.READ),
     OpSpec("simt.store", "write a tile to shared memory", (_SLOT, Operand("x")), _store, (_ORDERED,), effects=Effect.WRITE),
     # copies
+    OpSpec(
+        "simt.tensor",
+        "a descriptor of the tensor at an argument's address, by numbers that are computed of arguments alone: launchers know it. Outside it is zero",
+        (Operand("base"), Operand("shape", "extents", Kind.VARIADIC), Operand("strides", "in elements", Kind.VARIADIC)),
+        _tensor,
+        explicit_results=True,
+    ),
     OpSpec(
         "simt.copy_start",
         "start copying the elements at the pointers to shared memory; they are there after a wait for the group that the next commit ends",

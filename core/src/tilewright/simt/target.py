@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation
 from tilewright.ir.table import OpSpec, OpTable
-from tilewright.ir.types import I1, Type
+from tilewright.ir.types import I1, DescriptorType, Type
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.simt.copies import THROUGH_REGISTERS, CopyMechanism
@@ -309,6 +309,18 @@ class SimtTarget(ABC):
         """Whether a load or store through a descriptor that is the kernel's argument is left as it is, for the machine's own tensor copies: a mechanism of
         kind ``barrier``. ``divisors`` are powers of two that divide the block's offsets, one an axis."""
         return False
+
+    def wants_blocks(self, product: Product) -> bool:
+        """Whether loads at pointers that feed a product in a loop are to be raised to copies of blocks, by descriptors made at the launch."""
+        return False
+
+    def reaches(self, block: DescriptorType, divisor: int) -> bool:
+        """Whether copies of blocks reach a tensor whose address and strides, and whose blocks' places in a row, are multiples of so many bytes."""
+        return False
+
+    def tensor(self, context: SimtContext, operation: Operation) -> str:
+        """What stands for the descriptor of a ``simt.tensor``, as the ``ptr`` of a descriptor that is an argument does."""
+        raise AssertionError(f"{self.name} wants no blocks")
 
     # ---- reports
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.ir.core import Operation
-from tilewright.ir.types import F16, F32, F64, FloatType, IntType, Type
+from tilewright.ir.types import F16, F32, F64, DescriptorType, FloatType, IntType, Type
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type
 from tilewright.simt.context import SimtContext
@@ -55,19 +55,26 @@ class BulkTarget(EmulatedTarget):
     Args:
         stores: whether it keeps stores through descriptors too.
         groups: whether it has copies from pointers as well, in groups.
+        raises: what addresses must be known to be multiples of, in bytes, where blocks are copied of tensors that loads at pointers read; 0: none are.
     """
 
     name = "bulk"
     published = True
 
-    def __init__(self, warp_size: int = 8, *, stores: bool = True, groups: bool = False, completion: str = "late", seed: int = 0) -> None:
+    def __init__(self, warp_size: int = 8, *, stores: bool = True, groups: bool = False, raises: int = 0, completion: str = "late", seed: int = 0) -> None:
         super().__init__(warp_size, copy_widths=(4, 8, 16) if groups else (), completion=completion, seed=seed)
-        self.stores = stores
+        self.stores, self.raises = stores, raises
         bulk: CopyMechanism = bulk_mechanism(stores=stores)
         self.mechanisms = (bulk, *self.mechanisms)
 
     def keeps_descriptor(self, operation: Operation, divisors: Sequence[int]) -> bool:
         return operation.name == "descriptor_load" or (self.stores and operation.name == "descriptor_store")
+
+    def wants_blocks(self, product: Product) -> bool:
+        return bool(self.raises) and _is_known(product)
+
+    def reaches(self, block: DescriptorType, divisor: int) -> bool:
+        return divisor % self.raises == 0
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
         if not _is_known(product):

@@ -55,18 +55,16 @@ class BlockSite:
 
     def load(self, address: int, descriptor: int, offsets: Sequence[int]) -> None:
         """Copy a block to shared memory at an address."""
-        tensor = self._tensor(descriptor)
         block = np.full(self.shared.shape, self._outside(), self._dtype)
-        inside, there = self._inside(tensor.shape, offsets)
-        block[inside] = tensor[there]
+        inside, there = self._parts(descriptor, offsets)
+        block[inside] = there
         self._slot(address)[offsets_of(self.shared)] = block.reshape(-1)
 
     def store(self, address: int, descriptor: int, offsets: Sequence[int]) -> None:
         """Copy shared memory at an address to a block; what is outside the tensor is dropped."""
-        tensor = self._tensor(descriptor)
         block = self._slot(address)[offsets_of(self.shared)].reshape(self.shared.shape)
-        inside, there = self._inside(tensor.shape, offsets)
-        tensor[there] = block[inside]
+        inside, there = self._parts(descriptor, offsets)
+        there[...] = block[inside]
 
     @property
     def _dtype(self) -> Any:
@@ -78,23 +76,25 @@ class BlockSite:
     def _slot(self, address: int) -> Any:
         return memory(address, int(np.prod(self.shared.shape)), self._dtype)
 
-    def _tensor(self, descriptor: int) -> Any:
+    def _parts(self, descriptor: int, offsets: Sequence[int]) -> tuple[tuple[slice, ...], Any]:
+        """The part of a block that is in the tensor, as the part of the block and as an array of it in the tensor."""
         rank, size = len(self.shared.shape), self._dtype.itemsize
         base, *rest = memory(descriptor, 1 + 2 * rank, np.dtype(np.int64)).tolist()
         extents, strides = rest[:rank], rest[rank:]
-        count = 1 + sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True)) if all(extents) else 0
-        flat = memory(base, count, self._dtype)
-        return np.lib.stride_tricks.as_strided(flat, extents, [stride * size for stride in strides])
+        inside = self._inside(extents, offsets)
+        shape = [part.stop - part.start for part in inside]
+        first = sum((offset + part.start) * stride for offset, part, stride in zip(offsets, inside, strides, strict=True))
+        count = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) if all(shape) else 0
+        flat = memory(base + first * size, count, self._dtype)
+        return inside, np.lib.stride_tricks.as_strided(flat, shape, [stride * size for stride in strides])
 
-    def _inside(self, extents: Sequence[int], offsets: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """The part of the block that is in the tensor, in both."""
-        block, tensor = [], []
+    def _inside(self, extents: Sequence[int], offsets: Sequence[int]) -> tuple[slice, ...]:
+        """The part of the block that is in the tensor."""
+        found = []
         for extent, offset, length in zip(extents, offsets, self.shared.shape, strict=True):
             first, last = min(max(offset, 0), extent), max(min(offset + length, extent), 0)
-            last = max(first, last)
-            block.append(slice(first - offset, last - offset) if last > first else slice(0, 0))
-            tensor.append(slice(first, last))
-        return tuple(block), tuple(tensor)
+            found.append(slice(first - offset, last - offset) if last > first else slice(0, 0))
+        return tuple(found)
 
 
 _offsets: dict[SharedLayout, Any] = {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Function
+from tilewright.ir.core import Function, Operation
 from tilewright.ir.types import FloatType, IntType, Type
 from tilewright.llvm.atomics import atomic_read, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type
@@ -156,6 +156,15 @@ class EmulatedTarget(SimtTarget):
         self.barrier(context.writer, threads)
         with context.writer.when(context.is_first_thread()):
             call_engine(context.writer, layout.PASS_TURN, [str(order), str(place), str(of)])
+
+    def tensor(self, context: SimtContext, operation: Operation) -> str:
+        """The words of a descriptor, in memory of the thread's own."""
+        with context.at_entry() as w:
+            words = w.alloca("i64", len(operation.operands))
+        for i, operand in enumerate(operation.operands):
+            name = context.scalar(operand)
+            context.writer.store("i64", _number(context.writer, name) if i == 0 else name, context.writer.gep("i64", words, i), 8)
+        return words
 
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
         exchange = word(w, "%block", layout.EXCHANGE, "ptr")

@@ -152,6 +152,10 @@ def _block(context: SimtContext, operation: Operation, barrier: str) -> BlockCop
     return BlockCopy(slot_address(context, slot), type_.layout, type_.element, context.scalar(descriptor), tuple(offsets), barrier, bytes_, padding)
 
 
+def lower_tensor(context: SimtContext, operation: Operation) -> None:
+    context.bind(operation.result, [context.target.tensor(context, operation)])
+
+
 def lower_block_load_start(context: SimtContext, operation: Operation) -> None:
     mechanism = context.target.mechanism(operation.attribute("by"))
     assert mechanism.start is not None
@@ -222,6 +226,7 @@ def pointee(pointer: Value) -> Type:
 INTERFACES: dict[str, Interface] = {
     "descriptor_load": Interface(_not_written_out, layout_rules.block),
     "descriptor_store": Interface(_not_written_out, layout_rules.block),
+    "simt.tensor": Interface(lower_tensor),
     "simt.copy_start": Interface(lower_copy_start, check=_check_start, effects=_copies, describe=_describe_copy),
     "simt.load_start": Interface(lower_load_start, check=_check_start, describe=_describe_load),
     "simt.block_load_start": Interface(lower_block_load_start, effects=_blocks),

@@ -23,10 +23,10 @@ from tilewright.simt.target import SimtTarget
 _LOADS = frozenset({"load", "descriptor_load"})
 
 
-def feeding_products(body: Region) -> list[Operation]:
-    """The loads from which operands of products are computed, in program order."""
+def feeding_products(body: Region, products: frozenset[str] = PRODUCTS) -> list[Operation]:
+    """The loads from which operands of products, of these names, are computed, in program order."""
     reached: set[Operation] = set()
-    work = [operand for operation in body if operation.name in PRODUCTS for operand in operation.operands[:2]]
+    work = [operand for operation in body if operation.name in products for operand in operation.operands[:2]]
     while work:
         operation = work.pop().definition
         if operation is None or operation.parent is not body or operation in reached:

@@ -1,0 +1,509 @@
+"""Affine analysis: addresses, offsets and bounds of tiles as sums along their axes.
+
+A tile's element at the coordinates (i, j, ...) is ``base + start + i * step_i + j * step_j + ...``. Base is an argument of the kernel, where the tile is one
+of pointers; start and steps are the same for all elements: polynomials over what the program knows of itself, which are arguments, its place in the grid,
+iterations of loops, and whatever else is computed on scalars. What loops carry and add to in each iteration is solved for the iteration.
+
+Index arithmetic is taken not to overflow its type where that is signed. As in :mod:`.axis`, addresses are taken not to be made of negative remainders, and
+in the same way the divisors of what they are made of are taken to be positive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type, shape_of
+from tilewright.passes.axis import AxisInfo, axis_info, power_of_two_in
+from tilewright.passes.polynomials import Polynomial
+from tilewright.passes.rewriter import constant_of
+
+#: Terms of a polynomial beyond which a value is taken as it is.
+_MOST_TERMS: Final = 48
+_ZERO, _ONE = Polynomial(), Polynomial.number(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """An unknown of polynomials.
+
+    Attributes:
+        kind: ``value`` of a scalar, ``iteration`` of a loop (from 0 on), ``program_id`` and ``num_programs`` of an axis, or ``div``, ``rem``, ``min``,
+            ``max`` of two polynomials.
+        of: of what.
+    """
+
+    kind: str
+    of: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """A coordinate ``start + i`` along an axis where that is below ``extent``, and another one elsewhere: ``x % n``, ``min(x, n - 1)``, ``where(x < n, x, y)``.
+
+    Attributes:
+        nonnegative: whether it is taken to be so (see above).
+    """
+
+    axis: int
+    start: Polynomial
+    extent: Polynomial
+    nonnegative: bool
+
+
+#: What a step is counted by: an axis of the tile, or a coordinate along one.
+Key = int | Wrapped
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """``base + start + sum(steps[key] * coordinate of key)``; elements for pointers, numbers for integers, where base is None."""
+
+    base: Value | None
+    start: Polynomial
+    steps: tuple[tuple[Key, Polynomial], ...] = ()
+
+    @property
+    def is_uniform(self) -> bool:
+        return self.base is None and not self.steps
+
+    def plus(self, other: Form, factor: Polynomial = _ONE) -> Form | None:
+        """The sum with ``factor`` times another, which then has no base."""
+        if other.base is not None and (self.base is not None or factor != _ONE):
+            return None
+        steps = dict(self.steps)
+        for key, step in other.steps:
+            steps[key] = steps.get(key, _ZERO).plus(step.times(factor))
+        base = self.base if self.base is not None else other.base
+        return Form(base, self.start.plus(other.start.times(factor)), tuple((key, step) for key, step in steps.items() if step.terms))
+
+    def times(self, factor: Polynomial) -> Form | None:
+        return Form(None, _ZERO).plus(self, factor) if self.base is None else None
+
+    def along(self, axes: Callable[[int], int]) -> Form:
+        """The same with axes renumbered."""
+        moved = tuple(
+            (axes(key) if isinstance(key, int) else Wrapped(axes(key.axis), key.start, key.extent, key.nonnegative), step) for key, step in self.steps
+        )
+        return Form(self.base, self.start, moved)
+
+    def polynomials(self) -> list[Polynomial]:
+        wraps = [part for key, _ in self.steps if isinstance(key, Wrapped) for part in (key.start, key.extent)]
+        return [self.start, *(step for _, step in self.steps), *wraps]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """``i < upper`` or ``i >= lower`` for the coordinate i along an axis."""
+
+    axis: int
+    upper: Polynomial | None = None
+    lower: Polynomial | None = None
+
+
+class Affine:
+    """The forms of a function's values, found as they are asked for. The function must not change in between.
+
+    Attributes:
+        known: the axis analysis of the function.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.known: dict[Value, AxisInfo] = axis_info(function)
+        self._atoms: list[Atom] = []
+        self._numbers: dict[Atom, int] = {}
+        self._forms: dict[Value, Form | None] = {}
+        self._solving: set[Value] = set()
+        #: the scalars that each polynomial is
+        self._scalars: dict[Polynomial, list[Value]] = {}
+        #: what is promised to divide a polynomial, and those that are promised not to be negative
+        self._divisors: dict[Polynomial, int] = {}
+        self._assumed: list[Polynomial] | None = None
+
+    # ---- unknowns
+
+    def atom(self, number: int) -> Atom:
+        """The unknown of a number."""
+        return self._atoms[number]
+
+    def scalars(self, polynomial: Polynomial) -> Sequence[Value]:
+        """Scalars of the function that are a polynomial."""
+        return self._scalars.get(polynomial, ())
+
+    def unknown(self, kind: str, *of: Any, value: Value | None = None) -> Polynomial:
+        """An unknown as a polynomial; ``value`` is a scalar that it is."""
+        atom = Atom(kind, of)
+        number = self._numbers.get(atom)
+        if number is None:
+            number = self._numbers[atom] = len(self._atoms)
+            self._atoms.append(atom)
+        found = Polynomial.unknown(number)
+        if value is not None:
+            self._is(value, found)
+        return found
+
+    def _is(self, value: Value, polynomial: Polynomial) -> None:
+        known = self._scalars.setdefault(polynomial, [])
+        if value not in known:
+            known.append(value)
+
+    def varies(self, polynomial: Polynomial, loop: Operation) -> bool:
+        """Whether a polynomial may change from one iteration of a loop to the next, or is known in its body only."""
+        return any(self._atom_varies(self._atoms[number], loop) for number in polynomial.unknowns())
+
+    def _atom_varies(self, atom: Atom, loop: Operation) -> bool:
+        if atom.kind == "value":
+            return is_inside(atom.of[0], loop)
+        if atom.kind == "iteration":
+            return atom.of[0] is loop or loop in atom.of[0].ancestors()
+        return any(self.varies(part, loop) for part in atom.of if isinstance(part, Polynomial))
+
+    # ---- what is known of polynomials
+
+    def is_nonnegative(self, polynomial: Polynomial) -> bool:
+        """Whether a polynomial is known, or promised, not to be below zero."""
+        if all(factor > 0 and all(self._atom_nonnegative(self._atoms[number]) for number in monomial) for monomial, factor in polynomial.terms):
+            return True
+        return any(self._is_multiple(polynomial, known) for known in self._promised())
+
+    def _atom_nonnegative(self, atom: Atom) -> bool:
+        if atom.kind == "value":
+            (value,) = atom.of
+            return value in self.known and self.known[value].nonnegative
+        if atom.kind in ("div", "rem"):
+            return self.is_nonnegative(atom.of[0])
+        if atom.kind == "min":
+            return all(map(self.is_nonnegative, atom.of))
+        if atom.kind == "max":
+            return any(map(self.is_nonnegative, atom.of))
+        return True
+
+    def _is_multiple(self, polynomial: Polynomial, known: Polynomial) -> bool:
+        """Whether a polynomial is a known one times a positive number, and nothing negative beside."""
+        if not known.terms:
+            return False
+        monomial, factor = known.terms[-1]
+        there = dict(polynomial.terms).get(monomial, 0)
+        if there <= 0 or factor <= 0 or there % factor:
+            return False
+        rest = polynomial.plus(known, -(there // factor))
+        return all(factor > 0 and all(self._atom_nonnegative(self._atoms[number]) for number in monomial) for monomial, factor in rest.terms)
+
+    def _promised(self) -> list[Polynomial]:
+        """Polynomials that assumptions of the whole program promise not to be negative."""
+        if self._assumed is None:
+            self._assumed = []
+            for operation in self.function.walk():
+                if operation.name == "assume":
+                    found = self.promise(operation.operands[0])
+                    self._assumed += [found] if found is not None else []
+        return self._assumed
+
+    def promise(self, condition: Value) -> Polynomial | None:
+        """What is not negative where a scalar comparison holds; None where that is not known."""
+        operation = condition.definition
+        if operation is None or operation.name != "cmp" or isinstance(condition.type, TileType):
+            return None
+        difference = self._difference(operation)
+        if difference is None or not difference.is_uniform:
+            return None
+        # lt: difference < 0
+        sign, add = {"lt": (-1, -1), "le": (-1, 0), "gt": (1, -1), "ge": (1, 0)}.get(operation.attribute("predicate"), (0, 0))
+        return difference.start.scaled(sign).plus(Polynomial.number(add)) if sign else None
+
+    def divisor(self, polynomial: Polynomial) -> int:
+        """A power of two that divides a polynomial."""
+        found = power_of_two_in(0)
+        for monomial, factor in polynomial.terms:
+            divisor = power_of_two_in(factor)
+            for number in monomial:
+                divisor *= max(
+                    (self.known[value].divisibility_of_all() for value in self.scalars(Polynomial.unknown(number)) if value in self.known), default=1
+                )
+            found = min(found, divisor)
+        return max(found, self._divisors.get(polynomial, 1))
+
+    # ---- forms
+
+    def form(self, value: Value) -> Form | None:
+        """The form of an integer or pointer, or of a tile of them; None where it has none. Every signed scalar integer has one."""
+        work = [value]
+        while work:  # operands first, for expressions may be deep
+            operation = work[-1].definition
+            rest = [operand for operand in operation.operands if operand not in self._forms] if operation is not None and operation.name in _RULES else []
+            if work[-1] in self._forms or not rest:
+                self._note(work.pop())
+            else:
+                work += rest
+        return self._forms[value]
+
+    def _note(self, value: Value) -> None:
+        if value in self._forms:
+            return
+        found = self._find(value)
+        if found is None or any(len(part.terms) > _MOST_TERMS for part in found.polynomials()):
+            found = self._itself(value)
+        elif isinstance(value.type, TileType):
+            # an axis of one element has the coordinate 0 alone
+            shape = value.type.shape
+            kept = tuple((key, step) for key, step in found.steps if isinstance(key, Wrapped) or shape[key] > 1)
+            found = Form(found.base, found.start, kept) if len(kept) < len(found.steps) else found
+        elif found.is_uniform:
+            self._is(value, found.start)
+        self._forms[value] = found
+
+    def number(self, value: Value) -> Polynomial:
+        """A scalar integer as a polynomial."""
+        found = self.form(value)
+        return found.start if found is not None else self.unknown("value", value, value=value)
+
+    def _itself(self, value: Value) -> Form | None:
+        """A scalar as an unknown."""
+        return Form(None, self.unknown("value", value, value=value)) if _is_number(value) and not isinstance(value.type, TileType) else None
+
+    def _find(self, value: Value) -> Form | None:
+        element = element_type(value.type)
+        if not isinstance(element, IntType | PointerType) or element is I1:
+            return None
+        if isinstance(value.owner, Region):
+            return self._argument(value, value.owner)
+        rule = _RULES.get(value.owner.name)
+        signed = not isinstance(element, IntType) or element.signed
+        return rule(self, value.owner) if rule is not None and (signed or value.owner.name in _UNSIGNED_TOO) else None
+
+    def _argument(self, value: Value, region: Region) -> Form | None:
+        loop = region.owner
+        if isinstance(loop, Function):
+            return Form(value, _ZERO) if isinstance(value.type, PointerType) else None
+        if loop is None or loop.name != "for":
+            return None
+        if value is region.arguments[0]:
+            lower, step = self.number(loop.operands[0]), self.number(loop.operands[2])
+            return Form(None, lower.plus(self.unknown("iteration", loop).times(step)))
+        if value in self._solving:
+            return self._itself(value) or Form(value, _ZERO)
+        return self._carried(value, region, loop)
+
+    def _carried(self, value: Value, region: Region, loop: Operation) -> Form | None:
+        """What a loop carries and adds the same to in each iteration."""
+        position = value.index - 1
+        assert region.last is not None
+        saved, self._forms = self._forms, dict(self._forms)
+        self._solving.add(value)
+        here, following = self.form(value), self.form(region.last.operands[position])
+        self._solving.discard(value)
+        self._forms = saved
+        start = self.form(loop.operands[3 + position])
+        if here is None or following is None or start is None or following.base is not here.base:
+            return None
+        added = Form(None, following.start, following.steps).plus(Form(None, here.start, here.steps), Polynomial.number(-1))
+        if added is None or any(self.varies(part, loop) for part in added.polynomials()):
+            return None
+        return start.plus(added, self.unknown("iteration", loop))
+
+    # ---- bounds
+
+    def bounds(self, mask: Value) -> list[Bound | None]:
+        """What a mask demands, all of it together; None stands for what is no bound along an axis."""
+        operation = mask.definition
+        if operation is None:
+            return [None]
+        if operation.name == "and":
+            return [bound for operand in operation.operands for bound in self.bounds(operand)]
+        if operation.name == "cmp":
+            return self._compared(operation)
+        if constant_of(mask) is True:
+            return []
+        moved = _moved_axes(operation)
+        if moved is None:
+            return [None]
+        return [bound and Bound(moved(bound.axis), bound.upper, bound.lower) for bound in self.bounds(operation.operands[0])]
+
+    def _difference(self, operation: Operation) -> Form | None:
+        """The difference of what a comparison of signed integers compares."""
+        a, b = operation.operands
+        element = element_type(a.type)
+        if not isinstance(element, IntType) or not element.signed or element is I1:
+            return None
+        left, right = self.form(a), self.form(b)
+        return left.plus(right, Polynomial.number(-1)) if left is not None and right is not None else None
+
+    def _compared(self, operation: Operation) -> list[Bound | None]:
+        difference, predicate = self._difference(operation), operation.attribute("predicate")
+        if difference is None or predicate not in ("lt", "le", "gt", "ge"):
+            return [None]
+        start, steps = difference.start, difference.steps
+        if predicate in ("gt", "ge"):
+            flipped = difference.times(Polynomial.number(-1))
+            assert flipped is not None
+            start, steps = flipped.start, flipped.steps
+        if predicate in ("le", "ge"):
+            start = start.minus(_ONE)
+        # now: start + steps < 0
+        if not steps:
+            return [] if start.constant is not None and start.constant < 0 else [None]
+        (key, step), *others = steps
+        if others:
+            return [None]
+        if isinstance(key, Wrapped):
+            return [] if key.nonnegative and step == _ONE and start == key.extent.scaled(-1) else [None]
+        if step == _ONE:
+            return [Bound(key, upper=start.scaled(-1))]
+        return [Bound(key, lower=start.plus(_ONE))] if step.constant == -1 else [None]
+
+    # ---- operations
+
+    def _two(self, operation: Operation) -> tuple[Form, Form] | None:
+        a, b = (self.form(operand) for operand in operation.operands)
+        return (a, b) if a is not None and b is not None else None
+
+    def constant(self, operation: Operation) -> Form:
+        return Form(None, Polynomial.number(int(operation.attribute("value"))))
+
+    def arange(self, operation: Operation) -> Form:
+        return Form(None, Polynomial.number(operation.attribute("start")), ((0, _ONE),))
+
+    def grid(self, operation: Operation) -> Form:
+        return Form(None, self.unknown(operation.name, operation.attribute("axis"), value=operation.result))
+
+    def add(self, operation: Operation) -> Form | None:
+        two = self._two(operation)
+        return two[0].plus(two[1]) if two else None
+
+    def sub(self, operation: Operation) -> Form | None:
+        two = self._two(operation)
+        return two[0].plus(two[1], Polynomial.number(-1)) if two else None
+
+    def neg(self, operation: Operation) -> Form | None:
+        found = self.form(operation.operands[0])
+        return found.times(Polynomial.number(-1)) if found is not None else None
+
+    def mul(self, operation: Operation) -> Form | None:
+        two = self._two(operation)
+        if two is None:
+            return None
+        for factor, other in (two, two[::-1]):
+            if factor.is_uniform:
+                return other.times(factor.start)
+        return None
+
+    def shl(self, operation: Operation) -> Form | None:
+        found, amount = self.form(operation.operands[0]), constant_of(operation.operands[1])
+        return found.times(Polynomial.number(1 << amount)) if found is not None and isinstance(amount, int) and 0 <= amount < 63 else None
+
+    def quotient(self, operation: Operation) -> Form | None:
+        """What is no polynomial of its operands, but equal wherever they are."""
+        two = self._two(operation)
+        if two is None:
+            return None
+        a, b = two
+        if a.is_uniform and b.is_uniform:
+            scalar = operation.result if not isinstance(operation.result.type, TileType) else None
+            return Form(None, self.unknown(operation.name, a.start, b.start, value=scalar))
+        if operation.name == "rem":
+            return _wrapped(a, b.start, nonnegative=True) if b.is_uniform else None
+        if operation.name == "min":
+            x, last = (a, b) if b.is_uniform else (b, a)
+            return _wrapped(x, last.start.plus(_ONE)) if last.is_uniform else None
+        return None
+
+    def select(self, operation: Operation) -> Form | None:
+        """Coordinates that are led elsewhere beyond a bound."""
+        found = self.form(operation.operands[1])
+        for bound in self.bounds(operation.operands[0]) if found is not None else ():
+            if bound is not None and bound.upper is not None and found is not None:
+                return _wrapped(found, found.start.plus(bound.upper), axis=bound.axis)
+        return None
+
+    def cast(self, operation: Operation) -> Form | None:
+        (x,) = operation.operands
+        source, result = element_type(x.type), element_type(operation.result.type)
+        assert isinstance(result, IntType)
+        wider = isinstance(source, IntType) and source is not I1 and source.signed and result.bits >= source.bits
+        return self.form(x) if wider else None
+
+    def addptr(self, operation: Operation) -> Form | None:
+        two = self._two(operation)
+        return two[0].plus(two[1]) if two and two[1].base is None else None
+
+    def moved(self, operation: Operation) -> Form | None:
+        found, axes = self.form(operation.operands[0]), _moved_axes(operation)
+        return found.along(axes) if found is not None and axes is not None else None
+
+    def hint(self, operation: Operation) -> Form | None:
+        found = self.form(operation.operands[0])
+        promised = operation.attribute("divisibility") or ()
+        if found is not None and found.is_uniform and promised:
+            known = self._divisors.get(found.start, 1)
+            self._divisors[found.start] = max(known, power_of_two_in(promised[0]))
+        return found
+
+
+def is_inside(value: Value, loop: Operation) -> bool:
+    """Whether a value is made in a loop's body."""
+    owner = value.owner.owner if isinstance(value.owner, Region) else value.owner
+    if not isinstance(owner, Operation):
+        return False
+    return loop in owner.ancestors() or (owner is loop and isinstance(value.owner, Region))
+
+
+def unit_reshape(before: Sequence[int], after: Sequence[int]) -> dict[int, int] | None:
+    """Where axes of more than one element go in a reshape that only adds and drops axes of one; None for others."""
+    old, new = ([axis for axis, extent in enumerate(shape) if extent > 1] for shape in (before, after))
+    return dict(zip(old, new, strict=True)) if [before[axis] for axis in old] == [after[axis] for axis in new] else None
+
+
+def _moved_axes(operation: Operation) -> Callable[[int], int] | None:
+    """Where the axes of more than one element of an operation's operand are in its result; None where they are not kept."""
+    if operation.name in ("splat", "broadcast", "hint"):
+        return lambda axis: axis
+    if operation.name == "expand_dims":
+        new = operation.attribute("axis")
+        return lambda axis: axis + (axis >= new)
+    if operation.name == "permute":
+        order = operation.attribute("order")
+        return lambda axis: order.index(axis)
+    if operation.name == "reshape" and not operation.attribute("reorder"):
+        kept = unit_reshape(shape_of(operation.operands[0].type), shape_of(operation.result.type))
+        return kept.__getitem__ if kept is not None else None
+    return None
+
+
+def _wrapped(x: Form, extent: Polynomial, *, axis: int | None = None, nonnegative: bool = False) -> Form | None:
+    if x.base is not None or len(x.steps) != 1:
+        return None
+    ((key, step),) = x.steps
+    if step != _ONE or not isinstance(key, int) or axis not in (None, key):
+        return None
+    return Form(None, _ZERO, ((Wrapped(key, x.start, extent, nonnegative), _ONE),))
+
+
+def _is_number(value: Value) -> bool:
+    element = element_type(value.type)
+    return isinstance(element, IntType) and element is not I1
+
+
+_RULES: dict[str, Callable[[Affine, Operation], Form | None]] = {
+    "constant": Affine.constant,
+    "arange": Affine.arange,
+    "program_id": Affine.grid,
+    "num_programs": Affine.grid,
+    "add": Affine.add,
+    "sub": Affine.sub,
+    "neg": Affine.neg,
+    "mul": Affine.mul,
+    "shl": Affine.shl,
+    **dict.fromkeys(("div", "rem", "min", "max"), Affine.quotient),
+    "select": Affine.select,
+    "cast": Affine.cast,
+    "addptr": Affine.addptr,
+    **dict.fromkeys(("splat", "broadcast", "expand_dims", "permute", "reshape"), Affine.moved),
+    "hint": Affine.hint,
+}
+#: What does not compute, and so does not wrap around.
+_UNSIGNED_TOO = frozenset(("constant", "splat", "broadcast", "expand_dims", "permute", "reshape", "hint"))
+
+__all__ = ["Affine", "Atom", "Bound", "Form", "Wrapped", "is_inside", "unit_reshape"]

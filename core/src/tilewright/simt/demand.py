@@ -1,0 +1,122 @@
+"""Which rows of a loaded tile nobody observes.
+
+What lies beyond a bound along an axis of a tile is followed through all that is computed of it, to the stores of the results: where each stores under a mask
+that ends at the bound or before it, those rows may hold anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.table import Effect
+from tilewright.ir.types import FloatType, TileType, element_type, shape_of
+from tilewright.passes.affine import Affine, unit_reshape
+from tilewright.passes.polynomials import Polynomial
+
+
+def observed(value: Value, axis: int, limit: Polynomial, affine: Affine) -> str:
+    """Who may observe the elements of a tile whose coordinate along an axis is not below ``limit``; the empty string where nobody does."""
+    return _Search(limit, affine).run(value, axis)
+
+
+class _Search:
+    def __init__(self, limit: Polynomial, affine: Affine) -> None:
+        self.limit, self.affine = limit, affine
+
+    def run(self, value: Value, axis: int) -> str:
+        work, seen = [(value, axis)], {(value, axis)}
+        while work:
+            tile, along = work.pop()
+            for user in tile.uses:
+                for position, operand in enumerate(user.operands):
+                    if operand is not tile:
+                        continue
+                    found = self._through(user, position, along)
+                    if found is None:
+                        return f"{user.name} at {user.location}"
+                    work += [each for each in found if each not in seen]
+                    seen.update(found)
+        return ""
+
+    def _through(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
+        """The tiles that an operation makes of one, with the axis there; None where it may show what is beyond the limit."""
+        rule = _RULES.get(user.name)
+        if rule is not None:
+            return rule(self, user, position, axis)
+        if not user.spec.elementwise or user.spec.effects is not Effect.NONE:
+            return None
+        return [(result, axis) for result in user.results]
+
+    def _ends_before(self, mask: Value | None, axis: int) -> bool:
+        """Whether a mask is false beyond the limit."""
+        for bound in self.affine.bounds(mask) if mask is not None else ():
+            if bound is not None and bound.axis == axis and bound.upper is not None and self.affine.is_nonnegative(self.limit.minus(bound.upper)):
+                return True
+        return False
+
+    # ---- operations
+
+    def write(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
+        is_value = user.operands[position] is user.operand("value") and user.operands[position] is not user.operand("mask")
+        return [] if is_value and self._ends_before(user.operand("mask"), axis) else None
+
+    def select(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
+        if position == 1 and user.operands[2] is not user.operands[1] and self._ends_before(user.operands[0], axis):
+            return []
+        return [(user.result, axis)]
+
+    def divide(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
+        """Integers are not divided by what may be zero."""
+        return [(user.result, axis)] if position == 0 or isinstance(element_type(user.result.type), FloatType) else None
+
+    def moved(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
+        if user.name == "expand_dims":
+            axis += axis >= user.attribute("axis")
+        elif user.name == "permute":
+            axis = user.attribute("order").index(axis)
+        elif user.name == "reshape":
+            kept = unit_reshape(shape_of(user.operands[0].type), shape_of(user.result.type))
+            if user.attribute("reorder") or kept is None:
+                return None
+            axis = kept[axis]
+        return [(user.result, axis)]
+
+    def dot(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
+        """Rows of the first operand and columns of the second are those of the result; what is summed over is seen in all of it."""
+        type_ = user.operands[position].type
+        assert isinstance(type_, TileType)
+        summed = {0: type_.rank - 1, 1: type_.rank - 2}.get(position)
+        return [(user.result, axis)] if axis != summed else None
+
+    def reduce(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
+        along = user.attribute("axis")
+        return [(result, axis - (along < axis)) for result in user.results] if along != axis else None
+
+    def loop(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
+        return self._carried(user, position - 3, axis) if position >= 3 else None
+
+    def end(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
+        owner = user.parent.owner if user.parent is not None else None
+        if not isinstance(owner, Operation) or owner.name not in ("for", "if"):
+            return None
+        return self._carried(owner, position, axis) if owner.name == "for" else [(owner.results[position], axis)]
+
+    def _carried(self, loop: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
+        """Another iteration has the same limit where nothing that it is made of changes."""
+        if self.affine.varies(self.limit, loop):
+            return None
+        return [(loop.regions[0].arguments[1 + position], axis), (loop.results[position], axis)]
+
+
+_Rule = Callable[[_Search, Operation, int, int], "list[tuple[Value, int]] | None"]
+_RULES: dict[str, _Rule] = {
+    **dict.fromkeys(("store", "atomic_rmw"), _Search.write),
+    "select": _Search.select,
+    **dict.fromkeys(("div", "rem"), _Search.divide),
+    **dict.fromkeys(("broadcast", "expand_dims", "permute", "reshape", "hint"), _Search.moved),
+    "dot": _Search.dot,
+    "reduce": _Search.reduce,
+    "for": _Search.loop,
+    "yield": _Search.end,
+}

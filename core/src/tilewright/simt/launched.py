@@ -1,0 +1,42 @@
+"""Numbers that launchers know: scalars of a kernel that are computed of its arguments alone, as expressions over the words of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Function, Value
+from tilewright.ir.types import IntType, PointerType
+from tilewright.simt.host.expressions import Expression, word
+
+_OPERATORS: Final = frozenset({"add", "sub", "mul", "min", "max", "div"})
+
+
+def expressions_of(values: Iterable[Value], function: Function) -> tuple[Expression, ...]:
+    """The expression of each of some scalars, by the function's arguments, of which each is one word.
+
+    Raises:
+        LoweringError: a scalar is made of something else than arguments; the message names it.
+    """
+    return tuple(_expression(value, function) for value in values)
+
+
+def _expression(value: Value, function: Function) -> Expression:
+    operation = value.definition
+    if operation is None and value.owner is function.body and isinstance(value.type, IntType | PointerType):
+        return word(value.index)
+    if operation is not None and isinstance(value.type, IntType):
+        if operation.name == "constant":
+            return int(operation.attribute("value"))
+        if operation.name in _OPERATORS:
+            first, second = (_expression(operand, function) for operand in operation.operands)
+            return (operation.name, first, second)
+        if operation.name == "cast" and isinstance(operation.operands[0].type, IntType):
+            return _expression(operation.operands[0], function)
+        if operation.name == "shl" and isinstance(shift := _expression(operation.operands[1], function), int):
+            return ("mul", _expression(operation.operands[0], function), 1 << shift)
+        if operation.name == "neg":
+            return ("sub", 0, _expression(operation.operands[0], function))
+    made = f"{operation.name} at {operation.location}" if operation is not None else f"an argument of a region ({value.name or value.type})"
+    raise LoweringError(f"a tensor's extent or stride is computed of more than the kernel's arguments: {made}")

@@ -1,0 +1,286 @@
+"""Loads at affine pointers that feed products in loops, raised to loads of blocks of tensors:
+
+    %x = load %pointers, mask=%inside, other=%zeros
+
+becomes, where the pointers are those of a block of a tensor whose address, extents and strides the launch knows (:mod:`.tensors`),
+
+    %t = simt.tensor %a, [%M, %K], [%stride, %one]          (at the function's entry)
+    %x = descriptor_load %t, %row, %k
+
+as if the program had been given a descriptor. What the target's copies need of the tensor beside must be known: :meth:`.SimtTarget.reaches`. All loads of a
+loop that are worth it are raised, or none: copies that end in different ways do not go together. What keeps a load as it is, is noted at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.types import I32, I64, DescriptorType, FloatType, IntType, PointerType, TileType, Type
+from tilewright.llvm.registers import storage_size
+from tilewright.passes.affine import Affine
+from tilewright.passes.canonicalize import canonicalize
+from tilewright.passes.cse import cse
+from tilewright.passes.dce import dce
+from tilewright.passes.effects import clobbers_memory
+from tilewright.passes.licm import licm
+from tilewright.passes.polynomials import Polynomial
+from tilewright.simt.facts import note
+from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.pipeline.loads import feeding_products, is_copyable
+from tilewright.simt.pipeline.select import stages_of
+from tilewright.simt.products import Product
+from tilewright.simt.target import SimtTarget
+from tilewright.simt.tensors import UNBOUNDED, NotRaisedError, Tensor, divisor, tensor_of
+
+_DOT: Final = frozenset({"dot"})
+#: A load of less than one part in so many of what the greatest of a loop brings is not worth it.
+_SMALL: Final = 8
+
+
+def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
+    """Raise the loads of a module's kernel that it pays for."""
+    (function,) = module.functions.values()
+    loops = [loop for loop in function.walk() if _pays(loop, target, options)]
+    if not loops:
+        return
+    affine = Affine(function)
+    written = _written(function)
+    raised: list[tuple[Operation, Tensor]] = []
+    for loop in loops:
+        raised += _raised_in(loop, target, affine, written)
+    writer = _Writer(affine)
+    for load, tensor in raised:
+        writer.write(load, tensor)
+    if raised:
+        for pass_ in (canonicalize, cse, licm, canonicalize, cse, dce):
+            pass_(module)
+
+
+def _pays(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> bool:
+    """Whether a loop is to be pipelined, and has products that the target wants blocks for."""
+    if stages_of(loop, options) < 2:
+        return False
+    (body,) = loop.regions
+    if any(inner.name in ("for", "while") for inner in body.walk()) or any(clobbers_memory(inner) for inner in body):
+        return False
+    return any(inner.name == "dot" and target.wants_blocks(_product(inner, options["num_warps"])) for inner in body)
+
+
+def _product(dot: Operation, warps: int) -> Product:
+    a, b, c = (operand.type for operand in dot.operands[:3])
+    assert isinstance(a, TileType) and isinstance(b, TileType) and isinstance(c, TileType) and isinstance(c.element, FloatType | IntType)
+    return Product(c.shape, a.shape[-1], a.element, b.element, c.element, dot.attribute("precision"), dot.attribute("max_imprecise"), warps)
+
+
+def _bytes(load: Operation) -> int:
+    type_ = load.results[0].type
+    return type_.numel * storage_size(type_.element) if isinstance(type_, TileType) else 0
+
+
+def _raised_in(loop: Operation, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> list[tuple[Operation, Tensor]]:
+    """The loads of a loop that are raised, which are all or none."""
+    loads = [load for load in feeding_products(loop.regions[0], _DOT) if load.name == "load"]
+    most = max(map(_bytes, loads), default=0)
+    found: list[tuple[Operation, Tensor]] = []
+    for load in loads:
+        if _bytes(load) * _SMALL < most:
+            continue
+        try:
+            found.append((load, _raised(load, target, affine, written)))
+        except NotRaisedError as why:
+            note(load, f"load is not raised to copies of blocks: {why}")
+            for other in loads:
+                if other is not load:
+                    note(other, "load is not raised to copies of blocks: another of its loop is not")
+            return []
+    return found
+
+
+def _raised(load: Operation, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> Tensor:
+    if not is_copyable(load):
+        raise NotRaisedError("it is volatile, or gives something else than zero where its mask is false")
+    tensor = tensor_of(load, affine)
+    if written is None or tensor.base in written:
+        raise NotRaisedError("the kernel may write to the tensor, in a way that copies of blocks do not see")
+    block = _descriptor(tensor)
+    if block is None or not target.reaches(block, divisor(tensor, affine)):
+        raise NotRaisedError(
+            f"{target.name} copies no such block from there: address and strides must be known to be multiples of 16 bytes, and so must the places in a row "
+            "where blocks begin (pointers and strides that are multiples of 16, or tl.multiple_of, say so)"
+        )
+    return tensor
+
+
+def _descriptor(tensor: Tensor) -> DescriptorType | None:
+    assert isinstance(tensor.base.type, PointerType)
+    return DescriptorType(tuple(axis.block for axis in tensor.axes), tensor.base.type.pointee) if len(tensor.axes) <= 5 else None
+
+
+def _written(function: Function) -> frozenset[Value] | None:
+    """The arguments through which a kernel writes; None where it may write anywhere."""
+    found: set[Value] = set()
+    for operation in function.walk():
+        if not clobbers_memory(operation) or operation.regions or operation.name == "barrier":
+            continue
+        pointers = [operand for operand in operation.operands if _is_address(operand.type)]
+        bases = [_base(pointer) for pointer in pointers]
+        if not pointers or None in bases:
+            return None
+        found.update(base for base in bases if base is not None)
+    return frozenset(found)
+
+
+def _is_address(type_: Type) -> bool:
+    return isinstance(type_.element if isinstance(type_, TileType) else type_, PointerType | DescriptorType)
+
+
+def _base(pointer: Value) -> Value | None:
+    """The argument that a pointer, or a tile of them, is made of."""
+    value, seen = pointer, set()
+    while value not in seen:
+        seen.add(value)
+        owner = value.owner
+        if isinstance(owner, Region):
+            if isinstance(owner.owner, Function):
+                return value
+            if owner.owner is None or owner.owner.name != "for":
+                return None
+            # what a loop carries begins outside, if it stays in the same memory
+            value = owner.owner.operands[2 + value.index]
+        elif owner.operands and owner.name in ("addptr", "splat", "broadcast", "expand_dims", "permute", "reshape", "hint", "bitcast"):
+            value = owner.operands[0]
+        else:
+            return None
+    return None
+
+
+# ---- writing
+
+
+class _Writer:
+    """Writes tensors at the function's entry, and loads of their blocks."""
+
+    def __init__(self, affine: Affine) -> None:
+        self.affine = affine
+        body = affine.function.body
+        self.entry = body.first
+
+    def write(self, load: Operation, tensor: Tensor) -> None:
+        type_ = _descriptor(tensor)
+        assert type_ is not None and self.entry is not None
+        head = Builder(self.affine.function.body, self.entry, load.location)
+        extents = []
+        for axis in tensor.axes:
+            ends = [self._emit(head, extent, I64) for extent in axis.extents] or [head.constant(value=UNBOUNDED, result=I64)]
+            while len(ends) > 1:
+                ends.append(head.min(ends.pop(0), ends.pop(0)))
+            extents += ends
+        strides = [self._emit(head, axis.step, I64) for axis in tensor.axes]
+        descriptor = head.create(SIMT_TABLE["simt.tensor"], [[tensor.base], extents, strides], {}, (type_,)).results[0]
+        b = Builder.at(load)
+        offsets = [self._emit(b, axis.start, I32) for axis in tensor.axes]
+        block = b.descriptor_load(descriptor, offsets)
+        tile = self._seen(b, block, tensor, load.result.type)
+        tile.name = load.result.name
+        load.result.replace_all_uses(tile)
+        load.erase()
+
+    def _seen(self, b: Builder, block: Value, tensor: Tensor, type_: Type) -> Value:
+        """A block with the axes of the tile."""
+        assert isinstance(type_, TileType)
+        axes = [axis for axis in tensor.axes if axis.source is not None]
+        sources = [axis.source for axis in axes if axis.source is not None]
+        block = _reshaped(b, block, tuple(axis.block for axis in axes))
+        if sources != sorted(sources):
+            block = b.permute(block, order=tuple(sources.index(source) for source in sorted(sources)))
+        return _reshaped(b, block, type_.shape)
+
+    def _emit(self, b: Builder, polynomial: Polynomial, type_: IntType) -> Value:
+        """A polynomial as a scalar."""
+        polynomial = self._by_counters(polynomial)
+        there = self._there(b, polynomial, type_) if polynomial.constant is None else None
+        if there is not None:
+            return there
+        value: Value | None = None
+        for monomial, factor in polynomial.terms:
+            term: Value | None = None
+            for number in monomial:
+                unknown = self._unknown(b, number, type_)
+                term = unknown if term is None else b.mul(term, unknown)
+            if term is None or factor != 1:
+                constant = b.constant(value=factor, result=type_)
+                term = constant if term is None else b.mul(term, constant)
+            value = term if value is None else b.add(value, term)
+        return value if value is not None else b.constant(value=0, result=type_)
+
+    def _by_counters(self, polynomial: Polynomial) -> Polynomial:
+        """Iterations by the counters of their loops, where those count in constant steps that divide what depends on them."""
+        for number in sorted(polynomial.unknowns()):
+            atom = self.affine.atom(number)
+            if atom.kind != "iteration":
+                continue
+            (loop,) = atom.of
+            step = self.affine.number(loop.operands[2]).constant
+            ours = Polynomial(tuple(term for term in polynomial.terms if number in term[0]))
+            if not step or any(monomial.count(number) != 1 or factor % step for monomial, factor in ours.terms):
+                continue
+            counter = self.affine.unknown("counter", loop.regions[0].arguments[0], value=loop.regions[0].arguments[0])
+            counted = counter.minus(self.affine.number(loop.operands[0]))
+            for piece in ours.pieces():
+                rest = piece.divided(Polynomial.unknown(number).scaled(step))
+                assert rest is not None
+                polynomial = polynomial.minus(piece).plus(rest.times(counted))
+        return polynomial
+
+    def _there(self, b: Builder, polynomial: Polynomial, type_: IntType) -> Value | None:
+        """A scalar that is a polynomial already."""
+        assert b.before is not None
+        there = next((value for value in self.affine.scalars(polynomial) if _is_seen(value, b.before)), None)
+        return there if there is None or there.type is type_ else b.cast(there, result=type_)
+
+    def _unknown(self, b: Builder, number: int, type_: IntType) -> Value:
+        atom = self.affine.atom(number)
+        there = self._there(b, Polynomial.unknown(number), type_)
+        if there is not None:
+            return there
+        if atom.kind == "iteration":
+            (loop,) = atom.of
+            lower, step = (self._emit(b, self.affine.number(operand), type_) for operand in (loop.operands[0], loop.operands[2]))
+            counter = loop.regions[0].arguments[0]
+            counter = counter if counter.type is type_ else b.cast(counter, result=type_)
+            return b.div(b.sub(counter, lower), step)
+        if atom.kind in ("program_id", "num_programs"):
+            value = getattr(b, atom.kind)(axis=atom.of[0])
+            return value if value.type is type_ else b.cast(value, result=type_)
+        return getattr(b, atom.kind)(*(self._emit(b, part, type_) for part in atom.of))
+
+
+def _reshaped(b: Builder, value: Value, shape: Sequence[int]) -> Value:
+    assert isinstance(value.type, TileType)
+    return value if value.type.shape == tuple(shape) else b.reshape(value, result=TileType(tuple(shape), value.type.element))
+
+
+def _is_seen(value: Value, place: Operation) -> bool:
+    """Whether a value is known at an operation."""
+    if isinstance(value.owner, Region):
+        return value.owner in _regions(place)
+    for inner in (place, *place.ancestors()):
+        if inner.parent is value.owner.parent:
+            return value.owner is not inner and _comes_before(value.owner, inner)
+    return False
+
+
+def _regions(place: Operation) -> Iterator[Region]:
+    for inner in (place, *place.ancestors()):
+        assert inner.parent is not None
+        yield inner.parent
+
+
+def _comes_before(first: Operation, second: Operation) -> bool:
+    operation: Operation | None = first
+    while operation is not None and operation is not second:
+        operation = operation.next
+    return operation is not None
