@@ -162,16 +162,44 @@ def emitted(plan: ProductPlan, a: SharedOperand | list[str], b: SharedOperand) -
     return module.text(), context
 
 
+class Group:
+    """The registers of a group's threads, by name, of so many elements each, and the products that are under way on them."""
+
+    def __init__(self, together: int) -> None:
+        self.together = together
+        self.values: dict[str, np.ndarray[Any, Any]] = {}
+        #: what was started since the last commit, then what was committed, the oldest first
+        self.started: set[str] = set()
+        self.pending: list[set[str]] = []
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        """A register: nothing may be under way on it."""
+        assert not any(name in names for names in (self.started, *self.pending)), f"{name} is touched while a product is under way"
+        return self.values.setdefault(name, np.zeros((128, self.together), np.int64))
+
+    def multiply(self, names: list[str], tile: np.ndarray[Any, Any], goes_on: bool) -> None:
+        """An instruction. Others may be under way on its registers."""
+        self.started.update(names)
+        for number, name in enumerate(names):
+            places = FIGURE[:, number * self.together : (number + 1) * self.together]
+            value = self.values.get(name, 0) if goes_on else 0
+            self.values[name] = value + tile[places[..., 0], places[..., 1]]
+
+    def commit(self) -> None:
+        self.pending.append(self.started)
+        self.started = set()
+
+    def wait(self, count: int) -> None:
+        del self.pending[: max(0, len(self.pending) - count)]
+
+
 def run(text: str, context: Recorder, plan: ProductPlan, memories: Sequence[Memory], warps: int, fragments: Fragments | None = None) -> np.ndarray[Any, Any]:
     """The result of the instructions in LLVM IR, on all groups of warps. Where A is in registers, ``fragments(thread)`` gives the words of a thread of all
     groups, and ``memories`` has B alone."""
     (assembly,) = re.findall(r'asm sideeffect "([^"]*)"', text)
     lines = assembly.split("\\0A")
-    assert lines.index("wgmma.fence.sync.aligned;") < min(i for i, line in enumerate(lines) if "mma_async" in line)
-    assert lines[-2:] == ["wgmma.commit_group.sync.aligned;", "}"] or (
-        fragments and lines[-3:-1] == ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"]
-    )
-    (m, n), count = plan.c.shape, plan.c.register_count
+    together = 2 if ".f16." in plan.name.partition("k")[2][:8] else 1
+    (m, n), count = plan.c.shape, plan.c.register_count // together
     # operands, as the call lists them
     named = ["%b", "%a"][: len(memories)]
     constants = [int(bits) % (1 << 64) for bits in re.findall(r"or i64 %t\d+, (-?\d+)", text)]
@@ -184,27 +212,40 @@ def run(text: str, context: Recorder, plan: ProductPlan, memories: Sequence[Memo
         bases = {}
         for name, constant, parts in zip(named, constants, uses, strict=True):
             bases[name] = constant | (combine(context.parts[int(parts[0])], 4 * group) // 16 if parts else 0)
-        sums = np.zeros((128, count), np.int64)
-        now = dict(bases)
+        held, fenced, now = Group(together), False, dict(bases)
         for line in lines:
             if step := re.fullmatch(r"add\.s64 (%[ab]), \$(\d+), (\d+);", line):
                 assert int(step[2]) == count + named.index(step[1])
                 now[step[1]] = bases[step[1]] + int(step[3])
-            elif call := re.fullmatch(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.\S+ \{([$\d, ]+)\}, (%a|\{[$\d, ]+\}), %b, %yes(.*);", line):
+            elif call := re.fullmatch(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.\S+ \{([^}]+)\}, (%a|\{[$\d, ]+\}), %b, (%yes|%no)(.*);", line):
+                assert fenced
                 columns, ks = int(call[1]), int(call[2])
-                registers = [int(name) for name in call[3].replace("$", "").split(", ")]
-                flags = [part == "1" for part in call[5].split(", ")[3:]] or [False, False]
+                registers = call[3].split(", ")
+                assert len(registers) == columns // 2 // together
+                flags = [part == "1" for part in call[6].split(", ")[3:]] or [False, False]
                 b = memories[-1].read(now["%b"], flags[-1], columns, ks)
                 if fragments is None:
                     a = memories[0].read(now["%a"], flags[0], 64, ks)
                 else:
                     words = [int(name) - count - 1 for name in call[4].strip("{}").replace("$", "").split(", ")]
                     a = gathered(fragments, group, words, ks)
-                tile = a @ b.T
-                rows, places = np.moveaxis(FIGURE[:, : len(registers)], 2, 0)
-                sums[:, registers] += tile[rows, places]
+                held.multiply(registers, a @ b.T, call[5] == "%yes")
+            elif add := re.fullmatch(r"add\.rn\.f32 (\$\d+), \1, (%sum\w+);", line):
+                held.values[add[1]] = held.read(add[1]) + held.read(add[2])
+                fenced = False
+            elif line == "wgmma.fence.sync.aligned;":
+                fenced = True
+            elif line == "wgmma.commit_group.sync.aligned;":
+                held.commit()
+            elif wait := re.fullmatch(r"wgmma\.wait_group\.sync\.aligned (\d);", line):
+                held.wait(int(wait[1]))
+            else:
+                assert re.match(r"[{}]$|\.reg |setp\.|mov\.f32 %sum", line), line
+        assert not held.started and len(held.pending) == plan.asynchronous
+        held.wait(0)
+        sums = np.stack([held.read(f"${register}") for register in range(count)], axis=1).reshape(128, -1)
         for thread in range(128):
-            for register in range(count):
+            for register in range(plan.c.register_count):
                 place = coordinates(plan.c.element(register, thread % 32, 4 * group + thread // 32), (m, n))
                 result[place], written[place] = sums[thread, register], written[place] + 1
     assert (written == 1).all()
@@ -241,8 +282,44 @@ CASES = [
 
 @pytest.mark.parametrize(("shape", "k", "element", "warps"), CASES)
 def test_instructions_compute_the_product(shape: tuple[int, int], k: int, element: str, warps: int) -> None:
-    sums = "i32" if element == "i8" else "f32"
-    plan, (m, n) = plan_of(shape, k, element, element, sums, warps), shape
+    computes_the_product(plan_of(shape, k, element, element, "i32" if element == "i8" else "f32", warps), k, element, warps)
+
+
+@pytest.mark.parametrize(("shape", "k", "element", "warps"), [case for case in CASES if case[2] in ("f16", "f8e5m2")])
+def test_sums_of_16_bits_lie_in_registers_by_twos(shape: tuple[int, int], k: int, element: str, warps: int) -> None:
+    plan = plan_of(shape, k, element, element, "f16", warps)
+    assert not plan.asynchronous
+    computes_the_product(plan, k, element, warps)
+
+
+@pytest.mark.parametrize(("shape", "k", "imprecise", "warps"), [
+    ((64, 64), 32, 32, 4),
+    ((64, 64), 128, 128, 4),
+    ((64, 64), 128, 64, 4),
+    ((128, 64), 256, 96, 4),
+    ((128, 128), 128, 32, 8),
+    ((64, 512), 64, 32, 8),
+    ((128, 128), 64, 33, 4),
+    ((128, 256), 128, 64, 8),
+])  # fmt: skip
+def test_promoted_sums_compute_the_product(shape: tuple[int, int], k: int, imprecise: int, warps: int) -> None:
+    product = Product(shape, k, F8E4M3FN, F8E5M2, F32, "ieee", imprecise, warps)
+    plan = warpgroups.plans(Words(), product)[0]
+    assert not plan.asynchronous
+    text = computes_the_product(plan, k, "f8e5m2", warps)
+    lines = text.split("\\0A")
+    # as many instructions between additions as were asked for, and no more
+    tiling = warpgroups.tile(product)
+    assert tiling is not None and tiling.registers(product) <= warpgroups.registers_left(warps)
+    runs = re.findall(r"(?:m|y+)", "".join("m" if "commit" in line else "y" if "mma_async" in line else "" for line in lines))
+    assert max(len(one) for one in runs) * 32 <= imprecise
+    assert lines.count("wgmma.commit_group.sync.aligned;") == -(-k // (imprecise // 32 * 32)) * tiling.repeats_m * tiling.repeats_n
+    assert sum("add.rn.f32" in line for line in lines) == -(-k // (imprecise // 32 * 32)) * plan.c.register_count
+
+
+def computes_the_product(plan: ProductPlan, k: int, element: str, warps: int) -> str:
+    """Check what a plan writes, for all layouts in which it takes operands; the last text."""
+    m, n = plan.c.shape
     type_ = {"f16": F16, "bf16": BF16, "f32": F32, "i8": I8, "f8e5m2": F8E5M2}[element]
     size = type_.bits // 8
     rng = np.random.default_rng(0)
@@ -264,6 +341,7 @@ def test_instructions_compute_the_product(shape: tuple[int, int], k: int, elemen
         text, context = emitted(plan, SharedOperand("%a", layouts[0], type_), SharedOperand("%b", layouts[1], type_))
         found = run(text, context, plan, memories, warps)
         assert (found == values[0] @ values[1]).all(), layouts
+    return text
 
 
 class Packer(Words):
@@ -274,6 +352,7 @@ class Packer(Words):
         self.packed: list[list[int]] = []
 
     def pack(self, w: Any, names: Sequence[str], type_: str, word_type: str) -> str:
+        assert names[0] != "0.0"
         self.packed.append([int(name.removeprefix("%r")) for name in names])
         return f"%w{len(self.packed) - 1}"
 
@@ -311,10 +390,12 @@ def test_instructions_with_a_in_registers_compute_the_product(shape: tuple[int, 
         (F8E4M3FN, F8E5M2, F32, "ieee", 0, "wgmma.m64n64k32.f32.e4m3.e5m2.ss"),
         (I8, U8, I32, "ieee", 0, "wgmma.m64n64k32.s32.s8.u8.ss"),
         (F32, F32, F32, "ieee", 0, ""),
-        (F16, F16, F16, "ieee", 0, ""),
+        (F16, F16, F16, "ieee", 0, "wgmma.m64n64k16.f16.f16.f16.ss"),
+        (F8E5M2, F8E4M3FN, F16, "ieee", 0, "wgmma.m64n64k32.f16.e5m2.e4m3.ss"),
+        (BF16, BF16, BF16, "ieee", 0, ""),
         (F16, BF16, F32, "ieee", 0, ""),
-        (F8E4M3FN, F8E4M3FN, F32, "ieee", 32, ""),  # sums that are not promoted after 32 products
-        (F8E4M3FN, F8E4M3FN, F32, "ieee", 128, "wgmma.m64n64k32.f32.e4m3.e4m3.ss"),
+        (F8E4M3FN, F8E4M3FN, F32, "ieee", 31, ""),  # one instruction adds up 32 products
+        (F8E4M3FN, F8E4M3FN, F32, "ieee", 32, "wgmma.m64n64k32.f32.e4m3.e4m3.ss"),
     ],
 )
 def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, imprecise: int, name: str) -> None:
@@ -359,29 +440,87 @@ def test_other_kinds_assemble(a: str, b: str, sums: str) -> None:
 
 
 def multiply(
-    a: Any, b: Any, out: Any, K: Any, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TURNED: tl.constexpr, PARTS: tl.constexpr
+    a: Any,
+    b: Any,
+    out: Any,
+    K: Any,
+    N: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    TURNED: tl.constexpr,
+    PARTS: tl.constexpr,
+    SUMS: tl.constexpr,
+    IMPRECISE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ) -> None:
     m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
-    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    acc = tl.zeros((BM, BN), dtype=SUMS)
     for k in tl.range(0, K, BK, warp_specialize=PARTS):
         x = a.load([m, k])
         if TURNED:
             y = b.load([n, k]).T
         else:
             y = b.load([k, n])
-        acc = tl.dot(x, y, acc)
+        acc = tl.dot(x, y, acc, max_num_imprecise_acc=IMPRECISE, out_dtype=SUMS, input_precision=PRECISION)
     tl.store(out + (m + tl.arange(0, BM))[:, None] * N + (n + tl.arange(0, BN))[None, :], acc)
 
 
-def matmul_module(turned: bool, parts: bool, block: tuple[int, int, int], columns: int = 1024, dtype: str = "fp16") -> Any:
+def matmul_module(
+    turned: bool,
+    parts: bool,
+    block: tuple[int, int, int],
+    columns: int = 1024,
+    dtype: str = "fp16",
+    other: str = "",
+    sums: str = "fp32",
+    imprecise: int | None = None,
+    precision: str = "tf32",
+) -> Any:
+    """:func:`multiply` of operands of the types ``dtype`` and ``other`` (by default the same)."""
     bm, bn, bk = block
+    type_of_sums = {"fp32": tl.float32, "fp16": tl.float16, "i32": tl.int32}[sums]
     constants = {"N": columns, "BM": bm, "BN": bn, "BK": bk, "TURNED": turned, "PARTS": parts}
-    types = {"a": f"tensordesc<{dtype}[{bm},{bk}]>", "b": f"tensordesc<{dtype}[{bn},{bk}]>" if turned else f"tensordesc<{dtype}[{bk},{bn}]>"}
+    constants |= {"SUMS": type_of_sums, "IMPRECISE": imprecise, "PRECISION": precision}
+    second = f"{bn},{bk}" if turned else f"{bk},{bn}"
+    types = {"a": f"tensordesc<{dtype}[{bm},{bk}]>", "b": f"tensordesc<{other or dtype}[{second}]>"}
     facts = {"divisibility": 16}
-    signature = {**types, "out": "*fp32", "K": "i32", **dict.fromkeys(constants, "constexpr")}
+    signature = {**types, "out": f"*{sums}", "K": "i32", **dict.fromkeys(constants, "constexpr")}
     module = compile_function(device_function(multiply), signature, constants, {"a": facts, "b": facts, "out": {"divisibility": 16}})
     pipeline.run(module)
     return module
+
+
+#: Element types of A and B, of the sums, and after how many elements along K these are promoted.
+KINDS = [
+    ("fp16", "fp16", "fp16", None),
+    ("bf16", "bf16", "fp32", None),
+    ("fp32", "fp32", "fp32", None),
+    ("i8", "i8", "i32", None),
+    ("u8", "u8", "i32", None),
+    ("fp8e4nv", "fp8e4nv", "fp32", None),
+    ("fp8e4nv", "fp8e5", "fp32", None),
+    ("fp8e5", "fp8e5", "fp16", None),
+    ("fp8e4nv", "fp8e4nv", "fp32", 128),
+    ("fp8e5", "fp8e4nv", "fp32", 64),
+    ("fp8e4nv", "fp8e5", "fp32", 32),
+]
+#: Bytes of an element.
+SIZES = {"fp16": 2, "bf16": 2, "fp32": 4, "i8": 1, "u8": 1, "fp8e4nv": 1, "fp8e5": 1}
+
+
+@pytest.mark.parametrize(("a", "b", "sums", "imprecise"), KINDS)
+@pytest.mark.parametrize("turned", [False, True], ids=["b", "b transposed"])
+@pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
+def test_pipelined_products_of_each_kind_are_not_serialised(a: str, b: str, sums: str, imprecise: int | None, turned: bool, parts: bool) -> None:
+    module = matmul_module(turned, parts, (128, 128, 128 // SIZES[a]), 1024, a, b, sums, imprecise)
+    ptx = str(lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 8, "num_stages": 3}).stages["ptx"])
+    linked = assemble(ptx, "sm_90a")
+    # C7508: a kernel of few registers gives none away
+    assert not re.search("C75(?!08)", linked.log) and not linked.spills, linked.log
+    assert "mma.sync" not in ptx and len(re.findall("wgmma.mma_async", ptx)) == 4
+    additions = len(re.findall(r"add\.rn\.f32", ptx))
+    assert additions == (64 * 128 // imprecise if imprecise else 0)
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["b", "b transposed"])

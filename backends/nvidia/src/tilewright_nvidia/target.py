@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation
-from tilewright.ir.types import U32, DescriptorType, Type
+from tilewright.ir.types import U32, DescriptorType, Type, element_type
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
@@ -224,7 +224,7 @@ class PtxTarget(SimtTarget):
             assert context.operation is not None
             operation = context.operation
             tiles = operation.group("tiles") if operation.name == "simt.wait" else operation.results[: len(names)]
-            return warpgroups.wait(context.writer, pending, names, [context.llvm_type(tile.type) for tile in tiles])
+            return warpgroups.wait(self._words, context.writer, pending, names, [element_type(tile.type) for tile in tiles])
         if queue == COPIES.queue:
             context.writer.call("llvm.nvvm.cp.async.wait.group", "void", [("i32", str(pending))])
         elif queue == STORES.queue:

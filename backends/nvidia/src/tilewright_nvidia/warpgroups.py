@@ -9,7 +9,10 @@ An instruction takes 32 bytes of each row along K. The address of the next step 
 row depends on the final address alone.
 
 Accumulators stay in registers while products are under way. Nothing may touch them until a wait, which takes them in and gives them out again, so that no
-compiler moves an access across it.
+compiler moves an access across it. Those of 16 bits lie in registers by twos.
+
+Instructions on operands of 8 bits add up about 14 bits of a sum. Where a product says after how many elements along K sums are to be *promoted*, so many are
+added up in registers of their own, waited for, and added to the accumulator in f32; a product that does so has ended when it is written.
 """
 
 from __future__ import annotations
@@ -41,16 +44,21 @@ OTHER_REGISTERS: Final = 36
 SWIZZLES: Final = {128: 1, 64: 2, 32: 3}
 #: Descriptors hold addresses and offsets in units of so many bytes, addresses below so many.
 _UNIT, _ADDRESSES = 16, 1 << 18
+_FENCE, _COMMIT = "wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;"
 #: Registers of A that an instruction takes.
 _WORDS: Final = 4
 
+#: Of an accumulator: its name in instructions, the LLVM type of its registers, how many elements are in one.
+_SUMS: Final[dict[Type, tuple[str, str, int]]] = {F32: ("f32", "float", 1), F16: ("f16", "i32", 2), I32: ("s32", "i32", 1)}
 _NAMES: Final[dict[Type, str]] = {F16: "f16", BF16: "bf16", F32: "tf32", F8E4M3FN: "e4m3", F8E5M2: "e5m2", I8: "s8", U8: "u8"}
 #: Kinds of operands that an instruction may mix, and what it adds up in.
 _FAMILIES: Final[tuple[tuple[frozenset[Type], Type], ...]] = (
     (frozenset({F16}), F32),
+    (frozenset({F16}), F16),
     (frozenset({BF16}), F32),
     (frozenset({F32}), F32),
     (frozenset({F8E4M3FN, F8E5M2}), F32),
+    (frozenset({F8E4M3FN, F8E5M2}), F16),
     (frozenset({I8, U8}), I32),
 )
 
@@ -65,6 +73,8 @@ class Tiling:
         repeats_m, repeats_n: instructions of a group along each.
         steps: instructions along K.
         step: elements along K of one.
+        promoted: instructions along K after which sums are promoted; 0: they are not.
+        partial: instructions' sums that are there at a time before they are promoted.
     """
 
     groups_m: int
@@ -74,11 +84,13 @@ class Tiling:
     repeats_n: int
     steps: int
     step: int
+    promoted: int = 0
+    partial: int = 0
 
-    @property
-    def accumulators(self) -> int:
-        """Registers of a thread."""
-        return self.repeats_m * self.repeats_n * self.columns // 2
+    def registers(self, product: Product) -> int:
+        """Those of a thread for accumulators, and for sums before they are promoted."""
+        each = self.columns // 2 // _SUMS[product.accumulator][2]
+        return (self.repeats_m * self.repeats_n + self.partial) * each
 
 
 def tile(product: Product) -> Tiling | None:
@@ -90,11 +102,27 @@ def tile(product: Product) -> Tiling | None:
     if not groups_m or product.k < step:
         return None
     groups_n = groups // groups_m
-    columns = min(n // groups_n, MOST_COLUMNS)
-    if columns < LEAST_COLUMNS:
-        return None
-    tiling = Tiling(groups_m, groups_n, columns, m // ROWS // groups_m, n // groups_n // columns, product.k // step, step)
-    return tiling if tiling.accumulators <= registers_left(product.warps) else None
+    columns, promoted = min(n // groups_n, MOST_COLUMNS), promoted_steps(product)
+    while columns >= LEAST_COLUMNS:
+        repeats = m // ROWS // groups_m, n // groups_n // columns
+        for partial in (2, 1) if promoted else (0,):
+            tiling = Tiling(groups_m, groups_n, columns, *repeats, product.k // step, step, promoted, partial)
+            if tiling.registers(product) <= registers_left(product.warps):
+                return tiling
+        if not promoted:
+            break
+        # fewer sums at a time
+        columns //= 2
+    return None
+
+
+def promoted_steps(product: Product) -> int:
+    """Instructions along K after which sums are promoted; 0 where they are not."""
+    return product.max_imprecise // STEP if _is_promoted(product) else 0
+
+
+def _is_promoted(product: Product) -> bool:
+    return product.accumulator is F32 and storage_size(product.a) == 1 and 0 < product.max_imprecise <= product.k
 
 
 def registers_left(warps: int) -> int:
@@ -141,14 +169,14 @@ def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int) -> tupl
 
 
 def plans(words: Words, product: Product) -> tuple[ProductPlan, ...]:
-    """The plans for a product: both operands in shared memory, asynchronous; then with A in registers, which waits for its end. None where there is no
-    instruction for the product."""
+    """The plans for a product: both operands in shared memory, asynchronous unless sums are promoted or of 16 bits; then with A in registers, which waits for
+    its end. None where there is no instruction for the product."""
     if not any(product.a in operands and product.b in operands and product.accumulator is sums for operands, sums in _FAMILIES):
         return ()
     if product.a is F32 and product.precision != "tf32":
         return ()
-    if storage_size(product.a) == 1 and 0 < product.max_imprecise < product.k:
-        # sums are not promoted on the way
+    if _is_promoted(product) and product.max_imprecise < STEP:
+        # one instruction adds up more
         return ()
     tiling = tile(product)
     if tiling is None:
@@ -163,7 +191,7 @@ def _plan(writer: _Writer) -> ProductPlan | None:
     wishes = [writer.layouts(position) for position in (0, 1)]
     if in_registers:
         wishes[0] = ()
-        if writer.tiling.accumulators + a.register_count // writer.packed > registers_left(product.warps):
+        if writer.tiling.registers(product) + a.register_count // writer.packed > registers_left(product.warps):
             return None
     elif not wishes[0]:
         return None
@@ -176,7 +204,7 @@ def _plan(writer: _Writer) -> ProductPlan | None:
         c,
         writer.emit,
         reads=(writer.first, SHARED),
-        asynchronous=not in_registers,
+        asynchronous=writer.asynchronous,
         a_shared=None if in_registers else wishes[0][0],
         b_shared=wishes[1][0],
         a_others=wishes[0][1:],
@@ -225,10 +253,11 @@ class _Writer:
         self.words, self.product, self.tiling, self.first = words, product, tiling, first
         self.packed = 4 // storage_size(product.a)
         self.sizes = storage_size(product.a), storage_size(product.b)
-        self.accumulator = "float" if product.accumulator is F32 else "i32"
-        sums = "f32" if product.accumulator is F32 else "s32"
+        sums, self.register, self.together = _SUMS[product.accumulator]
         operands = f"{_NAMES[product.a]}.{_NAMES[product.b]}"
         kind = f"m{ROWS}n{tiling.columns}k{tiling.step}.{sums}.{operands}"
+        # what is carried around a loop is elements: to put them in registers by twos would touch what is under way
+        self.asynchronous = first == SHARED and not tiling.promoted and self.together == 1
         self.instruction, self.name = f"wgmma.mma_async.sync.aligned.{kind}", f"wgmma.{kind}.{'ss' if first == SHARED else 'rs'}"
 
     # ---- operands in shared memory
@@ -279,11 +308,11 @@ class _Writer:
     # ---- instructions
 
     def emit(self, context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]) -> list[str]:
-        """The registers in which the sums will be after a wait for the product; with A in registers, in which they are. (An instruction under way reads the
-        registers of A: were it not waited for, they could be given another value before.)"""
+        """The registers in which the sums will be after a wait for the product; with A in registers, sums that are promoted or sums of 16 bits, in which they
+        are. (An instruction under way reads the registers of A: were it not waited for, they could be given another value before.)"""
         assert isinstance(b, SharedOperand)
-        w, t, count = context.writer, self.tiling, len(c)
-        lines = ["{", ".reg .pred %yes;", ".reg .b64 %a, %b;", "setp.eq.u32 %yes, 0, 0;", "wgmma.fence.sync.aligned;"]
+        w = context.writer
+        c = self._words_of(w, c)
         base_b, found_b = self._base(context, 1, b)
         operands, flags = [("i64", base_b)], [found_b.transposed]
         if isinstance(a, SharedOperand):
@@ -292,28 +321,71 @@ class _Writer:
             flags.insert(0, found_a.transposed)
         else:
             operands += [("i32", word) for word in self._packed(w, a)]
-        tail = "%yes" if self.accumulator == "i32" else "%yes, 1, 1"
-        if self.sizes == (2, 2):
-            tail += "".join(f", {int(flag)}" for flag in flags)
-        each = t.columns // 2
-        for step in range(t.steps):
-            for j in range(t.repeats_n):
-                for i in range(t.repeats_m):
-                    first = (j * t.repeats_m + i) * each
-                    sums = ", ".join(f"${register}" for register in range(first, first + each))
-                    lines.append(f"add.s64 %b, ${count}, {self._offset(1, b.shared, t.columns * j, step * t.step) // _UNIT};")
-                    if isinstance(a, SharedOperand):
-                        lines.append(f"add.s64 %a, ${count + 1}, {self._offset(0, a.shared, ROWS * i, step * t.step) // _UNIT};")
-                        source = "%a"
-                    else:
-                        word = count + 1 + _WORDS * (i * t.steps + step)
-                        source = "{" + ", ".join(f"${number}" for number in range(word, word + _WORDS)) + "}"
-                    lines.append(f"{self.instruction} {{{sums}}}, {source}, %b, {tail};")
-        lines.append("wgmma.commit_group.sync.aligned;")
-        if self.first == REGISTERS:
-            lines.append("wgmma.wait_group.sync.aligned 0;")
+        turned = "".join(f", {int(flag)}" for flag in flags) if self.sizes == (2, 2) else ""
+        lines = ["{", ".reg .pred %yes;", ".reg .b64 %a, %b;", "setp.eq.u32 %yes, 0, 0;"]
+        if self.tiling.promoted:
+            lines += self._promoted(a, b, len(c), turned)
+        else:
+            lines.append(_FENCE)
+            each = self.tiling.columns // 2 // self.together
+            for step in range(self.tiling.steps):
+                for number, (i, j) in enumerate(self._repeats()):
+                    lines += self._instruction((i, j), step, [f"${register}" for register in range(number * each, (number + 1) * each)], a, b, len(c), turned)
+            lines.append(_COMMIT)
+            if not self.asynchronous:
+                lines.append(_waited(0))
         lines.append("}")
-        return call_asm(w, "\n".join(lines), [self.accumulator] * count, operands, initial=c, memory=True, convergent=True)
+        sums = call_asm(w, "\n".join(lines), [self.register] * len(c), operands, initial=c, memory=True, convergent=True)
+        return elements_of(self.words, w, sums, self.product.accumulator)
+
+    def _words_of(self, w: FunctionWriter, c: list[str]) -> list[str]:
+        return words_of(self.words, w, c, self.product.accumulator)
+
+    def _repeats(self) -> list[tuple[int, int]]:
+        """The instructions of a group for one step along K, by rows and columns, in the order of their accumulators."""
+        return [(i, j) for j in range(self.tiling.repeats_n) for i in range(self.tiling.repeats_m)]
+
+    def _instruction(
+        self, repeat: tuple[int, int], step: int, sums: Sequence[str], a: OperandSource, b: SharedOperand, count: int, turned: str, go_on: str = "%yes"
+    ) -> list[str]:
+        """One instruction, whose sums are in registers of these names; before ``go_on`` holds, they are nothing. ``count`` operands of the text are sums."""
+        t, (i, j) = self.tiling, repeat
+        lines = [f"add.s64 %b, ${count}, {self._offset(1, b.shared, t.columns * j, step * t.step) // _UNIT};"]
+        if isinstance(a, SharedOperand):
+            lines.append(f"add.s64 %a, ${count + 1}, {self._offset(0, a.shared, ROWS * i, step * t.step) // _UNIT};")
+            source = "%a"
+        else:
+            word = count + 1 + _WORDS * (i * t.steps + step)
+            source = "{" + ", ".join(f"${number}" for number in range(word, word + _WORDS)) + "}"
+        tail = go_on if self.product.accumulator is I32 else f"{go_on}, 1, 1"
+        return [*lines, f"{self.instruction} {{{', '.join(sums)}}}, {source}, %b, {tail}{turned};"]
+
+    def _promoted(self, a: OperandSource, b: SharedOperand, count: int, turned: str) -> list[str]:
+        """Sums of so many instructions along K at a time, added to the accumulators once they are there: those of the next ones are under way by then, if
+        there are registers for both."""
+        t = self.tiling
+        each = t.columns // 2
+        units = [(number, repeat, first) for first in range(0, t.steps, t.promoted) for number, repeat in enumerate(self._repeats())]
+        sets = [[f"%sum{which}_{register}" for register in range(each)] for which in range(min(t.partial, len(units)))]
+        lines = [".reg .pred %no;", "setp.ne.u32 %no, 0, 0;", *(f".reg .f32 {', '.join(names)};" for names in sets)]
+        # what an instruction does not read must have a value all the same: assemblers wait for it elsewise
+        lines += [f"mov.f32 {name}, 0f00000000;" for names in sets for name in names]
+
+        def add(unit: int) -> list[str]:
+            place = units[unit][0] * each
+            return [f"add.rn.f32 ${place + register}, ${place + register}, {name};" for register, name in enumerate(sets[unit % len(sets)])]
+
+        for unit, (_, repeat, first) in enumerate(units):
+            lines.append(_FENCE)
+            for step in range(first, min(first + t.promoted, t.steps)):
+                lines += self._instruction(repeat, step, sets[unit % len(sets)], a, b, count, turned, "%no" if step == first else "%yes")
+            lines.append(_COMMIT)
+            ended = unit + 1 - len(sets)
+            if ended >= 0:
+                lines += [_waited(len(sets) - 1), *add(ended)]
+        for unit in range(len(units) + 1 - len(sets), len(units)):
+            lines += [_waited(len(units) - 1 - unit), *add(unit)]
+        return lines
 
     def _packed(self, w: FunctionWriter, names: list[str]) -> list[str]:
         """The words of A, whose f32 are rounded as instructions on registers take them."""
@@ -323,9 +395,25 @@ class _Writer:
         return [self.words.pack(w, names[i : i + self.packed], type_, "i32") for i in range(0, len(names), self.packed)]
 
 
-def wait(w: FunctionWriter, pending: int, tiles: Sequence[Sequence[str]], types: Sequence[str]) -> list[list[str]]:
-    """Wait until at most ``pending`` groups of products are under way; the registers of tiles, of an LLVM type each, as they are then."""
-    names = [name for tile_ in tiles for name in tile_]
-    listed = [type_ for tile_, type_ in zip(tiles, types, strict=True) for _ in tile_]
-    found = iter(call_asm(w, f"wgmma.wait_group.sync.aligned {pending};", listed, (), initial=names, memory=True, convergent=True))
-    return [[next(found) for _ in tile_] for tile_ in tiles]
+def _waited(pending: int) -> str:
+    return f"wgmma.wait_group.sync.aligned {pending};"
+
+
+def words_of(words: Words, w: FunctionWriter, names: Sequence[str], element: Type) -> list[str]:
+    """The registers of an accumulator, from its elements."""
+    together = _SUMS[element][2]
+    return [words.pack(w, names[i : i + together], register_type(element), "i32") for i in range(0, len(names), together)] if together > 1 else list(names)
+
+
+def elements_of(words: Words, w: FunctionWriter, registers: list[str], element: Type) -> list[str]:
+    """The elements of an accumulator, from its registers."""
+    together = _SUMS[element][2]
+    return [name for word in registers for name in words.unpack(w, word, "i32", register_type(element))] if together > 1 else registers
+
+
+def wait(words: Words, w: FunctionWriter, pending: int, tiles: Sequence[Sequence[str]], elements: Sequence[Type]) -> list[list[str]]:
+    """Wait until at most ``pending`` groups of products are under way; the registers of tiles, of an element type each, as they are then."""
+    held = [words_of(words, w, tile_, element) for tile_, element in zip(tiles, elements, strict=True)]
+    types = [_SUMS[element][1] for tile_, element in zip(held, elements, strict=True) for _ in tile_]
+    found = iter(call_asm(w, _waited(pending), types, (), initial=[name for tile_ in held for name in tile_], memory=True, convergent=True))
+    return [elements_of(words, w, [next(found) for _ in tile_], element) for tile_, element in zip(held, elements, strict=True)]
