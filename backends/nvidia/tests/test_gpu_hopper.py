@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from gpu_support import gpu_is_there, launch_on_gpu, prepare
 from hopper_support import ASYNCHRONOUS, Operand, Text, barrier_kernel, compiled, load_kernel, product_kernel, shifted_module, store_kernel
-from test_warpgroups import matmul_module
+from test_warpgroups import KINDS, SIZES, matmul_module
 
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
@@ -291,3 +291,118 @@ def test_a_pipelined_product(turned: bool, parts: bool, block: tuple[int, int, i
         f"{what}: {wrong.sum()} of {wrong.size} sums are wrong, rows {rows.min()} to {rows.max()}, columns {columns.min()} to {columns.max()}; "
         f"the first is {out[wrong][0]} for {wide[wrong][0]}, the largest error {np.nanmax(error)}"
     )
+
+
+# ---- kinds of operands and sums
+
+#: Bits of the fraction, and what is added to exponents.
+_FORMATS = {"fp8e4nv": (3, 7), "fp8e5": (2, 15)}
+_NUMPY = {"fp16": np.float16, "fp32": np.float32, "i8": np.int8, "u8": np.uint8, "i32": np.int32}
+
+
+def worth(codes: np.ndarray[Any, Any], type_: str) -> np.ndarray[Any, Any]:
+    """The numbers that bits of a narrow type, or of bf16, stand for, in float64."""
+    if type_ == "bf16":
+        return (codes.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    fraction, bias = _FORMATS[type_]
+    exponent, rest = codes >> fraction & (1 << 7 - fraction) - 1, (codes & (1 << fraction) - 1) / (1 << fraction)
+    size = np.where(exponent > 0, (1 + rest) * np.exp2(exponent.astype(np.float64) - bias), rest * 2.0 ** (1 - bias))
+    return np.where(codes & 0x80, -size, size)
+
+
+def drawn(rng: np.random.Generator, shape: tuple[int, int], type_: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """(what is in memory, in rows of a multiple of 16 bytes; the numbers in float64): all bits of a type, sizes up to 2 of floats."""
+    memory = aligned(shape, {"bf16": np.uint16, **dict.fromkeys(_FORMATS, np.uint8)}.get(type_) or _NUMPY[type_])
+    if type_ in ("i8", "u8"):
+        limits = np.iinfo(_NUMPY[type_])
+        memory[...] = rng.integers(limits.min, limits.max + 1, shape)
+    elif type_ == "bf16":
+        memory[...] = (rng.integers(121, 128, shape) << 7 | rng.integers(0, 128, shape) | rng.integers(0, 2, shape) << 15).astype(np.uint16)
+    elif type_ in _FORMATS:
+        fraction, bias = _FORMATS[type_]
+        codes = rng.integers(bias - 6, bias + 1, shape) << fraction | rng.integers(0, 1 << fraction, shape) | rng.integers(0, 2, shape) << 7
+        memory[...] = codes.astype(np.uint8)
+    else:
+        memory[...] = rng.uniform(-1, 1, shape) * np.exp2(rng.integers(-6, 1, shape))
+    return memory, memory.astype(np.float64) if type_ in _NUMPY else worth(memory, type_)
+
+
+def allowed(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], kinds: tuple[str, str, str, int | None], precision: str) -> np.ndarray[Any, Any]:
+    """How far sums may be off, element by element: a unit of the accumulator for each term; of f32 operands, what is cut off; of fp8, what sums in few bits
+    lose before they are promoted."""
+    type_, _, sums, imprecise = kinds
+    terms = a.shape[1]
+    if sums == "i32":
+        return np.zeros((a.shape[0], b.shape[1]))
+    relative = (terms + 2) * {"fp32": 2.0**-23, "fp16": 2.0**-10}[sums]
+    if type_ == "fp32":
+        relative += {"tf32": 2.1 * 2.0**-10, "tf32x3": 3 * 2.0**-20, "bf16x3": 3 * 2.0**-14, "bf16x6": 6 * 2.0**-21}[precision]
+    if type_ in _FORMATS:
+        relative += (min(terms, imprecise or terms) // 16 + 2) * 2.0**-12
+    return relative * (np.abs(a) @ np.abs(b)) + 1e-12
+
+
+def multiplied_by_language(
+    kinds: tuple[str, str, str, int | None], turned: bool, parts: bool, block: tuple[int, int, int], warps: int, precision: str = "tf32"
+) -> None:
+    """Products of the language for K from less than a step to several blocks, of M and N that are not whole blocks; outside of these sums are 0."""
+    bm, bn, _ = block
+    a_type, b_type, sums, imprecise = kinds
+    module = matmul_module(turned, parts, block, 2 * bn, a_type, b_type, sums, imprecise, precision)
+    launch, memory = prepare(module, asynchronous=True, num_warps=warps, num_stages=3)
+    rng = np.random.default_rng(2)
+    for k in (1, 2, 7, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 1000):
+        a, left = drawn(rng, (2 * bm - 5, k), a_type)
+        b, right = drawn(rng, (2 * bn - 3, k) if turned else (k, 2 * bn - 3), b_type)
+        right = right.T if turned else right
+        out = np.full((2 * bm, 2 * bn), 77, _NUMPY[sums])
+        what = f"{kinds}, {precision}, {'parts' if parts else 'blocks'} of {block}, K = {k}"
+
+        def launched(a: Any = a, b: Any = b, out: Any = out, k: int = k) -> None:
+            launch_on_gpu(launch, memory, [tensor(a), tensor(b), out, k], (2, 2, 1))
+
+        within_patience(what, launched)
+        rows, columns = left.shape[0], right.shape[1]
+        assert not out[rows:].any() and not out[:, columns:].any(), what
+        error = np.abs(out[:rows, :columns].astype(np.float64) - left @ right)
+        wrong = ~(error <= allowed(left, right, kinds, precision))
+        assert not wrong.any(), (
+            f"{what}: {wrong.sum()} of {wrong.size} sums are wrong; the first: {np.argwhere(wrong)[0]}; the largest error {np.nanmax(error)}"
+        )
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["b", "b transposed"])
+@pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
+@pytest.mark.parametrize("kinds", KINDS, ids=str)
+def test_pipelined_products_of_each_kind(kinds: tuple[str, str, str, int | None], parts: bool, turned: bool) -> None:
+    multiplied_by_language(kinds, turned, parts, (128, 128, 128 // SIZES[kinds[0]]), 8)
+
+
+@pytest.mark.parametrize("imprecise", [32, 64, 128])
+def test_promoted_sums_by_halves(imprecise: int) -> None:
+    """There are no registers for a second set of so many sums."""
+    multiplied_by_language(("fp8e4nv", "fp8e4nv", "fp32", imprecise), True, False, (128, 256, 128), 8)
+
+
+def test_promotion_keeps_bits() -> None:
+    """Sums over many positive numbers, of which the instructions cut off a little each time."""
+    rng = np.random.default_rng(3)
+    m, n, k = 128, 256, 16384
+    (a, left), (b, right) = (drawn(rng, shape, "fp8e4nv") for shape in ((m, k), (n, k)))
+    for memory in (a, b):
+        memory &= 0x7F
+    exact = np.abs(left) @ np.abs(right).T
+    errors = {}
+    for imprecise in (None, 128, 32):
+        module = matmul_module(True, False, (64, 128, 128), n, "fp8e4nv", imprecise=imprecise)
+        launch, device = prepare(module, asynchronous=True, num_warps=4, num_stages=3)
+        out = np.full((m, n), np.nan, np.float32)
+
+        def launched(launch: Any = launch, device: Any = device, out: Any = out) -> None:
+            launch_on_gpu(launch, device, [tensor(a), tensor(b), out, k], (2, 2, 1))
+
+        within_patience(f"sums promoted after {imprecise}", launched)
+        errors[imprecise] = float(np.max(np.abs(out - exact) / exact))
+    print(f"largest relative errors of sums over {k} products, by the promotion interval: {errors}")
+    assert errors[None] > 4 * errors[128] >= errors[128] >= errors[32], errors
+    assert errors[128] < 10 * 2.0**-12
