@@ -15,7 +15,19 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gpu_support import gpu_is_there, launch_on_gpu, prepare
-from hopper_support import ASYNCHRONOUS, Operand, Text, barrier_kernel, compiled, load_kernel, product_kernel, shifted_module, store_kernel
+from hopper_support import (
+    ASYNCHRONOUS,
+    Operand,
+    Text,
+    barrier_kernel,
+    compiled,
+    load_kernel,
+    matrix_store_kernel,
+    product_kernel,
+    shifted_module,
+    store_kernel,
+)
+from test_matrix_stores import CASES as STORED_MATRICES
 from test_warpgroups import KINDS, SIZES, matmul_module
 
 import tilewright.language as tl
@@ -27,6 +39,7 @@ from tilewright.simt.host.launch import make_launcher
 from tilewright.simt.host.memory import DeviceMemory
 from tilewright_nvidia.driver import driver
 from tilewright_nvidia.slabs import Slabs
+from tilewright_nvidia.target import PtxTarget
 
 
 def hopper_is_there() -> bool:
@@ -63,9 +76,9 @@ def within_patience(what: str, action: Callable[[], None]) -> None:
         raise failed[0]
 
 
-def run(text: Text, arguments: Sequence[Any], what: str) -> None:
+def run(text: Text, arguments: Sequence[Any], what: str, machine: PtxTarget | None = None) -> None:
     """Run a kernel in the toolkit's operations as one program."""
-    code = compiled(text)
+    code = compiled(text, machine)
     cuda = driver()
     launch = make_launcher(LoadedKernel(code, 0, cuda), text.parameters, ASYNCHRONOUS)
     within_patience(what, lambda: launch_on_gpu(launch, DeviceMemory(0, cuda), arguments, (1, 1, 1)))
@@ -198,6 +211,18 @@ def test_blocks_from_anywhere(shift: int, divisor: int) -> None:
     launch, memory = prepare(shifted_module(divisor), asynchronous=True, num_warps=4, num_stages=2)
     within_patience(f"a block from {shift}", lambda: launch_on_gpu(launch, memory, [tensor(x), tensor(y), shift], (1, 1, 1)))
     agree(y, expected_block(x, (shift, shift), (64, 64), "zero"))
+
+
+# ---- tiles to shared memory by stmatrix
+
+
+@pytest.mark.parametrize(("shape", "warps", "slabs"), STORED_MATRICES, ids=str)
+def test_sums_are_stored_by_matrices(shape: tuple[int, int], warps: int, slabs: Slabs) -> None:
+    text, machine = matrix_store_kernel(shape, "f16", slabs, warps)
+    x = (np.arange(shape[0] * shape[1], dtype=np.float32) % 2039).reshape(-1)
+    out = np.full(x.size, np.nan, np.float16)
+    run(text, [out, x], f"an accumulator of {shape} to {slabs}", machine)
+    agree(out, x.astype(np.float16))
 
 
 # ---- products
@@ -334,12 +359,14 @@ def allowed(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], kinds: tuple[str, 
     terms = a.shape[1]
     if sums == "i32":
         return np.zeros((a.shape[0], b.shape[1]))
+    # numbers near 0 of f16 are 2**-24 apart
+    least = terms * 2.0**-24 if sums == "fp16" else 1e-12
     relative = (terms + 2) * {"fp32": 2.0**-23, "fp16": 2.0**-10}[sums]
     if type_ == "fp32":
         relative += {"tf32": 2.1 * 2.0**-10, "tf32x3": 3 * 2.0**-20, "bf16x3": 3 * 2.0**-14, "bf16x6": 6 * 2.0**-21}[precision]
     if type_ in _FORMATS:
         relative += (min(terms, imprecise or terms) // 16 + 2) * 2.0**-12
-    return relative * (np.abs(a) @ np.abs(b)) + 1e-12
+    return relative * (np.abs(a) @ np.abs(b)) + least
 
 
 def multiplied_by_language(
