@@ -152,21 +152,22 @@ class Memory:
 Fragments = Callable[[int], list[list[int]]]
 
 
-def emitted(plan: ProductPlan, a: SharedOperand | list[str], b: SharedOperand) -> tuple[str, Recorder]:
+def emitted(plan: ProductPlan, a: SharedOperand | list[str], b: SharedOperand, first: str = "0.0") -> tuple[str, Recorder]:
+    """The text of a product whose sums begin at ``first``."""
     module = ModuleWriter()
-    w = module.function("f", [("ptr addrspace(3)", "a"), ("ptr addrspace(3)", "b")])
+    w = module.function("f", [("ptr addrspace(3)", "a"), ("ptr addrspace(3)", "b"), ("float", "sum")])
     context = Recorder(w)
-    results = plan.emit(context, a, b, ["0.0"] * plan.c.register_count)  # type: ignore[arg-type]
+    results = plan.emit(context, a, b, [first] * plan.c.register_count)  # type: ignore[arg-type]
     assert len(results) == plan.c.register_count
     w.ret()
     return module.text(), context
 
 
 class Group:
-    """The registers of a group's threads, by name, of so many elements each, and the products that are under way on them."""
+    """The registers of a group's threads, by name, of so many elements each, all of a value at first, and the products that are under way on them."""
 
-    def __init__(self, together: int) -> None:
-        self.together = together
+    def __init__(self, together: int, first: int) -> None:
+        self.together, self.first = together, first
         self.values: dict[str, np.ndarray[Any, Any]] = {}
         #: what was started since the last commit, then what was committed, the oldest first
         self.started: set[str] = set()
@@ -175,14 +176,14 @@ class Group:
     def read(self, name: str) -> np.ndarray[Any, Any]:
         """A register: nothing may be under way on it."""
         assert not any(name in names for names in (self.started, *self.pending)), f"{name} is touched while a product is under way"
-        return self.values.setdefault(name, np.zeros((128, self.together), np.int64))
+        return self.values.setdefault(name, np.full((128, self.together), self.first))
 
     def multiply(self, names: list[str], tile: np.ndarray[Any, Any], goes_on: bool) -> None:
         """An instruction. Others may be under way on its registers."""
         self.started.update(names)
         for number, name in enumerate(names):
             places = FIGURE[:, number * self.together : (number + 1) * self.together]
-            value = self.values.get(name, 0) if goes_on else 0
+            value = self.values.get(name, self.first) if goes_on else 0
             self.values[name] = value + tile[places[..., 0], places[..., 1]]
 
     def commit(self) -> None:
@@ -200,6 +201,9 @@ def run(text: str, context: Recorder, plan: ProductPlan, memories: Sequence[Memo
     lines = assembly.split("\\0A")
     together = 2 if ".f16." in plan.name.partition("k")[2][:8] else 1
     (m, n), count = plan.c.shape, plan.c.register_count // together
+    # sums that begin at zero are no operands, unless they are added to others: what their registers hold is not read
+    fresh = re.search(r"mma_async\S+ \{\$0[,}][^;]*, %b, %no", assembly) is not None
+    assert fresh == ("add.rn" not in assembly and "%sum" not in re.sub(r"%sum\d", "", text.partition("{")[2]))
     # operands, as the call lists them
     named = ["%b", "%a"][: len(memories)]
     constants = [int(bits) % (1 << 64) for bits in re.findall(r"or i64 %t\d+, (-?\d+)", text)]
@@ -212,7 +216,7 @@ def run(text: str, context: Recorder, plan: ProductPlan, memories: Sequence[Memo
         bases = {}
         for name, constant, parts in zip(named, constants, uses, strict=True):
             bases[name] = constant | (combine(context.parts[int(parts[0])], 4 * group) // 16 if parts else 0)
-        held, fenced, now = Group(together), False, dict(bases)
+        held, fenced, now = Group(together, 10**6 if fresh else 0), False, dict(bases)
         for line in lines:
             if step := re.fullmatch(r"add\.s64 (%[ab]), \$(\d+), (\d+);", line):
                 assert int(step[2]) == count + named.index(step[1])
@@ -338,7 +342,7 @@ def computes_the_product(plan: ProductPlan, k: int, element: str, warps: int) ->
             memory = np.zeros(tile.size, np.int64)
             memory[[layout.offset(i) for i in range(tile.size)]] = tile.reshape(-1)
             memories.append(Memory(memory, size))
-        text, context = emitted(plan, SharedOperand("%a", layouts[0], type_), SharedOperand("%b", layouts[1], type_))
+        text, context = emitted(plan, SharedOperand("%a", layouts[0], type_), SharedOperand("%b", layouts[1], type_), ("0.0", "%sum")[number % 2])
         found = run(text, context, plan, memories, warps)
         assert (found == values[0] @ values[1]).all(), layouts
     return text

@@ -223,8 +223,10 @@ class PtxTarget(SimtTarget):
         if queue == PRODUCTS.queue:
             assert context.operation is not None
             operation = context.operation
-            tiles = operation.group("tiles") if operation.name == "simt.wait" else operation.results[: len(names)]
-            return warpgroups.wait(self._words, context.writer, pending, names, [element_type(tile.type) for tile in tiles])
+            tiles, held = operation.results[: len(names)], []
+            for tile in operation.group("held") if operation.name == "simt.wait" else ():
+                held += warpgroups.operand_words(self._words, context.writer, context.registers[tile], element_type(tile.type))
+            return warpgroups.wait(self._words, context.writer, pending, names, [element_type(tile.type) for tile in tiles], held)
         if queue == COPIES.queue:
             context.writer.call("llvm.nvvm.cp.async.wait.group", "void", [("i32", str(pending))])
         elif queue == STORES.queue:

@@ -169,8 +169,8 @@ def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int) -> tupl
 
 
 def plans(words: Words, product: Product) -> tuple[ProductPlan, ...]:
-    """The plans for a product: both operands in shared memory, asynchronous unless sums are promoted or of 16 bits; then with A in registers, which waits for
-    its end. None where there is no instruction for the product."""
+    """The plans for a product: both operands in shared memory, then with A in registers. They are asynchronous unless sums are promoted or of
+    16 bits. None where there is no instruction for the product."""
     if not any(product.a in operands and product.b in operands and product.accumulator is sums for operands, sums in _FAMILIES):
         return ()
     if product.a is F32 and product.precision != "tf32":
@@ -257,7 +257,7 @@ class _Writer:
         operands = f"{_NAMES[product.a]}.{_NAMES[product.b]}"
         kind = f"m{ROWS}n{tiling.columns}k{tiling.step}.{sums}.{operands}"
         # what is carried around a loop is elements: to put them in registers by twos would touch what is under way
-        self.asynchronous = first == SHARED and not tiling.promoted and self.together == 1
+        self.asynchronous = not tiling.promoted and self.together == 1
         self.instruction, self.name = f"wgmma.mma_async.sync.aligned.{kind}", f"wgmma.{kind}.{'ss' if first == SHARED else 'rs'}"
 
     # ---- operands in shared memory
@@ -308,11 +308,12 @@ class _Writer:
     # ---- instructions
 
     def emit(self, context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]) -> list[str]:
-        """The registers in which the sums will be after a wait for the product; with A in registers, sums that are promoted or sums of 16 bits, in which they
-        are. (An instruction under way reads the registers of A: were it not waited for, they could be given another value before.)"""
+        """The registers in which the sums will be after a wait for the product; where sums are promoted or of 16 bits, in which they are. Sums that begin at
+        zero are not read: the first step writes them."""
         assert isinstance(b, SharedOperand)
-        w = context.writer
-        c = self._words_of(w, c)
+        w, t = context.writer, self.tiling
+        fresh = not t.promoted and all(_is_zero(name) for name in c)
+        c = words_of(self.words, w, c, self.product.accumulator)
         base_b, found_b = self._base(context, 1, b)
         operands, flags = [("i64", base_b)], [found_b.transposed]
         if isinstance(a, SharedOperand):
@@ -320,26 +321,24 @@ class _Writer:
             operands.append(("i64", base_a))
             flags.insert(0, found_a.transposed)
         else:
-            operands += [("i32", word) for word in self._packed(w, a)]
+            operands += [("i32", word) for word in operand_words(self.words, w, a, self.product.a)]
         turned = "".join(f", {int(flag)}" for flag in flags) if self.sizes == (2, 2) else ""
-        lines = ["{", ".reg .pred %yes;", ".reg .b64 %a, %b;", "setp.eq.u32 %yes, 0, 0;"]
-        if self.tiling.promoted:
+        lines = ["{", ".reg .pred %yes, %no;", ".reg .b64 %a, %b;", "setp.eq.u32 %yes, 0, 0;", "setp.ne.u32 %no, 0, 0;"]
+        if t.promoted:
             lines += self._promoted(a, b, len(c), turned)
         else:
             lines.append(_FENCE)
-            each = self.tiling.columns // 2 // self.together
-            for step in range(self.tiling.steps):
-                for number, (i, j) in enumerate(self._repeats()):
-                    lines += self._instruction((i, j), step, [f"${register}" for register in range(number * each, (number + 1) * each)], a, b, len(c), turned)
+            each = t.columns // 2 // self.together
+            for step in range(t.steps):
+                for number, repeat in enumerate(self._repeats()):
+                    names = [f"${register}" for register in range(number * each, (number + 1) * each)]
+                    lines += self._instruction(repeat, step, names, a, b, len(c), turned, "%no" if fresh and not step else "%yes")
             lines.append(_COMMIT)
             if not self.asynchronous:
                 lines.append(_waited(0))
         lines.append("}")
-        sums = call_asm(w, "\n".join(lines), [self.register] * len(c), operands, initial=c, memory=True, convergent=True)
+        sums = call_asm(w, "\n".join(lines), [self.register] * len(c), operands, initial=() if fresh else c, memory=True, convergent=True)
         return elements_of(self.words, w, sums, self.product.accumulator)
-
-    def _words_of(self, w: FunctionWriter, c: list[str]) -> list[str]:
-        return words_of(self.words, w, c, self.product.accumulator)
 
     def _repeats(self) -> list[tuple[int, int]]:
         """The instructions of a group for one step along K, by rows and columns, in the order of their accumulators."""
@@ -367,7 +366,7 @@ class _Writer:
         each = t.columns // 2
         units = [(number, repeat, first) for first in range(0, t.steps, t.promoted) for number, repeat in enumerate(self._repeats())]
         sets = [[f"%sum{which}_{register}" for register in range(each)] for which in range(min(t.partial, len(units)))]
-        lines = [".reg .pred %no;", "setp.ne.u32 %no, 0, 0;", *(f".reg .f32 {', '.join(names)};" for names in sets)]
+        lines = [f".reg .f32 {', '.join(names)};" for names in sets]
         # what an instruction does not read must have a value all the same: assemblers wait for it elsewise
         lines += [f"mov.f32 {name}, 0f00000000;" for names in sets for name in names]
 
@@ -387,12 +386,18 @@ class _Writer:
             lines += [_waited(len(units) - 1 - unit), *add(unit)]
         return lines
 
-    def _packed(self, w: FunctionWriter, names: list[str]) -> list[str]:
-        """The words of A, whose f32 are rounded as instructions on registers take them."""
-        if self.product.a is F32:
-            return [call_asm(w, "cvt.rna.tf32.f32 $0, $1;", ["i32"], [("float", name)], effects=False)[0] for name in names]
-        type_ = register_type(self.product.a)
-        return [self.words.pack(w, names[i : i + self.packed], type_, "i32") for i in range(0, len(names), self.packed)]
+
+def operand_words(words: Words, w: FunctionWriter, names: Sequence[str], element: Type) -> list[str]:
+    """The words of A, whose f32 are rounded as instructions on registers take them."""
+    if element is F32:
+        return [call_asm(w, "cvt.rna.tf32.f32 $0, $1;", ["i32"], [("float", name)], effects=False)[0] for name in names]
+    type_, packed = register_type(element), 4 // storage_size(element)
+    return [words.pack(w, names[i : i + packed], type_, "i32") for i in range(0, len(names), packed)]
+
+
+def _is_zero(name: str) -> bool:
+    """Whether a register of sums is known to be (positive) zero."""
+    return name in ("0", "0.0", "0x0000000000000000", "zeroinitializer")
 
 
 def _waited(pending: int) -> str:
@@ -411,9 +416,13 @@ def elements_of(words: Words, w: FunctionWriter, registers: list[str], element: 
     return [name for word in registers for name in words.unpack(w, word, "i32", register_type(element))] if together > 1 else registers
 
 
-def wait(words: Words, w: FunctionWriter, pending: int, tiles: Sequence[Sequence[str]], elements: Sequence[Type]) -> list[list[str]]:
-    """Wait until at most ``pending`` groups of products are under way; the registers of tiles, of an element type each, as they are then."""
-    held = [words_of(words, w, tile_, element) for tile_, element in zip(tiles, elements, strict=True)]
-    types = [_SUMS[element][1] for tile_, element in zip(held, elements, strict=True) for _ in tile_]
-    found = iter(call_asm(w, _waited(pending), types, (), initial=[name for tile_ in held for name in tile_], memory=True, convergent=True))
-    return [elements_of(words, w, [next(found) for _ in tile_], element) for tile_, element in zip(held, elements, strict=True)]
+def wait(
+    words: Words, w: FunctionWriter, pending: int, tiles: Sequence[Sequence[str]], elements: Sequence[Type], held: Sequence[str] = ()
+) -> list[list[str]]:
+    """Wait until at most ``pending`` groups of products are under way; the registers of tiles, of an element type each, as they are then. The words ``held``
+    keep their registers until then: instructions under way read them."""
+    sums = [words_of(words, w, tile_, element) for tile_, element in zip(tiles, elements, strict=True)]
+    types = [_SUMS[element][1] for tile_, element in zip(sums, elements, strict=True) for _ in tile_]
+    operands = [("i32", word) for word in held]
+    found = iter(call_asm(w, _waited(pending), types, operands, initial=[name for tile_ in sums for name in tile_], memory=True, convergent=True))
+    return [elements_of(words, w, [next(found) for _ in tile_], element) for tile_, element in zip(sums, elements, strict=True)]

@@ -25,7 +25,7 @@ from tilewright.simt.free import fixed_tiles
 from tilewright.simt.layout_rules import holding, per_register
 from tilewright.simt.linear_layout import LinearLayout, log2, replicated
 from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.products import ProductPlan, plans, product_of
+from tilewright.simt.products import REGISTERS, ProductPlan, plans, product_of
 from tilewright.simt.rematerialize import Materializer
 from tilewright.simt.rules import SHAPE_OPERATIONS, SOURCES, check
 from tilewright.simt.target import SimtTarget
@@ -194,14 +194,41 @@ class LayoutStatement:
         return lambda layout: access.cost(layout, limit, costs)
 
     def plan(self, operation: Operation) -> ProductPlan:
-        """The plan of a product: the target's first choice."""
+        """The plan of a product: the target's first choice, or one that reads from registers what is there anyway."""
         product = product_of(operation)
-        plan = plans(product, self.target)[0]
+        plan = self._in_place(operation) or plans(product, self.target)[0]
         if plan.name == FMA:
             a, b = (operand.type for operand in operation.operands[:2])
             note(operation, f"no matrix instruction for {a} by {b} in {product.accumulator} ({product.precision}): multiplied and added")
         self.plans[operation] = plan
         return plan
+
+    def _in_place(self, operation: Operation) -> ProductPlan | None:
+        """A plan that reads the first operand from registers, in the layout of the product's result that the operand was computed from, element by element,
+        where the target would have it put into shared memory."""
+        known = plans(product_of(operation), self.target)
+        if known[0].reads[0] == REGISTERS:
+            return None
+        for source in self._computed_from(operation.operands[0]):
+            for plan in known:
+                if plan.reads == (REGISTERS, known[0].reads[1]) and plan.a == self.plans[source].c:
+                    return plan
+        return None
+
+    def _computed_from(self, value: Value) -> list[Operation]:
+        """The products from whose results a tile is computed element by element."""
+        found, work, seen = [], [value], {value}
+        while work:
+            operation = work.pop().definition
+            if operation is None:
+                continue
+            if operation in self.plans:
+                found.append(operation)
+            elif operation.spec.elementwise:
+                fresh = [operand for operand in operation.operands if operand not in seen and isinstance(operand.type, TileType)]
+                seen.update(fresh)
+                work += fresh
+        return found
 
     def _connect(self) -> None:
         """Merge what is carried with the arithmetic that makes it, and tell the problem who reads what."""

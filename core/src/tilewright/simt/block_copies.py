@@ -27,7 +27,7 @@ from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import I1, I32, TileType
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.dce import dce_function
@@ -101,13 +101,13 @@ def _start_load(builder: Builder, load: Operation, full: Value, number: int, pha
 
 
 def _read(builder: Builder, load: Operation, slot: Value, target: SimtTarget) -> None:
-    """Let the readers of a load have its slot: products beside it the slot itself, others a tile."""
+    """Let the readers of a load have its slot: products beside it, or in loops and branches beside it, the slot itself, others a tile."""
     (result,) = load.results
     assert isinstance(slot.type, SlotType)
     for view in list(views_of(result)):
         seen = _seen(slot.type, view.value.type, view.shared(slot.type.layout))
         readers = [view.value, *(user.results[0] for user in view.value.uses if user.name == "simt.convert")]
-        for product in [user for reader in readers for user in reader.uses if user.name in PRODUCTS and user.parent is load.parent]:
+        for product in [user for reader in readers for user in reader.uses if user.name in PRODUCTS and _is_inside(user, load.parent)]:
             plan = plan_of(product, target)
             for position, operand in enumerate(product.operands[:2]):
                 if operand in readers and plan.can_read(position, seen.layout):
@@ -116,6 +116,10 @@ def _read(builder: Builder, load: Operation, slot: Value, target: SimtTarget) ->
     tile = _create(builder, "simt.load", [slot]).results[0]
     tile.layout = result.layout
     result.replace_all_uses(tile)
+
+
+def _is_inside(operation: Operation, region: Region | None) -> bool:
+    return operation.parent is region or any(outer.parent is region for outer in operation.ancestors())
 
 
 def _seen(slot: SlotType, tile: Any, shared: SharedLayout) -> SlotType:

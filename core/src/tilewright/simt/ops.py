@@ -150,8 +150,9 @@ def _wait(shape: Shape) -> list[Type]:
     tiles = list(shape.groups["tiles"])
     if not shape.groups["tokens"]:
         raise RuleError("takes one token at least")
-    if any(not isinstance(tile, TileType) for tile in tiles):
-        raise RuleError(f"tiles must be tiles, not {', '.join(map(str, tiles))}")
+    for name in ("tiles", "held"):
+        if any(not isinstance(tile, TileType) for tile in shape.groups.get(name, ())):
+            raise RuleError(f"{name} must be tiles, not {', '.join(map(str, shape.groups[name]))}")
     return tiles
 
 
@@ -322,8 +323,8 @@ OPS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         "simt.wait",
-        "wait until what the tokens stand for has ended; the tiles, which were being made, may be read",
-        (_TOKENS, Operand("tiles", "in flight", Kind.VARIADIC)),
+        "wait until what the tokens stand for has ended; the tiles, which were being made, may be read, those held no longer are",
+        (_TOKENS, Operand("tiles", "in flight", Kind.VARIADIC), Operand("held", "operands that products under way read in registers", Kind.VARIADIC)),
         _wait,
         effects=_THREADS,
     ),

@@ -6,7 +6,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import I32, TileType
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.carried import operations_of_program
+from tilewright.simt.carried import CARRIERS, operations_of_program
 from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import SharedLayout
 from tilewright.simt.ops import SIMT_TABLE
@@ -46,10 +46,25 @@ def staged_bytes(operation: Operation, target: SimtTarget, elsewhere: set[Value]
 
 
 def _staged(product: Operation, operand: Value, shared: SharedLayout) -> Value:
-    builder = Builder.at(product)
+    """Put an operand into shared memory, once: before the loops around the product in which it does not change."""
+    builder = Builder.at(_outermost(product, operand))
     assert isinstance(operand.type, TileType)
     type_ = BufferType(1, operand.type.shape, operand.type.element, shared)
     buffer = builder.create(SIMT_TABLE["simt.buffer"], [], {"alignment": OPERAND_ALIGNMENT}, (type_,)).results[0]
     slot = builder.create(SIMT_TABLE["simt.slot"], [[buffer], [builder.constant(value=0, result=I32)]], {}).results[0]
     builder.create(SIMT_TABLE["simt.store"], [[slot], [operand]], {})
     return slot
+
+
+def _outermost(product: Operation, operand: Value) -> Operation:
+    """The product, or the outermost loop around it that an operand is made before."""
+    place = inner = product
+    owner = operand.owner
+    home = owner.parent if isinstance(owner, Operation) else owner
+    for outer in product.ancestors():
+        if outer.name not in CARRIERS or inner.parent is home:
+            break
+        inner = outer
+        if outer.name != "if":
+            place = outer
+    return place

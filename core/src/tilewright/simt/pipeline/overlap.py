@@ -6,12 +6,14 @@ product was started: one is always under way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.types import TileType
 from tilewright.simt.ops import PRODUCTS, SIMT_TABLE
-from tilewright.simt.products import plan_of
+from tilewright.simt.products import REGISTERS, plan_of
 from tilewright.simt.target import SimtTarget
 
 
@@ -20,11 +22,26 @@ def start_products(function: Function, target: SimtTarget) -> bool:
     found = False
     for operation in list(function.walk()):
         if operation.name == "simt.dot" and plan_of(operation, target).asynchronous:
-            tile, token = start(operation)
-            wait(Builder(operation.parent, operation.next, operation.location), [token], [tile], operation.results[0])
-            operation.erase()
+            start_and_wait(operation, target)
             found = True
     return found
+
+
+def start_and_wait(product: Operation, target: SimtTarget) -> tuple[Operation, Operation]:
+    """Put (its start, the wait for it) in place of an asynchronous product."""
+    held = held_by(product, target)
+    tile, token = start(product)
+    (result,) = wait(Builder(product.parent, product.next, product.location), [token], [tile], product.results[0], held)
+    product.erase()
+    started, waiting = token.definition, result.definition
+    assert started is not None and waiting is not None
+    return started, waiting
+
+
+def held_by(product: Operation, target: SimtTarget) -> list[Value]:
+    """The operands that a product reads in registers: they are to stay there until a wait for it."""
+    plan = plan_of(product, target)
+    return [operand for position, operand in enumerate(product.operands[:2]) if plan.reads[position] == REGISTERS and isinstance(operand.type, TileType)]
 
 
 def start(product: Operation) -> tuple[Value, Value]:
@@ -36,9 +53,9 @@ def start(product: Operation) -> tuple[Value, Value]:
     return tile, token
 
 
-def wait(builder: Builder, tokens: list[Value], tiles: list[Value], readers: Value | None = None) -> list[Value]:
-    """Wait for tokens; the tiles that may be read then, the first of which the readers of ``readers`` get."""
-    made = builder.create(SIMT_TABLE["simt.wait"], [tokens, tiles], {}).results
+def wait(builder: Builder, tokens: list[Value], tiles: list[Value], readers: Value | None = None, held: Sequence[Value] = ()) -> list[Value]:
+    """Wait for tokens; the tiles that may be read then, the first of which the readers of ``readers`` get. The registers of ``held`` are kept until then."""
+    made = builder.create(SIMT_TABLE["simt.wait"], [tokens, tiles, held], {}).results
     for tile, before in zip(made, tiles, strict=True):
         tile.name, tile.layout = before.name, before.layout
     if readers is not None:
@@ -55,7 +72,8 @@ class Accumulation:
 
 
 def accumulation(loop: Operation, target: SimtTarget) -> Accumulation | None:
-    """The only asynchronous product of a loop, if it only adds to an accumulator that nothing else in the loop reads."""
+    """The only asynchronous product of a loop, if it only adds to an accumulator that nothing else in the loop reads, and has its operands in shared memory:
+    registers that it reads would be given other values before the wait of the next iteration."""
     (body,) = loop.regions
     products = [operation for operation in body if operation.name == "simt.dot" and plan_of(operation, target).asynchronous]
     last = body.terminator
@@ -63,6 +81,8 @@ def accumulation(loop: Operation, target: SimtTarget) -> Accumulation | None:
     if len(products) != 1:
         return None
     (product,) = products
+    if held_by(product, target):
+        return None
     accumulator, result = product.operands[2], product.results[0]
     if accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1 or set(result.uses) != {last} or result.uses[last] != 1:
         return None
