@@ -24,8 +24,10 @@ STEPS: Final = "simt.steps"
 
 EARLY, LATE = "early", "late"
 
-#: A form beside those that are called like the way in which copies end: loads and arithmetic in parts of their own.
+#: Forms beside those that are called like the way in which copies end: loads and arithmetic in parts of their own; the same, and the halves of a chain of
+#: products side by side.
 PARTS: Final = "parts"
+CHAIN: Final = "chain"
 
 
 def selected(loop: Operation) -> list[Operation]:

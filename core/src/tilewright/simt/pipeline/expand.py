@@ -6,7 +6,8 @@ from tilewright.ir.core import Function
 from tilewright.passes.dce import dce_function
 from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.pipeline.blocks import expand_blocks
-from tilewright.simt.pipeline.decisions import FORM, PARTS, SLOTS
+from tilewright.simt.pipeline.chained_parts import expand_chained_parts
+from tilewright.simt.pipeline.decisions import CHAIN, FORM, PARTS, SLOTS
 from tilewright.simt.pipeline.overlap import start_products
 from tilewright.simt.pipeline.parts import expand_parts
 from tilewright.simt.pipeline.registers import expand_registers
@@ -21,6 +22,11 @@ def expand(function: Function, target: SimtTarget) -> None:
     """Write out the loops that have a schedule."""
     changed = False
     # a function is divided while its other loops are as they were, so that the part that copies has nothing of them
+    chains = [operation for operation in function.walk() if operation.attributes.get(FORM) == CHAIN]
+    if chains:
+        expand_chained_parts(chains, target)
+        dce_function(function)
+        changed = True
     for parts in (True, False):
         loops = [operation for operation in function.walk() if SLOTS in operation.attributes and (operation.attributes[FORM] == PARTS) is parts]
         for loop in loops:

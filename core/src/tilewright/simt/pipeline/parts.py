@@ -13,6 +13,8 @@ is in the epilogue of this one. Where the product is asynchronous and only adds 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
@@ -88,10 +90,25 @@ def _decides(operation: Operation) -> bool:
 def expand_parts(loop: Operation, target: SimtTarget) -> None:
     """Divide the function of a loop into a part that copies and one that computes."""
     function = function_of(loop)
-    loop.attributes[_MARK] = True
+    (copy,), bodies, warps = divide([loop], target)
+    before = Builder.at(next(iter(function.body)))
+    loads, math = _Loads(copy, target), _Math(loop, target)
+    buffers = [math.buffer(before, load) for load in math.loads]
+    full, empty = math.barriers(before, 1), math.barriers(before, warps[MATH])
+    first = [math.number(before, 0, I32), before.constant(value=False, result=I1)]
+    thread_values(bodies[LOAD], [copy], first, lambda place, values: loads.run(values, buffers, full, empty))
+    thread_values(bodies[MATH], [loop], first, lambda place, values: math.run(values, buffers, full, empty))
+
+
+def divide(loops: Sequence[Operation], target: SimtTarget) -> tuple[list[Operation], dict[str, Region], dict[str, int]]:
+    """Divide the function of some loops into a part that is to copy what they load, and one that computes: copies of the loops in the former, and the bodies
+    and the warps of the parts."""
+    function = function_of(loops[0])
+    for number, loop in enumerate(loops):
+        loop.attributes[_MARK] = number
     bodies = _divide(function)
-    (copy,) = [operation for operation in bodies[LOAD].walk() if _MARK in operation.attributes]
-    for operation in (loop, copy):
+    copies = sorted((operation for operation in bodies[LOAD].walk() if _MARK in operation.attributes), key=lambda one: one.attributes[_MARK])
+    for operation in (*loops, *copies):
         del operation.attributes[_MARK]
     last = function.body.terminator
     assert last is not None
@@ -106,21 +123,14 @@ def expand_parts(loop: Operation, target: SimtTarget) -> None:
         )
     parts.append(_end())
     function.body.insert_before(Operation(SIMT_TABLE["simt.partition"], (), (), {}, (), [parts], loop.location), last)
-
-    before = Builder.at(next(iter(function.body)))
-    loads, math = _Loads(copy, target), _Math(loop, target)
-    buffers = [math.buffer(before, load) for load in math.loads]
-    full, empty = math.barriers(before, 1), math.barriers(before, warps[MATH])
-    first = [math.number(before, 0, I32), before.constant(value=False, result=I1)]
-    thread_values(bodies[LOAD], [copy], first, lambda place, values: loads.run(values, buffers, full, empty))
-    thread_values(bodies[MATH], [loop], first, lambda place, values: math.run(values, buffers, full, empty))
+    return copies, bodies, warps
 
 
 def _end() -> Operation:
     return Operation(TABLE["yield"], (), (0,), {}, ())
 
 
-#: Finds the copy of the loop.
+#: Finds the copies of loops, by their number.
 _MARK = "simt.divided"
 
 

@@ -11,8 +11,12 @@ from tilewright.passes.effects import clobbers_memory
 from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.facts import function_of, layout_of, note, warps_of
 from tilewright.simt.lowering.dot import fragment
-from tilewright.simt.pipeline.decisions import BY, DISTANCE, EARLY, FORM, LATE, PARTS, SLOTS, STEPS, WIDTH, deselect, forget, selected, shared_layout
+from tilewright.simt.pipeline.blocks import block_bytes
+from tilewright.simt.pipeline.chain import asynchronous_products, is_chain, late_half
+from tilewright.simt.pipeline.chained_parts import rings_of
+from tilewright.simt.pipeline.decisions import BY, CHAIN, DISTANCE, EARLY, FORM, LATE, PARTS, SLOTS, STEPS, WIDTH, deselect, forget, selected, shared_layout
 from tilewright.simt.pipeline.loads import stepped_product
+from tilewright.simt.pipeline.overlap import held_by
 from tilewright.simt.pipeline.parts import is_separable
 from tilewright.simt.pipeline.select import pipelined_loops, stages_of
 from tilewright.simt.pipeline.slices import slice_of
@@ -26,6 +30,8 @@ from tilewright.simt.types import SlotType
 
 #: Slots of a ring that is filled from registers: one is read while the other is written.
 _HALVES: Final = 2
+#: Bytes that are left for barrier objects and alignment.
+_OBJECTS: Final = 2048
 
 
 def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
@@ -33,6 +39,7 @@ def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any])
     for loop in list(pipelined_loops(function, options)):
         if selected(loop) and not _schedule(loop, target, options):
             forget(loop)
+    _share_memory(function, target)
 
 
 def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> bool:
@@ -59,10 +66,12 @@ def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -
         loop.attributes[DISTANCE] = distance = _distance(loop, loads, stages - 1, target, options)
         if distance < stages - 1:
             note(loop, f"pipelined {distance + 1} deep instead of {stages}, for want of registers")
-    elif form == BARRIER and target.part_warps and _asks_for_parts(loop, options):
+    elif form == BARRIER and target.part_warps and (_asks_for_parts(loop, options) or _is_register_chain(loop, target)):
         if not is_separable(loop):
             note(loop, "not divided among warps: what it loads depends on what the program computes")
-        elif not any(other.attributes.get(FORM) == PARTS for other in function_of(loop).walk() if other is not loop):
+        elif is_chain(loop, target) and not any(other.attributes.get(FORM) == PARTS for other in function_of(loop).walk()):
+            loop.attributes[FORM] = CHAIN
+        elif not any(other.attributes.get(FORM) in (PARTS, CHAIN) for other in function_of(loop).walk() if other is not loop):
             loop.attributes[FORM] = PARTS
     elif form == GROUPS:
         product = stepped_product(loop, loads, target)
@@ -76,6 +85,34 @@ def _asks_for_parts(loop: Operation, options: Mapping[str, Any]) -> bool:
     """Whether loads and arithmetic are to be split among warps: by the loop, one around it, or the options."""
     loops = [loop, *(outer for outer in loop.ancestors() if outer.name == "for")]
     return bool(options.get("warp_specialize")) or any(one.attribute("warp_specialize") for one in loops)
+
+
+def _is_register_chain(loop: Operation, target: SimtTarget) -> bool:
+    """Whether a loop is over a chain of products that goes on in registers: nothing but copies needs threads to meet."""
+    (body,) = loop.regions
+    products = asynchronous_products(body, target)
+    late = late_half(body, products)
+    return late is not None and all(held_by(product, target) for product in products if product in late)
+
+
+def _share_memory(function: Function, target: SimtTarget) -> None:
+    """How deep the rings of chains are: those of loops whose loads are alike are shared, and beside them is what the rest of the program copies in blocks.
+    Where there is no room for two slots of each, loops are written out one by one."""
+    chains = [operation for operation in function.walk() if operation.attributes.get(FORM) == CHAIN]
+    if not chains:
+        return
+    rings = {rings_of(loop): loop for loop in chains}
+    around = [operation for operation in function.walk() if operation.name in ("descriptor_load", "descriptor_store") and BY not in operation.attributes]
+    beside = sum(block_bytes(operation) for operation in around) + max(_scratch_beside(loop, target) for loop in chains)
+    free = target.shared_memory - beside - _OBJECTS
+    slots = min(*(loop.attributes[SLOTS] for loop in chains), max(0, free) // sum(slot_bytes(load) for loop in rings.values() for load in selected(loop)))
+    for loop in chains:
+        if slots < _HALVES:
+            loop.attributes[FORM] = BARRIER
+        elif slots < loop.attributes[SLOTS]:
+            note(loop, f"pipelined {slots} deep instead of {loop.attributes[SLOTS]}, for want of shared memory")
+        if slots >= _HALVES:
+            loop.attributes[SLOTS] = slots
 
 
 def _form(loop: Operation, target: SimtTarget) -> str:
@@ -102,14 +139,19 @@ def slot_bytes(load: Operation) -> int:
 
 def fitting_slots(loop: Operation, loads: list[Operation], stages: int, target: SimtTarget) -> int:
     """How many slots there is shared memory for, beside what operations of the loop need."""
-    views = {view.value for load in loads for view in views_of(load.results[0])}
+    return min(stages, max(0, target.shared_memory - _scratch_beside(loop, target)) // sum(slot_bytes(load) for load in loads))
+
+
+def _scratch_beside(loop: Operation, target: SimtTarget) -> int:
+    """Shared memory that operations of a loop need beside the slots of what is copied."""
+    views = {view.value for load in selected(loop) for view in views_of(load.results[0])}
     scratch = 0
     for operation in loop.regions[0]:
         if operation.name in PRODUCTS:
             scratch = max(scratch, staged_bytes(operation, target, views))
         elif not (operation.name == "simt.convert" and operation.operands[0] in views):
             scratch = max(scratch, scratch_of(operation, target))
-    return min(stages, max(0, target.shared_memory - scratch) // sum(slot_bytes(load) for load in loads))
+    return scratch
 
 
 def _register_budget(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> int:

@@ -1,0 +1,145 @@
+"""The form of loops over chains of products whose copies are of whole blocks: divided among warps, the halves of the chain side by side.
+
+    for each load of the loop: a ring of S slots; S objects ``full``, S objects ``empty``
+    partition
+        part "load":    what the whole program is but for its effects, down to the addresses of the loop's loads; for each iteration and load
+                            one thread: wait until its slot is empty; announce and start its copy at its own ``full``
+        part "math":    the program; the loop as :mod:`.chain` writes it; for each load, in its half
+                            wait for its ``full``; what reads the slot; each warp arrives at its ``empty``
+
+Since each load has barrier objects of its own, what the early half reads is given back while what the late half reads is still read or on its way. Loops of a
+function whose loads are alike, such as one without masks and one with them, share their rings: slot and parity go on from one to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import I1, I32
+from tilewright.simt.facts import function_of
+from tilewright.simt.pipeline.blocks import BlockRing, block_bytes
+from tilewright.simt.pipeline.chain import Halves, asynchronous_products, late_half
+from tilewright.simt.pipeline.decisions import BY, selected, shared_layout
+from tilewright.simt.pipeline.overlap import start_and_wait
+from tilewright.simt.pipeline.parts import LOAD, MATH, divide
+from tilewright.simt.target import SimtTarget
+from tilewright.simt.threading_values import thread_values
+
+
+def rings_of(loop: Operation) -> tuple[object, ...]:
+    """What loops that share rings have in common: the types, layouts and mechanisms of their loads."""
+    return tuple((load.results[0].type, shared_layout(load), load.attributes[BY]) for load in selected(loop))
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadRing:
+    """The slots of one load, and the barrier objects that say which are full and empty."""
+
+    buffer: Value
+    full: Value
+    empty: Value
+
+
+def expand_chained_parts(loops: Sequence[Operation], target: SimtTarget) -> None:
+    """Divide the function of some loops into a part that copies what they load, and one that computes."""
+    function = function_of(loops[0])
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for number, loop in enumerate(loops):
+        kinds.setdefault(rings_of(loop), []).append(number)
+    copies, bodies, warps = divide(loops, target)
+    before = Builder.at(next(iter(function.body)))
+    first = [before.constant(value=0, result=I32), before.constant(value=False, result=I1)]
+    for numbers in kinds.values():
+        loads = {copies[number]: _Loads(copies[number], target) for number in numbers}
+        math = {loops[number]: _Math(loops[number], target) for number in numbers}
+        one = math[loops[numbers[0]]]
+        rings = [_LoadRing(one.buffer(before, load), one.barriers(before, 1), one.barriers(before, warps[MATH])) for load in one.loads]
+        thread_values(bodies[LOAD], list(loads), first, lambda place, values, loads=loads, rings=rings: loads[place].run(values, rings))  # type: ignore[misc]
+        thread_values(bodies[MATH], list(math), first, lambda place, values, math=math, rings=rings: math[place].run(values, rings))  # type: ignore[misc]
+
+
+class _Loads(BlockRing):
+    """A loop of the load part."""
+
+    def run(self, values: tuple[Value, ...], rings: Sequence[_LoadRing]) -> list[Value]:
+        slot, phase = (self.carry(value) for value in values)
+        for load, ring in zip(self.loads, rings, strict=True):
+            place = Builder.at(load)
+            passed = place.xor(phase, place.constant(value=True, result=I1))
+            self.create(place, "simt.await", [ring.empty], [slot], [passed], alone=True)
+            self.create(place, "simt.expect", [ring.full], [slot], bytes=block_bytes(load), ordered=True)
+            descriptor, *offsets = load.operands
+            where = self.slot(place, ring.buffer, slot)
+            self.create(place, "simt.block_load_start", [where], [descriptor], offsets, [ring.full], [slot], by=load.attributes[BY], ordered=True)
+        end = Builder.at(self.last)
+        _, following = self.neighbours(end, slot)
+        self.yield_more([following, self.next_phase(end, following, phase)])
+        return self.results_of([slot, phase])
+
+
+class _Math(BlockRing):
+    """A loop of the math part."""
+
+    def run(self, values: tuple[Value, ...], rings: Sequence[_LoadRing]) -> list[Value]:
+        slot, phase = (self.carry(value) for value in values)
+        slots, waits = [], []
+        for load, ring in zip(self.loads, rings, strict=True):
+            place = Builder.at(load)
+            waits.append(self.create(place, "simt.await", [ring.full], [slot], [phase]))
+            slots.append(self.slot(place, ring.buffer, slot))
+        end = Builder.at(self.last)
+        _, following = self.neighbours(end, slot)
+        count = len(self.loop.results)
+        self.yield_more([following, self.next_phase(end, following, phase)])
+        self.read(slots)
+
+        products = asynchronous_products(self.body, self.target)
+        late = late_half(self.body, products)
+        assert late is not None
+        after: dict[Operation, list[Operation]] = {}
+        for product in products:
+            started, waiting = start_and_wait(product, self.target)
+            if product in late:
+                late -= {product}
+                late |= {started, waiting}
+        for place_, waiting in zip(slots, waits, strict=True):
+            made = place_.definition
+            assert made is not None
+            self._give_back(place_, slot, rings[slots.index(place_)], made, waiting, late, after)
+        results = Halves(self.loop, late, after).interleave()
+        return results[count - 2 :]
+
+    def _give_back(
+        self, place: Value, slot: Value, ring: _LoadRing, made: Operation, waiting: Operation, late: set[Operation], after: dict[Operation, list[Operation]]
+    ) -> None:
+        """Arrive where all that reads a slot is over. What reads it comes after the wait for it: late, where all that reads it is."""
+        ends = self._ends(place)
+        where = max(ends, key=self._position)
+        builder = Builder(self.body, where.next, where.location)
+        arrival = self.create(builder, "simt.arrive", [ring.empty], [slot])
+        after[made], after[arrival] = [waiting], ends
+        if any(end in late for end in ends):
+            late.add(arrival)
+        if all(end in late for end in ends):
+            late |= {made, waiting}
+
+    def _ends(self, place: Value) -> list[Operation]:
+        """The operations after which a slot is not read any more."""
+        found = []
+        work = [place]
+        while work:
+            for user in work.pop().uses:
+                if user.name == "simt.view":
+                    work.append(user.results[0])
+                elif user.name == "simt.dot_start":
+                    token = user.results[1]
+                    found += [waiting for waiting in token.uses if waiting.name == "simt.wait"]
+                else:
+                    found.append(user)
+        return found
+
+    def _position(self, operation: Operation) -> int:
+        return next(number for number, one in enumerate(self.body) if one is operation)
