@@ -130,3 +130,46 @@ def attention(q, k, v, out, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.
     else:
         accumulator, total, greatest = attention_span(accumulator, total, greatest, queries, k, v, rows, 0, n, scale, D, BN, False)
     tl.store(out + base + rows[:, None] * D + lanes[None, :], (accumulator / total[:, None]).to(out.dtype.element_ty))
+
+
+@triton.jit
+def attention_blocks_span(accumulator, total, greatest, queries, k, v, base, rows, first, last, scale, BN: tl.constexpr, MASKED: tl.constexpr):
+    """The running softmax over the keys from ``first`` to ``last``, which are in rows of descriptors from ``base`` on; ``scale`` is in units of log2."""
+    for start in range(first, last, BN):
+        scores = tl.dot(queries, k.load([base + start, 0]).T)
+        if MASKED:
+            mask = rows[:, None] >= (start + tl.arange(0, BN))[None, :]
+            scores = scores * scale + tl.where(mask, 0, -1.0e6)
+            new = tl.maximum(greatest, tl.max(scores, 1))
+            scores -= new[:, None]
+        else:
+            new = tl.maximum(greatest, tl.max(scores, 1) * scale)
+            scores = scores * scale - new[:, None]
+        weights = tl.math.exp2(scores)
+        shrink = tl.math.exp2(greatest - new)
+        accumulator = accumulator * shrink[:, None]
+        values = v.load([base + start, 0])
+        accumulator = tl.dot(weights.to(values.dtype), values, accumulator)
+        total = total * shrink + tl.sum(weights, 1)
+        greatest = new
+    return accumulator, total, greatest
+
+
+@triton.jit
+def attention_blocks(q, k, v, out, lse, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
+    """Attention by descriptors made on the host, of all heads' rows one after the other; ``lse`` gets the logarithms of the sums, in units of log2."""
+    row, head = tl.program_id(0) * BM, tl.program_id(1)
+    base = head * n
+    rows = row + tl.arange(0, BM)
+    greatest = tl.zeros([BM], dtype=tl.float32) - float("inf")
+    total = tl.zeros([BM], dtype=tl.float32)
+    accumulator = tl.zeros([BM, D], dtype=tl.float32)
+    queries = q.load([base + row, 0])
+    if CAUSAL:
+        accumulator, total, greatest = attention_blocks_span(accumulator, total, greatest, queries, k, v, base, rows, 0, row, scale, BN, False)
+        accumulator, total, greatest = attention_blocks_span(accumulator, total, greatest, queries, k, v, base, rows, row, row + BM, scale, BN, True)
+    else:
+        accumulator, total, greatest = attention_blocks_span(accumulator, total, greatest, queries, k, v, base, rows, 0, n, scale, BN, False)
+    tl.store(lse + base + rows, greatest + tl.math.log2(total))
+    accumulator = accumulator / total[:, None]
+    out.store([base + row, 0], accumulator.to(out.dtype))

@@ -56,14 +56,17 @@ class BulkTarget(EmulatedTarget):
         stores: whether it keeps stores through descriptors too.
         groups: whether it has copies from pointers as well, in groups.
         raises: what addresses must be known to be multiples of, in bytes, where blocks are copied of tensors that loads at pointers read; 0: none are.
+        rows: whether threads have whole rows of the result of a product, so that one product's result can be the next one's operand as it is.
     """
 
     name = "bulk"
     published = True
 
-    def __init__(self, warp_size: int = 8, *, stores: bool = True, groups: bool = False, raises: int = 0, completion: str = "late", seed: int = 0) -> None:
+    def __init__(
+        self, warp_size: int = 8, *, stores: bool = True, groups: bool = False, raises: int = 0, rows: bool = False, completion: str = "late", seed: int = 0
+    ) -> None:
         super().__init__(warp_size, copy_widths=(4, 8, 16) if groups else (), completion=completion, seed=seed)
-        self.stores, self.raises = stores, raises
+        self.stores, self.raises, self.rows = stores, raises, rows
         bulk: CopyMechanism = bulk_mechanism(stores=stores)
         self.mechanisms = (bulk, *self.mechanisms)
 
@@ -79,7 +82,7 @@ class BulkTarget(EmulatedTarget):
     def products(self, product: Product) -> Sequence[ProductPlan]:
         if not _is_known(product):
             return ()
-        c = _result_layout(self, product)
+        c = _whole_rows(self, product) if self.rows else _result_layout(self, product)
         return (
             asynchronous_plan(FROM_SHARED, product, c, (SHARED, SHARED)),
             asynchronous_plan(FROM_REGISTERS, product, c, (REGISTERS, SHARED)),
@@ -92,6 +95,16 @@ def _is_known(product: Product) -> bool:
 
 def _result_layout(target: EmulatedTarget, product: Product) -> LinearLayout:
     return result_layout(product.shape, log2(target.warp_size), log2(product.warps))
+
+
+def _whole_rows(target: EmulatedTarget, product: Product) -> LinearLayout:
+    """Threads over the rows; those of a thread far apart, and in its first registers."""
+    n, count = log2(product.shape[-1]), log2(product.shape[-2])
+    rows = [1 << n + bit for bit in range(count)]
+    lanes, warps = log2(target.warp_size), log2(product.warps)
+    of_threads = [*rows[: lanes + warps], *[0] * (lanes + warps - count)]
+    columns = [1 << bit for bit in range(n)]
+    return LinearLayout(product.shape, (*rows[lanes + warps :], *columns), tuple(of_threads[:lanes]), tuple(of_threads[lanes:]))
 
 
 def _rows_times_columns(product: Product, a: LinearLayout, b: LinearLayout, c: LinearLayout) -> Callable[..., list[str]]:

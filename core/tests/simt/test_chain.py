@@ -1,0 +1,102 @@
+"""Chains of products on the emulated machine, whose copies and products happen when they like: the halves of loops side by side, against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright.language as tl
+from tilewright.frontend.compile import compile_function
+from tilewright.ir import Module
+from tilewright.ir.core import Operation
+from tilewright.language.callable import device_function
+from tilewright.passes.pipeline import run as run_passes
+from tilewright.simt import emulator
+from tilewright.simt.compile import kernel_of
+from tilewright.simt.emulator import EmulatedDescriptor
+from tilewright.simt.inflight import check_in_flight
+from tilewright.simt.tokens import Tokens
+from tilewright.testing.toy_targets import BulkTarget
+
+MODES = ("late", "early", "crossed", "random")
+BM, BN, HEAD = 16, 8, 8
+
+
+@device_function
+def span(acc, total, highest, queries, k, v, rows, first, last, step, BN: tl.constexpr, MASKED: tl.constexpr):
+    for start in tl.range(first, last, step):
+        scores = tl.dot(queries, k.load([start, 0]).T)
+        if MASKED:
+            scores = tl.where(rows[:, None] >= (start + tl.arange(0, BN))[None, :], scores, -1e6)
+        higher = tl.maximum(highest, tl.max(scores, axis=1))
+        weights = tl.exp2(scores - higher[:, None])
+        kept = tl.exp2(highest - higher)
+        acc = acc * kept[:, None]
+        acc = tl.dot(weights, v.load([start, 0]), acc)
+        total, highest = total * kept + tl.sum(weights, axis=1), higher
+    return acc, total, highest
+
+
+@device_function
+def causal_attention(q, k, v, out, n, step, tiles, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr):
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        row = tile * BM
+        rows, dims = row + tl.arange(0, BM), tl.arange(0, HEAD)
+        queries = q.load([row, 0])
+        highest, total = tl.full([BM], -float("inf"), dtype=tl.float32), tl.zeros([BM], dtype=tl.float32)
+        acc = tl.zeros([BM, HEAD], dtype=tl.float32)
+        if CAUSAL:
+            acc, total, highest = span(acc, total, highest, queries, k, v, rows, 0, row, step, BN, False)
+            acc, total, highest = span(acc, total, highest, queries, k, v, rows, row, row + BM, step, BN, True)
+        else:
+            acc, total, highest = span(acc, total, highest, queries, k, v, rows, 0, n, step, BN, False)
+        tl.store(out + rows[:, None] * HEAD + dims[None, :], acc / total[:, None])
+
+
+def build(fn: Any, signature: dict[str, str], **constants: Any) -> Module:
+    module = compile_function(fn, {**signature, **dict.fromkeys(constants, "constexpr")}, constants)
+    run_passes(module)
+    return module
+
+
+def attention_module(causal: bool) -> Module:
+    blocks = {"q": f"tensordesc<fp32[{BM},{HEAD}]>", **dict.fromkeys("kv", f"tensordesc<fp32[{BN},{HEAD}]>")}
+    return build(causal_attention, {**blocks, "out": "*fp32", "n": "i32", "step": "i32", "tiles": "i32"}, BM=BM, BN=BN, HEAD=HEAD, CAUSAL=causal)
+
+
+def expected(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> np.ndarray:
+    scores = q.astype(np.float64) @ k.astype(np.float64).T
+    if causal:
+        scores = np.where(np.arange(len(q))[:, None] >= np.arange(len(k))[None, :], scores, -np.inf)
+    weights = np.exp2(scores - scores.max(axis=1, keepdims=True))
+    return weights @ v / weights.sum(axis=1, keepdims=True)
+
+
+def operations(module: Module, name: str) -> list[Operation]:
+    return [operation for operation in kernel_of(module).walk() if operation.name == name]
+
+
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("blocks", [2, 4])
+def test_attention(causal: bool, stages: int, completion: str, blocks: int) -> None:
+    n = blocks * BN
+    q, k, v = np.random.default_rng(blocks).standard_normal((3, n, HEAD)).astype(np.float32)
+    tiles = n // BM
+    for programs in (1, tiles):
+        out = np.full_like(q, np.nan)
+        module = attention_module(causal)
+        arguments = [*map(EmulatedDescriptor, (q, k, v)), out, n, BN, tiles]
+        emulator.run(module, arguments, (programs, 1, 1), num_warps=2, target=BulkTarget(8, rows=True), num_stages=stages, completion=completion, seed=blocks)
+        np.testing.assert_allclose(out, expected(q, k, v, causal), rtol=1e-5, atol=1e-6)
+    loops = 2 if causal else 1
+    assert len(operations(module, "simt.part")) == 2 and len(operations(module, "simt.dot_start")) == 4 * loops
+    # rings are shared; the queries are copied and not stored again
+    assert len(operations(module, "simt.buffer")) == 3 and not operations(module, "simt.store")
+    check_in_flight(kernel_of(module))
+    tokens = Tokens(kernel_of(module))
+    under_way = [dict(tokens.pending(wait))["products"] for wait in operations(module, "simt.wait") if any(a.type.queue == "products" for a in wait.group("tokens"))]
+    assert under_way == [0, 1, 0, 0] * loops
