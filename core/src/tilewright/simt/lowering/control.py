@@ -1,4 +1,5 @@
-"""Control flow: branches and loops. A carried tile is one phi a register, so nothing moves where an iteration ends.
+"""Control flow: branches and loops. A carried tile is one phi a register, so nothing moves where an iteration ends; one of narrow floats is carried in
+words, as products take them, for a machine's register holds no less than a word.
 
 Conditions and bounds of a kernel are the same in all threads of a program; inside the regions of ``reduce``, ``scan`` and ``map`` they are a thread's own.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.types import IntType
+from tilewright.ir.types import FloatType, IntType, TileType, element_type
 from tilewright.llvm.writer import Block, FunctionWriter
 from tilewright.simt.context import UNWRITTEN, SimtContext
 from tilewright.simt.interface import Interface
@@ -19,21 +20,38 @@ Typed = list[tuple[str, str]]
 
 
 def _typed(context: SimtContext, values: Sequence[Value], carried: Sequence[Value]) -> Typed:
-    """(LLVM type, name) of the registers of ``values`` that are needed of what carries them."""
-    return [
-        (context.llvm_type(value.type), name)
-        for value, carrier in zip(values, carried, strict=True)
-        for register, name in enumerate(context.registers[value])
-        if context.is_needed(carrier, register)
-    ]
+    """(LLVM type, name) of the registers, or words, of ``values`` that are needed of what carries them."""
+    found: Typed = []
+    for value, carrier in zip(values, carried, strict=True):
+        names, count = context.registers[value], _in_word(context, carrier)
+        if count > 1:
+            element = element_type(value.type)
+            word = context.llvm_type(context.target.fragment_word(element)[0])
+            found += [(word, name) for name in context.target.pack(context.writer, names, element)]
+        else:
+            found += [(context.llvm_type(value.type), name) for register, name in enumerate(names) if context.is_needed(carrier, register)]
+    return found
 
 
 def _bind(context: SimtContext, values: Sequence[Value], like: Sequence[Value], names: Sequence[str]) -> None:
-    """Give ``values``, which have as many registers as ``like``, their names: those of the needed ones, out of one list."""
+    """Give ``values``, which have as many registers as ``like``, their names: those of the needed ones, or of words, out of one list."""
     following = iter(names)
     for value, source in zip(values, like, strict=True):
-        context.bind(value, [next(following) if context.is_needed(value, register) else UNWRITTEN for register in range(len(context.registers[source]))])
+        registers, count = len(context.registers[source]), _in_word(context, value)
+        if count > 1:
+            words = [next(following) for _ in range(registers // count)]
+            context.bind(value, context.target.unpack(context.writer, words, element_type(value.type)))
+        else:
+            context.bind(value, [next(following) if context.is_needed(value, register) else UNWRITTEN for register in range(registers)])
     assert next(following, None) is None
+
+
+def _in_word(context: SimtContext, value: Value) -> int:
+    """How many registers of a value are carried in a word: more than one of tiles of narrow floats all of whose registers are needed."""
+    if not isinstance(value.type, TileType) or not isinstance(value.type.element, FloatType):
+        return 1
+    count, registers = context.target.fragment_word(value.type.element)[1], context.layout(value).register_count
+    return count if registers % count == 0 and all(context.is_needed(value, register) for register in range(registers)) else 1
 
 
 # ---- if
