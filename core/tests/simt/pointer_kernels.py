@@ -1,0 +1,150 @@
+"""Products of matrices by plain pointers, as they are usually written: what loads at pointers are raised in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import tilewright.language as tl
+from tilewright.frontend.compile import compile_function
+from tilewright.ir import Module
+from tilewright.language.callable import device_function
+from tilewright.passes.pipeline import run as run_passes
+
+
+@device_function
+def grouped_block(program, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
+    """Row and column of the block that a program takes: down GROUP block rows before going one block column on."""
+    per_group = GROUP * tl.cdiv(N, BN)
+    first = program // per_group * GROUP
+    height = min(tl.cdiv(M, BM) - first, GROUP)
+    return (first + program % per_group % height) * BM, program % per_group // height * BN
+
+
+@device_function
+def store_block(c, total, row, column, M, N, c_row, BM: tl.constexpr, BN: tl.constexpr):
+    rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
+    inside = (rows[:, None] < M) & (columns[None, :] < N)
+    tl.store(c + rows[:, None] * c_row + columns[None, :], total.to(c.dtype.element_ty), mask=inside)
+
+
+@device_function
+def wrapping(
+    a, b, c, M, N, K, a_row, a_column, b_row, b_column, c_row,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, SUMS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Rows and columns past the end come round again; pointers go on along K."""
+    row, column = grouped_block(tl.program_id(0), M, N, BM, BN, GROUP)
+    rows, columns, inner = (row + tl.arange(0, BM)) % M, (column + tl.arange(0, BN)) % N, tl.arange(0, BK)
+    left = a + (rows[:, None] * a_row + inner[None, :] * a_column)
+    right = b + (inner[:, None] * b_row + columns[None, :] * b_column)
+    total = tl.zeros((BM, BN), dtype=SUMS)
+    for k in range(tl.cdiv(K, BK)):
+        x = tl.load(left, mask=inner[None, :] < K - k * BK, other=0)
+        y = tl.load(right, mask=inner[:, None] < K - k * BK, other=0)
+        total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=SUMS)
+        left += BK * a_column
+        right += BK * b_row
+    store_block(c, total, row, column, M, N, c_row, BM, BN)
+
+
+@device_function
+def persistent(
+    a, b, c, M, N, K, a_row, a_column, b_row, b_column, c_row,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, SUMS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Each program takes several blocks; rows and columns past the end are led to the first, the block's place is computed again for the store."""
+    tiles = tl.cdiv(M, BM) * tl.cdiv(N, BN)
+    programs = 2
+    again = tl.program_id(0) - programs
+    for tile in range(tl.program_id(0), tiles, programs):
+        row, column = grouped_block(tile, M, N, BM, BN, GROUP)
+        rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
+        rows = tl.max_contiguous(tl.multiple_of(tl.where(rows < M, rows, 0), BM), BM)
+        columns = tl.max_contiguous(tl.multiple_of(tl.where(columns < N, columns, 0), BN), BN)
+        total = tl.zeros((BM, BN), dtype=SUMS)
+        for k in range(tl.cdiv(K, BK)):
+            inner = k * BK + tl.arange(0, BK)
+            x = tl.load(a + (rows[:, None] * a_row + inner[None, :] * a_column), mask=inner[None, :] < K, other=0)
+            y = tl.load(b + (inner[:, None] * b_row + columns[None, :] * b_column), mask=inner[:, None] < K, other=0)
+            total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=SUMS)
+        again += programs
+        row, column = grouped_block(again, M, N, BM, BN, GROUP)
+        store_block(c, total, row, column, M, N, c_row, BM, BN)
+
+
+@device_function
+def by_block_pointers(
+    a, b, c, M, N, K, a_row, a_column, b_row, b_column, c_row,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, SUMS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Block pointers, which bound each access."""
+    row, column = grouped_block(tl.program_id(0), M, N, BM, BN, GROUP)
+    left = tl.make_block_ptr(a, shape=(M, K), strides=(a_row, a_column), offsets=(row, 0), block_shape=(BM, BK), order=(1, 0))
+    right = tl.make_block_ptr(b, shape=(K, N), strides=(b_row, b_column), offsets=(0, column), block_shape=(BK, BN), order=(1, 0))
+    total = tl.zeros((BM, BN), dtype=SUMS)
+    for _ in range(0, K, BK):
+        x = tl.load(left, boundary_check=(0, 1), padding_option="zero")
+        y = tl.load(right, boundary_check=(0, 1), padding_option="zero")
+        total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=SUMS)
+        left, right = tl.advance(left, (0, BK)), tl.advance(right, (BK, 0))
+    store_block(c, total, row, column, M, N, c_row, BM, BN)
+
+
+#: The kernels, which all take the same arguments.
+KERNELS = {fn.__name__: fn for fn in (wrapping, persistent, by_block_pointers)}
+
+
+@device_function
+def batched(a, b, c, M, N, K, a_batch, a_row, b_batch, b_row, c_batch, c_row, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """A product for each program along the second axis of the grid, under masks on all axes."""
+    batch = tl.program_id(1).to(tl.int64)
+    a, b, c = a + batch * a_batch, b + batch * b_batch, c + batch * c_batch
+    row, column = tl.program_id(0) // tl.cdiv(N, BN) * BM, tl.program_id(0) % tl.cdiv(N, BN) * BN
+    rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        inner = k + tl.arange(0, BK)
+        x = tl.load(a + rows[:, None] * a_row + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K), other=0.0)
+        y = tl.load(b + inner[:, None] * b_row + columns[None, :], mask=(columns[None, :] < N) & (inner[:, None] < K), other=0.0)
+        total = tl.dot(x, y, total)
+    store_block(c, total, row, column, M, N, c_row, BM, BN)
+
+
+def product_module(
+    fn: Any,
+    element: str,
+    result: str,
+    extents: tuple[int, int, int],
+    *,
+    turned: tuple[bool, bool] = (False, False),
+    sums: Any = tl.float32,
+    precision: str = "ieee",
+    aligned: bool = True,
+) -> Module:
+    """Tile IR of one of :data:`KERNELS`.
+
+    Args:
+        element, result: types of elements, as the language writes them.
+        extents: of blocks: BM, BN, BK.
+        turned: whether the rows of a, and those of b, lie side by side in memory, in place of columns.
+        aligned: whether addresses and the other strides are known to be multiples of 16.
+    """
+    ones = ("a_row" if turned[0] else "a_column", "b_row" if turned[1] else "b_column")
+    constants = {**dict(zip(("BM", "BN", "BK"), extents, strict=True)), "GROUP": 2, "SUMS": sums, "PRECISION": precision, **dict.fromkeys(ones, 1)}
+    types = {"a": f"*{element}", "b": f"*{element}", "c": f"*{result}"}
+    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in fn.arg_names}
+    known = [name for name in fn.arg_names if name not in constants and name not in ("M", "N", "K", "c", "c_row")]
+    module = compile_function(fn, signature, constants, {name: {"divisibility": 16} for name in known} if aligned else {})
+    run_passes(module)
+    return module
+
+
+def matrix(values: np.ndarray[Any, Any], turned: bool, poison: Any) -> np.ndarray[Any, Any]:
+    """Values in memory whose rows (columns, where they are ``turned``) are multiples of 16 elements apart, with poison between and behind."""
+    stored = values.T if turned else values
+    whole = np.full((stored.shape[0] + 1, -(-stored.shape[1] // 16) * 16), poison, values.dtype)
+    whole[: stored.shape[0], : stored.shape[1]] = stored
+    found = whole[: stored.shape[0], : stored.shape[1]]
+    return found.T if turned else found

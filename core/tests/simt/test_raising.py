@@ -1,0 +1,94 @@
+"""Loads at pointers that are raised to copies of blocks, on the emulated machine: results are those of NumPy, whenever copies end, and nothing outside the
+matrices is seen or touched."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pointer_kernels import KERNELS, batched, matrix, product_module
+
+from tilewright.simt import emulator
+from tilewright.simt.compile import kernel_of
+from tilewright.testing.toy_targets import BulkTarget
+
+MODES = ("late", "early", "random")
+
+
+def product(
+    name: str, shape: tuple[int, int, int], turned: tuple[bool, bool] = (False, False), block: tuple[int, int, int] = (16, 8, 8), **options: Any
+) -> list[str]:
+    """Run a kernel on matrices of small whole numbers amid NaNs; the operations of what was compiled."""
+    m, n, k = shape
+    rng = np.random.default_rng(m * n + k)
+    a, b = (rng.integers(-3, 4, extents).astype(np.float16) for extents in ((m, k), (k, n)))
+    x, y = (matrix(values, turns, np.nan) for values, turns in zip((a, b), turned, strict=True))
+    c = np.full((m + 3, n + 5), 77, np.float32)
+    module = product_module(KERNELS[name], "fp16", "fp32", block, turned=turned)
+    programs = 2 if name == "persistent" else -(-m // block[0]) * -(-n // block[1])
+    strides = [step // 2 for turns, array in zip(turned, (x, y), strict=True) for step in (array.strides[1:] if turns else array.strides[:1])]
+    target = BulkTarget(8, raises=16, **{key: options.pop(key) for key in ("completion", "seed") if key in options})
+    emulator.run(module, [x, y, c, m, n, k, *strides, c.shape[1]], (programs, 1, 1), target=target, **{"num_warps": 2, "num_stages": 3, **options})
+    expected = np.full_like(c, 77)
+    expected[:m, :n] = a.astype(np.float32) @ b.astype(np.float32)
+    np.testing.assert_array_equal(c, expected)
+    return [operation.name for operation in kernel_of(module).walk()]
+
+
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("shape", [(16, 8, 8), (33, 23, 19), (5, 3, 40)], ids=str)
+def test_products_by_pointers(name: str, shape: tuple[int, int, int], completion: str) -> None:
+    found = product(name, shape, completion=completion, seed=3)
+    assert "simt.block_load_start" in found and found.count("simt.tensor") == 2 and "load" not in found and "simt.copy_start" not in found
+
+
+@pytest.mark.parametrize("turned", [(True, False), (False, True), (True, True)], ids=str)
+@pytest.mark.parametrize("name", KERNELS)
+def test_turned_operands(name: str, turned: tuple[bool, bool]) -> None:
+    assert product(name, (21, 13, 27), turned).count("simt.tensor") == 2
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129])
+def test_any_depth(k: int) -> None:
+    assert "simt.block_load_start" in product("wrapping", (19, 9, k), completion="random", seed=k)
+
+
+def test_divided_among_warps() -> None:
+    found = product("wrapping", (33, 23, 40), warp_specialize=True)
+    assert "simt.partition" in found
+
+
+@pytest.mark.parametrize("completion", MODES)
+def test_an_axis_that_tiles_have_not(completion: str) -> None:
+    m, n, k, batches = 19, 13, 21, 3
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-3, 4, (batches, *extents)).astype(np.float16) for extents in ((m, k), (k, n)))
+    x, y = (np.full((batches, values.shape[1] + 1, 32), np.nan, np.float16) for values in (a, b))
+    for stored, values in ((x, a), (y, b)):
+        stored[:, : values.shape[1], : values.shape[2]] = values
+    c = np.full((batches, m, n), 77, np.float32)
+    module = batched_module()
+    arguments = [x, y, c, m, n, k, x.shape[1] * 32, 32, y.shape[1] * 32, 32, m * n, n]
+    emulator.run(module, arguments, (4, batches, 1), target=BulkTarget(8, raises=16, completion=completion), num_warps=2, num_stages=3)
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+    blocks = [str(operation.results[0].type) for operation in kernel_of(module).walk() if operation.name == "simt.tensor"]
+    assert blocks == ["desc<1x16x8xf16>", "desc<1x8x8xf16>"]
+
+
+def batched_module() -> Any:
+    from tilewright.frontend.compile import compile_function
+    from tilewright.passes.pipeline import run as run_passes
+
+    constants = {"BM": 16, "BN": 8, "BK": 8}
+    types = {"a": "*fp16", "b": "*fp16", "c": "*fp32"}
+    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in batched.arg_names}
+    known = ("a", "b", "a_batch", "a_row", "b_batch", "b_row")
+    module = compile_function(batched, signature, constants, {name: {"divisibility": 16} for name in known})
+    run_passes(module)
+    return module
