@@ -130,6 +130,17 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     ),
     "simt.load": ("%r = simt.load %slot : tile<8x8xf32, #L0>", [("%r = simt.load %buffer : tile<8x8xf32>", "slot must be a slot")]),
     "simt.store": ("simt.store %slot, %x", [("simt.store %slot, %h", "x must be tile<8x8xf32>, not tile<8x8xf16>")]),
+    "simt.tensor": (
+        "%r = simt.tensor %p, shape=[%k, %k], strides=[%k, %k] : desc<8x4xf32>",
+        [
+            ("%r = simt.tensor %p, shape=[%k, %k], strides=[%k, %k] : slot<8x8xf32, #S0>", "the result must be a descriptor"),
+            ("%r = simt.tensor %p, shape=[%k, %k], strides=[%k, %k] : desc<8x4xf16>", "base must be a pointer to f16, not ptr<f32>"),
+            ("%r = simt.tensor %t, shape=[%k, %k], strides=[%k, %k] : desc<8x4xf32>", "base must be a pointer to f32, not tile"),
+            ("%r = simt.tensor %p, shape=[%k], strides=[%k, %k] : desc<8x4xf32>", "shape must be 2 numbers of i64, not i64"),
+            ("%r = simt.tensor %p, shape=[%k, %k], strides=[%k, %i] : desc<8x4xf32>", "strides must be 2 numbers of i64, not i64, i32"),
+            ("%r = simt.tensor %p : desc<8x4xf32>", "shape must be 2 numbers of i64, not none"),
+        ],
+    ),
     "simt.copy_start": (
         'simt.copy_start %slot, %t, mask=%m {by = "queue", ordered = true}',
         [
