@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "core/tests/simt"))
 from gpu_support import launch_on_gpu, prepare
-from pointer_kernels import KERNELS, matrix, product_module
+from pointer_kernels import KERNELS, attention, batched, kernel_module, matrix, product_module
 from test_gpu_hopper import agree, hopper_is_there, operand, within_patience
 
 import tilewright.language as tl
@@ -67,3 +67,45 @@ def test_any_depth(k: int) -> None:
 @pytest.mark.parametrize("turned", [(False, False), (False, True)], ids=str)
 def test_each_type(element: str, turned: tuple[bool, bool]) -> None:
     multiplied("wrapping", (100, 150, 333), element, turned, (64, 128, 32 if element == "f32" else 64))
+
+
+def padded(values: np.ndarray[Any, Any], rows: int) -> np.ndarray[Any, Any]:
+    """Batches of f16 amid NaNs, with so many rows each, which are multiples of 16 elements apart."""
+    batches, height, width = values.shape
+    found = np.full((batches, rows, -(-width // 16) * 16), np.nan, np.float16)
+    found[:, :height, :width] = values
+    return found
+
+
+@pytest.mark.parametrize("shape", [(128, 128, 64), (100, 150, 77)], ids=str)
+def test_an_axis_that_tiles_have_not(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    rng = np.random.default_rng(k)
+    a, b = (rng.integers(-3, 4, (3, *extents)).astype(np.float16) for extents in ((m, k), (k, n)))
+    x, y = padded(a, m + 1), padded(b, k + 3)
+    c = np.full((3, m, n), 77, np.float32)
+    constants, aligned = {"BM": 128, "BN": 64, "BK": 64}, ("a", "b", "a_batch", "a_row", "b_batch", "b_row")
+    module = kernel_module(batched, {"a": "*fp16", "b": "*fp16", "c": "*fp32"}, constants, aligned)
+    launch, memory = prepare(module, asynchronous=True, num_warps=4, num_stages=3)
+    arguments = [x, y, c, m, n, k, x[0].size, x.shape[2], y[0].size, y.shape[2], m * n, n]
+    grid = (-(-m // 128) * -(-n // 64), 3, 1)
+    within_patience(f"batches of {shape}", lambda: launch_on_gpu(launch, memory, arguments, grid))
+    agree(c.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64))
+
+
+@pytest.mark.parametrize("n", [256, 333])
+@pytest.mark.parametrize("head", [64, 128])
+def test_attention(n: int, head: int) -> None:
+    rng = np.random.default_rng(n)
+    given = [rng.standard_normal((2, n, head)).astype(np.float16) for _ in range(3)]
+    q, k, v = (padded(values, n + 1) for values in given)
+    out = np.full((2, n + 1, head), 77, np.float32)
+    types = dict.fromkeys("qkv", "*fp16") | {"out": "*fp32", "scale": "fp32"}
+    module = kernel_module(attention, types, {"BM": 128, "BN": 64, "HEAD": head}, ("q", "k", "v", "q_head", "k_head"))
+    launch, memory = prepare(module, asynchronous=True, num_warps=8, num_stages=3)
+    arguments = [q, k, v, out, n, (n + 1) * head, (n + 1) * head, 0.125]
+    within_patience(f"attention of {n} keys", lambda: launch_on_gpu(launch, memory, arguments, (-(-n // 128), 2, 1)))
+    queries, keys, values = (array.astype(np.float64) for array in given)
+    scores = np.exp2(0.125 * queries @ keys.swapaxes(1, 2))
+    np.testing.assert_allclose(out[:, :n], scores / scores.sum(axis=2, keepdims=True) @ values, atol=4e-3)
+    assert (out[:, n:] == 77).all()

@@ -112,6 +112,44 @@ def batched(a, b, c, M, N, K, a_batch, a_row, b_batch, b_row, c_batch, c_row, BM
     store_block(c, total, row, column, M, N, c_row, BM, BN)
 
 
+@device_function
+def attention(q, k, v, out, n, q_head, k_head, scale, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr):
+    """Softmax of scores times values, of one head for each program along the second axis; keys are read turned, and rows past the end are masked."""
+    head = tl.program_id(1)
+    rows, lanes = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, HEAD)
+    queries = tl.load(q + head * q_head + rows[:, None] * HEAD + lanes[None, :], mask=rows[:, None] < n, other=0.0)
+    greatest, total = tl.full([BM], -float("inf"), dtype=tl.float32), tl.zeros([BM], dtype=tl.float32)
+    gathered = tl.zeros([BM, HEAD], dtype=tl.float32)
+    columns = tl.arange(0, BN)
+    keys_at = k + head * k_head + lanes[:, None] + columns[None, :] * HEAD
+    values_at = v + head * k_head + columns[:, None] * HEAD + lanes[None, :]
+    for start in range(0, n, BN):
+        keys = tl.load(keys_at, mask=columns[None, :] < n - start, other=0.0)
+        scores = tl.where(columns[None, :] < n - start, tl.dot(queries, keys) * scale, -float("inf"))
+        higher = tl.maximum(greatest, tl.max(scores, axis=1))
+        weights, kept = tl.exp2(scores - higher[:, None]), tl.exp2(greatest - higher)
+        values = tl.load(values_at, mask=columns[:, None] < n - start, other=0.0)
+        total, greatest = total * kept + tl.sum(weights, axis=1), higher
+        gathered = tl.dot(weights.to(values.dtype), values, gathered * kept[:, None])
+        keys_at += BN * HEAD
+        values_at += BN * HEAD
+    at = out + head * q_head + rows[:, None] * HEAD + lanes[None, :]
+    tl.store(at, (gathered / total[:, None]).to(out.dtype.element_ty), mask=rows[:, None] < n)
+
+
+def kernel_module(fn: Any, types: dict[str, str], constants: dict[str, Any], aligned: tuple[str, ...]) -> Module:
+    """Tile IR of a kernel.
+
+    Args:
+        types: of arguments that are no ``i32``.
+        aligned: the arguments that are known to be multiples of 16.
+    """
+    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in fn.arg_names}
+    module = compile_function(fn, signature, constants, {name: {"divisibility": 16} for name in aligned})
+    run_passes(module)
+    return module
+
+
 def product_module(
     fn: Any,
     element: str,
@@ -134,11 +172,8 @@ def product_module(
     ones = ("a_row" if turned[0] else "a_column", "b_row" if turned[1] else "b_column")
     constants = {**dict(zip(("BM", "BN", "BK"), extents, strict=True)), "GROUP": 2, "SUMS": sums, "PRECISION": precision, **dict.fromkeys(ones, 1)}
     types = {"a": f"*{element}", "b": f"*{element}", "c": f"*{result}"}
-    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in fn.arg_names}
     known = [name for name in fn.arg_names if name not in constants and name not in ("M", "N", "K", "c", "c_row")]
-    module = compile_function(fn, signature, constants, {name: {"divisibility": 16} for name in known} if aligned else {})
-    run_passes(module)
-    return module
+    return kernel_module(fn, types, constants, tuple(known) if aligned else ())
 
 
 def matrix(values: np.ndarray[Any, Any], turned: bool, poison: Any) -> np.ndarray[Any, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pointer_kernels import KERNELS, batched, matrix, product_module
+from pointer_kernels import KERNELS, attention, batched, kernel_module, matrix, product_module
 
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of
@@ -73,7 +73,9 @@ def test_an_axis_that_tiles_have_not(completion: str) -> None:
     for stored, values in ((x, a), (y, b)):
         stored[:, : values.shape[1], : values.shape[2]] = values
     c = np.full((batches, m, n), 77, np.float32)
-    module = batched_module()
+    module = kernel_module(
+        batched, {"a": "*fp16", "b": "*fp16", "c": "*fp32"}, {"BM": 16, "BN": 8, "BK": 8}, ("a", "b", "a_batch", "a_row", "b_batch", "b_row")
+    )
     arguments = [x, y, c, m, n, k, x.shape[1] * 32, 32, y.shape[1] * 32, 32, m * n, n]
     emulator.run(module, arguments, (4, batches, 1), target=BulkTarget(8, raises=16, completion=completion), num_warps=2, num_stages=3)
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
@@ -81,14 +83,24 @@ def test_an_axis_that_tiles_have_not(completion: str) -> None:
     assert blocks == ["desc<1x16x8xf16>", "desc<1x8x8xf16>"]
 
 
-def batched_module() -> Any:
-    from tilewright.frontend.compile import compile_function
-    from tilewright.passes.pipeline import run as run_passes
-
-    constants = {"BM": 16, "BN": 8, "BK": 8}
-    types = {"a": "*fp16", "b": "*fp16", "c": "*fp32"}
-    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in batched.arg_names}
-    known = ("a", "b", "a_batch", "a_row", "b_batch", "b_row")
-    module = compile_function(batched, signature, constants, {name: {"divisibility": 16} for name in known})
-    run_passes(module)
-    return module
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("n", [8, 21])
+def test_attention(n: int, completion: str) -> None:
+    """What is read beyond the keys is zero, and no score."""
+    head, heads = 8, 2
+    rng = np.random.default_rng(n)
+    q, k, v = (rng.standard_normal((heads, n, head)).astype(np.float16) for _ in range(3))
+    out = np.full((heads, n + 1, head), 77, np.float32)
+    keys, values, queries = (np.full((heads, n + 1, head), np.nan, np.float16) for _ in range(3))
+    for stored, given in ((queries, q), (keys, k), (values, v)):
+        stored[:, :n] = given
+    types = dict.fromkeys("qkv", "*fp16") | {"out": "*fp32", "scale": "fp32"}
+    module = kernel_module(attention, types, {"BM": 16, "BN": 8, "HEAD": head}, ("q", "k", "v", "q_head", "k_head"))
+    arguments = [queries, keys, values, out, n, (n + 1) * head, (n + 1) * head, 0.25]
+    emulator.run(module, arguments, (-(-n // 16), heads, 1), target=BulkTarget(8, raises=16, completion=completion), num_warps=2, num_stages=2)
+    scores = np.exp2(0.25 * q.astype(np.float64) @ k.astype(np.float64).swapaxes(1, 2))
+    expected = scores / scores.sum(axis=2, keepdims=True) @ v.astype(np.float64)
+    np.testing.assert_allclose(out[:, :n], expected, atol=2e-3)
+    assert (out[:, n:] == 77).all()
+    found = [operation for operation in kernel_of(module).walk() if operation.name == "simt.tensor"]
+    assert [str(operation.results[0].type) for operation in found] == ["desc<1x8x8xf16>"] * 2

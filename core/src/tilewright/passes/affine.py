@@ -59,7 +59,8 @@ Key = int | Wrapped
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """``base + start + sum(steps[key] * coordinate of key)``; elements for pointers, numbers for integers, where base is None."""
+    """``base + start + sum(steps[key] * coordinate of key)``; elements for pointers, numbers for integers, where base is None. Base is an argument of the
+    kernel, or a scalar pointer of which no more is known."""
 
     base: Value | None
     start: Polynomial
@@ -193,13 +194,13 @@ class Affine:
         return all(factor > 0 and all(self._atom_nonnegative(self._atoms[number]) for number in monomial) for monomial, factor in rest.terms)
 
     def _promised(self) -> list[Polynomial]:
-        """Polynomials that assumptions of the whole program promise not to be negative."""
+        """Polynomials that assumptions promise not to be negative wherever they are known."""
         if self._assumed is None:
             self._assumed = []
             for operation in self.function.walk():
-                if operation.name == "assume":
-                    found = self.promise(operation.operands[0])
-                    self._assumed += [found] if found is not None else []
+                found = self.promise(operation.operands[0]) if operation.name == "assume" else None
+                if found is not None and all(outer.name == "for" and self.varies(found, outer) for outer in operation.ancestors()):
+                    self._assumed.append(found)
         return self._assumed
 
     def promise(self, condition: Value) -> Polynomial | None:
@@ -261,7 +262,9 @@ class Affine:
         return found.start if found is not None else self.unknown("value", value, value=value)
 
     def _itself(self, value: Value) -> Form | None:
-        """A scalar as an unknown."""
+        """A scalar as an unknown, or as where addresses begin."""
+        if isinstance(value.type, PointerType):
+            return Form(value, _ZERO)
         return Form(None, self.unknown("value", value, value=value)) if _is_number(value) and not isinstance(value.type, TileType) else None
 
     def _find(self, value: Value) -> Form | None:
@@ -412,11 +415,10 @@ class Affine:
 
     def select(self, operation: Operation) -> Form | None:
         """Coordinates that are led elsewhere beyond a bound."""
-        found = self.form(operation.operands[1])
-        for bound in self.bounds(operation.operands[0]) if found is not None else ():
-            if bound is not None and bound.upper is not None and found is not None:
-                return _wrapped(found, found.start.plus(bound.upper), axis=bound.axis)
-        return None
+        found, bounds = self.form(operation.operands[1]), self.bounds(operation.operands[0])
+        if found is None or len(bounds) != 1 or bounds[0] is None or bounds[0].upper is None:
+            return None
+        return _wrapped(found, found.start.plus(bounds[0].upper), axis=bounds[0].axis)
 
     def cast(self, operation: Operation) -> Form | None:
         (x,) = operation.operands

@@ -18,13 +18,14 @@ from typing import Any, Final
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.table import Effect
 from tilewright.ir.types import I32, I64, DescriptorType, FloatType, IntType, PointerType, TileType, Type
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.affine import Affine
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import cse
 from tilewright.passes.dce import dce
-from tilewright.passes.effects import clobbers_memory
+from tilewright.passes.effects import clobbers_memory, effects_of
 from tilewright.passes.licm import licm
 from tilewright.passes.polynomials import Polynomial
 from tilewright.simt.facts import note
@@ -33,7 +34,7 @@ from tilewright.simt.pipeline.loads import feeding_products, is_copyable
 from tilewright.simt.pipeline.select import stages_of
 from tilewright.simt.products import Product
 from tilewright.simt.target import SimtTarget
-from tilewright.simt.tensors import UNBOUNDED, NotRaisedError, Tensor, divisor, tensor_of
+from tilewright.simt.tensors import NotRaisedError, Tensor, divisors, tensor_of
 
 _DOT: Final = frozenset({"dot"})
 #: A load of less than one part in so many of what the greatest of a loop brings is not worth it.
@@ -84,6 +85,8 @@ def _raised_in(loop: Operation, target: SimtTarget, affine: Affine, written: fro
     """The loads of a loop that are raised, which are all or none."""
     loads = [load for load in feeding_products(loop.regions[0], _DOT) if load.name == "load"]
     most = max(map(_bytes, loads), default=0)
+    if 2 * sum(map(_bytes, loads)) > target.shared_memory:
+        return []
     found: list[tuple[Operation, Tensor]] = []
     for load in loads:
         if _bytes(load) * _SMALL < most:
@@ -104,12 +107,15 @@ def _raised(load: Operation, target: SimtTarget, affine: Affine, written: frozen
         raise NotRaisedError("it is volatile, or gives something else than zero where its mask is false")
     tensor = tensor_of(load, affine)
     if written is None or tensor.base in written:
-        raise NotRaisedError("the kernel may write to the tensor, in a way that copies of blocks do not see")
-    block = _descriptor(tensor)
-    if block is None or not target.reaches(block, divisor(tensor, affine)):
+        raise NotRaisedError("the kernel, or one that it waits for, may write to the tensor, which copies of blocks do not see")
+    block, known = _descriptor(tensor), divisors(tensor, affine)
+    if block is None:
+        raise NotRaisedError(f"its tensor would have {len(tensor.axes)} axes")
+    if not target.reaches(block, least := min(known.values())):
+        which = next(what for what, divisor in known.items() if divisor == least)
+        remedy = "pointers and strides that are multiples of 16, or tl.multiple_of, say more"
         raise NotRaisedError(
-            f"{target.name} copies no such block from there: address and strides must be known to be multiples of 16 bytes, and so must the places in a row "
-            "where blocks begin (pointers and strides that are multiples of 16, or tl.multiple_of, say so)"
+            f"{target.name} copies no block of {block} where no more is known of {which} than that it is a multiple of {least} bytes ({remedy})"
         )
     return tensor
 
@@ -120,14 +126,17 @@ def _descriptor(tensor: Tensor) -> DescriptorType | None:
 
 
 def _written(function: Function) -> frozenset[Value] | None:
-    """The arguments through which a kernel writes; None where it may write anywhere."""
+    """The arguments through which a kernel writes; None where it may write anywhere, or waits for what others write."""
     found: set[Value] = set()
     for operation in function.walk():
-        if not clobbers_memory(operation) or operation.regions or operation.name == "barrier":
+        if operation.name.startswith("atomic") and any(result.uses for result in operation.results):
+            return None
+        if operation.name == "load" and operation.attribute("volatile"):
+            return None
+        if Effect.WRITE not in effects_of(operation) or operation.regions:
             continue
-        pointers = [operand for operand in operation.operands if _is_address(operand.type)]
-        bases = [_base(pointer) for pointer in pointers]
-        if not pointers or None in bases:
+        bases = [_base(operand) for operand in operation.operands if _is_address(operand.type)]
+        if not bases or None in bases:
             return None
         found.update(base for base in bases if base is not None)
     return frozenset(found)
@@ -174,7 +183,7 @@ class _Writer:
         head = Builder(self.affine.function.body, self.entry, load.location)
         extents = []
         for axis in tensor.axes:
-            ends = [self._emit(head, extent, I64) for extent in axis.extents] or [head.constant(value=UNBOUNDED, result=I64)]
+            ends = [self._emit(head, extent, I64) for extent in axis.ends()]
             while len(ends) > 1:
                 ends.append(head.min(ends.pop(0), ends.pop(0)))
             extents += ends

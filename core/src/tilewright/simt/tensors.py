@@ -13,7 +13,7 @@ from tilewright.passes.polynomials import Polynomial, total
 from tilewright.simt.demand import observed
 
 #: The extent of an axis along which nothing bounds what is read.
-UNBOUNDED: Final = (1 << 31) - 1
+_UNBOUNDED: Final = (1 << 31) - 1
 _ONE: Final = Polynomial.number(1)
 #: Operations of integers that launchers can do.
 _ON_HOST: Final = frozenset({"div", "min", "max"})
@@ -44,6 +44,11 @@ class Axis:
     extents: list[Polynomial] = field(default_factory=list)
     nonnegative: bool = False
     cut: bool = False
+
+    def ends(self) -> list[Polynomial]:
+        """Extents of the tensor, the least of which is its own: where nothing bounds it, what blocks reach."""
+        place = self.start.constant
+        return self.extents or [Polynomial.number(_UNBOUNDED if place is None else place + self.block)]
 
     def begins_inside(self, affine: Affine) -> bool:
         """Whether blocks begin at 0 or later."""
@@ -197,7 +202,7 @@ def _place_beside(piece: Polynomial, stride: Polynomial | None, axes: list[Axis]
 
 
 def _check(axis: Axis, affine: Affine) -> None:
-    where = f"axis {axis.source}" if axis.source is not None else "an axis that the tile has not"
+    where = _named(axis)
     if not all(is_on_host(extent, affine) for extent in axis.extents):
         raise NotRaisedError(f"where it ends along {where} is not known at launch")
     if not axis.cut and not axis.begins_inside(affine):
@@ -206,13 +211,18 @@ def _check(axis: Axis, affine: Affine) -> None:
         )
 
 
-def divisor(tensor: Tensor, affine: Affine) -> int:
-    """A power of two that divides, in bytes, the tensor's address, its strides but the last, and the place in a row where a block begins."""
+def divisors(tensor: Tensor, affine: Affine) -> dict[str, int]:
+    """Powers of two that divide, in bytes, the tensor's address, its strides but the last, and the places in a row where blocks begin."""
     assert isinstance(tensor.base.type, PointerType)
     size = byte_size(tensor.base.type.pointee)
     *outer, inner = tensor.axes
-    known = affine.known[tensor.base].divisibility_of_all()
-    return min(known, size * affine.divisor(inner.start), *(size * affine.divisor(axis.step) for axis in outer))
+    found = {f"the address {tensor.base.name}".rstrip(): affine.known[tensor.base].divisibility_of_all()}
+    found |= {f"the stride of {_named(axis)}": size * affine.divisor(axis.step) for axis in outer}
+    return {**found, f"the place along {_named(inner)} where blocks begin": size * affine.divisor(inner.start)}
 
 
-__all__ = ["UNBOUNDED", "Axis", "NotRaisedError", "Tensor", "divisor", "is_on_host", "tensor_of"]
+def _named(axis: Axis) -> str:
+    return f"axis {axis.source}" if axis.source is not None else "an axis that the tile has not"
+
+
+__all__ = ["Axis", "NotRaisedError", "Tensor", "divisors", "is_on_host", "tensor_of"]
