@@ -1,6 +1,7 @@
-"""``kernel[grid](...)`` at the cost of a native call: remembering launches in the form that the native dispatcher reads.
+"""``kernel[grid](...)``, ``compiled[grid](...)`` and ``kernel.warmup(...)`` at the cost of a native call: remembering calls in the form that the native dispatcher
+reads.
 
-A launch goes through the binder's generated Python function once or twice. Then its arguments' kinds are written down as conditions that native code checks
+A launch goes through a Python function, such as the binder's generated one, once or twice. Then its arguments' kinds are written down as conditions that native code checks
 (:mod:`tilewright.llvm.dispatch`), and launches that fulfil them are started without running Python. What cannot be written down so (tuples, objects of other
 libraries, functions as constants) keeps to the Python function, and so does everything where LLVM is not loaded or the interpreter is not
 one that native code can read.
@@ -13,9 +14,9 @@ import importlib
 import math
 import struct
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.language.dtypes import dtype
 from tilewright.runtime import backend_choice, specialize
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from tilewright.language.callable import FunctionParameter
     from tilewright.llvm.dispatch import Check
     from tilewright.llvm.link import LoadedObject
-    from tilewright.runtime.binder import Binder
-    from tilewright.runtime.jit import JITFunction, Plan
+    from tilewright.runtime.jit import JITFunction
 
 #: Entries a kernel has at most; a new one takes the place of the oldest.
 ENTRIES = 16
@@ -44,18 +44,44 @@ class _UnsuitedError(Exception):
     """A launch cannot be described to the dispatcher."""
 
 
-class Dispatcher:
-    """The launches of one kernel. ``start(grid, *args, **keywords)`` is the function to call; it is another one when the native dispatcher is in use."""
+class Known(NamedTuple):
+    """What a call that was made does again, in terms of its arguments.
 
-    def __init__(self, kernel: JITFunction, binder: Binder, plans: Mapping[Any, Plan]) -> None:
-        self._kernel, self._binder, self._plans = kernel, binder, plans
+    Attributes:
+        bound: the arguments in parameter order.
+        kinds: their kinds; see ``specialize``.
+        options: the keywords that are no parameters.
+        launcher: called with grid, stream and values.
+        kernel: what the call gives.
+        converters: for each of the launcher's values, where among ``bound`` it comes from, and what is done to it.
+    """
+
+    bound: tuple[Any, ...]
+    kinds: tuple[Any, ...]
+    options: Mapping[str, Any]
+    launcher: Callable[..., Any]
+    kernel: Any
+    converters: Sequence[tuple[tuple[int, ...], Callable[[Any], Any] | None]]
+
+
+class Dispatcher:
+    """The calls of one kernel. ``start(grid, *args, **keywords)`` is the function to call; it is another one when the native dispatcher is in use."""
+
+    def __init__(self, kernel: JITFunction, python: Callable[..., Any], find: Callable[[tuple[Any, ...], dict[str, Any]], Known | None]) -> None:
+        """Begin.
+
+        Args:
+            python: what does a call in Python.
+            find: what is known of a call's arguments and keywords, once ``python`` has made it; None where that says nothing of the next call.
+        """
+        self._kernel, self._python, self._find = kernel, python, find
         self._launches = 0
         self._entries: list[tuple[Any, ...]] = [()]
         self._native: Callable[..., Any] | None = None
         self.start: Callable[..., Any] = self._launch
 
     def _launch(self, grid: Any, /, *args: Any, **keywords: Any) -> Any:
-        found = self._binder.launch(grid, *args, **keywords)
+        found = self._python(grid, *args, **keywords)
         self._launches += 1
         if self._launches == 1 and "llvmlite" in sys.modules:  # a first launch compiles; those after it should cost alike
             importlib.import_module("tilewright.llvm.dispatch")
@@ -66,7 +92,7 @@ class Dispatcher:
     def _remember(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         code = _code()
         if code is None:
-            self.start = self._binder.launch
+            self.start = self._python
             return
         try:
             entry = self._entry(args, keywords)
@@ -96,20 +122,16 @@ class Dispatcher:
         given = 1 + len(args) + len(keywords)
         if given > MAX_ARGUMENTS or any(parameter.variadic for parameter in params):
             raise _UnsuitedError
-        bound, kinds, options = self._binder.bind(*args, **keywords)
-        choice = backend_choice.current.get()
-        try:
-            plan = self._plans.get((*kinds, choice, *options.items()))
-        except TypeError:
-            raise _UnsuitedError from None
-        if plan is None:
+        known = self._find(args, keywords)
+        if known is None:
             raise _UnsuitedError
+        choice = backend_choice.current.get()
         by_keyword = {name: 1 + len(args) + position for position, name in enumerate(keywords)}
         checks: list[Check] = []
         sources: list[int] = []
         defaults: list[Any] = []
         keep: list[Any] = []
-        for parameter, kind, value in zip(params, kinds, bound, strict=True):
+        for parameter, kind, value in zip(params, known.kinds, known.bound, strict=True):
             source = 1 + parameter.num if parameter.num < len(args) else by_keyword.get(parameter.name)
             if source is not None:
                 checks.append(_check(source, parameter, kind, value, keep))
@@ -118,7 +140,7 @@ class Dispatcher:
                 _check(0, parameter, kind, value, keep)  # a default that may change is not for the dispatcher
                 sources.append(DEFAULT | len(defaults))
                 defaults.append(value)
-        for name, value in options.items():
+        for name, value in known.options.items():
             checks.append(_constant(by_keyword[name], value, keep))
             sources.append(by_keyword[name])
         for (name, _), (value, namespace) in self._kernel.used_global_vals.items():
@@ -127,13 +149,13 @@ class Dispatcher:
             keep += [namespace, name, value]
             checks.append(Check(Condition.GLOBAL, 0, id(namespace), id(name), id(value)))
         values = []
-        for path, convert in plan.converters:
+        for path, convert in known.converters:
             if len(path) != 1 or convert is not None:
                 raise _UnsuitedError
             values.append(sources[path[0]])
-        names = (*(parameter.name for parameter in params), *options)
+        names = (*(parameter.name for parameter in params), *known.options)
         found = table(given, len(keywords), checks, values, sources)
-        return found, plan.launcher, plan.kernel, tuple(keywords), names, tuple(defaults), choice, tuple(keep)
+        return found, known.launcher, known.kernel, tuple(keywords), names, tuple(defaults), choice, tuple(keep)
 
 
 def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, keep: list[Any]) -> Check:

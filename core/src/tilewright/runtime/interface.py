@@ -21,11 +21,15 @@ class KernelInterface:
 
         An element type is a tensor's where the parameter is not constexpr.
         """
+        args, kwargs = self._standing(args, kwargs)
+        return self.run(*args, grid=grid, warmup=True, **kwargs)
+
+    def _standing(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a warm-up, with stand-ins for element types that are no constants."""
         parameters = getattr(getattr(self, "base_fn", self), "params", ())
         constants = {name for parameter in parameters if parameter.is_constexpr for name in (parameter.num, parameter.name)}
         positional = [value if position in constants else MockTensor.wrap_dtype(value) for position, value in enumerate(args)]
-        named = {name: value if name in constants else MockTensor.wrap_dtype(value) for name, value in kwargs.items()}
-        return self.run(*positional, grid=grid, warmup=True, **named)
+        return tuple(positional), {name: value if name in constants else MockTensor.wrap_dtype(value) for name, value in keywords.items()}
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         return partial(self.run, grid=grid, warmup=False)

@@ -11,6 +11,7 @@ kinds, options and chosen backend: it is the compiled kernel on one device, and 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import threading
@@ -24,10 +25,11 @@ from tilewright.errors import LaunchError
 from tilewright.language.callable import JitCallable
 from tilewright.plugins.registry import registry
 from tilewright.runtime import backend_choice, trials
+from tilewright.runtime.arguments import ArgumentError
 from tilewright.runtime.async_compile import FutureKernel, active_mode
 from tilewright.runtime.binder import Binder, make_binder
 from tilewright.runtime.device_caches import DeviceCaches, KernelCache
-from tilewright.runtime.dispatch import Dispatcher
+from tilewright.runtime.dispatch import Dispatcher, Known
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.interface import KernelInterface
 from tilewright.runtime.kernel import CompiledKernel
@@ -105,6 +107,8 @@ class JITFunction(KernelInterface, JitCallable):
             self._plans: dict[Any, Plan] = {}
             self._binder: Binder | None = None
             self._dispatcher: Dispatcher | None = None
+            self._warm: dict[Any, CompiledKernel] = {}
+            self._warmer = Dispatcher(self, self._warm_up, self._known_warm_up)
 
     def clear_cache(self) -> None:
         """Forget this kernel's compiled code and launch plans in this process: the next launch takes it from the disk cache or compiles it anew.
@@ -144,15 +148,36 @@ class JITFunction(KernelInterface, JitCallable):
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel | None:
         """Launch on ``grid`` and give the compiled kernel (None where ``hooks.jit_cache`` vetoed); with ``warmup`` compile only."""
-        if not warmup:
-            return self[grid](*args, **kwargs)
-        bound, kinds, options = (self._binder or self._make_binder()).bind(*args, **kwargs)
-        selected = self._select(bound, kinds, options, backend_choice.current.get())
+        return self.warmup(*args, **kwargs) if warmup else self[grid](*args, **kwargs)
+
+    def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> CompiledKernel | None:
+        """As in :class:`KernelInterface`. For tensors that lie on a device it costs no more than a launch, once it was done."""
         collected = trials.collecting.get()
-        if collected is not None:
-            collected.append((self, selected))
-            return None
-        return self._kernel(selected, warmup=True)
+        if collected is None:
+            found: CompiledKernel | None = self._warmer.start((1,), *args, **kwargs)
+            return found
+        *_, selected = self._selected(args, kwargs)
+        collected.append((self, selected))
+        return None
+
+    def _selected(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Selected]:
+        """The kinds of a warm-up's arguments, its options, and what they select."""
+        args, keywords = self._standing(args, keywords)
+        bound, kinds, options = (self._binder or self._make_binder()).bind(*args, **keywords)
+        return kinds, options, self._select(bound, kinds, options, backend_choice.current.get())
+
+    def _warm_up(self, grid: Any, /, *args: Any, **keywords: Any) -> CompiledKernel | None:
+        """A warm-up in Python. Its kernel is kept for the next one where the arguments alone say on which device it runs."""
+        kinds, options, selected = self._selected(args, keywords)
+        found: CompiledKernel | None = self._kernel(selected, warmup=True)
+        if isinstance(found, CompiledKernel) and selected.signature.devices and not selected.signature.stand_ins:
+            with contextlib.suppress(TypeError):  # an option that is not hashable
+                self._warm[(*kinds, backend_choice.current.get(), *options.items())] = found
+        return found
+
+    def _known_warm_up(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Known | None:
+        known = _known(self._binder or self._make_binder(), self._warm, args, keywords)
+        return None if known is None else Known(*known[:3], _nothing, known[3], ())
 
     def _run_with_hooks(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         for hook in self.pre_run_hooks:
@@ -175,7 +200,8 @@ class JITFunction(KernelInterface, JitCallable):
         with self._launch_lock:
             found = self._dispatcher
             if found is None:
-                found = self._dispatcher = Dispatcher(self, self._make_binder(), self._plans)
+                binder = self._make_binder()
+                found = self._dispatcher = Dispatcher(self, binder.launch, partial(_known_launch, binder, self._plans))
             return found
 
     def _miss(self, key: tuple[Any, ...], args: tuple[Any, ...], options: dict[str, Any]) -> Plan | None:
@@ -335,6 +361,28 @@ class JITFunction(KernelInterface, JitCallable):
         return f"JITFunction({self.__module__}:{self.__qualname__})"
 
 
+def _known(binder: Binder, made: Mapping[Any, Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...] | None:
+    """The bound arguments of a call, their kinds, its options, and what was made of such."""
+    try:
+        bound, kinds, options = binder.bind(*args, **keywords)
+        found = made.get((*kinds, backend_choice.current.get(), *options.items()))
+    except (TypeError, ArgumentError):
+        return None
+    return None if found is None else (bound, kinds, options, found)
+
+
+def _known_launch(binder: Binder, plans: Mapping[Any, Plan], args: tuple[Any, ...], keywords: dict[str, Any]) -> Known | None:
+    known = _known(binder, plans, args, keywords)
+    if known is None:
+        return None
+    plan: Plan = known[3]
+    return Known(*known[:3], plan.launcher, plan.kernel, plan.converters)
+
+
+def _nothing(grid: Any, stream: Any, values: Any) -> None:
+    """The launcher of warm-ups."""
+
+
 def _by_name(module: str, qualname: str) -> JITFunction | None:
     """The kernel that a module defines under a name, alone or inside what was put around it."""
     try:
@@ -348,7 +396,7 @@ def _by_name(module: str, qualname: str) -> JITFunction | None:
 
 
 #: Attributes of a kernel that only mean something in this process.
-_OF_THIS_PROCESS = ("_plans", "_binder", "_dispatcher", "_launch_lock", "_compile_locks", "device_caches")
+_OF_THIS_PROCESS = ("_plans", "_binder", "_dispatcher", "_warm", "_warmer", "_launch_lock", "_compile_locks", "device_caches")
 _MISSING: Any = object()
 _kernels: weakref.WeakSet[JITFunction] = weakref.WeakSet()
 

@@ -18,9 +18,10 @@ from tilewright.plugins.registry import Backend
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.compile import Specialization, compile_kernel
+from tilewright.runtime.dispatch import Dispatcher, Known
 from tilewright.runtime.grid import Grid, grid_of
 from tilewright.runtime.hooks import LazyDict, hooks
-from tilewright.runtime.positional import converters_of, kinds_of
+from tilewright.runtime.positional import Converter, converters_of, kinds_of
 from tilewright.runtime.specialize import value_picker
 from tilewright.runtime.variants import Variant
 
@@ -79,8 +80,9 @@ class CompiledKernel:
         self.module: Any = None
         self.function: Any = None
         self._pick = pick
-        #: kinds of arguments of ``compiled[grid](...)`` that were checked -> how the runtime values are picked from them
-        self._pickers: dict[tuple[Any, ...], Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {}
+        #: kinds of arguments of ``compiled[grid](...)`` that were checked -> how the runtime values are picked from them, as a function and in words
+        self._checked: dict[tuple[Any, ...], tuple[Callable[[tuple[Any, ...]], tuple[Any, ...]], list[Converter]]] = {}
+        self._positional: Dispatcher | None = None
         self._launcher: Callable[..., None] | None = None
         self.otherwise: Variant | None = None
         self._launch_metadata = launch_metadata
@@ -201,11 +203,16 @@ class CompiledKernel:
         return self
 
     @property
-    def run(self) -> Callable[..., None]:
-        """The backend's launcher: ``run(grid of three, stream, runtime arguments)``."""
+    def native_launcher(self) -> Callable[..., None]:
+        """The backend's launcher: called with a grid of three, a stream and the runtime arguments."""
         self._init_handles()
         assert self._launcher is not None
         return self._launcher
+
+    @property
+    def run(self) -> Callable[..., None]:
+        """The backend's launcher: ``run(grid of three, stream, runtime arguments)``."""
+        return self.native_launcher
 
     def launch_metadata(self, grid: Grid, stream: Any, *args: Any) -> LazyDict | None:
         """What launch hooks are given; None where there are none. ``args`` are all arguments in parameter order."""
@@ -241,7 +248,9 @@ class CompiledKernel:
         Raises:
             LaunchError: there are more or fewer arguments than parameters, or one does not fit what the kernel was compiled for.
         """
-        return partial(self._launch_positional, grid)
+        if self._positional is None and hasattr(self.specialization.fn, "params"):
+            self._positional = Dispatcher(self.specialization.fn, self._launch_positional, self._known)
+        return partial(self._launch_positional if self._positional is None else self._positional.start, grid)
 
     def _launch_positional(self, grid: Any, *args: Any, stream: Any = None) -> CompiledKernel:
         names = self.src.fn.arg_names
@@ -253,13 +262,22 @@ class CompiledKernel:
         self._init_handles()
         assert self.device is not None
         kinds = kinds_of(self.specialization, args)
-        pick = self._pickers.get(kinds)
-        if pick is None:
-            pick = self._pickers[kinds] = value_picker(converters_of(self.specialization, self.device, kinds, args))
+        checked = self._checked.get(kinds)
+        if checked is None:
+            converters = converters_of(self.specialization, self.device, kinds, args)
+            checked = self._checked[kinds] = value_picker(converters), converters
+        pick, _ = checked
         sizes = grid_of(grid, dict(zip(names, args, strict=True)))
         if 0 not in sizes:
             self._start(sizes, stream, args, pick(args))
         return self
+
+    def _known(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Known | None:
+        """What the dispatcher is told of a launch that was made."""
+        kinds = None if keywords else kinds_of(self.specialization, args)
+        if kinds is None or kinds not in self._checked:
+            return None
+        return Known(args, kinds, {}, self.native_launcher, self, self._checked[kinds][1])
 
     def __reduce__(self) -> Any:
         raise TypeError(f"a compiled kernel is code loaded in this process, so it cannot be pickled or copied: pickle the kernel, {self.name}, instead")

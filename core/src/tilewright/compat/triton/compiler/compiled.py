@@ -102,13 +102,6 @@ class CompiledKernel(own.CompiledKernel):
         return self._metadata
 
     @property
-    def native_launcher(self) -> Callable[..., None]:
-        """The backend's own launcher."""
-        self._init_handles()
-        assert self._launcher is not None
-        return self._launcher
-
-    @property
     def run(self) -> Any:
         if self._run is None:
             assert self._pick is not None

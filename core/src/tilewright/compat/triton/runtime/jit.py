@@ -32,7 +32,7 @@ from tilewright.runtime.options import option_key
 from tilewright.runtime.selection import ReprContext, Selected
 from tilewright.runtime.specialize import ONE, constant_key
 from tilewright.runtime.tensors import MockTensor, TensorWrapper, reinterpret
-from tilewright.runtime.trials import artifact_of
+from tilewright.runtime.trials import artifact_of, collecting
 
 JITCallable = JitCallable
 KernelParam = FunctionParameter
@@ -123,6 +123,11 @@ class JITFunction(own.JITFunction):
         if knobs.runtime.debug or self._globals.mutable:
             return partial(self._launch_checked, grid)
         return super().__getitem__(grid)
+
+    def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
+        if (knobs.runtime.debug or self._globals.mutable) and collecting.get() is None:
+            return self._warm_up((1,), *args, **kwargs)
+        return super().warmup(*args, grid=grid, **kwargs)
 
     def _launch_checked(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """A launch with what cannot be part of a plan's key: the debug switch of the process, and constants that may change their value in place."""
