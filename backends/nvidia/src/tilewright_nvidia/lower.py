@@ -36,7 +36,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
     left the fast path), ``llir``, ``ptx``, and ``cubin`` where it was made. The binary is the cubin, else the PTX, which :mod:`.runtime` links when it loads
     it. Metadata: ``kernel`` (the symbol), ``num_warps``, ``shared`` (bytes of a program), ``launch_pdl``, ``tensor_maps`` (see :mod:`.tensor_maps`),
-    ``otherwise`` (options for launches of which no such map can be made), ``format`` (``cubin`` or ``ptx``), ``configuration`` (for messages), ``notes`` (what left the fast path).
+    ``otherwise`` (options for launches for which such a map cannot be made), ``format`` (``cubin`` or ``ptx``), ``configuration`` (for messages), ``notes``
+    (what left the fast path).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.

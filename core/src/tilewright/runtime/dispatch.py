@@ -1,10 +1,10 @@
-"""``kernel[grid](...)``, ``compiled[grid](...)`` and ``kernel.warmup(...)`` at the cost of a native call: remembering calls in the form that the native dispatcher
-reads.
+"""``kernel[grid](...)``, ``compiled[grid](...)`` and ``kernel.warmup(...)`` at the cost of a native call: remembering calls in the form that the native
+dispatcher reads.
 
-A launch goes through a Python function, such as the binder's generated one, once or twice. Then its arguments' kinds are written down as conditions that native code checks
-(:mod:`tilewright.llvm.dispatch`), and launches that fulfil them are started without running Python. What cannot be written down so (tuples, objects of other
-libraries, functions as constants) keeps to the Python function, and so does everything where LLVM is not loaded or the interpreter is not
-one that native code can read.
+A call goes through a Python function, such as the binder's generated one, once or twice. Then its arguments' kinds are written down as conditions that native
+code checks (:mod:`tilewright.llvm.dispatch`), and calls that fulfil them are made without running Python. What cannot be written down so (tuples, objects of
+other libraries, functions as constants) keeps to the Python function, and so does everything where LLVM is not loaded or the interpreter is not one that
+native code can read.
 """
 
 from __future__ import annotations

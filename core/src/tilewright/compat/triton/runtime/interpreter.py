@@ -35,9 +35,12 @@ class InterpretedFunction(JITFunction):
         return run
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
-        """Run on ``grid``; a warm-up does nothing, since there is nothing to compile for."""
+        """Run on ``grid``, or warm up."""
         if not warmup:
             self[grid](*args, **kwargs)
+
+    def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> None:
+        """Do nothing: there is nothing to compile for."""
 
 
 def __getattr__(name: str) -> Any:
