@@ -57,39 +57,58 @@ def expand_chained_parts(loops: Sequence[Operation], target: SimtTarget) -> None
         math = {loops[number]: _Math(loops[number], target) for number in numbers}
         one = math[loops[numbers[0]]]
         rings = [_LoadRing(one.buffer(before, load), one.barriers(before, 1), one.barriers(before, warps[MATH])) for load in one.loads]
-        thread_values(bodies[LOAD], list(loads), first, lambda place, values, loads=loads, rings=rings: loads[place].run(values, rings))  # type: ignore[misc]
         thread_values(bodies[MATH], list(math), first, lambda place, values, math=math, rings=rings: math[place].run(values, rings))  # type: ignore[misc]
+        for reader, loader in zip(math.values(), loads.values(), strict=True):
+            loader.late = reader.late
+        thread_values(bodies[LOAD], list(loads), first, lambda place, values, loads=loads, rings=rings: loads[place].run(values, rings))  # type: ignore[misc]
 
 
 class _Loads(BlockRing):
-    """A loop of the load part."""
+    """A loop of the load part: copies start in the order in which slots are read and given back.
+
+    Attributes:
+        late: numbers of the loads that the late half reads.
+    """
+
+    late: frozenset[int]
 
     def run(self, values: tuple[Value, ...], rings: Sequence[_LoadRing]) -> list[Value]:
         slot, phase = (self.carry(value) for value in values)
-        for load, ring in zip(self.loads, rings, strict=True):
+        late: set[Operation] = set()
+        for number, (load, ring) in enumerate(zip(self.loads, rings, strict=True)):
             place = Builder.at(load)
             passed = place.xor(phase, place.constant(value=True, result=I1))
-            self.create(place, "simt.await", [ring.empty], [slot], [passed], alone=True)
-            self.create(place, "simt.expect", [ring.full], [slot], bytes=block_bytes(load), ordered=True)
+            waiting = self.create(place, "simt.await", [ring.empty], [slot], [passed], alone=True)
+            announced = self.create(place, "simt.expect", [ring.full], [slot], bytes=block_bytes(load), ordered=True)
             descriptor, *offsets = load.operands
             where = self.slot(place, ring.buffer, slot)
-            self.create(place, "simt.block_load_start", [where], [descriptor], offsets, [ring.full], [slot], by=load.attributes[BY], ordered=True)
+            started = self.create(place, "simt.block_load_start", [where], [descriptor], offsets, [ring.full], [slot], by=load.attributes[BY], ordered=True)
+            if number in self.late:
+                late |= {waiting, announced, started}
         end = Builder.at(self.last)
         _, following = self.neighbours(end, slot)
         self.yield_more([following, self.next_phase(end, following, phase)])
-        return self.results_of([slot, phase])
+        for load in self.loads:
+            load.erase()
+        return Halves(self.loop, late).interleave()[-2:]
 
 
 class _Math(BlockRing):
-    """A loop of the math part."""
+    """A loop of the math part.
+
+    Attributes:
+        late: numbers of the loads that only the late half reads.
+    """
+
+    late: frozenset[int]
 
     def run(self, values: tuple[Value, ...], rings: Sequence[_LoadRing]) -> list[Value]:
         slot, phase = (self.carry(value) for value in values)
         slots, waits = [], []
         for load, ring in zip(self.loads, rings, strict=True):
-            place = Builder.at(load)
-            waits.append(self.create(place, "simt.await", [ring.full], [slot], [phase]))
-            slots.append(self.slot(place, ring.buffer, slot))
+            before = Builder.at(load)
+            waits.append(self.create(before, "simt.await", [ring.full], [slot], [phase]))
+            slots.append(self.slot(before, ring.buffer, slot))
         end = Builder.at(self.last)
         _, following = self.neighbours(end, slot)
         count = len(self.loop.results)
@@ -105,10 +124,11 @@ class _Math(BlockRing):
             if product in late:
                 late -= {product}
                 late |= {started, waiting}
-        for place_, waiting in zip(slots, waits, strict=True):
-            made = place_.definition
+        for place, ring, waiting in zip(slots, rings, waits, strict=True):
+            made = place.definition
             assert made is not None
-            self._give_back(place_, slot, rings[slots.index(place_)], made, waiting, late, after)
+            self._give_back(place, slot, ring, made, waiting, late, after)
+        self.late = frozenset(number for number, waiting in enumerate(waits) if waiting in late)
         results = Halves(self.loop, late, after).interleave()
         return results[count - 2 :]
 
