@@ -88,8 +88,6 @@ class _Loads(BlockRing):
         end = Builder.at(self.last)
         _, following = self.neighbours(end, slot)
         self.yield_more([following, self.next_phase(end, following, phase)])
-        for load in self.loads:
-            load.erase()
         return Halves(self.loop, late).interleave()[-2:]
 
 
