@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 from hopper_support import ASYNCHRONOUS, TARGET, barrier_kernel, compiled, kernel, load_kernel, shifted_module, store_kernel
 from test_warpgroups import matmul_module
 
+import tilewright.language as tl
 from tilewright.errors import LoweringError
+from tilewright.frontend.compile import compile_function
+from tilewright.language.callable import device_function
+from tilewright.passes import pipeline
 from tilewright_nvidia.barrier_objects import divided_registers
 from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower
 from tilewright_nvidia.slabs import Slabs
+from tilewright_nvidia.tensor_maps import ROUNDED
 
 
 def instructions(ptx: object, *names: str) -> list[str]:
@@ -133,8 +139,42 @@ def test_one_map_for_each_shape_of_box() -> None:
     assert len(re.findall(r'ptr byval\(\[128 x i8\]\) align 64 "nvvm.grid_constant" %map', str(code.stages["llir"]))) == 2
 
 
+def copied_elements(module: Any) -> list[str]:
+    code = lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 2})
+    assert "wgmma" in str(code.stages["ptx"]) or "mma.sync" in str(code.stages["ptx"])
+    return [facts["element"] for facts in code.metadata["tensor_maps"]]
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
+def test_operands_of_tf32_products_are_rounded_on_the_way(parts: bool) -> None:
+    block = (64, 64, 32)
+    assert copied_elements(matmul_module(True, parts, block, dtype="fp32")) == [ROUNDED, ROUNDED]
+    # threads read B, to turn it
+    assert copied_elements(matmul_module(False, parts, block, dtype="fp32")) == [ROUNDED, "f32"]
+    # more bits are wanted
+    assert copied_elements(matmul_module(True, parts, block, dtype="fp32", precision="tf32x3")) == ["f32", "f32"]
+    assert copied_elements(matmul_module(True, parts, block, dtype="bf16")) == ["bf16", "bf16"]
+
+
+def test_what_else_is_read_is_not_rounded() -> None:
+    def kernel(a: Any, b: Any, out: Any, seen: Any, K: Any) -> None:
+        acc, rest = tl.zeros((64, 64), dtype=tl.float32), tl.zeros((64,), dtype=tl.float32)
+        for k in range(0, K, 32):
+            x = a.load([0, k])
+            rest += tl.sum(x, axis=1)
+            acc = tl.dot(x, b.load([0, k]).T, acc, input_precision="tf32")
+        at = tl.arange(0, 64)
+        tl.store(out + at[:, None] * 64 + at[None, :], acc)
+        tl.store(seen + at, rest)
+
+    types = {"a": "tensordesc<fp32[64,32]>", "b": "tensordesc<fp32[64,32]>", "out": "*fp32", "seen": "*fp32", "K": "i32"}
+    module = compile_function(device_function(kernel), types, {}, {name: {"divisibility": 16} for name in "ab"})
+    pipeline.run(module)
+    assert copied_elements(module) == ["f32", ROUNDED]
+
+
 def test_plain_launches_pass_no_maps() -> None:
-    code = lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {"num_warps": 4, "num_stages": 3})
+    code = lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {"num_warps": 4, "num_stages": 3, "asynchronous": False})
     assert code.metadata["tensor_maps"] == [] and "cp.async.bulk" not in str(code.stages["ptx"])
     with pytest.raises(LoweringError, match="asynchronous must be True or False, not 1"):
         lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {"asynchronous": 1})

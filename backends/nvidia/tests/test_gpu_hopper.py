@@ -405,6 +405,23 @@ def test_pipelined_products_of_each_kind(kinds: tuple[str, str, str, int | None]
     multiplied_by_language(kinds, turned, parts, (128, 128, 128 // SIZES[kinds[0]]), 8)
 
 
+@pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
+def test_operands_of_tf32_products_are_rounded_to_the_nearest(parts: bool) -> None:
+    """Times the identity, what is left of f32 is the nearest of 11 significant bits, not what is cut off to them."""
+    launch, memory = prepare(matmul_module(True, parts, (64, 64, 32), 64, "fp32"), asynchronous=True, num_warps=4, num_stages=2)
+    a, b = np.random.default_rng(4).standard_normal((64, 64)).astype(np.float32), np.eye(64, dtype=np.float32)
+    for left, right, whole in ((a, b, a), (b, a, a.T)):
+        out = np.full((64, 64), np.nan, np.float32)
+
+        def launched(left: Any = left, right: Any = right, out: Any = out) -> None:
+            launch_on_gpu(launch, memory, [tensor(left), tensor(right), out, 64], (1, 1, 1))
+
+        within_patience("a product with the identity", launched)
+        assert not np.any(out.view(np.uint32) & 0x1FFF)
+        error = np.abs(out.astype(np.float64) - whole) / np.exp2(np.floor(np.log2(np.abs(whole))))
+        assert error.max() <= 2.0**-11, f"off by {error.max() * 2**10} units of the last place"
+
+
 @pytest.mark.parametrize("imprecise", [32, 64, 128])
 def test_promoted_sums_by_halves(imprecise: int) -> None:
     """There are no registers for a second set of so many sums."""

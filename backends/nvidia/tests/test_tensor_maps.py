@@ -24,7 +24,7 @@ from tilewright.simt.host.encoding import encoder_code
 from tilewright.simt.host.expressions import Expression, evaluate, word
 from tilewright_nvidia.runtime import image
 from tilewright_nvidia.table import TABLE
-from tilewright_nvidia.tensor_maps import TensorMap, opaque
+from tilewright_nvidia.tensor_maps import ROUNDED, TensorMap, element_of, opaque
 
 driver = pytest.importorskip("cuda.bindings.driver")
 
@@ -50,7 +50,7 @@ def asked(wanted: TensorMap, words: tuple[int, ...]) -> tuple[Any, ...]:
     """What the driver is asked for, by Python and by machine code alike."""
     bindings = Encoding()
     found = opaque(Driver(TABLE, bindings), wanted)
-    block = ArgumentBlock("k", [Parameter("d", f"desc<{'x'.join(map(str, wanted.box))}x{wanted.element}>")], int, [found])
+    block = ArgumentBlock("k", [Parameter("d", f"desc<{'x'.join(map(str, wanted.box))}x{element_of(wanted)}>")], int, [found])
     rank = len(wanted.box)
     block.place((SimpleNamespace(base=words[0], shape=words[1 : 1 + rank], strides=words[1 + rank :]),))
     native: list[tuple[Any, ...]] = []
@@ -110,6 +110,7 @@ def test_maps_are_made_of_pointers_and_numbers() -> None:
         ("u32", "UINT32"),
         ("i64", "INT64"),
         ("u64", "UINT64"),
+        (ROUNDED, "TFLOAT32"),
     ],
 )
 def test_elements_of_maps(element: str, kind: str) -> None:

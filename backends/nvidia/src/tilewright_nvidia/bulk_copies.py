@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.core import Function, Operation, Value
-from tilewright.ir.types import DescriptorType, FloatType, Type
+from tilewright.ir.types import F32, DescriptorType, FloatType, Type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import BARRIER, BlockCopy, CopyMechanism
@@ -20,9 +20,10 @@ from tilewright.simt.host.expressions import Expression
 from tilewright.simt.launched import expressions_of
 from tilewright.simt.linear_layout import SharedLayout, row_major
 from tilewright.simt.lowering.shared import slot_type
+from tilewright.simt.products import PRODUCTS
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.slabs import slabs_of
-from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX, TensorMap, fills_with_nan
+from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX, ROUNDED, TensorMap, fills_with_nan
 
 NAME: Final = "tma"
 #: Bytes that slots are multiples of, so that each of a buffer's is aligned for every swizzle.
@@ -97,7 +98,7 @@ class TensorMaps:
     """
 
     def __init__(self, function: Function) -> None:
-        self._names: dict[tuple[str, tuple[int, ...], int], str] = {}
+        self._names: dict[tuple[str, tuple[int, ...], int, str], str] = {}
         #: names of the parameters in place of which maps are passed
         self.descriptors: set[str] = set()
         #: what stands for descriptors that are made of arguments; nothing of them is left but maps
@@ -110,7 +111,7 @@ class TensorMaps:
                 padding = function.argument_attributes[number].get("padding", "zero")
                 nan = padding == "nan" and fills_with_nan(argument.type.element)
                 self._want(argument, f"%a{number}", functools.partial(TensorMap.of_descriptor, number), nan)
-        for tensor in [operation for operation in function.body if operation.name == "simt.tensor"]:
+        for tensor in [operation for operation in function.walk() if operation.name == "simt.tensor"]:
             name = self.tensors[tensor] = f"tensor{len(self.tensors)}"
             (base,) = tensor.group("base")
             address, extents, strides = (expressions_of(values, function) for values in ([base], tensor.group("shape"), tensor.group("strides")))
@@ -121,15 +122,43 @@ class TensorMaps:
             type_ = slot_type(copy.operands[0])
             found = boxes(type_.layout, type_.element)
             assert found is not None, f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
-            key = stands_for, found.shape, found.span
+            element = _engine_element(copy)
+            key = stands_for, found.shape, found.span, element
             if key not in self._names:
                 name = f"map{len(self.wanted)}"
                 self._names[key] = f"%{name}"
-                self.wanted.append((name, made(str(type_.element), found.shape, found.span, nan)))
+                self.wanted.append((name, made(element, found.shape, found.span, nan)))
 
-    def name(self, copy: BlockCopy, found: Boxes) -> str:
+    def name(self, context: SimtContext, copy: BlockCopy, found: Boxes) -> str:
         """The parameter that is the map of a copy."""
-        return self._names[copy.descriptor, found.shape, found.span]
+        assert context.operation is not None
+        return self._names[copy.descriptor, found.shape, found.span, _engine_element(context.operation)]
+
+
+def _engine_element(copy: Operation) -> str:
+    """What the engine takes the elements of a copy for: f32 that only products of tf32 read are rounded on the way, since such a product cuts off what it has
+    no bits for."""
+    type_ = slot_type(copy.operands[0])
+    rounded = type_.element is F32 and copy.name == "simt.block_load_start" and _feeds_tf32_alone(copy.operands[0])
+    return ROUNDED if rounded else str(type_.element)
+
+
+def _feeds_tf32_alone(slot: Value) -> bool:
+    """Whether all that reads a slot, or another one of its buffer, are products of tf32 that take it from there."""
+    definition = slot.definition
+    if definition is None or definition.name != "simt.slot":
+        return False
+    readers = [user for one in definition.operands[0].uses for user in one.results[0].uses if one.name == "simt.slot"]
+    found = False
+    while readers:
+        reader = readers.pop()
+        if reader.name == "simt.view":
+            readers += reader.results[0].uses
+        elif reader.name in PRODUCTS and reader.attribute("precision") == "tf32":
+            found = True
+        elif reader.name != "simt.block_load_start":
+            return False
+    return found
 
 
 def _implied(
@@ -166,7 +195,7 @@ def _pieces(context: SimtContext, copy: BlockCopy, maps: TensorMaps) -> list[tup
     for offset, point in found.starts:
         address = w.emit(f"getelementptr i8, {_SHARED} {copy.shared}, i32 {offset}") if offset else copy.shared
         at = [w.emit(f"add i32 {start}, {step}") if step else start for start, step in zip(copy.offsets, point, strict=True)]
-        pieces.append((address, maps.name(copy, found), at[::-1]))
+        pieces.append((address, maps.name(context, copy, found), at[::-1]))
     return pieces
 
 

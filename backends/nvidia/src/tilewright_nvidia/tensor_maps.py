@@ -24,8 +24,12 @@ MOST_BOX, MOST_AXES = 256, 5
 ALIGNMENT: Final = 16
 _MOST_EXTENT, _MOST_STRIDE = 1 << 32, 1 << 40
 
+#: What :attr:`TensorMap.element` says of f32 that the engine rounds to the bits of tf32 on the way.
+ROUNDED: Final = "tf32"
 #: ``CUtensorMapDataType``, by elements; what is not listed is copied as numbers without sign of its size.
 _TYPES: Final[dict[Type, int]] = {U8: 0, U16: 1, U32: 2, I32: 3, U64: 4, I64: 5, F16: 6, F32: 7, F64: 8, BF16: 9}
+#: ``CU_TENSOR_MAP_DATA_TYPE_TFLOAT32``
+_ROUNDED_FLOATS: Final = 11
 _PLAIN: Final = {1: U8, 2: U16, 4: U32, 8: U64}
 #: ``CUtensorMapSwizzle``, by bytes of a row of a slab.
 _SWIZZLES: Final = {0: 0, 32: 1, 64: 2, 128: 3}
@@ -43,7 +47,7 @@ class TensorMap:
     Attributes:
         address: of the tensor's first element, as an expression over the words of the kernel's arguments (:mod:`tilewright.simt.host.expressions`).
         extents, strides: of the tensor, the strides in elements, outermost first, as such expressions; as many as ``box`` has.
-        element: the type of elements, as Tile IR writes it.
+        element: the type of elements, as Tile IR writes it, or :data:`ROUNDED`.
         box: extents of what one copy moves, outermost first.
         span: bytes of a row of a slab; 0: the box is not swizzled.
         nan: whether what is outside the tensor reads as NaN, in place of 0.
@@ -96,9 +100,14 @@ def engine_type(element: Type) -> Type:
     return element if element in _TYPES else _PLAIN[storage_size(element)]
 
 
+def element_of(wanted: TensorMap) -> Type:
+    """The type of elements in memory."""
+    return F32 if wanted.element == ROUNDED else parse_type(wanted.element)
+
+
 def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
     """The parameter that a map is: what it is made of, when it can be, and by which calls."""
-    size = storage_size(parse_type(wanted.element))
+    size = storage_size(element_of(wanted))
     *steps, last = wanted.strides
     steps = [("mul", step, size) for step in steps]
     rows = Condition(last, 1, 1, 1, "the elements of a row must be side by side, its stride 1")
@@ -136,7 +145,7 @@ def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
 def _facts(wanted: TensorMap) -> dict[str, int]:
     """The driver's enumerations -> what a map takes of each."""
     return {
-        "CUtensorMapDataType": _TYPES[engine_type(parse_type(wanted.element))],
+        "CUtensorMapDataType": _ROUNDED_FLOATS if wanted.element == ROUNDED else _TYPES[engine_type(element_of(wanted))],
         "CUtensorMapInterleave": 0,
         "CUtensorMapSwizzle": _SWIZZLES[wanted.span],
         "CUtensorMapL2promotion": _LINES_OF_128,

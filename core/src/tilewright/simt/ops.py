@@ -343,7 +343,10 @@ OPS: tuple[OpSpec, ...] = (
         "arrive at a barrier object, by one thread, and announce bytes that copies will bring in this phase",
         (_BARRIERS, _INDEX, _CONDITION),
         _on_barrier,
-        (Attribute("bytes", "int", "that come"), Attribute("ordered", "bool", "whoever wrote it saw to it that no thread may still wait for the phase before", False)),
+        (
+            Attribute("bytes", "int", "that come"),
+            Attribute("ordered", "bool", "whoever wrote it saw to it that no thread may still wait for the phase before", False),
+        ),
         effects=_THREADS,
     ),
     OpSpec(

@@ -42,7 +42,15 @@ class BlockRing(Ring):
         return self.create(builder, "simt.barriers", result=BarriersType(self.slots), count=count).results[0]
 
     def start_blocks(
-        self, builder: Builder, slots: list[Value], full: Value, which: Value, mapping: Mapping[Value, Value], live: Value | None = None, *, ordered: bool = False
+        self,
+        builder: Builder,
+        slots: list[Value],
+        full: Value,
+        which: Value,
+        mapping: Mapping[Value, Value],
+        live: Value | None = None,
+        *,
+        ordered: bool = False,
     ) -> None:
         """Announce the bytes of an iteration at a barrier object, and start its copies, where ``live`` holds; ``ordered``: into slots that were waited for."""
         condition = [] if live is None else [live]

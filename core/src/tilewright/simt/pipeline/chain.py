@@ -268,7 +268,13 @@ class _Interleaved:
         yielded += [ahead[value] for value in self.crossing]
         inner.insert(_yield(yielded))
         operation = Operation(
-            self.loop.spec, [again, upper, step, *inits], (1, 1, 1, len(inits)), self.loop.attributes, [value.type for value in olds], [region], self.loop.location
+            self.loop.spec,
+            [again, upper, step, *inits],
+            (1, 1, 1, len(inits)),
+            self.loop.attributes,
+            [value.type for value in olds],
+            [region],
+            self.loop.location,
         )
         builder.insert(operation)
         for old, new in zip(olds, operation.results, strict=True):
