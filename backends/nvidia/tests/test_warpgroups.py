@@ -523,6 +523,8 @@ def test_pipelined_products_of_each_kind_are_not_serialised(a: str, b: str, sums
     # C7508: a kernel of few registers gives none away
     assert not re.search("C75(?!08)", linked.log) and not linked.spills, linked.log
     assert "mma.sync" not in ptx and len(re.findall("wgmma.mma_async", ptx)) == 4
+    # what must be turned on its way is turned in words
+    assert not re.search(r"[ls][dt]\.shared\.[bu](8|16)\b", ptx)
     additions = len(re.findall(r"add\.rn\.f32", ptx))
     assert additions == (64 * 128 // imprecise if imprecise else 0)
 

@@ -7,13 +7,14 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import I32, TileType
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.carried import CARRIERS, operations_of_program
-from tilewright.simt.facts import layout_of
+from tilewright.simt.facts import layout_of, warps_of
 from tilewright.simt.linear_layout import SharedLayout
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.products import PRODUCTS, REGISTERS, ProductPlan, plan_of
+from tilewright.simt.shared_moves import moving_layout
 from tilewright.simt.swizzle import shared_between
 from tilewright.simt.target import SimtTarget
-from tilewright.simt.types import BufferType
+from tilewright.simt.types import BufferType, SlotType
 
 #: How buffers that matrix instructions read are aligned: swizzles count from multiples of this.
 OPERAND_ALIGNMENT = 1024
@@ -26,7 +27,9 @@ def stage_operands(function: Function, target: SimtTarget) -> None:
             plan = plan_of(operation, target)
             for position, operand in enumerate(operation.operands[:2]):
                 if plan.reads[position] != REGISTERS and isinstance(operand.type, TileType):
-                    operation.set_operand(position, _staged(operation, operand, staging_layout(plan, position, operand, target)))
+                    shared = staging_layout(plan, position, operand, target)
+                    _move_well(operand, shared, target)
+                    operation.set_operand(position, _staged(operation, operand, shared))
 
 
 def staging_layout(plan: ProductPlan, position: int, operand: Value, target: SimtTarget) -> SharedLayout:
@@ -43,6 +46,19 @@ def staged_bytes(operation: Operation, target: SimtTarget, elsewhere: set[Value]
         if plan.reads[position] != REGISTERS and isinstance(operand.type, TileType) and operand not in elsewhere:
             found += -(-operand.type.numel * storage_size(operand.type.element) // 16) * 16
     return found
+
+
+def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None:
+    """Let an operand that only moves, from one place in shared memory to another, pass through registers in the layout that is best for that."""
+    load = operand.definition
+    if load is None or load.name != "simt.load" or len(operand.uses) != 1:
+        return
+    source = load.operands[0].type
+    assert isinstance(source, SlotType) and isinstance(operand.type, TileType)
+    size, warps = storage_size(operand.type.element), warps_of(load)
+    layout = moving_layout(source.layout, shared, size, target.warp_size, warps, target.max_access, target.banks)
+    if layout is not None:
+        operand.layout = layout
 
 
 def _staged(product: Operation, operand: Value, shared: SharedLayout) -> Value:
