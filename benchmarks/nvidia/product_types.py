@@ -20,26 +20,27 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime.descriptor import TensorDescriptor
 
-#: (BM, BN, bytes of a block along K, num_warps, num_stages, divided)
+#: (BM, BN, bytes of a block along K, num_warps, num_stages, divided, persistent): whether loads have warps of their own, whether there are as many programs as
+#: multiprocessors, each of which computes several blocks.
 CONFIGURATIONS = (
-    (128, 256, 128, 8, 3, False),
-    (128, 256, 128, 8, 4, True),
-    (128, 128, 128, 8, 4, False),
-    (128, 128, 128, 4, 4, False),
+    (128, 256, 128, 8, 3, False, False),
+    (128, 256, 128, 8, 3, True, True),
+    (128, 256, 128, 8, 4, True, False),
+    (128, 128, 128, 4, 3, False, False),
 )
 #: For operands that threads convert.
 CONVERTING = (
-    (128, 128, 128, 8, 3, False),
-    (128, 128, 64, 8, 3, False),
-    (128, 128, 64, 4, 3, False),
+    (128, 128, 128, 8, 3, False, False),
+    (128, 128, 64, 8, 3, False, False),
+    (128, 128, 64, 4, 3, False, False),
 )
 #: Rows and columns of the result that are checked.
 CHECKED = 48
 
 
 @tw.jit
-def place(M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
-    program, across = tl.program_id(0), tl.cdiv(N, BN)
+def place(program, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
+    across = tl.cdiv(N, BN)
     first = program // (GROUP * across) * GROUP
     height = min(tl.cdiv(M, BM) - first, GROUP)
     return (first + program % (GROUP * across) % height) * BM, program % (GROUP * across) // height * BN
@@ -56,15 +57,16 @@ def matmul(
     a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TURNED: tl.constexpr, DIVIDED: tl.constexpr, SUMS: tl.constexpr,
     IMPRECISE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    row, column = place(M, N, BM, BN, 16)
-    total = tl.zeros((BM, BN), dtype=SUMS)
-    for k in tl.range(0, K, BK, warp_specialize=DIVIDED):
-        x = a.load([row, k])
-        y = b.load([column, k]).T if TURNED else b.load([k, column])
-        if x.dtype.primitive_bitwidth != y.dtype.primitive_bitwidth:
-            y = y.to(x.dtype)
-        total = tl.dot(x, y, total, out_dtype=SUMS, max_num_imprecise_acc=IMPRECISE, input_precision=PRECISION)
-    put(c, total, row, column, M, N, BM, BN)
+    for program in range(tl.program_id(0), tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0)):
+        row, column = place(program, M, N, BM, BN, 16)
+        total = tl.zeros((BM, BN), dtype=SUMS)
+        for k in tl.range(0, K, BK, warp_specialize=DIVIDED):
+            x = a.load([row, k])
+            y = b.load([column, k]).T if TURNED else b.load([k, column])
+            if x.dtype.primitive_bitwidth != y.dtype.primitive_bitwidth:
+                y = y.to(x.dtype)
+            total = tl.dot(x, y, total, out_dtype=SUMS, max_num_imprecise_acc=IMPRECISE, input_precision=PRECISION)
+        put(c, total, row, column, M, N, BM, BN)
 
 
 @tw.jit
@@ -72,7 +74,7 @@ def scaled_matmul(
     a, a_scales, b, b_scales, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PACKED: tl.constexpr, FORMAT: tl.constexpr,
     DIVIDED: tl.constexpr,
 ):  # fmt: skip
-    row, column = place(M, N, BM, BN, 16)
+    row, column = place(tl.program_id(0), M, N, BM, BN, 16)
     total = tl.zeros((BM, BN), dtype=tl.float32)
     groups = tl.arange(0, BK // 32)
     rows, columns = (row + tl.arange(0, BM))[:, None] * (K // 32), (column + tl.arange(0, BN))[:, None] * (K // 32)
@@ -191,11 +193,12 @@ def rival(kind: Kind, a: Matrix, b: Matrix) -> tuple[str, Callable[[], Any]]:
 
 
 def call_of(kind: Kind, a: Matrix, b: Matrix, c: torch.Tensor, configuration: tuple[Any, ...]) -> Callable[[], None]:
-    bm, bn, row, warps, stages, divided = configuration
+    bm, bn, row, warps, stages, divided, persistent = configuration
     m, n, k = c.shape[0], c.shape[1], a.memory.shape[1] * a.packed
     bk = row // a.memory.element_size() if a.scales is None else row
     options = {"num_warps": warps, "num_stages": stages, "asynchronous": True}
-    grid = (-(-m // bm) * -(-n // bn),)
+    programs = -(-m // bm) * -(-n // bn)
+    grid = (min(programs, torch.cuda.get_device_properties(0).multi_processor_count) if persistent else programs,)
     if a.scales is not None:
         blocks = TensorDescriptor.from_tensor(a.memory, [bm, bk // a.packed]), TensorDescriptor.from_tensor(b.memory, [bn, bk // b.packed])
         constants = {"BM": bm, "BN": bn, "BK": bk, "PACKED": a.packed, "FORMAT": kind.a, "DIVIDED": divided}
@@ -225,7 +228,7 @@ def measure(kind: Kind, shape: tuple[int, int, int]) -> dict[str, Any]:
     for configuration in CONVERTING if kind.converting else CONFIGURATIONS:
         call, shown = (
             call_of(kind, a, b, c, configuration),
-            "x".join(map(str, configuration[:3])) + " w{} s{}{}".format(*configuration[3:5], " divided" * configuration[5]),
+            "x".join(map(str, configuration[:3])) + " w{} s{}{}{}".format(*configuration[3:5], " divided" * configuration[5], " persistent" * configuration[6]),
         )
         c.fill_(float("nan") if c.dtype.is_floating_point else 77)
         try:
