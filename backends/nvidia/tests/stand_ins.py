@@ -52,11 +52,19 @@ class FakeBindings(StandInBindings):
         self._buffers = values[0], values[2]
         return 1
 
+    def _cuModuleLoadDataEx(self, image: bytes, count: int, options: Any, values: Any) -> int:
+        self._buffers = values[0], values[2]
+        self._say()
+        return self.module_load(image)
+
+    def _say(self) -> None:
+        for buffer, text in zip(self._buffers, (self.log, self.error_log), strict=True):
+            buffer[: len(text)] = text.encode()
+
     def _cuLinkAddData(self, *_: Any) -> None: ...
 
     def _cuLinkComplete(self, state: int) -> tuple[int, int]:
-        for buffer, text in zip(self._buffers, (self.log, self.error_log), strict=True):
-            buffer[: len(text)] = text.encode()
+        self._say()
         self._cubin = ctypes.create_string_buffer(b"device code")
         return ctypes.addressof(self._cubin), 11
 

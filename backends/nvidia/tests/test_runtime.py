@@ -78,6 +78,23 @@ def test_link_reports_spills_and_the_log(bindings: FakeBindings, cuda: Driver) -
     assert len(bindings.named("cuLinkDestroy")) == 1
 
 
+def test_code_that_moves_registers_between_threads_is_not_linked(bindings: FakeBindings, cuda: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's linker ignores ``setmaxnreg``: such PTX is compiled as it is loaded, once it is known to compile."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
+    text = b".version 8.6 setmaxnreg // " + str(tmp_path).encode()
+    linked = linking.link(cuda, 0, text, "k")
+    assert (linked.binary, linked.spills) == (text + b"\0", 12) and "spill" in linked.log
+    unlinked = CodeObject("k", text, {}, {**code().metadata, "format": "ptx"})
+    for _ in range(2):
+        LoadedKernel(unlinked, 0, cuda)
+    assert len(bindings.named("cuModuleLoadDataEx")) == 2 and not bindings.named("cuLinkCreate")
+    assert bindings.named("cuModuleLoadData") == [(text + b"\0",)] * 2
+    bindings.settings.failures["cuModuleLoadDataEx"] = 218
+    with pytest.raises(LoweringError, match="the driver could not compile the PTX of k: cuModuleLoadDataEx failed"):
+        linking.link(cuda, 0, text, "k")
+
+
 def test_rejected_ptx_comes_with_the_log_and_a_reproducer(bindings: FakeBindings, cuda: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
     bindings.settings.failures["cuLinkAddData"] = 218

@@ -22,6 +22,9 @@ _LOG_BYTES = 1 << 14
 def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
     """Compile PTX for a device by its driver.
 
+    The driver's linker takes each piece of code for one of several, none of which may give registers from threads to threads: kernels that do are compiled
+    where they are loaded, and what stands for their device code is the PTX.
+
     Args:
         what: kernel and configuration, for messages.
 
@@ -39,6 +42,14 @@ def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
     }
     text = ptx if ptx.endswith(b"\0") else ptx + b"\0"
     with cuda.use(device):
+        if _is_compiled_whole(ptx):
+            try:
+                cuda("cuModuleUnload", cuda("cuModuleLoadDataEx", text, len(options), list(options), list(options.values())))
+            except DeviceFaultError:
+                raise
+            except DriverError as failure:
+                raise rejected(f"the driver could not compile the PTX of {what}: {failure}\n{log_text(error)}", ptx, ".ptx") from failure
+            return Linked(text, log_text(info), spills_of(log_text(info)))
         state = cuda("cuLinkCreate", len(options), list(options), list(options.values()))
         try:
             cuda("cuLinkAddData", state, cuda.bindings.CUjitInputType.CU_JIT_INPUT_PTX, text, len(text), b"kernel.ptx", 0, [], [])
@@ -52,6 +63,10 @@ def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
             cuda("cuLinkDestroy", state)
     log = log_text(info)
     return Linked(cubin, log, spills_of(log))
+
+
+def _is_compiled_whole(ptx: bytes) -> bool:
+    return b"setmaxnreg" in ptx
 
 
 def spills_of(log: str) -> int:

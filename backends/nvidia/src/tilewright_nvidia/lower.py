@@ -219,6 +219,8 @@ def attach_cubin(code: CodeObject, target: Target) -> None:
     if linked is None:
         return
     code.timings["link"] = (time.perf_counter() - started) * 1e3
-    code.binary = linked.binary
-    code.stages["cubin"] = linked.binary
-    code.metadata.update(format="cubin", n_spills=linked.spills, link_log=linked.log)
+    code.metadata.update(n_spills=linked.spills, link_log=linked.log)
+    if linked.binary.startswith(b"\x7fELF"):
+        code.binary = linked.binary
+        code.stages["cubin"] = linked.binary
+        code.metadata.update(format="cubin")
