@@ -41,7 +41,7 @@ def constants(ptx: object) -> dict[str, str]:
 def test_barrier_objects() -> None:
     ptx = compiled(barrier_kernel(5)).stages["ptx"]
     begun = instructions(ptx, "mbarrier.init")
-    assert len(begun) == 2 and all(line.endswith("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;") for line in begun)
+    assert len(begun) == 2 and str(ptx).rindex(begun[-1]) < str(ptx).index("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;")
     assert len(instructions(ptx, "mbarrier.arrive.release.cta.shared::cta.b64 _, [")) == 5
     waits = re.findall(r"again:\n\s*mbarrier\.try_wait\.parity\.acquire\.cta\.shared::cta\.b64 %ended, \[%r\d+\], (%r\d+);\n\s*@!%ended bra again;", str(ptx))
     assert [constants(ptx)[name] for name in waits] == ["1", "0", "1", "0", "0", "1"]
@@ -54,12 +54,12 @@ def test_parts_have_barriers_of_their_own() -> None:
   %zero = constant 0 : i32
   %no = constant false : i1
   simt.partition parts {
-    simt.part {name = "math", warps = 8, registers = 232} body {
+    simt.part {name = "math", warps = 8, registers = 240} body {
       simt.await %b, %zero, %no
       barrier
       yield
     }
-    simt.part {name = "load", warps = 4, registers = 40} body {
+    simt.part {name = "load", warps = 4, registers = 24} body {
       barrier
       simt.arrive %b, %zero
       yield
@@ -72,17 +72,17 @@ def test_parts_have_barriers_of_their_own() -> None:
         "barrier.cta.sync.aligned 1, 256;",
         "barrier.cta.sync.aligned 2, 128;",
     ]
-    assert instructions(ptx, "setmaxnreg") == ["setmaxnreg.inc.sync.aligned.u32 232;", "setmaxnreg.dec.sync.aligned.u32 40;"]
+    assert instructions(ptx, "setmaxnreg") == ["setmaxnreg.inc.sync.aligned.u32 240;", "setmaxnreg.dec.sync.aligned.u32 24;"]
     assert assemble(ptx, "sm_90a").binary
 
 
 @pytest.mark.parametrize(
     ("warps", "expected"),
     [
-        ({"math": 8, "load": 4}, {"math": 232, "load": 40}),
+        ({"math": 8, "load": 4}, {"math": 240, "load": 24}),
         ({"math": 4, "load": 4}, {}),  # 65,536 registers are enough for 256 threads
         ({"math": 2, "load": 4}, {}),
-        ({"math": 16, "load": 4}, {"math": 104, "load": 40}),
+        ({"math": 16, "load": 4}, {"math": 112, "load": 24}),
     ],
 )
 def test_parts_share_the_registers(warps: dict[str, int], expected: dict[str, int]) -> None:

@@ -17,13 +17,17 @@ _SHARED = "ptr addrspace(3)"
 #: Registers of a multiprocessor, lanes of a warp, warps that give and take registers together, and in what multiples, up to how many for a thread.
 _FILE, _LANES, _GROUP, _STEP, _MOST = 65536, 32, 4, 8, 240
 #: Registers of a thread that starts copies, and of one that needs no more than it is given.
-_FEW, _ENOUGH = 40, 232
+_FEW, _ENOUGH = 24, 232
 
 
 def initialize(w: FunctionWriter, address: str, count: int) -> None:
-    """Make a barrier object of ``count`` arrivals a phase, and let the copy engine see it."""
-    text = "mbarrier.init.shared::cta.b64 [$0], $1; fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;"
-    call_asm(w, text, (), [(_SHARED, address), ("i32", str(count))], memory=True)
+    """Make a barrier object of ``count`` arrivals a phase."""
+    call_asm(w, "mbarrier.init.shared::cta.b64 [$0], $1;", (), [(_SHARED, address), ("i32", str(count))], memory=True)
+
+
+def show(w: FunctionWriter) -> None:
+    """Let the copy engine see the barrier objects that this thread made."""
+    call_asm(w, "fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;", (), (), memory=True)
 
 
 def expect(w: FunctionWriter, address: str, size: int) -> None:

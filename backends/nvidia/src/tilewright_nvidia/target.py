@@ -80,6 +80,8 @@ class PtxTarget(SimtTarget):
         self._register_limit: int | None = None
         #: whether waits for copies from shared memory are waits until they have written
         self._read_back = True
+        #: whether parts take registers from each other
+        self._moves_registers = False
         self.waits_at_entry = False
         self.uniform_warps = True
 
@@ -89,6 +91,7 @@ class PtxTarget(SimtTarget):
         matrices = any(operation.name in _MATRIX_OPERATIONS for operation in function.walk())
         self.maps = bulk_copies.TensorMaps(function)
         self._read_back = bulk_copies.are_read_back(function)
+        self._moves_registers = any(operation.name == "simt.part" and operation.attribute("registers") for operation in function.walk())
         light = not matrices and peak_words(function) <= _LIGHT
         self._register_limit = _LIGHT_REGISTERS if light else None
         self._memory.frugal = light
@@ -100,6 +103,9 @@ class PtxTarget(SimtTarget):
         limit = options.get("maxnreg") or self._register_limit
         if limit:
             attributes.append(f'"nvvm.maxnreg"="{limit}"')
+        if self._moves_registers:
+            # else the assembler does not know what threads begin with
+            attributes.append('"nvvm.minctasm"="1"')
         self._warps = num_warps
         maps = self._tensor_maps()
         given = [(type_, parameter) for type_, parameter in parameters if parameter not in maps.descriptors]
@@ -152,6 +158,9 @@ class PtxTarget(SimtTarget):
 
     def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
         barrier_objects.initialize(context.writer, address, count)
+
+    def barriers_made(self, context: SimtContext) -> None:
+        barrier_objects.show(context.writer)
 
     def barrier_expect(self, context: SimtContext, address: str, size: int) -> None:
         barrier_objects.expect(context.writer, address, size)

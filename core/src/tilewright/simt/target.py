@@ -171,8 +171,11 @@ class SimtTarget(ABC):
         raise AssertionError(f"{self.name} has nothing to publish to")
 
     def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
-        """Make a barrier object of ``count`` arrivals a phase, by one thread; a barrier of all threads follows."""
+        """Make a barrier object of ``count`` arrivals a phase, by one thread; more may follow, and then :meth:`barriers_made`."""
         raise AssertionError(f"{self.name} has no barrier objects")
+
+    def barriers_made(self, context: SimtContext) -> None:  # noqa: B027
+        """Let all see the barrier objects that this thread made; a barrier of all threads follows."""
 
     def barrier_expect(self, context: SimtContext, address: str, size: int) -> None:
         """Arrive, and announce ``size`` bytes, by one thread."""

@@ -33,14 +33,31 @@ def barrier_address(context: SimtContext, operation: Operation) -> str:
 
 
 def lower_barriers(context: SimtContext, operation: Operation) -> None:
+    """Objects that are made one after the other are shown to all threads at once, when the last of them are made."""
     (result,) = operation.results
     assert isinstance(result.type, BarriersType)
     context.bind(result, [str(offset_of(operation))])
+    more = _makes_more(operation)
     with context.writer.when(context.is_first_thread()):
         for i in range(result.type.count):
             address = context.shared_address(offset_of(operation) + i * context.target.barrier_bytes)
             context.target.barrier_init(context, address, operation.attribute("count"))
-    context.barrier()
+        if not more:
+            context.target.barriers_made(context)
+    if not more:
+        context.barrier()
+
+
+def _makes_more(operation: Operation) -> bool:
+    """Whether other barrier objects follow, with nothing between that does anything."""
+    following = operation.next
+    while following is not None and following.name in _IDLE:
+        following = following.next
+    return following is not None and following.name == "simt.barriers"
+
+
+#: Operations that no instruction is written for.
+_IDLE = frozenset({"simt.buffer", "constant"})
 
 
 def lower_publish(context: SimtContext, operation: Operation) -> None:
