@@ -26,10 +26,9 @@ from tilewright.runtime.dtypes import ITEM_SIZE
 from tilewright.runtime.hooks import hooks
 
 if TYPE_CHECKING:
-    from tilewright.language.callable import FunctionParameter
+    from tilewright.language.callable import FunctionParameter, JitCallable
     from tilewright.llvm.dispatch import Check
     from tilewright.llvm.link import LoadedObject
-    from tilewright.runtime.jit import JITFunction
 
 #: Entries a kernel has at most; a new one takes the place of the oldest.
 ENTRIES = 16
@@ -67,7 +66,7 @@ class Known(NamedTuple):
 class Dispatcher:
     """The calls of one kernel. ``start(grid, *args, **keywords)`` is the function to call; it is another one when the native dispatcher is in use."""
 
-    def __init__(self, kernel: JITFunction, python: Callable[..., Any], find: Callable[[tuple[Any, ...], dict[str, Any]], Known | None]) -> None:
+    def __init__(self, kernel: JitCallable, python: Callable[..., Any], find: Callable[[tuple[Any, ...], dict[str, Any]], Known | None]) -> None:
         """Begin.
 
         Args:

@@ -177,7 +177,10 @@ class JITFunction(KernelInterface, JitCallable):
 
     def _known_warm_up(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Known | None:
         known = _known(self._binder or self._make_binder(), self._warm, args, keywords)
-        return None if known is None else Known(*known[:3], _nothing, known[3], ())
+        if known is None:
+            return None
+        bound, kinds, options, kernel = known
+        return Known(bound, kinds, options, _nothing, kernel, ())
 
     def _run_with_hooks(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         for hook in self.pre_run_hooks:
@@ -361,7 +364,7 @@ class JITFunction(KernelInterface, JitCallable):
         return f"JITFunction({self.__module__}:{self.__qualname__})"
 
 
-def _known(binder: Binder, made: Mapping[Any, Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...] | None:
+def _known(binder: Binder, made: Mapping[Any, Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any, Any, Any] | None:
     """The bound arguments of a call, their kinds, its options, and what was made of such."""
     try:
         bound, kinds, options = binder.bind(*args, **keywords)
@@ -375,8 +378,8 @@ def _known_launch(binder: Binder, plans: Mapping[Any, Plan], args: tuple[Any, ..
     known = _known(binder, plans, args, keywords)
     if known is None:
         return None
-    plan: Plan = known[3]
-    return Known(*known[:3], plan.launcher, plan.kernel, plan.converters)
+    bound, kinds, options, plan = known
+    return Known(bound, kinds, options, plan.launcher, plan.kernel, plan.converters)
 
 
 def _nothing(grid: Any, stream: Any, values: Any) -> None:

@@ -286,5 +286,5 @@ class CompiledKernel:
         return f"<CompiledKernel {self.name} for {self.target.backend} {self.target.arch}>"
 
 
-def _compiled(specialization: Specialization, backend: Backend, target: Target, device: Device) -> CompiledKernel:
+def _compiled(specialization: Specialization, backend: Backend, target: Target, device: Device | None) -> CompiledKernel:
     return CompiledKernel(compile_kernel(specialization, backend, target), specialization, backend, target, device)

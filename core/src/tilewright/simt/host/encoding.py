@@ -33,8 +33,9 @@ def encoder_code(kernel: str, opaque: Sequence[OpaqueArgument], first_words: Seq
 
 def functions_of(library: Any, opaque: Sequence[OpaqueArgument]) -> Any:
     """The array of the addresses of the driver's functions; None where it lacks one."""
-    found = [None if each.native is None else getattr(library, each.native.function, None) for each in opaque]
-    if None in found:
+    names = [each.native.function for each in opaque if each.native is not None]
+    found = [getattr(library, name) for name in names if hasattr(library, name)]
+    if len(found) < len(opaque):
         return None
     return (ctypes.c_void_p * len(found))(*(ctypes.cast(function, ctypes.c_void_p).value for function in found))
 

@@ -1,0 +1,132 @@
+"""Programs with much work on the host between kernels, as tutorials write them: Triton, the same program through the import shim, and Tilewright's own names.
+
+Softmax asks the compiled kernel for its registers and shared memory before every launch; layer norm is a function of PyTorch's autograd whose backward sums
+partial results under locks and then runs a second kernel; the product takes tensor descriptors, which it makes anew for every call. ``host_us`` is what a call
+takes the host while the queue is empty enough, ``ms`` is what it takes by events. Each library runs in a process of its own, one after the other, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import outputs
+import torch
+from side_by_side import report
+
+#: How a process gets the library: environment, module in place of ``triton``.
+LIBRARIES = {"triton": ({}, "triton"), "shim": ({"TILEWRIGHT_TRITON": "1"}, "triton"), "tilewright": ({}, "tilewright")}
+
+
+def host_microseconds(call: Callable[[], Any], calls: int = 50, rounds: int = 20) -> float:
+    """The median over rounds of the time a call takes the host."""
+    for _ in range(100):
+        call()
+    torch.cuda.synchronize()
+    found = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        found.append((time.perf_counter() - start) / calls * 1e6)
+        torch.cuda.synchronize()
+    return statistics.median(found)
+
+
+def milliseconds(call: Callable[[], Any], rounds: int = 50) -> float:
+    """The median time of a call by events, the caches overwritten before it."""
+    spoiler = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    found = []
+    for _ in range(rounds):
+        spoiler.zero_()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        found.append(start.elapsed_time(end))
+    return statistics.median(found)
+
+
+def measure(library: str) -> list[dict[str, Any]]:
+    """The rows of one library, in this process."""
+    if library == "shim":
+        importlib.import_module("tilewright.compat.triton")
+    sys.modules["rival"] = importlib.import_module(LIBRARIES[library][1])
+    sys.modules["rival.language"] = importlib.import_module(f"{LIBRARIES[library][1]}.language")
+    program = importlib.import_module("host_programs")
+    rows = []
+    for columns in (256, 781, 4096):
+        x = torch.randn(4096, columns, device="cuda")
+        torch.testing.assert_close(program.softmax(x), torch.softmax(x, 1))
+        rows.append((f"softmax 4096x{columns}", lambda x=x: program.softmax(x)))
+    for columns in (512, 1024, 4096, 8192):
+        x = torch.randn(4096, columns, dtype=torch.float16, device="cuda", requires_grad=True)
+        w, b = (torch.rand(columns, dtype=torch.float16, device="cuda", requires_grad=True) for _ in range(2))
+        given = 0.1 * torch.randn_like(x)
+        y = program.layer_norm(x, w, b, 1e-5)
+        y.backward(given, retain_graph=True)
+        found = [each.grad.clone() for each in (x, w, b)]
+        for each in (x, w, b):
+            each.grad = None
+        torch.nn.functional.layer_norm(x, (columns,), w, b, 1e-5).backward(given)
+        for mine, each in zip(found, (x, w, b), strict=True):
+            torch.testing.assert_close(mine, each.grad, atol=2e-2, rtol=2e-2)
+        rows.append((f"layer norm forward 4096x{columns}", lambda x=x, w=w, b=b: program.layer_norm(x, w, b, 1e-5)))
+
+        def backward(x: Any = x, y: Any = y, given: Any = given) -> None:
+            x.grad = None
+            y.backward(given, retain_graph=True)
+
+        rows.append((f"layer norm backward 4096x{columns}", backward))
+    a, b = (torch.randn(512, 512, dtype=torch.float16, device="cuda") for _ in range(2))
+    torch.testing.assert_close(program.product(a, b), a @ b.T, atol=1e-1, rtol=1e-2)
+    rows.append(("product of descriptors 512", lambda: program.product(a, b)))
+    descriptors = program.described(a, b, torch.empty(512, 512, dtype=torch.float16, device="cuda"))
+    rows.append(("launch with three descriptors", lambda: program.launch_product(*descriptors, 512, 512, 512)))
+    if library != "triton":
+        rows.append(("launch with three tensor maps", lambda: program.launch_product(*descriptors, 512, 512, 512, asynchronous=True)))
+    return [{"what": name, "host_us": host_microseconds(call), "ms": milliseconds(call)} for name, call in rows]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", choices=LIBRARIES, help="measure one library in this process, and print its rows as JSON")
+    parser.add_argument("--turns", type=int, default=2)
+    outputs.add_options(parser)
+    options = parser.parse_args()
+    if options.library:
+        print(json.dumps(measure(options.library)))
+        return
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for _ in range(options.turns):
+        for library, (environment, _) in LIBRARIES.items():
+            command = [sys.executable, __file__, "--library", library]
+            done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+            if done.returncode:
+                print(f"{library}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}")
+                continue
+            for row in json.loads(done.stdout.splitlines()[-1]):
+                found.setdefault(row["what"], {}).setdefault(library, []).append(row)
+    rows: list[dict[str, Any]] = []
+    for what, libraries in found.items():
+        row: dict[str, Any] = {"what": what}
+        for measured in ("host_us", "ms"):
+            best = {library: min(turn[measured] for turn in turns) for library, turns in libraries.items()}
+            row.update({f"{library}_{measured}": value for library, value in best.items()})
+            if "triton" in best:
+                row.update({f"{library}_{measured}_ratio": best["triton"] / value for library, value in best.items() if library != "triton"})
+        rows.append(row)
+    report("host side", rows, ("tilewright_host_us_ratio", "shim_host_us_ratio", "tilewright_ms_ratio", "shim_ms_ratio"), options)
+
+
+if __name__ == "__main__":
+    main()
