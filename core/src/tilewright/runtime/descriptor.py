@@ -41,28 +41,44 @@ class TensorDescriptor:
     round_f32_to_tf32: bool = False
 
     def __post_init__(self) -> None:
-        self.shape, self.strides, self.block_shape = (
-            list(self.shape),
-            list(self.strides),
-            [int(getattr(extent, "value", extent)) for extent in self.block_shape],
-        )
-        rank = len(self.shape)
-        _require(1 <= rank <= 5, f"rank must be 1 to 5, not {rank}")
-        _require(len(self.strides) == rank, f"rank mismatch: {rank} extents and {len(self.strides)} strides")
-        _require(len(self.block_shape) == rank, f"rank mismatch: {rank} extents and {len(self.block_shape)} block extents")
-        _require(all(extent > 0 for extent in self.shape), f"shape must be positive, not {self.shape}")
-        _require(all(extent < 1 << 31 for extent in self.shape), f"extents must be below 2**31, not {self.shape}; describe the tensor with more dimensions")
-        _require(all(extent > 0 and extent & (extent - 1) == 0 for extent in self.block_shape), f"block_shape must be powers of two, not {self.block_shape}")
-        _require(self.strides[-1] == 1, f"the last dimension must be contiguous (stride 1), not {self.strides[-1]}")
-        _require(self.padding in PADDINGS, f"padding must be one of {', '.join(PADDINGS)}, not {self.padding!r}")
+        self.shape, self.strides, self.block_shape = list(self.shape), list(self.strides), list(map(_extent, self.block_shape))
+        broken = self._broken_rule()
+        if broken:
+            raise DescriptorError(f"TensorDescriptor: {broken}")
+
+    def _broken_rule(self) -> str:
+        """The first rule that does not hold, in words; empty where all do. Programs make descriptors for every launch, so only what is broken is worded."""
+        shape, strides, blocks = self.shape, self.strides, self.block_shape
+        rank = len(shape)
+        if not 1 <= rank <= 5:
+            return f"rank must be 1 to 5, not {rank}"
+        if len(strides) != rank:
+            return f"rank mismatch: {rank} extents and {len(strides)} strides"
+        if len(blocks) != rank:
+            return f"rank mismatch: {rank} extents and {len(blocks)} block extents"
+        if min(shape) <= 0:
+            return f"shape must be positive, not {shape}"
+        if max(shape) >= 1 << 31:
+            return f"extents must be below 2**31, not {shape}; describe the tensor with more dimensions"
+        for extent in blocks:
+            if extent <= 0 or extent & (extent - 1):
+                return f"block_shape must be powers of two, not {blocks}"
+        if strides[-1] != 1:
+            return f"the last dimension must be contiguous (stride 1), not {strides[-1]}"
+        if self.padding not in PADDINGS:
+            return f"padding must be one of {', '.join(PADDINGS)}, not {self.padding!r}"
         kind = array_kind(self.base)
+        if not kind.divisible:
+            return f"base must be {ALIGNMENT}-byte aligned"
         item = ITEM_SIZE[kind.dtype]
-        _require(address_of(self.base) % ALIGNMENT == 0, f"base must be {ALIGNMENT}-byte aligned")
-        for stride in self.strides[:-1]:
-            _require(stride * item % ALIGNMENT == 0, f"strides must be multiples of {ALIGNMENT} bytes, not {stride} elements of {item} bytes")
-        is_float = "fp" in kind.dtype or kind.dtype == "bf16"
-        _require(self.padding != "nan" or is_float, f"padding 'nan' is for floats, not for {kind.dtype}")
-        _require(not self.round_f32_to_tf32 or kind.dtype == "fp32", f"round_f32_to_tf32 is for fp32, not for {kind.dtype}")
+        for stride in strides[:-1]:
+            if stride * item % ALIGNMENT:
+                return f"strides must be multiples of {ALIGNMENT} bytes, not {stride} elements of {item} bytes"
+        if self.padding == "nan" and "fp" not in kind.dtype and kind.dtype != "bf16":
+            return f"padding 'nan' is for floats, not for {kind.dtype}"
+        if self.round_f32_to_tf32 and kind.dtype != "fp32":
+            return f"round_f32_to_tf32 is for fp32, not for {kind.dtype}"
+        return ""
 
     @staticmethod
     def from_tensor(tensor: Any, block_shape: Sequence[int], padding: str = "zero", round_f32_to_tf32: bool = False) -> TensorDescriptor:
@@ -83,6 +99,6 @@ class TensorDescriptor:
         return address_of(self.base)
 
 
-def _require(condition: bool, rule: str) -> None:
-    if not condition:
-        raise DescriptorError(f"TensorDescriptor: {rule}")
+def _extent(extent: Any) -> int:
+    """An extent of a block, which may be inside a constexpr."""
+    return extent if type(extent) is int else int(getattr(extent, "value", extent))
