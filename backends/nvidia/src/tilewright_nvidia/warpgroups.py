@@ -169,8 +169,8 @@ def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int) -> tupl
 
 
 def plans(words: Words, product: Product) -> tuple[ProductPlan, ...]:
-    """The plans for a product: both operands in shared memory, then with A in registers. They are asynchronous unless sums are promoted or of
-    16 bits. None where there is no instruction for the product."""
+    """The plans for a product: both operands in shared memory, then with A in registers. They are asynchronous unless sums are promoted. None where
+    there is no instruction for the product."""
     if not any(product.a in operands and product.b in operands and product.accumulator is sums for operands, sums in _FAMILIES):
         return ()
     if product.a is F32 and product.precision != "tf32":
@@ -256,8 +256,7 @@ class _Writer:
         sums, self.register, self.together = _SUMS[product.accumulator]
         operands = f"{_NAMES[product.a]}.{_NAMES[product.b]}"
         kind = f"m{ROWS}n{tiling.columns}k{tiling.step}.{sums}.{operands}"
-        # what is carried around a loop is elements: to put them in registers by twos would touch what is under way
-        self.asynchronous = not tiling.promoted and self.together == 1
+        self.asynchronous = not tiling.promoted
         self.instruction, self.name = f"wgmma.mma_async.sync.aligned.{kind}", f"wgmma.{kind}.{'ss' if first == SHARED else 'rs'}"
 
     # ---- operands in shared memory
@@ -308,8 +307,8 @@ class _Writer:
     # ---- instructions
 
     def emit(self, context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]) -> list[str]:
-        """The registers in which the sums will be after a wait for the product; where sums are promoted or of 16 bits, in which they are. Sums that begin at
-        zero are not read: the first step writes them."""
+        """The registers in which the sums will be after a wait for the product; where sums are promoted, in which they are. Sums that begin at zero are not read:
+        the first step writes them."""
         assert isinstance(b, SharedOperand)
         w, t = context.writer, self.tiling
         fresh = not t.promoted and all(_is_zero(name) for name in c)
