@@ -1,77 +1,92 @@
-"""Products of f16 matrices through descriptors, by Hopper's products of warpgroups and copies of blocks, against cuBLAS.
+"""Products of f16 and bf16 matrices through descriptors, by Hopper's products of warpgroups and copies of blocks, against cuBLAS.
 
-Every configuration is checked and timed, with cuBLAS in turns. ``divided`` says whether loads have warps of their own.
+Every configuration is checked and timed, with cuBLAS in turns. ``divided`` says whether loads have warps of their own, ``programs`` how many programs there
+are: one a block of the result, or one a multiprocessor.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import math
 from typing import Any
 
 import outputs
 import torch
+from descriptor_kernels import matmul, persistent_matmul
 from side_by_side import milliseconds, report
 
-import tilewright as tw
-import tilewright.language as tl
 from tilewright.runtime.descriptor import TensorDescriptor
 
-#: (BM, BN, BK, num_warps, num_stages, divided)
+#: (BM, BN, BK, num_warps, num_stages, divided, how the result is stored, persistent)
 CONFIGURATIONS = (
-    (128, 256, 64, 8, 3, False),
-    (128, 256, 64, 8, 3, True),
-    (128, 256, 64, 8, 4, False),
-    (128, 256, 64, 8, 4, True),
-    (128, 128, 64, 4, 4, False),
-    (128, 128, 64, 8, 4, True),
+    (128, 256, 64, 8, 4, False, "pointers", False),
+    (128, 256, 64, 8, 4, True, "pointers", False),
+    (128, 256, 64, 8, 4, False, "blocks", False),
+    (128, 256, 64, 8, 4, True, "blocks", False),
+    (128, 256, 64, 8, 3, True, "blocks", True),
+    (128, 256, 64, 8, 4, True, "halves", True),
+    (128, 128, 64, 8, 5, True, "blocks", True),
 )
 
 
-@tw.jit
-def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, DIVIDED: tl.constexpr):
-    program, across = tl.program_id(0), tl.cdiv(N, BN)
-    first = program // (GROUP * across) * GROUP
-    height = min(tl.cdiv(M, BM) - first, GROUP)
-    row = (first + program % (GROUP * across) % height) * BM
-    column = program % (GROUP * across) // height * BN
-    total = tl.zeros((BM, BN), dtype=tl.float32)
-    for k in tl.range(0, K, BK, warp_specialize=DIVIDED):
-        total = tl.dot(a.load([row, k]), b.load([k, column]), total)
-    rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
-    tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16), mask=(rows[:, None] < M) & (columns[None, :] < N))
+def caller(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, configuration: tuple[Any, ...]) -> Any:
+    """A call of a configuration that fills ``c``."""
+    bm, bn, bk, warps, stages, divided, store, persistent = configuration
+    (m, k), n = a.shape, b.shape[1]
+    blocks = TensorDescriptor.from_tensor(a, [bm, bk]), TensorDescriptor.from_tensor(b, [bk, bn])
+    out = c if store == "pointers" else TensorDescriptor.from_tensor(c, [bm, bn // 2 if store == "halves" else bn])
+    tiles = -(-m // bm) * -(-n // bn)
+    programs = min(tiles, torch.cuda.get_device_properties(0).multi_processor_count) if persistent else tiles
+    options = {"num_warps": warps, "num_stages": stages}
+    constants = {"BM": bm, "BN": bn, "BK": bk, "GROUP": 16, "DIVIDED": divided, "STORE": store}
+    if persistent:
+        return functools.partial(persistent_matmul[(programs,)], *blocks, out, m, n, k, **constants, PROGRAMS=programs, **options)
+    return functools.partial(matmul[(programs,)], *blocks, out, m, n, k, **constants, **options)
 
 
-def measure(size: int) -> list[dict[str, Any]]:
+def measure(size: int, dtype: torch.dtype, chosen: list[int], rounds: int) -> list[dict[str, Any]]:
     """A row for each configuration."""
-    a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
+    a, b = (torch.randn(size, size, device="cuda", dtype=dtype) for _ in range(2))
     c, expected = torch.empty_like(a), a @ b
     rows = []
-    for bm, bn, bk, warps, stages, divided in CONFIGURATIONS:
-        blocks = TensorDescriptor.from_tensor(a, [bm, bk]), TensorDescriptor.from_tensor(b, [bk, bn])
-        grid = (-(-size // bm) * -(-size // bn),)
-
-        def call(
-            blocks: Any = blocks, grid: Any = grid, extents: Any = (bm, bn, bk), warps: int = warps, stages: int = stages, divided: bool = divided
-        ) -> None:
-            sizes = dict(zip(("BM", "BN", "BK"), extents, strict=True))
-            matmul[grid](*blocks, c, size, size, size, **sizes, GROUP=16, DIVIDED=divided, num_warps=warps, num_stages=stages)
-
+    for configuration in [CONFIGURATIONS[number] for number in chosen] if chosen else CONFIGURATIONS:
+        call = caller(a, b, c, configuration)
         c.fill_(float("nan"))
         call()
-        torch.testing.assert_close(c, expected, rtol=1e-2, atol=0.5)
-        times = milliseconds({"tilewright": call, "cublas": lambda: torch.mm(a, b, out=expected)}, 20)
+        torch.testing.assert_close(c, expected, rtol=2e-2, atol=1.0)
+        times = milliseconds({"tilewright": call, "cublas": lambda: torch.mm(a, b, out=expected)}, rounds, lead=1_000_000)
         figures = {f"{library}_TFLOPs": 2 * size**3 / taken / 1e9 for library, taken in times.items()}
-        rows.append({"size": size, "configuration": f"{bm}x{bn}x{bk} w{warps} s{stages}", "divided": divided, **figures})
+        bm, bn, bk, warps, stages, divided, store, persistent = configuration
+        facts = {"divided": divided, "store": store, "persistent": persistent}
+        rows.append({"size": size, "type": str(dtype)[6:], "configuration": f"{bm}x{bn}x{bk} w{warps} s{stages}", **facts, **figures})
         rows[-1]["of_cublas"] = times["cublas"] / times["tilewright"]
+        print("  " + "  ".join(f"{name}={value:.3f}" if isinstance(value, float) else f"{name}={value}" for name, value in rows[-1].items()), flush=True)
     return rows
+
+
+def best(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The fastest configuration of each size and type, and the geometric mean of what they reach."""
+    groups: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["size"], row["type"]), []).append(row)
+    found = [max(group, key=lambda row: row["of_cublas"]) for group in groups.values()]
+    mean = math.exp(sum(math.log(row["of_cublas"]) for row in found) / len(found))
+    return [*found, {"size": "all", "type": "all", "of_cublas": mean}]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("sizes", nargs="*", type=int, default=[4096, 8192])
+    parser.add_argument("sizes", nargs="*", type=int, default=[2048, 4096, 8192])
+    parser.add_argument("--types", default="float16,bfloat16")
+    parser.add_argument("--only", default="", help="numbers of configurations")
+    parser.add_argument("--rounds", type=int, default=20)
     outputs.add_options(parser)
     options = parser.parse_args()
-    report("f16 matmul by descriptors", [row for size in options.sizes for row in measure(size)], ("of_cublas",), options)
+    chosen = [int(number) for number in options.only.split(",") if number]
+    rows = [row for size in options.sizes for name in options.types.split(",") for row in measure(size, getattr(torch, name), chosen, options.rounds)]
+    report("matmul by descriptors", rows, ("of_cublas",), options)
+    report("the best of each", best(rows), ("of_cublas",))
 
 
 if __name__ == "__main__":

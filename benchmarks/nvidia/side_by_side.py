@@ -53,8 +53,12 @@ def instructions(module: ModuleType) -> dict[str, Any]:
 _spoiler: Any = None
 
 
-def milliseconds(calls: Mapping[str, Callable[[], Any]], rounds: int = 30) -> dict[str, float]:
-    """The median time of each call, by events, the second-level cache overwritten before each; rivals take turns, so that clocks treat them alike."""
+def milliseconds(calls: Mapping[str, Callable[[], Any]], rounds: int = 30, lead: int = 0) -> dict[str, float]:
+    """The median time of each call, by events, the second-level cache overwritten before each; rivals take turns, so that clocks treat them alike.
+
+    Args:
+        lead: cycles for which the device waits before the first event, so that the host has queued the call when it is its turn: the time of the device alone.
+    """
     global _spoiler
     if _spoiler is None:
         _spoiler = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
@@ -68,6 +72,8 @@ def milliseconds(calls: Mapping[str, Callable[[], Any]], rounds: int = 30) -> di
         for name in order:
             _spoiler.zero_()
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            if lead:
+                torch.cuda._sleep(lead)
             start.record()
             calls[name]()
             end.record()

@@ -112,6 +112,7 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
         "%r = simt.buffer {alignment = 1024} : buffer<4 x 8x8xf32, #S1>",
         [("%r = simt.buffer : slot<8x8xf32, #S0>", "the result must be a buffer")],
     ),
+    "simt.release": ("simt.release %buffer", [("simt.release %slot", "buffer must be a buffer")]),
     "simt.slot": (
         "%r = simt.slot %buffer, %i : slot<8x8xf32, #S0>",
         [

@@ -17,7 +17,7 @@ from tilewright.testing.stage_text import read
 HEAD = """
 #L0 = layout<512, registers [(128) (256)], lanes [(1) (2) (4) (8) (16)], warps [(32) (64)]>
 #S0 = shared<4x4>
-kernel @k(%p: ptr<f32>, %n: i32) attributes {warps = 4} {
+kernel @k(%p: ptr<f32>, %n: i32, %d: desc<4x4xf32>) attributes {warps = 4} {
 %zero = constant 0 : i32
 %one = constant 1 : i32
 """
@@ -135,6 +135,40 @@ COPY = (
 def test_memory_that_copies_are_under_way_to_is_not_used_again(waits: list[str], shared: bool) -> None:
     placed = Placed("buffer a 256", *COPY, *waits, "buffer b 256", "use b")
     assert placed.overlap("a", "b") is shared
+
+
+PRODUCT = (
+    "buffer x 256",
+    "buffer y 256",
+    "%sx = simt.slot %x, %zero : slot<4x4xf32, #S0>",
+    "%sy = simt.slot %y, %zero : slot<4x4xf32, #S0>",
+    "%f = constant 0.0 : f32",
+    "%c = splat %f : tile<4x4xf32>",
+    '%r, %t = simt.dot_start %sx, %sy, %c {plan = "p"} : tile<4x4xf32>, token<products>',
+)
+
+
+@pytest.mark.parametrize(("waits", "shared"), [(["%e = simt.wait tokens=[%t], tiles=[%r] : tile<4x4xf32>"], True), ([], False)])
+def test_memory_that_products_under_way_read_is_not_used_again(waits: list[str], shared: bool) -> None:
+    placed = Placed(*PRODUCT, *waits, "buffer b 256", "use b")
+    assert placed.overlap("x", "b") is shared
+
+
+@pytest.mark.parametrize(("waits", "shared"), [(["simt.wait tokens=[%t]"], True), (["%u = simt.commit : token<stores>", "simt.wait tokens=[%t]"], False), ([], False)])
+def test_memory_that_is_being_copied_to_a_tensor_is_not_used_again(waits: list[str], shared: bool) -> None:
+    start = ("%s = simt.slot %a, %zero : slot<4x4xf32, #S0>", 'simt.block_store_start %s, %d, offsets=[%n, %n] {by = "bulk"}', "%t = simt.commit : token<stores>")
+    placed = Placed("buffer a 256", *start, *waits, "buffer b 256", "use b")
+    assert placed.overlap("a", "b") is shared
+
+
+@pytest.mark.parametrize(("line", "shared"), [("simt.release %ring", True), ("", False)])
+def test_what_parts_share_is_used_again_in_the_part_where_it_was_released(line: str, shared: bool) -> None:
+    part = 'simt.part {name = "PART", warps = 4} body {'
+    other = [part.replace("PART", "other"), "buffer c 64", "use c", "use ring", "yield", "}"]
+    own = [part.replace("PART", "own"), "use ring", *([line] if line else []), "buffer b 64", "use b", "yield", "}"]
+    placed = Placed("buffer ring 256", "simt.partition parts {", *own, *other, "yield", "}")
+    assert placed.overlap("ring", "b") is shared
+    assert not placed.overlap("ring", "c")
 
 
 REDUCE = """

@@ -22,7 +22,7 @@ from tilewright.simt.linear_layout import SharedLayout, row_major
 from tilewright.simt.lowering.shared import slot_type
 from tilewright.simt.products import PRODUCTS
 from tilewright_nvidia.assembly import call_asm
-from tilewright_nvidia.slabs import slabs_of
+from tilewright_nvidia.slabs import SPANS, Slabs, slab_layout, slabs_of
 from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX, ROUNDED, TensorMap, fills_with_nan
 
 NAME: Final = "tma"
@@ -71,6 +71,12 @@ def boxes(shared: SharedLayout, element: Type) -> Boxes | None:
 
 def can_fill(shared: SharedLayout, element: Type) -> bool:
     return boxes(shared, element) is not None
+
+
+def layouts(shape: tuple[int, ...], element: Type) -> list[SharedLayout]:
+    """Those in slabs, the widest first."""
+    found = (slab_layout(shape, storage_size(element), Slabs(len(shape) - 1, span)) for span in SPANS)
+    return [layout for layout in found if layout is not None and can_fill(layout, element)]
 
 
 def keeps(operation: Operation, divisors: Sequence[int]) -> bool:
@@ -184,7 +190,7 @@ def mechanism(maps: Callable[[], TensorMaps]) -> CopyMechanism:
             text = f"cp.async.bulk.tensor.{len(point)}d.global.shared::cta.bulk_group [$1, {{{axes}}}], [$0];"
             call_asm(w, text, (), [(_SHARED, address), ("ptr", name), *(("i32", at) for at in point)], memory=True)
 
-    return CopyMechanism(NAME, BARRIER, fills=can_fill, start=start, store=store, alignment=SLOT_ALIGNMENT)
+    return CopyMechanism(NAME, BARRIER, fills=can_fill, layouts=layouts, start=start, store=store, alignment=SLOT_ALIGNMENT)
 
 
 def _pieces(context: SimtContext, copy: BlockCopy, maps: TensorMaps) -> list[tuple[str, str, list[str]]]:

@@ -34,10 +34,10 @@ from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, element_type
 from tilewright.passes.effects import effects_of
 from tilewright.passes.rewriter import constant_of
-from tilewright.simt.carried import CARRIERS, PARTED, Carried, all_carried
+from tilewright.simt.carried import CARRIERS, Carried, all_carried
 from tilewright.simt.facts import WARPS, layout_of, offset_of
 from tilewright.simt.interface import SharedEffects
-from tilewright.simt.ops import COPIES, PRODUCTS, SIMT_TABLE
+from tilewright.simt.ops import COPIES, PRODUCTS, SIMT_TABLE, STORES
 from tilewright.simt.shared_memory import is_place, scratch_of
 from tilewright.simt.strides import advances
 from tilewright.simt.target import SimtTarget
@@ -85,6 +85,7 @@ class _Pending:
         reads, writes: ranges of shared memory.
         copies: ranges that asynchronous copies under way write.
         products: ranges that asynchronous products under way read.
+        stores: ranges that copies to tensors under way read.
         hidden: ranges that threads wrote, and that copies of blocks and products do not see yet.
     """
 
@@ -92,6 +93,7 @@ class _Pending:
     writes: set[_Range] = field(default_factory=set)
     copies: set[_Range] = field(default_factory=set)
     products: set[_Range] = field(default_factory=set)
+    stores: set[_Range] = field(default_factory=set)
     hidden: set[_Range] = field(default_factory=set)
     globals: set[_Global] = field(default_factory=set)
 
@@ -105,15 +107,16 @@ class _Pending:
         self.writes |= other.writes
         self.copies |= other.copies
         self.products |= other.products
+        self.stores |= other.stores
         self.hidden |= other.hidden
         self.globals |= other.globals
         return self._size() > before
 
     def replace(self, other: _Pending) -> None:
-        self.reads, self.writes, self.copies, self.products, self.hidden, self.globals = other._sets()
+        self.reads, self.writes, self.copies, self.products, self.stores, self.hidden, self.globals = other._sets()
 
-    def _sets(self) -> tuple[set[_Range], set[_Range], set[_Range], set[_Range], set[_Range], set[_Global]]:
-        return self.reads, self.writes, self.copies, self.products, self.hidden, self.globals
+    def _sets(self) -> tuple[set[_Range], set[_Range], set[_Range], set[_Range], set[_Range], set[_Range], set[_Global]]:
+        return self.reads, self.writes, self.copies, self.products, self.stores, self.hidden, self.globals
 
     def _size(self) -> int:
         return sum(map(len, self._sets()))
@@ -151,7 +154,7 @@ class _Barriers:
             name = operation.name
             if name in CARRIERS:
                 self._structured(operation, pending)
-            elif name in PARTED:
+            elif name == "simt.partition":
                 self._parts(operation, pending)
             elif operation.spec.effects is not Effect.NONE or scratch_of(operation, self.target):
                 self._visit(operation, pending)
@@ -159,14 +162,15 @@ class _Barriers:
     def _parts(self, operation: Operation, pending: _Pending) -> None:
         """What parts do to each other is ordered by barrier objects; all threads meet before they begin, if they did anything, and when they are over."""
         (region,) = operation.regions
-        if operation.name == "simt.part":
-            own = pending.copy()
-            self._region(region, own)
-            pending.hidden |= own.hidden
-            return
         if pending.reads or pending.writes or pending.globals or pending.hidden:
             self._insert(operation, pending)  # a barrier in a part is for its own threads only
-        self._region(region, pending)
+        ends = []
+        for part in region:
+            if part.name == "simt.part":
+                ends.append(pending.copy())
+                self._region(part.regions[0], ends[-1])
+        for end in ends:
+            pending.hidden |= end.hidden
         pending.clear()
 
     def _structured(self, operation: Operation, pending: _Pending) -> None:
@@ -235,12 +239,13 @@ class _Barriers:
             return
         effects = _effects(operation, self.target)
         reads, writes, copies, products = (self._ranges(part) for part in (effects.reads, effects.writes, effects.copies, effects.products))
+        stores = self._ranges(effects.stores)
         reads += self._objects(effects.awaited)
         scratch = self._scratch(operation)
         accesses = self._global(operation)
         checked = [] if effects.ordered else [*writes, *copies, *self._ranges(effects.blocks), *self._objects(effects.announced)]
         conflict = (
-            _overlap([*reads, *products, *checked, *scratch], pending.writes)
+            _overlap([*reads, *products, *stores, *checked, *scratch], pending.writes)
             or _overlap(self._touched(effects), pending.hidden)
             or _overlap([*checked, *scratch], pending.reads)
             or (bool(pending.globals) and any(self._global_conflict(operation, access, pending) for access in accesses))
@@ -251,6 +256,7 @@ class _Barriers:
         pending.writes.update(writes)
         pending.copies.update(copies)
         pending.products.update(products)
+        pending.stores.update(stores)
         pending.globals.update(accesses)
         self._hide([*writes, *scratch], pending)
         if scratch:
@@ -269,6 +275,10 @@ class _Barriers:
                 pending.reads |= pending.products
                 if not left:
                     pending.products.clear()
+            elif queue == STORES.queue:
+                pending.reads |= pending.stores
+                if not left:
+                    pending.stores.clear()
 
     def _insert(self, operation: Operation, pending: _Pending) -> None:
         """A barrier before an operation."""
@@ -281,7 +291,7 @@ class _Barriers:
 
     def _touched(self, effects: SharedEffects) -> list[_Range]:
         """What copies of blocks and products read or write."""
-        return self._ranges((*effects.blocks, *effects.products, *effects.engines)) if self.target.published else []
+        return self._ranges((*effects.blocks, *effects.products, *effects.stores, *effects.engines)) if self.target.published else []
 
     def _hide(self, written: Iterable[_Range], pending: _Pending) -> None:
         """What threads wrote is not seen by copies and products, if any go there."""

@@ -13,37 +13,29 @@ becomes a buffer, a barrier object that counts its bytes, and a load from there,
 Each load has a barrier object of its own, and a phase whose parity changes each time that it is run: all that is around the load carries it. A second load
 cannot start before all threads have seen the end of the first: what they read of its slot comes between, and a barrier after that.
 
-A store goes to a buffer in the other direction, and is waited for where it stands, so that what follows finds the tensor written:
-
-    simt.store %slot, %x
-    simt.block_store_start %slot, %d, [%i, %j]
-    simt.wait [simt.commit]
+Stores go the other way (:mod:`.block_stores`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from tilewright.errors import LoweringError
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import I1, I32, TileType
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.dce import dce_function
+from tilewright.simt.block_mechanisms import block_buffer, block_mechanism, block_slot, create, no_layout
+from tilewright.simt.block_stores import write_block_stores
 from tilewright.simt.carried import operations_of_program
-from tilewright.simt.copies import BARRIER, CopyMechanism
-from tilewright.simt.facts import layout_of, part_of
+from tilewright.simt.facts import part_of
 from tilewright.simt.linear_layout import SharedLayout
-from tilewright.simt.ops import SIMT_TABLE, STORES
 from tilewright.simt.pipeline.loads import wished_layout
 from tilewright.simt.pipeline.views import views_of
 from tilewright.simt.products import PRODUCTS, plan_of
-from tilewright.simt.staging import OPERAND_ALIGNMENT
-from tilewright.simt.swizzle import shared_between
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import thread_values
-from tilewright.simt.types import BarriersType, BufferType, SlotType
+from tilewright.simt.types import BarriersType, SlotType
 
 
 def write_block_copies(function: Function, target: SimtTarget) -> None:
@@ -56,12 +48,10 @@ def write_block_copies(function: Function, target: SimtTarget) -> None:
     loads = [operation for operation in operations if operation.name == "descriptor_load"]
     if loads:
         start = Builder(function.body, function.body.first, loads[0].location)
-        full = _create(start, "simt.barriers", result=BarriersType(len(loads)), count=1).results[0]
+        full = create(start, "simt.barriers", result=BarriersType(len(loads)), count=1).results[0]
         for number, load in enumerate(loads):
             _write_load(load, full, number, function, target)
-    for operation in operations:
-        if operation.name == "descriptor_store":
-            _write_store(operation, target)
+    write_block_stores([operation for operation in operations if operation.name == "descriptor_store"], function, target)
     if loads:
         dce_function(function)
 
@@ -88,15 +78,15 @@ def _start_load(builder: Builder, load: Operation, full: Value, number: int, pha
     """Copy a block, and wait for it; its slot."""
     (result,) = load.results
     assert isinstance(result.type, TileType)
-    mechanism = _mechanism(load, target)
+    mechanism = block_mechanism(load, target)
     shared = wished_layout(load, mechanism, target)
     if shared is None:
-        raise _no_layout(load, mechanism, target)
-    slot = _slot(builder, result.type, shared, mechanism)
+        raise no_layout(load, mechanism, target)
+    slot = block_slot(builder, block_buffer(builder, 1, result.type, shared, mechanism), 0)
     which = builder.constant(value=number, result=I32)
-    _create(builder, "simt.expect", [full], [which], bytes=result.type.numel * storage_size(result.type.element))
-    _create(builder, "simt.block_load_start", [slot], [load.operands[0]], load.operands[1:], [full], [which], by=mechanism.name)
-    _create(builder, "simt.await", [full], [which], [phase])
+    create(builder, "simt.expect", [full], [which], bytes=result.type.numel * storage_size(result.type.element))
+    create(builder, "simt.block_load_start", [slot], [load.operands[0]], load.operands[1:], [full], [which], by=mechanism.name)
+    create(builder, "simt.await", [full], [which], [phase])
     return slot
 
 
@@ -111,9 +101,9 @@ def _read(builder: Builder, load: Operation, slot: Value, target: SimtTarget) ->
             plan = plan_of(product, target)
             for position, operand in enumerate(product.operands[:2]):
                 if operand in readers and plan.can_read(position, seen.layout):
-                    place = slot if seen is slot.type else _create(Builder.at(product), "simt.view", [slot], result=seen).results[0]
+                    place = slot if seen is slot.type else create(Builder.at(product), "simt.view", [slot], result=seen).results[0]
                     product.set_operand(position, place)
-    tile = _create(builder, "simt.load", [slot]).results[0]
+    tile = create(builder, "simt.load", [slot]).results[0]
     tile.layout = result.layout
     result.replace_all_uses(tile)
 
@@ -126,51 +116,3 @@ def _seen(slot: SlotType, tile: Any, shared: SharedLayout) -> SlotType:
     """The type of a slot as a view of the tile in it is seen."""
     assert isinstance(tile, TileType)
     return SlotType(tile.shape, slot.element, shared)
-
-
-def _write_store(store: Operation, target: SimtTarget) -> None:
-    builder, value = Builder.at(store), store.operand("value")
-    assert value is not None and isinstance(value.type, TileType)
-    mechanism = _mechanism(store, target)
-    layout, element = layout_of(value), value.type.element
-    candidates = (
-        shared_between(layout, layout, storage_size(element), target.max_access, target.banks),
-        SharedLayout.row_major(value.type.shape),
-    )
-    shared = next((one for one in candidates if mechanism.can_fill(one, element)), None)
-    if shared is None:
-        raise _no_layout(store, mechanism, target)
-    slot = _slot(builder, value.type, shared, mechanism)
-    _create(builder, "simt.store", [slot], [value])
-    _create(builder, "simt.block_store_start", [slot], [store.operands[0]], store.group("offsets"), by=mechanism.name)
-    token = _create(builder, "simt.commit", result=STORES).results[0]
-    _create(builder, "simt.wait", [token])
-    store.erase()
-
-
-def _mechanism(operation: Operation, target: SimtTarget) -> CopyMechanism:
-    """The mechanism for a load or store through a descriptor."""
-    stores = operation.name == "descriptor_store"
-    for mechanism in target.mechanisms:
-        if mechanism.completes == BARRIER and (mechanism.store if stores else mechanism.start) is not None:
-            return mechanism
-    raise LoweringError(f"{operation.name} at {operation.location}: {target.name} keeps the descriptor, and has no copies of blocks for it")
-
-
-def _no_layout(operation: Operation, mechanism: CopyMechanism, target: SimtTarget) -> LoweringError:
-    type_ = operation.operands[0].type
-    return LoweringError(f"{operation.name} at {operation.location}: {mechanism.name} of {target.name} copies no block of {type_} in a layout that is wanted")
-
-
-def _slot(builder: Builder, tile: TileType, shared: SharedLayout, mechanism: CopyMechanism) -> Value:
-    """Shared memory for a tile."""
-    buffer = BufferType(1, tile.shape, tile.element, shared)
-    alignment = max(mechanism.alignment, OPERAND_ALIGNMENT if buffer.tile_bytes >= OPERAND_ALIGNMENT else 16)
-    place = _create(builder, "simt.buffer", result=buffer, alignment=alignment).results[0]
-    return _create(builder, "simt.slot", [place], [builder.constant(value=0, result=I32)]).results[0]
-
-
-def _create(builder: Builder, name: str, *groups: Sequence[Value], result: Any = None, **attributes: Any) -> Operation:
-    spec = SIMT_TABLE[name]
-    padded = [*groups, *([] for _ in spec.operands[len(groups) :])]
-    return builder.create(spec, padded, attributes, () if result is None else (result,))

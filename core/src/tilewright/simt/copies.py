@@ -9,7 +9,7 @@ A mechanism is a record, and what is decided by it is in the IR under its name (
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -57,6 +57,8 @@ class CopyMechanism:
         completes: ``groups``, ``barrier`` or ``registers``.
         widths: of kind ``groups``: bytes that one copy may have.
         fills: whether copies can write a shared layout of elements of a type; None: any that their width allows.
+        layouts: of kind ``barrier``: (shape, element type) -> the layouts of such tiles that copies can read and write beside the row-major one, those with the
+            fewest conflicts first; None: there are no others.
         start: of kind ``groups``: (context, shared address, pointer, bytes, predicate or None): start one copy, zeros where the predicate is false. Of kind
             ``barrier``: (context, :class:`BlockCopy`), called by one thread. Of kind ``registers``: None, for these are the target's loads and stores.
         store: of kind ``barrier``: the same from shared memory to the tensor; None where the machine has no such copies.
@@ -67,6 +69,7 @@ class CopyMechanism:
     completes: str
     widths: tuple[int, ...] = ()
     fills: Callable[[SharedLayout, Type], bool] | None = None
+    layouts: Callable[[tuple[int, ...], Type], Sequence[SharedLayout]] | None = None
     start: Callable[..., None] | None = None
     store: Callable[[SimtContext, BlockCopy], None] | None = None
     alignment: int = 16

@@ -33,6 +33,7 @@ class SharedEffects:
         engines: those of ``reads`` that matrix instructions or copies of blocks read, not the threads' own loads.
         awaited: barrier objects, with their numbers, whose phase all threads wait for.
         announced: barrier objects whose next phase may end from now on: no thread may still wait for the one before.
+        stores: read by copies of this thread to the tensor that may go on until a wait for the queue.
         ordered: whoever wrote it saw to it that no thread may still touch what is written or copied to, or wait for what is announced.
     """
 
@@ -41,6 +42,7 @@ class SharedEffects:
     blocks: tuple[Value, ...] = ()
     copies: tuple[Value, ...] = ()
     products: tuple[Value, ...] = ()
+    stores: tuple[Value, ...] = ()
     engines: tuple[Value, ...] = ()
     awaited: tuple[tuple[Value, Value], ...] = ()
     announced: tuple[tuple[Value, Value], ...] = ()

@@ -32,6 +32,12 @@ def _buffer(shape: Shape) -> list[Type]:
     return [shape.result]
 
 
+def _release(shape: Shape) -> list[Type]:
+    if not isinstance(shape.type("buffer"), BufferType):
+        raise RuleError(f"buffer must be a buffer, not {shape.type('buffer')}")
+    return []
+
+
 def _slot_of(shape: Shape) -> list[Type]:
     buffer = shape.type("buffer")
     if not isinstance(buffer, BufferType):
@@ -110,15 +116,17 @@ def _load_start(shape: Shape) -> list[Type]:
     return [tile, LOADS]
 
 
-def _block(shape: Shape) -> None:
-    """A descriptor, as many offsets as it has axes, and a slot for its block."""
+def _block(shape: Shape, *, pieces: bool = False) -> None:
+    """A descriptor, as many offsets as it has axes, and a slot for its block, or for a piece of it."""
     descriptor, slot = shape.type("descriptor"), _slot(shape)
     if not isinstance(descriptor, DescriptorType):
         raise RuleError(f"descriptor must be a descriptor, not {descriptor}")
     if len(shape.groups["offsets"]) != descriptor.rank:
         raise RuleError(f"{descriptor} takes {descriptor.rank} offsets, not {len(shape.groups['offsets'])}")
-    if slot.tile is not descriptor.block_type:
-        raise RuleError(f"slot must be one of {descriptor.block_type}, not {slot}")
+    block = descriptor.block_type
+    fits = slot.element is block.element and len(slot.shape) == descriptor.rank and not any(b % a for a, b in zip(slot.shape, block.shape, strict=True))
+    if slot.tile is not block and not (pieces and fits):
+        raise RuleError(f"slot must be one of {block}{' or of a piece of it' if pieces else ''}, not {slot}")
 
 
 def _block_load_start(shape: Shape) -> list[Type]:
@@ -128,7 +136,7 @@ def _block_load_start(shape: Shape) -> list[Type]:
 
 
 def _block_store_start(shape: Shape) -> list[Type]:
-    _block(shape)
+    _block(shape, pieces=True)
     return []
 
 
@@ -270,6 +278,13 @@ OPS: tuple[OpSpec, ...] = (
         effects=Effect.ORDER,
         explicit_results=True,
     ),
+    OpSpec(
+        "simt.release",
+        "the other parts are past their last access of a buffer: from here on this part may use its memory for other things",
+        (Operand("buffer"),),
+        _release,
+        effects=Effect.ORDER,
+    ),
     OpSpec("simt.slot", "the place of one tile in a buffer", (Operand("buffer"), Operand("index", "from 0 on")), _slot_of),
     OpSpec(
         "simt.view",
@@ -315,7 +330,7 @@ OPS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         "simt.block_store_start",
-        "start copying a slot to a descriptor's block; elements outside the tensor are dropped. The slot may be written after a wait for the next commit",
+        "start copying a slot to a descriptor's block, or to a piece of it; elements outside the tensor are dropped. The slot may be written after a wait for the next commit",
         (_SLOT, Operand("descriptor"), Operand("offsets", "of the block, in elements", Kind.VARIADIC)),
         _block_store_start,
         (_BY,),
@@ -361,7 +376,7 @@ OPS: tuple[OpSpec, ...] = (
         "wait until the phase of this parity of a barrier object has ended; that before the first one has",
         (_BARRIERS, _INDEX, Operand("phase", "its parity: false for the first phase"), _CONDITION),
         _on_barrier,
-        (Attribute("alone", "bool", "only the thread waits that starts copies of blocks: the others do not depend on what it waits for", False),),
+        (Attribute("alone", "bool", "only the warp waits that starts copies of blocks: the others do not depend on what it waits for", False),),
         effects=_THREADS,
     ),
     OpSpec(

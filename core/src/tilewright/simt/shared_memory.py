@@ -1,7 +1,8 @@
 """Where in shared memory things are: scratch space of operations, buffers, barrier objects.
 
 Scratch space lives while its operation runs, a buffer from its allocation to the last use of an address in it, over loops that do not hold the allocation
-and until asynchronous copies into it have arrived. Buffers are placed first, largest first; scratch space goes where no buffer lives, and beside the
+and until what copies, multiplies or stores it asynchronously has ended. Where parts of a program share a buffer it lives as long as they do, but for a part that
+is told that the others are past it (``simt.release``). Buffers are placed first, largest first; scratch space goes where no buffer lives, and beside the
 scratch space used just before where that costs little: the barrier inside the second operation then also ends the first one's use, and none is needed
 between them.
 """
@@ -15,8 +16,8 @@ from typing import Final
 from tilewright.errors import OutOfResources
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.simt.carried import CARRIERS, PARTED, all_carried
-from tilewright.simt.facts import OFFSET, SHARED_BYTES, part_of
-from tilewright.simt.ops import COPIES
+from tilewright.simt.facts import OFFSET, SHARED_BYTES, function_of, part_of
+from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tokens import Tokens
 from tilewright.simt.types import BarriersType, BufferType, MemoryType
@@ -47,9 +48,15 @@ def scratch_of(operation: Operation, target: SimtTarget) -> int:
     return interface.scratch(operation, target) if interface is not None and interface.scratch is not None else 0
 
 
+def live_bytes(operation: Operation, target: SimtTarget) -> int:
+    """Bytes of the buffers and barrier objects that live at an operation."""
+    return _Allocation(function_of(operation), target).live_bytes(operation)
+
+
 @dataclass(slots=True, eq=False)
 class _Buffer:
-    """An allocation: live from position ``start`` to ``end`` in program order, and while other parts run than that which it is in."""
+    """An allocation: live from position ``start`` to ``end`` in program order, and while other parts run than that which it is in; but not in a part after the
+    position where it was released there."""
 
     operation: Operation
     size: int
@@ -57,11 +64,17 @@ class _Buffer:
     start: int
     end: int
     part: Operation | None
+    released: tuple[Operation, int] | None = None
     offset: int = 0
 
     def meets(self, start: int, end: int, part: Operation | None) -> bool:
         """Whether it is live at the same time as something else."""
+        if self.released is not None and part is self.released[0] and start > self.released[1]:
+            return False
         return (self.start <= end and start <= self.end) or _beside(self.part, part)
+
+    def meets_buffer(self, other: _Buffer) -> bool:
+        return self.meets(other.start, other.end, other.part) and other.meets(self.start, self.end, self.part)
 
 
 class _Allocation:
@@ -71,15 +84,15 @@ class _Allocation:
         self.positions: dict[Operation, int] = {}
         #: the first and last position in each operation with regions
         self.spans: dict[Operation, tuple[int, int]] = {}
-        #: positions of waits for all copies
-        self.waits: list[int] = []
+        #: positions of waits for all of a queue
+        self.waits: dict[str, list[int]] = {}
 
     def run(self) -> None:
         self._number(self.function.body)
         buffers = self._buffers()
         placed: list[_Buffer] = []
         for buffer in sorted(buffers, key=lambda one: (-one.size, one.start)):
-            taken = [(one.offset, one.offset + one.size) for one in placed if one.meets(buffer.start, buffer.end, buffer.part)]
+            taken = [(one.offset, one.offset + one.size) for one in placed if one.meets_buffer(buffer)]
             buffer.offset = buffer.operation.attributes[OFFSET] = _first_fit(taken, buffer.size, buffer.alignment)
             placed.append(buffer)
         total = max((buffer.offset + buffer.size for buffer in buffers), default=0)
@@ -100,6 +113,12 @@ class _Allocation:
                 parts.append((part, (offset, offset + size)))
         self.function.attributes[SHARED_BYTES] = total
 
+    def live_bytes(self, operation: Operation) -> int:
+        """Bytes of the buffers and barrier objects that live at an operation, each aligned."""
+        self._number(self.function.body)
+        position, part = self.positions[operation], part_of(operation)
+        return sum(-(-one.size // one.alignment) * one.alignment for one in self._buffers() if one.meets(position, position, part))
+
     def _live(self, operation: Operation, buffers: list[_Buffer]) -> list[tuple[int, int]]:
         position = self.positions[operation]
         return [(one.offset, one.offset + one.size) for one in buffers if one.meets(position, position, part_of(operation))]
@@ -110,8 +129,9 @@ class _Allocation:
     def _number(self, region: Region) -> None:
         for operation in region:
             start = self.positions[operation] = len(self.positions)
-            if (COPIES.queue, 0) in self.tokens.pending(operation):
-                self.waits.append(start)
+            for queue, left in self.tokens.pending(operation):
+                if not left:
+                    self.waits.setdefault(queue, []).append(start)
             if operation.name in CARRIERS or operation.name in PARTED:
                 for inner in operation.regions:
                     self._number(inner)
@@ -129,7 +149,11 @@ class _Allocation:
         found = []
         for operation in allocations:
             start = end = self.positions[operation]
+            released = None
             for user in self._users(operation.results[0], readers):
+                part = part_of(user)
+                if user.name == "simt.release" and part is not None and user.parent is part.regions[0]:
+                    released = part, self.positions[user]
                 end = max(end, self._end_of_use(user, operation))
             type_ = operation.results[0].type
             if isinstance(type_, BufferType):
@@ -137,7 +161,7 @@ class _Allocation:
             else:
                 assert isinstance(type_, BarriersType)
                 size, alignment, start, end = type_.count * self.target.barrier_bytes, self.target.barrier_bytes, 0, len(self.positions)
-            found.append(_Buffer(operation, size, alignment, start, end, part_of(operation)))
+            found.append(_Buffer(operation, size, alignment, start, end, part_of(operation), released))
         return found
 
     def _users(self, address: Value, carried: Mapping[Value, list[Value]]) -> list[Operation]:
@@ -170,8 +194,11 @@ class _Allocation:
                 end = max(end, self.spans[operation][1])
         interface = self.target.interface(user.name)
         effects = interface.effects(user) if interface is not None and interface.effects is not None else None
-        if effects is not None and (effects.copies or effects.products):
-            end = next((position for position in self.waits if position > end), len(self.positions))
+        if effects is not None:
+            for queue, slots in ((COPIES, effects.copies), (PRODUCTS, effects.products), (STORES, effects.stores)):
+                if slots:
+                    waits = self.waits.get(queue.queue, ())
+                    end = max(end, next((position for position in waits if position > end), len(self.positions)))
         return end
 
 

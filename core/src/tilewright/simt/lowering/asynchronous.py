@@ -10,6 +10,8 @@ A wait for a token becomes a wait until so many groups are under way as were end
 
 from __future__ import annotations
 
+import math
+
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import DescriptorType, PointerType, Type, element_type
@@ -148,7 +150,7 @@ def _block(context: SimtContext, operation: Operation, barrier: str) -> BlockCop
             name = context.writer.emit(f"{'trunc' if llvm_type == 'i64' else 'sext'} {llvm_type} {name} to i32")
         offsets.append(name)
     padding = context.argument_facts(descriptor).get("padding", "zero")
-    bytes_ = descriptor.type.block_type.numel * storage_size(type_.element)
+    bytes_ = math.prod(type_.shape) * storage_size(type_.element)
     return BlockCopy(slot_address(context, slot), type_.layout, type_.element, context.scalar(descriptor), tuple(offsets), barrier, bytes_, padding)
 
 
@@ -192,7 +194,7 @@ def _blocks(operation: Operation) -> SharedEffects:
 
 
 def _stored(operation: Operation) -> SharedEffects:
-    return SharedEffects(reads=(operation.operands[0],), engines=(operation.operands[0],))
+    return SharedEffects(stores=(operation.operands[0],))
 
 
 def _describe_copy(report: Report, operation: Operation) -> list[str]:

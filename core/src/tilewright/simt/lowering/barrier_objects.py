@@ -83,11 +83,18 @@ def lower_await(context: SimtContext, operation: Operation) -> None:
     phase = operation.operand("phase")
     assert phase is not None
     address, parity, condition = barrier_address(context, operation), context.scalar(phase), operation.operand("condition")
-    if operation.attribute("alone"):
-        in_one_thread(context, operation, lambda: context.target.barrier_wait(context, address, parity))
-        return
-    with context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
+    alone = operation.attribute("alone")
+    first = context.thread_is_zero(0, _all_warps(context)) if alone else None
+    with context.writer.when(first or "true"), context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
         context.target.barrier_wait(context, address, parity)
+        if alone:
+            # one lane goes on to what may end the next phase
+            context.target.warp_barrier(context.writer)
+
+
+def _all_warps(context: SimtContext) -> int:
+    """The bits that the numbers of the warps that run what is being written may have."""
+    return (1 << (context.threads.count - 1).bit_length()) - 1
 
 
 def _object(operation: Operation) -> tuple[tuple[Value, Value], ...]:

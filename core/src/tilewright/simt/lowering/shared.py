@@ -31,6 +31,10 @@ def lower_buffer(context: SimtContext, operation: Operation) -> None:
     context.bind(operation.results[0], [str(offset_of(operation))])
 
 
+def lower_release(context: SimtContext, operation: Operation) -> None:
+    """Nothing: where memory is was decided by it."""
+
+
 def lower_slot(context: SimtContext, operation: Operation) -> None:
     buffer, index = operation.operands
     assert isinstance(buffer.type, BufferType)
@@ -91,6 +95,7 @@ def _describe_store(report: Report, operation: Operation) -> list[str]:
 
 INTERFACES: dict[str, Interface] = {
     "simt.buffer": Interface(lower_buffer, describe=_describe_buffer),
+    "simt.release": Interface(lower_release),
     "simt.slot": Interface(lower_slot),
     "simt.view": Interface(lower_view),
     "simt.load": Interface(lower_load, effects=_reads, describe=_describe_load),

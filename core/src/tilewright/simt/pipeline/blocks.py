@@ -6,7 +6,7 @@ One thread starts the copies of an iteration, and the barrier object of their sl
     for s in 0 .. S-2, where s < n:     announce the bytes of iteration s at object s of ``full``; start its copies
     for each iteration i:
         wait for the phase of object i mod S of ``full``
-        where i+S-1 < n: one thread: wait until the slot of iteration i-1 is empty; announce and start what iteration i+S-1 reads, in that slot
+        where i+S-1 < n: one warp: wait until the slot of iteration i-1 is empty; announce and start what iteration i+S-1 reads, in that slot
         ... the body, which reads slot i mod S; each warp arrives at ``empty``
 
 So a warp waits for others only where it starts copies. The parity of the phases changes when the ring begins anew. Where the product is asynchronous and only

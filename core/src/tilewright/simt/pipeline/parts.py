@@ -3,7 +3,7 @@
     ring of S slots for each load; S objects ``full``, S objects ``empty``
     partition
         part "load":    what the whole program is but for its effects, down to the addresses of the loop's loads; for each iteration
-                            one thread: wait until its slot is empty; announce and start its copies at ``full``
+                            one warp: wait until its slot is empty; announce and start its copies at ``full``
         part "math":    the program; for each iteration
                             wait for ``full``; ... the body, which reads the slot; each warp arrives at ``empty``
 
@@ -197,6 +197,7 @@ class _Math(BlockRing):
         if found is None:
             self.create(after, "simt.arrive", [empty], [slot])
             self.yield_more([following, self.next_phase(after, following, phase)])
+            self._release(Builder(self.loop.parent, self.loop.next, self.loop.location), buffers)
             return self.results_of([slot, phase])
         before = Builder.at(self.loop)
         earlier, token = self.overlap(found, before)
@@ -206,4 +207,12 @@ class _Math(BlockRing):
         ended = self.settle(found, earlier)
         last, ran = self.results_of([slot, running])
         self.create(ended, "simt.arrive", [empty], [self.neighbours(ended, last)[0]], [ran])
+        self._release(ended, buffers)
         return self.results_of([slot, phase])
+
+    def _release(self, builder: Builder, buffers: list[Value]) -> None:
+        """After the loop, if it runs but once, all that was copied has come and was read, and nothing more is copied."""
+        around = next(self.loop.ancestors(), None)
+        if around is not None and around.name == "simt.part":
+            for buffer in buffers:
+                self.create(builder, "simt.release", [buffer])

@@ -8,6 +8,7 @@ from typing import Any, Final
 from tilewright.ir.core import Function, Operation
 from tilewright.ir.types import PointerType, TileType, bit_width, element_type
 from tilewright.passes.effects import clobbers_memory
+from tilewright.simt.block_stores import least_staging
 from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.facts import function_of, layout_of, note, warps_of
 from tilewright.simt.lowering.dot import fragment
@@ -139,7 +140,8 @@ def slot_bytes(load: Operation) -> int:
 
 def fitting_slots(loop: Operation, loads: list[Operation], stages: int, target: SimtTarget) -> int:
     """How many slots there is shared memory for, beside what operations of the loop need."""
-    return min(stages, max(0, target.shared_memory - _scratch_beside(loop, target)) // sum(slot_bytes(load) for load in loads))
+    taken = _scratch_beside(loop, target) + 2 * stages * target.barrier_bytes
+    return min(stages, max(0, target.shared_memory - taken) // sum(slot_bytes(load) for load in loads))
 
 
 def _scratch_beside(loop: Operation, target: SimtTarget) -> int:
@@ -151,7 +153,7 @@ def _scratch_beside(loop: Operation, target: SimtTarget) -> int:
             scratch = max(scratch, staged_bytes(operation, target, views))
         elif not (operation.name == "simt.convert" and operation.operands[0] in views):
             scratch = max(scratch, scratch_of(operation, target))
-    return scratch
+    return max(scratch, least_staging(loop, target))
 
 
 def _register_budget(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> int:

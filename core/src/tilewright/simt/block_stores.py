@@ -1,0 +1,226 @@
+"""Stores through descriptors that are left to the machine's copies of blocks: the tile is put into shared memory, from where it is copied.
+
+    simt.store %slot, %x
+    simt.block_store_start %slot, %d, [%i, %j]
+    %t = simt.commit
+
+In a loop the copy goes on while the program does, and is waited for when its slot is written again:
+
+    for ... (..., %t0, %t1):                            the stores of what the slots held last
+        ... a tile is cut along its last axis into pieces p, as small as there is shared memory for
+        simt.wait %t(p mod 2)
+        simt.store %slot(p mod 2), %piece
+        simt.block_store_start; a new token for that slot
+
+Stores of tiles alike take turns with the same slots. Elsewhere, and where the kernel may read what it stored, a store is waited for where it stands, so
+that what follows finds the tensor written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops import TABLE
+from tilewright.ir.types import TileType, Type
+from tilewright.llvm.registers import storage_size
+from tilewright.simt.block_mechanisms import block_buffer, block_mechanism, block_slot, create, no_layout
+from tilewright.simt.carried import operations_of_program
+from tilewright.simt.facts import function_of, layout_of, part_of
+from tilewright.simt.linear_layout import LinearLayout, SharedLayout
+from tilewright.simt.ops import STORES
+from tilewright.simt.shared_memory import live_bytes
+from tilewright.simt.swizzle import shared_between, transactions
+from tilewright.simt.target import SimtTarget
+from tilewright.simt.threading_values import thread_values
+
+#: Bytes of a row below which pieces are not cut.
+_LEAST_ROW = 128
+#: Bytes of pieces that serve well: below, threads meet too often.
+_WELL = 16384
+#: Slots that pieces of a tile take turns with.
+_SLOTS = 2
+
+_LOOPS = frozenset({"for", "while"})
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """How tiles are put into shared memory: cut into ``count`` pieces, with ``slots`` to take turns with."""
+
+    count: int
+    slots: int
+
+    def bytes(self, tile: TileType) -> int:
+        return self.slots * _bytes(tile) // self.count
+
+
+def write_block_stores(stores: Sequence[Operation], function: Function, target: SimtTarget) -> None:
+    """Write out stores through descriptors.
+
+    Raises:
+        LoweringError: the target keeps a descriptor that it has no mechanism for, or whose block its mechanisms cannot lay out.
+    """
+    together: dict[tuple[Operation | None, TileType, LinearLayout, bool], list[Operation]] = {}
+    for store in stores:
+        tile = _value(store)
+        assert isinstance(tile.type, TileType)
+        together.setdefault((part_of(store), tile.type, layout_of(tile), may_run_on(store)), []).append(store)
+    for (part, _, _, runs_on), group in together.items():
+        if runs_on:
+            _write_together(group, part.regions[0] if part is not None else function.body, target)
+        else:
+            for store in group:
+                _write_alone(store, target)
+
+
+def may_run_on(store: Operation) -> bool:
+    """Whether a store may be under way while the program goes on: it is in a loop, and nothing in the kernel reads the tensor, or tells others to. Different
+    arguments are different memory."""
+    function, descriptor = function_of(store), store.operands[0]
+    if descriptor not in function.arguments or not any(operation.name in _LOOPS for operation in store.ancestors()):
+        return False
+    pointer = function.arguments[function.arguments.index(descriptor) + 1]
+    if pointer.uses or any(user.name not in ("descriptor_store", "simt.block_store_start") for user in descriptor.uses):
+        return False
+    return not any(operation.name.startswith("atomic") for operation in function.walk())
+
+
+def least_staging(loop: Operation, target: SimtTarget) -> int:
+    """Shared memory that stores which live at the same time as what a pipelined loop copies need at least, in pieces that serve well."""
+    outer = [operation for operation in loop.ancestors() if operation.name in _LOOPS]
+    found: dict[Type, int] = {}
+    for around in outer:
+        for store in operations_of_program(around.regions[-1]):
+            if store.name == "descriptor_store":
+                tile = _value(store)
+                assert isinstance(tile.type, TileType)
+                well = [one for one in _ways(tile, 2) if _bytes(tile.type) // one.count <= _WELL] or list(_ways(tile, 2))[-1:]
+                found[tile.type] = well[0].bytes(tile.type)
+    return sum(found.values())
+
+
+def _value(store: Operation) -> Value:
+    value = store.operand("value")
+    assert value is not None
+    return value
+
+
+def _bytes(tile: TileType) -> int:
+    return math.prod(tile.shape) * storage_size(tile.element)
+
+
+def _ways(tile: Value, stores: int) -> Iterator[Pieces]:
+    """Ways to cut tiles of ``stores`` stores, from whole ones on: while a half of the last axis is in other registers of the same threads than the rest."""
+    type_, layout, count = tile.type, layout_of(tile), 1
+    assert isinstance(type_, TileType)
+    width = type_.shape[-1]
+    yield Pieces(1, min(stores, _SLOTS))
+    while width > 1 and width // 2 in layout.registers and width // 2 * storage_size(type_.element) >= _LEAST_ROW:
+        width, count = width // 2, count * 2
+        yield Pieces(count, _SLOTS)
+
+
+# ---- in place
+
+
+def _write_alone(store: Operation, target: SimtTarget) -> None:
+    """A store that is waited for where it stands."""
+    builder, tile = Builder.at(store), _value(store)
+    assert isinstance(tile.type, TileType)
+    mechanism = block_mechanism(store, target)
+    shared = _shared(store, tile.type, layout_of(tile), target)
+    slot = block_slot(builder, block_buffer(builder, 1, tile.type, shared, mechanism), 0)
+    create(builder, "simt.wait", [_start(builder, store, tile, slot, 0, target)])
+    store.erase()
+
+
+def _shared(store: Operation, type_: TileType, layout: LinearLayout, target: SimtTarget) -> SharedLayout:
+    """The layout in shared memory of a tile, or a piece of it: the one that is written fastest of those that can be copied from."""
+    mechanism = block_mechanism(store, target)
+    size = storage_size(type_.element)
+    others = mechanism.layouts(type_.shape, type_.element) if mechanism.layouts is not None else ()
+    between = shared_between(layout, layout, size, target.max_access, target.banks)
+    candidates = [one for one in (between, *others, SharedLayout.row_major(type_.shape)) if mechanism.can_fill(one, type_.element)]
+    if not candidates:
+        raise no_layout(store, mechanism, target)
+    return min(candidates, key=lambda one: transactions(layout, one, size, target.max_access, target.banks)[1])
+
+
+def _start(builder: Builder, store: Operation, tile: Value, slot: Value, column: int, target: SimtTarget) -> Value:
+    """Copy a tile, or the piece of it that begins at a column, through a slot; the token."""
+    *others, last = store.group("offsets")
+    at = builder.add(last, builder.constant(value=column, result=last.type)) if column else last
+    create(builder, "simt.store", [slot], [tile])
+    create(builder, "simt.block_store_start", [slot], [store.operands[0]], [*others, at], by=block_mechanism(store, target).name)
+    return create(builder, "simt.commit", result=STORES).results[0]
+
+
+# ---- in a loop
+
+
+def _write_together(stores: list[Operation], region: Region, target: SimtTarget) -> None:
+    """Stores of tiles alike, which take turns with the same slots."""
+    first = stores[0]
+    tile = _value(first)
+    assert isinstance(tile.type, TileType)
+    room = target.shared_memory - max(live_bytes(store, target) for store in stores)
+    ways = list(_ways(tile, len(stores)))
+    pieces = next((way for way in ways if way.bytes(tile.type) <= room), ways[-1])
+    type_, layout = _piece(tile.type, layout_of(tile), pieces.count)
+    shared = _shared(first, type_, layout, target)
+    start = Builder(region, region.first, first.location)
+    buffer = block_buffer(start, pieces.slots, type_, shared, block_mechanism(first, target))
+    slots = [block_slot(start, buffer, number) for number in range(pieces.slots)]
+    tokens = [create(start, "simt.commit", result=STORES).results[0] for _ in slots]
+    turn = 0
+
+    def write(store: Operation, values: tuple[Value, ...]) -> list[Value]:
+        nonlocal turn
+        builder, now = Builder.at(store), list(values)
+        for number, piece in enumerate(_cut(builder, _value(store), pieces.count)):
+            create(builder, "simt.wait", [now[turn]])
+            now[turn] = _start(builder, store, piece, slots[turn], number * type_.shape[-1], target)
+            turn = (turn + 1) % pieces.slots
+        store.erase()
+        return now
+
+    last = thread_values(region, stores, tokens, write)
+    end = region.terminator
+    assert end is not None
+    create(Builder.at(end), "simt.wait", list(last))
+
+
+def _halves_of(layout: LinearLayout) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
+    """The layouts of a tile whose last axis is cut in two, as (..., 2, half), as (..., half, 2), and of a half."""
+    *outer, width = layout.shape
+    rank = len(layout.shape)
+    cut = layout.reshape((*outer, 2, width // 2))
+    turned = cut.permute((*range(rank - 1), rank, rank - 1))
+    return cut, turned, turned.without_axis(rank)
+
+
+def _piece(type_: TileType, layout: LinearLayout, count: int) -> tuple[TileType, LinearLayout]:
+    """The type and layout of one of ``count`` pieces of a tile."""
+    while count > 1:
+        layout, count = _halves_of(layout)[2], count // 2
+    return TileType(layout.shape, type_.element), layout
+
+
+def _cut(builder: Builder, tile: Value, count: int) -> list[Value]:
+    """A tile in ``count`` pieces along its last axis. Only registers get other names."""
+    if count == 1:
+        return [tile]
+    assert isinstance(tile.type, TileType)
+    cut, turned, half = _halves_of(layout_of(tile))
+    x = builder.create(TABLE["reshape"], [[tile]], {}, (TileType(cut.shape, tile.type.element),)).results[0]
+    rank = len(half.shape)
+    y = builder.create(TABLE["permute"], [[x]], {"order": (*range(rank - 1), rank, rank - 1)}).results[0]
+    x.layout, y.layout = cut, turned
+    halves = builder.create(TABLE["split"], [[y]], {}).results
+    for one in halves:
+        one.layout = half
+    return [piece for one in halves for piece in _cut(builder, one, count // 2)]
