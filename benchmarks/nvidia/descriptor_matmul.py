@@ -25,6 +25,7 @@ CONFIGURATIONS = (
     (128, 256, 64, 8, 4, False, "blocks", False),
     (128, 256, 64, 8, 4, True, "blocks", False),
     (128, 256, 64, 8, 3, True, "blocks", True),
+    (128, 256, 64, 8, 4, True, "blocks", True),
     (128, 256, 64, 8, 4, True, "halves", True),
     (128, 128, 64, 8, 5, True, "blocks", True),
 )

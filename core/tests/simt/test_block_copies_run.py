@@ -15,13 +15,24 @@ from tilewright.passes.pipeline import run as run_passes
 from tilewright.reference.interpreter import DescriptorValue
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
-from tilewright.simt.compile import kernel_of
+from tilewright.simt.compile import STAGES, kernel_of
+from tilewright.simt.lower import lower_function
+from tilewright.simt.types import BufferType
 from tilewright.testing.emulated import small
 from tilewright.testing.toy_targets import BulkTarget
 
 
-def differ(fn: Any, blocks: dict[str, tuple[int, int]], arrays: list[np.ndarray], numbers: list[int], target: BulkTarget, **options: Any) -> list[str]:
-    """Run a kernel of descriptors of f32 and numbers on both, which must leave the same arrays; the operations of what was compiled."""
+def differ(
+    fn: Any,
+    blocks: dict[str, tuple[int, int]],
+    arrays: list[np.ndarray],
+    numbers: list[int],
+    target: BulkTarget,
+    compiled: list[Module] | None = None,
+    **options: Any,
+) -> list[str]:
+    """Run a kernel of descriptors of f32 and numbers on both, which must leave the same arrays; the operations of what was compiled, which is put into
+    ``compiled``."""
 
     def module() -> Module:
         names = fn.arg_names[len(blocks) :]
@@ -33,11 +44,13 @@ def differ(fn: Any, blocks: dict[str, tuple[int, int]], arrays: list[np.ndarray]
     expected, found = ([array.copy() for array in arrays] for _ in range(2))
     descriptors = [DescriptorValue(array, array.shape, (array.shape[1], 1)) for array in expected]
     run_reference(module(), [*descriptors, *numbers], (1, 1, 1))
-    compiled = module()
-    emulator.run(compiled, [*map(emulator.EmulatedDescriptor, found), *numbers], target=target, **options)
+    made = module()
+    emulator.run(made, [*map(emulator.EmulatedDescriptor, found), *numbers], target=target, **options)
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_array_equal(other, one)
-    return [operation.name for operation in kernel_of(compiled).walk()]
+    if compiled is not None:
+        compiled.append(made)
+    return [operation.name for operation in kernel_of(made).walk()]
 
 
 @device_function
@@ -109,3 +122,66 @@ def test_blocks_beside_a_loop_that_is_divided_among_warps(steps: int, completion
     blocks = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}
     found = differ(persistent, blocks, arrays, [3, steps], BulkTarget(8, completion=completion), num_warps=4)
     assert "simt.partition" in found and found.count("simt.block_store_start") == 1
+
+
+@device_function
+def scaled(a, c, n):
+    for i in range(n):
+        x = a.load([i * 8, 0])
+        c.store([i * 16, 0], x * 2.0)
+        if i % 3 != 1:
+            c.store([i * 16 + 8, 0], x * 3.0)
+
+
+@device_function
+def scaled_and_read(a, c, n):
+    for i in range(n):
+        c.store([0, 0], a.load([i * 8, 0]) + c.load([0, 0]))
+
+
+#: Bytes of shared memory -> (pieces, slots) of a tile of 8 x 128 f32 that is stored twice in a loop, beside one that is loaded.
+ROOM = {64 * 1024: (1, 2), 4096 + 4096 + 64: (2, 2), 4096 + 2048 + 64: (4, 2)}
+
+
+@pytest.mark.parametrize("completion", ["late", "early", "random"])
+@pytest.mark.parametrize("room", ROOM)
+def test_stores_in_a_loop_run_on_in_as_many_pieces_as_there_is_room_for(room: int, completion: str) -> None:
+    target = BulkTarget(8, completion=completion)
+    target.shared_memory = room
+    arrays = [small(np.random.default_rng(1), 40, 130), np.full((78, 125), 7, np.float32)]
+    compiled: list[Module] = []
+    found = differ(scaled, {"a": (8, 128), "c": (8, 128)}, arrays, [5], target, num_warps=1, compiled=compiled)
+    pieces, slots = ROOM[room]
+    assert found.count("simt.block_store_start") == 2 * pieces
+    buffers = [operation.results[0].type for operation in kernel_of(compiled[0]).walk() if operation.name == "simt.buffer"]
+    assert any(isinstance(type_, BufferType) and (type_.count, type_.shape) == (slots, (8, 128 // pieces)) for type_ in buffers)
+
+
+def test_a_store_that_runs_on_is_waited_for_before_its_slot_is_written_again() -> None:
+    """The machine shows it: without the waits in the loop the last tile is stored twice."""
+    module = compile_function(scaled, {name: "tensordesc<fp32[8,128]>" for name in "ac"} | {"n": "i32"}, {})
+    run_passes(module)
+    target, options = BulkTarget(8), {"num_warps": 1, "num_stages": 2, "enable_fp_fusion": False}
+    given = [argument.type for argument in kernel_of(module).arguments]
+    for stage in target.stages(STAGES):
+        stage.run(module, target, options)
+    waits = [operation for operation in kernel_of(module).walk() if operation.name == "simt.wait"]
+    inside = [wait for wait in waits if any(outer.name == "for" for outer in wait.ancestors())]
+    assert inside and len(inside) < len(waits)
+    for wait in inside:
+        wait.erase()
+    function = kernel_of(module)
+    a, c = small(np.random.default_rng(1), 40, 128), np.zeros((80, 128), np.float32)
+    types = [argument.type for argument in function.arguments]
+    text = lower_function(function, target, options)
+    passed = emulator.expanded_arguments(given, types, [emulator.EmulatedDescriptor(a), emulator.EmulatedDescriptor(c), 5])
+    emulator.run_text(text, target, types, passed, (1, 1, 1), 1)
+    assert not np.array_equal(c[:8], 2 * a[:8])
+
+
+@pytest.mark.parametrize("completion", ["late", "random"])
+def test_what_the_kernel_reads_back_is_waited_for_where_it_is_stored(completion: str) -> None:
+    arrays = [small(np.random.default_rng(2), 40, 128), np.ones((8, 128), np.float32)]
+    found = differ(scaled_and_read, {"a": (8, 128), "c": (8, 128)}, arrays, [5], BulkTarget(8, completion=completion), num_warps=1)
+    start = found.index("simt.block_store_start")
+    assert found[start + 1 : start + 3] == ["simt.commit", "simt.wait"]

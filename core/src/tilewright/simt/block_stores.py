@@ -32,7 +32,7 @@ from tilewright.simt.carried import operations_of_program
 from tilewright.simt.facts import function_of, layout_of, part_of
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout
 from tilewright.simt.ops import STORES
-from tilewright.simt.shared_memory import live_bytes
+from tilewright.simt.shared_memory import peak_bytes
 from tilewright.simt.swizzle import shared_between, transactions
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import thread_values
@@ -167,7 +167,7 @@ def _write_together(stores: list[Operation], region: Region, target: SimtTarget)
     first = stores[0]
     tile = _value(first)
     assert isinstance(tile.type, TileType)
-    room = target.shared_memory - max(live_bytes(store, target) for store in stores)
+    room = target.shared_memory - peak_bytes(region, target)
     ways = list(_ways(tile, len(stores)))
     pieces = next((way for way in ways if way.bytes(tile.type) <= room), ways[-1])
     type_, layout = _piece(tile.type, layout_of(tile), pieces.count)

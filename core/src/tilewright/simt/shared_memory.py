@@ -15,7 +15,7 @@ from typing import Final
 
 from tilewright.errors import OutOfResources
 from tilewright.ir.core import Function, Operation, Region, Value
-from tilewright.simt.carried import CARRIERS, PARTED, all_carried
+from tilewright.simt.carried import CARRIERS, PARTED, all_carried, operations_of_program
 from tilewright.simt.facts import OFFSET, SHARED_BYTES, function_of, part_of
 from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.target import SimtTarget
@@ -48,9 +48,9 @@ def scratch_of(operation: Operation, target: SimtTarget) -> int:
     return interface.scratch(operation, target) if interface is not None and interface.scratch is not None else 0
 
 
-def live_bytes(operation: Operation, target: SimtTarget) -> int:
-    """Bytes of the buffers and barrier objects that live at an operation."""
-    return _Allocation(function_of(operation), target).live_bytes(operation)
+def peak_bytes(region: Region, target: SimtTarget) -> int:
+    """The most bytes that buffers, barrier objects and scratch space take at a time while a region runs."""
+    return _Allocation(function_of(region), target).peak_bytes(region)
 
 
 @dataclass(slots=True, eq=False)
@@ -113,11 +113,15 @@ class _Allocation:
                 parts.append((part, (offset, offset + size)))
         self.function.attributes[SHARED_BYTES] = total
 
-    def live_bytes(self, operation: Operation) -> int:
-        """Bytes of the buffers and barrier objects that live at an operation, each aligned."""
+    def peak_bytes(self, region: Region) -> int:
+        """The most bytes that are taken at a time in a region."""
         self._number(self.function.body)
-        position, part = self.positions[operation], part_of(operation)
-        return sum(-(-one.size // one.alignment) * one.alignment for one in self._buffers() if one.meets(position, position, part))
+        buffers, most = self._buffers(), 0
+        for operation in operations_of_program(region):
+            position, part = self.positions[operation], part_of(operation)
+            live = sum(-(-one.size // one.alignment) * one.alignment for one in buffers if one.meets(position, position, part))
+            most = max(most, live + scratch_of(operation, self.target))
+        return most
 
     def _live(self, operation: Operation, buffers: list[_Buffer]) -> list[tuple[int, int]]:
         position = self.positions[operation]
