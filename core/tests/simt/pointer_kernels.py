@@ -92,6 +92,25 @@ def by_block_pointers(
     store_block(c, total, row, column, M, N, c_row, BM, BN)
 
 
+@device_function
+def part_of_the_sum(a, b, c, M, N, K, a_row, b_row, c_row, first, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """The sum from ``first`` on, of rows that lie eight before those of the result; none lies before the matrix."""
+    tl.assume(first >= 0)
+    row, column = grouped_block(tl.program_id(0), M, N, BM, BN, 2)
+    rows, columns, inner = row - 8 + tl.arange(0, BM), column + tl.arange(0, BN), tl.arange(0, BK)
+    left = a + 16 * first + (rows[:, None] * a_row + inner[None, :])
+    right = b + (16 * first + inner)[:, None] * b_row + columns[None, :]
+    above = (rows[:, None] >= 0) & (rows[:, None] < M)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(16 * first, K, BK):
+        x = tl.load(left, mask=above & (inner[None, :] < K - k), other=0)
+        y = tl.load(right, mask=(inner[:, None] < K - k) & (columns[None, :] < N), other=0)
+        total = tl.dot(x, y, total)
+        left += BK
+        right += BK * b_row
+    store_block(c, total, row, column, M, N, c_row, BM, BN)
+
+
 #: The kernels, which all take the same arguments.
 KERNELS = {fn.__name__: fn for fn in (wrapping, persistent, by_block_pointers)}
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pointer_kernels import KERNELS, attention, batched, kernel_module, matrix, product_module
+from pointer_kernels import KERNELS, attention, batched, kernel_module, matrix, part_of_the_sum, product_module
 
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of
@@ -81,6 +81,23 @@ def test_an_axis_that_tiles_have_not(completion: str) -> None:
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
     blocks = [str(operation.results[0].type) for operation in kernel_of(module).walk() if operation.name == "simt.tensor"]
     assert blocks == ["desc<1x16x8xf16>", "desc<1x8x8xf16>"]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_from_before_the_matrix_and_from_the_middle_of_the_sum(first: int) -> None:
+    m, n, k = 37, 13, 45
+    rng = np.random.default_rng(first)
+    a, b = (rng.integers(-3, 4, extents).astype(np.float16) for extents in ((m, k), (k, n)))
+    x, y = (matrix(values, False, np.nan) for values in (a, b))
+    c = np.full((m, n), 77, np.float32)
+    types, aligned = {"a": "*fp16", "b": "*fp16", "c": "*fp32"}, ("a", "b", "a_row", "b_row")
+    module = kernel_module(part_of_the_sum, types, {"BM": 16, "BN": 8, "BK": 8}, aligned)
+    arguments = [x, y, c, m, n, k, x.strides[0] // 2, y.strides[0] // 2, n, first]
+    emulator.run(module, arguments, (6, 1, 1), target=BulkTarget(8, raises=16), num_warps=2, num_stages=2)
+    expected = np.zeros((m, n))
+    expected[8:] = a[:-8, 16 * first :].astype(np.float64) @ b[16 * first :].astype(np.float64)
+    np.testing.assert_array_equal(c, expected)
+    assert [operation.name for operation in kernel_of(module).walk()].count("simt.tensor") == 2
 
 
 @pytest.mark.parametrize("completion", MODES)

@@ -49,7 +49,7 @@ def squares(a, c, m, n, step, table, CASE: tl.constexpr):
         elif CASE == "argument before":
             x = tl.load(a + (rows + m)[:, None] * step + columns[None, :], mask=columns[None, :] < n, other=0.0)
         elif CASE == "from three on":
-            x = tl.load(a + rows[:, None] * step + columns[None, :], mask=(columns[None, :] >= 3) & (columns[None, :] < n), other=0.0)
+            x = tl.load(a + rows[:, None] * step + columns[None, :], mask=(columns[None, :] >= 3) & (columns[None, :] >= k) & (columns[None, :] < n))
         elif CASE == "backwards":
             x = tl.load(a + (1600 - 16 * rows)[:, None] + columns[None, :], mask=columns[None, :] < n, other=0.0)
         elif CASE == "stride by program":
@@ -61,6 +61,9 @@ def squares(a, c, m, n, step, table, CASE: tl.constexpr):
         elif CASE == "taken where more holds":
             place = tl.where((rows < m) & (rows >= 3), rows, 0)
             x = tl.load(a + place[:, None] * step + columns[None, :], mask=columns[None, :] < n, other=0.0)
+        elif CASE == "shifted before":
+            above = (lower + inner)[:, None]
+            x = tl.load(a + (above + 2) * step + columns[None, :], mask=(above >= 0) & (above < m) & (columns[None, :] < n), other=0.0)
         elif CASE == "from nowhere":
             x = tl.load(a + rows[:, None] * step + columns[None, :] - 48 * tl.program_id(1), mask=(rows[:, None] < m) & (columns[None, :] < n), other=0.0)
         else:
@@ -93,7 +96,8 @@ REASONS = {
     "end by program": "where it ends along axis 1 is not known at launch",
     "before": "it may begin before the tensor along axis 0",
     "argument before": "it may begin before the tensor along axis 0",
-    "from three on": "its mask bounds coordinates from below, not at the beginning of the tensor",
+    "from three on": "its mask bounds coordinates from below at several places",
+    "shifted before": "it may begin before the tensor along axis 1",
     "backwards": "along axis 0 it reads backwards",
     "stride by program": "the stride of axis 0 is not known at launch",
     "odd place": "no more is known of the place along axis 1 where blocks begin than that it is a multiple of 2 bytes",

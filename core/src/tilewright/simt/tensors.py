@@ -8,7 +8,7 @@ from typing import Final
 from tilewright.errors import TilewrightError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import IntType, PointerType, TileType, byte_size
-from tilewright.passes.affine import Affine, Form, Wrapped
+from tilewright.passes.affine import Affine, Bound, Form, Wrapped
 from tilewright.passes.polynomials import Polynomial, total
 from tilewright.simt.demand import observed
 
@@ -125,23 +125,25 @@ def _tile_axes(form: Form, shape: tuple[int, ...], affine: Affine) -> list[Axis]
 
 def _bound(axes: list[Axis], mask: Value | None, affine: Affine) -> None:
     """Let bounds of the mask be the tensor's."""
-    bounds = affine.bounds(mask) if mask is not None else []
-    for bound in bounds:
+    found: list[tuple[Axis, Bound]] = []
+    for bound in affine.bounds(mask) if mask is not None else ():
         axis = next((axis for axis in axes if bound is not None and axis.source == bound.axis), None)
         if bound is None or axis is None:
             raise NotRaisedError("its mask is not made of bounds on its coordinates alone")
-        if bound.upper is None:
-            continue
-        if not axis.extents:
-            # what changes from program to program is where the block begins
-            axis.start = total(piece for piece in bound.upper.pieces() if not is_on_host(piece, affine)).scaled(-1)
-        axis.extents.append(axis.start.plus(bound.upper))
-    for bound in bounds:
-        if bound is not None and bound.lower is not None:
-            axis = next(axis for axis in axes if axis.source == bound.axis)
-            if axis.start.plus(bound.lower).constant != 0:
-                raise NotRaisedError("its mask bounds coordinates from below, not at the beginning of the tensor")
+        found.append((axis, bound))
+    for axis, bound in found:
+        if bound.lower is not None:
+            if not axis.extents and not axis.cut:
+                axis.start = bound.lower.scaled(-1)
+            if axis.start.plus(bound.lower).terms:
+                raise NotRaisedError("its mask bounds coordinates from below at several places, or where they wrap around")
             axis.cut = True
+    for axis, bound in found:
+        if bound.upper is not None:
+            if not axis.extents and not axis.cut:
+                # what changes from program to program is where the block begins
+                axis.start = total(piece for piece in bound.upper.pieces() if not is_on_host(piece, affine)).scaled(-1)
+            axis.extents.append(axis.start.plus(bound.upper))
 
 
 def _clear_wrapped(load: Operation, form: Form, axes: list[Axis], affine: Affine) -> None:
