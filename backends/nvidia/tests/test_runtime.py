@@ -24,7 +24,6 @@ from tilewright.testing.op_samples import samples
 from tilewright_nvidia import architectures, devices, driver, linking
 from tilewright_nvidia.manifest import CAPABILITIES, manifest
 from tilewright_nvidia.table import TABLE
-from tilewright_nvidia.tuning import block_sizes, cost, prune, tuning_space
 
 
 @pytest.fixture
@@ -196,34 +195,6 @@ def test_device_is_loaded_by_the_hook_only_with_a_driver(monkeypatch: pytest.Mon
     driver.driver.cache_clear()
     with pytest.raises(BackendError, match="no NVIDIA driver"):
         registry().get("nvidia").require("tilewright_load", code=code(), device=Device("nvidia", "cuda", 0, "none"))
-
-
-# ---- tuning
-
-
-def test_configurations_that_cannot_fit_are_dropped() -> None:
-    target = architectures.target_of(architectures.ARCHITECTURES["sm_80"])
-    fits = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "num_warps": 4, "num_stages": 3}
-    huge = {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 256, "num_warps": 8, "num_stages": 4}
-    thin = {**fits, "BLOCK_M": 512, "BLOCK_N": 512, "num_warps": 1}
-    assert list(prune([huge, fits, thin], target, {})) == [fits]
-    assert list(prune([huge], target, {})) == [huge]  # never all of them
-    assert block_sizes({"BLOCK_K": 32, "BLOCK_M": 128, "BLOCK_N": 256, "GROUP_M": 8}) == [128, 256, 32]
-
-
-def test_estimates_order_configurations() -> None:
-    target = architectures.target_of(architectures.ARCHITECTURES["sm_80"])
-    good = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "num_warps": 4, "num_stages": 4}
-    for worse in ({**good, "BLOCK_M": 16}, {**good, "num_warps": 1}, {**good, "num_stages": 1}):
-        assert cost(good, target, {}) < cost(worse, target, {})
-
-
-def test_kernels_without_configurations_get_some() -> None:
-    target = architectures.target_of(architectures.ARCHITECTURES["sm_80"])
-    rows = tuning_space(next(samples("add")).module, target)
-    products = tuning_space(next(samples("dot")).module, target)
-    assert rows and all(set(row) == {"num_warps"} for row in rows)
-    assert products and all(set(row) == {"num_warps", "num_stages"} for row in products)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ CAPABILITIES = Capabilities(
 #: launch_pdl: the kernel may start before the kernel launched before it has ended (compute capability 9.0 on); it waits for that one before anything else,
 #: or where its source says so.
 #: asynchronous: multiply by warpgroups and copy whole blocks (``wgmma`` and the copy engine; ``sm_90a``), where operands allow it.
-OPTIONS = {"math": "relaxed", "launch_pdl": False, "asynchronous": True}
+#: warp_specialize: loads of all pipelined loops on warps of their own, where copies are of blocks; a loop may ask for it itself.
+OPTIONS = {"math": "relaxed", "launch_pdl": False, "asynchronous": True, "warp_specialize": False}
 
 
 def manifest() -> Manifest:

@@ -10,6 +10,7 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
 
 if TYPE_CHECKING:
+    from tilewright.passes.work import Work
     from tilewright.simt.host.kernels import LoadedKernel
     from tilewright.simt.host.memory import DeviceMemory
     from tilewright.simt.host.timer import DeviceTimer
@@ -42,6 +43,14 @@ def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any])
     from tilewright_nvidia.lower import lower
 
     return lower(module, target, options)
+
+
+@hookimpl
+def tilewright_link(code: CodeObject, target: Target) -> CodeObject:
+    from tilewright_nvidia.lower import attach_cubin
+
+    attach_cubin(code, target)
+    return code
 
 
 @hookimpl
@@ -97,14 +106,16 @@ def tilewright_tuning_space(module: Module, target: Target) -> Sequence[Mapping[
 
 
 @hookimpl
-def tilewright_prune(configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def tilewright_prune(
+    configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any], works: Sequence[Work | None]
+) -> Sequence[Mapping[str, Any]]:
     from tilewright_nvidia.tuning import prune
 
-    return prune(configurations, target, arguments)
+    return prune(configurations, target, works)
 
 
 @hookimpl
-def tilewright_cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any]) -> float:
+def tilewright_cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any], work: Work | None) -> float:
     from tilewright_nvidia.tuning import cost
 
-    return cost(configuration, target, arguments)
+    return cost(configuration, target, work)

@@ -1,96 +1,84 @@
-"""What the autotuner is told about this backend: what is worth trying, what cannot fit, what to try first.
+"""What the autotuner is told about this backend: what is worth trying, what cannot fit or is hopeless, what to try first.
 
-The estimates look only at a configuration: its block sizes (integer constants that are powers of two, or are named like a block), up to the three greatest,
-taken as the extents M, N, K of a matrix product or of one tile, and its ``num_warps`` and ``num_stages``. They are lower bounds of what a kernel needs,
-so that nothing is dropped that could run.
+Kernels that multiply matrices are judged by :mod:`.cost_model`; others by how many elements of their greatest tile a thread has.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tilewright.ir import Module
-from tilewright.ir.types import TileType
+from tilewright.ir.types import TileType, byte_size
+from tilewright.passes.work import Work
 from tilewright.plugins.manifest import Target
+from tilewright_nvidia.architectures import ARCHITECTURES
+from tilewright_nvidia.cost_model import Estimate, estimate
 
-#: Options that are no block sizes.
-_OPTIONS = frozenset(("num_warps", "num_stages", "num_ctas", "maxnreg", "math", "launch_pdl", "enable_fp_fusion", "debug", "sanitize_overflow"))
-#: Bytes that an operand's element takes at least.
-_NARROW = 1
-#: Registers a thread may have.
-_MOST_REGISTERS = 255
 #: Elements that a thread should have of a tile.
-_IDEAL_ELEMENTS = 16
+_IDEAL_ELEMENTS: Final = 16
+#: A configuration whose estimate is so many times the least is hopeless, and so is one that spills so many registers.
+_HOPELESS: Final = 2.0
+_SPILLED: Final = 96
+#: Slots of a ring that are worth trying: on any GPU; with copies of blocks; and of tiles so narrow that the most fit.
+_STAGES, _DEEP, _DEEPEST = (2, 3, 4), (3, 4, 5), (6, 8)
 
 
 def tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]]:
-    """Option sets worth trying for a kernel without configurations: warps by the greatest tile, and stages where it multiplies matrices in a loop."""
+    """Option sets worth trying for a kernel without configurations: warps by the greatest tile, and where it multiplies matrices the depth of pipelines; on
+    Hopper also products of warpgroups and copies of blocks, with and without warps of their own for loads."""
     greatest = max((value.type.numel for operation in module.walk() for value in operation.results if isinstance(value.type, TileType)), default=1)
     warps = [count for count in (1, 2, 4, 8, 16) if 32 * count <= max(32, greatest)]
-    if not any(operation.name == "dot" for operation in module.walk()):
+    operands = [sum(_bytes(value.type) for value in operation.operands[:2]) for operation in module.walk() if operation.name == "dot"]
+    if not operands:
         return [{"num_warps": count} for count in warps]
-    return [{"num_warps": count, "num_stages": stages} for count in warps if count in (4, 8) or len(warps) < 3 for stages in (2, 3, 4)]
+    chosen = [count for count in warps if count in (4, 8)] or warps[-1:]
+    if ARCHITECTURES[target.arch].capability != 90:
+        return [{"num_warps": count, "num_stages": stages} for count in chosen for stages in _STAGES]
+    shared = int(target.limits.get("shared_memory", ARCHITECTURES[target.arch].shared_memory))
+    depths = (*_DEEP, *(stages for stages in _DEEPEST if stages * max(operands) <= shared))
+    ways: list[dict[str, Any]] = [{"asynchronous": False}, {"asynchronous": True}, {"asynchronous": True, "warp_specialize": True}]
+    return [{"num_warps": count, "num_stages": stages, **way} for count in chosen for way in ways for stages in (depths if way["asynchronous"] else _STAGES)]
 
 
-def block_sizes(configuration: Mapping[str, Any]) -> list[int]:
-    """The block sizes of a configuration by the order of their names' axes, at most three: those named with M, N and K, or the greatest ones."""
-    found = {}
-    for name, value in configuration.items():
-        upper = name.upper()
-        if name in _OPTIONS or isinstance(value, bool) or not isinstance(value, int) or value < 2 or "GROUP" in upper:
-            continue
-        if upper.startswith("BLOCK") or upper.endswith(("BLOCK", "_SIZE", "BLOCK_SIZE")) or (value >= 16 and value & (value - 1) == 0):
-            found[upper] = value
-    axes = [next((value for name, value in found.items() if name.rstrip("0123456789").endswith(axis)), None) for axis in "MNK"]
-    if None not in axes:
-        return [value for value in axes if value is not None]
-    return sorted(found.values(), reverse=True)[:3]
+def _bytes(type_: Any) -> int:
+    return type_.numel * byte_size(type_.element) if isinstance(type_, TileType) else 0
 
 
-def shared_bytes(configuration: Mapping[str, Any]) -> int:
-    """Bytes that the operands of a product take at least in a pipeline; 0 for configurations of fewer than three extents."""
-    sizes = block_sizes(configuration)
-    if len(sizes) < 3:
-        return 0
-    m, n, k = sizes
-    return (m + n) * k * _NARROW * max(1, int(configuration.get("num_stages", 3)) - 1)
-
-
-def registers(configuration: Mapping[str, Any]) -> float:
-    """Registers that a thread needs at least: its part of the result."""
-    sizes = block_sizes(configuration)
-    if len(sizes) < 3:
-        return 0.0
-    return sizes[0] * sizes[1] / (32 * int(configuration.get("num_warps", 4)))
-
-
-def prune(configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Drop configurations that cannot fit: operands beyond the shared memory, results beyond the registers, too many threads; never all of them."""
-    shared = int(target.limits.get("shared_memory", 48 << 10))
+def prune(configurations: Sequence[Mapping[str, Any]], target: Target, works: Sequence[Work | None]) -> Sequence[Mapping[str, Any]]:
+    """Drop configurations with too many threads or far too few registers, those whose pipelines are as deep as others' for want of shared memory, and those
+    whose estimate is hopeless; never all of them."""
     threads = int(target.limits.get("max_threads", 1024))
-    fitting = [
-        configuration
-        for configuration in configurations
-        if shared_bytes(configuration) <= shared and registers(configuration) <= 2 * _MOST_REGISTERS and 32 * int(configuration.get("num_warps", 4)) <= threads
-    ]
-    if fitting or not configurations:
-        return fitting
-    return [min(configurations, key=lambda configuration: (shared_bytes(configuration), registers(configuration)))]
+    estimates = [_estimate(work, target) for work in works]
+    least = min((found.cycles for found in estimates if found is not None), default=0.0)
+    kept, seen = [], set[Any]()
+    for configuration, found in zip(configurations, estimates, strict=True):
+        if 32 * int(configuration.get("num_warps", 4)) > threads:
+            continue
+        if found is not None:
+            same = (repr(sorted((name, value) for name, value in configuration.items() if name != "num_stages")), found.slots)
+            if found.spilled > _SPILLED or found.cycles > _HOPELESS * least or same in seen:
+                continue
+            seen.add(same)
+        kept.append(configuration)
+    return kept or [configurations[min(range(len(configurations)), key=lambda place: _order(estimates[place]))]]
 
 
-def cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any]) -> float:
-    """How far a configuration is from the usual best, in doublings, lowest first: a product's result that takes about half of the registers and is square;
-    a tile of which each thread has about sixteen elements. Spilling and missing stages cost extra."""
-    sizes = block_sizes(configuration)
-    warps, stages = int(configuration.get("num_warps", 4)), int(configuration.get("num_stages", 3))
-    if not sizes:
-        return abs(math.log2(warps / 4))
-    if len(sizes) < 3:
-        return abs(math.log2(max(1, math.prod(sizes)) / (32 * warps) / _IDEAL_ELEMENTS))
-    needed = registers(configuration)
-    distance = abs(math.log2(needed / (_MOST_REGISTERS / 2)))
-    if needed > 0.75 * _MOST_REGISTERS:
-        distance += 4 * math.log2(needed / (0.75 * _MOST_REGISTERS))
-    return distance + abs(math.log2(sizes[0] / sizes[1])) / 2 + max(0, 3 - stages) / 2
+def _order(found: Estimate | None) -> float:
+    return math.inf if found is None else found.cycles
+
+
+def _estimate(work: Work | None, target: Target) -> Estimate | None:
+    return estimate(work, target) if work is not None and work.multiplies else None
+
+
+def cost(configuration: Mapping[str, Any], target: Target, work: Work | None) -> float:
+    """An estimate that orders the configurations of a kernel, lowest first: cycles where it multiplies matrices; else how far, in doublings, a thread's part
+    of the greatest tile is from the usual best. 0 where nothing is known of its work."""
+    if work is None:
+        return 0.0
+    found = _estimate(work, target)
+    if found is not None:
+        return found.cycles
+    return abs(math.log2(work.greatest / (32 * int(work.options.get("num_warps") or 4)) / _IDEAL_ELEMENTS))

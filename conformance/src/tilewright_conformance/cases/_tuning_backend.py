@@ -87,7 +87,8 @@ def the_backend_rules_out_what_cannot_fit(session: Session) -> None:
     backend = session.subject.backend
     offered = [config.all_kwargs() for config in CONFIGS]
     if backend.implements("tilewright_prune"):
-        kept = backend.call("tilewright_prune", configurations=offered, target=session.subject.target, arguments={"n": 64})
+        works = [None] * len(offered)
+        kept = backend.call("tilewright_prune", configurations=offered, target=session.subject.target, arguments={"n": 64}, works=works)
         session.require(kept is None or (len(kept) > 0 and all(dict(one) in offered for one in kept)), f"of {offered} the backend keeps {kept}")
     bench = Bench()
     run(session, tuned(bench), bench)
@@ -100,7 +101,7 @@ def the_backend_estimates_costs(session: Session) -> None:
     backend = session.subject.backend
     for config in (*CONFIGS, tw.Config({"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=8)):
         for _ in range(2 if backend.implements("tilewright_cost") else 0):
-            cost = backend.call("tilewright_cost", configuration=config.all_kwargs(), target=session.subject.target, arguments={"n": 64})
+            cost = backend.call("tilewright_cost", configuration=config.all_kwargs(), target=session.subject.target, arguments={"n": 64}, work=None)
             session.require(cost is None or math.isfinite(cost), f"the cost of [{config}] is {cost}")
     bench = Bench()
     kernel = tuned(bench)

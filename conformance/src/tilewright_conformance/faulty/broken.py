@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import Module
+from tilewright.passes.work import Work
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
 from tilewright.plugins.registry import registry
@@ -92,9 +93,9 @@ class BrokenBackend:
         return self._call("tilewright_tuning_space", module=module, target=target)
 
     @hookimpl
-    def tilewright_prune(self, configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any]) -> Any:
-        return self._call("tilewright_prune", configurations=configurations, target=target, arguments=arguments)
+    def tilewright_prune(self, configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any], works: Sequence[Work | None]) -> Any:
+        return self._call("tilewright_prune", configurations=configurations, target=target, arguments=arguments, works=works)
 
     @hookimpl
-    def tilewright_cost(self, configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any]) -> Any:
-        return self._call("tilewright_cost", configuration=configuration, target=target, arguments=arguments)
+    def tilewright_cost(self, configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any], work: Work | None) -> Any:
+        return self._call("tilewright_cost", configuration=configuration, target=target, arguments=arguments, work=work)

@@ -256,19 +256,19 @@ def _made_of(hook: str, make: Callable[[Any], Any]) -> Wrapper:
     return lambda healthy, *, device: make(healthy(hook, device=device))
 
 
-def _nothing_left(healthy: Healthy, *, configurations: Sequence[Mapping[str, Any]], target: Any, arguments: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _nothing_left(healthy: Healthy, *, configurations: Sequence[Mapping[str, Any]], **others: Any) -> Sequence[Mapping[str, Any]]:
     return []
 
 
-def _invented(healthy: Healthy, *, configurations: Sequence[Mapping[str, Any]], target: Any, arguments: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _invented(healthy: Healthy, *, configurations: Sequence[Mapping[str, Any]], **others: Any) -> Sequence[Mapping[str, Any]]:
     """Configurations that nobody offered in place of those that were."""
     return [
         {name: value * 2 if isinstance(value, int) and not isinstance(value, bool) else value for name, value in one.items()}
-        for one in healthy("tilewright_prune", configurations=configurations, target=target, arguments=arguments)
+        for one in healthy("tilewright_prune", configurations=configurations, **others)
     ]
 
 
-def _no_number(healthy: Healthy, *, configuration: Mapping[str, Any], target: Any, arguments: Mapping[str, Any]) -> float:
+def _no_number(healthy: Healthy, *, configuration: Mapping[str, Any], **others: Any) -> float:
     return float("nan")
 
 

@@ -9,12 +9,15 @@ Hooks run when a kernel is set up, never on the launch path.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 from tilewright.ir import Module
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Memory, Parameter, Pass, Target, Timer
+
+if TYPE_CHECKING:
+    from tilewright.passes.work import Work
 
 PROJECT = "tilewright"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -97,15 +100,26 @@ def tilewright_timer(device: Device) -> Timer | None:
 
 
 @hookspec(firstresult=True)
+def tilewright_link(code: CodeObject, target: Target) -> CodeObject | None:
+    """Complete what a worker process lowered, where that takes the driver of a device, which workers leave alone; None where there is nothing to do. Called in
+    threads beside launches, so the most of it should run without the interpreter's lock."""
+
+
+@hookspec(firstresult=True)
 def tilewright_tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]] | None:
     """Option sets worth trying for a kernel whose author gave no configurations."""
 
 
 @hookspec(firstresult=True)
-def tilewright_prune(configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
-    """The configurations that can fit the target, in any order; each is the meta-parameters and options of one trial."""
+def tilewright_prune(
+    configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any], works: Sequence[Work | None]
+) -> Sequence[Mapping[str, Any]] | None:
+    """The configurations that can fit the target and are not hopeless, in any order; each is the meta-parameters and options of one trial.
+
+    ``arguments`` are those of the launch by name; ``works`` says what a program does in each configuration, where that is known.
+    """
 
 
 @hookspec(firstresult=True)
-def tilewright_cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any]) -> float | None:
-    """An estimate that orders trials, lowest first."""
+def tilewright_cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any], work: Work | None) -> float | None:
+    """An estimate that orders trials, lowest first: where nothing is measured, the first is taken. ``work`` says what a program does, where that is known."""

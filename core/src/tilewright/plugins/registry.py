@@ -57,6 +57,10 @@ class Backend:
         """Whether the plugin has an implementation of ``hook``."""
         return bool(getattr(self._manager.hook, hook).get_hookimpls())
 
+    def takes(self, hook: str, argument: str) -> bool:
+        """Whether the plugin's implementation of ``hook`` asks for ``argument``."""
+        return any(argument in found.argnames for found in getattr(self._manager.hook, hook).get_hookimpls())
+
     def call(self, hook: str, /, **arguments: Any) -> Any:
         """Call one hook of this plugin; None where it has no implementation.
 
@@ -156,11 +160,16 @@ class Registry:
         self._lock = threading.RLock()
         self._sources: dict[str, list[PluginSource]] | None = None
         self._loaded: dict[str, Backend | BackendError] = {}
+        self._registered: set[str] = set()
         self._listeners: list[Callable[[], None]] = []
 
     def names(self) -> list[str]:
         """The names of all installed plugins, working or not."""
         return sorted(self._all_sources())
+
+    def is_installed(self, name: str) -> bool:
+        """Whether other processes find the backend called ``name``, too: a distribution ships it, and nothing was registered in its place."""
+        return name in self._all_sources() and name not in self._registered
 
     def get(self, name: str) -> Backend:
         """The backend called ``name``.
@@ -220,6 +229,7 @@ class Registry:
         with self._lock:
             self._all_sources()[name] = [source]
             self._loaded[name] = backend
+            self._registered.add(name)
         self._changed()
         return backend
 
@@ -228,6 +238,7 @@ class Registry:
         with self._lock:
             installed = [source for source in self._discover() if source.name == name]
             self._loaded.pop(name, None)
+            self._registered.discard(name)
             if installed:
                 self._all_sources()[name] = installed
             else:

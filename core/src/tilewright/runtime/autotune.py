@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import math
 import os
 import threading
@@ -16,13 +17,16 @@ from tilewright.errors import AutotunerError, CompileTimeAssertionFailure, Launc
 from tilewright.runtime import backend_choice, devices, trials, tuning_records
 from tilewright.runtime.arguments import array_kind, is_array_type
 from tilewright.runtime.array_copies import clone, copy_into, set_to_zero
-from tilewright.runtime.candidates import Place, Pruning, backend_pruned, proposed
+from tilewright.runtime.candidates import Place, Pruning, backend_pruned, proposed, works_of
 from tilewright.runtime.config import Config as Config
 from tilewright.runtime.config import check_configs, config_text
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.interface import KernelInterface, launchable
 from tilewright.runtime.keys import UnstableError, digest, stable_text
+from tilewright.runtime.progress import Progress
+from tilewright.runtime.race import QUANTILES, race
+from tilewright.runtime.timing import timer_of
 
 #: What a configuration may fail with; it is then no candidate. Anything else is an error of the kernel or the caller, and is raised.
 FAILURES = (OutOfResources, CompileTimeAssertionFailure, LoweringError, TimeoutError)
@@ -43,6 +47,7 @@ class Autotuner(KernelInterface):
         configs, keys, arg_names: as given.
         cache: tuning key -> best configuration; best_config: that of the last launch.
         configs_timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms of the last tuning; infinite for one that failed.
+        failures: configurations that failed in the last tuning, each with its error.
         bench_time: seconds the last tuning took.
         nargs: the positional arguments by name, while this thread launches it; else None.
 
@@ -67,6 +72,8 @@ class Autotuner(KernelInterface):
         cache_results: bool | None = None,
         executor: concurrent.futures.Executor | None = None,
         time_limit: float | None = TIME_LIMIT,
+        budget: float | None = None,
+        mode: str | None = None,
     ) -> None:
         self.fn = fn
         self.base_fn = getattr(fn, "base_fn", fn)
@@ -97,11 +104,13 @@ class Autotuner(KernelInterface):
         self._given_bench = do_bench
         self.cache_results = cache_results
         self.executor, self.time_limit = executor, time_limit
+        self.budget = None if budget is None else tuning_records.check_budget(budget, "budget of autotune")
+        self.mode = None if mode is None else tuning_records.check_mode(mode, "mode of autotune")
         self.cache: dict[tuple[Any, ...], Config] = {}
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, list[float]] = {}
         self.bench_time = 0.0
-        self._failures: list[tuple[Config, Exception]] = []
+        self.failures: list[tuple[Config, Exception]] = []
         self._make_locks()
         self.__name__: str = getattr(fn, "__name__", "kernel")
         self.__qualname__: str = getattr(fn, "__qualname__", self.__name__)
@@ -202,29 +211,32 @@ class Autotuner(KernelInterface):
         configs = self.configs
         if not self._given_configs:  # what the backend proposes, where it does
             configs = proposed(place, partial(self.fn.run, *args, grid=grid, warmup=True, **kwargs)) or configs
-        mode = tuning_records.mode()
+        mode = self.mode or tuning_records.mode()
+        budget = self.budget if self.budget is not None else tuning_records.budget()
         wanted = self._record_identity(key, configs, place)
         recorded = (
             None
-            if mode in ("refresh", "memory") or wanted is None
+            if mode in ("refresh", "memory", "model") or wanted is None
             else tuning_records.find(wanted[-1], own=mode != "deterministic" and self.cache_results is not False)
         )
-        by_text = {config_text(config): config for config in configs}
-        if recorded is not None and recorded.best in by_text:
+        by_text = {config_text(config): config for config in configs} if recorded is not None else {}
+        if recorded is not None and recorded.best in by_text and (recorded.complete or budget is not None or mode != "on"):
             best = by_text[recorded.best]
             self.configs_timings = {by_text[text]: list(times) for text, times in recorded.timings.items() if text in by_text}
             return best, (0.0, True, self.configs_timings)
         candidates = self._pruned(configs, kwargs)
         if len(candidates) == 1 and self._given_configs:
             return candidates[0], None
-        candidates = self._backend_pruned(candidates, place, kwargs)
-        if mode in ("off", "deterministic"):
-            return candidates[0], None
-        timings = self._measure(candidates, args, grid, kwargs)
-        best = min(timings, key=lambda config: timings[config][0])
-        if math.isinf(timings[best][0]):
+        self.failures = []
+        trials = self._trials(candidates, args, grid, kwargs)
+        if mode in ("off", "deterministic", "model"):
+            return self._estimated(trials, place, grid, kwargs)[0].config, None
+        deadline = None if budget is None else started + budget
+        timings, complete = self._measure(self._ordered(trials, place, grid, kwargs), place, args, grid, kwargs, deadline)
+        best = min(timings, key=lambda config: timings[config][0], default=configs[0])
+        if not timings or math.isinf(timings[best][0]):
             why = self._failure_text() or "do_bench measured no finite time"
-            raise AutotunerError(f"no configuration of {self.__name__} works: {why}") from (self._failures[-1][1] if self._failures else None)
+            raise AutotunerError(f"no configuration of {self.__name__} works: {why}") from (self.failures[-1][1] if self.failures else None)
         self.configs_timings = timings
         assert self.nargs is not None
         self.pre_hook({**self.nargs, **kwargs, **best.all_kwargs()}, reset_only=True)
@@ -232,7 +244,7 @@ class Autotuner(KernelInterface):
         if wanted is not None and mode != "memory" and self.cache_results is not False:
             finite = {config_text(config): list(times) for config, times in timings.items() if math.isfinite(times[0])}
             source, key_text, device, target, space, _ = wanted
-            tuning_records.keep(tuning_records.Record(self.__name__, source, key_text, device, target, space, config_text(best), finite))
+            tuning_records.keep(tuning_records.Record(self.__name__, source, key_text, device, target, space, config_text(best), finite, complete))
         return best, (self.bench_time, False, timings)
 
     def _place(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Place:
@@ -270,16 +282,10 @@ class Autotuner(KernelInterface):
         assert self.nargs is not None
         return Pruning(self.early_config_prune, self.perf_model, self.configs_top_k).apply(configs, self.nargs, kwargs)
 
-    def _backend_pruned(self, configs: list[Config], place: Place, kwargs: Mapping[str, Any]) -> list[Config]:
-        """The configurations that the backend does not rule out, cheapest by its estimate first."""
-        assert self.nargs is not None
-        return backend_pruned(self.__name__, configs, place, {**self.nargs, **kwargs})
-
-    def _measure(self, configs: list[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> dict[Config, list[float]]:
-        self._failures = []
+    def _trials(self, configs: Sequence[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> list[trials.Trial]:
+        """The configurations with the kernels that they run; those that cannot be launched are left out, as failures."""
         for config in configs:
             self._refuse_conflicts(config, kwargs)
-
         described = any(_holds_descriptor(value) for value in (*args, *kwargs.values()))
 
         def warmup(config: Config) -> None:
@@ -287,24 +293,97 @@ class Autotuner(KernelInterface):
                 config.pre_hook({**(self.nargs or {}), **config.all_kwargs(), **kwargs})
             self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs})
 
-        def failed(config: Config, error: Exception) -> None:
-            if self._given_hooks:  # as around a run that fails
-                everything = {**(self.nargs or {}), **config.all_kwargs(), **kwargs}
-                self.pre_hook(everything)
-                self.post_hook(everything, exception=error)
-            if not isinstance(error, FAILURES):
-                error.add_note(f"in the configuration [{config}] of autotune")
-                raise error
-            self._failures.append((config, error))
+        return trials.trials_of(configs, warmup, partial(self._failed, kwargs))
 
-        compiled = trials.compile_all(configs, warmup, executor=self.executor, time_limit=self.time_limit, on_error=failed)
-        timings = {config: list(_INFINITE) for config in configs}
+    def _failed(self, kwargs: Mapping[str, Any], config: Config, error: Exception) -> None:
+        """Leave out a configuration that fails to compile.
+
+        Raises:
+            Exception: the error itself, where it is the kernel's or the caller's.
+        """
+        if self._given_hooks:  # as around a run that fails
+            everything = {**(self.nargs or {}), **config.all_kwargs(), **kwargs}
+            self.pre_hook(everything)
+            self.post_hook(everything, exception=error)
+        if not isinstance(error, FAILURES):
+            error.add_note(f"in the configuration [{config}] of autotune")
+            raise error
+        self.failures.append((config, error))
+
+    def _ordered(self, found: list[trials.Trial], place: Place, grid: Any, kwargs: dict[str, Any]) -> list[trials.Trial]:
+        """The trials to measure, the most promising first."""
+        return self._estimated(found, place, grid, kwargs)
+
+    def _estimated(self, found: list[trials.Trial], place: Place, grid: Any, kwargs: dict[str, Any]) -> list[trials.Trial]:
+        """The trials that the backend does not rule out, cheapest by its estimate first.
+
+        Raises:
+            AutotunerError: none are.
+        """
+        arguments = {**(self.nargs or {}), **kwargs}
+        works = works_of(found, place, arguments, grid, partial(self._failed, kwargs))
+        broken = [config for config, _ in self.failures]
+        by_config = {trial.config: trial for trial in found if trial.config not in broken}
+        if not by_config:
+            raise AutotunerError(f"no configuration of {self.__name__} works: {self._failure_text()}") from (self.failures[-1][1] if self.failures else None)
+        return [by_config[config] for config in backend_pruned(self.__name__, list(by_config), place, arguments, works)]
+
+    def _measure(
+        self, found: list[trials.Trial], place: Place, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any], deadline: float | None
+    ) -> tuple[dict[Config, list[float]], bool]:
+        """Times of the trials' configurations, and of those that failed, infinite; and whether all were tried before the deadline."""
+        timings = {config: list(_INFINITE) for config, _ in self.failures}
+        best: Config | None = None
+        tried = 0
         verbose = os.environ.get("TILEWRIGHT_PRINT_AUTOTUNING", "0") not in ("", "0")
-        for config in compiled:
-            timings[config] = self._bench(args, grid, config, kwargs)
-            if verbose:
-                print(f"Autotuning kernel {self.__name__} with config {config}: {timings[config][0]:.4f} ms")
-        return timings
+        progress = Progress(self.__name__, len(found))
+        timer = timer_of(place.backend, place.device) if self._races() else None
+
+        def failed(config: Config, error: Exception) -> None:
+            nonlocal tried
+            self._failed(kwargs, config, error)
+            timings[config] = list(_INFINITE)
+            tried += 1
+            progress.step(shown(), failed=True)
+
+        def shown() -> str:
+            return "" if best is None else f"{timings[best][0]:.4g} ms [{best}]"
+
+        def clock(call: Callable[[], None]) -> Any:
+            if timer is None:
+                return self.do_bench(call, quantiles=QUANTILES)
+            chosen: dict[str, Any] = {name: value for name, value in (("warmup", self.num_warmups), ("rep", self.num_reps)) if value is not None}
+            ends = [] if self.time_limit is None else [time.perf_counter() + self.time_limit]
+            ends += [] if deadline is None or best is None else [deadline]
+            return race(timer, call, None if best is None else timings[best], deadline=min(ends, default=None), **chosen)
+
+        ready = trials.compile_trials(
+            found,
+            executor=self.executor,
+            time_limit=self.time_limit,
+            deadline=deadline,
+            beside=place.device.kind != "cpu",  # whose kernels would share it with the compiler
+            on_error=failed,
+        )
+        try:
+            with contextlib.closing(ready):
+                for config in ready:
+                    timings[config] = self._bench(args, grid, config, kwargs, clock)
+                    tried += 1
+                    if math.isfinite(timings[config][0]) and (best is None or timings[config][0] < timings[best][0]):
+                        best = config
+                    progress.step(shown())
+                    if verbose:
+                        print(f"Autotuning kernel {self.__name__} with config {config}: {timings[config][0]:.4f} ms")
+                    if deadline is not None and best is not None and time.perf_counter() > deadline:
+                        break
+        except KeyboardInterrupt as error:
+            error.add_note(f"while {self.__name__} was tuned, after {tried} of {len(found)} configurations; the best so far: {shown() or 'none'}")
+            raise
+        finally:
+            progress.end()
+        order = [*(trial.config for trial in found), *timings]
+        return {config: timings[config] for config in order if config in timings}, tried == len(found)
 
     def _refuse_conflicts(self, config: Config, kwargs: Mapping[str, Any]) -> None:
         conflicts = sorted(kwargs.keys() & config.kwargs.keys())
@@ -313,8 +392,12 @@ class Autotuner(KernelInterface):
                 f"Conflicting meta-parameters: {', '.join(conflicts)}. Make sure that you don't re-define auto-tuned symbols: the configurations set them"
             )
 
-    def _bench(self, args: tuple[Any, ...], grid: Any, config: Config, kwargs: dict[str, Any]) -> list[float]:
-        """[median, 20 % quantile, 80 % quantile] in ms; infinite where the configuration fails."""
+    def _races(self) -> bool:
+        """Whether a configuration is measured only until it has lost; not where the caller measures."""
+        return self._given_bench is None
+
+    def _bench(self, args: tuple[Any, ...], grid: Any, config: Config, kwargs: dict[str, Any], clock: Callable[[Callable[[], None]], Any]) -> list[float]:
+        """[median, 20 % quantile, 80 % quantile] in ms, as ``clock`` tells them of a call; infinite where the configuration fails."""
         assert self.nargs is not None
         current = {**config.all_kwargs(), **kwargs}
         everything = {**self.nargs, **current}
@@ -333,9 +416,9 @@ class Autotuner(KernelInterface):
             self.post_hook(everything, exception=None)
 
         try:
-            found = self.do_bench(kernel_call, quantiles=(0.5, 0.2, 0.8))
+            found = clock(kernel_call)
         except FAILURES as error:
-            self._failures.append((config, error))
+            self.failures.append((config, error))
             return list(_INFINITE)
         times = list(found) if isinstance(found, list | tuple) else [found] * 3
         if len(times) != 3 or not all(isinstance(time_, SupportsFloat) for time_ in times):
@@ -353,7 +436,7 @@ class Autotuner(KernelInterface):
         return partial(do_bench, time_limit=self.time_limit, **chosen)
 
     def _failure_text(self) -> str:
-        return "; ".join(f"[{config}] {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}" for config, error in self._failures)
+        return "; ".join(f"[{config}] {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}" for config, error in self.failures)
 
     def _tell(self, key: tuple[Any, ...], best: Config, seconds: float, *, cache_hit: bool) -> None:
         self.bench_time = seconds
@@ -398,6 +481,8 @@ def autotune(
     *,
     executor: concurrent.futures.Executor | None = None,
     time_limit: float | None = TIME_LIMIT,
+    budget: float | None = None,
+    mode: str | None = None,
 ) -> Callable[[Any], Autotuner]:
     """Decorate a kernel: run the fastest of ``configs``, found by measuring when the values of ``key`` or the arrays' types are new.
 
@@ -413,11 +498,14 @@ def autotune(
         warmup, rep, use_cuda_graph: deprecated; see ``do_bench``.
         do_bench: ``do_bench(call, quantiles)`` -> milliseconds at the quantiles; :func:`tilewright.testing.do_bench` by default.
         cache_results: False keeps the result in this process alone; see ``tuning_records`` for the default.
-        executor: where configurations are compiled; a pool of threads by default.
+        executor: where configurations are compiled; worker processes by default, or threads where there can be none.
         time_limit: seconds one configuration may take to compile, and again to be measured; None for no limit.
+        budget: seconds after which the best configuration found so far is taken; ``TILEWRIGHT_AUTOTUNE_BUDGET`` where None.
+        mode: what tuning does, as ``TILEWRIGHT_AUTOTUNE`` says where None: see ``tuning_records``. ``"model"`` measures nothing.
 
     Raises:
-        ValueError: ``key``, ``reset_to_zero`` or ``restore_value`` names no parameter; at launch: a keyword is set by the configurations too.
+        ValueError: ``key``, ``reset_to_zero`` or ``restore_value`` names no parameter; ``budget`` or ``mode`` is none;
+            at launch: a keyword is set by the configurations too.
         AutotunerError: at launch: no configuration works, or pruning left none.
     """
     return lambda fn: Autotuner(
@@ -437,4 +525,6 @@ def autotune(
         cache_results=cache_results,
         executor=executor,
         time_limit=time_limit,
+        budget=budget,
+        mode=mode,
     )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, SupportsFloat
 
 from tilewright.errors import AutotunerError
+from tilewright.passes.work import Work, work_of
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime import trials
 from tilewright.runtime.config import Config, check_configs
+from tilewright.runtime.grid import grid_of
+from tilewright.runtime.trials import Trial
 
 
 class Place(NamedTuple):
@@ -84,7 +88,38 @@ def proposed(place: Place, warmup: Callable[[], Any]) -> list[Config]:
     return configs
 
 
-def backend_pruned(kernel: str, configs: list[Config], place: Place, arguments: Mapping[str, Any]) -> list[Config]:
+def works_of(
+    trials: Sequence[Trial], place: Place, arguments: Mapping[str, Any], grid: Any, on_error: Callable[[Config, Exception], None]
+) -> dict[Config, Work]:
+    """What a launch with ``arguments`` on ``grid`` does in each configuration; empty where the backend estimates without.
+
+    Args:
+        on_error: called with each configuration whose source breaks a rule of the language.
+    """
+    found: dict[Config, Work] = {}
+    if not (place.backend.takes("tilewright_prune", "works") or place.backend.takes("tilewright_cost", "work")):
+        return found
+    for trial in trials:
+        named = {**arguments, **trial.config.all_kwargs()}
+        for wanted in trial.wanted[:1]:
+            try:
+                module = wanted.module()
+            except Exception as error:
+                on_error(trial.config, error)
+                continue
+            found[trial.config] = work_of(module, named, wanted.selection.specialization.options, partial(_sizes, grid, named))
+    return found
+
+
+def _sizes(grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    """The sizes of a grid; None where its function needs more than is known before a launch."""
+    try:
+        return grid_of(grid, arguments)
+    except Exception:
+        return None
+
+
+def backend_pruned(kernel: str, configs: list[Config], place: Place, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
     """The configurations that the backend does not rule out for a launch of ``kernel`` with ``arguments``, cheapest by its estimate first.
 
     Raises:
@@ -92,7 +127,8 @@ def backend_pruned(kernel: str, configs: list[Config], place: Place, arguments: 
     """
     if place.backend.implements("tilewright_prune"):
         offered = [config.all_kwargs() for config in configs]
-        kept = place.backend.call("tilewright_prune", configurations=offered, target=place.target, arguments=arguments)
+        of_each = [works.get(config) for config in configs]
+        kept = place.backend.call("tilewright_prune", configurations=offered, target=place.target, arguments=arguments, works=of_each)
         if kept is not None:
             configs = [config for config, options in zip(configs, offered, strict=True) if any(options == other for other in kept)]
             if not configs:
@@ -100,7 +136,8 @@ def backend_pruned(kernel: str, configs: list[Config], place: Place, arguments: 
     if place.backend.implements("tilewright_cost") and len(configs) > 1:
         costs = {}
         for config in configs:
-            cost = place.backend.call("tilewright_cost", configuration=config.all_kwargs(), target=place.target, arguments=arguments)
+            options, work = config.all_kwargs(), works.get(config)
+            cost = place.backend.call("tilewright_cost", configuration=options, target=place.target, arguments=arguments, work=work)
             costs[config] = math.inf if cost is None else float(cost)
         configs = sorted(configs, key=lambda config: costs[config])
     return configs

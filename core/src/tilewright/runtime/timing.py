@@ -11,7 +11,7 @@ from tilewright.plugins.registry import Backend
 
 RETURN_MODES = ("mean", "median", "min", "max", "all")
 #: Measuring may take this many times as long as what is measured, because of the flushes in between, once there are enough repetitions.
-_OVERHEAD, _ENOUGH = 5, 20
+OVERHEAD, _ENOUGH = 5, 20
 
 
 def do_bench(
@@ -66,7 +66,7 @@ def do_bench(
         times = [measure()]
         total = times[0]
         while total < milliseconds and left():
-            if len(times) >= _ENOUGH and (time.perf_counter() - begun) * 1e3 > _OVERHEAD * milliseconds:
+            if len(times) >= _ENOUGH and (time.perf_counter() - begun) * 1e3 > OVERHEAD * milliseconds:
                 break
             times.append(measure())
             total += times[-1]

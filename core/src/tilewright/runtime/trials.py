@@ -1,4 +1,4 @@
-"""Compiling the configurations of a tuning ahead of measuring them, many at a time."""
+"""Compiling the configurations of a tuning ahead of measuring them, many at a time: in worker processes, threads of this one, or any executor."""
 
 from __future__ import annotations
 
@@ -7,18 +7,29 @@ import contextlib
 import contextvars
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime.artifact import Artifact, unpack
-from tilewright.runtime.compile import compile_job, compile_kernel
+from tilewright.runtime.cache import disk_cache
+from tilewright.runtime.compile import build_module, cache_key, compile_job, compile_kernel
+from tilewright.runtime.config import Config
 from tilewright.runtime.selection import Selected
+from tilewright.runtime.worker_server import Job
+from tilewright.runtime.workers import UnsendableError, WorkerPool, worker_count, worker_pool, workers_serve
 
 if TYPE_CHECKING:
+    from tilewright.ir import Module
     from tilewright.runtime.jit import JITFunction
 
-T = TypeVar("T")
+#: Kernels to compile from which on workers pay for being started.
+WORKERS_FROM = 3
+#: Threads that wait for a worker: some link what another has lowered meanwhile.
+_WAITING = 2
+#: Seconds between looks at jobs that have a time limit.
+_LOOK = 0.02
 
 #: While it holds a list, kernels that are warmed up are added to it instead of being compiled.
 collecting: contextvars.ContextVar[list[tuple[JITFunction, Selected]] | None] = contextvars.ContextVar("tilewright_collecting", default=None)
@@ -35,54 +46,211 @@ def collect() -> Iterator[list[tuple[JITFunction, Selected]]]:
         collecting.reset(token)
 
 
-def compile_all(
-    trials: Sequence[T],
-    warmup: Callable[[T], Any],
+@dataclass(eq=False)
+class Wanted:
+    """A kernel that a trial needs, and its Tile IR once that was made."""
+
+    kernel: JITFunction
+    selection: Selected
+    _module: Module | None = field(default=None, repr=False)
+
+    def module(self) -> Module:
+        """Its Tile IR, straight from the frontend: not to be changed.
+
+        Raises:
+            CompilationError: the source breaks a rule of the language.
+        """
+        if self._module is None:
+            self._module = build_module(self.selection.specialization, self.selection.backend, self.selection.target)
+        return self._module
+
+
+@dataclass(eq=False)
+class Trial:
+    """A configuration, and the kernels that a launch of it runs."""
+
+    config: Config
+    wanted: list[Wanted]
+
+
+def trials_of(configs: Sequence[Config], warmup: Callable[[Config], Any], on_error: Callable[[Config, Exception], None]) -> list[Trial]:
+    """The trials of configurations.
+
+    Args:
+        warmup: warms up the kernel of a configuration; it is called while :func:`collect` is in force.
+        on_error: called with each configuration that cannot be launched.
+    """
+    found = []
+    for config in configs:
+        try:
+            with collect() as collected:
+                warmup(config)
+        except Exception as error:
+            on_error(config, error)
+            continue
+        found.append(Trial(config, [Wanted(kernel, selection) for kernel, selection in collected]))
+    return found
+
+
+def compile_trials(
+    trials: Sequence[Trial],
     *,
     executor: concurrent.futures.Executor | None = None,
     time_limit: float | None = None,
-    on_error: Callable[[T, Exception], None],
-) -> list[T]:
-    """Compile every trial; gives the ones that compiled, in order.
+    deadline: float | None = None,
+    beside: bool = False,
+    on_error: Callable[[Config, Exception], None],
+) -> Generator[Config, None, None]:
+    """Compile every trial; gives the configurations that compiled: each when it is ready, of several the first in order.
+
+    Closing the iterator gives up the rest, and ends the workers that are at it.
 
     Args:
-        warmup: warms up the kernel of a trial; it is called while :func:`collect` is in force.
-        executor: where to compile; a pool of threads, one a core, where None. Jobs and results can be pickled.
-        time_limit: seconds that one compilation may take; a trial that takes longer is given up, though its thread or process runs on.
-        on_error: called with each trial that failed (``TimeoutError`` for the limit).
+        executor: where to compile: where None, worker processes, else a pool of threads. Jobs and results can be pickled.
+        time_limit: seconds that one compilation may take; a trial that takes longer is given up.
+        deadline: when to wait no longer for the rest, by ``time.perf_counter``, once one was given.
+        beside: whether what is ready may be given while others are compiled, where that does not take the interpreter's time.
+        on_error: called with each configuration that failed (``TimeoutError`` for the limit).
     """
-    selected: list[tuple[T, JITFunction, Selected]] = []
-    for trial in trials:
+    pending = [(trial, wanted) for trial in trials for wanted in trial.wanted if not wanted.kernel.is_compiled(wanted.selection)]
+    place = _place(pending, executor)
+    try:
+        yield from _compiled(trials, pending, place, time_limit, deadline, beside and place.beside, on_error)
+    finally:
+        place.end()
+
+
+@dataclass
+class _Place:
+    """Where jobs are done.
+
+    Attributes:
+        submit: starts a job.
+        end: gives up what was not done.
+        beside: whether jobs leave the interpreter of this process alone.
+        limited: whether jobs keep to the time limit by themselves.
+    """
+
+    submit: Callable[[Wanted, float | None], concurrent.futures.Future[Any]]
+    end: Callable[[], None]
+    beside: bool
+    limited: bool = False
+
+
+def _place(pending: Sequence[tuple[Trial, Wanted]], executor: concurrent.futures.Executor | None) -> _Place:
+    if executor is not None:
+        given = executor
+        threads = isinstance(executor, concurrent.futures.ThreadPoolExecutor)
+        return _Place(lambda wanted, _: given.submit(job(wanted.selection, given)), lambda: None, not threads)
+    if len(pending) >= WORKERS_FROM and workers_serve(pending[0][1].selection.backend.name):
+        return _worker_place(pending[0][1].selection)
+    own = concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
+    return _Place(lambda wanted, _: own.submit(job(wanted.selection)), lambda: own.shutdown(wait=False, cancel_futures=True), False)
+
+
+def _worker_place(first: Selected) -> _Place:
+    pool = worker_pool()
+    pool.prepare(_job_of(first, "", ""))
+    threads = concurrent.futures.ThreadPoolExecutor(max_workers=_WAITING * worker_count(), thread_name_prefix="tilewright-workers")
+    futures: list[concurrent.futures.Future[Any]] = []
+
+    def submit(wanted: Wanted, time_limit: float | None) -> concurrent.futures.Future[Any]:
+        selection = wanted.selection
+        key = cache_key(selection.specialization, selection.backend, selection.target)
+        kept = disk_cache().get(key) if key is not None else None
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        if kept is not None:
+            future.set_result(kept)
+            return future
         try:
-            with collect() as found:
-                warmup(trial)
+            module = str(wanted.module())  # here, so that no thread competes with who measures for the interpreter
         except Exception as error:
-            on_error(trial, error)
-            continue
-        selected.extend((trial, kernel, selection) for kernel, selection in found)
-    pending = [(trial, kernel, selection) for trial, kernel, selection in selected if not kernel.is_compiled(selection)]
+            future.set_exception(error)
+            return future
+        future = threads.submit(_lowered, pool, _job_of(selection, module, key or ""), selection, time_limit, threads)
+        futures.append(future)
+        return future
+
+    def end() -> None:
+        threads.shutdown(wait=False, cancel_futures=True)
+        if any(not future.done() for future in futures):
+            pool.end_busy(threads)
+
+    return _Place(submit, end, True, limited=True)
+
+
+def _job_of(selection: Selected, module: str, key: str) -> Job:
+    target = selection.backend.completed(selection.target)
+    return Job(module, dict(selection.specialization.options), selection.backend.name, target, key, dict(os.environ))
+
+
+def _lowered(pool: WorkerPool, job: Job, selection: Selected, time_limit: float | None, owner: object) -> Artifact:
+    """The artifact of a job, lowered by a worker and completed here, which the disk cache keeps."""
+    try:
+        artifact = unpack(pool.lower(job, time_limit, owner))
+    except UnsendableError:
+        return compile_kernel(selection.specialization, selection.backend, selection.target)
+    linked = selection.backend.call("tilewright_link", code=artifact.code, target=job.target)
+    if linked is not None:
+        artifact.code = linked
+    if artifact.key:
+        disk_cache().put(artifact)
+    return artifact
+
+
+def _compiled(
+    trials: Sequence[Trial],
+    pending: Sequence[tuple[Trial, Wanted]],
+    place: _Place,
+    time_limit: float | None,
+    deadline: float | None,
+    beside: bool,
+    on_error: Callable[[Config, Exception], None],
+) -> Generator[Config, None, None]:
+    jobs = [(trial, wanted, place.submit(wanted, time_limit)) for trial, wanted in pending]
+    waiting = {id(trial): sum(other is trial for other, _ in pending) for trial in trials}
+    limit = None if place.limited else time_limit
+    begun: dict[int, float] = {}
     failed: set[int] = set()
-    if pending:
-        own = concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count() or 1) if executor is None else None
-        pool = executor if executor is not None else own
-        assert pool is not None
-        try:
-            jobs = [(trial, kernel, selection, pool.submit(job(selection, pool))) for trial, kernel, selection in pending]
-            for trial, kernel, selection, future in jobs:
+    todo = list(trials)
+    while todo:
+        over = [entry for entry in jobs if entry[2].done() or _is_late(entry[2], limit, begun)]
+        expired = deadline is not None and time.perf_counter() > deadline
+        if beside or expired or len(over) == len(jobs):
+            jobs = [entry for entry in jobs if entry not in over]
+            for trial, wanted, future in over:
                 try:
-                    kernel.adopt(_wait(future, time_limit), selection)
-                except concurrent.futures.TimeoutError:
-                    future.cancel()
-                    failed.add(id(trial))
-                    on_error(trial, TimeoutError(f"compilation took longer than {time_limit} s"))
+                    wanted.kernel.adopt(_result(future, time_limit), wanted.selection)
+                    waiting[id(trial)] -= 1
                 except Exception as error:
-                    failed.add(id(trial))
-                    on_error(trial, error)
-        finally:
-            if own is not None:
-                own.shutdown(wait=False, cancel_futures=True)
-    done = {id(trial) for trial, _, _ in selected} - failed
-    return [trial for trial in trials if id(trial) in done]
+                    if id(trial) not in failed:
+                        failed.add(id(trial))
+                        on_error(trial.config, error)
+            todo = [trial for trial in todo if id(trial) not in failed]
+            ready = next((trial for trial in todo if not waiting[id(trial)]), None)
+            if ready is not None:
+                todo.remove(ready)
+                yield ready.config
+                continue
+            if expired and len(todo) + len(failed) < len(trials):
+                return
+        if jobs:
+            looking = limit is not None or deadline is not None
+            concurrent.futures.wait([future for *_, future in jobs], _LOOK if looking else None, concurrent.futures.FIRST_COMPLETED)
+
+
+def _result(future: concurrent.futures.Future[Any], time_limit: float | None) -> Any:
+    if not future.done():
+        future.cancel()
+        raise TimeoutError(f"compilation took longer than {time_limit} s")
+    return future.result()
+
+
+def _is_late(future: concurrent.futures.Future[Any], limit: float | None, begun: dict[int, float]) -> bool:
+    """Whether a job has been seen to run for longer than its limit."""
+    if limit is None or not future.running():
+        return False
+    return time.perf_counter() - begun.setdefault(id(future), time.perf_counter()) > limit
 
 
 def job(selection: Selected, executor: concurrent.futures.Executor | None = None) -> Callable[[], Artifact | bytes]:
@@ -95,12 +263,3 @@ def job(selection: Selected, executor: concurrent.futures.Executor | None = None
 def artifact_of(result: Artifact | bytes) -> Artifact:
     """The artifact that a :func:`job` made."""
     return result if isinstance(result, Artifact) else unpack(result)
-
-
-def _wait(future: concurrent.futures.Future[Any], time_limit: float | None) -> Any:
-    """The result, waiting at most ``time_limit`` seconds from when the job is seen to run."""
-    if time_limit is None:
-        return future.result()
-    while not future.running() and not future.done():
-        time.sleep(0.005)
-    return future.result(timeout=time_limit)

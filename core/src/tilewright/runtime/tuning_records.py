@@ -6,16 +6,20 @@ Records lie in the folder ``tuning`` of the kernel cache's directory. They are p
 ``TILEWRIGHT_AUTOTUNE`` says what tuning does:
 
     on             (default) tune, and keep the result
-    off            never measure: the recorded best, else the first configuration
+    off            never measure: the recorded best
     deterministic  never measure, and look only at loaded records: the same choice on every machine
     refresh        measure even what is recorded, and keep the result
     memory         measure, and keep nothing on disk
+    model          never measure, and look at no record: the configuration that the backend's estimate takes for the fastest
+
+Where nothing is recorded, ``off`` and ``deterministic`` choose as ``model`` does; without an estimate, all three take the first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -27,7 +31,7 @@ from tilewright.runtime.cache import default_directory
 from tilewright.runtime.files import read_whole, remove, warn_user, write_whole
 from tilewright.runtime.keys import digest
 
-MODES = ("on", "off", "deterministic", "refresh", "memory")
+MODES = ("on", "off", "deterministic", "refresh", "memory", "model")
 VERSION = 1
 
 
@@ -37,9 +41,42 @@ def mode() -> str:
     Raises:
         ValueError: it names none.
     """
-    found = os.environ.get("TILEWRIGHT_AUTOTUNE", "").strip().lower() or "on"
+    return check_mode(os.environ.get("TILEWRIGHT_AUTOTUNE", "").strip().lower() or "on", "TILEWRIGHT_AUTOTUNE")
+
+
+def check_mode(found: str, source: str) -> str:
+    """A mode that ``source`` names.
+
+    Raises:
+        ValueError: it is none.
+    """
     if found not in MODES:
-        raise ValueError(f"TILEWRIGHT_AUTOTUNE must be one of {', '.join(MODES)}, not {found!r}")
+        raise ValueError(f"{source} must be one of {', '.join(MODES)}, not {found!r}")
+    return found
+
+
+def budget() -> float | None:
+    """The seconds that ``TILEWRIGHT_AUTOTUNE_BUDGET`` allows a tuning; None where there is no limit.
+
+    Raises:
+        ValueError: it is no positive number.
+    """
+    named = os.environ.get("TILEWRIGHT_AUTOTUNE_BUDGET", "").strip()
+    return check_budget(named, "TILEWRIGHT_AUTOTUNE_BUDGET") if named else None
+
+
+def check_budget(given: Any, source: str) -> float:
+    """A number of seconds that ``source`` names.
+
+    Raises:
+        ValueError: it is no positive number.
+    """
+    try:
+        found = math.nan if isinstance(given, bool) else float(given)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not found > 0:
+        raise ValueError(f"{source} must be a number of seconds above 0, not {given!r}")
     return found
 
 
@@ -54,6 +91,7 @@ class Record:
         device: the device's name; target: the target's cache key.
         space: digest of the configurations that were compared.
         best: text of the best configuration.
+        complete: whether every configuration was tried; not where a budget ended the tuning.
         timings: text of each configuration -> milliseconds (median, lower and upper quantile); infinities are left out.
         version: of this format.
     """
@@ -66,6 +104,7 @@ class Record:
     space: str
     best: str
     timings: dict[str, list[float]] = field(default_factory=dict)
+    complete: bool = True
     version: int = VERSION
 
     @property
@@ -183,7 +222,12 @@ def _parse(data: Mapping[str, Any]) -> Record:
     except TypeError as error:
         raise ValueError(f"this is no tuning record: {error}") from None
     texts = (record.kernel, record.source, record.key, record.device, record.target, record.space, record.best)
-    if record.version != VERSION or not all(isinstance(text, str) for text in texts) or not isinstance(record.timings, dict):
+    if (
+        record.version != VERSION
+        or not isinstance(record.complete, bool)
+        or not all(isinstance(text, str) for text in texts)
+        or not isinstance(record.timings, dict)
+    ):
         raise ValueError("this is no tuning record of a version that is understood")
     if not all(isinstance(times, list) and len(times) == 3 and all(isinstance(time, int | float) for time in times) for times in record.timings.values()):
         raise ValueError("the timings of a tuning record are three numbers for each configuration")

@@ -68,7 +68,10 @@ def kept_binary(name: str, source: bytes, facts: Sequence[str], link: Callable[[
 
 
 def is_worker() -> bool:
-    """Whether another process started this one to share its work; one that never loaded ``multiprocessing`` is none. Workers should not each take a context on
-    a device."""
+    """Whether another process started this one to share its work: a worker of a tuning, or of ``multiprocessing``. Workers should not each take a context on a
+    device."""
+    server = sys.modules.get("tilewright.runtime.worker_server")
+    if server is not None and server.serving:
+        return True
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None

@@ -15,6 +15,7 @@ from tilewright.runtime import autotune as own
 from tilewright.runtime.candidates import Place
 from tilewright.runtime.config import Config
 from tilewright.runtime.heuristics import Heuristics, heuristics
+from tilewright.runtime.trials import Trial
 
 
 class _Runnable:
@@ -109,25 +110,27 @@ class Autotuner(own.Autotuner):
             return None
         return super()._record_identity(key, configs, place)
 
-    def _backend_pruned(self, configs: list[Config], place: Place, kwargs: Mapping[str, Any]) -> list[Config]:
-        """All of them, in the order that they were given: programs count on every one being tried, and ``post_hook`` on being told what does not fit."""
-        return configs
-
-    def _measure(self, configs: list[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> dict[Config, list[float]]:
+    def _trials(self, configs: Sequence[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> list[Trial]:
         if self._is_compiled():
-            return super()._measure(configs, args, grid, kwargs)
-        self._failures = []  # nothing to compile ahead
+            return super()._trials(configs, args, grid, kwargs)
         for config in configs:
             self._refuse_conflicts(config, kwargs)
-        return {config: self._bench(args, grid, config, kwargs) for config in configs}
+        return [Trial(config, []) for config in configs]  # nothing to compile ahead
 
-    def _bench(self, args: tuple[Any, ...], grid: Any, config: Config, kwargs: dict[str, Any]) -> list[float]:
+    def _ordered(self, found: list[Trial], place: Place, grid: Any, kwargs: dict[str, Any]) -> list[Trial]:
+        """All of them, in the order that they were given: programs count on every one being tried, and ``post_hook`` on being told what does not fit."""
+        return found
+
+    def _races(self) -> bool:
+        return super()._races() and not self.use_cuda_graph
+
+    def _bench(self, args: tuple[Any, ...], grid: Any, config: Config, kwargs: dict[str, Any], clock: Callable[[Callable[[], None]], Any]) -> list[float]:
         if not knobs.autotuning.print:
-            return super()._bench(args, grid, config, kwargs)
+            return super()._bench(args, grid, config, kwargs, clock)
         print(f"Autotuning kernel {self.__name__} with config {config}")
-        found = super()._bench(args, grid, config, kwargs)
-        if math.isinf(found[0]) and self._failures:
-            print(f"Autotuning failed with {self._failures[-1][1]}")
+        found = super()._bench(args, grid, config, kwargs, clock)
+        if math.isinf(found[0]) and self.failures:
+            print(f"Autotuning failed with {self.failures[-1][1]}")
         return found
 
     def _tell(self, key: tuple[Any, ...], best: Config, seconds: float, *, cache_hit: bool) -> None:

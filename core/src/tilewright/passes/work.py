@@ -1,0 +1,268 @@
+"""What a program of a kernel does, in numbers: products of matrices, bytes moved, elements computed, for each loop how often.
+
+Loops are followed with the arguments of a launch: their bounds are computed where they follow from scalar arguments, constants and the program's place in
+the grid. What depends on memory is guessed, and marked as such. It is a basis of estimates, before anything is compiled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.table import Trait
+from tilewright.ir.types import DescriptorType, FloatType, IntType, TileType, Type, byte_size
+from tilewright.passes.fold import fold
+
+#: Iterations of a loop whose bounds are not known.
+GUESSED_RUNS: Final = 16
+#: How deep calls of functions are followed.
+_DEPTH: Final = 8
+_LOADS: Final = frozenset({"load", "descriptor_load", "descriptor_gather", "atomic_load"})
+_STORES: Final = frozenset({"store", "descriptor_store", "descriptor_reduce", "descriptor_scatter", "atomic_store", "atomic_rmw", "atomic_cas"})
+_DOTS: Final = frozenset({"dot", "dot_scaled"})
+_SLOW: Final = frozenset({"exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt", "div", "rem"})
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A product of matrices, ``batch`` times M by N by K.
+
+    Attributes:
+        a, b: element types of the operands; accumulator: of the result.
+        a_loaded, b_loaded: whether the operand was loaded from memory in the same run of the body.
+        precision: of the product of floats.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    a: Type
+    b: Type
+    accumulator: Type
+    a_loaded: bool
+    b_loaded: bool
+    precision: str
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+    @property
+    def loaded(self) -> int:
+        """Bytes of the operands that were loaded in the same run."""
+        a = self.m * self.k * byte_size(self.a) if self.a_loaded else 0
+        b = self.k * self.n * byte_size(self.b) if self.b_loaded else 0
+        return self.batch * (a + b)
+
+
+@dataclass(slots=True)
+class Body:
+    """What is done between the loops inside: of the whole kernel, or of one loop.
+
+    Attributes:
+        depth: loops around.
+        runs: how often a program runs it; entries: how often it comes to the loop.
+        known: whether these follow from the launch.
+        loaded, stored: bytes of tiles, a run; computed: floats that operations compute, a run; slow: those that take long. Integers are mostly addresses, which
+            cost little.
+        stages: what the loop says of its pipeline; 0 where it leaves that to the kernel.
+        flattened: merged with the loop around; specialized: it asks for warps of their own for loads.
+    """
+
+    depth: int
+    runs: float
+    entries: float
+    known: bool = True
+    dots: list[Dot] = field(default_factory=list)
+    loaded: int = 0
+    stored: int = 0
+    computed: int = 0
+    slow: int = 0
+    stages: int = 0
+    flattened: bool = False
+    specialized: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a launch of one configuration does.
+
+    Attributes:
+        programs: how many there are; None where that is not known.
+        bodies: those of the first, the middle and the last program of a kernel with products; of the first program of others.
+        options: the launch's options, all of the backend's.
+        greatest: elements of the greatest tile.
+    """
+
+    programs: int | None
+    bodies: tuple[tuple[Body, ...], ...]
+    options: Mapping[str, Any]
+    greatest: int
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it multiplies matrices."""
+        return any(body.dots for body in self.bodies[0])
+
+
+def work_of(module: Module, arguments: Mapping[str, Any], options: Mapping[str, Any], grid: Callable[[], tuple[int, int, int] | None]) -> Work:
+    """The work of a module's kernel.
+
+    Args:
+        arguments: those of the launch by name.
+        grid: gives the sizes of the grid, None where they are not known; called for kernels that multiply matrices alone.
+    """
+    greatest = max((value.type.numel for operation in module.walk() for value in operation.results if isinstance(value.type, TileType)), default=1)
+    sizes = grid() if any(operation.name in _DOTS for operation in module.walk()) else None
+    programs = None if sizes is None else math.prod(sizes)
+    places = [(0, 0, 0)] if not programs or sizes is None else sorted({_place(number, sizes) for number in (0, programs // 2, programs - 1)})
+    return Work(programs, tuple(tuple(_Walk(module, arguments, place, sizes).bodies) for place in places), dict(options), greatest)
+
+
+def _place(number: int, sizes: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The place of a program, the first axis fastest."""
+    return number % sizes[0], number // sizes[0] % sizes[1], number // sizes[0] // sizes[1]
+
+
+class _Walk:
+    """One program's way through a kernel."""
+
+    def __init__(self, module: Module, arguments: Mapping[str, Any], place: tuple[int, int, int], sizes: tuple[int, int, int] | None) -> None:
+        self.module, self.place, self.sizes = module, place, sizes
+        self.bodies = [Body(0, 1, 1)]
+        values: dict[Value, Any] = {}
+        for argument in module.kernel.arguments:
+            given = arguments.get(argument.name)
+            if isinstance(argument.type, IntType | FloatType) and isinstance(given, bool | int | float):
+                values[argument] = given
+        self._function(module.kernel, values, self.bodies[0], 1.0, 0)
+
+    def _function(self, function: Function, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
+        self._region(function.body, values, body, weight, depth)
+
+    def _region(self, region: Region, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
+        """Follow a region; ``weight`` is the part of the runs of ``body`` that come here."""
+        for operation in region:
+            if operation.name == "for":
+                self._for(operation, values, body, weight, depth)
+            elif operation.name == "while":
+                self._loop(operation, operation.regions, GUESSED_RUNS, False, values, body, weight, depth)
+            elif operation.name == "if":
+                self._if(operation, values, body, weight, depth)
+            elif operation.name == "call":
+                callee = self.module.functions.get(operation.attribute("callee"))
+                if callee is not None and depth < _DEPTH:
+                    inner = {own: values[given] for own, given in zip(callee.arguments, operation.operands, strict=False) if given in values}
+                    self._function(callee, inner, body, weight, depth + 1)
+            else:
+                self._count(operation, body, weight)
+                self._compute(operation, values)
+
+    def _for(self, operation: Operation, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
+        bounds: list[Any] = [values[operand] for operand in operation.operands[:3] if operand in values]
+        known, runs = len(bounds) == 3 and bounds[2] > 0, GUESSED_RUNS
+        (region,) = operation.regions
+        inner = dict(values)
+        if known:
+            lower, upper, step = bounds
+            runs = max(0, -((lower - upper) // step))
+            inner[region.arguments[0]] = lower + max(0, runs - 1) // 2 * step
+        for own, given in zip(region.arguments[1:], operation.operands[3:], strict=False):
+            if given in values:
+                inner[own] = values[given]
+        self._loop(operation, (region,), runs, known, inner, body, weight, depth)
+
+    def _loop(self, operation: Operation, regions: Any, runs: float, known: bool, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
+        entries = body.runs * weight
+        made = Body(body.depth + 1, entries * runs, entries, body.known and known, flattened=body.flattened, specialized=body.specialized)
+        if operation.name == "for":
+            made.stages = operation.attribute("num_stages")
+            made.flattened |= bool(operation.attribute("flatten"))
+            made.specialized |= bool(operation.attribute("warp_specialize"))
+        self.bodies.append(made)
+        for region in regions:
+            self._region(region, dict(values), made, 1.0, depth)
+
+    def _if(self, operation: Operation, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
+        condition = values.get(operation.operands[0])
+        for number, region in enumerate(operation.regions):
+            if condition is None:
+                self._region(region, dict(values), body, weight / 2, depth)
+            elif bool(condition) == (number == 0):
+                self._region(region, dict(values), body, weight, depth)
+
+    def _count(self, operation: Operation, body: Body, weight: float) -> None:
+        name = operation.name
+        if name in _DOTS:
+            body.dots.append(_dot(operation))
+        elif name in _LOADS:
+            body.loaded += int(weight * sum(_bytes(value.type) for value in operation.results))
+        elif name in _STORES:
+            body.stored += int(weight * max((_bytes(value.type) for value in operation.operands if not _is_address(value.type)), default=0))
+        else:
+            made = 0 if operation.spec.traits & Trait.SHAPE else sum(_floats(value.type) for value in operation.results)
+            body.computed += int(weight * made)
+            body.slow += int(weight * made) if name in _SLOW else 0
+
+    def _compute(self, operation: Operation, values: dict[Value, Any]) -> None:
+        """The value of a scalar operation, where those of its operands are known."""
+        if len(operation.results) != 1 or isinstance(operation.result.type, TileType):
+            return
+        found: Any = None
+        if operation.name == "constant":
+            found = operation.attribute("value")
+        elif operation.name == "program_id":
+            found = self.place[operation.attribute("axis")]
+        elif operation.name == "num_programs":
+            found = None if self.sizes is None else self.sizes[operation.attribute("axis")]
+        elif operation.operands and all(operand in values for operand in operation.operands):
+            found = fold(operation, [values[operand] for operand in operation.operands])
+        if found is not None:
+            values[operation.result] = found
+
+
+def _dot(operation: Operation) -> Dot:
+    a, b = operation.operands[0], operation.operands[1]
+    if operation.name == "dot_scaled":
+        a, b = operation.operand("a") or a, operation.operand("b") or b
+    assert isinstance(a.type, TileType) and isinstance(b.type, TileType) and isinstance(operation.result.type, TileType)
+    *batch, m, n = operation.result.type.shape
+    k = max(a.type.shape[-1], b.type.shape[-2])
+    precision = operation.attribute("precision") if operation.name == "dot" else "ieee"
+    loaded = (_was_loaded(a, operation.parent), _was_loaded(b, operation.parent))
+    return Dot(m, n, k, math.prod(batch), a.type.element, b.type.element, operation.result.type.element, *loaded, str(precision))
+
+
+def _was_loaded(value: Value, region: Region | None) -> bool:
+    """Whether a tile comes from a load in the same region, through operations of one tile."""
+    operation = value.definition
+    while operation is not None and operation.parent is region:
+        if operation.name in _LOADS:
+            return True
+        tiles = [operand for operand in operation.operands if isinstance(operand.type, TileType)]
+        if len(tiles) != 1:
+            return False
+        operation = tiles[0].definition
+    return False
+
+
+def _is_address(type_: Type) -> bool:
+    element = type_.element if isinstance(type_, TileType) else type_
+    return not isinstance(element, IntType | FloatType) or isinstance(type_, DescriptorType)
+
+
+def _floats(type_: Type) -> int:
+    """Elements of a tile of floats."""
+    return type_.numel if isinstance(type_, TileType) and isinstance(type_.element, FloatType) else 0
+
+
+def _bytes(type_: Type) -> int:
+    return type_.numel * byte_size(type_.element) if isinstance(type_, TileType) else byte_size(type_)
+
+
+__all__ = ["GUESSED_RUNS", "Body", "Dot", "Work", "work_of"]
