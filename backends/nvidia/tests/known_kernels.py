@@ -68,6 +68,12 @@ def attention(bm: int, bn: int, d: int, causal: bool, warps: int, stages: int) -
     return Case(BENCHMARKS, "attention", f"{pointers('q k v out', 'fp16')}, {sizes('n')}, scale=fp32", constants, {"num_warps": warps, "num_stages": stages})
 
 
+def attention_blocks(bm: int, bn: int, d: int, causal: bool, warps: int, stages: int) -> Case:
+    blocks = ", ".join(f"{name}=tensordesc<fp16[{rows},{d}]>:16" for name, rows in (("q", bm), ("k", bn), ("v", bn), ("out", bm)))
+    constants = {"D": d, "BM": bm, "BN": bn, "CAUSAL": causal}
+    return Case(BENCHMARKS, "attention_blocks", f"{blocks}, lse=*fp32:16, {sizes('n')}, scale=fp32", constants, {"num_warps": warps, "num_stages": stages})
+
+
 #: As the scripts of benchmarks/nvidia launch them.
 BENCHMARKED = (
     Case(BENCHMARKS, "ten", f"{pointers('a b c d e', 'fp32')}, {sizes('n m k s t', 1)}"),
@@ -87,6 +93,13 @@ BENCHMARKED = (
     attention(128, 64, 64, True, 8, 3),
     attention(64, 64, 64, True, 4, 3),
     attention(64, 32, 128, False, 4, 3),
+)
+
+#: Those whose blocks are made for the products of warpgroups.
+GREAT = (
+    product(128, 256, 64, 8, 3),
+    attention_blocks(128, 64, 64, True, 8, 3),
+    attention_blocks(128, 128, 128, False, 8, 2),
 )
 
 _ATTENTION = f"{pointers('q_ptr k_ptr v_ptr out_ptr', 'fp16')}, {pointers('lse_ptr', 'fp32')}, scale=fp32, {sizes('length')}"
