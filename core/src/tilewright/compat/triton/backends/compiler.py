@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -190,6 +191,7 @@ def target_of(target: Target) -> GPUTarget:
     return GPUTarget(target.kind, _arch(target.kind, target.arch), target.warp_size)
 
 
+@functools.cache
 def _arch(kind: str, name: str) -> int | str:
     """An architecture as Triton has it: the compute capability as a number for ``"cuda"``."""
     if kind != "cuda":

@@ -178,9 +178,13 @@ class TilewrightDriver(GPUDriver):
         """PyTorch's module for the devices, where PyTorch is loaded and serves them."""
         import sys
 
-        torch = sys.modules.get("torch")
-        module = getattr(torch, self._torch_kind(), None)
-        return module if module is not None and self._torch_kind() != "cpu" and module.is_available() else None
+        kind = self._torch_kind()
+        module = None if kind == "cpu" else getattr(sys.modules.get("torch"), kind, None)
+        if module is None:
+            return None
+        # what is in use is there; to ask the driver costs more
+        in_use = getattr(module, "is_initialized", None)
+        return module if (in_use is not None and in_use()) or module.is_available() else None
 
     def get_current_device(self) -> int:
         interface = self._interface()
