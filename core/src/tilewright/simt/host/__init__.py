@@ -11,8 +11,9 @@ A backend supplies
 It gets
     - :mod:`.driver`: calls whose statuses are errors, contexts, attributes; :mod:`.errors`: what users meet instead of a status;
     - :mod:`.modules` and :mod:`.kernels`: code loaded once a context, function attributes, resource limits as ``OutOfResources``;
-    - :mod:`.arguments`: the argument block, with places for opaque structures that are encoded at launch; :mod:`.launch` and :mod:`.native_launch`: the
-      launcher in Python, and the one that LLVM makes out of the table, which runs no Python code;
+    - :mod:`.arguments`: the argument block, with places for opaque structures that are encoded at launch; :mod:`.expressions`: what they are made of, in
+      words of the arguments; :mod:`.launch` and :mod:`.native_launch`: the launcher in Python, and the one that LLVM makes out of the table, which runs no
+      Python code; :mod:`.encoding`: the machine code by which that one makes opaque structures;
     - :mod:`.streams` and :mod:`.capture`: stream objects of other libraries, the current stream, work beside a graph that is being captured;
     - :mod:`.memory` and :mod:`.timer`: the runtime's ``Memory`` and ``Timer``; :mod:`.devices`: the list of devices;
     - :mod:`.linking` and :mod:`.resources`: linked code kept in the disk cache, the errors of linkers, occupancy.
