@@ -175,6 +175,9 @@ def test_what_else_is_read_is_not_rounded() -> None:
 
 def test_plain_launches_pass_no_maps() -> None:
     code = lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {"num_warps": 4, "num_stages": 3, "asynchronous": False})
+    asynchronous = lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 3})
+    assert asynchronous.metadata.keys() == code.metadata.keys()
+    assert asynchronous.metadata["otherwise"] == {"asynchronous": False} and code.metadata["otherwise"] is None
     assert code.metadata["tensor_maps"] == [] and "cp.async.bulk" not in str(code.stages["ptx"])
     with pytest.raises(LoweringError, match="asynchronous must be True or False, not 1"):
         lower(matmul_module(turned=True, parts=False, block=(128, 128, 64)), TARGET, {"asynchronous": 1})

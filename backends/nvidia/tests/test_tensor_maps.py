@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from ctypes import CFUNCTYPE, POINTER, addressof, c_bool, c_int32, c_int64, c_void_p, cast
+from ctypes import CFUNCTYPE, POINTER, addressof, c_bool, c_int32, c_int64, c_void_p, cast, memset
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +22,10 @@ from tilewright.simt.host.arguments import ArgumentBlock
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.encoding import encoder_code
 from tilewright.simt.host.expressions import Expression, evaluate, word
+from tilewright.simt.host.kernels import LoadedKernel
+from tilewright.simt.host.launch import PythonLauncher
+from tilewright.simt.host.native_launch import native_launcher
+from tilewright.testing.stand_in_driver import StandInLibrary
 from tilewright_nvidia.runtime import image
 from tilewright_nvidia.table import TABLE
 from tilewright_nvidia.tensor_maps import ROUNDED, TensorMap, element_of, opaque
@@ -157,3 +161,34 @@ def test_maps_are_parameters_behind_the_others() -> None:
     assert [(each.inputs[0], each.size) for each in loaded.opaque] == [(word(0), 128), (word(1), 128)]
     head = str(code.stages["llir"]).split("define", 1)[1].split("{", 1)[0]
     assert re.findall(r"%(\w+)[,)]", head)[-3:] == ["a12", "map0", "map1"]
+
+
+def test_native_launches_pass_maps_of_their_own_arguments() -> None:
+    text = product_kernel((64, 64), 64, "f16", "f16")
+    bindings = Encoding()
+    code = CodeObject("k", b"", {}, {**compiled(text).metadata, "format": "cubin"})
+    loaded = LoadedKernel(code, 0, Driver(TABLE, bindings).start())
+    library = StandInLibrary(TABLE, 11, 1000)
+    library.sizes = (128, 128)
+    encoded: list[tuple[int, list[int], list[int]]] = []
+
+    def encode(structure: int, *passed: Any) -> int:
+        encoded.append((passed[2], passed[3][:2], passed[4][:1]))
+        memset(structure, len(encoded), 128)
+        return 0
+
+    library.functions["cuTensorMapEncodeTiled"] = CFUNCTYPE(c_int32, c_void_p, *_PASSED)(encode)
+    slow = PythonLauncher(loaded, text.parameters)
+    fast = native_launcher(loaded, text.parameters, slow, library)
+    assert fast is not None
+    tensors = [SimpleNamespace(base=4096 * (1 + number), shape=[100, 64 + number], strides=[128, 1]) for number in range(2)]
+    bindings.calls.clear()
+    fast((1, 1, 1), 0, (*tensors, 1 << 20))
+    tensors[0].base = 1 << 16
+    fast((1, 1, 1), 0, (*tensors, 1 << 20))
+    assert not bindings.calls and [launch["words"][0] for launch in library.launches] == [4096, 1 << 16]
+    assert encoded == [(base, [columns, 100], [256]) for base, columns in ((4096, 64), (8192, 65), (1 << 16, 64), (8192, 65))]
+    assert library.structures == [bytes([3]) * 128, bytes([4]) * 128]
+    tensors[1].shape[0] = 0
+    with pytest.raises(RefusedError, match="argument 1: extents must be from 1"):
+        fast((1, 1, 1), 0, (*tensors, 1 << 20))

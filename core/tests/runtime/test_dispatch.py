@@ -426,6 +426,24 @@ def test_threads_launch_while_entries_come_and_go(recorder, fresh):
     assert not failures
 
 
+def test_grid_functions_may_give_lists(recorder, fresh, count_python):
+    kernel, x = fresh(two), np.zeros(4, np.float32)
+    calls = count_python(kernel)
+    for number in range(2, 8):
+        kernel[lambda meta, number=number: [number, meta["n"]]](x, 7)
+        assert recorder.launches[-1][0] == (number, 7, 1)
+    assert len(calls) == 2 and is_native(kernel)
+    for odd in ([], [1, 2, 3, 4], [1.5], ["x"]):
+        with pytest.raises((TypeError, ValueError, LaunchError)):
+            kernel[lambda meta, odd=odd: odd](x, 7)
+    sizes = [3, 5]
+    before = [sys.getrefcount(each) for each in (sizes, *sizes)]
+    for _ in range(100):
+        kernel[lambda meta: sizes](x, 7)
+        recorder.launches.clear()
+    assert [abs(sys.getrefcount(each) - count) < 5 for each, count in zip((sizes, *sizes), before, strict=True)] == [True] * 3
+
+
 # ---- tensor descriptors
 
 

@@ -462,8 +462,18 @@ def _write_start(module: ModuleWriter, objects: native.Layout) -> None:
 
     w.place(asked)
     f.need(w.emit(f"icmp ne i32 {w.call('PyCallable_Check', 'i32', [('ptr', grid)])}, 0"), declined)
-    answer = w.emit("call ptr @ask_grid(ptr %seen, ptr %arguments)")
-    f.need(w.emit(f"icmp ne ptr {answer}, null"), raised)
+    said = w.emit("call ptr @ask_grid(ptr %seen, ptr %arguments)")
+    f.need(w.emit(f"icmp ne ptr {said}, null"), raised)
+    listed, told, before = w.new_block("listed"), w.new_block("told"), w.current
+    w.branch_if(f.is_type(said, native.address(w, "list")), listed, told)
+    w.place(listed)
+    as_tuple = w.call("PyList_AsTuple", "ptr", [("ptr", said)])
+    f.drop(said)
+    f.need(w.emit(f"icmp ne ptr {as_tuple}, null"), raised)
+    listed = w.current
+    w.branch(told)
+    w.place(told)
+    answer = w.phi("ptr", ((said, before), (as_tuple, listed)))
     odd, found = w.new_block("odd"), w.new_block("found")
     is_plain = w.emit(f"or i1 {f.is_type(answer, native.address(w, 'tuple'))}, {f.is_type(answer, native.address(w, 'int'))}")
     f.need(is_plain, odd)
