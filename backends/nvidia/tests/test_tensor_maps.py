@@ -93,12 +93,34 @@ def test_maps_of_one_axis_have_no_stride() -> None:
 def test_maps_are_made_of_pointers_and_numbers() -> None:
     """A tensor of the pointer that is argument 2 plus a row, of extents n and k, which is argument 0."""
     start: Expression = ("add", word(2), ("mul", 128, word(1)))
-    wanted = TensorMap(start, (word(1), word(0)), (("mul", word(0), 2), 1), "f16", (64, 64), 128, nan=False, implied=True)
+    wanted = TensorMap(start, (word(1), word(0)), (word(0), 1), "f16", (64, 64), 128, nan=False, implied=True)
     assert TensorMap.of(json.loads(json.dumps(wanted.facts()))) == wanted
     found = opaque(Driver(TABLE, Encoding()), wanted)
     assert found.subject == "the copy engine cannot access the memory at addresses made of arguments 1, 2"
     values = [evaluate(expression, [[40], [3], [4096]]) for expression in found.inputs]
-    assert values == [4096 + 3 * 128, 3, 40, 160]
+    assert values == [4096 + 3 * 128, 3, 40, 80]
+
+    # natively, of a kernel's plain arguments
+    parameters = (Parameter("k", "i32"), Parameter("n", "i32"), Parameter("x", "ptr<f16>"))
+    code = CodeObject("k", b"", {}, {"kernel": "k", "num_warps": 4, "shared": 0, "format": "cubin", "tensor_maps": [wanted.facts()]})
+    bindings = Encoding()
+    encoded: list[tuple[Any, ...]] = []
+    loaded = LoadedKernel(code, 0, Driver(TABLE, bindings).start())
+    library = StandInLibrary(TABLE, 3, 1000)
+
+    def encode(structure: int, *passed: Any) -> int:
+        encoded.append((passed[2], passed[3][:2], passed[4][:1]))
+        return 0
+
+    library.functions["cuTensorMapEncodeTiled"] = CFUNCTYPE(c_int32, c_void_p, *_PASSED)(encode)
+    fast = native_launcher(loaded, parameters, PythonLauncher(loaded, parameters), library)
+    assert fast is not None
+    fast((1, 1, 1), 0, (40, 3, 4096))
+    assert encoded == [(4096 + 3 * 128, [40, 3], [80])]
+    for refused in ((0, 3, 4096), (40, 0, 4096), (-40, 3, 4096), (41, 3, 4096), (40, 3, 4100)):
+        with pytest.raises(RefusedError, match="the memory at addresses made of arguments 1, 2"):
+            fast((1, 1, 1), 0, refused)
+    assert len(encoded) == len(library.launches) == 1
 
 
 @pytest.mark.parametrize(
