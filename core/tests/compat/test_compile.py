@@ -18,7 +18,7 @@ from tilewright.compat.triton.compiler import ASTSource, make_backend
 from tilewright.compat.triton.compiler.pipeline import language_options
 from tilewright.compat.triton.outside import OutsideError
 from tilewright.compat.triton.runtime.driver import driver
-from tilewright.errors import BackendError
+from tilewright.errors import BackendError, RefusedError
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Manifest, Target
 from tilewright.plugins.registry import registry
@@ -356,6 +356,32 @@ def test_overriding_the_environment_is_undone_after_a_compilation():
     triton.knobs.compilation.allow_non_constexpr_globals = True
     triton.compile(ASTSource(add, SIGNATURE, constexprs={"BLOCK": 128}))
     assert "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS" not in os.environ
+
+
+STEP = 3
+
+
+@triton.jit
+def steps(out):
+    tl.store(out, STEP)
+
+
+def test_the_kernel_of_refused_launches_is_compiled_as_the_first_one():
+    """With the knobs of compilation, which the frontend of Tilewright alone does not know of."""
+    torch = pytest.importorskip("torch")
+    triton.knobs.compilation.allow_non_constexpr_globals = True
+    out = torch.zeros(1, dtype=torch.int32)
+    kernel = steps[(1,)](out)
+    kernel.artifact.code.metadata["otherwise"] = {"num_warps": 2}
+    launcher = kernel._load()[1]
+    other = kernel.otherwise._kernel_for(RefusedError("no"))
+    assert other.specialization.options["num_warps"] == 2 and other.specialization.fn is kernel.src.fn
+    out.zero_()
+    other.run((1, 1, 1), None, (out,))
+    assert out[0] == 3
+    out.zero_()
+    launcher((1, 1, 1), None, (out,))
+    assert out[0] == 3 and kernel.otherwise.reasons == ["no"]
 
 
 @pytest.mark.parametrize(

@@ -180,8 +180,13 @@ class CompiledKernel:
         if changed is None:
             return module, launcher
         specialization = replace(self.specialization, options={**self.specialization.options, **changed})
-        self.otherwise = Variant(partial(_compiled, specialization, self.backend, self.target, self.device))
+        self.otherwise = Variant(partial(_other, self._compile, specialization, self.backend, self.target, self.device))
         return module, self.otherwise.launcher(launcher)
+
+    @staticmethod
+    def _compile(specialization: Specialization, backend: Backend, target: Target) -> Artifact:
+        """What compiles the kernel of launches that this one refuses."""
+        return compile_kernel(specialization, backend, target)
 
     def _compile_again(self, error: Exception) -> None:
         """Replace code from the disk cache that cannot be loaded, though its checksum is right."""
@@ -286,5 +291,5 @@ class CompiledKernel:
         return f"<CompiledKernel {self.name} for {self.target.backend} {self.target.arch}>"
 
 
-def _compiled(specialization: Specialization, backend: Backend, target: Target, device: Device | None) -> CompiledKernel:
-    return CompiledKernel(compile_kernel(specialization, backend, target), specialization, backend, target, device)
+def _other(compile_: Callable[..., Artifact], specialization: Specialization, backend: Backend, target: Target, device: Device | None) -> CompiledKernel:
+    return CompiledKernel(compile_(specialization, backend, target), specialization, backend, target, device)

@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton.backends.compiler import target_of
 from tilewright.compat.triton.backends.options import frozen
-from tilewright.compat.triton.compiler.pipeline import triton_options
+from tilewright.compat.triton.compiler.pipeline import compile_artifact, triton_options
 from tilewright.compat.triton.compiler.sources import ASTSource
 from tilewright.compat.triton.compiler.stages import Asm
 from tilewright.plugins.manifest import Device, Target
@@ -100,6 +100,10 @@ class CompiledKernel(own.CompiledKernel):
             facts = {name: frozen(value) for name, value in facts.items() if name.isidentifier() and not name.startswith("_")}
             self._metadata = namedtuple("KernelMetadata", sorted(facts))(**facts)
         return self._metadata
+
+    @staticmethod
+    def _compile(specialization: Specialization, backend: Backend, target: Target) -> Artifact:
+        return compile_artifact(specialization, backend, target)[0]
 
     @property
     def run(self) -> Any:
