@@ -17,11 +17,11 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import BARRIER, BlockCopy, CopyMechanism
 from tilewright.simt.facts import function_of
 from tilewright.simt.host.expressions import Expression
-from tilewright.simt.launched import expressions_of
 from tilewright.simt.linear_layout import SharedLayout, row_major
 from tilewright.simt.lowering.shared import slot_type
 from tilewright.simt.products import PRODUCTS
 from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.launched import expressions_of
 from tilewright_nvidia.slabs import SPANS, Slabs, slab_layout, slabs_of
 from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX, ROUNDED, TensorMap, fills_with_nan
 
