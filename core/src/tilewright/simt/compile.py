@@ -19,6 +19,7 @@ from tilewright.simt.block_copies import write_block_copies
 from tilewright.simt.expand import prepare
 from tilewright.simt.lower import lower_function
 from tilewright.simt.notes import note_slow_paths, warn_slow
+from tilewright.simt.partial_sums import defer_sums
 from tilewright.simt.pipeline import expand, schedule, select
 from tilewright.simt.raising import raise_loads
 from tilewright.simt.shared_memory import allocate
@@ -50,6 +51,7 @@ STAGES: Final = (
     Stage("prepare", lambda module, target, options: prepare(module, target), "calls, descriptors and block-scaled products become plain operations"),
     Stage("raise", raise_loads, "loads at pointers that feed products become loads of blocks, where the machine copies those better"),
     Stage("layouts", lambda module, target, options: assign(kernel_of(module), target, options["num_warps"]), "every tile has a layout, every product a plan"),
+    Stage("sums", lambda module, target, options: defer_sums(kernel_of(module)), "sums that loops over products carry are added up across threads after them"),
     Stage("select", lambda module, target, options: select(kernel_of(module), target, options), "loads that are copied ahead, by which mechanism"),
     Stage("schedule", lambda module, target, options: schedule(kernel_of(module), target, options), "how far ahead, and in what order"),
     Stage("expand", _on_kernel(expand), "pipelined loops are written out"),
