@@ -1,5 +1,5 @@
 """From a module after the standard passes to one function that layouts can be assigned to: calls are inlined, descriptors and block-scaled products become
-plain operations."""
+plain operations, and programs that run longer start first."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tilewright.passes.inline import inline
 from tilewright.passes.licm import licm
 from tilewright.simt.expand_descriptors import expand_descriptors
 from tilewright.simt.expand_scaled import expand_scaled
+from tilewright.simt.longest_first import start_longest_first
 from tilewright.simt.target import SimtTarget
 
 
@@ -26,6 +27,7 @@ def prepare(module: Module, target: SimtTarget) -> None:
     changed = inline(module)
     (kernel,) = module.functions.values()
     changed |= expand_function(kernel, target)
+    changed |= start_longest_first(kernel)
     if changed:
         for pass_ in (canonicalize, cse, licm, canonicalize, cse, dce):
             pass_(module)
