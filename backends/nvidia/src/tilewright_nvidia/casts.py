@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, FloatType, Type
 from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.words import Words
 
+#: Pairs of fp8 numbers, as PTX names them.
+_PAIRS: Final[dict[Type, str]] = {F8E4M3FN: "e4m3x2", F8E5M2: "e5m2x2"}
 #: For each fp8 kind that the machine rounds to: its PTX type; the comparison with a magnitude that holds where the rounded number is beyond the greatest
 #: finite one; what the table asks for there, infinity or else NaN (the instruction saturates); the encoding of NaN.
 _FP8: dict[FloatType, tuple[str, float, str, int, int]] = {
-    F8E4M3FN: ("e4m3x2", 464.0, "ogt", 0x7F, 0x7F),
-    F8E5M2: ("e5m2x2", 61440.0, "oge", 0x7C, 0x7E),
+    F8E4M3FN: (_PAIRS[F8E4M3FN], 464.0, "ogt", 0x7F, 0x7F),
+    F8E5M2: (_PAIRS[F8E5M2], 61440.0, "oge", 0x7C, 0x7E),
 }
 
 
-def machine_cast(w: FunctionWriter, capability: int, operand: str, source: Type, result: Type, rounding: str) -> str | None:
+def machine_cast(words: Words, w: FunctionWriter, capability: int, operand: str, source: Type, result: Type, rounding: str) -> str | None:
     """See :meth:`tilewright.simt.target.SimtTarget.cast`."""
     if source is F32 and result is BF16 and capability >= 80:
         return call_asm(w, f"cvt.{'rz' if rounding == 'rtz' else 'rn'}.bf16.f32 $0, $1;", ["i16"], [("float", operand)], effects=False)[0]
     if source is F32 and result is F16 and rounding == "rtz":
         (bits,) = call_asm(w, "cvt.rz.f16.f32 $0, $1;", ["i16"], [("float", operand)], effects=False)
         return w.emit(f"bitcast i16 {bits} to half")
+    if source is F16 and result is BF16 and capability >= 80:
+        single = w.emit(f"fpext half {operand} to float")
+        return machine_cast(words, w, capability, single, F32, BF16, rounding)
     if source is F8E5M2 and result in (F16, F32):
         # its encodings are the upper halves of those of f16
         bits = w.emit(f"shl i16 {w.emit(f'zext i8 {operand} to i16')}, 8")
         return _widened(w, w.emit(f"bitcast i16 {bits} to half"), result)
     if capability < 89:
         return None
+    if source in _PAIRS and result is BF16 and capability >= 90:
+        return words.widened(w, operand, _PAIRS[source], "i16")
     if source is F8E4M3FN and result in (F16, F32):
-        pair = call_asm(w, "cvt.rn.f16x2.e4m3x2 $0, $1;", ["i32"], [("i16", w.emit(f"zext i8 {operand} to i16"))], effects=False)[0]
-        return _widened(w, w.emit(f"bitcast i16 {w.emit(f'trunc i32 {pair} to i16')} to half"), result)
+        return _widened(w, words.widened(w, operand, _PAIRS[source], "half"), result)
     if result in _FP8 and source in (F16, F32) and rounding == "rtne":
         return _to_fp8(w, operand, source, result)
     return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation
-from tilewright.ir.types import U32, DescriptorType, Type, element_type
+from tilewright.ir.types import BF16, U32, DescriptorType, Type, element_type
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
@@ -248,10 +248,12 @@ class PtxTarget(SimtTarget):
         half = self._products.emit(context, name, operands, element)
         if half is not None:
             return half
+        if name == "mul" and element is BF16 and self.capability >= 90:
+            return self._words.multiplied(context.writer, *operands)
         return arithmetic.element_operation(context.writer, self.capability, self.relaxed, name, operands, element, attributes)
 
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
-        return casts.machine_cast(context.writer, self.capability, operand, source, result, rounding)
+        return casts.machine_cast(self._words, context.writer, self.capability, operand, source, result, rounding)
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
         plan = matrix.plan(self._words, self.capability, product)

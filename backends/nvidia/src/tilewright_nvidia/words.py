@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.llvm.writer import FunctionWriter
+from tilewright_nvidia.assembly import call_asm
 
 #: LLVM types of one element: bits.
 BITS = {"i8": 8, "i16": 16, "half": 16, "bfloat": 16, "i32": 32, "float": 32, "i64": 64, "double": 64, "ptr": 64}
 
 
 class Words:
-    """Packs and unpacks; remembers for each element the word it was taken from, and addresses that it made."""
+    """Packs and unpacks; remembers for each element the word it was taken from, and what it wrote in a block."""
 
     def __init__(self) -> None:
         self._sources: dict[str, tuple[str, str, int]] = {}
-        self._addresses: dict[tuple[object, str, str, int], str] = {}
+        self._written: dict[tuple[object, str, str, int], str] = {}
 
     def unpack(self, w: FunctionWriter, word: str, word_type: str, type_: str) -> list[str]:
         """The elements of LLVM type ``type_`` in a word of an integer type, lowest first."""
@@ -53,10 +54,54 @@ class Words:
             vector = w.emit(f"insertelement {vector_type} {vector}, {type_} {name}, i32 {i}")
         return w.emit(f"bitcast {vector_type} {vector} to {word_type}")
 
+    def widened(self, w: FunctionWriter, name: str, kind: str, type_: str) -> str:
+        """An element of 8 bits of an fp8 kind, as PTX names a pair of them, as ``half``, or as bf16 (``i16``). Neighbours in the word that they were taken from
+        are widened together, once a block."""
+        word, word_type, i = self._sources.get(name, (name, "i8", 0))
+        key = (w.current, word, kind + type_, i // 2)
+        if key not in self._written:
+            if word_type == "i8":
+                pair = w.emit(f"zext i8 {name} to i16")
+            else:
+                moved = w.emit(f"lshr {word_type} {word}, {16 * (i // 2)}") if i > 1 else word
+                pair = moved if word_type == "i16" else w.emit(f"trunc {word_type} {moved} to i16")
+            (wide,) = call_asm(w, f"cvt.rn.f16x2.{kind} $0, $1;", ["i32"], [("i16", pair)], effects=False)
+            if type_ != "half":
+                singles = [("float", w.emit(f"fpext half {half} to float")) for half in self.unpack(w, wide, "i32", "half")]
+                (wide,) = call_asm(w, "cvt.rn.bf16x2.f32 $0, $2, $1;", ["i32"], singles, effects=False)
+            self._written[key] = wide
+        return self.unpack(w, self._written[key], "i32", type_)[i % 2]
+
+    def multiplied(self, w: FunctionWriter, a: str, b: str) -> str:
+        """The product of numbers of bf16 (``i16``), rounded. Neighbours in a word are multiplied together, once a block: by neighbours, or
+        both by one number."""
+        places = [self._sources.get(name) for name in (a, b)]
+        pairs = [place is not None and place[1] == "i32" for place in places]
+        if not any(pairs):
+            return call_asm(w, "mul.rn.bf16 $0, $1, $2;", ["i16"], [("i16", a), ("i16", b)], effects=False)[0]
+        if all(pairs) and places[0] is not None and places[1] is not None and places[0][2] == places[1][2]:
+            first, second = places[0][0], places[1][0]
+            i = places[0][2]
+        else:
+            place, other = (places[0], b) if pairs[0] else (places[1], a)
+            assert place is not None
+            first, second, i = place[0], self._both(w, other), place[2]
+        key = (w.current, first, second, -1)
+        if key not in self._written:
+            self._written[key] = call_asm(w, "mul.rn.bf16x2 $0, $1, $2;", ["i32"], [("i32", first), ("i32", second)], effects=False)[0]
+        return self.unpack(w, self._written[key], "i32", "i16")[i]
+
+    def _both(self, w: FunctionWriter, name: str) -> str:
+        """A word both of whose halves are one i16."""
+        key = (w.current, name, "both", 0)
+        if key not in self._written:
+            self._written[key] = call_asm(w, "mov.b32 $0, {$1, $1};", ["i32"], [("i16", name)], effects=False)[0]
+        return self._written[key]
+
     def address(self, w: FunctionWriter, base: str, thread: str, bits: int) -> str:
         """``base + (thread ^ bits)`` in shared memory; written once a block."""
         key = (w.current, base, thread, bits)
-        if key not in self._addresses:
+        if key not in self._written:
             offset = w.emit(f"xor i32 {thread}, {bits}") if bits else thread
-            self._addresses[key] = w.emit(f"getelementptr i8, ptr addrspace(3) {base}, i32 {offset}")
-        return self._addresses[key]
+            self._written[key] = w.emit(f"getelementptr i8, ptr addrspace(3) {base}, i32 {offset}")
+        return self._written[key]

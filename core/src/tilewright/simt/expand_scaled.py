@@ -58,8 +58,11 @@ def _operand(b: Builder, operation: Operation, name: str, k_axis: int, type_: Ty
         value = _unpack(b, value, value.type.rank - 2 + (k_axis if operation.attribute(f"{name}_pack_k") else 1 - k_axis))
     if scale is None:
         return _cast(b, value, type_)
-    factors = _spread(b, _factor(b, scale, fast=operation.attribute("fast_math")), value, k_axis)
-    return _cast(b, b.mul(_cast(b, value, F32), factors), type_)
+    # a power of two changes no bits but those of the exponent: bf16, which has that of f32, multiplies by it as f32 does; f16 goes there through f32
+    direct = type_ is BF16 and element_type(scale.type) is U8 and element_type(value.type) is not F16
+    through = BF16 if direct else F32
+    factors = _spread(b, _cast(b, _factor(b, scale, fast=operation.attribute("fast_math")), through), value, k_axis)
+    return _cast(b, b.mul(_cast(b, value, through), factors), type_)
 
 
 def _cast(b: Builder, value: Value, element: Type) -> Value:
@@ -124,6 +127,7 @@ def _spread(b: Builder, factors: Value, value: Value, k_axis: int) -> Value:
     if k_axis == 0:
         factors = b.permute(factors, order=(*range(rank - 2), rank - 1, rank - 2))
     grouped = (*batches, outer, groups, size) if k_axis else (*batches, groups, size, outer)
-    repeated = b.broadcast(b.expand_dims(factors, axis=rank if k_axis else rank - 1), result=TileType(grouped, F32))
-    result: Value = b.reshape(repeated, result=with_element(value.type, F32))
+    element = factors.type.element
+    repeated = b.broadcast(b.expand_dims(factors, axis=rank if k_axis else rank - 1), result=TileType(grouped, element))
+    result: Value = b.reshape(repeated, result=with_element(value.type, element))
     return result

@@ -12,7 +12,7 @@ from tilewright.simt.linear_layout import SharedLayout
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.products import PRODUCTS, REGISTERS, ProductPlan, plan_of
 from tilewright.simt.shared_moves import moving_layout
-from tilewright.simt.swizzle import shared_between
+from tilewright.simt.swizzle import shared_between, transactions
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import BufferType, SlotType
 
@@ -33,10 +33,13 @@ def stage_operands(function: Function, target: SimtTarget) -> None:
 
 
 def staging_layout(plan: ProductPlan, position: int, operand: Value, target: SimtTarget) -> SharedLayout:
-    """The layout in shared memory of an operand that comes in registers."""
-    wish = plan.wish(position)
+    """The layout in shared memory of an operand that comes in registers: of those that serve the plan, the one that threads can write in the fewest turns."""
     assert isinstance(operand.type, TileType)
-    return wish or shared_between(layout_of(operand), plan.operand(position), storage_size(operand.type.element), target.max_access, target.banks)
+    layout, size = layout_of(operand), storage_size(operand.type.element)
+    wishes = plan.wishes(position)
+    if not wishes:
+        return shared_between(layout, plan.operand(position), size, target.max_access, target.banks)
+    return min(wishes, key=lambda wish: transactions(layout, wish, size, target.max_access, target.banks)[::-1])
 
 
 def staged_bytes(operation: Operation, target: SimtTarget, elsewhere: set[Value]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.ir.types import I1, Type
+from tilewright.ir.types import I1, FloatType, IntType, Type
 from tilewright.llvm.registers import storage_size, storage_type
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout
@@ -68,17 +68,35 @@ def places(context: SimtContext, base: str, plan: Accesses, element: Type, insid
 
 def read(context: SimtContext, place: Place, element: Type) -> list[str]:
     """The elements at a place."""
-    size = storage_size(element)
-    names = context.shared_load(place.base, storage_type(element), len(place.registers), place.offset, len(place.registers) * size)
+    size, count = storage_size(element), len(place.registers)
+    word, each = _words(context, element, count)
+    if each > 1:
+        words = context.shared_load(place.base, storage_type(word), count // each, place.offset, count * size)
+        return context.target.unpack(context.writer, words, element)
+    names = context.shared_load(place.base, storage_type(element), count, place.offset, count * size)
     return [context.writer.emit(f"trunc i8 {name} to i1") for name in names] if element is I1 else names
 
 
 def write(context: SimtContext, place: Place, element: Type, registers: Sequence[str]) -> None:
     """Write to a place the registers that belong there, of all ``registers`` of the tile."""
     names = [registers[register] for register in place.registers]
+    size = len(names) * storage_size(element)
+    word, each = _words(context, element, len(names))
+    if each > 1:
+        context.shared_store(place.base, storage_type(word), context.target.pack(context.writer, names, element), place.offset, size)
+        return
     if element is I1:
         names = [context.writer.emit(f"zext i1 {name} to i8") for name in names]
-    context.shared_store(place.base, storage_type(element), names, place.offset, len(names) * storage_size(element))
+    context.shared_store(place.base, storage_type(element), names, place.offset, size)
+
+
+def _words(context: SimtContext, element: Type, count: int) -> tuple[Type, int]:
+    """The type of words that ``count`` narrow elements are moved in, so that those which stay together are not taken apart, and how many are in one; 1 where
+    elements are moved as they are."""
+    if element is I1 or not isinstance(element, IntType | FloatType):
+        return element, 1
+    word, each = context.target.fragment_word(element)
+    return (word, each) if count % each == 0 else (element, 1)
 
 
 def read_tile(context: SimtContext, base: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str]:
