@@ -96,12 +96,12 @@ def test_a_block_scaled_product_is_one_of_scaled_operands() -> None:
       %14 = splat %13 : tile<4x1xu32>
       %15 = select %12, %14, %9 : tile<4x1xu32>
       %16 = bitcast %15 : tile<4x1xf32>
-      %17 = expand_dims %16 {axis = 2} : tile<4x1x1xf32>
-      %18 = broadcast %17 : tile<4x1x32xf32>
-      %19 = reshape %18 : tile<4x32xf32>
-      %20 = cast %a : tile<4x32xf32>
-      %21 = mul %20, %19 : tile<4x32xf32>
-      %22 = cast %21 : tile<4x32xbf16>
+      %17 = cast %16 : tile<4x1xbf16>
+      %18 = expand_dims %17 {axis = 2} : tile<4x1x1xbf16>
+      %19 = broadcast %18 : tile<4x1x32xbf16>
+      %20 = reshape %19 : tile<4x32xbf16>
+      %21 = cast %a : tile<4x32xbf16>
+      %22 = mul %21, %20 : tile<4x32xbf16>
       %23 = cast %b : tile<32x4xbf16>
       %24 = dot %22, %23, %c : tile<4x4xf32>
       store %to, %24
