@@ -15,7 +15,7 @@ import torch
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.errors import AutotunerError, BackendError, CompileTimeAssertionFailure, LoweringError, OutOfResources
+from tilewright.errors import AutotunerError, BackendError, CompileTimeAssertionFailure, LaunchError, LoweringError, OutOfResources
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.registry import registry
 from tilewright.runtime import tuning_records
@@ -395,6 +395,35 @@ def test_the_backend_proposes_configurations(advise):
     assert compiled.metadata.num_warps in (1, 8)
 
 
+def test_proposed_options_that_refuse_the_arguments_are_skipped(advise):
+    advisor = advise(space=lambda module: [{"num_warps": 1}, {"num_warps": 8}])
+
+    def refuse(grid, values):
+        if advisor.refused:
+            raise LaunchError("the copy engine cannot read it")
+
+    advisor.on_launch, advisor.refused = refuse, True
+
+    def bench(call, quantiles):
+        advisor.refused = not advisor.lowered or len(measured) == 0
+        measured.append(1)
+        return [call() or 1.0] * 3
+
+    measured = []
+
+    @tw.jit
+    def kernel(x, n):
+        tl.store(x, n)
+
+    tuned = tw.autotune(do_bench=bench, cache_results=False)(kernel)
+    tuned[(1,)](np.zeros(1, np.float32), 5)
+    assert tuned.best_config.num_warps == 8 and [type(error) for _, error in tuned.failures] == [LaunchError]
+    measured.clear()
+    given = tw.autotune([Config({}, num_warps=1), Config({}, num_warps=8)], do_bench=bench, cache_results=False)(kernel)
+    with pytest.raises(LaunchError, match="copy engine"):
+        given[(1,)](np.zeros(1, np.float32), 5)
+
+
 # ---- heuristics
 
 
@@ -476,7 +505,8 @@ def test_a_damaged_record_tunes_again(recorder):
 
 
 @pytest.mark.parametrize(
-    ("mode", "measured", "block", "kept"), [("on", 4, 16, 1), ("off", 0, 8, 0), ("deterministic", 0, 8, 0), ("refresh", 4, 16, 1), ("memory", 4, 16, 0)]
+    ("mode", "measured", "block", "kept"),
+    [("on", 4, 16, 1), ("off", 0, 8, 0), ("deterministic", 0, 8, 0), ("refresh", 4, 16, 1), ("memory", 4, 16, 0), ("model", 0, 8, 0)],
 )
 def test_modes(recorder, monkeypatch, mode, measured, block, kept):
     monkeypatch.setenv("TILEWRIGHT_AUTOTUNE", mode)

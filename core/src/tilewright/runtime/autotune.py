@@ -385,6 +385,10 @@ class Autotuner(KernelInterface):
         order = [*(trial.config for trial in found), *timings]
         return {config: timings[config] for config in order if config in timings}, tried == len(found)
 
+    def _skipped(self) -> tuple[type[Exception], ...]:
+        """What a trial may fail with. Of options that nobody gave, some may be for other arguments than these."""
+        return FAILURES if self._given_configs else (*FAILURES, LaunchError)
+
     def _refuse_conflicts(self, config: Config, kwargs: Mapping[str, Any]) -> None:
         conflicts = sorted(kwargs.keys() & config.kwargs.keys())
         if conflicts:
@@ -417,7 +421,7 @@ class Autotuner(KernelInterface):
 
         try:
             found = clock(kernel_call)
-        except FAILURES as error:
+        except self._skipped() as error:
             self.failures.append((config, error))
             return list(_INFINITE)
         times = list(found) if isinstance(found, list | tuple) else [found] * 3
