@@ -54,7 +54,8 @@ def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -
     loads = selected(loop)
     # what goes through registers is ahead there, not in shared memory
     slots = _HALVES if form == REGISTERS else stages
-    fitting = fitting_slots(loop, loads, slots, target)
+    barriers = 2 * slots * target.barrier_bytes if form == BARRIER else 0
+    fitting = fitting_slots(loop, loads, slots, barriers, target)
     if slice_of(body, loads, target) is None or fitting < 2:
         why = "its addresses are too costly to compute twice" if fitting >= 2 else f"{target.name} has no shared memory for two buffers of its loads"
         note(loop, f"not pipelined: {why}")
@@ -138,9 +139,9 @@ def slot_bytes(load: Operation) -> int:
     return SlotType(type_.shape, type_.element, shared_layout(load)).tile_bytes
 
 
-def fitting_slots(loop: Operation, loads: list[Operation], stages: int, target: SimtTarget) -> int:
-    """How many slots there is shared memory for, beside what operations of the loop need."""
-    taken = _scratch_beside(loop, target) + 2 * stages * target.barrier_bytes
+def fitting_slots(loop: Operation, loads: list[Operation], stages: int, barriers: int, target: SimtTarget) -> int:
+    """How many slots there is shared memory for, beside what operations of the loop need and so many bytes of barrier objects."""
+    taken = _scratch_beside(loop, target) + barriers
     return min(stages, max(0, target.shared_memory - taken) // sum(slot_bytes(load) for load in loads))
 
 
