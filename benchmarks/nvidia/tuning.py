@@ -169,9 +169,9 @@ def lower_all(arch: str, folder: Path, asynchronous: bool) -> dict[str, Any]:
         selection = Selected(specialization, backend, device, target, None, ())  # type: ignore[arg-type]
         trials.append(Trial(configuration, [Wanted(Compiled(), selection)]))  # type: ignore[arg-type]
     failures: list[str] = []
-    started, times = time.perf_counter(), []
-    for _ in compile_trials(trials, beside=True, on_error=lambda configuration, error: failures.append(f"{configuration}: {error}")):
-        times.append(time.perf_counter() - started)
+    started = time.perf_counter()
+    compiled = compile_trials(trials, beside=True, on_error=lambda configuration, error: failures.append(f"{configuration}: {error}"))
+    times = [time.perf_counter() - started for _ in compiled]
     if failures:
         raise SystemExit("\n".join(failures))
     return {"first_s": times[0], "all_s": times[-1], "configurations": len(times)}

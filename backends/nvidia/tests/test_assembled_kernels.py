@@ -61,11 +61,10 @@ def test_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(case: Cas
     assert "0 bytes stack frame" in linked.log, linked.log
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case for case in (*BENCHMARKED, *GREAT, *TRITON_EXAMPLES) if re.search("matmul|attention|forward|keys|queries|group|pointer|descriptor|scaled", case.kernel)],
-    ids=str,
-)
+MULTIPLYING = re.compile("matmul|attention|forward|keys|queries|group|pointer|descriptor|scaled")
+
+
+@pytest.mark.parametrize("case", [case for case in (*BENCHMARKED, *GREAT, *TRITON_EXAMPLES) if MULTIPLYING.search(case.kernel)], ids=str)
 def test_asynchronous_products_are_not_serialised(case: Case, folder: Path) -> None:
     """Between the start of a product and the wait for it nothing touches its registers: where something did, ptxas would say C75 and a number."""
     linked = assembled(case, "sm_90a", folder)

@@ -159,7 +159,7 @@ def test_stores_in_a_loop_run_on_in_as_many_pieces_as_there_is_room_for(room: in
 
 def test_a_store_that_runs_on_is_waited_for_before_its_slot_is_written_again() -> None:
     """The machine shows it: without the waits in the loop the last tile is stored twice."""
-    module = compile_function(scaled, {name: "tensordesc<fp32[8,128]>" for name in "ac"} | {"n": "i32"}, {})
+    module = compile_function(scaled, dict.fromkeys("ac", "tensordesc<fp32[8,128]>") | {"n": "i32"}, {})
     run_passes(module)
     target, options = BulkTarget(8), {"num_warps": 1, "num_stages": 2, "enable_fp_fusion": False}
     given = [argument.type for argument in kernel_of(module).arguments]

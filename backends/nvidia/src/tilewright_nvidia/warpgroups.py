@@ -307,8 +307,8 @@ class _Writer:
     # ---- instructions
 
     def emit(self, context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]) -> list[str]:
-        """The registers in which the sums will be after a wait for the product; where sums are promoted, in which they are. Sums that begin at zero are not read:
-        the first step writes them."""
+        """The registers in which the sums will be after a wait for the product; where sums are promoted, in which they are. Sums that begin at zero are not
+        read: the first step writes them."""
         assert isinstance(b, SharedOperand)
         w, t = context.writer, self.tiling
         fresh = not t.promoted and all(_is_zero(name) for name in c)
@@ -415,9 +415,7 @@ def elements_of(words: Words, w: FunctionWriter, registers: list[str], element: 
     return [name for word in registers for name in words.unpack(w, word, "i32", register_type(element))] if together > 1 else registers
 
 
-def wait(
-    words: Words, w: FunctionWriter, pending: int, tiles: Sequence[Sequence[str]], elements: Sequence[Type], held: Sequence[str] = ()
-) -> list[list[str]]:
+def wait(words: Words, w: FunctionWriter, pending: int, tiles: Sequence[Sequence[str]], elements: Sequence[Type], held: Sequence[str] = ()) -> list[list[str]]:
     """Wait until at most ``pending`` groups of products are under way; the registers of tiles, of an element type each, as they are then. The words ``held``
     keep their registers until then: instructions under way read them."""
     sums = [words_of(words, w, tile_, element) for tile_, element in zip(tiles, elements, strict=True)]

@@ -24,7 +24,7 @@ An atomic operation on a scalar that releases makes what the whole program did b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -98,7 +98,9 @@ class _Pending:
     globals: set[_Global] = field(default_factory=set)
 
     def copy(self) -> _Pending:
-        return _Pending(*(set(part) for part in self._sets()))
+        found = _Pending()
+        found.add(self)
+        return found
 
     def add(self, other: _Pending) -> bool:
         """Take over what else may be going on; whether there was something new."""
@@ -119,7 +121,8 @@ class _Pending:
         return self.reads, self.writes, self.copies, self.products, self.stores, self.hidden, self.globals
 
     def _size(self) -> int:
-        return sum(map(len, self._sets()))
+        parts: tuple[Collection[object], ...] = self._sets()
+        return sum(len(part) for part in parts)
 
     def clear(self) -> None:
         """All threads have met; what is hidden stays so."""

@@ -330,7 +330,8 @@ OPS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         "simt.block_store_start",
-        "start copying a slot to a descriptor's block, or to a piece of it; elements outside the tensor are dropped. The slot may be written after a wait for the next commit",
+        "start copying a slot to a descriptor's block, or to a piece of it; what is outside the tensor is dropped. The slot may be written after a wait for"
+        " the next commit",
         (_SLOT, Operand("descriptor"), Operand("offsets", "of the block, in elements", Kind.VARIADIC)),
         _block_store_start,
         (_BY,),

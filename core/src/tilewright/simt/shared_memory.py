@@ -1,8 +1,8 @@
 """Where in shared memory things are: scratch space of operations, buffers, barrier objects.
 
 Scratch space lives while its operation runs, a buffer from its allocation to the last use of an address in it, over loops that do not hold the allocation
-and until what copies, multiplies or stores it asynchronously has ended. Where parts of a program share a buffer it lives as long as they do, but for a part that
-is told that the others are past it (``simt.release``). Buffers are placed first, largest first; scratch space goes where no buffer lives, and beside the
+and until what copies, multiplies or stores it asynchronously has ended. Where parts of a program share a buffer it lives as long as they do, but for a part
+that is told that the others are past it (``simt.release``). Buffers are placed first, largest first; scratch space goes where no buffer lives, and beside the
 scratch space used just before where that costs little: the barrier inside the second operation then also ends the first one's use, and none is needed
 between them.
 """
