@@ -28,7 +28,7 @@ from hopper_support import (
     store_kernel,
 )
 from test_matrix_stores import CASES as STORED_MATRICES
-from test_warpgroups import KINDS, SIZES, matmul_module
+from test_warpgroups import KINDS, SIZES, matmul_module, persistent_module
 
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
@@ -450,3 +450,23 @@ def test_promotion_keeps_bits() -> None:
     print(f"largest relative errors of sums over {k} products, by the promotion interval: {errors}")
     assert errors[None] > 4 * errors[128] >= errors[128] >= errors[32], errors
     assert errors[128] < 10 * 2.0**-12
+
+
+@pytest.mark.parametrize("halves", [False, True], ids=["whole", "halves"])
+@pytest.mark.parametrize("flatten", [False, True], ids=["nested", "flattened"])
+@pytest.mark.parametrize(("block", "warps", "stages"), [((64, 128, 64), 4, 3), ((128, 128, 64), 4, 3), ((128, 256, 64), 8, 3), ((128, 256, 64), 8, 4)], ids=str)
+@pytest.mark.parametrize("k", [1, 64, 129, 1000])
+def test_a_persistent_product_stored_by_blocks(block: tuple[int, int, int], warps: int, stages: int, flatten: bool, halves: bool, k: int) -> None:
+    """Fewer programs than blocks of the result, whose edges are no multiples of a block's."""
+    bm, bn, _ = block
+    m, n = 3 * bm - 5, 3 * bn - 8
+    rng = np.random.default_rng(k)
+    a, b, c = aligned((m, k), np.float16), aligned((k, n), np.float16), aligned((m, n), np.float16)
+    a[...], b[...], c[...] = rng.standard_normal(a.shape), rng.standard_normal(b.shape), np.nan
+    launch, memory = prepare(persistent_module(block, halves, flatten), asynchronous=True, num_warps=warps, num_stages=stages)
+    what = f"a persistent product of {block}, K = {k}, {stages} stages"
+    within_patience(what, lambda: launch_on_gpu(launch, memory, [tensor(a), tensor(b), tensor(c), m, n, k], (4, 1, 1)))
+    wide = a.astype(np.float64) @ b.astype(np.float64)
+    limit = 1e-3 * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)) + 1e-3
+    wrong = ~(np.abs(c - wide) <= limit)
+    assert not wrong.any(), f"{what}: {wrong.sum()} of {wrong.size} elements are wrong, the first at {np.argwhere(wrong)[0]}"

@@ -140,7 +140,7 @@ def scaled_and_read(a, c, n):
 
 
 #: Bytes of shared memory -> (pieces, slots) of a tile of 8 x 128 f32 that is stored twice in a loop, beside one that is loaded.
-ROOM = {64 * 1024: (1, 2), 4096 + 4096 + 64: (2, 2), 4096 + 2048 + 64: (4, 2)}
+ROOM = {64 * 1024: (1, 2), 4096 + 4096 + 64: (1, 1), 4096 + 2048 + 64: (2, 1), 4096 + 1024 + 64: (4, 1)}
 
 
 @pytest.mark.parametrize("completion", ["late", "early", "random"])
@@ -185,3 +185,22 @@ def test_what_the_kernel_reads_back_is_waited_for_where_it_is_stored(completion:
     found = differ(scaled_and_read, {"a": (8, 128), "c": (8, 128)}, arrays, [5], BulkTarget(8, completion=completion), num_warps=1)
     start = found.index("simt.block_store_start")
     assert found[start + 1 : start + 3] == ["simt.commit", "simt.wait"]
+
+
+@device_function
+def persistent_product(a, b, c, tiles, depth):
+    for tile in tl.range(tl.program_id(0), tiles, 1, flatten=True):
+        total = tl.zeros((16, 16), dtype=tl.float32)
+        for k in tl.range(0, depth, 16, num_stages=3):
+            total = tl.dot(a.load([tile * 16, k]), tl.trans(b.load([0, k])), total)
+        c.store([tile * 16, 0], total)
+
+
+@pytest.mark.parametrize("completion", ["late", "early", "crossed", "random"])
+@pytest.mark.parametrize(("tiles", "depth"), [(0, 16), (1, 0), (1, 5), (3, 16), (4, 41), (2, 97), (5, 129)])
+def test_a_persistent_product_whose_stores_run_on_beside_the_loads_of_what_follows(tiles: int, depth: int, completion: str) -> None:
+    rng = np.random.default_rng(depth)
+    arrays = [small(rng, 16 * 5 - 3, max(1, depth)), small(rng, 13, max(1, depth)), np.full((16 * 5 - 3, 13), 7, np.float32)]
+    blocks = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}
+    found = differ(persistent_product, blocks, arrays, [tiles, depth], BulkTarget(8, completion=completion, seed=depth), num_warps=2)
+    assert found.count("simt.part") == 2, "loads have warps of their own, since the loops are to be one"

@@ -154,13 +154,15 @@ def test_memory_that_products_under_way_read_is_not_used_again(waits: list[str],
     assert placed.overlap("x", "b") is shared
 
 
-WAIT, OTHER = "simt.wait tokens=[%t]", "%u = simt.commit : token<stores>"
-
-
-@pytest.mark.parametrize(("waits", "shared"), [([WAIT], True), ([OTHER, WAIT], False), ([], False)])
+@pytest.mark.parametrize(
+    ("waits", "shared"), [(["simt.wait tokens=[%t]"], True), (["%u = simt.commit : token<stores>", "simt.wait tokens=[%t]"], False), ([], False)]
+)
 def test_memory_that_is_being_copied_to_a_tensor_is_not_used_again(waits: list[str], shared: bool) -> None:
-    copy = 'simt.block_store_start %s, %d, offsets=[%n, %n] {by = "bulk"}'
-    start = ("%s = simt.slot %a, %zero : slot<4x4xf32, #S0>", copy, "%t = simt.commit : token<stores>")
+    start = (
+        "%s = simt.slot %a, %zero : slot<4x4xf32, #S0>",
+        'simt.block_store_start %s, %d, offsets=[%n, %n] {by = "bulk"}',
+        "%t = simt.commit : token<stores>",
+    )
     placed = Placed("buffer a 256", *start, *waits, "buffer b 256", "use b")
     assert placed.overlap("a", "b") is shared
 

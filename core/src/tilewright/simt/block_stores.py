@@ -6,14 +6,14 @@
 
 In a loop the copy goes on while the program does, and is waited for when its slot is written again:
 
-    for ... (..., %t0, %t1):                            the stores of what the slots held last
-        ... a tile is cut along its last axis into pieces p, as small as there is shared memory for
-        simt.wait %t(p mod 2)
-        simt.store %slot(p mod 2), %piece
-        simt.block_store_start; a new token for that slot
+    for ... (..., %t):                                  the copy of what the slot held last
+        ... for each piece of a tile, which is cut along its last axis as often as shared memory is too small for it:
+            simt.wait %t
+            simt.store %slot, %piece
+            simt.block_store_start; a new token
 
-Stores of tiles alike take turns with the same slots. Elsewhere, and where the kernel may read what it stored, a store is waited for where it stands, so
-that what follows finds the tensor written.
+Stores of tiles alike use the same slot, or two in turns where there is room. Elsewhere, and where the kernel may read what it stored, a store is waited for where
+it stands, so that what follows finds the tensor written.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ from tilewright.simt.threading_values import thread_values
 #: Bytes of a row below which pieces are not cut.
 _LEAST_ROW = 128
 #: Bytes of pieces that serve well: below, threads meet too often.
-_WELL = 16384
-#: Slots that pieces of a tile take turns with.
-_SLOTS = 2
+_WELL = 32768
 
 _LOOPS = frozenset({"for", "while"})
 
@@ -98,7 +96,7 @@ def least_staging(loop: Operation, target: SimtTarget) -> int:
             if store.name == "descriptor_store":
                 tile = _value(store)
                 assert isinstance(tile.type, TileType)
-                well = [one for one in _ways(tile, 2) if _bytes(tile.type) // one.count <= _WELL] or list(_ways(tile, 2))[-1:]
+                well = [one for one in _ways(tile, 1) if one.bytes(tile.type) <= _WELL] or list(_ways(tile, 1))[-1:]
                 found[tile.type] = well[0].bytes(tile.type)
     return sum(found.values())
 
@@ -118,10 +116,12 @@ def _ways(tile: Value, stores: int) -> Iterator[Pieces]:
     type_, layout, count = tile.type, layout_of(tile), 1
     assert isinstance(type_, TileType)
     width = type_.shape[-1]
-    yield Pieces(1, min(stores, _SLOTS))
+    if stores > 1:
+        yield Pieces(1, 2)
+    yield Pieces(1, 1)
     while width > 1 and width // 2 in layout.registers and width // 2 * storage_size(type_.element) >= _LEAST_ROW:
         width, count = width // 2, count * 2
-        yield Pieces(count, _SLOTS)
+        yield Pieces(count, 1)
 
 
 # ---- in place

@@ -113,10 +113,17 @@ def shared_between(
                 longer = _independent((*common, *side.registers))[:limit]
                 if longer not in candidates:
                     candidates.append(longer)
+        # narrower accesses leave registers that both sides have for the rounds
+        for width in range(min(limit, len(common)), max(0, len(common) - round_bits) - 1, -1) if round_bits else ():
+            if common[:width] not in candidates:
+                candidates.append(common[:width])
 
-    def score(shared: SharedLayout) -> tuple[int, int]:
+    def score(shared: SharedLayout) -> tuple[int, bool, int]:
+        """Turns; whether threads have their registers in different rounds: they then hold more at a time; accesses."""
         moves = [transactions(side, shared, size, max_access, banks) for side in (writer, reader)]
-        return sum(turns for _, turns in moves), sum(count for count, _ in moves)
+        inside = max(0, len(shared.images) - round_bits)
+        apart = any(image >> inside for side in (writer, reader) for image in shared.through((*side.lanes, *side.warps)))
+        return sum(turns for _, turns in moves), apart, sum(count for count, _ in moves)
 
     return min((_swizzled(writer, reader, candidate, size, banks, round_bits) for candidate in candidates), key=score)
 

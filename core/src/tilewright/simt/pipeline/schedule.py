@@ -84,9 +84,11 @@ def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -
 
 
 def _asks_for_parts(loop: Operation, options: Mapping[str, Any]) -> bool:
-    """Whether loads and arithmetic are to be split among warps: by the loop, one around it, or the options."""
-    loops = [loop, *(outer for outer in loop.ancestors() if outer.name == "for")]
-    return bool(options.get("warp_specialize")) or any(one.attribute("warp_specialize") for one in loops)
+    """Whether loads and arithmetic are to be split among warps: by the loop, one around it, or the options. Where a loop around it is to be one with it
+    (``flatten``), loads go on across the ends of the inner: it is what loads do that have warps of their own."""
+    outer = [operation for operation in loop.ancestors() if operation.name == "for"]
+    asked = any(one.attribute("warp_specialize") for one in (loop, *outer)) or any(one.attribute("flatten") for one in outer)
+    return asked or bool(options.get("warp_specialize"))
 
 
 def _is_register_chain(loop: Operation, target: SimtTarget) -> bool:
