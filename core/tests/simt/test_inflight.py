@@ -49,6 +49,8 @@ RIGHT = {
     "waited for": start("d", "c") + wait("r", "d", "t_d") + "%s = add %r, %c : tile<8x8xf32>",
     "an accumulator": start("d", "c") + start("e", "d") + wait("r", "e", "t_e"),
     "waited for with a later token": start("d", "c") + start("e", "c") + wait("r", "d", "t_e"),
+    "an operand in registers, held": '%d, %u = simt.dot_start %c, %a, %c {plan = "p"} : tile<8x8xf32>, token<products>\n'
+    "%r = simt.wait tokens=[%u], tiles=[%d], held=[%c] : tile<8x8xf32>",
     "carried": loop(start("d", "x") + "simt.wait tokens=[%t]\n", "%d, %t_d") + wait("r", "acc", "tacc"),
     "of either branch": "%d, %u = if %q : tile<8x8xf32>, token<products> then {\n"
     + start("e", "c") + "yield %e, %t_e\n} else {\nyield %c, %t0\n}\n" + wait("r", "d", "u"),
@@ -65,6 +67,14 @@ WRONG = {
     "read": (start("d", "c") + "%s = add %d, %c : tile<8x8xf32>", "^add at .*: reads %d, which is in flight"),
     "stored": (start("d", "c") + "simt.store %a, %d", "simt.store at .*: reads %d, which is in flight"),
     "an operand": (start("d", "c") + '%e, %u = simt.dot_start %d, %a, %c {plan = "p"} : tile<8x8xf32>, token<products>', "simt.dot_start at .*: reads %d"),
+    "an operand in registers that is not held": (
+        '%d, %u = simt.dot_start %c, %a, %c {plan = "p"} : tile<8x8xf32>, token<products>\n' + wait("r", "d", "u"),
+        "simt.dot_start at .*: reads %c in registers, which the simt.wait for it does not hold",
+    ),
+    "an operand in registers while the next iteration begins": (
+        loop('%d, %u = simt.dot_start %c, %a, %x {plan = "p"} : tile<8x8xf32>, token<products>\nsimt.wait tokens=[%t]\n', "%d, %u"),
+        "reads %c in registers, which the yield for it does not hold",
+    ),
     "of another plan": (start("d", "c") + start("e", "d", "other"), "goes on by other with %d, which is in flight by p"),
     "carried and read": (loop("%s = add %x, %c : tile<8x8xf32>\n" + start("d", "x"), "%d, %t_d"), "add at .*: reads %x"),
     "read after the loop": (loop(start("d", "x"), "%d, %t_d") + "%s = add %acc, %c : tile<8x8xf32>", "add at .*: reads %acc"),

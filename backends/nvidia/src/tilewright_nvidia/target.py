@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation
-from tilewright.ir.types import BF16, U32, DescriptorType, Type, element_type
+from tilewright.ir.types import BF16, F16, F32, U32, DescriptorType, Type, element_type
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
@@ -253,7 +253,12 @@ class PtxTarget(SimtTarget):
         return arithmetic.element_operation(context.writer, self.capability, self.relaxed, name, operands, element, attributes)
 
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
-        return casts.machine_cast(self._words, context.writer, self.capability, operand, source, result, rounding)
+        pair = {F16: "f16x2", BF16: "bf16x2"}.get(result) if source is F32 and rounding == "rtne" and self.capability >= 80 else None
+        name = casts.machine_cast(self._words, context.writer, self.capability, operand, source, result, rounding)
+        if pair is not None:
+            name = name or context.writer.emit(f"fptrunc float {operand} to half")
+            self._words.round(name, operand, pair)
+        return name
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
         plan = matrix.plan(self._words, self.capability, product)

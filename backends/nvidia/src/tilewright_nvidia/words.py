@@ -1,6 +1,7 @@
 """Elements in machine words: memory is accessed, and matrix instructions are fed, in words of 32 bits that hold several narrow elements.
 
-Where a word came from is remembered, so that elements which go on together are not packed again.
+Where a word came from is remembered, so that elements which go on together are not packed again; and what was rounded to an element, so that two are rounded
+at a time where they are packed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ class Words:
 
     def __init__(self) -> None:
         self._sources: dict[str, tuple[str, str, int]] = {}
+        #: for elements that were rounded from f32: that one, and the PTX type of a pair of them
+        self._rounded: dict[str, tuple[str, str]] = {}
         self._written: dict[tuple[object, str, str, int], str] = {}
+
+    def round(self, name: str, operand: str, pair: str) -> None:
+        """Remember that an element is an f32 rounded to nearest: the machine does so with two at a time, for a word of PTX type ``pair``."""
+        self._rounded[name] = operand, pair
 
     def unpack(self, w: FunctionWriter, word: str, word_type: str, type_: str) -> list[str]:
         """The elements of LLVM type ``type_`` in a word of an integer type, lowest first."""
@@ -44,6 +51,10 @@ class Words:
             word = source[0]
             if all(self._sources.get(name) == (word, word_type, i) for i, name in enumerate(names)):
                 return word
+        rounded = [self._rounded[name] for name in names if name in self._rounded]
+        if len(names) == len(rounded) == 2 and word_type == "i32":
+            (low, pair), (high, _) = rounded
+            return call_asm(w, f"cvt.rn.{pair}.f32 $0, $1, $2;", ["i32"], [("float", high), ("float", low)], effects=False)[0]
         if len(names) == 1:
             return w.emit(f"{'ptrtoint' if type_ == 'ptr' else 'bitcast'} {type_} {names[0]} to {word_type}")
         vector_type = f"<{len(names)} x {type_}>"

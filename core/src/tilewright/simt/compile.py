@@ -17,6 +17,7 @@ from tilewright.simt.assign import assign
 from tilewright.simt.barriers import insert_barriers
 from tilewright.simt.block_copies import write_block_copies
 from tilewright.simt.expand import prepare
+from tilewright.simt.inflight import check_in_flight
 from tilewright.simt.lower import lower_function
 from tilewright.simt.notes import note_slow_paths, warn_slow
 from tilewright.simt.partial_sums import defer_sums
@@ -46,6 +47,11 @@ def _on_kernel(run: Callable[[Function, SimtTarget], None]) -> Callable[[Module,
     return lambda module, target, options: run(kernel_of(module), target)
 
 
+def _check(function: Function, options: Mapping[str, Any]) -> None:
+    if options.get("debug"):
+        check_in_flight(function)
+
+
 #: The toolkit's own stages, in order.
 STAGES: Final = (
     Stage("prepare", lambda module, target, options: prepare(module, target), "calls, descriptors and block-scaled products become plain operations"),
@@ -59,6 +65,7 @@ STAGES: Final = (
     Stage("stage", _on_kernel(stage_operands), "operands that products read from shared memory are put there"),
     Stage("allocate", _on_kernel(allocate), "where in shared memory everything is"),
     Stage("barriers", _on_kernel(insert_barriers), "threads wait for each other where they must"),
+    Stage("check", lambda module, target, options: _check(kernel_of(module), options), "under debug: what is under way is touched by nothing"),
     Stage("notes", lambda module, target, options: note_slow_paths(kernel_of(module), target, options), "what left the fast path, and why"),
 )
 

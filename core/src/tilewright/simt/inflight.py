@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.types import TileType
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.carried import CARRIERS, Carried, carried_values
 from tilewright.simt.ops import COPIES, LOADS, PRODUCTS
@@ -96,8 +97,8 @@ class InFlight:
 
 
 def check_in_flight(function: Function) -> None:
-    """Check that tiles in flight are read by nothing but waits and products that go on with them, and, where program order tells, that no slot is read
-    while a group of copies into it is under way.
+    """Check that tiles in flight are read by nothing but waits and products that go on with them, that operands in registers are held until the wait for their
+    product, and, where program order tells, that no slot is read while a group of copies into it is under way.
 
     Raises:
         FlightError: naming the operation, its location and the rule.
@@ -109,7 +110,18 @@ def check_in_flight(function: Function) -> None:
             for position, operand in enumerate(user.operands):
                 if operand is value:
                     _check_use(flights, value, user, position, plans)
+    for operation in function.walk():
+        if operation.name == "simt.dot_start":
+            _check_held(operation)
     _check_slots(function.body, [])
+
+
+def _check_held(start: Operation) -> None:
+    """What a product reads in registers stays there until a wait for it, which names it."""
+    read = [operand for operand in start.operands[:2] if isinstance(operand.type, TileType)]
+    for user in start.results[1].uses if read else ():
+        if user.name != "simt.wait" or any(operand not in user.group("held") for operand in read):
+            raise _error(start, f"reads {', '.join(map(_named, read))} in registers, which the {user.name} for it does not hold")
 
 
 def _check_use(flights: InFlight, value: Value, user: Operation, position: int, plans: set[str]) -> None:

@@ -1,0 +1,58 @@
+"""Attention by products of warpgroups: what is written for it, and that the assembler neither waits for each product nor runs out of registers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from attention_kernels import attention_module
+
+from tilewright.plugins.manifest import CodeObject
+from tilewright.plugins.registry import registry
+from tilewright_nvidia.architectures import ARCHITECTURES, target_of
+from tilewright_nvidia.linking import assemble
+
+#: (head dimension, BM, BN, warps, stages)
+SHAPES = [(64, 128, 128, 8, 3), (64, 128, 64, 8, 3), (64, 256, 64, 16, 3), (64, 128, 128, 8, 2), (128, 128, 128, 8, 2), (128, 128, 64, 8, 3), (128, 64, 64, 4, 3)]
+
+
+def lowered(element: str, shape: tuple[int, int, int, int, int], causal: bool) -> CodeObject:
+    d, bm, bn, warps, stages = shape
+    backend = registry().get("nvidia")
+    options = {**backend.manifest.options, "num_warps": warps, "num_stages": stages, "asynchronous": True}
+    code = backend.call("tilewright_lower", module=attention_module(element, d, bm, bn, causal), target=target_of(ARCHITECTURES["sm_90a"]), options=options)
+    assert isinstance(code, CodeObject)
+    return code
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+def test_attention_is_assembled_without_spills_and_products_stay_asynchronous(element: str, shape: tuple[int, int, int, int, int], causal: bool) -> None:
+    log = assemble(lowered(element, shape, causal).stages["ptx"], "sm_90a").log
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log, log
+    assert not re.search(r"\bwarning\b|C75\d\d", log, re.I), log
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+def test_a_loop_starts_both_products_before_it_waits_for_one(causal: bool) -> None:
+    ptx = str(lowered("f16", SHAPES[5], causal).stages["ptx"])
+    steps = "".join(count or "s" for count in re.findall(r"wgmma\.(?:commit_group\.sync\.aligned|wait_group\.sync\.aligned (\d));", ptx))
+    # before the loop, in it, after it, for each loop of the source
+    assert sorted(re.findall(r"ss10|s0", steps)) == sorted(["s0", "ss10", "s0"] * 2)
+    # the weights go from one product to the next in registers: of shared memory threads write nothing, and read nothing
+    assert not re.search(r"(st|ld)\.shared", ptx[: ptx.rindex("wgmma.")])
+    # loops whose loads are alike share their rings: the queries' object, then full and empty ones of three slots for the keys and for the values
+    assert len(re.findall(r"mbarrier\.init", ptx)) == 1 + 2 * 2 * 3
+
+
+def test_weights_are_rounded_in_pairs() -> None:
+    for element in ("f16", "bf16"):
+        ptx = str(lowered(element, SHAPES[0], False).stages["ptx"])
+        # 64 of each thread, before and in each of two loops
+        assert ptx.count(f"cvt.rn.{element}x2.f32") >= 4 * 32
+        assert ptx.count(f"cvt.rn.{element}.f32") <= 32  # of the result
