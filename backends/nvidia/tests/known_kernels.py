@@ -99,7 +99,10 @@ BENCHMARKED = (
 GREAT = (
     product(128, 256, 64, 8, 3),
     attention_blocks(128, 64, 64, True, 8, 3),
+    attention_blocks(128, 128, 64, True, 8, 3),
+    attention_blocks(256, 64, 64, False, 16, 3),
     attention_blocks(128, 128, 128, False, 8, 2),
+    attention_blocks(128, 128, 128, True, 8, 2),
 )
 
 _ATTENTION = f"{pointers('q_ptr k_ptr v_ptr out_ptr', 'fp16')}, {pointers('lse_ptr', 'fp32')}, scale=fp32, {sizes('length')}"
