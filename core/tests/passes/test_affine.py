@@ -87,8 +87,9 @@ class Numbers:
         for bound in bounds:
             assert bound is not None
             if bound.upper is not None:
-                found &= places[bound.axis] < self.of(bound.upper)
+                found &= (places[bound.axis] if bound.axis is not None else 0) < self.of(bound.upper)
             if bound.lower is not None:
+                assert bound.axis is not None
                 found &= places[bound.axis] >= self.of(bound.lower)
         return found
 

@@ -132,6 +132,22 @@ def batched(a, b, c, M, N, K, a_batch, a_row, b_batch, b_row, c_batch, c_row, BM
 
 
 @device_function
+def switched(a, b, c, n, matrices, allowed, S: tl.constexpr, BK: tl.constexpr):
+    """Products of S x n and n x S matrices, the first through a descriptor that the kernel makes; zero for programs beyond them, and where nothing is
+    allowed."""
+    matrix = tl.program_id(0)
+    left = tl.make_tensor_descriptor(a, [matrices, S, n], [S * n, n, 1], [1, S, BK])
+    rows, inner = tl.arange(0, S), tl.arange(0, BK)
+    total = tl.zeros((S, S), dtype=tl.float32)
+    for k in range(0, n, BK):
+        x = left.load([matrix, 0, k]).reshape(S, BK)
+        at = b + matrix.to(tl.int64) * n * S + (k + inner)[:, None] * S + rows[None, :]
+        y = tl.load(at, mask=((k + inner)[:, None] < n) & (matrix < matrices) & (allowed > 0), other=0.0)
+        total = tl.dot(x, y, total)
+    tl.store(c + matrix * S * S + rows[:, None] * S + rows[None, :], total)
+
+
+@device_function
 def attention(q, k, v, out, n, q_head, k_head, scale, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr):
     """Softmax of scores times values, of one head for each program along the second axis; keys are read turned, and rows past the end are masked."""
     head = tl.program_id(1)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pointer_kernels import KERNELS, attention, batched, kernel_module, matrix, part_of_the_sum, product_module
+from pointer_kernels import KERNELS, attention, batched, kernel_module, matrix, part_of_the_sum, product_module, switched
 
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of
@@ -81,6 +81,28 @@ def test_an_axis_that_tiles_have_not(completion: str) -> None:
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
     blocks = [str(operation.results[0].type) for operation in kernel_of(module).walk() if operation.name == "simt.tensor"]
     assert blocks == ["desc<1x16x8xf16>", "desc<1x8x8xf16>"]
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_masks_that_switch_a_load_off(allowed: int) -> None:
+    n, s = 24, 16
+    rng = np.random.default_rng(allowed)
+    a, b = (rng.integers(-3, 4, extents).astype(np.float16) for extents in ((2, s, n), (2, n, s)))
+    c = np.full((3, s, s), 77, np.float32)
+    module = kernel_module(switched, {"a": "*fp16", "b": "*fp16", "c": "*fp32"}, {"S": s, "BK": 16}, ("a", "b", "n"))
+    emulator.run(
+        module,
+        [np.append(a, np.float16("nan")), np.append(b, np.float16("nan")), c, n, 2, allowed],
+        (3, 1, 1),
+        target=BulkTarget(8, raises=16),
+        num_warps=2,
+        num_stages=2,
+    )
+    expected = np.zeros((3, s, s))
+    expected[:2] = allowed * (a.astype(np.float64) @ b.astype(np.float64))
+    np.testing.assert_array_equal(c, expected)
+    found = [operation for operation in kernel_of(module).walk() if operation.name == "simt.tensor"]
+    assert [str(operation.results[0].type) for operation in found] == ["desc<1x16x16xf16>"] * 2
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])

@@ -1,4 +1,4 @@
-"""Loads at pointers that are not raised: each is left as it was, with a note of the reason."""
+"""Loads at pointers that are not raised: they are left as they were, with a note of the reason."""
 
 from __future__ import annotations
 
@@ -138,5 +138,5 @@ def test_the_cases_that_are_raised(case: str) -> None:
 @pytest.mark.parametrize("case", REASONS)
 def test_a_load_that_is_not_raised(case: str) -> None:
     text, notes = raised(built(case))
-    assert len(notes) == 1 and notes[0].startswith("load is not raised to copies of blocks: ") and REASONS[case] in notes[0]
+    assert len(notes) == 1 and notes[0].startswith("loads are not raised to copies of blocks, for that at ") and REASONS[case] in notes[0]
     assert text == raised(built(case), 0)[0]

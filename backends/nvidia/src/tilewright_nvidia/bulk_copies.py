@@ -117,11 +117,11 @@ class TensorMaps:
                 padding = function.argument_attributes[number].get("padding", "zero")
                 nan = padding == "nan" and fills_with_nan(argument.type.element)
                 self._want(argument, f"%a{number}", functools.partial(TensorMap.of_descriptor, number), nan)
+        known: dict[tuple[tuple[Expression, ...], ...], str] = {}
         for tensor in [operation for operation in function.walk() if operation.name == "simt.tensor"]:
-            name = self.tensors[tensor] = f"tensor{len(self.tensors)}"
-            (base,) = tensor.group("base")
-            address, extents, strides = (expressions_of(values, function) for values in ([base], tensor.group("shape"), tensor.group("strides")))
-            self._want(tensor.result, name, functools.partial(_implied, address[0], extents, strides), nan=False)
+            made = tuple(expressions_of(tensor.group(name), function) for name in ("base", "shape", "strides"))
+            name = self.tensors[tensor] = known.setdefault(made, f"tensor{len(known)}")
+            self._want(tensor.result, name, functools.partial(_implied, made[0][0], *made[1:]), nan=False)
 
     def _want(self, descriptor: Value, stands_for: str, made: Callable[..., TensorMap], nan: bool) -> None:
         for copy in [user for user in descriptor.uses if user.name in _COPIES]:

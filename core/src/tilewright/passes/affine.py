@@ -97,9 +97,9 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """``i < upper`` or ``i >= lower`` for the coordinate i along an axis."""
+    """``i < upper`` or ``i >= lower`` for the coordinate i along an axis; ``0 < upper`` for all elements where that is None."""
 
-    axis: int
+    axis: int | None
     upper: Polynomial | None = None
     lower: Polynomial | None = None
 
@@ -323,7 +323,8 @@ class Affine:
         moved = _moved_axes(operation)
         if moved is None:
             return [None]
-        return [bound and Bound(moved(bound.axis), bound.upper, bound.lower) for bound in self.bounds(operation.operands[0])]
+        found = self.bounds(operation.operands[0])
+        return [bound if bound is None or bound.axis is None else Bound(moved(bound.axis), bound.upper, bound.lower) for bound in found]
 
     def _difference(self, operation: Operation) -> Form | None:
         """The difference of what a comparison of signed integers compares."""
@@ -347,7 +348,7 @@ class Affine:
             start = start.minus(_ONE)
         # now: start + steps < 0
         if not steps:
-            return [] if start.constant is not None and start.constant < 0 else [None]
+            return [] if start.constant is not None and start.constant < 0 else [Bound(None, upper=start.scaled(-1))]
         (key, step), *others = steps
         if others:
             return [None]
@@ -416,7 +417,7 @@ class Affine:
     def select(self, operation: Operation) -> Form | None:
         """Coordinates that are led elsewhere beyond a bound."""
         found, bounds = self.form(operation.operands[1]), self.bounds(operation.operands[0])
-        if found is None or len(bounds) != 1 or bounds[0] is None or bounds[0].upper is None:
+        if found is None or len(bounds) != 1 or bounds[0] is None or bounds[0].axis is None or bounds[0].upper is None:
             return None
         return _wrapped(found, found.start.plus(bounds[0].upper), axis=bounds[0].axis)
 

@@ -39,7 +39,7 @@ def note_slow_paths(function: Function, target: SimtTarget, options: Mapping[str
             if why and not (operation.name == "simt.load_start" and (operation.location, why) in told):
                 told.add((operation.location, why))
                 note(operation, why)
-        elif operation.name == "for" and NOTES not in operation.attributes:
+        elif operation.name == "for" and not any("pipelined" in told for told in operation.attributes.get(NOTES, ())):
             for place, why in _not_pipelined(operation, target, axes, options):
                 note(place, why)
 

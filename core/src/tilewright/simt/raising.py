@@ -8,7 +8,7 @@ becomes, where the pointers are those of a block of a tensor whose address, exte
     %x = descriptor_load %t, %row, %k
 
 as if the program had been given a descriptor. What the target's copies need of the tensor beside must be known: :meth:`.SimtTarget.reaches`. All loads of a
-loop that are worth it are raised, or none: copies that end in different ways do not go together. What keeps a load as it is, is noted at it.
+loop that are worth it are raised, or none: copies that end in different ways do not go together. What keeps them as they are is noted at the loop.
 """
 
 from __future__ import annotations
@@ -83,21 +83,16 @@ def _bytes(load: Operation) -> int:
 
 def _raised_in(loop: Operation, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> list[tuple[Operation, Tensor]]:
     """The loads of a loop that are raised, which are all or none."""
-    loads = [load for load in feeding_products(loop.regions[0], _DOT) if load.name == "load"]
-    most = max(map(_bytes, loads), default=0)
-    if 2 * sum(map(_bytes, loads)) > target.shared_memory:
+    feeding = feeding_products(loop.regions[0], _DOT)
+    if 2 * sum(map(_bytes, feeding)) > target.shared_memory:
         return []
+    most = max(map(_bytes, feeding), default=0)
     found: list[tuple[Operation, Tensor]] = []
-    for load in loads:
-        if _bytes(load) * _SMALL < most:
-            continue
+    for load in [load for load in feeding if load.name == "load" and _bytes(load) * _SMALL >= most]:
         try:
             found.append((load, _raised(load, target, affine, written)))
         except NotRaisedError as why:
-            note(load, f"load is not raised to copies of blocks: {why}")
-            for other in loads:
-                if other is not load:
-                    note(other, "load is not raised to copies of blocks: another of its loop is not")
+            note(loop, f"loads are not raised to copies of blocks, for that at {load.location}: {why}")
             return []
     return found
 

@@ -90,11 +90,13 @@ def tensor_of(load: Operation, affine: Affine) -> Tensor:
     if form.base.owner is not affine.function.body:
         raise NotRaisedError("its addresses do not begin at an argument of the kernel")
     axes = _tile_axes(form, pointer.type.shape, affine)
-    _bound(axes, mask, affine)
+    conditions = _bound(axes, mask, affine)
     _clear_wrapped(load, form, axes, affine)
     whole = form.start.plus(total(step.times(key.start) for key, step in form.steps if isinstance(key, Wrapped)))
     rest = whole.minus(total(axis.step.times(axis.start) for axis in axes))
     _place(rest, axes, affine)
+    for condition in conditions:
+        _switch(condition, axes, affine)
     for axis in axes:
         _check(axis, affine)
     inner = next(axis for axis in axes if axis.step == _ONE)
@@ -123,13 +125,17 @@ def _tile_axes(form: Form, shape: tuple[int, ...], affine: Affine) -> list[Axis]
     return axes
 
 
-def _bound(axes: list[Axis], mask: Value | None, affine: Affine) -> None:
-    """Let bounds of the mask be the tensor's."""
+def _bound(axes: list[Axis], mask: Value | None, affine: Affine) -> list[Polynomial]:
+    """Let bounds of the mask be the tensor's; what must be above zero beside."""
     found: list[tuple[Axis, Bound]] = []
+    conditions: list[Polynomial] = []
     for bound in affine.bounds(mask) if mask is not None else ():
+        if bound is not None and bound.axis is None and bound.upper is not None:
+            conditions.append(bound.upper)
+            continue
         axis = next((axis for axis in axes if bound is not None and axis.source == bound.axis), None)
         if bound is None or axis is None:
-            raise NotRaisedError("its mask is not made of bounds on its coordinates alone")
+            raise _ragged()
         found.append((axis, bound))
     for axis, bound in found:
         if bound.lower is not None:
@@ -144,6 +150,27 @@ def _bound(axes: list[Axis], mask: Value | None, affine: Affine) -> None:
                 # what changes from program to program is where the block begins
                 axis.start = total(piece for piece in bound.upper.pieces() if not is_on_host(piece, affine)).scaled(-1)
             axis.extents.append(axis.start.plus(bound.upper))
+    return conditions
+
+
+def _ragged() -> NotRaisedError:
+    return NotRaisedError("its mask is not made of bounds on its coordinates alone")
+
+
+def _switch(condition: Polynomial, axes: list[Axis], affine: Affine) -> None:
+    """Let what must be above zero for all elements be a bound of the tensor's."""
+    if is_on_host(condition, affine):
+        axes[0].extents = [*axes[0].ends(), condition.scaled(_UNBOUNDED)]
+        return
+    for axis in axes:
+        if axis.source is None:
+            if condition == axis.start.plus(_ONE):
+                axis.cut = True
+                return
+            if is_on_host(extent := axis.start.plus(condition), affine):
+                axis.extents.append(extent)
+                return
+    raise _ragged()
 
 
 def _clear_wrapped(load: Operation, form: Form, axes: list[Axis], affine: Affine) -> None:
@@ -164,12 +191,12 @@ def _place(rest: Polynomial, axes: list[Axis], affine: Affine) -> None:
     # those along which a step is longest first, as far as that can be said
     order = sorted(axes, key=lambda axis: (axis.step == _ONE, *((-len(monomial), -factor) for monomial, factor in axis.step.terms)))
     for piece in rest.pieces():
-        stride = _on_host_part(piece, affine)
         for axis in order:
             distance = piece.divided(axis.step)
-            if distance is None or (axis.extents and not is_on_host(distance, affine)):
+            if distance is None:
                 continue
-            if axis.step == _ONE and stride is not None and not is_on_host(piece, affine):
+            # what changes with the program is a number of steps; arguments times that are steps of their own
+            if not is_on_host(distance, affine) and (axis.extents or _on_host_part(distance, affine) != _ONE):
                 continue
             if axis.cut and not axis.begins_inside(affine):
                 continue  # what is not read before 0 would be before another place
@@ -178,29 +205,27 @@ def _place(rest: Polynomial, axes: list[Axis], affine: Affine) -> None:
             axis.nonnegative = axis.nonnegative and affine.is_nonnegative(distance)
             break
         else:
-            _place_beside(piece, stride, axes, affine)
+            _place_beside(piece, axes, affine)
 
 
-def _on_host_part(piece: Polynomial, affine: Affine) -> Polynomial | None:
-    """The factors of a term that are the launch's, if there are any but a number."""
+def _on_host_part(piece: Polynomial, affine: Affine) -> Polynomial:
+    """The factors of a term that are the launch's, but for numbers."""
     ((monomial, _),) = piece.terms
-    there = tuple(unknown for unknown in monomial if is_on_host(Polynomial.unknown(unknown), affine))
-    return Polynomial.of({there: 1}) if there else None
+    return Polynomial.of({tuple(unknown for unknown in monomial if is_on_host(Polynomial.unknown(unknown), affine)): 1})
 
 
-def _place_beside(piece: Polynomial, stride: Polynomial | None, axes: list[Axis], affine: Affine) -> None:
+def _place_beside(piece: Polynomial, axes: list[Axis], affine: Affine) -> None:
     """An axis that the tile has not, of which it is at one place."""
     ((_, factor),) = piece.terms
-    step = stride if stride is not None else Polynomial.number(factor)
+    step = _on_host_part(piece, affine).scaled(factor)
     if is_on_host(piece, affine) or factor < 0:
         raise NotRaisedError("its addresses begin at a distance from the argument that is along none of its axes")
-    distance = piece.divided(step)
-    assert distance is not None
-    beside = next((axis for axis in axes if axis.source is None and axis.step == step), None)
+    beside = next((axis for axis in axes if axis.source is None and piece.divided(axis.step) is not None and not axis.extents), None)
     if beside is None:
-        axes.insert(0, Axis(1, step, start=distance))
-    else:
-        beside.start = beside.start.plus(distance)
+        axes.insert(0, beside := Axis(1, step))
+    distance = piece.divided(beside.step)
+    assert distance is not None
+    beside.start = beside.start.plus(distance)
 
 
 def _check(axis: Axis, affine: Affine) -> None:
