@@ -100,7 +100,7 @@ REASONS = {
     "shifted before": "it may begin before the tensor along axis 1",
     "backwards": "along axis 0 it reads backwards",
     "stride by program": "the stride of axis 0 is not known at launch",
-    "odd place": "no more is known of the place along axis 1 where blocks begin than that it is a multiple of 2 bytes",
+    "odd place": "where the place along axis 1 where blocks begin may be a multiple of 2 bytes only",
     "written": "the kernel, or one that it waits for, may write to the tensor",
     "flag": "the kernel, or one that it waits for, may write to the tensor",
     "taken where more holds": "its addresses are not known to be sums of multiples of its coordinates",

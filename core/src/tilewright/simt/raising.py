@@ -109,9 +109,8 @@ def _raised(load: Operation, target: SimtTarget, affine: Affine, written: frozen
     if not target.reaches(block, least := min(known.values())):
         which = next(what for what, divisor in known.items() if divisor == least)
         remedy = "pointers and strides that are multiples of 16, or tl.multiple_of, say more"
-        raise NotRaisedError(
-            f"{target.name} copies no block of {block} where no more is known of {which} than that it is a multiple of {least} bytes ({remedy})"
-        )
+        amount = f"{least} byte{'s' * (least > 1)}"
+        raise NotRaisedError(f"{target.name} copies no block of {block} where {which} may be a multiple of {amount} only ({remedy})")
     return tensor
 
 
