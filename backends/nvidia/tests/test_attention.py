@@ -17,7 +17,15 @@ from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.linking import assemble
 
 #: (head dimension, BM, BN, warps, stages)
-SHAPES = [(64, 128, 128, 8, 3), (64, 128, 64, 8, 3), (64, 256, 64, 16, 3), (64, 128, 128, 8, 2), (128, 128, 128, 8, 2), (128, 128, 64, 8, 3), (128, 64, 64, 4, 3)]
+SHAPES = [
+    (64, 128, 128, 8, 3),
+    (64, 128, 64, 8, 3),
+    (64, 256, 64, 16, 3),
+    (64, 128, 128, 8, 2),
+    (128, 128, 128, 8, 2),
+    (128, 128, 64, 8, 3),
+    (128, 64, 64, 4, 3),
+]
 
 
 def lowered(element: str, shape: tuple[int, int, int, int, int], causal: bool) -> CodeObject:

@@ -189,3 +189,49 @@ def test_the_engine_copies_what_begins_at_16_bytes(divisor: int, copied: bool) -
     assert ("cp.async.bulk.tensor.2d.shared" in ptx) == copied
     # what is stored begins at 0
     assert "cp.async.bulk.tensor.2d.global" in ptx
+
+
+# ---- updates
+
+
+def updated(x: Any, y: Any, KIND: tl.constexpr) -> None:
+    """Every program updates the same block, beyond the end of the tensor."""
+    value = x.load([tl.program_id(0) * 32, 0])
+    if KIND == "add":
+        y.atomic_add([8, 16], value)
+    elif KIND == "min":
+        y.atomic_min([8, 16], value)
+    elif KIND == "max":
+        y.atomic_max([8, 16], value)
+    elif KIND == "and":
+        y.atomic_and([8, 16], value)
+    elif KIND == "or":
+        y.atomic_or([8, 16], value)
+    else:
+        y.atomic_xor([8, 16], value)
+
+
+def updated_module(kind: str, element: str) -> Any:
+    type_ = f"tensordesc<{element}[32,64]>"
+    types = {"x": type_, "y": type_, "KIND": "constexpr"}
+    module = compile_function(device_function(updated), types, {"KIND": kind}, {name: {"divisibility": 16} for name in "xy"})
+    pipeline.run(module)
+    return module
+
+
+#: (kind, element type) of the updates that the engine makes.
+UPDATES = [
+    *(("add", element) for element in ("u32", "i32", "u64", "fp32", "fp16", "bf16")),
+    *((kind, element) for kind in ("min", "max") for element in ("u32", "i32", "u64", "i64")),
+    *((kind, element) for kind in ("and", "or", "xor") for element in ("i32", "u64")),
+]
+
+
+@pytest.mark.parametrize(("kind", "element"), UPDATES)
+def test_blocks_are_updated_by_the_engine(kind: str, element: str) -> None:
+    code = lower(updated_module(kind, element), TARGET, {**ASYNCHRONOUS, "num_warps": 4})
+    ptx = str(code.stages["ptx"])
+    assert re.search(rf"cp\.reduce\.async\.bulk\.tensor\.2d\.global\.shared::cta\.{kind}\.bulk_group", ptx) and not re.search(r"\b(atom|red)\.", ptx)
+    assert [facts["address"] for facts in code.metadata["tensor_maps"]] == [["word", 0, 0], ["word", 1, 0]]
+    assert assemble(ptx, "sm_90a").binary
+    assert "cp.reduce" not in str(lower(updated_module(kind, element), TARGET, {"num_warps": 4, "asynchronous": False}).stages["ptx"])

@@ -27,6 +27,7 @@ from hopper_support import (
     shifted_module,
     store_kernel,
 )
+from test_bulk_copies import UPDATES, updated_module
 from test_matrix_stores import CASES as STORED_MATRICES
 from test_warpgroups import KINDS, SIZES, matmul_module, persistent_module
 
@@ -211,6 +212,28 @@ def test_blocks_from_anywhere(shift: int, divisor: int) -> None:
     launch, memory = prepare(shifted_module(divisor), asynchronous=True, num_warps=4, num_stages=2)
     within_patience(f"a block from {shift}", lambda: launch_on_gpu(launch, memory, [tensor(x), tensor(y), shift], (1, 1, 1)))
     agree(y, expected_block(x, (shift, shift), (64, 64), "zero"))
+
+
+@pytest.mark.parametrize(("kind", "element"), UPDATES)
+def test_blocks_are_updated(kind: str, element: str) -> None:
+    """Four programs update one block, part of which is outside of the tensor."""
+    dtype = {"u32": np.uint32, "i32": np.int32, "u64": np.uint64, "i64": np.int64, "fp32": np.float32, "fp16": np.float16, "bf16": np.uint16}[element]
+    x, y = aligned((128, 60), dtype), aligned((37, 50), dtype)
+    rng = np.random.default_rng(5)
+    least = -50 if kind in ("min", "max") and element[0] == "i" else 0
+    wide = [rng.integers(least, 50, array.shape) for array in (x, y)]
+    for array, values in zip((x, y), wide, strict=True):
+        # of bf16, small whole numbers are the upper halves of f32
+        array[...] = (values.astype(np.float32).view(np.uint32) >> 16) if element == "bf16" else values
+    launch, memory = prepare(updated_module(kind, element), asynchronous=True, num_warps=4)
+    within_patience(f"{kind} of {element}", lambda: launch_on_gpu(launch, memory, [tensor(x), tensor(y)], (4, 1, 1)))
+    how = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[kind]
+    expected = wide[1].copy()
+    for program in range(4):
+        # what is read outside of x is 0
+        block = np.pad(wide[0][32 * program : 32 * program + 32], ((0, 0), (0, 4)))
+        expected[8:37, 16:50] = how(expected[8:37, 16:50], block[:29, :34])
+    agree(worth(y, "bf16") if element == "bf16" else y.astype(np.int64), expected.astype(np.float64 if element == "bf16" else np.int64))
 
 
 # ---- tiles to shared memory by stmatrix

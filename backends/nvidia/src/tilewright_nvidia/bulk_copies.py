@@ -1,5 +1,6 @@
 """Copies of whole blocks of tensors by the copy engine (``cp.async.bulk.tensor``), from compute capability 9.0 on: one thread starts them, a barrier object
-counts their bytes. They write tiles in slabs (:mod:`.slabs`), or row-major ones."""
+counts their bytes. They write tiles in slabs (:mod:`.slabs`), or row-major ones. On the way to a tensor they may update its elements, each by an atomic
+(``cp.reduce.async.bulk.tensor``)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.core import Function, Operation, Value
-from tilewright.ir.types import F32, DescriptorType, FloatType, Type
+from tilewright.ir.types import BF16, F16, F32, I32, I64, U32, U64, DescriptorType, FloatType, Type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import BARRIER, BlockCopy, CopyMechanism
@@ -28,6 +29,9 @@ from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX,
 NAME: Final = "tma"
 #: Bytes that slots are multiples of, so that each of a buffer's is aligned for every swizzle.
 SLOT_ALIGNMENT: Final = 1024
+#: What the engine updates elements by, and of which types.
+_INTEGERS: Final = frozenset({U32, I32, U64, I64})
+_REDUCED: Final = {"add": frozenset({U32, I32, U64, F32, F16, BF16})} | dict.fromkeys(("min", "max", "and", "or", "xor"), _INTEGERS)
 _COPIES: Final = frozenset({"simt.block_load_start", "simt.block_store_start"})
 _SHARED: Final = "ptr addrspace(3)"
 #: The LLVM type of a parameter that is a tensor map: it stays in the memory of parameters, where the engine reads it.
@@ -87,6 +91,8 @@ def keeps(operation: Operation, divisors: Sequence[int]) -> bool:
     assert isinstance(type_, DescriptorType)
     function = function_of(operation)
     facts = function.argument_attributes[function.arguments.index(descriptor)]
+    if operation.name == "descriptor_reduce" and type_.element not in _REDUCED.get(operation.attribute("kind"), ()):
+        return False
     if facts.get("padding", "zero") == "nan" and isinstance(type_.element, FloatType) and not fills_with_nan(type_.element):
         return False
     return reaches(type_, math.gcd(facts.get("divisibility", 1), divisors[-1] * storage_size(type_.element)))
@@ -184,10 +190,10 @@ def mechanism(maps: Callable[[], TensorMaps]) -> CopyMechanism:
             call_asm(w, text, (), [(_SHARED, address), ("ptr", name), (_SHARED, copy.barrier), *(("i32", at) for at in point)], memory=True)
 
     def store(context: SimtContext, copy: BlockCopy) -> None:
-        w = context.writer
+        w, how = context.writer, f".{copy.reduction}" if copy.reduction else ""
         for address, name, point in _pieces(context, copy, maps()):
             axes = ", ".join(f"${2 + axis}" for axis in range(len(point)))
-            text = f"cp.async.bulk.tensor.{len(point)}d.global.shared::cta.bulk_group [$1, {{{axes}}}], [$0];"
+            text = f"cp.{'reduce.' if copy.reduction else ''}async.bulk.tensor.{len(point)}d.global.shared::cta{how}.bulk_group [$1, {{{axes}}}], [$0];"
             call_asm(w, text, (), [(_SHARED, address), ("ptr", name), *(("i32", at) for at in point)], memory=True)
 
     return CopyMechanism(NAME, BARRIER, fills=can_fill, layouts=layouts, start=start, store=store, alignment=SLOT_ALIGNMENT)
@@ -218,7 +224,7 @@ def wait(context: SimtContext, pending: int, *, written: bool) -> None:
 def are_read_back(function: Function) -> bool:
     """Whether a kernel may read, or tell others to read, what its copies from shared memory have written. Different arguments are different memory."""
     for number, argument in enumerate(function.arguments):
-        users = {user.name for user in argument.uses} if isinstance(argument.type, DescriptorType) else set()
+        users = [user.name for user in argument.uses] if isinstance(argument.type, DescriptorType) else []
         if "simt.block_store_start" in users and (len(users) > 1 or function.arguments[number + 1].uses):
             return True
     return any(operation.name.startswith("atomic") for operation in function.walk())

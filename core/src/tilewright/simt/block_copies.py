@@ -13,7 +13,7 @@ becomes a buffer, a barrier object that counts its bytes, and a load from there,
 Each load has a barrier object of its own, and a phase whose parity changes each time that it is run: all that is around the load carries it. A second load
 cannot start before all threads have seen the end of the first: what they read of its slot comes between, and a barrier after that.
 
-Stores go the other way (:mod:`.block_stores`).
+Stores, and updates by an atomic for each element, go the other way (:mod:`.block_stores`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import I1, I32, TileType
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.dce import dce_function
-from tilewright.simt.block_mechanisms import block_buffer, block_mechanism, block_slot, create, no_layout
+from tilewright.simt.block_mechanisms import BLOCK_STORES, block_buffer, block_mechanism, block_slot, create, no_layout
 from tilewright.simt.block_stores import write_block_stores
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.facts import part_of
@@ -51,7 +51,7 @@ def write_block_copies(function: Function, target: SimtTarget) -> None:
         full = create(start, "simt.barriers", result=BarriersType(len(loads)), count=1).results[0]
         for number, load in enumerate(loads):
             _write_load(load, full, number, function, target)
-    write_block_stores([operation for operation in operations if operation.name == "descriptor_store"], function, target)
+    write_block_stores([operation for operation in operations if operation.name in BLOCK_STORES], function, target)
     if loads:
         dce_function(function)
 

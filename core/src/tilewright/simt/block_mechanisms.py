@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from tilewright.errors import LoweringError
 from tilewright.ir.builder import Builder
@@ -16,6 +16,9 @@ from tilewright.simt.staging import OPERAND_ALIGNMENT
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import BufferType
 
+#: Operations that write to a descriptor's block.
+BLOCK_STORES: Final = frozenset({"descriptor_store", "descriptor_reduce"})
+
 
 def block_mechanism(operation: Operation, target: SimtTarget) -> CopyMechanism:
     """The mechanism for a load or store through a descriptor.
@@ -23,7 +26,7 @@ def block_mechanism(operation: Operation, target: SimtTarget) -> CopyMechanism:
     Raises:
         LoweringError: the target keeps the descriptor, and has none.
     """
-    stores = operation.name == "descriptor_store"
+    stores = operation.name in BLOCK_STORES
     for mechanism in target.mechanisms:
         if mechanism.completes == BARRIER and (mechanism.store if stores else mechanism.start) is not None:
             return mechanism

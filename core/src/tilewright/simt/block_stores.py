@@ -1,4 +1,4 @@
-"""Stores through descriptors that are left to the machine's copies of blocks: the tile is put into shared memory, from where it is copied.
+"""Stores through descriptors, and updates by an atomic for each element, that are left to the machine's copies of blocks: the tile is put into shared memory, from where it is copied.
 
     simt.store %slot, %x
     simt.block_store_start %slot, %d, [%i, %j]
@@ -155,7 +155,8 @@ def _start(builder: Builder, store: Operation, tile: Value, slot: Value, column:
     *others, last = store.group("offsets")
     at = builder.add(last, builder.constant(value=column, result=last.type)) if column else last
     create(builder, "simt.store", [slot], [tile])
-    create(builder, "simt.block_store_start", [slot], [store.operands[0]], [*others, at], by=block_mechanism(store, target).name)
+    how = {"by": block_mechanism(store, target).name, "reduction": store.attributes.get("kind", "")}
+    create(builder, "simt.block_store_start", [slot], [store.operands[0]], [*others, at], **how)
     return create(builder, "simt.commit", result=STORES).results[0]
 
 

@@ -36,6 +36,7 @@ class BlockCopy:
         barrier: the name of the address of the barrier object; empty for a copy from shared memory.
         bytes: of the block.
         padding: what is read outside the tensor: ``zero`` or ``nan``.
+        reduction: of a copy from shared memory: the kind of an atomic, by which the tensor's elements are updated; empty where they are written.
     """
 
     shared: str
@@ -46,6 +47,7 @@ class BlockCopy:
     barrier: str
     bytes: int
     padding: str = "zero"
+    reduction: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class CopyMechanism:
             fewest conflicts first; None: there are no others.
         start: of kind ``groups``: (context, shared address, pointer, bytes, predicate or None): start one copy, zeros where the predicate is false. Of kind
             ``barrier``: (context, :class:`BlockCopy`), called by one thread. Of kind ``registers``: None, for these are the target's loads and stores.
-        store: of kind ``barrier``: the same from shared memory to the tensor; None where the machine has no such copies.
+        store: of kind ``barrier``: the same from shared memory to the tensor, whose elements are written, or updated by a :attr:`BlockCopy.reduction`; None
+            where the machine has no such copies.
         alignment: of a slot that it fills, in bytes.
     """
 

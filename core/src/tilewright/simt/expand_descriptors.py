@@ -352,7 +352,7 @@ def _spread(b: Builder, value: Value, axis: int, shape: tuple[int, ...]) -> Valu
 
 
 #: What a target may copy by the descriptor itself.
-_KEPT = frozenset({"descriptor_load", "descriptor_store"})
+_KEPT = frozenset({"descriptor_load", "descriptor_store", "descriptor_reduce"})
 _WRITES = frozenset({"descriptor_store", "descriptor_reduce", "descriptor_scatter"})
 _EXPANSIONS: dict[str, Callable[[_Expansion, Operation], None]] = {
     "make_descriptor": _Expansion._make,

@@ -241,6 +241,7 @@ _BARRIERS = Operand("barriers", "barrier objects")
 _INDEX = Operand("index", "which of them")
 _CONDITION = Operand("condition", "whether it happens at all", Kind.OPTIONAL)
 _BY = Attribute("by", "str", "the copy mechanism")
+_REDUCTION = Attribute("reduction", "str", "the kind of an atomic, by which elements of the tensor are updated in place of being written", "")
 _CACHE = (Attribute("cache", "str", "", ""), Attribute("eviction", "str", "", "normal"))
 _ORDERED = Attribute("ordered", "bool", "whoever wrote it saw to it that no thread may still touch the slot", False)
 _PLAN = Attribute("plan", "str", "the product plan, by name")
@@ -334,7 +335,7 @@ OPS: tuple[OpSpec, ...] = (
         " the next commit",
         (_SLOT, Operand("descriptor"), Operand("offsets", "of the block, in elements", Kind.VARIADIC)),
         _block_store_start,
-        (_BY,),
+        (_BY, _REDUCTION),
         effects=Effect.READ | Effect.WRITE,
     ),
     OpSpec(

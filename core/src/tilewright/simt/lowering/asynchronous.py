@@ -11,6 +11,7 @@ A wait for a token becomes a wait until so many groups are under way as were end
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
@@ -168,7 +169,7 @@ def lower_block_load_start(context: SimtContext, operation: Operation) -> None:
 def lower_block_store_start(context: SimtContext, operation: Operation) -> None:
     mechanism = context.target.mechanism(operation.attribute("by"))
     assert mechanism.store is not None
-    copy, store = _block(context, operation, ""), mechanism.store
+    copy, store = replace(_block(context, operation, ""), reduction=operation.attribute("reduction")), mechanism.store
     in_one_thread(context, operation, lambda: store(context, copy))
 
 
@@ -228,6 +229,7 @@ def pointee(pointer: Value) -> Type:
 INTERFACES: dict[str, Interface] = {
     "descriptor_load": Interface(_not_written_out, layout_rules.block),
     "descriptor_store": Interface(_not_written_out, layout_rules.block),
+    "descriptor_reduce": Interface(_not_written_out, layout_rules.block),
     "simt.tensor": Interface(lower_tensor),
     "simt.copy_start": Interface(lower_copy_start, check=_check_start, effects=_copies, describe=_describe_copy),
     "simt.load_start": Interface(lower_load_start, check=_check_start, describe=_describe_load),
