@@ -160,7 +160,7 @@ def _feeds_tf32_alone(slot: Value) -> bool:
     definition = slot.definition
     if definition is None or definition.name != "simt.slot":
         return False
-    readers = [user for one in definition.operands[0].uses for user in one.results[0].uses if one.name == "simt.slot"]
+    readers = [user for one in definition.operands[0].uses if one.name == "simt.slot" for user in one.results[0].uses]
     found = False
     while readers:
         reader = readers.pop()
