@@ -1,4 +1,5 @@
-"""Stores through descriptors, and updates by an atomic for each element, that are left to the machine's copies of blocks: the tile is put into shared memory, from where it is copied.
+"""Stores through descriptors, and updates by an atomic for each element, that are left to the machine's copies of blocks: the tile is put into shared
+memory, from where it is copied.
 
     simt.store %slot, %x
     simt.block_store_start %slot, %d, [%i, %j]
@@ -12,8 +13,8 @@ In a loop the copy goes on while the program does, and is waited for when its sl
             simt.store %slot, %piece
             simt.block_store_start; a new token
 
-Stores of tiles alike use the same slot, or two in turns where there is room. Elsewhere, and where the kernel may read what it stored, a store is waited for where
-it stands, so that what follows finds the tensor written.
+Stores of tiles alike use the same slot, or two in turns where there is room. Elsewhere, and where the kernel may read what it stored, a store is waited
+for where it stands, so that what follows finds the tensor written.
 """
 
 from __future__ import annotations
