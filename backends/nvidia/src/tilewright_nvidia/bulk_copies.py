@@ -125,9 +125,9 @@ class TensorMaps:
                 self._want(argument, f"%a{number}", functools.partial(TensorMap.of_descriptor, number), nan)
         known: dict[tuple[tuple[Expression, ...], ...], str] = {}
         for tensor in [operation for operation in function.walk() if operation.name == "simt.tensor"]:
-            made = tuple(expressions_of(tensor.group(name), function) for name in ("base", "shape", "strides"))
-            name = self.tensors[tensor] = known.setdefault(made, f"tensor{len(known)}")
-            self._want(tensor.result, name, functools.partial(_implied, made[0][0], *made[1:]), nan=False)
+            address, extents, strides = (expressions_of(tensor.group(name), function) for name in ("base", "shape", "strides"))
+            name = self.tensors[tensor] = known.setdefault((address, extents, strides), f"tensor{len(known)}")
+            self._want(tensor.result, name, functools.partial(_implied, address[0], extents, strides), nan=False)
 
     def _want(self, descriptor: Value, stands_for: str, made: Callable[..., TensorMap], nan: bool) -> None:
         for copy in [user for user in descriptor.uses if user.name in _COPIES]:

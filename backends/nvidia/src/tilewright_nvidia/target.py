@@ -35,6 +35,8 @@ _ALL_LANES = "-1"
 #: multiprocessor then hide the memory's latency, which the assembler, left to itself, gives away for a better order of instructions (measured: a
 #: generator of random numbers, bound by memory with 64 registers, takes 1.13 times as long with the 70 it would get).
 _LIGHT, _LIGHT_REGISTERS = 56, 64
+#: Types that two f32 are rounded to at a time, as PTX names the pair.
+_PAIRS: dict[Type, str] = {F16: "f16x2", BF16: "bf16x2"}
 _MATRIX_OPERATIONS = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step"))
 
 
@@ -253,7 +255,7 @@ class PtxTarget(SimtTarget):
         return arithmetic.element_operation(context.writer, self.capability, self.relaxed, name, operands, element, attributes)
 
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
-        pair = {F16: "f16x2", BF16: "bf16x2"}.get(result) if source is F32 and rounding == "rtne" and self.capability >= 80 else None
+        pair = _PAIRS.get(result) if source is F32 and rounding == "rtne" and self.capability >= 80 else None
         name = casts.machine_cast(self._words, context.writer, self.capability, operand, source, result, rounding)
         if pair is not None:
             name = name or context.writer.emit(f"fptrunc float {operand} to half")
