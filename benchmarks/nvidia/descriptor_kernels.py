@@ -5,6 +5,18 @@ from __future__ import annotations
 import tilewright as tw
 import tilewright.language as tl
 
+#: (BM, BN, BK, num_warps, num_stages, divided, how the result is stored, persistent)
+CONFIGURATIONS = (
+    (128, 256, 64, 8, 4, False, "pointers", False),
+    (128, 256, 64, 8, 4, True, "pointers", False),
+    (128, 256, 64, 8, 4, False, "blocks", False),
+    (128, 256, 64, 8, 4, True, "blocks", False),
+    (128, 256, 64, 8, 3, True, "blocks", True),
+    (128, 256, 64, 8, 4, True, "blocks", True),
+    (128, 256, 64, 8, 4, True, "halves", True),
+    (128, 128, 64, 8, 5, True, "blocks", True),
+)
+
 
 @tw.jit
 def corner(block, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):

@@ -13,22 +13,10 @@ from typing import Any
 
 import outputs
 import torch
-from descriptor_kernels import matmul, persistent_matmul
+from descriptor_kernels import CONFIGURATIONS, matmul, persistent_matmul
 from side_by_side import milliseconds, report
 
 from tilewright.runtime.descriptor import TensorDescriptor
-
-#: (BM, BN, BK, num_warps, num_stages, divided, how the result is stored, persistent)
-CONFIGURATIONS = (
-    (128, 256, 64, 8, 4, False, "pointers", False),
-    (128, 256, 64, 8, 4, True, "pointers", False),
-    (128, 256, 64, 8, 4, False, "blocks", False),
-    (128, 256, 64, 8, 4, True, "blocks", False),
-    (128, 256, 64, 8, 3, True, "blocks", True),
-    (128, 256, 64, 8, 4, True, "blocks", True),
-    (128, 256, 64, 8, 4, True, "halves", True),
-    (128, 128, 64, 8, 5, True, "blocks", True),
-)
 
 
 def caller(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, configuration: tuple[Any, ...]) -> Any:

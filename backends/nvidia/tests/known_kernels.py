@@ -219,6 +219,20 @@ def descriptors(names: str, element: str, *block: int) -> str:
     return ", ".join(f"{name}=tensordesc<{element}{list(block)}>:16" for name in names.split())
 
 
+#: Those of the benchmark of products by descriptors.
+DESCRIBED = "benchmarks/nvidia/descriptor_kernels.py"
+
+
+def described(configuration: tuple[Any, ...], element: str) -> Case:
+    """A product by descriptors in one of the benchmark's configurations."""
+    bm, bn, bk, warps, stages, divided, store, persistent = configuration
+    result = pointers("c", element) if store == "pointers" else descriptors("c", element, bm, bn // 2 if store == "halves" else bn)
+    constants = {"BM": bm, "BN": bn, "BK": bk, "GROUP": 16, "DIVIDED": divided, "STORE": store, **({"PROGRAMS": 132} if persistent else {})}
+    signature = f"{descriptors('a', element, bm, bk)}, {descriptors('b', element, bk, bn)}, {result}, {sizes('M N K')}"
+    options = {"num_warps": warps, "num_stages": stages, "asynchronous": True}
+    return Case(DESCRIBED, "persistent_matmul" if persistent else "matmul", signature, constants, options)
+
+
 def scaled(a_format: str, b_format: str, group: int) -> Case:
     """A product of block-scaled operands in blocks of 128, 128, 128."""
     scale, tiles = ("u8", (1, 1, 128 // group // 4, 2, 256)) if group == 32 else ("fp8e4nv", (1, 1, 2, 2, 256))

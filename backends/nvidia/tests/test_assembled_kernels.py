@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from known_kernels import BENCHMARKED, BENCHMARKS, GREAT, OTHERS, ROOT, TRITON, TRITON_EXAMPLES, Case, built, forget, kernel_of, modules
+from known_kernels import (
+    BENCHMARKED,
+    BENCHMARKS,
+    DESCRIBED,
+    GREAT,
+    OTHERS,
+    ROOT,
+    TRITON,
+    TRITON_EXAMPLES,
+    Case,
+    built,
+    described,
+    forget,
+    kernel_of,
+    modules,
+)
 
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import lower_module
@@ -59,6 +76,22 @@ def test_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(case: Cas
     assert linked.spills == 0, linked.log
     assert not re.search(r"\bwarning\b", linked.log, re.I), linked.log
     assert "0 bytes stack frame" in linked.log, linked.log
+
+
+def configurations() -> list[tuple[Any, ...]]:
+    """Those of the benchmark of products by descriptors."""
+    spec = importlib.util.spec_from_file_location("described_kernels", ROOT / DESCRIBED)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return list(module.CONFIGURATIONS)
+
+
+@pytest.mark.parametrize("element", ["fp16", "bf16"])
+@pytest.mark.parametrize("configuration", configurations(), ids=str)
+def test_products_by_descriptors_assemble_without_spills_or_warnings(configuration: tuple[Any, ...], element: str, folder: Path) -> None:
+    linked = assembled(described(configuration, element), "sm_90a", folder)
+    assert linked.spills == 0 and not re.search(r"\bwarning\b|C75\d\d", linked.log, re.I), linked.log
 
 
 MULTIPLYING = re.compile("matmul|attention|forward|keys|queries|group|pointer|descriptor|scaled")

@@ -24,7 +24,7 @@ An atomic operation on a scalar that releases makes what the whole program did b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -98,31 +98,27 @@ class _Pending:
     globals: set[_Global] = field(default_factory=set)
 
     def copy(self) -> _Pending:
-        found = _Pending()
-        found.add(self)
-        return found
+        made = _Pending()
+        made.add(self)
+        return made
 
     def add(self, other: _Pending) -> bool:
         """Take over what else may be going on; whether there was something new."""
         before = self._size()
-        self.reads |= other.reads
-        self.writes |= other.writes
-        self.copies |= other.copies
-        self.products |= other.products
-        self.stores |= other.stores
-        self.hidden |= other.hidden
+        for mine, theirs in zip(self._ranges(), other._ranges(), strict=True):
+            mine |= theirs
         self.globals |= other.globals
         return self._size() > before
 
     def replace(self, other: _Pending) -> None:
-        self.reads, self.writes, self.copies, self.products, self.stores, self.hidden, self.globals = other._sets()
+        self.reads, self.writes, self.copies, self.products, self.stores, self.hidden = other._ranges()
+        self.globals = other.globals
 
-    def _sets(self) -> tuple[set[_Range], set[_Range], set[_Range], set[_Range], set[_Range], set[_Range], set[_Global]]:
-        return self.reads, self.writes, self.copies, self.products, self.stores, self.hidden, self.globals
+    def _ranges(self) -> tuple[set[_Range], ...]:
+        return self.reads, self.writes, self.copies, self.products, self.stores, self.hidden
 
     def _size(self) -> int:
-        parts: tuple[Collection[object], ...] = self._sets()
-        return sum(len(part) for part in parts)
+        return len(self.globals) + sum(map(len, self._ranges()))
 
     def clear(self) -> None:
         """All threads have met; what is hidden stays so."""
