@@ -82,8 +82,9 @@ def may_run_on(store: Operation) -> bool:
     function, descriptor = function_of(store), store.operands[0]
     if descriptor not in function.arguments or not any(operation.name in _LOOPS for operation in store.ancestors()):
         return False
-    pointer = function.arguments[function.arguments.index(descriptor) + 1]
-    if pointer.uses or any(user.name not in ("descriptor_store", "simt.block_store_start") for user in descriptor.uses):
+    # its parts stand behind it, the pointer first
+    following = function.arguments.index(descriptor) + 1
+    if any(pointer.uses for pointer in function.arguments[following : following + 1]) or any(user.name not in ("descriptor_store", "simt.block_store_start") for user in descriptor.uses):
         return False
     return not any(operation.name.startswith("atomic") for operation in function.walk())
 
@@ -97,8 +98,9 @@ def least_staging(loop: Operation, target: SimtTarget) -> int:
             if store.name == "descriptor_store":
                 tile = _value(store)
                 assert isinstance(tile.type, TileType)
-                well = [one for one in _ways(tile, 1) if one.bytes(tile.type) <= _WELL] or list(_ways(tile, 1))[-1:]
-                found[tile.type] = well[0].bytes(tile.type)
+                ways = list(_ways(tile, 1)) if may_run_on(store) else [Pieces(1, 1)]
+                well = next((one for one in ways if one.bytes(tile.type) <= _WELL), ways[-1])
+                found[tile.type] = max(found.get(tile.type, 0), well.bytes(tile.type))
     return sum(found.values())
 
 
