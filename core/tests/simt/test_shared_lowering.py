@@ -151,7 +151,7 @@ def test_asynchronous_copies_into_any_layout(element: Type, widths: tuple[int, .
     kernel.simt("simt.copy_start", [slot], [pointer], mask, by=mechanism.name)
     token = kernel.simt("simt.commit", result=COPIES)
     assert token is not None
-    kernel.simt("simt.wait", [token], [])
+    kernel.simt("simt.wait", [token], [], [])
     kernel.b.store(kernel.pointers(out, found), kernel.read(slot, found))
     given = bits(element, 256)
     result = np.full_like(given, 7)
