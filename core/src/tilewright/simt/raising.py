@@ -56,7 +56,7 @@ def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) 
     for load, tensor in raised:
         writer.write(load, tensor)
     if raised:
-        for pass_ in (canonicalize, cse, licm, canonicalize, cse, dce):
+        for pass_ in (dce, canonicalize, cse, licm):
             pass_(module)
 
 
