@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+import tilewright.language as tl
 from tilewright.errors import LoweringError, OutOfResources
+from tilewright.language.callable import device_function
 from tilewright.plugins.manifest import PORTABLE_OPTIONS
 from tilewright.testing.op_samples import FAMILIES, samples
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
@@ -296,3 +298,31 @@ def test_lowering_leaves_the_module_as_it_is() -> None:
     assert str(sample.module) == before
     second = lower(sample.module, target_of(ARCHITECTURES["sm_90a"]), {**PORTABLE_OPTIONS, **OPTIONS})
     assert first.stages["ptx"] == second.stages["ptx"] and first.metadata == second.metadata
+
+
+@pytest.mark.parametrize(("type_", "kind"), [("fp8e4nv", "e4m3x2"), ("fp8e5", "e5m2x2")])
+def test_neighbours_are_widened_and_multiplied_together(ptx: Ptx, type_: str, kind: str) -> None:
+    def kernel(x: Any, scale: Any, z: Any, BLOCK: tl.constexpr) -> None:
+        at = tl.arange(0, BLOCK)
+        tl.store(z + at, tl.load(x + at).to(tl.bfloat16) * tl.load(scale))
+
+    signature = {"x": f"*{type_}", "scale": "*bf16", "z": "*bf16"}
+    text = ptx(device_function(kernel), signature, "sm_90a", constants={"BLOCK": 1024})
+    # eight elements of a thread, by twos: of a pair the first is the low half of a word
+    assert len(re.findall(rf"cvt\.rn\.f16x2\.{kind}", text)) == len(re.findall(r"mul\.rn\.bf16x2", text)) == 4
+    assert not re.search(r"mul\.rn\.bf16 |mul\.rn\.f32|cvt\.rn\.bf16\.f32", text)
+    halves = r"cvt\.f32\.f16\s+(%r\d+), %rs\d+;\s+cvt\.f32\.f16\s+(%r\d+), %rs\d+;[^;]*cvt\.rn\.bf16x2\.f32 %r\d+, (%r\d+), (%r\d+);"
+    pairs = re.findall(halves, text)
+    assert len(pairs) == 4 and all((low, high) == (second, first) for low, high, first, second in pairs)
+    assert assemble(text, "sm_90a").spills == 0
+    older = ptx(device_function(kernel), signature, "sm_80", constants={"BLOCK": 1024})
+    assert "bf16x2" not in older and "f16x2.e" not in older
+
+
+def test_numbers_of_one_word_are_multiplied_by_those_of_another(ptx: Ptx) -> None:
+    def kernel(x: Any, y: Any, z: Any, BLOCK: tl.constexpr) -> None:
+        at = tl.arange(0, BLOCK)
+        tl.store(z + at, tl.load(x + at) * tl.load(y + at))
+
+    text = ptx(device_function(kernel), dict.fromkeys("xyz", "*bf16"), "sm_90a", constants={"BLOCK": 1024})
+    assert len(re.findall(r"mul\.rn\.bf16x2", text)) == 4 and "mov.b32" not in text.partition("mul.rn.bf16x2")[2]

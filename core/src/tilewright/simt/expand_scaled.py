@@ -127,8 +127,7 @@ def _spread(b: Builder, factors: Value, value: Value, k_axis: int) -> Value:
     if k_axis == 0:
         factors = b.permute(factors, order=(*range(rank - 2), rank - 1, rank - 2))
     grouped = (*batches, outer, groups, size) if k_axis else (*batches, groups, size, outer)
-    assert isinstance(factors.type, TileType)
-    element = factors.type.element
+    element = element_type(factors.type)
     repeated = b.broadcast(b.expand_dims(factors, axis=rank if k_axis else rank - 1), result=TileType(grouped, element))
     result: Value = b.reshape(repeated, result=with_element(value.type, element))
     return result
