@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation
-from tilewright.ir.types import BF16, F16, F32, U32, DescriptorType, Type, element_type
+from tilewright.ir.types import BF16, F16, F32, U16, U32, DescriptorType, Type, element_type
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
@@ -250,11 +250,15 @@ class PtxTarget(SimtTarget):
         half = self._products.emit(context, name, operands, element)
         if half is not None:
             return half
+        if name == "shr" and element is U32 and operands[1] == "16":
+            return self._words.shifted(context.writer, operands[0])
         if name == "mul" and element is BF16 and self.capability >= 90:
             return self._words.multiplied(context.writer, *operands)
         return arithmetic.element_operation(context.writer, self.capability, self.relaxed, name, operands, element, attributes)
 
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
+        if source is U32 and result is U16:
+            return self._words.half(context.writer, operand)
         pair = _PAIRS.get(result) if source is F32 and rounding == "rtne" and self.capability >= 80 else None
         name = casts.machine_cast(self._words, context.writer, self.capability, operand, source, result, rounding)
         if pair is not None:

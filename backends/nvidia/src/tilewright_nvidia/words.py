@@ -22,6 +22,8 @@ class Words:
         self._sources: dict[str, tuple[str, str, int]] = {}
         #: for elements that were rounded from f32: that one, and the PTX type of a pair of them
         self._rounded: dict[str, tuple[str, str]] = {}
+        #: the words whose upper halves were moved down, by what that gave
+        self._upper: dict[str, str] = {}
         self._written: dict[tuple[object, str, str, int], str] = {}
 
     def round(self, name: str, operand: str, pair: str) -> None:
@@ -64,6 +66,17 @@ class Words:
         for i, name in enumerate(names):
             vector = w.emit(f"insertelement {vector_type} {vector}, {type_} {name}, i32 {i}")
         return w.emit(f"bitcast {vector_type} {vector} to {word_type}")
+
+    def shifted(self, w: FunctionWriter, word: str) -> str:
+        """The upper half of an i32, as one."""
+        name = w.emit(f"lshr i32 {word}, 16")
+        self._upper[name] = word
+        return name
+
+    def half(self, w: FunctionWriter, name: str) -> str:
+        """The lower half of an i32, as i16: where it was the upper half of another one, it is known to be the neighbour of that one's lower half."""
+        word = self._upper.get(name)
+        return self.unpack(w, word or name, "i32", "i16")[1 if word else 0]
 
     def widened(self, w: FunctionWriter, name: str, kind: str, type_: str) -> str:
         """An element of 8 bits of an fp8 kind, as PTX names a pair of them, as ``half``, or as bf16 (``i16``). Neighbours in the word that they were taken from

@@ -55,12 +55,11 @@ def _operand(b: Builder, operation: Operation, name: str, k_axis: int, type_: Ty
     value, scale = operation.operand(name), operation.operand(f"{name}_scale")
     assert value is not None and isinstance(value.type, TileType)
     if operation.attribute(f"{name}_format") == "e2m1":
-        value = _unpack(b, value, value.type.rank - 2 + (k_axis if operation.attribute(f"{name}_pack_k") else 1 - k_axis))
+        value = _unpack(b, value, value.type.rank - 2 + (k_axis if operation.attribute(f"{name}_pack_k") else 1 - k_axis), type_)
     if scale is None:
         return _cast(b, value, type_)
-    # a power of two changes no bits but those of the exponent: bf16, which has that of f32, multiplies by it as f32 does; f16 goes there through f32
-    direct = type_ is BF16 and element_type(scale.type) is U8 and element_type(value.type) is not F16
-    through = BF16 if direct else F32
+    # bf16 holds element, scale and product exactly, and has the range of f32
+    through = BF16 if type_ is BF16 else F32
     factors = _spread(b, _cast(b, _factor(b, scale, fast=operation.attribute("fast_math")), through), value, k_axis)
     return _cast(b, b.mul(_cast(b, value, through), factors), type_)
 
@@ -73,12 +72,27 @@ def _cast(b: Builder, value: Value, element: Type) -> Value:
     return result
 
 
-def _unpack(b: Builder, pairs: Value, axis: int) -> Value:
-    """Two e2m1 numbers a byte, the low half first, spread along an axis, as f16, which holds them exactly.
+def _unpack(b: Builder, pairs: Value, axis: int, type_: Type) -> Value:
+    """Two e2m1 numbers a byte, the low half first, spread along an axis, as bf16 or, where the product is in a type that does not hold that, as f16; both
+    hold them exactly.
 
-    Sign, two bits of exponent, one of fraction: moved to their places in an f16 they are the number times 2**-14, subnormals included.
+    Sign, two bits of exponent, one of fraction: moved to their places in a bf16 or f16 they are the number times a small power of two, subnormals included.
     """
+    halves, power = _halves_bf16(b, pairs) if type_ is BF16 else _halves_f16(b, pairs)
+    joined: Value = b.join(*halves)
     assert isinstance(pairs.type, TileType)
+    rank = pairs.type.rank
+    if axis < rank - 1:
+        joined = b.permute(joined, order=(*range(axis + 1), rank, *range(axis + 1, rank)))
+    shape = list(pairs.type.shape)
+    shape[axis] *= 2
+    numbers = b.reshape(joined, result=TileType(tuple(shape), element_type(joined.type)))
+    result: Value = b.mul(numbers, b.constant_like(numbers.type, power))
+    return result
+
+
+def _halves_f16(b: Builder, pairs: Value) -> tuple[list[Value], float]:
+    """The bits of both numbers of each byte in the places of an f16's, and the factor that they lack."""
     codes = _cast(b, pairs, U16)
 
     def field(mask: int, shift: int) -> Value:
@@ -87,18 +101,24 @@ def _unpack(b: Builder, pairs: Value, axis: int) -> Value:
         shifted: Value = b.shl(moved, amount) if shift > 0 else b.shr(moved, amount)
         return shifted
 
-    factor = b.constant_like(with_element(codes.type, F16), 2.0**14)
     low = b.or_(field(0x8, 12), field(0x7, 9))
     high = b.or_(field(0x80, 8), field(0x70, 5))
-    halves = [b.mul(b.bitcast(bits, result=factor.type), factor) for bits in (low, high)]
-    joined: Value = b.join(*halves)
-    rank = pairs.type.rank
-    if axis < rank - 1:
-        joined = b.permute(joined, order=(*range(axis + 1), rank, *range(axis + 1, rank)))
-    shape = list(pairs.type.shape)
-    shape[axis] *= 2
-    result: Value = b.reshape(joined, result=TileType(tuple(shape), F16))
-    return result
+    return [b.bitcast(bits, result=with_element(codes.type, F16)) for bits in (low, high)], 2.0**14
+
+
+def _halves_bf16(b: Builder, pairs: Value) -> tuple[list[Value], float]:
+    """The same for bf16, both numbers in one word: a product moves both fields of a kind at once."""
+    codes = _cast(b, pairs, U32)
+
+    def fields(factor: int, mask: int) -> Value:
+        moved = b.mul(codes, b.constant_like(codes.type, factor))
+        taken: Value = b.and_(moved, b.constant_like(codes.type, mask))
+        return taken
+
+    # by 12 and 24 places; by 6 and 18
+    word = b.or_(fields(1 << 12 | 1 << 24, 0x80008000), fields(1 << 6 | 1 << 18, 0x01C001C0))
+    high = b.shr(word, b.constant_like(codes.type, 16))
+    return [b.bitcast(_cast(b, half, U16), result=with_element(codes.type, BF16)) for half in (word, high)], 2.0**126
 
 
 def _factor(b: Builder, scale: Value, *, fast: bool) -> Value:
