@@ -625,3 +625,33 @@ def test_operands_in_registers_are_put_in_shared_memory() -> None:
     assert re.search(r"fence\.proxy\.async\.shared::cta;(?:(?!st\.shared)[\s\S])*?bar(rier)?[.\w]*sync[\s\S]*wgmma\.mma_async", ptx)
     assert "C75" not in assemble(ptx, "sm_90a").log
     assert "wgmma" not in str(compile_kernel(device_function(kernel), signature, constants={"S": 64}, asynchronous=False).stages["ptx"])
+
+
+def scaled_product(a: Any, a_scales: Any, b: Any, b_scales: Any, out: Any, K: Any, BLOCK: tl.constexpr, FORMAT: tl.constexpr, PACKED: tl.constexpr) -> None:
+    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    rows, groups = tl.arange(0, BLOCK)[:, None] * (K // 32), tl.arange(0, BLOCK // 32)[None, :]
+    for k in range(0, K, BLOCK):
+        x, y = a.load([0, k // PACKED]), b.load([0, k // PACKED])
+        at = rows + k // 32 + groups
+        acc = tl.dot_scaled(x, tl.load(a_scales + at), FORMAT, y.T, tl.load(b_scales + at), FORMAT, acc)
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at[:, None] * BLOCK + at[None, :], acc)
+
+
+@pytest.mark.parametrize(("format_", "element", "packed", "products"), [("e4m3", "fp8e4nv", 1, 1), ("e2m1", "u8", 2, 2)])
+def test_block_scaled_operands_are_unpacked_by_twos(format_: str, element: str, packed: int, products: int) -> None:
+    constants = {"BLOCK": 128, "FORMAT": format_, "PACKED": packed}
+    block, scales = f"tensordesc<{element}[128,{128 // packed}]>", "*u8"
+    signature = {"a": block, "a_scales": scales, "b": block, "b_scales": scales, "out": "*fp32", "K": "i32", **dict.fromkeys(constants, "constexpr")}
+    facts = {name: {"divisibility": 16} for name in ("a", "a_scales", "b", "b_scales", "out", "K")}
+    module = compile_function(device_function(scaled_product), signature, constants, facts)
+    pipeline.run(module)
+    ptx = str(lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 8, "num_stages": 2}).stages["ptx"])
+    linked = assemble(ptx, "sm_90a")
+    assert "C75" not in linked.log and not linked.spills, linked.log
+    assert "mma.sync" not in ptx and len(re.findall(r"wgmma\.mma_async\S+\.f32\.bf16\.bf16 ", ptx)) == 8
+    # each thread has 128 elements of both operands, each of which is multiplied by its scale, those of e2m1 by a power of two before
+    assert len(re.findall(r"mul\.rn\.bf16x2", ptx)) == 64 * products and not re.search(
+        r"mul\.rn\.bf16 |mul\.rn\.f32|cvt\.rn\.bf16\.f32 %rs\d+, %r\d+;.*st\.shared", ptx
+    )
+    assert len(re.findall(r"cvt\.rn\.f16x2\.e4m3x2", ptx)) == (64 if packed == 1 else 0)

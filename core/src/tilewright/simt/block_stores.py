@@ -84,7 +84,9 @@ def may_run_on(store: Operation) -> bool:
         return False
     # its parts stand behind it, the pointer first
     following = function.arguments.index(descriptor) + 1
-    if any(pointer.uses for pointer in function.arguments[following : following + 1]) or any(user.name not in ("descriptor_store", "simt.block_store_start") for user in descriptor.uses):
+    if any(pointer.uses for pointer in function.arguments[following : following + 1]) or any(
+        user.name not in ("descriptor_store", "simt.block_store_start") for user in descriptor.uses
+    ):
         return False
     return not any(operation.name.startswith("atomic") for operation in function.walk())
 
