@@ -170,8 +170,8 @@ def lower_all(arch: str, folder: Path, asynchronous: bool) -> dict[str, Any]:
         trials.append(Trial(configuration, [Wanted(Compiled(), selection)]))  # type: ignore[arg-type]
     failures: list[str] = []
     started = time.perf_counter()
-    compiled = compile_trials(trials, beside=True, on_error=lambda configuration, error: failures.append(f"{configuration}: {error}"))
-    times = [time.perf_counter() - started for _ in compiled]
+    ready = compile_trials(trials, beside=True, on_error=lambda configuration, error: failures.append(f"{configuration}: {error}"))
+    times = [time.perf_counter() - started for _ in ready]
     if failures:
         raise SystemExit("\n".join(failures))
     return {"first_s": times[0], "all_s": times[-1], "configurations": len(times)}

@@ -16,6 +16,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import AutotunerError
+from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
 from tilewright.runtime import devices, trials, workers
 from tilewright.runtime.cache import disk_cache
@@ -47,6 +48,10 @@ def hang():
     open(os.environ["CROOKED_HANGS"], "a").write(f"{os.getpid()} ")
     time.sleep(3600)
 
+def wait():
+    while not os.path.exists(os.environ["CROOKED_HANGS"]):
+        time.sleep(0.005)
+
 class Odd(LoweringError):
     def __init__(self):
         super().__init__("odd")
@@ -60,6 +65,7 @@ DEEDS = {
     "die": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "leave": lambda: os._exit(3),
     "hang": hang,
+    "wait": wait,
     "full": lambda: refuse(OutOfResources(300, 200, "shared memory")),
     "odd": lambda: refuse(Odd()),
     "bug": lambda: {}["defect"],
@@ -250,6 +256,23 @@ def test_an_interrupt_ends_the_workers_and_tells_the_best_so_far(crooked, monkey
     assert all(is_gone(int(process)) for process in hangs.read_text().split())
     monkeypatch.delenv("CROOKED")
     launch(tuned())
+
+
+def test_another_device_measures_while_workers_compile(crooked, monkeypatch):
+    """The last configuration is compiled only when the first was measured."""
+    monkeypatch.setenv("CROOKED", "64=wait")
+    hangs = crooked / "hangs"
+
+    def bench(call, quantiles):
+        call()
+        hangs.touch()
+        return [1.0, 1.0, 1.0]
+
+    kernel = tuned(do_bench=bench, time_limit=GUARD)
+    place = kernel._place
+    kernel._place = lambda args, kwargs: place(args, kwargs)._replace(device=Device("crooked", "paper", 0, "sheet"))
+    launch(kernel)
+    assert len(kernel.configs_timings) == 4 and not kernel.failures
 
 
 def test_a_server_that_was_killed_is_started_again(crooked):
