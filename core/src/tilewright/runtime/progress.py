@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 
@@ -27,6 +26,8 @@ class Progress:
         if not self._on or time.perf_counter() < self._next:
             return
         self._next, self._shown = time.perf_counter() + _AGAIN, True
+        import shutil
+
         filled = _WIDTH * self.done // max(1, self.total)
         failures = f", {self.failed} failed" if self.failed else ""
         text = f"tuning {self.name} [{'#' * filled}{'.' * (_WIDTH - filled)}] {self.done}/{self.total}{failures}{f', best {best}' if best else ''}"

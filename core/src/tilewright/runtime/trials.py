@@ -17,12 +17,12 @@ from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.compile import build_module, cache_key, compile_job, compile_kernel
 from tilewright.runtime.config import Config
 from tilewright.runtime.selection import Selected
-from tilewright.runtime.worker_server import Job
-from tilewright.runtime.workers import UnsendableError, WorkerPool, worker_count, worker_pool, workers_serve
 
 if TYPE_CHECKING:
     from tilewright.ir import Module
     from tilewright.runtime.jit import JITFunction
+    from tilewright.runtime.worker_server import Job
+    from tilewright.runtime.workers import WorkerPool
 
 #: Kernels to compile from which on workers pay for being started.
 WORKERS_FROM = 3
@@ -138,6 +138,8 @@ class _Place:
 
 
 def _place(pending: Sequence[tuple[Trial, Wanted]], executor: concurrent.futures.Executor | None) -> _Place:
+    from tilewright.runtime.workers import workers_serve
+
     if executor is not None:
         given = executor
         threads = isinstance(executor, concurrent.futures.ThreadPoolExecutor)
@@ -149,6 +151,8 @@ def _place(pending: Sequence[tuple[Trial, Wanted]], executor: concurrent.futures
 
 
 def _worker_place(first: Selected) -> _Place:
+    from tilewright.runtime.workers import worker_count, worker_pool
+
     pool = worker_pool()
     pool.prepare(_job_of(first, "", ""))
     threads = concurrent.futures.ThreadPoolExecutor(max_workers=_WAITING * worker_count(), thread_name_prefix="tilewright-workers")
@@ -180,12 +184,16 @@ def _worker_place(first: Selected) -> _Place:
 
 
 def _job_of(selection: Selected, module: str, key: str) -> Job:
+    from tilewright.runtime.worker_server import Job
+
     target = selection.backend.completed(selection.target)
     return Job(module, dict(selection.specialization.options), selection.backend.name, target, key, dict(os.environ))
 
 
 def _lowered(pool: WorkerPool, job: Job, selection: Selected, time_limit: float | None, owner: object) -> Artifact:
     """The artifact of a job, lowered by a worker and completed here, which the disk cache keeps."""
+    from tilewright.runtime.workers import UnsendableError
+
     try:
         artifact = unpack(pool.lower(job, time_limit, owner))
     except UnsendableError:

@@ -117,7 +117,8 @@ def serve(orders: socket.socket) -> None:
             pass
     except OSError:  # the parent is gone, or has nothing to do for us
         pass
-    os.killpg(0, signal.SIGKILL)  # the workers, and this process
+    if os.getpgrp() == os.getpid():  # a session of its own, as it is started
+        os.killpg(0, signal.SIGKILL)  # the workers, and this process
 
 
 def _obey(orders: socket.socket) -> bool:

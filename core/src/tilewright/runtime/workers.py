@@ -29,7 +29,7 @@ _SERVER = "import socket, sys; from tilewright.runtime.worker_server import serv
 #: A kernel that does nothing, to warm up a server with.
 _NOTHING = "tilewright.ir 1.0\n\nkernel @nothing() {\n  return\n}\n"
 #: Seconds that a server may take to start, and to fork.
-_START = 120.0
+_START = 600.0
 
 
 def worker_count() -> int:
