@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from stand_ins import FakeBindings
 from tilewright.errors import BackendError, KernelError, LoweringError, OutOfResources
 from tilewright.plugins.manifest import CodeObject, Device
 from tilewright.plugins.registry import registry
+from tilewright.runtime import worker_server
 from tilewright.runtime.declared import check_declared
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.kernels import LoadedKernel
@@ -92,6 +94,19 @@ def test_code_that_moves_registers_between_threads_is_not_linked(bindings: FakeB
     bindings.settings.failures["cuModuleLoadDataEx"] = 218
     with pytest.raises(LoweringError, match="the driver could not compile the PTX of k: cuModuleLoadDataEx failed"):
         linking.link(cuda, 0, text, "k")
+
+
+def test_what_a_worker_lowered_is_linked_by_the_hook(bindings: FakeBindings, cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlinked = CodeObject("k", b".version 8.6", {}, {**code().metadata, "format": "ptx"})
+    target = architectures.target_of(architectures.ARCHITECTURES["sm_90a"])
+    monkeypatch.setattr(linking, "why_not", lambda: "")
+    monkeypatch.setattr(linking, "driver", lambda: cuda)
+    monkeypatch.setattr(worker_server, "serving", True)
+    hook = partial(registry().get("nvidia").call, "tilewright_link", code=unlinked, target=target)
+    assert hook().metadata["format"] == "ptx" and not bindings.named("cuLinkComplete")  # the worker itself leaves it
+    monkeypatch.setattr(worker_server, "serving", False)
+    linked = hook()
+    assert (linked.metadata["format"], linked.binary, linked.stages["cubin"]) == ("cubin", b"device code", b"device code")
 
 
 def test_rejected_ptx_comes_with_the_log_and_a_reproducer(bindings: FakeBindings, cuda: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

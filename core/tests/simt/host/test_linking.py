@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import LoweringError
+from tilewright.runtime import worker_server
 from tilewright.simt.host.linking import Linked, is_worker, kept_binary, log_text, rejected
 from tilewright.simt.host.resources import Occupancy, Processor, Usage, described, occupancy
 
@@ -41,6 +42,11 @@ def test_rejected_code_is_written_to_a_file(tmp_path: Path, monkeypatch: pytest.
 def test_logs_end_at_their_first_zero() -> None:
     assert log_text(bytearray(b" all \xff is well\n\0\0rest")) == "all \ufffd is well"
     assert not is_worker()
+
+
+def test_workers_of_a_tuning_are_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_server, "serving", True)
+    assert is_worker()
 
 
 @pytest.mark.parametrize(
