@@ -16,6 +16,7 @@ from kernels.attention_backward import attention_backward
 from kernels.layer_norm import layer_norm
 from kernels.matmul import matmul
 from kernels.softmax import softmax
+from kernels.split_k_matmul import parts_of, split_k_matmul
 from kernels.vector_add import add
 
 sys.path.remove(str(Path(__file__).resolve().parents[1]))  # the folder triton in there is not the module
@@ -82,6 +83,20 @@ def test_matmul(wrap: Any, m: int, n: int, k: int, activation: str) -> None:
     if activation:
         exact = np.where(exact >= 0, exact, 0.01 * exact)
     assert np.abs(c - exact).max() < 1e-4
+
+
+@pytest.mark.parametrize(("m", "n", "k", "split"), [(33, 70, 300, 3), (1, 5, 129, 4), (64, 64, 64, 1), (40, 40, 500, 16)])
+def test_split_k_matmul(wrap: Any, m: int, n: int, k: int, split: int) -> None:
+    a, b, c, parts = normal(m, k), normal(k, n), poisoned(m, n), poisoned(split, m, n)
+    split_k_matmul(wrap(a), wrap(b), wrap(c), wrap(parts), block=(32, 32, 32))
+    assert np.abs(c - a.astype(np.float64) @ b).max() < 1e-4
+
+
+def test_parts_fill_the_processors() -> None:
+    assert parts_of(4096, 4096, 4096, 132) == 1  # 1024 blocks keep them busy
+    assert parts_of(1024, 1024, 4096, 132) == 2  # 64 blocks do not
+    assert parts_of(128, 128, 8192, 132) == 16
+    assert parts_of(128, 128, 64, 132) == 1  # one step cannot be split
 
 
 @pytest.mark.parametrize("causal", [False, True])

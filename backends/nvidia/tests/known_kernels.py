@@ -132,6 +132,13 @@ OTHERS = (
             "ACTIVATION": "leaky_relu",
         },
     ),
+    Case(
+        "examples/kernels/split_k_matmul.py",
+        "part_kernel",
+        f"{pointers('a_ptr b_ptr', 'fp16')}, {pointers('parts_ptr', 'fp32')}, {sizes('M N K')}",
+        {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "SPLIT": 4},
+    ),
+    Case("examples/kernels/split_k_matmul.py", "sum_kernel", f"{pointers('parts_ptr c_ptr', 'fp32')}, {sizes('size')}", {"SPLIT": 4, "BLOCK": 1024}),
     Case("examples/kernels/attention.py", "attention_kernel", _ATTENTION, {"CAUSAL": True, "BLOCK_M": 64, "BLOCK_N": 64, "HEAD": 64}),
     Case("examples/kernels/attention.py", "attention_kernel", _ATTENTION, {"CAUSAL": False, "BLOCK_M": 128, "BLOCK_N": 64, "HEAD": 64}, {"num_warps": 8}),
     Case(
