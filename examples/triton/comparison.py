@@ -5,6 +5,7 @@ An example run with ``--check`` compares results and leaves out the times.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,10 +20,16 @@ def device() -> torch.device:
     return triton.runtime.driver.active.get_active_torch_device()
 
 
+@functools.cache
+def properties() -> dict[str, int]:
+    """What the device has, asked once: the driver takes its time to say."""
+    active = triton.runtime.driver.active
+    return active.utils.get_device_properties(active.get_current_device())
+
+
 def processors() -> int:
     """How many programs run at once when each takes a whole processor: the size of a persistent kernel's grid."""
-    active = triton.runtime.driver.active
-    return active.utils.get_device_properties(active.get_current_device())["multiprocessor_count"]
+    return properties()["multiprocessor_count"]
 
 
 def worst(found: torch.Tensor, exact: torch.Tensor) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from comparison import compare, device
+from comparison import compare, device, properties
 
 
 @triton.jit
@@ -29,8 +29,7 @@ def softmax_kernel(
 
 def programs_at_once(kernel: Any, num_warps: int) -> int:
     """Programs of a compiled kernel that the device holds at one time."""
-    active = triton.runtime.driver.active
-    has = active.utils.get_device_properties(active.get_current_device())
+    has = properties()
     threads = num_warps * has["warpSize"]
     by_registers = has["max_num_regs"] // (max(kernel.n_regs, 1) * threads)
     by_shared = has["max_shared_mem"] // max(kernel.metadata.shared, 1)
