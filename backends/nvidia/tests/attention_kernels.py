@@ -1,4 +1,4 @@
-"""Attention through descriptors, for tests: forward, of one head, of any length."""
+"""Attention through descriptors, for tests, of one head: forward, of any length, and backward."""
 
 from __future__ import annotations
 
@@ -52,6 +52,52 @@ def attention(q, k, v, out, lse, n, scale, D: tl.constexpr, BM: tl.constexpr, BN
         acc, total, highest = span(acc, total, highest, queries, k, v, rows + n, whole, n, n, scale, BN, True)
     tl.store(lse + rows, highest + tl.log2(total), mask=rows < n)
     tl.store(out + rows[:, None] * D + lanes[None, :], (acc / total[:, None]).to(out.dtype.element_ty), mask=rows[:, None] < n)
+
+
+@device_function
+def keys_backward(q, k, v, g, lse, delta, dk, dv, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    column = tl.program_id(0) * BN
+    keys, values = k.load([column, 0]), v.load([column, 0])
+    dkey, dvalue = tl.zeros([BN, D], tl.float32), tl.zeros([BN, D], tl.float32)
+    for start in range(0, n, BM):
+        queries = q.load([start, 0])
+        rows = start + tl.arange(0, BM)
+        weights = tl.exp2(tl.dot(keys, queries.T) * (scale * 1.4426950408889634) - tl.load(lse + rows)[None, :])
+        incoming = g.load([start, 0])
+        dvalue = tl.dot(weights.to(incoming.dtype), incoming, dvalue)
+        slopes = weights * (tl.dot(values, incoming.T) - tl.load(delta + rows)[None, :])
+        dkey = tl.dot(slopes.to(queries.dtype), queries, dkey)
+    columns, lanes = column + tl.arange(0, BN), tl.arange(0, D)
+    tl.store(dv + columns[:, None] * D + lanes[None, :], dvalue)
+    tl.store(dk + columns[:, None] * D + lanes[None, :], dkey * scale)
+
+
+@device_function
+def queries_backward(q, k, v, g, lse, delta, dq, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    row = tl.program_id(0) * BM
+    queries, incoming = q.load([row, 0]), g.load([row, 0])
+    rows, lanes = row + tl.arange(0, BM), tl.arange(0, D)
+    logarithms, deltas = tl.load(lse + rows), tl.load(delta + rows)
+    acc = tl.zeros([BM, D], tl.float32)
+    for start in range(0, n, BN):
+        keys = k.load([start, 0])
+        weights = tl.exp2(tl.dot(queries, keys.T) * (scale * 1.4426950408889634) - logarithms[:, None])
+        slopes = weights * (tl.dot(incoming, v.load([start, 0]).T) - deltas[:, None])
+        acc = tl.dot(slopes.to(keys.dtype), keys, acc)
+    tl.store(dq + rows[:, None] * D + lanes[None, :], acc * scale)
+
+
+def backward_module(part: str, element: str, d: int, bm: int, bn: int) -> Module:
+    """Tile IR of the kernel for ``keys`` (and values) or ``queries``; lengths are multiples of its blocks."""
+    constants: dict[str, Any] = {"D": d, "BM": bm, "BN": bn}
+    blocks = {name: f"tensordesc<{ELEMENTS[element]}[{rows},{d}]>" for name, rows in (("q", bm), ("k", bn), ("v", bn), ("g", bm))}
+    outputs = ("dk", "dv") if part == "keys" else ("dq",)
+    pointers = dict.fromkeys(("lse", "delta", *outputs), "*fp32")
+    signature = {**blocks, **pointers, "n": "i32", "scale": "fp32", **dict.fromkeys(constants, "constexpr")}
+    facts = {name: {"divisibility": 16} for name in (*blocks, *pointers, "n")}
+    module = compile_function(keys_backward if part == "keys" else queries_backward, signature, constants, facts)
+    pipeline.run(module)
+    return module
 
 
 def attention_module(element: str, d: int, bm: int, bn: int, causal: bool) -> Module:

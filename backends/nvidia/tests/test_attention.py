@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from attention_kernels import attention_module
+from attention_kernels import attention_module, backward_module
 
+from tilewright.ir import Module
 from tilewright.plugins.manifest import CodeObject
 from tilewright.plugins.registry import registry
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
@@ -30,11 +31,21 @@ SHAPES = [
 
 def lowered(element: str, shape: tuple[int, int, int, int, int], causal: bool) -> CodeObject:
     d, bm, bn, warps, stages = shape
+    return compiled(attention_module(element, d, bm, bn, causal), warps, stages)
+
+
+def compiled(module: Module, warps: int, stages: int) -> CodeObject:
     backend = registry().get("nvidia")
     options = {**backend.manifest.options, "num_warps": warps, "num_stages": stages, "asynchronous": True}
-    code = backend.call("tilewright_lower", module=attention_module(element, d, bm, bn, causal), target=target_of(ARCHITECTURES["sm_90a"]), options=options)
+    code = backend.call("tilewright_lower", module=module, target=target_of(ARCHITECTURES["sm_90a"]), options=options)
     assert isinstance(code, CodeObject)
     return code
+
+
+def steps_of(code: CodeObject) -> str:
+    """s for each product that is started, and for each wait how many may still be under way then."""
+    found = re.findall(r"wgmma\.(?:commit_group\.sync\.aligned|wait_group\.sync\.aligned (\d));", str(code.stages["ptx"]))
+    return "".join(count or "s" for count in found)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -48,10 +59,10 @@ def test_attention_is_assembled_without_spills_and_products_stay_asynchronous(el
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_a_loop_starts_both_products_before_it_waits_for_one(causal: bool) -> None:
-    ptx = str(lowered("f16", SHAPES[5], causal).stages["ptx"])
-    steps = "".join(count or "s" for count in re.findall(r"wgmma\.(?:commit_group\.sync\.aligned|wait_group\.sync\.aligned (\d));", ptx))
+    code = lowered("f16", SHAPES[5], causal)
+    ptx = str(code.stages["ptx"])
     # before the loop, in it, after it, for each loop of the source
-    assert sorted(re.findall(r"ss10|s0", steps)) == sorted(["s0", "ss10", "s0"] * 2)
+    assert sorted(re.findall(r"ss10|s0", steps_of(code))) == sorted(["s0", "ss10", "s0"] * 2)
     # the weights go from one product to the next in registers: of shared memory threads write nothing, and read nothing
     assert not re.search(r"(st|ld)\.shared", ptx[: ptx.rindex("wgmma.")])
     # loops whose loads are alike share their rings: the queries' object, then full and empty ones of three slots for the keys and for the values
@@ -64,3 +75,26 @@ def test_weights_are_rounded_in_pairs() -> None:
         # 64 of each thread, before and in each of two loops
         assert ptx.count(f"cvt.rn.{element}x2.f32") >= 4 * 32
         assert ptx.count(f"cvt.rn.{element}.f32") <= 32  # of the result
+
+
+#: part, (head dimension, BM, BN, warps, stages), products under way as they are written: before the loop, in it, after it
+BACKWARD = [
+    ("keys", (64, 64, 128, 8, 2), "ss10ssss3210ss10"),
+    ("keys", (64, 64, 64, 4, 2), "ss10ssss3210ss10"),
+    ("queries", (64, 128, 64, 8, 2), "ss10sss210s0"),
+    ("queries", (128, 128, 64, 8, 2), "ss10sss210s0"),
+    # the results of four products and two operands are more than a thread has registers: one after the other
+    ("keys", (128, 64, 128, 8, 2), "s0s0s0s0"),
+    ("keys", (64, 128, 128, 8, 2), "s0s0s0s0"),
+]
+
+
+@pytest.mark.parametrize(("part", "shape", "expected"), BACKWARD, ids=str)
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+def test_backward(part: str, shape: tuple[int, int, int, int, int], expected: str, element: str) -> None:
+    d, bm, bn, warps, stages = shape
+    code = compiled(backward_module(part, element, d, bm, bn), warps, stages)
+    log = assemble(code.stages["ptx"], "sm_90a").log
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log, log
+    assert not re.search(r"\bwarning\b|C75\d\d", log, re.I), log
+    assert steps_of(code) == expected

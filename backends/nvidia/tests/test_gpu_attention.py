@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from attention_kernels import attention_module
+from attention_kernels import attention_module, backward_module
 from gpu_support import launch_on_gpu, prepare
 from test_gpu_hopper import hopper_is_there, tensor, within_patience
 
@@ -53,3 +53,28 @@ def test_attention(n: int, shape: tuple[int, int, int, int, int], element: str, 
     found = out.astype(np.float64) if element == "f16" else from_bits(out)
     np.testing.assert_allclose(found, weights @ wide_v / total, rtol=2e-2, atol=2e-3 if element == "f16" else 2e-2)
     np.testing.assert_allclose(lse, (highest + np.log2(total))[:, 0], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+@pytest.mark.parametrize("shape", [(64, 64, 128, 8, 2), (64, 64, 64, 4, 2), (64, 128, 64, 8, 2), (128, 64, 128, 8, 2)], ids=str)
+@pytest.mark.parametrize("n", [128, 1280])
+def test_backward(n: int, shape: tuple[int, int, int, int, int], element: str) -> None:
+    d, bm, bn, warps, stages = shape
+    rng = np.random.default_rng(n)
+    (q, wide_q), (k, wide_k), (v, wide_v), (g, wide_g) = (rounded(rng.standard_normal((n, d)), element) for _ in range(4))
+    scale = d**-0.5
+    scores = wide_q @ wide_k.T * scale
+    highest = scores.max(axis=1, keepdims=True)
+    logarithms = highest + np.log(np.exp(scores - highest).sum(axis=1, keepdims=True))
+    weights = np.exp(scores - logarithms)
+    delta = (weights @ wide_v * wide_g).sum(axis=1, keepdims=True)
+    slopes = weights * (wide_g @ wide_v.T - delta)
+    expected = {"dk": slopes.T @ wide_q * scale, "dv": weights.T @ wide_g, "dq": slopes @ wide_k * scale}
+    inputs = [*map(tensor, (q, k, v, g)), (logarithms[:, 0] / np.log(2)).astype(np.float32), delta[:, 0].astype(np.float32)]
+    for part, names, block in (("keys", ("dk", "dv"), bn), ("queries", ("dq",), bm)):
+        found = {name: np.full((n, d), np.nan, np.float32) for name in names}
+        launch, memory = prepare(backward_module(part, element, d, bm, bn), asynchronous=True, num_warps=warps, num_stages=stages)
+        arguments = [*inputs, *found.values(), n, scale]
+        within_patience(f"gradients of {part} by {shape}", lambda: launch_on_gpu(launch, memory, arguments, (n // block, 1, 1)))  # noqa: B023
+        for name, one in found.items():
+            np.testing.assert_allclose(one, expected[name], rtol=2e-2, atol=5e-3 if element == "f16" else 5e-2)

@@ -55,6 +55,23 @@ def causal_attention(q, k, v, out, n, step, tiles, BM: tl.constexpr, BN: tl.cons
         tl.store(out + rows[:, None] * HEAD + dims[None, :], acc / total[:, None])
 
 
+@device_function
+def gradients(q, k, v, g, dk, dv, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr):
+    """Of keys and values, without a softmax: what the early half loads, the late half reads as well."""
+    column = tl.program_id(0) * BN
+    keys, values = k.load([column, 0]), v.load([column, 0])
+    key_gradient, value_gradient = tl.zeros([BN, HEAD], dtype=tl.float32), tl.zeros([BN, HEAD], dtype=tl.float32)
+    for start in tl.range(0, n, BM, warp_specialize=True):
+        queries, incoming = q.load([start, 0]), g.load([start, 0])
+        weights = tl.dot(keys, queries.T)
+        value_gradient = tl.dot(weights, incoming, value_gradient)
+        weights *= tl.dot(values, incoming.T)
+        key_gradient = tl.dot(weights, queries, key_gradient)
+    columns, dims = column + tl.arange(0, BN), tl.arange(0, HEAD)
+    tl.store(dk + columns[:, None] * HEAD + dims[None, :], key_gradient)
+    tl.store(dv + columns[:, None] * HEAD + dims[None, :], value_gradient)
+
+
 def build(fn: Any, signature: dict[str, str], **constants: Any) -> Module:
     module = compile_function(fn, {**signature, **dict.fromkeys(constants, "constexpr")}, constants)
     run_passes(module)
@@ -101,3 +118,34 @@ def test_attention(causal: bool, stages: int, completion: str, blocks: int) -> N
     waits = [wait for wait in operations(module, "simt.wait") if any(token.type.queue == "products" for token in wait.group("tokens"))]
     under_way = [dict(tokens.pending(wait))["products"] for wait in waits]
     assert under_way == [0, 1, 0, 0] * loops
+
+
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("rows", [True, False])
+@pytest.mark.parametrize("n", [0, 8, 16, 40])
+def test_gradients(n: int, rows: bool, completion: str) -> None:
+    """Two products in each half, whose operands both halves load; numbers are small and whole, so that sums are exact."""
+    rng = np.random.default_rng(n)
+    q, k, v, g = (rng.integers(-2, 3, (max(extent, 1), HEAD)).astype(np.float32) for extent in (n, 32, 32, n))
+    dk, dv = np.full_like(k, np.nan), np.full_like(v, np.nan)
+    blocks = {name: f"tensordesc<fp32[{extent},{HEAD}]>" for name, extent in (("q", 8), ("k", 16), ("v", 16), ("g", 8))}
+    module = build(gradients, {**blocks, "dk": "*fp32", "dv": "*fp32", "n": "i32"}, BM=8, BN=16, HEAD=HEAD)
+    arguments = [*map(EmulatedDescriptor, (q, k, v, g)), dk, dv, n]
+    emulator.run(module, arguments, (2, 1, 1), num_warps=2, target=BulkTarget(8, rows=rows), num_stages=3, completion=completion, seed=n)
+    q, g = q[:n], g[:n]
+    weights = k @ q.T
+    np.testing.assert_array_equal(dv, weights @ g)
+    np.testing.assert_array_equal(dk, (weights * (v @ g.T)) @ q)
+    assert len(operations(module, "simt.part")) == 2 and len(operations(module, "simt.dot_start")) == 8
+    check_in_flight(kernel_of(module))
+
+
+def test_rings_that_do_not_fit_are_those_of_one_loop() -> None:
+    """Beside what is loaded around the loops there may be no room for two slots: then the loops are pipelined one by one."""
+    q, k, v = np.random.default_rng(0).standard_normal((3, 32, HEAD)).astype(np.float32)
+    out = np.full_like(q, np.nan)
+    module, target = attention_module(True), BulkTarget(8, rows=True)
+    target.shared_memory = 3000
+    emulator.run(module, [*map(EmulatedDescriptor, (q, k, v)), out, 32, BN, 2], (2, 1, 1), num_warps=2, target=target, num_stages=2)
+    np.testing.assert_allclose(out, expected(q, k, v, True), rtol=1e-5, atol=1e-6)
+    assert not operations(module, "simt.part")

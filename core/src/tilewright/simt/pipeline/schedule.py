@@ -18,7 +18,7 @@ from tilewright.simt.pipeline.chained_parts import rings_of
 from tilewright.simt.pipeline.decisions import BY, CHAIN, DISTANCE, EARLY, FORM, LATE, PARTS, SLOTS, STEPS, WIDTH, deselect, forget, selected, shared_layout
 from tilewright.simt.pipeline.loads import stepped_product
 from tilewright.simt.pipeline.overlap import held_by
-from tilewright.simt.pipeline.parts import is_separable
+from tilewright.simt.pipeline.parts import LOAD, MATH, is_separable
 from tilewright.simt.pipeline.select import pipelined_loops, stages_of
 from tilewright.simt.pipeline.slices import slice_of
 from tilewright.simt.pipeline.views import views_of
@@ -71,7 +71,7 @@ def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -
     elif form == BARRIER and target.part_warps and (_asks_for_parts(loop, options) or _is_register_chain(loop, target)):
         if not is_separable(loop):
             note(loop, "not divided among warps: what it loads depends on what the program computes")
-        elif is_chain(loop, target) and not any(other.attributes.get(FORM) == PARTS for other in function_of(loop).walk()):
+        elif is_chain(loop, target) and _fits_in_registers(loop, target) and not any(other.attributes.get(FORM) == PARTS for other in function_of(loop).walk()):
             loop.attributes[FORM] = CHAIN
         elif not any(other.attributes.get(FORM) in (PARTS, CHAIN) for other in function_of(loop).walk() if other is not loop):
             loop.attributes[FORM] = PARTS
@@ -97,6 +97,22 @@ def _is_register_chain(loop: Operation, target: SimtTarget) -> bool:
     products = asynchronous_products(body, target)
     late = late_half(body, products)
     return late is not None and all(held_by(product, target) for product in products if product in late)
+
+
+def _fits_in_registers(loop: Operation, target: SimtTarget) -> bool:
+    """Whether the threads that compute have registers for what a chain has under way at a time: the results of all products, and what the late ones read."""
+    (body,) = loop.regions
+    products = asynchronous_products(body, target)
+    tiles = {value for product in products for value in (product.results[0], *held_by(product, target))}
+    words = sum(-(-layout_of(tile).register_count * bit_width(element_type(tile.type)) // 32) for tile in tiles)
+    warps = warps_of(loop)
+    given = target.part_registers({MATH: warps, LOAD: target.part_warps}).get(MATH)
+    limit = given or min(target.registers, target.register_file // (target.warp_size * (warps + target.part_warps)))
+    # copies are started by others, and what they need is not needed here
+    if words + target.costs.other_registers * 3 // 4 <= limit:
+        return True
+    note(loop, f"products are waited for one by one: {words} registers of what would be under way, of {limit}")
+    return False
 
 
 def _share_memory(function: Function, target: SimtTarget) -> None:
