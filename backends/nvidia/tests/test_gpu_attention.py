@@ -75,6 +75,6 @@ def test_backward(n: int, shape: tuple[int, int, int, int, int], element: str) -
         found = {name: np.full((n, d), np.nan, np.float32) for name in names}
         launch, memory = prepare(backward_module(part, element, d, bm, bn), asynchronous=True, num_warps=warps, num_stages=stages)
         arguments = [*inputs, *found.values(), n, scale]
-        within_patience(f"gradients of {part} by {shape}", lambda: launch_on_gpu(launch, memory, arguments, (n // block, 1, 1)))  # noqa: B023
+        within_patience(f"gradients of {part} by {shape}", lambda: launch_on_gpu(launch, memory, arguments, (n // block, 1, 1)))
         for name, one in found.items():
             np.testing.assert_allclose(one, expected[name], rtol=2e-2, atol=5e-3 if element == "f16" else 5e-2)
