@@ -51,7 +51,7 @@ def test_a_target_is_named_where_there_is_no_gpu(capsys: pytest.CaptureFixture[s
 
 
 def test_layouts_conversions_and_copies_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    text = inspected(capsys, "matmul", MATMUL, "BM=64,BN=64,BK=32,GROUP=8", "--stage", "layouts")
+    text = inspected(capsys, "matmul", MATMUL, "BM=64,BN=64,BK=32,GROUP=8", "--stage", "layouts", arch="sm_80")
     assert text.startswith("matmul: 4 warps, 128 threads, ")
     assert re.search(r"L\d+ 64x32: a thread has 2x8 \(8 in a row along axis 1\), lanes span 8x4, warps span 4x1", text)
     assert re.search(r"simt.convert .*bytes of shared memory; written in .*; read in .*no bank conflicts", text)

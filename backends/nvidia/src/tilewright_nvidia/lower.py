@@ -220,7 +220,7 @@ def attach_cubin(code: CodeObject, target: Target) -> None:
         return
     code.timings["link"] = (time.perf_counter() - started) * 1e3
     code.metadata.update(n_spills=linked.spills, link_log=linked.log)
-    if linked.binary.startswith(b"\x7fELF"):
+    if not linked.binary.startswith(code.binary):  # what is PTX still is compiled where it is loaded
         code.binary = linked.binary
         code.stages["cubin"] = linked.binary
         code.metadata.update(format="cubin")

@@ -259,7 +259,7 @@ class PtxTarget(SimtTarget):
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
         if source is U32 and result is U16:
             return self._words.half(context.writer, operand)
-        pair = _PAIRS.get(result) if source is F32 and rounding == "rtne" and self.capability >= 80 else None
+        pair = _PAIRS.get(result) if source is F32 and rounding == "rtne" and self.capability >= 90 else None
         name = casts.machine_cast(self._words, context.writer, self.capability, operand, source, result, rounding)
         if pair is not None:
             name = name or context.writer.emit(f"fptrunc float {operand} to half")
