@@ -151,11 +151,12 @@ def _place(pending: Sequence[tuple[Trial, Wanted]], executor: concurrent.futures
 
 
 def _worker_place(first: Selected) -> _Place:
+    from tilewright.runtime.worker_server import give_way
     from tilewright.runtime.workers import worker_count, worker_pool
 
     pool = worker_pool()
     pool.prepare(_job_of(first, "", ""))
-    threads = concurrent.futures.ThreadPoolExecutor(max_workers=_WAITING * worker_count(), thread_name_prefix="tilewright-workers")
+    threads = concurrent.futures.ThreadPoolExecutor(_WAITING * worker_count(), "tilewright-workers", give_way)
     futures: list[concurrent.futures.Future[Any]] = []
 
     def submit(wanted: Wanted, time_limit: float | None) -> concurrent.futures.Future[Any]:
