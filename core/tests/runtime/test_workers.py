@@ -15,11 +15,12 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.errors import AutotunerError
+from tilewright.errors import AutotunerError, LoweringError
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
 from tilewright.runtime import devices, trials, workers
 from tilewright.runtime.cache import disk_cache
+from tilewright.runtime.worker_server import Job
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork") or sys.platform == "darwin", reason="needs processes that fork")
 
@@ -279,6 +280,14 @@ def test_another_device_measures_while_workers_compile(crooked, monkeypatch):
     kernel._place = lambda args, kwargs: place(args, kwargs)._replace(device=Device("crooked", "paper", 0, "sheet"))
     launch(kernel)
     assert len(kernel.configs_timings) == 4 and not kernel.failures
+
+
+def test_no_job_of_a_tuning_that_was_given_up_is_started(crooked):
+    pool, owner = workers.worker_pool(), threading.Event()
+    pool.end_busy(owner)
+    with pytest.raises(LoweringError, match="its tuning was given up"):
+        pool.lower(Job("", {}, "crooked", None, "", {}), owner=owner)
+    assert pool.started == 0
 
 
 def test_a_server_that_was_killed_is_started_again(crooked):

@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import contextvars
 import os
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -158,6 +159,7 @@ def _worker_place(first: Selected) -> _Place:
     pool.prepare(_job_of(first, "", ""))
     threads = concurrent.futures.ThreadPoolExecutor(_WAITING * worker_count(), "tilewright-workers", give_way)
     futures: list[concurrent.futures.Future[Any]] = []
+    owner = threading.Event()
 
     def submit(wanted: Wanted, time_limit: float | None) -> concurrent.futures.Future[Any]:
         selection = wanted.selection
@@ -172,14 +174,14 @@ def _worker_place(first: Selected) -> _Place:
         except Exception as error:
             future.set_exception(error)
             return future
-        future = threads.submit(_lowered, pool, _job_of(selection, module, key or ""), selection, time_limit, threads)
+        future = threads.submit(_lowered, pool, _job_of(selection, module, key or ""), selection, time_limit, owner)
         futures.append(future)
         return future
 
     def end() -> None:
         threads.shutdown(wait=False, cancel_futures=True)
         if any(not future.done() for future in futures):
-            pool.end_busy(threads)
+            pool.end_busy(owner)
 
     return _Place(submit, end, True, limited=True)
 
@@ -191,7 +193,7 @@ def _job_of(selection: Selected, module: str, key: str) -> Job:
     return Job(module, dict(selection.specialization.options), selection.backend.name, target, key, dict(os.environ))
 
 
-def _lowered(pool: WorkerPool, job: Job, selection: Selected, time_limit: float | None, owner: object) -> Artifact:
+def _lowered(pool: WorkerPool, job: Job, selection: Selected, time_limit: float | None, owner: threading.Event) -> Artifact:
     """The artifact of a job, lowered by a worker and completed here, which the disk cache keeps."""
     from tilewright.runtime.workers import UnsendableError
 

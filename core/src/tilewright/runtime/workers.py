@@ -62,7 +62,7 @@ class _Worker:
 
     process: int
     connection: socket.socket
-    owner: object = None
+    owner: threading.Event | None = None
 
 
 class WorkerPool:
@@ -87,11 +87,11 @@ class WorkerPool:
         with self._lock:
             self._start(job)
 
-    def lower(self, job: Job, time_limit: float | None = None, owner: object = None) -> bytes:
+    def lower(self, job: Job, time_limit: float | None = None, owner: threading.Event | None = None) -> bytes:
         """The packed artifact of a job.
 
         Args:
-            owner: who may end it by :meth:`end_busy`.
+            owner: whose job it is: see :meth:`end_busy`.
             time_limit: seconds after which the worker is ended.
 
         Raises:
@@ -125,8 +125,9 @@ class WorkerPool:
         artifact: bytes = value
         return artifact
 
-    def end_busy(self, owner: object) -> None:
-        """End the workers that are at work for an owner; who waits for them is told so."""
+    def end_busy(self, owner: threading.Event) -> None:
+        """End the workers that are at work for an owner, which is set, and start no other of its jobs; who waits for them is told so."""
+        owner.set()
         with self._lock, contextlib.suppress(OSError):  # they, or the server with them, may have ended by themselves
             for worker in self._busy:
                 if worker.owner is owner:
@@ -143,8 +144,10 @@ class WorkerPool:
 
     # -- workers
 
-    def _take(self, job: Job, owner: object) -> _Worker:
+    def _take(self, job: Job, owner: threading.Event | None) -> _Worker:
         with self._lock:
+            if owner is not None and owner.is_set():
+                raise LoweringError("its tuning was given up")
             self._start(job)
             if self._idle:
                 worker = self._idle.pop()
