@@ -107,10 +107,9 @@ def test_softmax(examples: Any, place: str, rows: int, columns: int, dtype: str)
 def test_as_many_programs_of_softmax_as_the_device_holds(examples: Any) -> None:
     count = examples.softmax.programs_at_once
     properties = {"warpSize": 32, "max_num_regs": 65536, "max_shared_mem": 232448, "multiprocessor_count": 132}
-    active = SimpleNamespace(get_current_device=lambda: 0, utils=SimpleNamespace(get_device_properties=lambda device: properties))
     driver = examples.softmax.triton.runtime.driver
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(examples.softmax.triton, "runtime", SimpleNamespace(driver=SimpleNamespace(active=active)))
+        patch.setattr(examples.softmax, "properties", lambda: properties)
         for registers, shared, expected in ((32, 0, 16), (32, 100_000, 2), (255, 0, 2), (0, 232_448, 1)):
             assert count(SimpleNamespace(n_regs=registers, metadata=SimpleNamespace(shared=shared)), 4) == 132 * expected
     has = driver.active.utils.get_device_properties(driver.active.get_current_device())

@@ -11,7 +11,8 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.passes.work import Work, work_of
+from tilewright.ir.work import Work
+from tilewright.passes.work import work_of
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import Specialization, build_module

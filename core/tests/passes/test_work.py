@@ -5,7 +5,8 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.ir.types import F16, F32
-from tilewright.passes.work import GUESSED_RUNS, Work, work_of
+from tilewright.ir.work import Work
+from tilewright.passes.work import GUESSED_RUNS, work_of
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import Specialization, build_module

@@ -18,11 +18,12 @@ from tilewright.ir.types import I1
 from tilewright.simt import emulator
 from tilewright.simt.compile import STAGES, kernel_of
 from tilewright.simt.emulator import EmulatedDescriptor, EmulatedTarget
+from tilewright.simt.emulator.layout import MODES
 from tilewright.simt.facts import WARPS
 from tilewright.simt.lower import lower_function
 from tilewright.testing.toy_targets import BulkTarget, StagedTarget
 
-from .test_machines import MODES, by_blocks, by_pointers, matmul_module, matrices
+from .test_machines import by_blocks, by_pointers, matmul_module, matrices
 
 M, N, K = 16, 8, 104
 #: Runs of each mode: some faults are races, which the order of threads decides.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.types import FloatType, IntType, Type, bit_width
-from tilewright.passes.work import Body, Dot, Work
+from tilewright.ir.work import Body, Dot, Work
 from tilewright.plugins.manifest import Target
 from tilewright.simt.products import Product
 from tilewright_nvidia import warpgroups

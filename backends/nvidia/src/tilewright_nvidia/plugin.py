@@ -10,7 +10,7 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
 
 if TYPE_CHECKING:
-    from tilewright.passes.work import Work
+    from tilewright.ir.work import Work
     from tilewright.simt.host.kernels import LoadedKernel
     from tilewright.simt.host.memory import DeviceMemory
     from tilewright.simt.host.timer import DeviceTimer

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tilewright.ir import Module
 from tilewright.ir.types import TileType, byte_size
-from tilewright.passes.work import Work
+from tilewright.ir.work import Work
 from tilewright.plugins.manifest import Target
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.cost_model import Estimate, estimate

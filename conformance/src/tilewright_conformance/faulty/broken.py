@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import Module
-from tilewright.passes.work import Work
+from tilewright.ir.work import Work
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
 from tilewright.plugins.registry import registry

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tilewright.ir.core import Function, Module, Operation, Region, Value
 from tilewright.ir.table import Trait
 from tilewright.ir.types import DescriptorType, FloatType, IntType, TileType, Type, byte_size
+from tilewright.ir.work import Body, Dot, Work
 from tilewright.passes.fold import fold
 
 #: Iterations of a loop whose bounds are not known.
@@ -24,90 +24,6 @@ _LOADS: Final = frozenset({"load", "descriptor_load", "descriptor_gather", "atom
 _STORES: Final = frozenset({"store", "descriptor_store", "descriptor_reduce", "descriptor_scatter", "atomic_store", "atomic_rmw", "atomic_cas"})
 _DOTS: Final = frozenset({"dot", "dot_scaled"})
 _SLOW: Final = frozenset({"exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt", "div", "rem"})
-
-
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """A product of matrices, ``batch`` times M by N by K.
-
-    Attributes:
-        a, b: element types of the operands; accumulator: of the result.
-        a_loaded, b_loaded: whether the operand was loaded from memory in the same run of the body.
-        precision: of the product of floats.
-    """
-
-    m: int
-    n: int
-    k: int
-    batch: int
-    a: Type
-    b: Type
-    accumulator: Type
-    a_loaded: bool
-    b_loaded: bool
-    precision: str
-
-    @property
-    def operations(self) -> int:
-        """Multiplications and additions."""
-        return 2 * self.batch * self.m * self.n * self.k
-
-    @property
-    def loaded(self) -> int:
-        """Bytes of the operands that were loaded in the same run."""
-        a = self.m * self.k * byte_size(self.a) if self.a_loaded else 0
-        b = self.k * self.n * byte_size(self.b) if self.b_loaded else 0
-        return self.batch * (a + b)
-
-
-@dataclass(slots=True)
-class Body:
-    """What is done between the loops inside: of the whole kernel, or of one loop.
-
-    Attributes:
-        depth: loops around.
-        runs: how often a program runs it; entries: how often it comes to the loop.
-        known: whether these follow from the launch.
-        loaded, stored: bytes of tiles, a run; computed: floats that operations compute, a run; slow: those that take long. Integers are mostly addresses, which
-            cost little.
-        stages: what the loop says of its pipeline; 0 where it leaves that to the kernel.
-        flattened: merged with the loop around; specialized: it asks for warps of their own for loads.
-    """
-
-    depth: int
-    runs: float
-    entries: float
-    known: bool = True
-    dots: list[Dot] = field(default_factory=list)
-    loaded: int = 0
-    stored: int = 0
-    computed: int = 0
-    slow: int = 0
-    stages: int = 0
-    flattened: bool = False
-    specialized: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a launch of one configuration does.
-
-    Attributes:
-        programs: how many there are; None where that is not known.
-        bodies: those of the first, the middle and the last program of a kernel with products; of the first program of others.
-        options: the launch's options, all of the backend's.
-        greatest: elements of the greatest tile.
-    """
-
-    programs: int | None
-    bodies: tuple[tuple[Body, ...], ...]
-    options: Mapping[str, Any]
-    greatest: int
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether it multiplies matrices."""
-        return any(body.dots for body in self.bodies[0])
 
 
 def work_of(module: Module, arguments: Mapping[str, Any], options: Mapping[str, Any], grid: Callable[[], tuple[int, int, int] | None]) -> Work:

@@ -17,7 +17,7 @@ from tilewright.ir import Module
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Memory, Parameter, Pass, Target, Timer
 
 if TYPE_CHECKING:
-    from tilewright.passes.work import Work
+    from tilewright.ir.work import Work
 
 PROJECT = "tilewright"
 hookspec = pluggy.HookspecMarker(PROJECT)

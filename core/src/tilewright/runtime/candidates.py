@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, NamedTuple, SupportsFloat
 
 from tilewright.errors import AutotunerError
-from tilewright.passes.work import Work, work_of
+from tilewright.ir.work import Work
+from tilewright.passes.work import work_of
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime import trials
