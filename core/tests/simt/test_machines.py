@@ -15,9 +15,10 @@ from tilewright.ir.core import Operation
 from tilewright.language.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
-from tilewright.simt.compile import kernel_of
+from tilewright.simt.compile import kernel_of, run_stages
 from tilewright.simt.emulator import EmulatedDescriptor
 from tilewright.simt.ops import PRODUCTS
+from tilewright.simt.pipeline.decisions import FORM
 from tilewright.testing.toy_targets import BulkTarget, StagedTarget
 
 MODES = ("late", "early", "random")
@@ -218,6 +219,14 @@ def test_a_program_that_branches_on_what_it_writes_is_not_divided() -> None:
     run_blocks(module, [EmulatedDescriptor(a), EmulatedDescriptor(b), out, ticket, 24], (1, 1, 1), "late", 3)
     np.testing.assert_array_equal(out, a @ b)
     assert ticket[0] == 1 and not operations(module, "simt.part")
+
+
+@pytest.mark.parametrize(("warps", "form"), [(64, "parts"), (128, "barrier")])
+def test_a_program_of_as_many_warps_as_there_are_is_not_divided(warps: int, form: str) -> None:
+    module, target = matmul_module(by_blocks, blocks=True, PARTS=True), BulkTarget(8)
+    run_stages(module, target, {"num_warps": warps, "num_stages": 2}, ["prepare", "raise", "layouts", "select", "schedule"])
+    (loop,) = operations(module, "for")
+    assert target.warp_size * 128 == target.max_threads and loop.attributes[FORM] == form
 
 
 @pytest.mark.parametrize("completion", MODES)

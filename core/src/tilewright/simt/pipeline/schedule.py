@@ -71,6 +71,8 @@ def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -
     elif form == BARRIER and target.part_warps and (_asks_for_parts(loop, options) or _is_register_chain(loop, target)):
         if not is_separable(loop):
             note(loop, "not divided among warps: what it loads depends on what the program computes")
+        elif target.warp_size * (warps_of(loop) + target.part_warps) > target.max_threads:
+            note(loop, f"not divided among warps: beside {warps_of(loop)} there are none left for loads")
         elif is_chain(loop, target) and _fits_in_registers(loop, target) and not any(other.attributes.get(FORM) == PARTS for other in function_of(loop).walk()):
             loop.attributes[FORM] = CHAIN
         elif not any(other.attributes.get(FORM) in (PARTS, CHAIN) for other in function_of(loop).walk() if other is not loop):
