@@ -13,7 +13,7 @@ from tilewright.errors import LoweringError
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import I1, I64, DescriptorType, FloatType, PointerType, TileType, Type, byte_size, element_type
-from tilewright.passes.axis import axis_info, unknown
+from tilewright.passes.axis import axis_info
 from tilewright.simt.target import SimtTarget
 
 
@@ -53,11 +53,15 @@ class _Expansion:
         self.parts: dict[Value, _Parts] = {}
         #: descriptors that are the kernel's arguments
         self.given: set[Value] = set()
+        #: what the target copies by the descriptor itself
+        self._kept: set[Operation] = set()
         self._known = axis_info(function)
         self._dead: list[Operation] = []
 
     def run(self) -> None:
         kept = self._expand_arguments()
+        for descriptor in self.given:
+            self._keep(descriptor)
         self._region(self.function.body)
         for operation in reversed(self._dead):
             operation.erase()
@@ -114,7 +118,7 @@ class _Expansion:
         for operation in region:
             expand = _EXPANSIONS.get(operation.name)
             if expand is not None:
-                if not self._is_kept(operation):
+                if operation not in self._kept:
                     expand(self, operation)
             elif operation.name == "for":
                 self._for(operation)
@@ -125,13 +129,17 @@ class _Expansion:
             elif operation.name == "select" and isinstance(operation.results[0].type, DescriptorType):
                 self._select(operation)
 
-    def _is_kept(self, operation: Operation) -> bool:
-        """Whether the target copies by the descriptor itself."""
-        if operation.name not in _KEPT or operation.operands[0] not in self.given:
-            return False
-        # what the expansion has made is not known
-        known = [self._known.get(offset, unknown(offset.type)) for offset in operation.group("offsets")]
-        return self.target.keeps_descriptor(operation, [info.apart_from_addresses().divisibility_of_all() for info in known])
+    def _keep(self, descriptor: Value) -> None:
+        """Choose the accesses of an argument that the target copies by the descriptor itself. Copies by the machine and accesses by threads do not see each
+        other in order: where one writes, all are of one kind."""
+        accesses = [user for user in descriptor.uses if user.name not in _NUMBERS]
+        kept = {user for user in accesses if user.name in _KEPT and self._is_kept(user)}
+        if len(kept) == len(accesses) or not any(user.name in _WRITES for user in accesses):
+            self._kept |= kept
+
+    def _is_kept(self, access: Operation) -> bool:
+        known = [self._known[offset] for offset in access.group("offsets")]
+        return self.target.keeps_descriptor(access, [info.apart_from_addresses().divisibility_of_all() for info in known])
 
     def _make(self, operation: Operation) -> None:
         base = operation.operand("base")
@@ -353,6 +361,7 @@ def _spread(b: Builder, value: Value, axis: int, shape: tuple[int, ...]) -> Valu
 
 #: What a target may copy by the descriptor itself.
 _KEPT = frozenset({"descriptor_load", "descriptor_store", "descriptor_reduce"})
+_NUMBERS = frozenset({"descriptor_extent", "descriptor_stride"})
 _WRITES = frozenset({"descriptor_store", "descriptor_reduce", "descriptor_scatter"})
 _EXPANSIONS: dict[str, Callable[[_Expansion, Operation], None]] = {
     "make_descriptor": _Expansion._make,
