@@ -3,14 +3,10 @@ matrices is seen or touched."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from pointer_kernels import KERNELS, attention, batched, kernel_module, matrix, part_of_the_sum, product_module, switched
 
 from tilewright.simt import emulator

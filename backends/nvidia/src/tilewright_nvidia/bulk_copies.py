@@ -219,12 +219,3 @@ def commit(context: SimtContext) -> None:
 def wait(context: SimtContext, pending: int, *, written: bool) -> None:
     """Until at most so many groups of this thread's copies still read shared memory or, with ``written``, have not written all."""
     call_asm(context.writer, f"cp.async.bulk.wait_group{'' if written else '.read'} {pending};", (), (), memory=True)
-
-
-def are_read_back(function: Function) -> bool:
-    """Whether a kernel may read, or tell others to read, what its copies from shared memory have written. Different arguments are different memory."""
-    for number, argument in enumerate(function.arguments):
-        users = [user.name for user in argument.uses] if isinstance(argument.type, DescriptorType) else []
-        if "simt.block_store_start" in users and (len(users) > 1 or function.arguments[number + 1].uses):
-            return True
-    return any(operation.name.startswith("atomic") for operation in function.walk())

@@ -80,8 +80,6 @@ class PtxTarget(SimtTarget):
         self._memory = GlobalMemory(row.capability, self._words)
         self._warps = 0
         self._register_limit: int | None = None
-        #: whether waits for copies from shared memory are waits until they have written
-        self._read_back = True
         #: whether parts take registers from each other
         self._moves_registers = False
         self.waits_at_entry = False
@@ -92,7 +90,6 @@ class PtxTarget(SimtTarget):
     def prepare(self, function: Function) -> None:
         matrices = any(operation.name in _MATRIX_OPERATIONS for operation in function.walk())
         self.maps = bulk_copies.TensorMaps(function)
-        self._read_back = bulk_copies.are_read_back(function)
         self._moves_registers = any(operation.name == "simt.part" and operation.attribute("registers") for operation in function.walk())
         light = not matrices and peak_words(function) <= _LIGHT
         self._register_limit = _LIGHT_REGISTERS if light else None
@@ -241,7 +238,8 @@ class PtxTarget(SimtTarget):
         if queue == COPIES.queue:
             context.writer.call("llvm.nvvm.cp.async.wait.group", "void", [("i32", str(pending))])
         elif queue == STORES.queue:
-            bulk_copies.wait(context, pending, written=self._read_back)
+            assert context.operation is not None
+            bulk_copies.wait(context, pending, written=context.operation.attribute("written"))
         return [list(tile) for tile in names]
 
     # ---- arithmetic

@@ -13,8 +13,9 @@ In a loop the copy goes on while the program does, and is waited for when its sl
             simt.store %slot, %piece
             simt.block_store_start; a new token
 
-Stores of tiles alike use the same slot, or two in turns where there is room. Elsewhere, and where the kernel may read what it stored, a store is waited
-for where it stands, so that what follows finds the tensor written.
+Stores of tiles alike use the same slot, or two in turns where there is room. Elsewhere a store is waited for where it stands, until its slot is read. Where
+the kernel may read what it stored, until the tensor is written too, so that what follows finds it; and before a store that may write to where others under way
+do (:mod:`.store_order`), all of them are waited for in the same way.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
 from tilewright.ir.types import TileType, Type
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.block_mechanisms import block_buffer, block_mechanism, block_slot, create, no_layout
+from tilewright.simt.block_mechanisms import BLOCK_STORES, block_buffer, block_mechanism, block_slot, create, no_layout
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.facts import function_of, layout_of, part_of
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout
 from tilewright.simt.ops import STORES
 from tilewright.simt.shared_memory import peak_bytes
+from tilewright.simt.store_order import draining_stores
 from tilewright.simt.swizzle import shared_between, transactions
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import thread_values
@@ -63,29 +65,37 @@ def write_block_stores(stores: Sequence[Operation], function: Function, target: 
     Raises:
         LoweringError: the target keeps a descriptor that it has no mechanism for, or whose block its mechanisms cannot lay out.
     """
+    drained = draining_stores([store for store in stores if is_unread(store)], function)
     together: dict[tuple[Operation | None, TileType, LinearLayout, bool], list[Operation]] = {}
     for store in stores:
         tile = _value(store)
         assert isinstance(tile.type, TileType)
         together.setdefault((part_of(store), tile.type, layout_of(tile), may_run_on(store)), []).append(store)
+    for store in drained:
+        builder = Builder.at(store)
+        create(builder, "simt.wait", [create(builder, "simt.commit", result=STORES).results[0]], written=True)
     for (part, _, _, runs_on), group in together.items():
         if runs_on:
             _write_together(group, part.regions[0] if part is not None else function.body, target)
         else:
             for store in group:
-                _write_alone(store, target)
+                _write_alone(store, is_unread(store), target)
 
 
 def may_run_on(store: Operation) -> bool:
-    """Whether a store may be under way while the program goes on: it is in a loop, and nothing in the kernel reads the tensor, or tells others to. Different
-    arguments are different memory."""
+    """Whether a store may be under way while the program goes on: it is in a loop, and the kernel does not read what it writes."""
+    return any(operation.name in _LOOPS for operation in store.ancestors()) and is_unread(store)
+
+
+def is_unread(store: Operation) -> bool:
+    """Whether nothing in the kernel reads the tensor of a store, or tells others to. Different arguments are different memory."""
     function, descriptor = function_of(store), store.operands[0]
-    if descriptor not in function.arguments or not any(operation.name in _LOOPS for operation in store.ancestors()):
+    if descriptor not in function.arguments:
         return False
     # its parts stand behind it, the pointer first
     following = function.arguments.index(descriptor) + 1
     if any(pointer.uses for pointer in function.arguments[following : following + 1]) or any(
-        user.name not in ("descriptor_store", "simt.block_store_start") for user in descriptor.uses
+        user.name not in (*BLOCK_STORES, "simt.block_store_start") for user in descriptor.uses
     ):
         return False
     return not any(operation.name.startswith("atomic") for operation in function.walk())
@@ -132,14 +142,14 @@ def _ways(tile: Value, stores: int) -> Iterator[Pieces]:
 # ---- in place
 
 
-def _write_alone(store: Operation, target: SimtTarget) -> None:
+def _write_alone(store: Operation, unread: bool, target: SimtTarget) -> None:
     """A store that is waited for where it stands."""
     builder, tile = Builder.at(store), _value(store)
     assert isinstance(tile.type, TileType)
     mechanism = block_mechanism(store, target)
     shared = _shared(store, tile.type, layout_of(tile), target)
     slot = block_slot(builder, block_buffer(builder, 1, tile.type, shared, mechanism), 0)
-    create(builder, "simt.wait", [_start(builder, store, tile, slot, 0, target)])
+    create(builder, "simt.wait", [_start(builder, store, tile, slot, 0, target)], written=not unread)
     store.erase()
 
 

@@ -340,9 +340,11 @@ OPS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         "simt.wait",
-        "wait until what the tokens stand for has ended; the tiles, which were being made, may be read, those held no longer are",
+        "wait until what the tokens stand for has ended; the tiles, which were being made, may be read, those held no longer are. Of copies of slots it has"
+        " when the slots are read, unless ``written`` says more",
         (_TOKENS, Operand("tiles", "in flight", Kind.VARIADIC), Operand("held", "operands that products under way read in registers", Kind.VARIADIC)),
         _wait,
+        (Attribute("written", "bool", "whether what slots were copied to is to be written too", False),),
         effects=_THREADS,
     ),
     # barrier objects

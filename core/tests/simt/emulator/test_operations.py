@@ -72,6 +72,24 @@ def test_what_is_loaded_before_the_wait_is_the_pattern(machine: Any) -> None:
     np.testing.assert_array_equal(y.view(np.uint32), np.full((4, 8), 0xA5A5A5A5, np.uint32))
 
 
+@pytest.mark.parametrize("written", ["", " {written = true}"])
+def test_what_is_written_twice_is_what_the_last_store_says_only_if_the_first_was_waited_for(machine: Any, written: str) -> None:
+    """Reading a slot and writing the tensor are two things."""
+    y = np.zeros((4, 8), np.float32)
+    again = f"""{STORED}{written}
+  barrier
+  %two = splat %2 : tile<4x8xf32, #L0>
+  simt.store %a, %two
+  barrier
+  simt.block_store_start %a, %y, offsets=[%p, %q] {{by = "bulk"}}
+  %s = simt.commit : token<stores>
+  simt.wait tokens=[%s]"""
+    text = blocks(LOADED, again).replace("  %zero =", "  %2 = constant 2.0 : f32\n  %zero =")
+    text = text.replace("\nkernel", "\n#L0 = layout<4x8, registers [(0,1) (0,2)], lanes [(0,4) (1,0)], warps [(2,0)]>\nkernel")
+    machine.run(text, [EmulatedDescriptor(np.ones((4, 8), np.float32)), EmulatedDescriptor(y), 0, 0, 0, 0], BulkTarget(4), ("late",))
+    np.testing.assert_array_equal(y, np.full((4, 8), 2 if written else 1, np.float32))
+
+
 # ---- barrier objects, turns, parts
 
 

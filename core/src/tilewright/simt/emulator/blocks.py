@@ -60,9 +60,12 @@ class BlockSite:
         block[inside] = there
         self._slot(address)[offsets_of(self.shared)] = block.reshape(-1)
 
-    def store(self, address: int, descriptor: int, offsets: Sequence[int]) -> None:
-        """Copy shared memory at an address to a block; what is outside the tensor is dropped."""
-        block = self._slot(address)[offsets_of(self.shared)].reshape(self.shared.shape)
+    def read(self, address: int) -> Any:
+        """A block from shared memory at an address."""
+        return self._slot(address)[offsets_of(self.shared)].reshape(self.shared.shape)
+
+    def write(self, block: Any, descriptor: int, offsets: Sequence[int]) -> None:
+        """Copy a block to a tensor; what is outside is dropped."""
         inside, there = self._parts(descriptor, offsets)
         there[...] = block[inside]
 

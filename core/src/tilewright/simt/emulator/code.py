@@ -164,15 +164,16 @@ def _await(module: ModuleWriter) -> None:
 
 
 def _settle(module: ModuleWriter) -> None:
-    """Wait until ``pending`` groups of a queue of the engine are under way: others go on first, if the engine wants it so."""
-    parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("i64", "queue"), ("i64", "pending")]
+    """Wait until ``pending`` groups of a queue of the engine are under way, and where ``written`` is not 0 nothing of the others is left to be written:
+    threads beside it go on first, if the engine wants it so."""
+    parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("i64", "queue"), ("i64", "pending"), ("i64", "written")]
     w = module.function("emulated_settle", parameters, linkage="internal")
     released = w.gep("i64", "%own", layout.RELEASED)
     w.store("i64", "1", released, 8)
     call_engine(w, layout.ASK, ["%queue", "%pending"])
     record = f"i64 {layout.AT_QUEUE}, i64 %part, ptr {released}, i64 {0xFFFFFFFF}, i64 1, i64 1, ptr null"
     w.do(f"call void @emulated_wait_word(ptr %block, ptr %own, {record})")
-    call_engine(w, layout.SETTLE, ["%queue", "%pending"])
+    call_engine(w, layout.SETTLE, ["%queue", "%pending", "%written"])
     w.ret()
 
 

@@ -24,6 +24,10 @@ from tilewright.simt.emulator.multiply import ProductSite
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
 
 
+#: What was started: called when it happens, it gives what is to be written after that, if anything is.
+_Step = Callable[[], Callable[[], None] | None]
+
+
 @dataclass(slots=True, eq=False)
 class BarrierObject:
     """A barrier object.
@@ -57,17 +61,40 @@ class BarrierObject:
 
 @dataclass(slots=True)
 class _Queue:
-    """What one thread started and waits for itself: groups that were ended, and one that was not."""
+    """What one thread started and waits for itself: groups that were ended, and one that was not. What is started is called when it happens, and gives what
+    is left to be written later, if anything is.
 
-    groups: deque[list[Callable[[], None]]] = field(default_factory=deque)
-    open: list[Callable[[], None]] = field(default_factory=list)
+    Attributes:
+        ended: how many groups were.
+        writes: what is left to be written, and the numbers of its groups.
+    """
+
+    groups: deque[list[_Step]] = field(default_factory=deque)
+    open: list[_Step] = field(default_factory=list)
+    ended: int = 0
+    writes: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
+
+    def end_group(self) -> None:
+        self.groups.append(self.open)
+        self.open = []
+        self.ended += 1
 
     def run_until(self, left: int) -> None:
         """Have all happen but the youngest groups; in a group the last one first."""
         while len(self.groups) > left:
-            group = self.groups.popleft()
+            number, group = self.ended - len(self.groups), self.groups.popleft()
             while group:
-                group.pop()()
+                write = group.pop()()
+                if write is not None:
+                    self.writes.append((number, write))
+
+    def write_until(self, left: int, order: Callable[[list[Callable[[], None]]], None]) -> None:
+        """Have all be written but what the youngest groups write, in an order of its own."""
+        due = [write for number, write in self.writes if number < self.ended - left]
+        self.writes = [one for one in self.writes if one[0] >= self.ended - left]
+        order(due)
+        for write in due:
+            write()
 
 
 class Engine:
@@ -132,6 +159,8 @@ class Engine:
                 raise KernelError(f"a program ends while {len(one.copies)} copies to its shared memory are under way on {one}")
         if any(queue.open or any(queue.groups) for (number, _), queue in self.queues.items() if number == layout.STORE_QUEUE):
             raise KernelError("a program ends while copies from its shared memory are under way")
+        for queue in self.queues.values():
+            queue.write_until(0, self._mix)
         self._reset()
         self.areas[:] = 0
         self.block[layout.TURNS : layout.TURNS + layout.MAX_ORDERS] = 0
@@ -198,6 +227,8 @@ class Engine:
         elif queues:
             queue = self._random.choice(queues)
             queue.run_until(len(queue.groups) - 1)
+            if self._random.random() < 0.5:
+                queue.write_until(len(queue.groups), self._mix)
 
     # ---- blocks
 
@@ -217,10 +248,22 @@ class Engine:
     def _store_block(self, thread: int, arguments: list[int]) -> None:
         number, shared, descriptor, *offsets = arguments
         site = self._site(number, BlockSite)
+
+        def read() -> Callable[[], None]:
+            block = site.read(shared)
+            return lambda: site.write(block, descriptor, offsets)
+
         if self._now(layout.EARLY):
-            site.store(shared, descriptor, offsets)
+            read()()
         else:
-            self._queue(layout.STORE_QUEUE, thread).open.append(lambda: site.store(shared, descriptor, offsets))
+            self._queue(layout.STORE_QUEUE, thread).open.append(read)
+
+    def _mix(self, writes: list[Callable[[], None]]) -> None:
+        """Put what is written into an order that is allowed: any is. The youngest first shows who relies on another one."""
+        if self.mode == layout.RANDOM:
+            self._random.shuffle(writes)
+        else:
+            writes.reverse()
 
     # ---- products
 
@@ -229,7 +272,8 @@ class Engine:
         site, queue = self._site(number, ProductSite), self._queue(layout.PRODUCT_QUEUE, thread)
         # operands that come in registers are read now: they are this thread's own
         left, right = site.taken(0, a, lane, warp), site.taken(1, b, lane, warp)
-        queue.groups.append([lambda: site.multiply(area, left, right, lane, warp)])
+        queue.open.append(lambda: site.multiply(area, left, right, lane, warp))
+        queue.end_group()
         if self._now(layout.EARLY):
             queue.run_until(0)
 
@@ -242,9 +286,7 @@ class Engine:
         return self.queues.setdefault((number, thread), _Queue())
 
     def _commit(self, thread: int, arguments: list[int]) -> None:
-        queue = self._queue(arguments[0], thread)
-        queue.groups.append(queue.open)
-        queue.open = []
+        self._queue(arguments[0], thread).end_group()
 
     def _ask(self, thread: int, arguments: list[int]) -> None:
         """Before a wait for all but so many groups: what is late is as late as it may, when no other thread can go on without."""
@@ -254,9 +296,11 @@ class Engine:
             self.words[thread, layout.RELEASED] = 0
 
     def _settle(self, thread: int, arguments: list[int]) -> None:
-        number, left = arguments
+        number, left, written = arguments
         queue = self._queue(number, thread)
         queue.run_until(left)
+        if written:
+            queue.write_until(left, self._mix)
         if self.mode == layout.RANDOM and left and self._random.random() < 0.5:
             queue.run_until(self._random.randrange(left))
 

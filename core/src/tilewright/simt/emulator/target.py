@@ -254,7 +254,8 @@ class EmulatedTarget(SimtTarget):
         if queue == COPIES.queue:
             context.writer.do(f"call void @emulated_wait(ptr %block, ptr %own, i64 {pending})")
         elif queue == STORES.queue:
-            self._settle(context, queue, pending)
+            assert context.operation is not None
+            self._settle(context, queue, pending, written=context.operation.attribute("written"))
         elif queue == PRODUCTS.queue:
             self._settle(context, queue, pending)
             return self.products_under_way.brought_back(context, names)
@@ -262,9 +263,9 @@ class EmulatedTarget(SimtTarget):
             return super().wait(context, queue, pending, names)
         return [list(tile) for tile in names]
 
-    def _settle(self, context: SimtContext, queue: str, pending: int) -> None:
-        place = self._place(context.threads)
-        context.writer.do(f"call void @emulated_settle(ptr %block, ptr %own, i64 {place}, i64 {_QUEUES[queue]}, i64 {pending})")
+    def _settle(self, context: SimtContext, queue: str, pending: int, *, written: bool = False) -> None:
+        given = (self._place(context.threads), _QUEUES[queue], pending, int(written))
+        context.writer.do(f"call void @emulated_settle(ptr %block, ptr %own, {', '.join(f'i64 {number}' for number in given)})")
 
     # ---- reports
 
