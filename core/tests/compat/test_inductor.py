@@ -75,3 +75,32 @@ def test_compiled_functions_run_kernels_on_the_cpu(tmp_path):
         tmp_path,
     )
     assert said.strip().splitlines()[-1] == "True"
+
+
+@pytest.mark.slow
+def test_kernels_that_worker_processes_compiled_come_back(tmp_path):
+    code = """
+        import tilewright.compat.triton
+        import torch
+        import torch._inductor.config as config
+        from torch._dynamo.utils import counters
+        from torch._inductor.async_compile import AsyncCompile
+
+        config.cpu_backend = "triton"
+        config.compile_threads = 2
+        config.fx_graph_cache = True
+
+        def function(x, y):
+            return torch.softmax(x * y + 1, dim=1), (x - y).amax(dim=0)
+
+        if __name__ == "__main__":
+            AsyncCompile.warm_pool()
+            AsyncCompile.wait_pool_ready()
+            assert AsyncCompile.use_process_pool()
+            x, y = torch.randn(37, 123), torch.randn(37, 123)
+            torch.testing.assert_close(torch.compile(function)(x, y), function(x, y))
+            print(counters["inductor"]["fxgraph_cache_hit"])
+        """
+    (tmp_path / "program.py").write_text(textwrap.dedent(code))
+    say = "import os, runpy; os.environ['TILEWRIGHT_TRITON'] = '1'; runpy.run_path('program.py', run_name='__main__')"
+    assert [run(say, tmp_path).split()[-1] for _ in range(2)] == ["0", "1"], "the second process finds what the first one kept"

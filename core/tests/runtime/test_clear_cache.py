@@ -3,7 +3,6 @@
 import threading
 
 import numpy as np
-import pytest
 
 import tilewright as tw
 import tilewright.language as tl
@@ -56,13 +55,3 @@ def test_launches_of_other_threads_go_on(recorder):
     put.clear_cache()
     compiled = put[(1,)](np.zeros(1), 2)
     assert put[(1,)](np.zeros(1), 2) is compiled  # plans and binder belong together
-
-
-def test_a_compiled_kernel_says_what_to_pickle(recorder):
-    import copy
-    import pickle
-
-    compiled = put[(1,)](np.zeros(1), 2)
-    for attempt in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(TypeError, match="pickle the kernel, put, instead"):
-            attempt(compiled)

@@ -64,7 +64,7 @@ def test_what_the_other_kernel_raises_is_the_users(choosy, one_int):
     def fail(grid, stream, values):
         raise LaunchError("no more")
 
-    one_int[(1,)](x, 3).otherwise.kernel._launcher = fail
+    one_int[(1,)](x, 3).otherwise.kernel._here.launcher = fail
     with pytest.raises(LaunchError, match="no more") as caught:
         one_int[(1,)](x, 3)
     assert caught.value.__context__ is None

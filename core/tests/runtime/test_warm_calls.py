@@ -101,7 +101,7 @@ def test_compiled_kernels_are_launched_without_python(recorder, scale):
         assert compiled[(number + 1, 2)](array, 32 * (number + 1), 2.0, 16) is compiled
         grid, stream, values = recorder.launches[-1]
         assert grid == (number + 1, 2, 1) and stream is None and values[0] is array and values[1:] == (32 * (number + 1), 2.0)
-    assert python_calls(compiled._positional) == 3  # the second one of tensors is of a known kind too
+    assert python_calls(compiled._here.positional) == 3  # the second one of tensors is of a known kind too
     compiled[(1,)](x, 32, 2.0, 16, stream=7)
     assert recorder.launches[-1][1] == 7
 

@@ -90,8 +90,16 @@ class Backend:
             raise BackendError(f"backend {self.name!r} ({self.distribution}) {what} {hook}, which running a kernel needs. Use a newer version of it.")
         return result
 
+    def __reduce__(self) -> Any:
+        """By name: another process has its own, or says that it has none."""
+        return _get, (self.name,)
+
     def __repr__(self) -> str:
         return f"<Backend {self.name} {self.manifest.version} of {self.distribution}>"
+
+
+def _get(name: str) -> Backend:
+    return registry().get(name)
 
 
 def load_backend(source: PluginSource) -> Backend:

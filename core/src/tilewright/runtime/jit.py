@@ -292,7 +292,7 @@ class JITFunction(KernelInterface, JitCallable):
             selected.backend,
             selected.target,
             selected.device,
-            value_picker(selected.signature.converters),
+            selected.signature.converters,
             self._launch_metadata,
         )
         if hooks.compilation_listener is not None:
@@ -344,8 +344,10 @@ class JITFunction(KernelInterface, JitCallable):
         self._reset_launching()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """By name, also where the module holds an autotuner or heuristics around this kernel; else by value."""
-        return (_by_name, (self.__module__, self.__qualname__)) if _by_name(self.__module__, self.__qualname__) is self else super().__reduce_ex__(protocol)
+        """By name, also where the module holds an autotuner or heuristics around this kernel; else by value, as where its function was taken away."""
+        if self.fn is not None and _by_name(self.__module__, self.__qualname__) is self:
+            return _by_name, (self.__module__, self.__qualname__)
+        return super().__reduce_ex__(protocol)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

@@ -1,4 +1,7 @@
-"""A compiled kernel: its code and texts, and the callable that launches it."""
+"""A compiled kernel: its code and texts, and the callable that launches it.
+
+A kernel pickles with its code, so that what one process compiled another one launches: what it has of a process (:class:`_Here`) begins anew there.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import re
 import threading
 import time
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -46,6 +49,37 @@ class Stages(Mapping[str, Any]):
         return len(self._stages)
 
 
+class _Here:
+    """What a compiled kernel has of the process that it is in; a copy, in whatever process, has nothing of it yet.
+
+    Attributes:
+        lock: held while the kernel is loaded.
+        process: the number of the process that loads it.
+        launcher: the backend's, once the kernel is loaded; ``call`` is what ``run`` gives, where that is another thing.
+        pick: from the arguments of all parameters to the runtime values, once it was asked for.
+        checked: kinds of arguments of ``compiled[grid](...)`` that were checked -> how the runtime values are picked from them, as a function and in words.
+        positional: the dispatcher of such launches.
+        otherwise, metadata: see :class:`CompiledKernel`.
+        launch_metadata: what ``jit(launch_metadata=)`` says.
+    """
+
+    __slots__ = ("call", "checked", "launch_metadata", "launcher", "lock", "metadata", "otherwise", "pick", "positional", "process")
+
+    def __init__(self) -> None:
+        self.lock, self.process = threading.Lock(), os.getpid()
+        self.launcher: Callable[..., None] | None = None
+        self.call: Any = None
+        self.pick: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
+        self.checked: dict[tuple[Any, ...], tuple[Callable[[tuple[Any, ...]], tuple[Any, ...]], list[Converter]]] = {}
+        self.positional: Dispatcher | None = None
+        self.otherwise: Variant | None = None
+        self.metadata: Any = None
+        self.launch_metadata: Callable[..., dict[str, Any]] | None = None
+
+    def __reduce__(self) -> Any:
+        return _Here, ()
+
+
 class CompiledKernel:
     """A kernel compiled for one specialisation and device. It is loaded on the device when it is first launched.
 
@@ -55,6 +89,7 @@ class CompiledKernel:
         metadata: a named tuple of what backend and options say: ``name hash target num_warps shared …``.
         hash: its key in the disk cache.
         timings: stage -> milliseconds; those of the compilation that made it where it came from the disk cache.
+        converters: how the runtime values of a launch are taken from the arguments of all parameters; None where those are given themselves.
         otherwise: what launches run that this kernel refuses, where its code may refuse any.
         n_regs, n_spills, n_max_threads: registers, spilled words and threads a program may have, as the backend tells; 0 where it does not.
     """
@@ -66,7 +101,7 @@ class CompiledKernel:
         backend: Backend,
         target: Target,
         device: Device | None,
-        pick: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None,
+        converters: Sequence[Converter] | None = None,
         launch_metadata: Callable[..., dict[str, Any]] | None = None,
     ) -> None:
         self.artifact = artifact
@@ -79,16 +114,13 @@ class CompiledKernel:
         self.name: str = artifact.code.name
         self.module: Any = None
         self.function: Any = None
-        self._pick = pick
-        #: kinds of arguments of ``compiled[grid](...)`` that were checked -> how the runtime values are picked from them, as a function and in words
-        self._checked: dict[tuple[Any, ...], tuple[Callable[[tuple[Any, ...]], tuple[Any, ...]], list[Converter]]] = {}
-        self._positional: Dispatcher | None = None
-        self._launcher: Callable[..., None] | None = None
-        self.otherwise: Variant | None = None
-        self._launch_metadata = launch_metadata
-        self._lock = threading.Lock()
-        self._metadata: Any = None
-        self._process = os.getpid()
+        self.converters = converters
+        self._here = _Here()
+        self._here.launch_metadata = launch_metadata
+
+    @property
+    def otherwise(self) -> Variant | None:
+        return self._here.otherwise
 
     @property
     def asm(self) -> Stages:
@@ -96,11 +128,11 @@ class CompiledKernel:
 
     @property
     def metadata(self) -> Any:
-        if self._metadata is None:
+        if self._here.metadata is None:
             facts = {**self.src.options, "shared": 0, **self.artifact.code.metadata, "name": self.name, "hash": self.hash, "target": self.target}
             facts = {name: value for name, value in facts.items() if name.isidentifier() and not name.startswith("_")}
-            self._metadata = namedtuple("KernelMetadata", sorted(facts))(**facts)
-        return self._metadata
+            self._here.metadata = namedtuple("KernelMetadata", sorted(facts))(**facts)
+        return self._here.metadata
 
     @property
     def metadata_group(self) -> dict[str, str | bytes]:
@@ -140,10 +172,11 @@ class CompiledKernel:
         Raises:
             LaunchError: it was compiled for a target without a device.
         """
-        if self._launcher is not None:
+        here = self._here
+        if here.launcher is not None:
             return
-        with self._lock:
-            if self._launcher is not None:
+        with here.lock:
+            if here.launcher is not None:
                 return
             if self.device is None:
                 target = f"{self.target.backend} {self.target.arch}"
@@ -165,7 +198,7 @@ class CompiledKernel:
             self.module, self.function = module, getattr(module, "function", module)
             if hooks.kernel_load_end:
                 hooks.kernel_load_end(self.module, self.function, self.name, self.metadata_group, self.hash)
-            self._launcher = launcher
+            here.launcher = launcher
 
     def _load(self) -> tuple[Any, Callable[..., None]]:
         """The code on its device, and its launcher."""
@@ -180,8 +213,8 @@ class CompiledKernel:
         if changed is None:
             return module, launcher
         specialization = replace(self.specialization, options={**self.specialization.options, **changed})
-        self.otherwise = Variant(partial(_other, self._compile, specialization, self.backend, self.target, self.device))
-        return module, self.otherwise.launcher(launcher)
+        self._here.otherwise = Variant(partial(_other, self._compile, specialization, self.backend, self.target, self.device))
+        return module, self._here.otherwise.launcher(launcher)
 
     @staticmethod
     def _compile(specialization: Specialization, backend: Backend, target: Target) -> Artifact:
@@ -192,16 +225,17 @@ class CompiledKernel:
         """Replace code from the disk cache that cannot be loaded, though its checksum is right."""
         disk_cache().discard(self.hash, f"it cannot be loaded ({str(error).partition(chr(10))[0]})")
         self.artifact = compile_kernel(self.specialization, self.backend, self.target, anew=True)
-        self.parameters, self.cache_hit, self._metadata = self.artifact.parameters, False, None
+        self.parameters, self.cache_hit, self._here.metadata = self.artifact.parameters, False, None
         self.timings = dict(self.artifact.timings)
 
     def __del__(self, _process_of: Callable[[], int] = os.getpid) -> None:
         """Let go of the code on the device. A child process leaves to its parent what it inherited of it."""
-        if getattr(self, "_launcher", None) is None or _process_of() != self._process:
+        here = self.__dict__.get("_here")
+        if here is None or here.launcher is None or _process_of() != here.process:
             return
         if hooks is not None and hooks.kernel_unload:
             hooks.kernel_unload(self.module, self.function, self.name, self.metadata_group, self.hash)
-        self._launcher = self.module = self.function = None
+        here.launcher = self.module = self.function = None
 
     def result(self, ignore_errors: bool = False) -> CompiledKernel:
         """The kernel itself, as what stands for one that is being compiled has it."""
@@ -211,8 +245,8 @@ class CompiledKernel:
     def native_launcher(self) -> Callable[..., None]:
         """The backend's launcher: called with a grid of three, a stream and the runtime arguments."""
         self._init_handles()
-        assert self._launcher is not None
-        return self._launcher
+        assert self._here.launcher is not None
+        return self._here.launcher
 
     @property
     def run(self) -> Callable[..., None]:
@@ -224,9 +258,9 @@ class CompiledKernel:
         if not hooks.launch_enter and not hooks.launch_exit:
             return None
         found = LazyDict({"name": self.name, "function": self.function, "stream": stream, "grid": grid, "kernel": self})
-        if self._launch_metadata is not None:
+        if self._here.launch_metadata is not None:
             names = dict(zip(self.src.fn.arg_names, args, strict=False))
-            found.add(self._launch_metadata, (grid, self.metadata, names))
+            found.add(self._here.launch_metadata, (grid, self.metadata, names))
         return found
 
     def launch(self, grid: tuple[int, int, int], stream: Any, args: tuple[Any, ...]) -> None:
@@ -234,8 +268,14 @@ class CompiledKernel:
         if 0 in grid:
             self._init_handles()
             return
-        values = self._pick(args) if self._pick is not None else args
-        self._start(grid, stream, args, values)
+        self._start(grid, stream, args, self.pick(args))
+
+    @property
+    def pick(self) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+        """What gives the runtime values among the arguments of all parameters."""
+        if self._here.pick is None:
+            self._here.pick = tuple if self.converters is None else value_picker(self.converters)
+        return self._here.pick
 
     def _start(self, grid: tuple[int, int, int], stream: Any, args: tuple[Any, ...], values: tuple[Any, ...]) -> None:
         run = self.run
@@ -253,9 +293,10 @@ class CompiledKernel:
         Raises:
             LaunchError: there are more or fewer arguments than parameters, or one does not fit what the kernel was compiled for.
         """
-        if self._positional is None and hasattr(self.specialization.fn, "params"):
-            self._positional = Dispatcher(self.specialization.fn, self._launch_positional, self._known)
-        return partial(self._launch_positional if self._positional is None else self._positional.start, grid)
+        here = self._here
+        if here.positional is None and hasattr(self.specialization.fn, "params"):
+            here.positional = Dispatcher(self.specialization.fn, self._launch_positional, self._known)
+        return partial(self._launch_positional if here.positional is None else here.positional.start, grid)
 
     def _launch_positional(self, grid: Any, *args: Any, stream: Any = None) -> CompiledKernel:
         names = self.src.fn.arg_names
@@ -267,10 +308,10 @@ class CompiledKernel:
         self._init_handles()
         assert self.device is not None
         kinds = kinds_of(self.specialization, args)
-        checked = self._checked.get(kinds)
+        checked = self._here.checked.get(kinds)
         if checked is None:
             converters = converters_of(self.specialization, self.device, kinds, args)
-            checked = self._checked[kinds] = value_picker(converters), converters
+            checked = self._here.checked[kinds] = value_picker(converters), converters
         pick, _ = checked
         sizes = grid_of(grid, dict(zip(names, args, strict=True)))
         if 0 not in sizes:
@@ -280,12 +321,12 @@ class CompiledKernel:
     def _known(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Known | None:
         """What the dispatcher is told of a launch that was made."""
         kinds = None if keywords else kinds_of(self.specialization, args)
-        if kinds is None or kinds not in self._checked:
+        if kinds is None or kinds not in self._here.checked:
             return None
-        return Known(args, kinds, {}, self.native_launcher, self, self._checked[kinds][1])
+        return Known(args, kinds, {}, self.native_launcher, self, self._here.checked[kinds][1])
 
-    def __reduce__(self) -> Any:
-        raise TypeError(f"a compiled kernel is code loaded in this process, so it cannot be pickled or copied: pickle the kernel, {self.name}, instead")
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "module": None, "function": None}
 
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name} for {self.target.backend} {self.target.arch}>"

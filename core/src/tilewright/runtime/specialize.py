@@ -10,7 +10,7 @@ The *kind* of an argument is a :class:`ScalarKind`, an ``ArrayKind``, a :class:`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -367,7 +367,7 @@ def unwrap(value: Any) -> Any:
     return value
 
 
-def value_picker(converters: list[tuple[tuple[int, ...], Callable[[Any], Any] | None]]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+def value_picker(converters: Sequence[tuple[tuple[int, ...], Callable[[Any], Any] | None]]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """A generated function from the bound arguments (in parameter order) to the runtime values (in the order of the IR function's arguments)."""
     names: dict[str, Any] = {}
     items = []

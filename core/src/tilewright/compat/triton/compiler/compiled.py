@@ -18,7 +18,7 @@ from tilewright.runtime import kernel as own
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.compile import Specialization
 from tilewright.runtime.hooks import hooks
-from tilewright.runtime.specialize import value_picker
+from tilewright.runtime.positional import Converter
 
 #: Facts that a kernel of Triton has besides its options; kernels of Tilewright take no scratch memory that its launch call would have to bring.
 _FACTS: dict[str, Any] = {
@@ -30,9 +30,6 @@ _FACTS: dict[str, Any] = {
     "profile_scratch_align": 1,
     "cluster_dims": (1, 1, 1),
 }
-
-#: Path of an argument, and what is done to its value before the launch.
-Converter = tuple[tuple[int, ...], Callable[[Any], Any] | None]
 
 
 class Launcher:
@@ -80,11 +77,10 @@ class CompiledKernel(own.CompiledKernel):
         converters: list[Converter],
         launch_metadata: Callable[..., dict[str, Any]] | None = None,
     ) -> None:
-        super().__init__(artifact, specialization, backend, target, device, value_picker(converters), launch_metadata)
+        super().__init__(artifact, specialization, backend, target, device, converters, launch_metadata)
         self.specialization = specialization
         self.name = specialization.name or self.name  # what ``repr=`` gave may be no symbol of the target
         self.src: Any = ASTSource.of(specialization)
-        self._run: Launcher | None = None
 
     @property
     def asm(self) -> Any:
@@ -92,14 +88,14 @@ class CompiledKernel(own.CompiledKernel):
 
     @property
     def metadata(self) -> Any:
-        if self._metadata is None:
+        if self._here.metadata is None:
             given = self.src.options
             options = triton_options(self.backend, self.target, given).__dict__
             facts = {**_FACTS, **given, **options, **self.artifact.code.metadata}
             facts.update(name=self.name, hash=self.hash, target=target_of(self.target), triton_version=_version())
             facts = {name: frozen(value) for name, value in facts.items() if name.isidentifier() and not name.startswith("_")}
-            self._metadata = namedtuple("KernelMetadata", sorted(facts))(**facts)
-        return self._metadata
+            self._here.metadata = namedtuple("KernelMetadata", sorted(facts))(**facts)
+        return self._here.metadata
 
     @staticmethod
     def _compile(specialization: Specialization, backend: Backend, target: Target) -> Artifact:
@@ -107,10 +103,9 @@ class CompiledKernel(own.CompiledKernel):
 
     @property
     def run(self) -> Any:
-        if self._run is None:
-            assert self._pick is not None
-            self._run = Launcher(self.native_launcher, self._pick)
-        return self._run
+        if self._here.call is None:
+            self._here.call = Launcher(self.native_launcher, self.pick)
+        return self._here.call
 
     def result(self, ignore_errors: bool = False) -> CompiledKernel:
         """The kernel itself, as :class:`FutureKernel` has it."""
