@@ -33,7 +33,7 @@ def load(
     Args:
         pointer: a pointer, a tensor of pointers, or a block pointer.
         mask: ``int1``; nothing is read where it is false. It and the pointers are broadcast to one shape.
-        other: the value of masked-off elements, cast to the element type; without it they are undefined.
+        other: the value of masked-off elements, cast to the element type; without it they are zero, as Triton leaves them on GPUs.
         boundary_check: axes along which a block pointer is masked to its tensor's shape.
         padding_option: what a block pointer gives outside: ``""`` (undefined), ``"zero"``, ``"nan"`` (floats only).
         cache_modifier: ``""``, ``".ca"``, ``".cg"``, ``".cs"`` or ``".cv"``.

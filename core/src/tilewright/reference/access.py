@@ -1,7 +1,7 @@
 """The meaning of loads, stores, atomics and descriptors: which lanes touch which addresses.
 
-Masked-off lanes are never touched, whatever their address. Where the IR leaves a lane undefined (a masked-off load without ``other``, a
-masked-off atomic) it is zero here.
+Masked-off lanes are never touched, whatever their address. A masked-off lane of a load without ``other`` is zero; so is here one of an atomic, whose old
+value the IR leaves undefined there.
 """
 
 from __future__ import annotations

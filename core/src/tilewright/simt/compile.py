@@ -26,6 +26,7 @@ from tilewright.simt.raising import raise_loads
 from tilewright.simt.shared_memory import allocate
 from tilewright.simt.staging import stage_operands
 from tilewright.simt.target import SimtTarget
+from tilewright.simt.unseen import mark_unseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ def _check(function: Function, options: Mapping[str, Any]) -> None:
 STAGES: Final = (
     Stage("prepare", lambda module, target, options: prepare(module, target), "calls, descriptors and block-scaled products become plain operations"),
     Stage("raise", raise_loads, "loads at pointers that feed products become loads of blocks, where the machine copies those better"),
+    Stage("unseen", _on_kernel(lambda function, target: mark_unseen(function)), "loads whose left-out lanes nobody sees: no zeros are written there"),
     Stage("layouts", lambda module, target, options: assign(kernel_of(module), target, options["num_warps"]), "every tile has a layout, every product a plan"),
     Stage("sums", lambda module, target, options: defer_sums(kernel_of(module)), "sums that loops over products carry are added up across threads after them"),
     Stage("select", lambda module, target, options: select(kernel_of(module), target, options), "loads that are copied ahead, by which mechanism"),

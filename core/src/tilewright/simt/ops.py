@@ -318,7 +318,7 @@ OPS: tuple[OpSpec, ...] = (
         "start loading the elements at the pointers; the tile may be read after a wait",
         (_POINTER, _MASK, Operand("other", "in place of elements that are not read", Kind.OPTIONAL)),
         _load_start,
-        _CACHE,
+        (*_CACHE, Attribute("unseen", "bool", "nobody sees the elements that are not read: they may be anything", False)),
         effects=Effect.READ,
     ),
     OpSpec(

@@ -188,7 +188,7 @@ _UPDATE = Effect.READ | Effect.WRITE
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
         "load",
-        "the values at the pointers; where the mask is false, other, or anything at all without it",
+        "the values at the pointers; where the mask is false, other, or zero without it",
         (_POINTER, _MASK, Operand("other", "the value of masked-off lanes", Kind.OPTIONAL)),
         _load,
         (

@@ -38,7 +38,7 @@ def _masked_off_update(operation: Operation, rewriter: Rewriter) -> Any:
 
 
 def _zero(operation: Operation, rewriter: Rewriter) -> Any:
-    """Zero of the result's type: as good as anything."""
+    """Zero of the result's type: what a load has in lanes that it leaves out, and as good as anything for the old value of an atomic."""
     type_ = operation.result.type
     assert isinstance(element_type(type_), IntType | FloatType | PointerType)
     return rewriter.constant_like(type_, 0)
@@ -91,7 +91,7 @@ def _number_of_descriptor(operation: Operation, rewriter: Rewriter) -> Any:
 
 REWRITES: tuple[Rewrite, ...] = (
     Rewrite(("load", "store", "atomic_rmw", "atomic_load", "atomic_store", "assert"), "a mask that holds everywhere masks nothing", _unmask),
-    Rewrite(("load",), "where no lane is loaded, other is all there is; without it anything is as good", _masked_off_load),
+    Rewrite(("load",), "where no lane is loaded, other is all there is, or zero without it", _masked_off_load),
     Rewrite(("store", "atomic_rmw", "atomic_store", "assert"), "where no lane takes part, nothing happens", _masked_off_update),
     Rewrite(("histogram",), "a mask that holds everywhere masks nothing; one that holds nowhere counts nothing", _histogram_unmask),
     Rewrite(("assert", "assume"), "what holds needs no saying", _holds),

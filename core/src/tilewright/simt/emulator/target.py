@@ -335,7 +335,7 @@ def _check_aligned(w: FunctionWriter, pointer: str, size: int, predicate: str | 
 
 
 def _garbage(element: Type) -> str:
-    """What a masked-off lane reads: something that shows."""
+    """What a lane holds that is left out and must not be seen: something that shows."""
     if isinstance(element, FloatType):
         return constant(element, float("nan"))
     if isinstance(element, IntType) and element.bits > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType, Type, element_type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.registers import constant, storage_size
 from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
 from tilewright.simt.costs import access_width, element_size
@@ -14,6 +14,7 @@ from tilewright.simt.lowering.publish import both, give_to_all
 from tilewright.simt.report import Report
 from tilewright.simt.rules import one_layout
 from tilewright.simt.target import Access, SimtTarget
+from tilewright.simt.unseen import fills_with_zeros
 
 
 def groups(context: SimtContext, operation: Operation, pointer: Value, mask: Value | None, pointee: Type) -> list[range]:
@@ -38,6 +39,8 @@ def lower_load(context: SimtContext, operation: Operation) -> None:
     pointers = context.registers[pointer]
     masks = context.registers[mask] if mask is not None else None
     others = context.registers[other] if other is not None else None
+    if fills_with_zeros(operation):
+        others = [constant(element, 0)] * len(pointers)
     if is_shared_read(operation):
         first = context.is_first_thread()
         found = context.target.load(context.writer, pointers[0], element, 1, both(context, first, masks[0] if masks else None), others, access)

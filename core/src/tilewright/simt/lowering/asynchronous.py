@@ -116,7 +116,10 @@ def lower_load_start(context: SimtContext, operation: Operation) -> None:
     pointer, mask, other = (operation.operand(name) for name in ("pointer", "mask", "other"))
     assert pointer is not None
     tile, token = operation.results
-    names = _loaded(context, operation, pointer, mask, element_type(tile.type), context.registers[other] if other is not None else None)
+    element, others = element_type(tile.type), context.registers[other] if other is not None else None
+    if mask is not None and other is None and not operation.attribute("unseen"):
+        others = [constant(element, 0)] * len(context.registers[pointer])
+    names = _loaded(context, operation, pointer, mask, element, others)
     context.bind(tile, names)
     context.bind(token, ["0"])
 

@@ -31,6 +31,7 @@ from tilewright.ir.types import I32
 from tilewright.simt.pipeline.decisions import DISTANCE
 from tilewright.simt.pipeline.ring import Ring
 from tilewright.simt.target import SimtTarget
+from tilewright.simt.unseen import fills_with_zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,8 @@ class _Registers(Ring):
         """Start a load, where ``live`` holds."""
         pointer, mask, other = (mapping.get(value, value) if value is not None else None for value in map(load.operand, ("pointer", "mask", "other")))
         assert pointer is not None
-        attributes = {"cache": load.attribute("cache"), "eviction": load.attribute("eviction")}
+        unseen = other is None and not fills_with_zeros(load)  # of an iteration that will not run nobody sees anything
+        attributes = {"cache": load.attribute("cache"), "eviction": load.attribute("eviction"), "unseen": unseen}
         masked = self.masked(builder, pointer, mask, live)
         tile, token = self.create(builder, "simt.load_start", [pointer], [masked], [] if other is None else [other], **attributes).results
         tile.layout = load.results[0].layout

@@ -20,6 +20,7 @@ from tilewright.simt.staging import OPERAND_ALIGNMENT
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import carry_in_for, yield_more
 from tilewright.simt.types import BufferType, SlotType
+from tilewright.simt.unseen import UNSEEN, fills_with_zeros
 
 
 class Ring:
@@ -139,6 +140,8 @@ class Ring:
         assert pointer is not None
         groups = [(pointer,), (self.masked(builder, pointer, mask, live),), () if other is None else (other,)]
         made = builder.create(TABLE["load"], groups, load.attributes).results[0]
+        if other is None and not fills_with_zeros(load):  # of an iteration that will not run nobody sees anything
+            made.definition.attributes[UNSEEN] = True
         made.layout = load.results[0].layout
         mapping[load.results[0]] = made
 
