@@ -31,6 +31,18 @@ def masked_with_other(x, z, n, BLOCK: tl.constexpr):
 
 
 @tw.jit
+def left_out(x, z, n, BLOCK: tl.constexpr, SEEN: tl.constexpr):
+    """The lanes that the mask leaves out are zero, and stored if they are to be ``SEEN``."""
+    offsets = tl.arange(0, BLOCK)
+    inside = offsets < n
+    x_block = tl.load(x + offsets, mask=inside)
+    if SEEN:
+        tl.store(z + offsets, x_block)
+    else:
+        tl.store(z + offsets, x_block, mask=inside)
+
+
+@tw.jit
 def softmax(x, z, stride, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     offsets = tl.arange(0, BLOCK)

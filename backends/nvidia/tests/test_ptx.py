@@ -85,6 +85,17 @@ def test_masked_lanes_start_with_the_other_value(ptx: Ptx) -> None:
     assert "1088421888" in text or "0f40E00000" in text  # 7.0
 
 
+@pytest.mark.parametrize("seen", [False, True])
+def test_lanes_that_a_mask_leaves_out_start_with_zero_where_they_are_seen(ptx: Ptx, seen: bool) -> None:
+    """Sixteen loads of 16 bytes by each thread: their registers are written before, or not at all where registers are not scarce enough to keep loads apart."""
+    signature = {"x": "*fp32", "z": "*fp32", "n": "i32"}
+    text = ptx(kernels.left_out, signature, constants={"BLOCK": 8192, "SEEN": seen})
+    loads = re.findall(r"ld\.global\.v4\.b32 \{([^}]*)\}", text)
+    assert len(loads) == 16
+    starts = re.findall(r"mov\.b32\s+%r\d+, (?:0|%r\d+);", text.split("ld.global")[0])
+    assert bool(starts) is seen
+
+
 @pytest.mark.parametrize("order", ["relaxed", "acquire", "release", "acq_rel"])
 @pytest.mark.parametrize(("scope", "word"), [("cta", "cta"), ("gpu", "gpu"), ("sys", "sys")])
 def test_atomics_have_order_and_scope(ptx: Ptx, order: str, scope: str, word: str) -> None:

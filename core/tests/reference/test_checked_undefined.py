@@ -1,4 +1,4 @@
-"""The checked mode: lanes that a mask left undefined are found where they matter."""
+"""The checked mode: lanes that a mask left undefined, or left out of a load, are found where they matter."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ N = 8
 TILE = TileType((N,), I32)
 
 
-def undefined_kernel(use):
-    """Loads lanes 0 .. 4 of 8 without ``other`` at line 5, and lets ``use(b, value, x, out, index)`` do something with it at line 6."""
+#: how lanes 0 .. 4 of 8 are read -> the findings where the others are used
+SOURCES = {"load": "left-out-lane", "atomic_load": "undefined-value"}
+CHECKED = CheckedOptions(left_out=True)
+
+
+def partial_kernel(source, use):
+    """Reads lanes 0 .. 4 of 8 at line 5, and lets ``use(b, value, x, out, index)`` do something with it at line 6."""
 
     def body(b, x, out):
         index = b.arange(start=0, end=N)
         b.line(5)
-        value = b.load(b.lanes(x, index), b.below(index, 5))
+        value = getattr(b, source)(b.lanes(x, index), b.below(index, 5))
         b.line(6)
         use(b, value, x, out, index)
 
@@ -48,14 +53,17 @@ SINKS = {
 }
 
 
+@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("name", SINKS)
-def test_undefined_lanes_are_found_where_they_matter(name, kernels):
-    module = kernels.make([P32, P32], undefined_kernel(SINKS[name]))
+def test_lanes_are_found_where_they_matter(name, source, kernels):
+    module = kernels.make([P32, P32], partial_kernel(source, SINKS[name]))
+    arrays = [np.zeros(N, np.int32), np.zeros(N, np.int32)]
     with pytest.raises(CheckError) as caught:
-        kernels.run(module, [np.zeros(N, np.int32), np.zeros(N, np.int32)], (1, 1, 1), checked=CheckedOptions())
-    found = kernels.only(list(caught.value.findings), "undefined-value", 6)
-    assert "masked off in the load at kernel.py:5:4 in kernel" in found.message
-    kernels.run(module, [np.zeros(N, np.int32), np.zeros(N, np.int32)], (1, 1, 1), checked=CheckedOptions(undefined=False))
+        kernels.run(module, arrays, (1, 1, 1), checked=CHECKED)
+    found = kernels.only(list(caught.value.findings), SOURCES[source], 6)
+    assert f"masked off in the {source} at kernel.py:5:4 in kernel" in found.message
+    off = CheckedOptions() if source == "load" else CheckedOptions(undefined=False, left_out=True)
+    kernels.run(module, arrays, (1, 1, 1), checked=off)
 
 
 CLEAN_USES = {
@@ -70,13 +78,51 @@ CLEAN_USES = {
 }
 
 
+@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("name", CLEAN_USES)
-def test_undefined_lanes_that_are_kept_off_are_clean(name, kernels):
-    assert kernels.check(undefined_kernel(CLEAN_USES[name]), [P32, P32], [np.zeros(N, np.int32), np.zeros(N, np.int32)], grid=(1, 1, 1)) == []
+def test_lanes_that_are_kept_off_are_clean(name, source, kernels):
+    arrays = [np.zeros(N, np.int32), np.zeros(N, np.int32)]
+    assert kernels.check(partial_kernel(source, CLEAN_USES[name]), [P32, P32], arrays, grid=(1, 1, 1), left_out=True) == []
 
 
-def test_undefined_values_through_divergent_control_flow(kernels):
-    """Only program 2 leaves a lane undefined, in a loop under a branch; program 3 stores under its own mask."""
+#: what zeros in lanes that are left out make undefined, or break -> the finding where it is stored
+SPOILING = {
+    "a division": (lambda b, v, i: b.div(i, v), "undefined-value"),
+    "a remainder": (lambda b, v, i: b.rem(i, v), "undefined-value"),
+    "a shift": (lambda b, v, i: b.shl(i, b.sub(v, b.tile_of(1))), "undefined-value"),
+    "a difference": (lambda b, v, i: b.sub(i, v), None),
+}
+
+
+@pytest.mark.parametrize("name", SPOILING)
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_zeros_in_lanes_that_are_left_out_spoil(name, masked, kernels):
+    """A division by such a zero is a mistake where its result is used, and nowhere else."""
+    make, kind = SPOILING[name]
+    use = partial_kernel("load", lambda b, v, x, out, i: b.store(b.lanes(out, i), make(b, v, i), b.below(i, 5) if masked else b.below(i, N)))
+    found = kernels.check(use, [P32, P32], [np.ones(N, np.int32), np.zeros(N, np.int32)], grid=(1, 1, 1))
+    assert [finding.kind for finding in found] == ([] if masked or kind is None else [kind])
+
+
+def test_an_undefined_lane_is_worse_than_one_that_is_left_out(kernels):
+    """Of both together the finding is about the undefined one, but where the zero of the other settles the result."""
+
+    def body(b, x, out):
+        index = b.arange(start=0, end=N)
+        left_out, undefined = (read(b.lanes(x, index), b.below(index, 5)) for read in (b.load, b.atomic_load))
+        b.line(7)
+        b.store(b.lanes(out, index), b.add(left_out, undefined))
+        b.line(8)
+        b.store(b.lanes(out, index), b.mul(undefined, left_out))
+
+    arrays = [np.zeros(N, np.int32), np.zeros(N, np.int32)]
+    kernels.only(kernels.check(body, [P32, P32], arrays, grid=(1, 1, 1)), "undefined-value", 7)
+    found = kernels.check(body, [P32, P32], arrays, grid=(1, 1, 1), left_out=True)
+    assert sorted((finding.kind, finding.location.line) for finding in found) == [("left-out-lane", 8), ("undefined-value", 7)]
+
+
+def test_lanes_that_are_left_out_through_divergent_control_flow(kernels):
+    """Only program 2 leaves a lane out, in a loop under a branch; program 3 stores under its own mask."""
 
     def body(b, x, out):
         pid = b.program_id(axis=0)
@@ -95,5 +141,5 @@ def test_undefined_values_through_divergent_control_flow(kernels):
         b.line(31)
         b.store(b.lanes(out, index), branch.result)
 
-    found = kernels.only(kernels.check(body, [P32, P32], [kernels.ints(), kernels.ints()]), "undefined-value", 31)
+    found = kernels.only(kernels.check(body, [P32, P32], [kernels.ints(), kernels.ints()], left_out=True), "left-out-lane", 31)
     assert found.program == (2, 0, 0) and found.lane == (7,) and found.count == 1 and "kernel.py:30:4" in found.message

@@ -121,14 +121,14 @@ def test_random_numbers_are_clean_in_the_checked_mode(rng):
 def forgets_the_mask(x, out, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     v = tl.load(x + offsets, mask=offsets < n)
-    tl.store(out + tl.program_id(0), tl.sum(v, 0))  # what lies past n is undefined
+    tl.store(out + tl.program_id(0), tl.sum(v, 0))  # what lies past n is left out
 
 
 def test_a_mistake_in_a_kernel_is_found_with_its_line(rng):
     module = build(forgets_the_mask, {"x": "*fp32", "out": "*fp32", "n": "i32"}, BLOCK=32)
-    with pytest.raises(Exception, match="undefined-value") as caught:
-        run(module, [np.ones(40, np.float32), np.zeros(2, np.float32), 40], (2, 1, 1), checked=CheckedOptions())
+    with pytest.raises(Exception, match="left-out-lane") as caught:
+        run(module, [np.ones(40, np.float32), np.zeros(2, np.float32), 40], (2, 1, 1), checked=CheckedOptions(left_out=True))
     (finding,) = caught.value.findings
     lines = Path(__file__).read_text().splitlines()
-    assert "past n is undefined" in lines[finding.location.line - 1]
+    assert "past n is left out" in lines[finding.location.line - 1]
     assert finding.program == (1, 0, 0)

@@ -48,6 +48,14 @@ _SINKS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "assume": (("condition", "the condition of an assume", ""),),
 }
 
+#: Why an operation left a value undefined, where that is not its mask.
+_CAUSES = {
+    "gather": "it is out of range in",
+    **dict.fromkeys(("div", "rem"), "it is divided by zero, for a lane that was masked off, in"),
+    **dict.fromkeys(("shl", "shr"), "it is shifted out of range, by a lane that was masked off, in"),
+    "cast": "it is out of the integer's range in",
+}
+
 
 class Checker:
     """Watches one run. ``buffers`` has the memory of the arguments by position, ``names`` the name of every argument."""
@@ -114,28 +122,36 @@ class Checker:
         tracked = any(any(x is not None for x in origin) if isinstance(origin, list) else origin is not None for origin in origins)
         if tracked and operation.name in _SINKS:
             self._sink(frame, operation, arrays, origins)
+        spoilt = None
         for option, kind, message, check in promises.CHECKS.get(operation.name, ()):
             if getattr(self.options, option):
                 bad = check(operation, *arrays)
                 if bad is not None and bad.any():
-                    defined = undefined.union(*origins)
-                    bad = bad if defined is None else bad & (defined == 0)
+                    origin = undefined.union(*origins)
+                    if origin is not None:
+                        # a lane that is left out does no harm unless it matters what comes of it: then it is undefined
+                        excused = (origin > 0) | ((origin < 0) & (operation.name != "assume"))
+                        spoilt = bad & (origin < 0) if option == "arithmetic" else spoilt
+                        bad = bad & ~excused
                     if bad.any():
                         self.report(frame, operation, kind, message, bad)
         result = meaning(frame, operation, *arrays)
-        if not self.options.undefined:
+        if not (self.options.undefined or self.options.left_out):
             return result
         left = undefined.rule_of(operation)(frame, operation, meaning, arrays, origins) if tracked else None
         fresh = self._left_undefined(frame, operation, arrays)
+        if spoilt is not None:
+            fresh = undefined.union(fresh, np.where(spoilt, np.int32(self._number(frame, operation)), np.int32(0)))
         if isinstance(left, tuple):
             return tuple(_tracked(part, origin) for part, origin in zip(result, left, strict=True))
         return _tracked(result, undefined.union(left, fresh))
 
     def _left_undefined(self, frame: Frame, operation: Operation, arrays: list[Any]) -> Any:
-        """The lanes that an operation leaves undefined itself: masked off, with nothing to put there."""
+        """The lanes that an operation leaves undefined itself, masked off with nothing to put there, or leaves out."""
         if operation.name == "load":
             missing = None if arrays[1] is None or arrays[2] is not None else ~arrays[1]
-        elif operation.name == "atomic_rmw":
+            return None if missing is None or not missing.any() else np.where(missing, np.int32(-self._number(frame, operation)), np.int32(0))
+        if operation.name == "atomic_rmw":
             missing = None if arrays[2] is None else ~arrays[2]
         elif operation.name == "atomic_load":
             missing = None if arrays[1] is None else ~arrays[1]
@@ -164,17 +180,21 @@ class Checker:
 
     def decided(self, frame: Frame, operation: Operation, value: Tracked, what: str) -> Array:
         """The array of a value that control flow hangs on; a finding where it is undefined."""
-        if self.options.undefined:
-            self._undefined(frame, operation, value.origins, what)
+        self._undefined(frame, operation, value.origins, what)
         return value.array
 
     def _undefined(self, frame: Frame, operation: Operation, origins: Array, what: str) -> None:
-        bad = origins != 0
-        if bad.any():
+        bad = origins > 0
+        if self.options.undefined and bad.any():
             number = int(origins[bad].flat[0] if origins.ndim else origins)
-            cause = "it is out of range in" if self._sites[number - 1][0].name == "gather" else "its lane is masked off in"
+            cause = _CAUSES.get(self._sites[number - 1][0].name, "its lane is masked off in")
             source = f"{cause} {self._site(number)}"
             self.report(frame, operation, "undefined-value", f"an undefined value reaches {what}: {source}", bad)
+        left_out = origins < 0
+        if self.options.left_out and left_out.any():
+            number = -int(origins[left_out].flat[0] if origins.ndim else origins)
+            message = f"a zero that nobody wrote reaches {what}: its lane is masked off in {self._site(number)}, which has no other"
+            self.report(frame, operation, "left-out-lane", message, left_out)
 
     # -- accesses ----------------------------------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
-"""How undefined lanes spread through operations.
+"""How undefined lanes spread through operations, and those that hold zero because the mask of a load left them out.
 
-``origins`` are int32 arrays: 0 where a lane is defined, else the number of the operation that left it undefined. None is "defined everywhere".
+``origins`` are int32 arrays: 0 where a lane is as the program says, the number of the operation that left it undefined, or the negative number of the load
+that left it out. None is 0 everywhere.
 A rule gives the origins of a result from those of the operands, which come in the op table's groups as the operands do.
 """
 
@@ -25,15 +26,22 @@ Origins = Any  # an int32 array, None, or a list of these for a variadic group
 Rule = Callable[["Frame", Operation, Meaning, list[Any], list[Origins]], Origins]
 
 _DEFINED = np.int32(0)
+_NOT_SETTLED = np.iinfo(np.int32).min
 
 
 def union(*origins: Origins) -> Origins:
-    """Undefined where any of several is."""
+    """Undefined where any of several is; else left out where any is."""
     result = None
     for part in origins:
         if part is not None:
-            result = part if result is None else np.where(result != 0, result, part)
+            result = part if result is None else np.where((result > 0) | ((result < 0) & (part <= 0)), result, part)
     return result
+
+
+def _along(origins: Array, axis: int) -> Array:
+    """The union along an axis, which is kept with one element."""
+    most = origins.max(axis=axis, keepdims=True)
+    return np.where(most > 0, most, origins.min(axis=axis, keepdims=True))
 
 
 def _or_zero(origins: Origins) -> Array:
@@ -60,9 +68,10 @@ def _absorbing(absorbs: Callable[[Array], Array]) -> Rule:
 
     def rule(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
         a, b = operands
-        a_origin, b_origin = origins
-        settled = (absorbs(a) & (_or_zero(a_origin) == 0)) | (absorbs(b) & (_or_zero(b_origin) == 0))
-        return np.where(settled, _DEFINED, union(a_origin, b_origin))
+        a_origin, b_origin = (_or_zero(origin) for origin in origins)
+        by_a, by_b = (np.where(absorbs(x) & (origin <= 0), origin, _NOT_SETTLED) for x, origin in ((a, a_origin), (b, b_origin)))
+        settled = np.maximum(by_a, by_b)
+        return np.where(settled != _NOT_SETTLED, settled, union(a_origin, b_origin))
 
     return rule
 
@@ -83,17 +92,18 @@ def _gather(frame: Frame, operation: Operation, meaning: Meaning, operands: list
 
 def _dot(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
     a, b, c = origins
-    return union(None if a is None else a.max(axis=-1, keepdims=True), None if b is None else b.max(axis=-2, keepdims=True), c)
+    return union(None if a is None else _along(a, -1), None if b is None else _along(b, -2), c)
 
 
 def _everything(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
     """One undefined lane leaves all of the result undefined."""
-    return np.full(shape_of(operation.results[0].type), max(int(origin.max()) for origin in origins if origin is not None), np.int32)
+    each = [_along(origin.reshape(-1), 0) for origin in origins if origin is not None]
+    return np.broadcast_to(union(*each), shape_of(operation.results[0].type))
 
 
 def _histogram(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
     counted = union(origins[1], np.where(True if operands[1] is None else operands[1], _or_zero(origins[0]), _DEFINED))
-    return np.broadcast_to(counted.max(axis=-1, keepdims=True), (*counted.shape[:-1], operation.attributes["bins"]))
+    return np.broadcast_to(_along(counted, -1), (*counted.shape[:-1], operation.attributes["bins"]))
 
 
 def _load(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:

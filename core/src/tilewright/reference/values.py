@@ -40,7 +40,8 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """A value with undefined lanes: ``origins``, of the array's shape, holds 0 where a lane is defined, else the number of what left it so."""
+    """A value with undefined lanes: ``origins``, of the array's shape, holds 0 where a lane is as the program says, else what left it undefined or out
+    (:mod:`.undefined`)."""
 
     array: Array
     origins: Array
