@@ -1,6 +1,7 @@
 """Loads and stores: samples as Tile IR, and the language's masked accesses to arrays of one to four axes, with tails of every size, against NumPy.
 
-What a masked-off lane loads is told by ``other``; what it does not store stays as it was. Arrays are dense; other strides are those of profile ``memory``.
+What a masked-off lane loads is told by ``other``, and zero without it; what it does not store stays as it was. Arrays are dense; other strides are those
+of profile ``memory``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.case import Case
+from tilewright_conformance.cases._left_out import left_out
 from tilewright_conformance.cases._numbers import INTEGERS, IR, NUMBERS, SIGNED, case_of, check, kind, language, wide
 from tilewright_conformance.cases._tiles import positions
 from tilewright_conformance.sampling import sampled
@@ -34,6 +36,7 @@ def cases() -> Iterator[Case]:
     yield from _lines()
     yield from _boxes()
     yield from _masks()
+    yield from left_out()
     yield from _offsets()
     yield from _programs()
 

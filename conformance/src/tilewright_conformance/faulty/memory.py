@@ -14,6 +14,7 @@ from tilewright_conformance.faulty.rewriting import (
     Rewrite,
     as_bits,
     element,
+    is_float,
     is_unsigned,
     like,
     number_of_each,
@@ -86,6 +87,13 @@ def _zero_where_masked(operation: Operation, b: Builder) -> Any:
         return None
     operation.set_operand(len(operation.operands) - 1, like(b, other, 0) if not isinstance(element(other), PointerType) else other)
     return CHANGED
+
+
+def _garbage_where_masked(operation: Operation, b: Builder) -> Any:
+    result = operation.result
+    if operation.operand("mask") is None or operation.operand("other") is not None or isinstance(element(result), PointerType):
+        return None
+    return b.load(*operation.operands[:2], like(b, result, float("nan") if is_float(result) else 1), **operation.attributes)
 
 
 def _first_axis_only(operation: Operation, b: Builder) -> Any:
@@ -207,6 +215,7 @@ SWITCHES: tuple[Switch, ...] = (
     rewriting("store-last-program-lost", "lost store", "store", _last_program_lost, "the last program of a grid stores nothing"),
     rewriting("atomic-store-lost", "lost store", "atomic_store", _dropped, "atomic stores are dropped"),
     rewriting("masked-load-zero", "masked lanes", "load", _zero_where_masked, "masked-off lanes of a load are zero, whatever other says"),
+    rewriting("masked-load-garbage", "masked lanes", "load", _garbage_where_masked, "masked-off lanes of a load without other are not zero"),
     rewriting("load-before-store", "missing barrier", "load", _early(_WRITES), "a load may run before the store in front of it, barrier or not"),
     rewriting("load-before-atomic", "missing barrier", "load", _early(_ATOMICS), "a load may run before the atomic update in front of it"),
     rewriting("offset-sign-extended", "integer signedness", "addptr", _sign_extended_offset, "u8 and u16 offsets of pointers are taken for signed"),

@@ -157,11 +157,8 @@ def load(state: State, shape: tuple[int, ...] | None = None, element: Type | Non
         state.add(state.builder.load(pointers, **attributes))
     elif state.number(0, 2):
         state.add(state.builder.load(pointers, mask=mask, other=state.of(type_), **attributes))
-    else:  # masked-off lanes hold anything
-        loaded = state.builder.load(pointers, mask=mask, **attributes)
-        with state.guarding() as b:
-            chosen = b.select(mask, loaded, state.constant(type_))
-        state.add(chosen)
+    else:  # masked-off lanes are zero
+        state.add(state.builder.load(pointers, mask=mask, **attributes))
 
 
 # ---- stores

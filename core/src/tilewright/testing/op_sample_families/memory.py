@@ -47,6 +47,10 @@ def _load() -> Samples:
         mask = kernel.load(I1, shape)
         kernel.store(kernel.b.load(kernel.pointers(kernel.pointer(type_, shape or (1,), _draw(type_)), shape), mask=mask), mask)
         yield kernel.finish()
+        kernel = SampleKernel(f"load/{type_}/{shape_text(shape)}/left_out")
+        mask = kernel.load(I1, shape)
+        kernel.store(kernel.b.load(kernel.pointers(kernel.pointer(type_, shape or (1,), _draw(type_)), shape), mask=mask))
+        yield kernel.finish()
     for attributes in ({"cache": "ca"}, {"cache": "cg"}, {"cache": "cs"}, {"cache": "cv"}, {"eviction": "first"}, {"eviction": "last"}, {"volatile": True}):
         ((name, setting),) = attributes.items()
         kernel = SampleKernel(f"load/f32/{name}_{setting}")
