@@ -39,7 +39,7 @@ def norm_backward(grad, x, mean, rstd, weight, dx, dweight, dbias, batch, width,
     rows, columns = tl.arange(0, BATCH), tl.arange(0, WIDTH)
     centre, scale, w = tl.load(mean + channel), tl.load(rstd + channel), tl.load(weight + channel)
     products, total = tl.zeros((BATCH, WIDTH), tl.float32), tl.zeros((BATCH, WIDTH), tl.float32)
-    for first in range(0, width, WIDTH):
+    for first in tl.range(0, width, WIDTH):
         at = start + rows[:, None] * width + (first + columns)[None, :]
         inside = (rows[:, None] < batch) & ((first + columns)[None, :] < width)
         g = tl.load(grad + at, mask=inside).to(tl.float32)
@@ -48,7 +48,7 @@ def norm_backward(grad, x, mean, rstd, weight, dx, dweight, dbias, batch, width,
     by_weight, by_bias = tl.sum(products) * scale, tl.sum(total)
     tl.store(dweight + channel, by_weight)
     tl.store(dbias + channel, by_bias)
-    for first in range(0, width, WIDTH):
+    for first in tl.range(0, width, WIDTH):
         at = start + rows[:, None] * width + (first + columns)[None, :]
         inside = (rows[:, None] < batch) & ((first + columns)[None, :] < width)
         g, here = tl.load(grad + at, mask=inside).to(tl.float32), tl.load(x + at, mask=inside).to(tl.float32)
@@ -61,7 +61,7 @@ def product(a_ptr, b_ptr, table, out, K, M: tl.constexpr, N: tl.constexpr, BK: t
     """A sum of products that ends inside a block, and rows out of a table that ends there too."""
     rows, columns = tl.arange(0, M), tl.arange(0, N)
     total = tl.zeros((M, N), tl.float32)
-    for first in range(0, K, BK):
+    for first in tl.range(0, K, BK):
         inner = first + tl.arange(0, BK)
         row = tl.load(table + inner, mask=inner < K)
         a = tl.load(a_ptr + rows[:, None] * 128 + inner[None, :], mask=inner[None, :] < K)

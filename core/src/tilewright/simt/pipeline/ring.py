@@ -139,9 +139,10 @@ class Ring:
         pointer, mask, other = (mapping.get(value, value) if value is not None else None for value in map(load.operand, ("pointer", "mask", "other")))
         assert pointer is not None
         groups = [(pointer,), (self.masked(builder, pointer, mask, live),), () if other is None else (other,)]
-        made = builder.create(TABLE["load"], groups, load.attributes).results[0]
+        again = builder.create(TABLE["load"], groups, load.attributes)
         if other is None and not fills_with_zeros(load):  # of an iteration that will not run nobody sees anything
-            made.definition.attributes[UNSEEN] = True
+            again.attributes[UNSEEN] = True
+        made = again.results[0]
         made.layout = load.results[0].layout
         mapping[load.results[0]] = made
 
