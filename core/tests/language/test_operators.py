@@ -228,6 +228,8 @@ def test_conversions(bench: Any) -> None:
         bench(x.to, tl.float64, fp_downcast_rounding="rtz")
     with pytest.raises(ValueError, match="fp_downcast_rounding should be set only"):
         bench(x.to, tl.int32, fp_downcast_rounding="rtne")
+    narrow = bench.value(tl.bfloat16, [4])
+    assert bench(narrow.to, tl.bfloat16, fp_downcast_rounding="rtne") is narrow and bench(tl.cast, x, tl.float32, fp_downcast_rounding="rtz") is x
     with pytest.raises(ValueError, match='must be "rtne" or "rtz"'):
         bench(x.to, tl.float16, fp_downcast_rounding="up")
     with pytest.raises(ValueError, match=r"^Cannot bitcast data-type of size 32 to data-type of size 16"):

@@ -220,13 +220,13 @@ class Conversion:
 
         Raises:
             TypeError: there is no such conversion.
-            ValueError: ``rounding`` is given and the conversion does not narrow a float, or the target lacks the type.
+            ValueError: ``rounding`` is given and the conversion, to another type, does not narrow a float, or the target lacks the type.
         """
         source = x.type.scalar
-        if rounding is not None:
-            self._check_rounding(source, target, rounding)
         if source is target:
             return x
+        if rounding is not None:
+            self._check_rounding(source, target, rounding)
         if source._is_ptr or target._is_ptr:
             return self._cast_pointer(x, source, target)
         if target._kind < 0 or source._kind < 0:

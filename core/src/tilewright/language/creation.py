@@ -138,7 +138,8 @@ def cast(input: Any, dtype: dtype, fp_downcast_rounding: Any = None, bitcast: An
     Args:
         input: a tensor or a number of any type.
         dtype: the type of the result.
-        fp_downcast_rounding: ``"rtne"`` (to nearest, ties to even; the default) or ``"rtz"`` (towards zero); only where a float becomes a narrower one.
+        fp_downcast_rounding: ``"rtne"`` (to nearest, ties to even; the default) or ``"rtz"`` (towards zero); only where a float becomes a narrower one,
+            or stays what it is.
         bitcast: keep the bits instead of the value; both types have one width.
 
     Returns:
