@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.errors import CompilationError
+
 
 def stored(made: Any, *arguments: Any, dtype: Any = np.int32, count: int = 1, **types: Any) -> Any:
     out = np.zeros(count, dtype)
@@ -168,6 +170,71 @@ def test_constexpr_functions_run_on_plain_values(source: Any) -> None:
     assert stored(made, N=3) == 9
     assert made.seen == [(int, int, float32), (int, int, None)]
     assert made.shape_for(4) == (8, 1)
+
+
+def test_functions_that_are_stated_to_be_constants_are_called_at_compile_time(source: Any) -> None:
+    """``@tl.constexpr`` above a plain function: it is given constants as they are, and tensors for their types."""
+    made = source(
+        """
+        @tl.constexpr
+        def greatest(dtype):
+            assert type(dtype) is tl.constexpr
+            return 2 ** (dtype.value.primitive_bitwidth - 1) - 1
+
+        @tl.constexpr
+        def width(x, *, scale=1):
+            return x.dtype.primitive_bitwidth * scale.value
+
+        @tl.constexpr
+        def fails(x):
+            raise KeyError("of its own")
+
+        @jit
+        def kernel(out, x, FUNCTION: tl.constexpr):
+            most: tl.constexpr = greatest(tl.int8)
+            tl.store(out, most + width(x, scale=FUNCTION(1)))
+
+        @jit
+        def wrong(out):
+            tl.store(out, fails(1))
+        """
+    )
+    assert stored(made, 5, x="i16", FUNCTION=lambda n: n.value + 2) == 127 + 16 * 3
+    with pytest.raises(CompilationError, match="of its own") as caught:
+        made.compile("wrong", out="*i32")
+    assert "fails(1)" in str(caught.value)
+
+
+def test_the_key_of_a_kernel_is_also_of_functions_that_are_stated_to_be_constants(source: Any) -> None:
+    made = source(
+        """
+        LIMIT = 3
+
+        def inner(x):
+            return LIMIT + x.value
+
+        @tl.constexpr
+        def limit(x):
+            return inner(x) if x.value else limit.value(x)
+
+        @jit
+        def kernel(out):
+            tl.store(out, limit(1))
+        """
+    )
+
+    def key() -> str:
+        made.kernel.hash = None
+        found: str = made.kernel.cache_key
+        return found
+
+    assert stored(made) == 4
+    keys = [key(), key()]
+    made.module.LIMIT = 7
+    keys.append(key())
+    made.module.inner = lambda x: x.value * 2
+    keys.append(key())
+    assert stored(made) == 2 and len(set(keys)) == 3 and keys[0] == keys[1]
 
 
 def test_is_compares_the_values_behind_constants(source: Any) -> None:

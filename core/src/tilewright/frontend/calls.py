@@ -16,7 +16,7 @@ from tilewright.frontend.python_builtins import PYTHON_BUILTINS, PythonBuiltin, 
 from tilewright.frontend.values import describe, lift
 from tilewright.language.binding import BoundCallable, asked_for, is_builtin, is_host_function
 from tilewright.language.callable import BoundConstexprFunction, ConstexprFunction, JitCallable
-from tilewright.language.core import apply_builtin, base_type, base_value, constexpr
+from tilewright.language.core import apply_builtin, base_type, base_value, constexpr, tensor
 from tilewright.language.core import tuple as tl_tuple
 from tilewright.language.debug import static_assert
 from tilewright.language.iteration import condition as tl_condition
@@ -31,6 +31,7 @@ _ITERATION = (tl_range, static_range, tl_condition)
 _RANGE = PYTHON_BUILTINS["range"]
 #: Modules whose functions are evaluated while compiling, on compile-time values.
 _EVALUATED_MODULES = frozenset({"math", "cmath", "_operator", "operator"})
+_LANGUAGE = "tilewright.language"
 
 
 def call(g: Generator, node: ast.Call) -> Any:
@@ -128,11 +129,12 @@ def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     Raises:
         TypeError: it cannot be called, or not with these arguments.
     """
+    stated = False
     while True:
         if isinstance(fn, BoundCallable):
             fn, args = fn.fn, [fn.receiver, *args]
         elif type(fn) is constexpr:
-            fn = fn.value
+            fn, stated = fn.value, True
         elif getattr(fn, "_is_aggregate", False) and not isinstance(fn, type) and hasattr(fn, "__call__"):  # noqa: B004  # of the class: it may be no callable of Python
             fn = fn.__call__
         else:
@@ -151,6 +153,9 @@ def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
         return lift(fn(*args, **kwargs, **asked_for(fn, g.semantic)))
     if isinstance(fn, type):
         return _construct(g, fn, args, kwargs)
+    if stated and isinstance(fn, FunctionType) and not fn.__module__.startswith(_LANGUAGE):
+        # a function that the program states to be a constant: it is given the values as the kernel has them, and is no part of it
+        return lift(fn(*map(_argument, args), **{name: _argument(value) for name, value in kwargs.items()}))
     if isinstance(fn, BuiltinFunctionType | FunctionType | MethodType) or callable(fn):
         return _host_function(fn, args, kwargs)
     raise TypeError(f"{describe(fn)} cannot be called")
@@ -169,6 +174,8 @@ def _construct(g: Generator, cls: type, args: Sequence[Any], kwargs: Mapping[str
     """An instance of a class that kernels may make."""
     if cls is constexpr:
         (value,) = args
+        if g.semantic.options.named_values and isinstance(value, tensor):
+            return value
         return constexpr(plain(value, "tl.constexpr()"))
     if cls is tl_tuple:
         return tl_tuple(items_of(args[0]))
@@ -192,7 +199,7 @@ def _host_function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
             raise TypeError(f"{name} cannot be called from a kernel")
         values = [plain(value, f"{name}()") for value in args]
         return lift(fn(*values, **{key: plain(value, f"{name}()") for key, value in kwargs.items()}))
-    if str(getattr(fn, "__module__", "")).startswith("tilewright.language"):
+    if str(getattr(fn, "__module__", "")).startswith(_LANGUAGE):
         # A function of the language that describes, such as get_int_dtype.
         return lift(fn(*map(_unwrap_if_constexpr, args), **{key: _unwrap_if_constexpr(value) for key, value in kwargs.items()}))
     if owner is builtins:

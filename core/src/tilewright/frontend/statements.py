@@ -184,9 +184,10 @@ def _constant(g: Generator, node: ast.AST, name: str, value: Any) -> Any:
     """``value`` as the value of a name declared ``tl.constexpr``.
 
     Raises:
-        CompilationError: it is computed at run time.
+        CompilationError: it is computed at run time, and the language is not one where that is allowed.
     """
-    if isinstance(value, tensor) or (isinstance(value, tl_tuple) and value.flatten()):
+    is_computed = isinstance(value, tensor) or (isinstance(value, tl_tuple) and value.flatten())
+    if is_computed and not g.semantic.options.named_values:
         message = with_help(
             f"{name} is declared tl.constexpr, but its value is computed at run time: it is {describe(value)}",
             "drop the annotation, or compute it from constexprs only",

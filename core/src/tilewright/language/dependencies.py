@@ -8,7 +8,7 @@ import enum
 import hashlib
 import sys
 from collections.abc import Iterator
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tilewright.language.binding import is_builtin
@@ -174,6 +174,8 @@ def describe(value: Any, callees: list[JitCallable]) -> str:
     if isinstance(value, _SIMPLE):
         return f"{type(value).__name__}:{value!r}"
     if isinstance(value, constexpr):
+        if isinstance(value.value, FunctionType):
+            return f"constexpr({_code_text(value.value, callees, {})})"
         inner = describe(value.value, callees)
         return f"constexpr({inner})" if inner else ""
     if isinstance(value, base_type):
@@ -188,6 +190,33 @@ def describe(value: Any, callees: list[JitCallable]) -> str:
     if isinstance(value, enum.Enum):
         return f"{type(value).__module__}.{type(value).__qualname__}.{value.name}"
     return ""
+
+
+def _code_text(function: FunctionType, callees: list[JitCallable], seen: dict[FunctionType, int]) -> str:
+    """A text of a plain function that kernels call at compile time: of its code, its defaults, and the values and functions that it may name."""
+    from tilewright.language.core import constexpr
+
+    if function in seen:
+        return f"again {seen[function]}"
+    seen[function] = len(seen)
+    name = f"{function.__module__}.{function.__qualname__}"
+    if _is_trusted(function):
+        return f"{name} {plugin_version(function.__module__)}"
+    namespace = dict(function.__globals__)
+    for cell_name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        namespace[cell_name] = cell.cell_contents
+    parts = [name, describe(function.__defaults__, callees), describe(function.__kwdefaults__, callees)]
+    pending = [function.__code__]
+    while pending:
+        code = pending.pop()
+        parts += (hashlib.sha256(code.co_code).hexdigest(), repr(code.co_names))
+        parts += (describe(constant, callees) for constant in code.co_consts if not isinstance(constant, CodeType))
+        pending += (constant for constant in code.co_consts if isinstance(constant, CodeType))
+        for used in (*code.co_names, *code.co_freevars):
+            value = namespace.get(used)
+            inner = value.value if isinstance(value, constexpr) else value
+            parts.append(f"{used}={_code_text(inner, callees, seen) if isinstance(inner, FunctionType) else describe(value, callees)}")
+    return "\x00".join(parts)
 
 
 def _free_chains(tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:

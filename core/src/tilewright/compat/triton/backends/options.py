@@ -53,7 +53,7 @@ BY_KIND: Mapping[str, Mapping[str, Any]] = {
 RENAMED: Mapping[str, str] = {"num_cpu_threads": "num_threads", "default_dot_input_precision": "default_dot_precision"}
 
 #: Options that the language itself reads.
-OF_THE_LANGUAGE = ("default_dot_precision", "supported_fp8_dtypes", "deprecated_fp8_dot_operand_dtypes", "min_dot_size", "plain_loops")
+OF_THE_LANGUAGE = ("default_dot_precision", "supported_fp8_dtypes", "deprecated_fp8_dot_operand_dtypes", "min_dot_size", "plain_loops", "named_values")
 
 #: Element types that kernels may use on any backend of Tilewright, which converts where the hardware cannot.
 ALL_FP8 = ("fp8e4b15", "fp8e4b8", "fp8e4nv", "fp8e5", "fp8e5b16")
