@@ -157,3 +157,103 @@ def test_hooks_are_called_around_each_run_with_the_exception():
 
     run(kernel_with(pre_hook=before, post_hook=after, do_bench=bench))
     assert balance == [0] and failures == [None, None]
+
+
+def tuned(cls, configs=CONFIGS, **options):
+    return cls(kernel_with().fn, ["x", "out", "n", "BLOCK"], configs, ["n"], None, None, **options)
+
+
+class Recording(Autotuner):
+    """As FlagGems has it: a run of its own, that measures by ``_bench`` with the keywords of the launch."""
+
+    def run(self, *args, **kwargs):
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        self.seen = {config: self._bench(*args, config=config, **kwargs) for config in self.prune_configs(kwargs)}
+        best = min(self.seen, key=self.seen.get)
+        self.pre_hook({**self.nargs, **kwargs, **best.all_kwargs()}, reset_only=True)
+        return self.fn.run(*args, **kwargs, **best.all_kwargs())
+
+
+def test_a_subclass_measures_by_itself():
+    calls = []
+    kernel = tuned(Recording, do_bench=count_benches(calls))
+    assert run(kernel) is not None
+    assert list(kernel.seen) == CONFIGS and [times[0] for times in kernel.seen.values()] == [1.0, 2.0] and len(calls) == 2
+    with pytest.raises(ValueError, match="Conflicting meta-parameters: BLOCK"):
+        kernel[(1,)](torch.zeros(4), torch.zeros(4), 4, BLOCK=32)
+
+
+def test_a_subclass_says_how_long_a_configuration_takes():
+    class Backwards(Autotuner):
+        def _bench(self, *args, config, **meta):
+            assert meta.keys() == {"grid", "warmup"} and len(args) == 3
+            return [1000.0 - config.kwargs["BLOCK"]] * 3
+
+    kernel = tuned(Backwards)
+    run(kernel)
+    assert kernel.best_config is CONFIGS[1] and kernel.configs_timings[CONFIGS[0]] == [968.0] * 3
+
+
+@pytest.mark.parametrize("on", ["class", "instance"])
+def test_a_program_puts_another_way_of_measuring_in_place(on, monkeypatch):
+    kernel = tuned(Autotuner)
+    if on == "class":
+        monkeypatch.setattr(Autotuner, "_bench", lambda self, *args, config, **meta: [-config.kwargs["BLOCK"]] * 3)
+    else:
+        kernel._bench = lambda *args, config, **meta: [-config.kwargs["BLOCK"]] * 3
+    run(kernel)
+    assert kernel.best_config is CONFIGS[1]
+
+
+def test_a_program_takes_the_first_configuration_for_all(monkeypatch):
+    """As vLLM has it."""
+
+    def run_first(self, *args, **kwargs):
+        (config, *_) = self.configs
+        return self.fn.run(*args, **kwargs, **config.all_kwargs())
+
+    monkeypatch.setattr(Autotuner, "run", run_first)
+    kernel = kernel_with(do_bench=count_benches(calls := []))
+    assert run(kernel) is not None and not calls
+
+
+def test_what_programs_look_at():
+    bench = count_benches([])
+    plain, hooked = kernel_with(), kernel_with(pre_hook=lambda *args, **kwargs: None, do_bench=bench)
+    assert (plain.user_defined_pre_hook, plain.user_defined_post_hook, plain._do_bench) == (False, False, None)
+    assert (hooked.user_defined_pre_hook, hooked.user_defined_post_hook, hooked._do_bench) == (True, False, bench)
+    restored = kernel_with(restore_value=["out"])
+    copies = []
+
+    def looking(call, quantiles):
+        call()
+        copies.append(restored.restore_copies)
+        return [1.0] * 3
+
+    restored._do_bench = looking
+    restored.post_hook = lambda arguments, exception=None: None  # which leaves the copies there
+    run(restored)
+    assert copies and all(copy.keys() == {"out"} for copy in copies)
+
+
+@pytest.mark.parametrize("where", ["class", "subclass", "instance"])
+def test_launches_go_through_run_where_a_program_has_its_own(where, monkeypatch):
+    """As tools that trace launches have it: ``run`` is replaced by one that calls the old one."""
+    kernel = kernel_with().fn
+    seen = []
+    old = JITFunction.run
+
+    def traced(self, *args, grid, warmup, **kwargs):
+        seen.append((grid, warmup, sorted(kwargs)))
+        return old(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+    if where == "class":
+        monkeypatch.setattr(JITFunction, "run", traced)
+    elif where == "subclass":
+        kernel = type("Traced", (JITFunction,), {"run": traced})(kernel.fn)
+    else:
+        kernel.run = lambda *args, **kwargs: traced(kernel, *args, **kwargs)
+    x, out = torch.arange(32.0), torch.zeros(32)
+    assert kernel[(1,)](x, out, 32, BLOCK=32) is not None and torch.equal(x, out)
+    assert kernel.warmup(x, out, 32, BLOCK=32, grid=(1,)) is not None
+    assert seen == [((1,), False, ["BLOCK"]), ((1,), True, ["BLOCK"])]

@@ -48,6 +48,7 @@ class Autotuner(KernelInterface):
         cache: tuning key -> best configuration; best_config: that of the last launch.
         configs_timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms of the last tuning; infinite for one that failed.
         failures: configurations that failed in the last tuning, each with its error.
+        user_defined_pre_hook, user_defined_post_hook: whether ``pre_hook`` or ``post_hook`` was given.
         bench_time: seconds the last tuning took.
         nargs: the positional arguments by name, while this thread launches it; else None.
 
@@ -89,7 +90,7 @@ class Autotuner(KernelInterface):
                 raise ValueError(
                     f"{label} of autotune names {', '.join(map(repr, unknown))}, which is no parameter of the kernel ({', '.join(self.arg_names)})"
                 )
-        self._given_hooks = pre_hook is not None or post_hook is not None
+        self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
         self.pre_hook: Callable[..., Any] = pre_hook or self._save_arguments
         self.post_hook: Callable[..., Any] = post_hook or self._restore_arguments
         self._restored: dict[str, Any] = {}
@@ -301,7 +302,7 @@ class Autotuner(KernelInterface):
         Raises:
             Exception: the error itself, where it is the kernel's or the caller's.
         """
-        if self._given_hooks:  # as around a run that fails
+        if self.user_defined_pre_hook or self.user_defined_post_hook:  # as around a run that fails
             everything = {**(self.nargs or {}), **config.all_kwargs(), **kwargs}
             self.pre_hook(everything)
             self.post_hook(everything, exception=error)
@@ -368,7 +369,7 @@ class Autotuner(KernelInterface):
         try:
             with contextlib.closing(ready):
                 for config in ready:
-                    timings[config] = self._bench(args, grid, config, kwargs, clock)
+                    timings[config] = self._measured(args, grid, config, kwargs, clock)
                     tried += 1
                     if math.isfinite(timings[config][0]) and (best is None or timings[config][0] < timings[best][0]):
                         best = config
@@ -400,7 +401,7 @@ class Autotuner(KernelInterface):
         """Whether a configuration is measured only until it has lost; not where the caller measures."""
         return self._given_bench is None
 
-    def _bench(self, args: tuple[Any, ...], grid: Any, config: Config, kwargs: dict[str, Any], clock: Callable[[Callable[[], None]], Any]) -> list[float]:
+    def _measured(self, args: tuple[Any, ...], grid: Any, config: Config, kwargs: dict[str, Any], clock: Callable[[Callable[[], None]], Any]) -> list[float]:
         """[median, 20 % quantile, 80 % quantile] in ms, as ``clock`` tells them of a call; infinite where the configuration fails."""
         assert self.nargs is not None
         current = {**config.all_kwargs(), **kwargs}

@@ -23,8 +23,8 @@ class InterpretedFunction(JITFunction):
     def _select(self, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
         return super()._select(args, kinds, options, choice or Choice("reference", {}))
 
-    def __getitem__(self, grid: Any) -> Any:
-        launch = super().__getitem__(grid)
+    def _launch_on(self, grid: Any) -> Any:
+        launch = super()._launch_on(grid)
 
         def run(*args: Any, **kwargs: Any) -> None:
             try:
@@ -34,12 +34,7 @@ class InterpretedFunction(JITFunction):
 
         return run
 
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
-        """Run on ``grid``, or warm up."""
-        if not warmup:
-            self[grid](*args, **kwargs)
-
-    def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> None:
+    def _compile_only(self, *args: Any, grid: Any, **kwargs: Any) -> None:
         """Do nothing: there is nothing to compile for."""
 
 

@@ -120,11 +120,25 @@ class JITFunction(own.JITFunction):
         raise RuntimeError(f"Cannot call @triton.jit'd outside of the scope of a kernel: launch {self.__name__} on a grid, {self.__name__}[grid](...)")
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        if type(self).run is not _RUN or "run" in self.__dict__:  # a subclass's, or one that a program has put in its place
+            return partial(self.run, grid=grid, warmup=False)
+        return self._launch_on(grid)
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """See :meth:`tilewright.runtime.jit.JITFunction.run`. Launches ask this method where a subclass or a program has put another in its place."""
+        return self._compile_only(*args, grid=grid, **kwargs) if warmup else self._launch_on(grid)(*args, **kwargs)
+
+    def _launch_on(self, grid: Any) -> Callable[..., Any]:
         if knobs.runtime.debug or self._globals.mutable:
             return partial(self._launch_checked, grid)
         return super().__getitem__(grid)
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
+        if type(self).run is not _RUN or "run" in self.__dict__:
+            return self.run(*args, grid=grid, warmup=True, **kwargs)
+        return self._compile_only(*args, grid=grid, **kwargs)
+
+    def _compile_only(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
         if (knobs.runtime.debug or self._globals.mutable) and collecting.get() is None:
             return self._warm_up((1,), *args, **kwargs)
         return super().warmup(*args, grid=grid, **kwargs)
@@ -254,6 +268,9 @@ class JITFunction(own.JITFunction):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._globals = GlobalValues(self)
         super().__setstate__(state)
+
+
+_RUN = JITFunction.run
 
 
 def _first_launch(plan: own.Plan, launcher: Callable[..., None], check: Callable[[Sequence[Any]], None], grid: Any, stream: Any, values: Any) -> None:
