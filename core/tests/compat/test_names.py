@@ -23,11 +23,9 @@ OUTSIDE = {
     "triton.testing": {"cublas"},
     "triton.runtime.jit": {
         "DependenciesFinder",
-        "compute_cache_key",
         "create_function_from_signature",
         "get_def_col_number",
         "get_def_line_number",
-        "serialize_specialization_data",
     },
 }
 

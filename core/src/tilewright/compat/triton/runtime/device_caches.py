@@ -8,7 +8,7 @@ from tilewright.runtime.device_caches import DeviceCaches
 
 
 class TritonDeviceCaches(DeviceCaches):
-    """``"backend:index"`` -> (kernels by key, plans, target, backend, binder).
+    """``"backend:index"`` -> (kernels by key, keys, target, backend, binder).
 
     Also asked by what programs have at hand: an index is that device of the active driver, else of any backend; ``"cpu"`` or ``"cuda"`` the first device
     of that kind; a ``torch.device`` both.

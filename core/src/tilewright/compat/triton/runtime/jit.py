@@ -14,10 +14,12 @@ from types import SimpleNamespace
 from typing import Any, Unpack, overload
 
 from tilewright.compat.triton import knobs
+from tilewright.compat.triton._utils import find_paths_if, get_iterable_path
 from tilewright.compat.triton.backends.options import ALL_NAMES, RENAMED, frozen, names_of
 from tilewright.compat.triton.compiler.compiled import CompiledKernel, tell
 from tilewright.compat.triton.compiler.pipeline import compile_artifact, language_options, triton_options
 from tilewright.compat.triton.outside import OutsideNameError
+from tilewright.compat.triton.runtime.binding import TritonBinder, compute_cache_key, serialize_specialization_data
 from tilewright.compat.triton.runtime.device_caches import TritonDeviceCaches
 from tilewright.compat.triton.runtime.global_values import GlobalValues
 from tilewright.compat.triton.runtime.placement import choice_without_arrays, has_arrays
@@ -27,6 +29,7 @@ from tilewright.language.callable import BoundConstexprFunction, ConstexprFuncti
 from tilewright.runtime import jit as own
 from tilewright.runtime.backend_choice import Choice, DeviceError, environment_choice
 from tilewright.runtime.bounds import bounds_check
+from tilewright.runtime.device_caches import KernelCache
 from tilewright.runtime.interface import KernelInterface
 from tilewright.runtime.options import option_key
 from tilewright.runtime.selection import ReprContext, Selected
@@ -101,12 +104,22 @@ class JITFunction(own.JITFunction):
         return {**self.__globals__, **self.nonlocals}
 
     def create_binder(self) -> tuple[dict[Any, Any], dict[Any, Any], Any, Any, Callable[..., Any]]:
-        """(kernels, keys, target, compiler, binder) for the active driver: what ``device_caches`` begins with."""
+        """(kernels, keys, target, compiler, binder) for the active driver; see :class:`.binding.TritonBinder`."""
         from tilewright.compat.triton.compiler.compiler import make_backend
         from tilewright.compat.triton.runtime.driver import driver
 
         target = driver.active.get_current_target()
-        return {}, {}, target, make_backend(target), self._make_binder().bind
+        return {}, {}, target, make_backend(target), TritonBinder(self)
+
+    def _place(self, selected: Selected) -> tuple[dict[Any, Any], Any]:
+        if selected.place not in self.device_caches:
+            self.device_caches[selected.place] = (KernelCache(self), {}, selected.target, selected.backend, TritonBinder(self))
+        return super()._place(selected)
+
+    def key_of_launch(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> str:
+        """The key of the kernel that a launch with these arguments runs, among those of its device."""
+        *_, selected = self._selected(args, keywords)
+        return self._key(selected)
 
     @property
     def type(self) -> Any:
@@ -351,11 +364,9 @@ def convert_to_tuple_if_list(item: Any) -> Any:
 _OUTSIDE = frozenset(
     (
         "DependenciesFinder",
-        "compute_cache_key",
         "create_function_from_signature",
         "get_def_col_number",
         "get_def_line_number",
-        "serialize_specialization_data",
     )
 )
 
@@ -380,12 +391,16 @@ __all__ = [
     "KernelParam",
     "MockTensor",
     "TensorWrapper",
+    "compute_cache_key",
     "constexpr_function",
     "convert_to_tuple_if_list",
+    "find_paths_if",
     "get_full_name",
+    "get_iterable_path",
     "get_jit_fn_file_line",
     "jit",
     "mangle_type",
     "native_specialize_impl",
     "reinterpret",
+    "serialize_specialization_data",
 ]

@@ -1,0 +1,122 @@
+"""The binder of a kernel as Triton has it, and the keys of compiled kernels that follow from what it gives: for programs that ask which kernel a launch
+would run without launching it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tilewright.compat.triton.runtime.specialize import native_specialize_impl
+from tilewright.language.callable import JitCallable
+from tilewright.language.core import constexpr
+from tilewright.language.dtypes import dtype
+
+if TYPE_CHECKING:
+    from tilewright.compat.triton.runtime.jit import JITFunction
+
+
+class BoundSpecialization(list[tuple[Any, Any]]):
+    """(signature text, what is assumed) of each parameter, of a launch that :class:`TritonBinder` bound."""
+
+    def __init__(self, kernel: JITFunction, args: tuple[Any, ...], named: dict[str, Any], pairs: list[tuple[Any, Any]]) -> None:
+        super().__init__(pairs)
+        self._launch = (kernel, args, named)
+
+    def key(self, options: Mapping[str, Any]) -> str:
+        """The key of the launch's kernel in ``device_caches``, with these options."""
+        kernel, args, named = self._launch
+        return kernel.key_of_launch(args, {**named, **options})
+
+
+class TritonBinder:
+    """``binder(*args, **keywords)`` -> ({parameter: argument}, [(signature text, what is assumed)], the other keywords).
+
+    What is assumed of a constant is the constant itself; of others it is letters of the active driver's compiler, or None.
+    """
+
+    def __init__(self, kernel: JITFunction) -> None:
+        self._kernel = kernel
+
+    def __call__(self, *args: Any, **keywords: Any) -> tuple[dict[str, Any], BoundSpecialization, dict[str, Any]]:
+        from tilewright.compat.triton.compiler.compiler import make_backend
+        from tilewright.compat.triton.runtime.driver import driver
+
+        params = self._kernel.params
+        values, _, options = self._kernel._make_binder().bind(*args, **keywords)
+        compiler = make_backend(driver.active.get_current_target())
+        pairs: list[tuple[Any, Any]] = []
+        for parameter, value in zip(params, values, strict=True):
+            if parameter.is_constexpr:
+                pairs.append(("constexpr", value))
+                continue
+            specialize = not parameter.do_not_specialize
+            align = specialize and not parameter.do_not_specialize_on_alignment
+            text, assumed = native_specialize_impl(compiler, value, parameter.is_const, specialize, align)
+            pairs.append((parameter.annotation_type or text, assumed) if text != "constexpr" else (text, assumed))
+        named = {name: value for name, value in keywords.items() if name not in options}
+        return dict(zip((parameter.name for parameter in params), values, strict=True)), BoundSpecialization(self._kernel, args, named, pairs), options
+
+
+def compute_cache_key(kernel_key_cache: dict[Any, str], specialization: list[tuple[Any, Any]], options: Mapping[str, Any]) -> str:
+    """The key of a compiled kernel among ``device_caches[device][0]``.
+
+    Args:
+        kernel_key_cache: keys that were computed before, by ``specialization`` and ``options``: ``device_caches[device][1]``.
+        specialization: what a kernel's binder gave. For any other list the key is a text of it that no kernel of a cache has.
+        options: the launch's other keywords.
+    """
+    if isinstance(specialization, BoundSpecialization):
+        return specialization.key(options)
+    key = (tuple(specialization), str(options))
+    found = kernel_key_cache.get(key)
+    if found is None:
+        found = kernel_key_cache[key] = f"{_without_callables(specialization)}{options}"
+    return found
+
+
+def _without_callables(value: Any) -> Any:
+    """Kernels and device functions by their keys, within lists and tuples."""
+    if isinstance(value, list | tuple):
+        items = [_without_callables(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items) if isinstance(value, tuple) else items
+    return value.cache_key if isinstance(value, JitCallable) else value
+
+
+def serialize_specialization_data(
+    name: str,
+    signature: Mapping[str, Any],
+    constants: Mapping[Any, Any],
+    attrs: Mapping[Any, Any],
+    options: Any,
+    key: Any,
+    target: Any = None,
+) -> str:
+    """A specialisation as text (JSON), for those who record what was compiled. What ``preload`` takes is the text that hooks of a compilation are given."""
+    return json.dumps(
+        {
+            "name": name,
+            "signature": dict(signature),
+            "constant_keys": [list(path) if isinstance(path, tuple) else path for path in constants],
+            "constant_vals": [_as_json(value) for value in constants.values()],
+            "attrs_keys": [list(path) if isinstance(path, tuple) else path for path in attrs],
+            "attrs_vals": list(attrs.values()),
+            "options": {option: _as_json(value) for option, value in vars(options).items()},
+            "key": key,
+            "target": None if target is None else dict(vars(target)),
+        }
+    )
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, constexpr):
+        return {"constexpr": _as_json(value.value)}
+    if isinstance(value, JitCallable):
+        return {"jit_function": f"{value.__module__}:{value.__qualname__}"}
+    if isinstance(value, dtype):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): _as_json(item) for name, item in value.items()}
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
