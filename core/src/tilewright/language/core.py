@@ -108,6 +108,7 @@ from tilewright.language.tuples import slice, slice_type, to_value, tuple, tuple
 from tilewright.language.values import (
     CONSTEXPR_0,
     _unwrap_if_constexpr,
+    _unwrap_iterable,
     base_value,
     check_bit_width,
     constexpr,
@@ -136,6 +137,7 @@ __all__ = [
     "Member",
     "PropagateNan",
     "_unwrap_if_constexpr",
+    "_unwrap_iterable",
     "add",
     "advance",
     "aggregate",

@@ -178,6 +178,11 @@ for _name in ("neg", "pos", "invert"):
 CONSTEXPR_0 = constexpr(0)
 
 
+def _unwrap_iterable(x: Any) -> Any:
+    """The one item of a sequence, where that is a sequence itself; else ``x``: shapes come as arguments, or as one."""
+    return x[0] if len(x) == 1 and hasattr(type(x[0]), "__iter__") else x
+
+
 def _unwrap_if_constexpr(o: Any) -> Any:
     """The plain Python value behind a constexpr; lists and tuples are unwrapped item by item, anything else is given back."""
     kind = o.__class__

@@ -220,6 +220,23 @@ class env_nvidia_tool(env_base[str, NvidiaTool]):  # noqa: N801
             yield found
 
 
+class env_opt_nvidia_tool(env_base[str, NvidiaTool | None]):  # noqa: N801
+    """As :class:`env_nvidia_tool`, of a program without which all else works: None where it is not installed."""
+
+    def __init__(self, binary: str) -> None:
+        self.tool = env_nvidia_tool(binary)
+        super().__init__(self.tool.key)
+
+    def get(self) -> NvidiaTool | None:
+        return self.transform(getenv(self.key) or "")
+
+    def transform(self, path: str) -> NvidiaTool | None:
+        try:
+            return self.tool.transform(path)
+        except RuntimeError:
+            return None
+
+
 class base_knobs:  # noqa: N801
     """A group of settings."""
 

@@ -22,6 +22,7 @@ from tilewright.compat.triton.environment import (
     env_int,
     env_nvidia_tool,
     env_opt_bool,
+    env_opt_nvidia_tool,
     env_opt_str,
     env_str,
     env_str_callable_default,
@@ -246,7 +247,7 @@ class nvidia_knobs(base_knobs):  # noqa: N801
     """NVIDIA's tools, and switches of Triton's compiler for its GPUs."""
 
     cuobjdump = env_nvidia_tool("cuobjdump")
-    nvdisasm = env_nvidia_tool("nvdisasm")
+    nvdisasm = env_opt_nvidia_tool("nvdisasm")
     ptxas = env_nvidia_tool("ptxas")
     ptxas_blackwell = env_nvidia_tool("ptxas-blackwell")
     dump_nvptx = env_bool("NVPTX_ENABLE_DUMP")

@@ -9,10 +9,12 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from tilewright.compat.triton import runtime
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.testing import Benchmark, Mark, assert_close, perf_report
 from tilewright.testing import do_bench as _do_bench
 from tilewright.testing.bench import RETURN_MODES, summarize
+from tilewright.testing.bench import summarize as _summarize_statistics
 
 _GRAPH_REPLAYS = 10
 #: Kernel calls in one graph, however short they are.
@@ -249,6 +251,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "Benchmark",
     "Mark",
+    "_summarize_statistics",
     "assert_close",
     "cuda_graph_without_gc",
     "cuda_memcheck",
@@ -261,5 +264,6 @@ __all__ = [
     "get_max_tensorcore_tflops",
     "nvsmi",
     "perf_report",
+    "runtime",
     "set_gpu_clock",
 ]

@@ -1,0 +1,1 @@
+"""``triton.backends.amd``: what programs import of Triton's backend for AMD's GPUs."""

@@ -1,0 +1,1 @@
+"""``triton.backends.nvidia``: what programs import of Triton's backend for NVIDIA's GPUs."""

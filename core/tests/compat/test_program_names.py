@@ -1,0 +1,191 @@
+"""Names that published programs read of Triton beyond its documentation: each is there, or is refused with a reason.
+
+``python test_program_names.py`` prints the table.
+"""
+
+import functools
+import importlib
+
+import pytest
+
+from tilewright.compat.triton.outside import OutsideError
+
+pytest.importorskip("torch")
+
+#: What of Triton's is refused as a whole, name by name or until it is there; names below others must be there.
+REFUSED = ("_C", "experimental", "profiler", "tools.compile", "backends.nvidia.driver.make_tensordesc_arg")
+
+#: name -> who reads it
+NAMES = {
+    "_C": "torch",
+    "_C.libtriton": "torch, DeepSpeed",
+    "_C.libtriton.amd": "torch",
+    "_C.libtriton.amd.supports_tdm": "torch",
+    "_C.libtriton.get_cache_invalidating_env_vars": "vLLM, tritonparse",
+    "_C.libtriton.gluon_ir.make_cga_layout": "aiter",
+    "_C.libtriton.ir": "torch",
+    "_C.libtriton.ir.context": "torch",
+    "_C.libtriton.ir.load_dialects": "torch",
+    "_C.libtriton.ir.module": "torch",
+    "_C.libtriton.ir.operation": "torch",
+    "_C.libtriton.nvidia": "tritonbench",
+    "_C.libtriton.nvidia.cublas": "tritonbench",
+    "_C.libtriton.nvidia.cublas.CublasLt": "tritonbench",
+    "backends.amd.compiler.HIPOptions": "jax-triton",
+    "backends.amd.compiler.get_min_dot_size": "helion",
+    "backends.nvidia.compiler": "TransformerEngine",
+    "backends.nvidia.compiler.CUDAOptions": "TransformerEngine",
+    "backends.nvidia.compiler.CUDABackend": "jax-triton",
+    "backends.nvidia.compiler.get_ptxas": "vLLM",
+    "backends.nvidia.compiler.min_dot_size": "helion",
+    "backends.nvidia.driver.libcuda_dirs": "unsloth",
+    "backends.nvidia.driver.make_tensordesc_arg": "torch",
+    "experimental.gluon": "aiter, SGLang, tritonbench",
+    "knobs.nvidia.nvdisasm": "tritonparse",
+    "language.core._unwrap_iterable": "aiter",
+    "profiler": "aiter, tritonbench, FBGEMM",
+    "profiler.activate": "tritonbench, aiter",
+    "profiler.deactivate": "tritonbench, aiter",
+    "profiler.enter_scope": "tritonbench",
+    "profiler.exit_scope": "tritonbench",
+    "profiler.finalize": "aiter, FBGEMM, tritonbench",
+    "profiler.language": "FBGEMM",
+    "profiler.language.enter_scope": "FBGEMM",
+    "profiler.language.exit_scope": "FBGEMM",
+    "profiler.mode": "FBGEMM",
+    "profiler.mode.Default": "FBGEMM",
+    "profiler.scope": "tritonbench",
+    "profiler.start": "aiter, tritonbench, FBGEMM",
+    "runtime.autotuner.Autotuner.restore_copies": "triton-viz",
+    "runtime.jit.compute_cache_key": "vLLM",
+    "runtime.jit.find_paths_if": "helion",
+    "runtime.jit.get_iterable_path": "helion",
+    "runtime.jit.serialize_specialization_data": "vLLM",
+    "testing._summarize_statistics": "helion",
+    "testing.runtime": "aiter",
+    "testing.runtime.driver": "aiter",
+    "testing.runtime.driver.active": "aiter",
+    "testing.runtime.driver.active.get_device_interface": "aiter",
+    "testing.runtime.driver.active.get_empty_cache_for_benchmark": "aiter",
+    "tools.compile.CompileArgs": "aiter",
+    "tools.compile.compile_kernel": "aiter",
+}
+
+
+def found(name):
+    """What a name is, as a program reads it: the longest part that is a module is imported, the rest are attributes."""
+    parts = ["triton", *name.split(".")]
+    for count in range(len(parts), 0, -1):
+        try:
+            module = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError as error:
+            if isinstance(error, OutsideError) and count == len(parts) and "No module named" not in str(error):
+                raise
+            continue
+        return functools.reduce(getattr, parts[count:], module)
+    raise AssertionError(name)
+
+
+@pytest.fixture(autouse=True)
+def answering():
+    from tilewright.compat.triton import hook
+
+    was = hook.is_active()
+    hook.activate()
+    yield
+    if not was:
+        hook.deactivate()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_there_or_is_refused_with_a_reason(name):
+    try:
+        found(name)
+    except OutsideError as error:
+        assert any(name == refused or name.startswith(f"{refused}.") for refused in REFUSED), error
+        assert len(str(error)) > 60 and "tilewright" in str(error)
+
+
+def test_options_of_a_kind_of_target():
+    from triton.backends.amd.compiler import HIPOptions
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    options = CUDAOptions(num_warps=8, extern_libs={"libdevice": "there"})
+    assert (options.num_warps, options.num_stages, options.backend_name, options.warp_size) == (8, 3, "cuda", 32)
+    assert options.extern_libs == (("libdevice", "there"),) and HIPOptions().waves_per_eu == 0 and HIPOptions.warp_size == 64
+    assert options.hash() != CUDAOptions(num_warps=4).hash()
+    with pytest.raises(TypeError, match="CUDAOptions has no option waves_per_eu"):
+        CUDAOptions(waves_per_eu=1)
+
+
+def test_least_products():
+    import triton.language as tl
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.nvidia.compiler import min_dot_size
+
+    least = min_dot_size(GPUTarget("cuda", 90, 32))
+    assert least(tl.float16, tl.float16) == (1, 1, 16) and least(tl.block_type(tl.int8, [4]), tl.int8) == (1, 1, 32)
+    assert min_dot_size(GPUTarget("cpu", "x", 1))(tl.float16, tl.float16) == (1, 1, 1)
+
+
+def test_compilers_of_installed_backends():
+    from triton.backends import backends
+    from triton.backends.nvidia import compiler
+
+    assert compiler.CUDABackend is backends["nvidia"].compiler
+    with pytest.raises(OutsideError, match="a part of Triton's compiler"):
+        compiler.ptx_get_version
+
+
+def test_directories_of_the_driver(monkeypatch, tmp_path):
+    from triton import knobs
+    from triton.backends.nvidia import driver
+
+    for function in (driver.libcuda_dirs, driver.library_dirs):
+        function.cache_clear()
+    monkeypatch.setenv("TRITON_LIBCUDA_PATH", str(tmp_path))
+    assert driver.library_dirs() == [str(tmp_path)] == [knobs.nvidia.libcuda_path]
+    driver.libcuda_dirs.cache_clear()
+    monkeypatch.delenv("TRITON_LIBCUDA_PATH")
+    (tmp_path / "libcuda.so.1").touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere:{tmp_path}")
+    assert driver.libcuda_dirs()[0] == str(tmp_path)
+    driver.libcuda_dirs.cache_clear()
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    monkeypatch.setattr(driver.subprocess, "check_output", lambda *args, **kwargs: "nothing of the kind")
+    with pytest.raises(AssertionError, match="TRITON_LIBCUDA_PATH"):
+        driver.libcuda_dirs()
+    driver.libcuda_dirs.cache_clear()
+
+
+def test_small_functions(monkeypatch):
+    import triton
+    from triton.language.core import _unwrap_iterable
+
+    assert _unwrap_iterable([(1, 2)]) == (1, 2) and _unwrap_iterable((3,)) == (3,) and _unwrap_iterable((4, 5)) == (4, 5)
+    assert triton.testing._summarize_statistics([3.0, 1.0, 2.0], None, "min") == 1.0
+    assert triton.testing._summarize_statistics([3.0, 1.0, 2.0], [0.5], "mean") == 2.0
+    assert triton.testing.runtime is triton.runtime
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert triton.knobs.nvidia.nvdisasm is None
+    with pytest.raises(RuntimeError, match="Cannot find cuobjdump"):
+        triton.knobs.nvidia.cuobjdump
+
+
+def print_table():
+    for name, users in NAMES.items():
+        try:
+            answer = f"there: {type(found(name)).__name__}"
+        except OutsideError as error:
+            answer = f"refused: {error}"
+        except RuntimeError as error:  # what it needs is not on this machine
+            answer = f"there, and says: {error}"
+        print(f"{name:62} {users:28} {answer}")
+
+
+if __name__ == "__main__":
+    from tilewright.compat.triton import hook
+
+    hook.activate()
+    print_table()
