@@ -18,11 +18,12 @@ from gpu_support import gpu_is_there, run_on_gpu
 
 from tilewright.errors import LoweringError
 from tilewright.passes import pipeline
+from tilewright.passes.clone import clone_module
 from tilewright.plugins.manifest import PORTABLE_OPTIONS
 from tilewright.reference.interpreter import run
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.linking import assemble
-from tilewright_nvidia.lower import clone_module, lower
+from tilewright_nvidia.lower import lower
 from tilewright_nvidia.manifest import OPTIONS
 
 _QUIET = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}

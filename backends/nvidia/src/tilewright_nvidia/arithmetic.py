@@ -10,10 +10,10 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilewright.ir.types import BF16, F16, F32, F64, FloatType, Type
+from tilewright.ir.types import BF16, F16, F32, FloatType, Type
+from tilewright.llvm.remainder import float_remainder
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_nvidia.assembly import call_asm
-from tilewright_nvidia.remainder import emit_remainder
 
 Emitter = Callable[[FunctionWriter, list[str]], str]
 
@@ -53,25 +53,11 @@ def element_operation(
         if relaxed and name in RELAXED and not attributes.get("exact"):
             return RELAXED[name](w, operands)
     if name == "rem" and isinstance(element, FloatType):
-        return _remainder(w, operands, element)
+        return float_remainder(w, operands[0], operands[1], element)
     if name == "fma":
         return _fused(w, capability, operands, element)
     if name in ("min", "max"):
         return _extreme(w, capability, name, operands, element, attributes.get("nan") == "propagate")
-    return None
-
-
-def _remainder(w: FunctionWriter, operands: list[str], element: FloatType) -> str | None:
-    if element in (F32, F64):
-        return emit_remainder(w, operands[0], operands[1], element)
-    if element is F16:  # exact in f32, and so is the result in f16
-        a, b = (w.emit(f"fpext half {name} to float") for name in operands)
-        return w.emit(f"fptrunc float {emit_remainder(w, a, b, F32)} to half")
-    if element is BF16:
-        wide = [w.emit(f"zext i16 {name} to i32") for name in operands]
-        a, b = (w.emit(f"bitcast i32 {w.emit(f'shl i32 {bits}, 16')} to float") for bits in wide)
-        bits = w.emit(f"bitcast float {emit_remainder(w, a, b, F32)} to i32")
-        return w.emit(f"trunc i32 {w.emit(f'lshr i32 {bits}, 16')} to i16")
     return None
 
 

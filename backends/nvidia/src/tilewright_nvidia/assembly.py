@@ -8,6 +8,8 @@ from tilewright.llvm.writer import FunctionWriter
 
 #: LLVM type of a register -> its letter in constraints.
 LETTERS = {"i1": "b", "i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d", "ptr": "l", "ptr addrspace(1)": "l", "ptr addrspace(3)": "r"}
+#: Letter of a constraint of assembly that a kernel brings -> LLVM type of its registers.
+ASSEMBLY_REGISTERS = {"h": "i16", "r": "i32", "l": "i64", "f": "float", "d": "double", "b": "i1", "c": "i8"}
 
 
 def call_asm(

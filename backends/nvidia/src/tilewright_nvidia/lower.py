@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.errors import LoweringError, OutOfResources
-from tilewright.ir.core import Function, Module, Value
+from tilewright.ir.core import Function, Module
 from tilewright.ir.types import DescriptorType
-from tilewright.passes.clone import clone_operation
+from tilewright.passes.clone import clone_module
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.simt.host.expressions import Expression, word
+from tilewright.simt.launch_options import check_portable, configuration_text, option_notes, refuse_externs
 from tilewright_nvidia.target import TRIPLE, PtxTarget
 
 #: LLVM's passes before code generation. Without this one, code generation takes ten times as long for products of matrices: its reduction of strength
@@ -48,7 +49,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     from tilewright.simt.report import report
 
     check_options(module.kernel.name, options)
-    _check_operations(module)
+    refuse_externs(module)
     timings: dict[str, float] = {}
     machine = PtxTarget(target, options)
     machine.waits_at_entry = bool(options.get("launch_pdl")) and machine.capability >= 90 and not _waits(module)
@@ -70,7 +71,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "otherwise": {"asynchronous": False} if maps else None,
         "format": "ptx",
         "configuration": configuration_text(options),
-        "notes": [*_option_notes(options), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
+        "notes": [*option_notes(options), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
     }
     stages: dict[str, str | bytes] = {"tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine), "llir": text, "ptx": ptx}
     code = CodeObject(name, ptx.encode(), stages, metadata, timings)
@@ -85,15 +86,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
         LoweringError: names the option, its value and what may be.
         OutOfResources: more warps than a block may have.
     """
-    warps = options.get("num_warps", 4)
-    if type(warps) is int and warps > 32 and warps.bit_count() == 1:
-        raise OutOfResources(32 * warps, 1024, f"threads of kernel {name} ({configuration_text(options)})")
-    if isinstance(warps, bool) or not isinstance(warps, int) or warps not in (1, 2, 4, 8, 16, 32):
-        raise LoweringError(f"kernel {name}: num_warps must be 1, 2, 4, 8, 16 or 32, not {warps!r}")
-    # How many blocks share a program is the compiler's business and changes no result: here it is always one.
-    blocks = options.get("num_ctas", 1)
-    if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks not in (1, 2, 4, 8, 16):
-        raise LoweringError(f"kernel {name}: num_ctas must be 1, 2, 4, 8 or 16, not {blocks!r}")
+    check_portable(name, options, 32, 1024)
     registers = options.get("maxnreg")
     if registers is not None and (isinstance(registers, bool) or not isinstance(registers, int) or not 24 <= registers <= 255):
         raise LoweringError(f"kernel {name}: maxnreg must be None or a number of registers from 24 to 255, not {registers!r}")
@@ -128,55 +121,9 @@ def tensor_maps(source: Function, function: Function, machine: PtxTarget) -> lis
     return [map_.with_words(of_source).facts() for _, map_ in machine.maps.wanted]
 
 
-def _option_notes(options: Mapping[str, Any]) -> list[str]:
-    """What became of options that are hints."""
-    blocks = options.get("num_ctas", 1)
-    return [f"num_ctas={blocks}: each program runs in one block all the same"] if blocks != 1 else []
-
-
-def _check_operations(module: Module) -> None:
-    """Refuse what no instruction and no toolkit provides.
-
-    Raises:
-        LoweringError: names the operation.
-    """
-    for operation in module.walk():
-        if operation.name == "extern":
-            symbol = operation.attribute("symbol")
-            raise LoweringError(f"extern at {operation.location}: there is no library of functions on the GPU that has {symbol!r}; write it in the language")
-
-
-def configuration_text(options: Mapping[str, Any]) -> str:
-    """The options that decide what resources a kernel takes."""
-    named = [(name, options.get(name)) for name in ("num_warps", "num_stages", "maxnreg")]
-    return ", ".join(f"{name}={value}" for name, value in named if value is not None)
-
-
 def _waits(module: Module) -> bool:
     """Whether the kernel itself says where it waits for the one before."""
     return any(operation.name == "inline_asm" and "griddepcontrol.wait" in operation.attribute("assembly") for operation in module.walk())
-
-
-def clone_module(module: Module) -> Module:
-    """A copy, whose operations are its own."""
-    copy = Module(module.version)
-    copy.attributes = dict(module.attributes)
-    for function in module.functions.values():
-        made = Function(
-            function.name,
-            [argument.type for argument in function.arguments],
-            function.result_types,
-            [argument.name for argument in function.arguments],
-            kernel=function.kernel,
-            location=function.location,
-        )
-        made.attributes = dict(function.attributes)
-        made.argument_attributes = [dict(facts) for facts in function.argument_attributes]
-        mapping: dict[Value, Value] = dict(zip(function.arguments, made.arguments, strict=True))
-        for operation in function.body:
-            made.body.append(clone_operation(operation, mapping))
-        copy.add(made)
-    return copy
 
 
 def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -> str:

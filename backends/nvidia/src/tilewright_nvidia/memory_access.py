@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.types import Type
+from tilewright.llvm.inline_assembly import BITS
 from tilewright.llvm.registers import register_type, storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.target import Access
 from tilewright_nvidia.assembly import call_asm
-from tilewright_nvidia.words import BITS, Words
+from tilewright_nvidia.words import Words
 
 _PRIORITIES = {"first": "evict_first", "last": "evict_last"}
 

@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation
 from tilewright.ir.types import BF16, F16, F32, U16, U32, DescriptorType, Type, element_type
+from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
@@ -16,9 +17,9 @@ from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.pressure import peak_words
 from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, SimtTarget, Threads
-from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, inline, matrix, reports, warpgroups
+from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, matrix, reports, warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES
-from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.assembly import ASSEMBLY_REGISTERS, call_asm
 from tilewright_nvidia.copies import CP_ASYNC
 from tilewright_nvidia.costs import COSTS
 from tilewright_nvidia.manifest import OPTIONS
@@ -282,7 +283,7 @@ class PtxTarget(SimtTarget):
         return self._tensor_maps().tensors[operation]
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
-        return inline.emit_inline_asm(context.writer, text, constraints, result_types, operands)
+        return emit_inline_asm(context.writer, ASSEMBLY_REGISTERS, text, constraints, result_types, operands)
 
     # ---- reports
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.llvm.inline_assembly import BITS
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_nvidia.assembly import call_asm
-
-#: LLVM types of one element: bits.
-BITS = {"i8": 8, "i16": 16, "half": 16, "bfloat": 16, "i32": 32, "float": 32, "i64": 64, "double": 64, "ptr": 64}
 
 
 class Words:

@@ -6,6 +6,8 @@ Integers have instructions. Sums of narrow floats, and the least and greatest of
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
 from tilewright.ir.types import F32, F64, FloatType, IntType, PointerType, Type, bit_width
 from tilewright.llvm.casts import emit_cast
@@ -21,47 +23,73 @@ _ORDERS: dict[str, tuple[str, str]] = {
 }
 
 
-def atomic_update(context: ElementContext, kind: str, element: Type, pointer: str, value: str, order: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How an atomic access reaches memory.
+
+    Attributes:
+        pointer: LLVM type of the pointer.
+        scope: LLVM's synchronisation scope; empty: all of the system.
+        sums: metadata on updates that add floats, with a leading comma.
+    """
+
+    pointer: str = "ptr"
+    scope: str = ""
+    sums: str = ""
+
+    def order(self, order: str) -> str:
+        """An order of LLVM's, in the scope."""
+        return f'syncscope("{self.scope}") {order}' if self.scope else order
+
+
+#: Any address, for all threads of the system.
+EVERYWHERE: Final = Reach()
+
+
+def atomic_update(context: ElementContext, kind: str, element: Type, pointer: str, value: str, order: str, reach: Reach = EVERYWHERE) -> str:
     """Update the element at a pointer in one step, with operands in register form; the old one."""
     w, type_ = context.writer, register_type(element)
     if isinstance(element, FloatType) and kind in ("min", "max"):
-        return _exchange_loop(context, element, pointer, order, lambda old: _extreme_of_bits(context, kind, old, _to_bits(context, value, element), element))
+        return _exchange_loop(
+            context, element, pointer, order, reach, lambda old: _extreme_of_bits(context, kind, old, _to_bits(context, value, element), element)
+        )
     if isinstance(element, FloatType) and kind == "add" and element not in (F32, F64):
-        return _exchange_loop(context, element, pointer, order, lambda old: _sum_of_bits(context, old, value, element))
+        return _exchange_loop(context, element, pointer, order, reach, lambda old: _sum_of_bits(context, old, value, element))
     name = "fadd" if isinstance(element, FloatType) and kind == "add" else kind
     if isinstance(element, IntType) and not element.signed and kind in ("min", "max"):
         name = f"u{kind}"
     if isinstance(element, PointerType):
         assert kind == "xchg"
     success, _ = _ORDERS[order]
-    return w.emit(f"atomicrmw {name} ptr {pointer}, {type_} {value} {success}, align {storage_size(element)}")
+    sums = reach.sums if name == "fadd" else ""
+    return w.emit(f"atomicrmw {name} {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {storage_size(element)}{sums}")
 
 
-def atomic_read(context: ElementContext, element: Type, pointer: str, order: str) -> str:
+def atomic_read(context: ElementContext, element: Type, pointer: str, order: str, reach: Reach = EVERYWHERE) -> str:
     """The element at a pointer, read whole, in register form."""
     bits = _bits_type(element)
-    name = context.writer.emit(f"load atomic {bits}, ptr {pointer} {_ORDERS[order][0]}, align {storage_size(element)}")
+    name = context.writer.emit(f"load atomic {bits}, {reach.pointer} {pointer} {reach.order(_ORDERS[order][0])}, align {storage_size(element)}")
     return _from_bits(context, name, element)
 
 
-def atomic_write(context: ElementContext, element: Type, pointer: str, value: str, order: str) -> None:
+def atomic_write(context: ElementContext, element: Type, pointer: str, value: str, order: str, reach: Reach = EVERYWHERE) -> None:
     """Write the element at a pointer whole; the value is in register form."""
-    bits = _bits_type(element)
-    context.writer.do(f"store atomic {bits} {_to_bits(context, value, element)}, ptr {pointer} {_ORDERS[order][0]}, align {storage_size(element)}")
+    stored = f"{_bits_type(element)} {_to_bits(context, value, element)}"
+    context.writer.do(f"store atomic {stored}, {reach.pointer} {pointer} {reach.order(_ORDERS[order][0])}, align {storage_size(element)}")
 
 
-def _exchange_loop(context: ElementContext, element: Type, pointer: str, order: str, compute: Callable[[str], str]) -> str:
+def _exchange_loop(context: ElementContext, element: Type, pointer: str, order: str, reach: Reach, compute: Callable[[str], str]) -> str:
     """Replace the element's bits by ``compute(bits)`` until no one else changed them in between; the old element."""
     w, bits, size = context.writer, _bits_type(element), storage_size(element)
     success, failure = _ORDERS[order]
-    first = w.emit(f"load atomic {bits}, ptr {pointer} monotonic, align {size}")
+    first = w.emit(f"load atomic {bits}, {reach.pointer} {pointer} {reach.order('monotonic')}, align {size}")
     before, loop, done = w.current, w.new_block("retry"), w.new_block("done")
     w.branch(loop)
     w.place(loop)
     old, found = w.fresh("old"), w.fresh("found")
     position = len(w.current.lines)
     w.do("")
-    pair = w.emit(f"cmpxchg ptr {pointer}, {bits} {old}, {bits} {compute(old)} {success} {failure}, align {size}")
+    pair = w.emit(f"cmpxchg {reach.pointer} {pointer}, {bits} {old}, {bits} {compute(old)} {reach.order(success)} {failure}, align {size}")
     w.do(f"{found} = extractvalue {{ {bits}, i1 }} {pair}, 0")
     same = w.emit(f"extractvalue {{ {bits}, i1 }} {pair}, 1")
     assert w.current is loop, "computing a new value takes no control flow"
@@ -112,10 +140,11 @@ def _from_bits(context: ElementContext, name: str, element: Type) -> str:
     return context.writer.emit(f"{how} {_bits_type(element)} {name} to {type_}")
 
 
-def compare_and_swap(context: ElementContext, element: Type, pointer: str, compare: str, value: str, order: str) -> str:
+def compare_and_swap(context: ElementContext, element: Type, pointer: str, compare: str, value: str, order: str, reach: Reach = EVERYWHERE) -> str:
     """Where the element at a pointer has the bits of ``compare``, replace it by ``value``; the old one."""
     w, bits = context.writer, _bits_type(element)
     success, failure = _ORDERS[order]
     expected, new = (_to_bits(context, name, element) for name in (compare, value))
-    pair = w.emit(f"cmpxchg ptr {pointer}, {bits} {expected}, {bits} {new} {success} {failure}, align {storage_size(element)}")
+    operands = f"{reach.pointer} {pointer}, {bits} {expected}, {bits} {new}"
+    pair = w.emit(f"cmpxchg {operands} {reach.order(success)} {failure}, align {storage_size(element)}")
     return _from_bits(context, w.emit(f"extractvalue {{ {bits}, i1 }} {pair}, 0"), element)

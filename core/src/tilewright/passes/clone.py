@@ -1,10 +1,10 @@
-"""Copies of operations and regions."""
+"""Copies of operations, regions and modules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.ir.core import Location, Operation, Region, Value
+from tilewright.ir.core import Function, Location, Module, Operation, Region, Value
 
 Relocate = Callable[[Location | None], Location | None]
 
@@ -44,4 +44,26 @@ def clone_region(region: Region, mapping: dict[Value, Value], relocate: Relocate
         mapping[old] = new
     for operation in region:
         copy.append(clone_operation(operation, mapping, relocate))
+    return copy
+
+
+def clone_module(module: Module) -> Module:
+    """A copy, whose operations are its own."""
+    copy = Module(module.version)
+    copy.attributes = dict(module.attributes)
+    for function in module.functions.values():
+        made = Function(
+            function.name,
+            [argument.type for argument in function.arguments],
+            function.result_types,
+            [argument.name for argument in function.arguments],
+            kernel=function.kernel,
+            location=function.location,
+        )
+        made.attributes = dict(function.attributes)
+        made.argument_attributes = [dict(facts) for facts in function.argument_attributes]
+        mapping: dict[Value, Value] = dict(zip(function.arguments, made.arguments, strict=True))
+        for operation in function.body:
+            made.body.append(clone_operation(operation, mapping))
+        copy.add(made)
     return copy

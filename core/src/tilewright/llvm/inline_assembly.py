@@ -1,21 +1,27 @@
-"""Assembly that kernels bring: PTX text, with constraints as LLVM writes them (``"=r,r"``)."""
+"""Assembly that kernels bring: the machine's text, with constraints as LLVM writes them (``"=r,r"``)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from tilewright.errors import LoweringError
 from tilewright.llvm.writer import FunctionWriter
-from tilewright_nvidia.words import BITS
 
-#: Letter of a constraint -> LLVM type of its registers.
-_REGISTERS = {"h": "i16", "r": "i32", "l": "i64", "f": "float", "d": "double", "b": "i1", "c": "i8"}
+#: LLVM types of one element: bits.
+BITS: Final = {"i1": 1, "i8": 8, "i16": 16, "half": 16, "bfloat": 16, "i32": 32, "float": 32, "i64": 64, "double": 64, "ptr": 64}
 
 
-def emit_inline_asm(w: FunctionWriter, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
+def emit_inline_asm(
+    w: FunctionWriter, letters: Mapping[str, str], text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]
+) -> list[str]:
     """Run a kernel's assembly on one group of elements.
 
     A register of 32 bits takes several elements that are narrower where there are fewer registers than elements: neighbours of one input.
+
+    Args:
+        letters: letter of a constraint -> LLVM type of its registers; empty for registers that are as wide as what they hold, 32 bits where that is several
+            elements or less than 16 bits.
 
     Raises:
         LoweringError: the constraints do not fit the elements.
@@ -24,11 +30,14 @@ def emit_inline_asm(w: FunctionWriter, text: str, constraints: str, result_types
     outputs = [part for part in listed if part.startswith("=")]
     clobbers = [part for part in listed if part.startswith("~")]
     inputs = [part for part in listed if part not in outputs and part not in clobbers]
-    out_types = [_register(part.lstrip("=&"), constraints) for part in outputs]
-    in_types = [out_types[int(part)] if part.isdigit() and int(part) < len(out_types) else _register(part, constraints) for part in inputs]
-    groups = _groups(operands, len(in_types), "inputs", constraints)
+    result_groups = _groups([(type_, "") for type_ in result_types], len(outputs), "results", constraints)
+    groups = _groups(operands, len(inputs), "inputs", constraints)
+    out_types = [_register(letters, part.lstrip("=&"), group, constraints) for part, group in zip(outputs, result_groups, strict=True)]
+    in_types = [
+        out_types[int(part)] if part.isdigit() and int(part) < len(out_types) else _register(letters, part, group, constraints)
+        for part, group in zip(inputs, groups, strict=True)
+    ]
     values = [_to_register(w, group, type_) for group, type_ in zip(groups, in_types, strict=True)]
-    result_groups = _groups([(type_, "") for type_ in result_types], len(out_types), "results", constraints)
     kind = "void" if not out_types else out_types[0] if len(out_types) == 1 else f"{{{', '.join(out_types)}}}"
     quoted = text.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A").replace("\t", "\\09")
     arguments = ", ".join(f"{type_} {name}" for type_, name in zip(in_types, values, strict=True))
@@ -45,10 +54,14 @@ def emit_inline_asm(w: FunctionWriter, text: str, constraints: str, result_types
     ]
 
 
-def _register(letter: str, constraints: str) -> str:
-    if letter not in _REGISTERS:
-        raise LoweringError(f"inline assembly: constraint {letter!r} in {constraints!r} is none of {', '.join(_REGISTERS)}")
-    return _REGISTERS[letter]
+def _register(letters: Mapping[str, str], letter: str, group: Sequence[tuple[str, str]], constraints: str) -> str:
+    """The LLVM type of the register that holds a group of elements."""
+    if letter not in letters:
+        raise LoweringError(f"inline assembly: constraint {letter!r} in {constraints!r} is none of {', '.join(letters)}")
+    if letters[letter]:
+        return letters[letter]
+    type_ = group[0][0]
+    return type_ if len(group) == 1 and BITS[type_] >= 16 and type_ != "ptr" else "i64" if type_ == "ptr" else "i32"
 
 
 def _groups(elements: Sequence[tuple[str, str]], count: int, what: str, constraints: str) -> list[list[tuple[str, str]]]:

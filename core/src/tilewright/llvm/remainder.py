@@ -1,4 +1,4 @@
-"""The remainder of floats, exactly: C's fmod. The machine has none, and ``x - trunc(x / y) * y`` is wrong where the quotient has many digits.
+"""The remainder of floats, exactly: C's fmod, for machines without one: ``x - trunc(x / y) * y`` is wrong where the quotient has many digits.
 
 One function a type, written into the module where it is needed. The magnitudes are brought down by multiples of ``|y| * 2**e`` with e as large as
 fits, the quotients of few enough bits that the products are exact.
@@ -6,9 +6,24 @@ fits, the quotients of few enough bits that the products are exact.
 
 from __future__ import annotations
 
-from tilewright.ir.types import FloatType
+from tilewright.ir.types import BF16, F16, F32, F64, FloatType
 from tilewright.llvm.registers import constant, register_type
 from tilewright.llvm.writer import FunctionWriter
+
+
+def float_remainder(w: FunctionWriter, a: str, b: str, element: FloatType) -> str | None:
+    """``fmod(a, b)`` of f64, f32, f16 or bf16 in register form; None for other types."""
+    if element in (F32, F64):
+        return emit_remainder(w, a, b, element)
+    if element is F16:  # exact in f32, and so is the result in f16
+        x, y = (w.emit(f"fpext half {name} to float") for name in (a, b))
+        return w.emit(f"fptrunc float {emit_remainder(w, x, y, F32)} to half")
+    if element is BF16:
+        wide = [w.emit(f"zext i16 {name} to i32") for name in (a, b)]
+        x, y = (w.emit(f"bitcast i32 {w.emit(f'shl i32 {bits}, 16')} to float") for bits in wide)
+        bits = w.emit(f"bitcast float {emit_remainder(w, x, y, F32)} to i32")
+        return w.emit(f"trunc i32 {w.emit(f'lshr i32 {bits}, 16')} to i16")
+    return None
 
 
 def emit_remainder(w: FunctionWriter, a: str, b: str, element: FloatType) -> str:
@@ -82,6 +97,3 @@ def _parts(w: FunctionWriter, size: str, word: str, bits: int, mantissa: int) ->
     normal = w.emit(f"icmp ne {word} {field}, 0")
     lead = w.emit(f"select i1 {normal}, {word} {1 << mantissa}, {word} 0")
     return w.emit(f"or {word} {fraction}, {lead}"), w.emit(f"select i1 {normal}, {word} {field}, {word} 1")
-
-
-__all__ = ["emit_remainder"]

@@ -1,0 +1,59 @@
+"""Launch options that every GPU backend takes, and what none of them can lower."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.errors import LoweringError, OutOfResources
+from tilewright.ir.core import Module
+
+
+def check_portable(name: str, options: Mapping[str, Any], warp_size: int, max_threads: int) -> None:
+    """Refuse values of ``num_warps`` and ``num_ctas`` that a machine of warps of ``warp_size`` lanes, and of programs of ``max_threads`` threads, does not
+    have. ``name`` is the kernel's, for messages.
+
+    Raises:
+        LoweringError: names the option, its value and what may be.
+        OutOfResources: more warps than a program may have.
+    """
+    most = max_threads // warp_size
+    allowed = [1 << bit for bit in range(most.bit_length())]
+    warps = options.get("num_warps", 4)
+    if type(warps) is int and warps > most and warps.bit_count() == 1:
+        raise OutOfResources(warp_size * warps, max_threads, f"threads of kernel {name} ({configuration_text(options)})")
+    if isinstance(warps, bool) or not isinstance(warps, int) or warps not in allowed:
+        raise LoweringError(f"kernel {name}: num_warps must be {_listed(allowed)}, not {warps!r}")
+    # How many blocks share a program is the compiler's business and changes no result: here it is always one.
+    blocks = options.get("num_ctas", 1)
+    if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks not in (1, 2, 4, 8, 16):
+        raise LoweringError(f"kernel {name}: num_ctas must be 1, 2, 4, 8 or 16, not {blocks!r}")
+
+
+def _listed(numbers: list[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} or {last}"
+
+
+def option_notes(options: Mapping[str, Any]) -> list[str]:
+    """What became of options that are hints."""
+    blocks = options.get("num_ctas", 1)
+    return [f"num_ctas={blocks}: each program runs in one block all the same"] if blocks != 1 else []
+
+
+def configuration_text(options: Mapping[str, Any]) -> str:
+    """The options that decide what resources a kernel takes."""
+    named = [(name, options.get(name)) for name in ("num_warps", "num_stages", "maxnreg")]
+    return ", ".join(f"{name}={value}" for name, value in named if value is not None)
+
+
+def refuse_externs(module: Module) -> None:
+    """Refuse what no instruction and no toolkit provides.
+
+    Raises:
+        LoweringError: names the operation.
+    """
+    for operation in module.walk():
+        if operation.name == "extern":
+            symbol = operation.attribute("symbol")
+            raise LoweringError(f"extern at {operation.location}: there is no library of functions on the GPU that has {symbol!r}; write it in the language")
