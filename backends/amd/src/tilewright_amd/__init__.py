@@ -1,4 +1,7 @@
-"""The amd backend of Tilewright: AMD GPUs through AMDGPU code.
+"""The amd backend of Tilewright: AMD GPUs through AMDGPU code, made ahead of time on any machine."""
 
-This release registers the backend and its targets; it finds no devices and lowers nothing, and says so.
-"""
+from __future__ import annotations
+
+from importlib.metadata import version
+
+__version__ = version("tilewright-amd")

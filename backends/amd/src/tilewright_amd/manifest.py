@@ -1,17 +1,60 @@
-"""What the amd backend says about itself."""
+"""What the amd backend declares about itself. Plain data: no compiler and no library of the vendor is touched here."""
 
 from __future__ import annotations
 
-from importlib.metadata import version
+import importlib.util
 
-from tilewright.plugins.manifest import Manifest
+from tilewright.plugins.manifest import Capabilities, Manifest
+from tilewright_amd import __version__
+from tilewright_amd.architectures import ARCHITECTURES
 
-MANIFEST = Manifest(
-    name="amd",
-    version=version("tilewright-amd"),
-    summary="AMD GPUs through AMDGPU code",
-    device_kinds=("hip",),
-    language={"hip": "tilewright_amd.language"},
-    targets=("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1200"),
-    status="no device is present: code generation for gfx90a to gfx1200 is not in this release",
+INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
+FLOATS = ("f16", "bf16", "f32", "f64")
+FP8 = ("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e4b15")
+
+_ATOMICS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("i32", "i64", "u32", "u64"), frozenset({"add", "min", "max", "and", "or", "xor", "xchg", "cas"})),
+    **dict.fromkeys(("i16", "u16"), frozenset({"xchg", "cas"})),
+    **dict.fromkeys(("f32", "f64", "f16", "bf16"), frozenset({"add", "min", "max", "xchg", "cas"})),
+}
+
+CAPABILITIES = Capabilities(
+    dtypes=frozenset(("i1", *INTEGERS, *FLOATS, *FP8)),
+    dot={
+        "bf16": ("f32",),
+        **dict.fromkeys(("f16", *FP8), ("f32", "f16")),
+        "f32": ("f32",),
+        "f64": ("f64",),
+        **dict.fromkeys(("i8", "u8"), ("i32",)),
+    },
+    dot_precisions=("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"),
+    min_dot=(1, 1, 1),
+    atomics=_ATOMICS,
+    power_of_two=True,
+    features=frozenset({"descriptors", "assert", "inline_asm", "dot_scaled", "noinline"}),
 )
+
+#: Launch options of this backend beyond the portable ones.
+#:
+#: math: ``relaxed`` takes the machine's own f32 exp2, rsqrt and exp, and divides within 2.5 ULP; ``strict`` keeps to the shared functions and IEEE division.
+#: waves_per_eu: so many waves at least are to fit each SIMD, for which a thread gets fewer registers; 0 leaves it to the code generator.
+OPTIONS = {"math": "relaxed", "waves_per_eu": 0, "num_stages": 2}
+
+
+def manifest() -> Manifest:
+    """The backend's manifest."""
+    if importlib.util.find_spec("llvmlite") is None:
+        status = "llvmlite is not installed: pip install tilewright[llvm]"
+    else:
+        status = "no device is present: kernels are compiled ahead of time (tilewright inspect --backend amd --arch gfx942), and not launched by this release"
+    return Manifest(
+        name="amd",
+        version=__version__,
+        summary="AMD GPUs through AMDGPU code",
+        device_kinds=("hip",),
+        targets=tuple(ARCHITECTURES),
+        capabilities=CAPABILITIES,
+        options=OPTIONS,
+        language={"hip": "tilewright_amd.language"},
+        status=status,
+    )

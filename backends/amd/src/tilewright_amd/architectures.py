@@ -1,0 +1,90 @@
+"""The GPU architectures code is generated for, and what each has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.errors import LoweringError
+from tilewright.ir.types import F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, Type
+from tilewright.plugins.manifest import Target
+
+#: Instructions that multiply matrices: of data center GPUs (64 lanes), and of RDNA (32 lanes).
+MFMA: Final = "mfma"
+WMMA: Final = "wmma"
+
+_OCP: Final[tuple[Type, Type]] = (F8E4M3FN, F8E5M2)
+_FNUZ: Final[tuple[Type, Type]] = (F8E4M3FNUZ, F8E5M2FNUZ)
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """One target.
+
+    Attributes:
+        name: as LLVM and the HIP runtime call it.
+        generation: of its family of matrix instructions: CDNA 2, 3 or 4; RDNA 3 or 4.
+        matrix: that family.
+        wave: lanes of a wave.
+        shared_memory: bytes of LDS that a program may use.
+        shared_total: bytes of LDS that programs of a compute unit share.
+        banks: banks of LDS, of 4 bytes each.
+        registers: vector registers that a thread may have, those for accumulators with them.
+        file: vector registers of a compute unit, of 32 bits, counted for each lane.
+        granule: a wave gets vector registers in steps of this many, counted for a lane.
+        simds: parts of a compute unit with registers of their own.
+        waves: waves that a compute unit holds.
+        fp8: the fp8 kinds it has instructions for, with four bits of exponent and with five; empty: none.
+        features: of LLVM's, by which code is generated.
+    """
+
+    name: str
+    generation: int
+    matrix: str
+    wave: int
+    shared_memory: int
+    shared_total: int
+    banks: int
+    registers: int
+    file: int
+    granule: int
+    simds: int
+    waves: int
+    fp8: tuple[Type, ...] = ()
+    features: tuple[str, ...] = ()
+
+
+#: Programs of RDNA run on one compute unit of the two that are joined: what a barrier orders is then in one cache, and loads from memory stay under way
+#: across it.
+_ONE_UNIT: Final = ("+cumode",)
+_K: Final = 1024
+
+ARCHITECTURES: Final[dict[str, Architecture]] = {
+    row.name: row
+    for row in (
+        Architecture("gfx90a", 2, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32),
+        Architecture("gfx942", 3, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32, _FNUZ),
+        Architecture("gfx950", 4, MFMA, 64, 160 * _K, 160 * _K, 64, 512, 128 * _K, 8, 4, 32, _OCP),
+        Architecture("gfx1100", 3, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 96 * _K, 24, 2, 32, (), _ONE_UNIT),
+        Architecture("gfx1151", 3, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 96 * _K, 24, 2, 32, (), _ONE_UNIT),
+        Architecture("gfx1201", 4, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 96 * _K, 24, 2, 32, _OCP, _ONE_UNIT),
+    )
+}
+
+
+def architecture(name: str) -> Architecture:
+    """The row of an architecture; features behind its name, as in ``gfx942:sramecc+:xnack-``, change nothing here.
+
+    Raises:
+        LoweringError: there is no code for it.
+    """
+    row = ARCHITECTURES.get(name.partition(":")[0])
+    if row is None:
+        raise LoweringError(f"there is no code for {name!r}; targets are {', '.join(ARCHITECTURES)}")
+    return row
+
+
+def target_of(row: Architecture) -> Target:
+    """The target for an architecture."""
+    limits = {"shared_memory": row.shared_memory, "registers": row.file, "max_threads": 1024, "threads": row.waves * row.wave, "shared_total": row.shared_total}
+    return Target("amd", row.name, row.name, row.features, row.wave, limits, kind="hip")

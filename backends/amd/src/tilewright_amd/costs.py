@@ -1,0 +1,36 @@
+"""What things cost on AMD GPUs, in issue slots: from the instruction set documents, not measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tilewright.simt.costs import MachineCosts
+from tilewright_amd.architectures import WMMA, Architecture
+
+_WAVE64: Final = MachineCosts(
+    operations={
+        **dict.fromkeys(("exp", "exp2", "log", "log2", "sqrt", "rsqrt"), 4.0),
+        **dict.fromkeys(("sin", "cos", "tanh", "erf"), 12.0),
+        **dict.fromkeys(("div", "rem"), 8.0),
+    },
+    sector=64,
+    line=128,
+    line_turn=1.6,
+    access=2.0,
+    trip=40.0,  # two barriers, and the way through LDS
+    shuffle=16.0,  # an exchange between lanes goes the way of LDS too, without its memory
+    shuffled_word=3.0,
+    stored_word=1.5,
+    selected_word=0.5,
+    barrier=16,
+    selects_per_shuffle=4,
+    scratch=32 * 1024,
+    other_registers=36,
+)
+_WAVE32: Final = replace(_WAVE64, sector=32)
+
+
+def costs_of(row: Architecture) -> MachineCosts:
+    """The costs of an architecture."""
+    return _WAVE32 if row.matrix == WMMA else _WAVE64

@@ -1,0 +1,86 @@
+"""Tile IR to AMDGPU assembly and a code object, ahead of time: no GPU and no library of the vendor is needed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.errors import LoweringError, OutOfResources
+from tilewright.ir.core import Module
+from tilewright.passes.clone import clone_module
+from tilewright.plugins.manifest import CodeObject, Target
+from tilewright.simt.launch_options import check_portable, configuration_text, option_notes, refuse_externs
+from tilewright_amd.linker import link
+from tilewright_amd.manifest import OPTIONS
+from tilewright_amd.resources import usage_of
+from tilewright_amd.target import TRIPLE, GcnTarget
+
+#: LLVM's passes before code generation, which brings those of the machine itself.
+PASSES = ("instruction_combine",)
+
+
+def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
+    """Turn a module of one kernel into a code object. The module is left as it is.
+
+    Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
+    left the fast path), ``llir``, ``amdgcn`` (assembly) and ``hsaco``, the code object, which is the binary too. Metadata: ``kernel`` (the symbol),
+    ``num_warps``, ``shared`` (bytes of LDS of a program), ``n_regs``, ``n_spills`` (registers), ``configuration`` (for messages), ``notes`` (what left the
+    fast path).
+
+    Raises:
+        LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
+        OutOfResources: a program needs more than the target has.
+    """
+    from tilewright.llvm.compile import assembly, compile_to_object
+    from tilewright.simt.compile import compile_kernel
+    from tilewright.simt.facts import SHARED_BYTES, WARPS, notes_of
+    from tilewright.simt.report import report
+
+    machine = GcnTarget(target, options)
+    check_options(module.kernel.name, options, machine)
+    refuse_externs(module)
+    timings: dict[str, float] = {}
+    copy = clone_module(module)
+    try:
+        text = compile_kernel(copy, machine, options, timings)
+    except OutOfResources as error:
+        raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
+    settings: dict[str, Any] = {"triple": TRIPLE, "cpu": target.cpu, "features": ",".join(target.features), "opt": 3, "passes": PASSES}
+    started = time.perf_counter()
+    listing = assembly(text, **settings)
+    timings["amdgcn"] = (time.perf_counter() - started) * 1e3
+    started = time.perf_counter()
+    binary = link(compile_to_object(text, **settings))
+    timings["hsaco"] = (time.perf_counter() - started) * 1e3
+    name, facts, usage = module.kernel.name, copy.kernel.attributes, usage_of(listing)
+    metadata = {
+        "kernel": name,
+        "num_warps": facts[WARPS],
+        "shared": facts[SHARED_BYTES],
+        "n_regs": usage.registers,
+        "n_spills": usage.spilled,
+        "configuration": configuration_text(options),
+        "notes": [*option_notes(options), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
+    }
+    stages: dict[str, str | bytes] = {
+        "tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine), "llir": text, "amdgcn": listing, "hsaco": binary,
+    }  # fmt: skip
+    return CodeObject(name, binary, stages, metadata, timings)
+
+
+def check_options(name: str, options: Mapping[str, Any], machine: GcnTarget) -> None:
+    """Refuse options that no GPU of this backend has.
+
+    Raises:
+        LoweringError: names the option, its value and what may be.
+        OutOfResources: more warps than a program may have.
+    """
+    check_portable(name, options, machine.warp_size, machine.max_threads)
+    if options.get("maxnreg") is not None:
+        raise LoweringError(f"kernel {name}: maxnreg must be None for {machine.name}; waves_per_eu bounds registers there")
+    if options.get("math", OPTIONS["math"]) not in ("relaxed", "strict"):
+        raise LoweringError(f"kernel {name}: math must be 'relaxed' or 'strict', not {options['math']!r}")
+    waves = options.get("waves_per_eu", 0)
+    if isinstance(waves, bool) or not isinstance(waves, int) or not 0 <= waves <= 16:
+        raise LoweringError(f"kernel {name}: waves_per_eu must be a number from 0 to 16, not {waves!r}")

@@ -1,0 +1,68 @@
+"""What a program takes of a GPU, from what the code generator says and the architecture's limits: no GPU is needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.plugins.manifest import CodeObject, Target
+from tilewright.simt.host.resources import Processor, Usage, described
+from tilewright_amd.architectures import architecture
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUsage:
+    """What the metadata of an assembly text says of its kernel.
+
+    Attributes:
+        registers: vector registers of a thread, those for accumulators with them.
+        scalars: scalar registers of a wave.
+        spilled: registers, vector and scalar, that did not fit.
+        private: bytes of memory of its own that a thread takes.
+    """
+
+    registers: int
+    scalars: int
+    spilled: int
+    private: int
+
+
+def usage_of(listing: str) -> KernelUsage:
+    """The usage of the one kernel of an assembly text."""
+
+    def number(name: str) -> int:
+        found = re.search(rf"^\s+(?:- )?\.{name}:\s+(\d+)$", listing, re.M)
+        return int(found[1]) if found else 0
+
+    spilled = number("vgpr_spill_count") + number("sgpr_spill_count")
+    return KernelUsage(number("vgpr_count"), number("sgpr_count"), spilled, number("private_segment_fixed_size"))
+
+
+def processor(arch: str) -> Processor:
+    """A compute unit of an architecture."""
+    row = architecture(arch)
+    return Processor(
+        warp=row.wave,
+        threads=row.waves * row.wave,
+        programs=row.waves,
+        registers=row.file,
+        register_step=row.granule * row.wave,
+        schedulers=row.simds,
+        shared=row.shared_total,
+        shared_step=512,
+    )
+
+
+def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
+    """Registers, spills, private memory and LDS of a program, and how many fit a compute unit, in words."""
+    listing = code.stages["amdgcn"]
+    assert isinstance(listing, str)
+    found = usage_of(listing)
+    threads = architecture(target.arch).wave * int(code.metadata["num_warps"])
+    usage = Usage(found.registers, "the code generator", found.private, 4 * found.spilled, 4 * found.spilled)
+    return {
+        **described(processor(target.arch), threads, int(code.metadata["shared"]), target.limits["shared_memory"], usage),
+        "scalar registers": f"{found.scalars} a wave",
+    }

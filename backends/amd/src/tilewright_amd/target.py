@@ -1,0 +1,218 @@
+"""AMD GPUs as the toolkit sees them: AMDGPU code through LLVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Function
+from tilewright.ir.types import Type
+from tilewright.llvm.atomics import Reach, atomic_read, atomic_update, atomic_write, compare_and_swap
+from tilewright.llvm.inline_assembly import emit_inline_asm
+from tilewright.llvm.registers import constant, register_type
+from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.plugins.manifest import Target
+from tilewright.simt.context import SimtContext
+from tilewright.simt.linear_layout import log2
+from tilewright.simt.target import Access, SimtTarget, Threads
+from tilewright_amd import arithmetic, casts, lanes, memory_access
+from tilewright_amd.architectures import architecture
+from tilewright_amd.costs import costs_of
+
+TRIPLE: Final = "amdgcn-amd-amdhsa"
+#: The program's LDS: its size is the launch's.
+SHARED_SYMBOL: Final = "tilewright_shared_memory"
+#: The version of code objects that every ROCm since 5.4 loads.
+CODE_OBJECT_VERSION: Final = 500
+#: What the machine would set up for a kernel, and none of ours reads.
+_UNUSED: Final = (
+    "workitem-id-y", "workitem-id-z", "dispatch-ptr", "queue-ptr", "dispatch-id", "heap-ptr", "hostcall-ptr", "multigrid-sync-arg", "default-queue",
+    "completion-action", "lds-kernel-id", "flat-scratch-init",
+)  # fmt: skip
+#: Scopes of atomics as LLVM names them here.
+_SCOPES: Final = {"program": "workgroup", "device": "agent", "system": ""}
+#: Letter of a constraint of assembly that a kernel brings: vector, scalar and accumulator registers, as wide as what they hold.
+_LETTERS: Final = {"v": "", "s": "", "a": ""}
+
+
+class GcnTarget(SimtTarget):
+    """One architecture, for the length of one kernel.
+
+    Attributes:
+        row: the architecture.
+        relaxed: whether functions may have the machine's error (the option ``math``).
+    """
+
+    max_threads, max_access = 1024, 16
+    native_ldexp = True
+    shared_pointer = "ptr addrspace(3)"
+
+    def __init__(self, target: Target, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.row = architecture(target.arch)
+        self.name, self.warp_size, self.banks = self.row.name, self.row.wave, self.row.banks
+        self.registers, self.register_file = self.row.registers, self.row.file
+        self.shared_memory = int(target.limits.get("shared_memory", self.row.shared_memory))
+        self.costs = costs_of(self.row)
+        chosen = options or {}
+        self.relaxed = chosen.get("math", "relaxed") == "relaxed"
+        self._warps = 0
+        #: what the machine need not set up for this kernel
+        self._unused: tuple[str, ...] = _UNUSED
+
+    # ---- the function
+
+    def prepare(self, function: Function) -> None:
+        axes = {operation.attribute("axis") for operation in function.walk() if operation.name == "program_id"}
+        groups = tuple(f"workgroup-id-{'xyz'[axis]}" for axis in (1, 2) if axis not in axes)
+        counts = any(operation.name == "num_programs" for operation in function.walk())
+        self._unused = (*_UNUSED, *groups, *(() if counts else ("implicitarg-ptr",)))
+
+    def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
+        # functions beside the kernel are written into it: a call would take memory for registers
+        module.attributes = "alwaysinline nounwind"
+        module.add_global(f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align 128")
+        version = module.metadata(f'!{{i32 1, !"amdhsa_code_object_version", i32 {CODE_OBJECT_VERSION}}}')
+        module.add_global(f"!llvm.module.flags = !{{{version}}}")
+        threads = num_warps * self.warp_size
+        attributes = ["nounwind", f'"amdgpu-flat-work-group-size"="{threads},{threads}"', '"uniform-work-group-size"="true"']
+        attributes += [f'"amdgpu-no-{what}"' for what in self._unused]
+        waves = options.get("waves_per_eu")
+        if waves:
+            attributes.append(f'"amdgpu-waves-per-eu"="{waves}"')
+        self._warps = num_warps
+        given = [(memory_access.GLOBAL, f"{parameter}.global") if type_ == "ptr" else (type_, parameter) for type_, parameter in parameters]
+        w = module.function(name, given, linkage="amdgpu_kernel", attributes=" ".join(attributes))
+        for type_, parameter in parameters:
+            if type_ == "ptr":
+                w.do(f"%{parameter} = addrspacecast {memory_access.GLOBAL} %{parameter}.global to ptr")
+        return w
+
+    def shared_base(self, w: FunctionWriter) -> str:
+        return f"@{SHARED_SYMBOL}"
+
+    # ---- where a thread is
+
+    def lane(self, w: FunctionWriter) -> str:
+        return w.emit(f"and i32 {_thread(w)}, {self.warp_size - 1}")
+
+    def warp(self, w: FunctionWriter) -> str:
+        if self._warps == 1:
+            return "0"
+        # the same in all lanes, which is not to be seen from the thread's number
+        return w.intrinsic("llvm.amdgcn.readfirstlane", "i32", [("i32", w.emit(f"lshr i32 {_thread(w)}, {log2(self.warp_size)}"))])
+
+    def program_id(self, w: FunctionWriter, axis: int) -> str:
+        return w.call(f"llvm.amdgcn.workgroup.id.{'xyz'[axis]}", "i32", [])
+
+    def num_programs(self, w: FunctionWriter, axis: int) -> str:
+        # the first of the arguments that every launch adds are the counts of groups
+        hidden = w.call("llvm.amdgcn.implicitarg.ptr", "ptr addrspace(4)", [])
+        place = w.emit(f"getelementptr i32, ptr addrspace(4) {hidden}, i64 {axis}")
+        return w.emit(f"load i32, ptr addrspace(4) {place}, align 4, !invariant.load {w.module.metadata('!{}')}")
+
+    # ---- threads together
+
+    def barrier(self, w: FunctionWriter, threads: Threads) -> None:
+        if threads.count == 1:
+            self.warp_barrier(w)
+            return
+        w.do('fence syncscope("workgroup") release')
+        w.call("llvm.amdgcn.s.barrier", "void", [])
+        w.do('fence syncscope("workgroup") acquire')
+
+    def warp_barrier(self, w: FunctionWriter) -> None:
+        """The accesses of a wave are done in order; only the code generator must not change it."""
+        w.do('fence syncscope("wavefront") release')
+        w.call("llvm.amdgcn.wave.barrier", "void", [])
+        w.do('fence syncscope("wavefront") acquire')
+
+    def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
+        return lanes.bpermute(w, value, lane)
+
+    def shuffle_xor(self, w: FunctionWriter, value: str, mask: int) -> str:
+        return lanes.exchange(w, self.row, value, lambda: self.lane(w), mask)
+
+    # ---- memory
+
+    def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
+        return memory_access.load(w, pointer, element, count, predicate, other, access)
+
+    def store(self, w: FunctionWriter, pointer: str, element: Type, values: Sequence[str], predicate: str | None, access: Access) -> None:
+        memory_access.store(w, pointer, element, values, predicate, access)
+
+    def atomic_rmw(self, context: SimtContext, kind: str, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> str:
+        def update(place: str, reach: Reach) -> str:
+            return atomic_update(context, kind, element, place, value, order, reach)
+
+        return _where(context, pointer, element, predicate, scope, update)
+
+    def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
+        def swap(place: str, reach: Reach) -> str:
+            return compare_and_swap(context, element, place, compare, value, order, reach)
+
+        return _where(context, pointer, element, predicate, scope, swap)
+
+    def atomic_load(self, context: SimtContext, pointer: str, element: Type, predicate: str | None, order: str, scope: str) -> str:
+        return _where(context, pointer, element, predicate, scope, lambda place, reach: atomic_read(context, element, place, order, reach))
+
+    def atomic_store(self, context: SimtContext, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> None:
+        def write(place: str, reach: Reach) -> str:
+            atomic_write(context, element, place, value, order, reach)
+            return ""
+
+        _where(context, pointer, element, predicate, scope, write)
+
+    def clock(self, w: FunctionWriter) -> str:
+        """A clock of 100 MHz."""
+        return w.emit(f"mul i64 {w.call('llvm.readsteadycounter', 'i64', [])}, 10")
+
+    def shared_atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
+        with w.when(predicate or "true"):
+            w.emit(f'atomicrmw add {self.shared_pointer} {pointer}, i32 {value} syncscope("workgroup") monotonic, align 4')
+
+    # ---- arithmetic
+
+    def element_operation(self, context: SimtContext, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]) -> str | None:
+        return arithmetic.element_operation(context.writer, self.relaxed, name, operands, element, attributes)
+
+    def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
+        return casts.machine_cast(context.writer, self.row, operand, source, result, rounding)
+
+    def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
+        return emit_inline_asm(context.writer, _LETTERS, text, constraints, result_types, operands)
+
+    # ---- reports
+
+    def print(self, context: SimtContext, form: str, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
+        assert context.operation is not None
+        raise LoweringError(f"print at {context.operation.location}: kernels for {self.name} cannot print; store what is to be seen, or take another backend")
+
+    def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
+        """A trap: the queue ends with an error."""
+        with context.writer.when(predicate, likely=False):
+            context.writer.call("llvm.trap", "void", [])
+
+
+def _thread(w: FunctionWriter) -> str:
+    return w.call("llvm.amdgcn.workitem.id.x", "i32", [])
+
+
+def _where(context: SimtContext, pointer: str, element: Type, predicate: str | None, scope: str, access: Callable[[str, Reach], str]) -> str:
+    """Access global memory where the predicate holds; zeros elsewhere."""
+    w = context.writer
+    place = memory_access.global_pointer(w, pointer)
+    # sums of floats have an instruction for memory that no host shares word by word, as none does whose allocation does not ask for it
+    sums = "" if scope == "system" else f", !amdgpu.no.fine.grained.memory {w.module.metadata('!{}')}"
+    reach = Reach(memory_access.GLOBAL, _SCOPES[scope], sums)
+    if predicate is None:
+        return access(place, reach)
+    before, then, join = w.current, w.new_block("then"), w.new_block("join")
+    w.branch_if(predicate, then, join)
+    w.place(then)
+    found = access(place, reach)
+    after = w.current
+    w.branch(join)
+    w.place(join)
+    return w.phi(register_type(element), ((found, after), (constant(element, 0), before))) if found else ""

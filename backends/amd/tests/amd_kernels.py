@@ -1,0 +1,61 @@
+"""Kernels that the tests compile."""
+
+from __future__ import annotations
+
+import tilewright as tw
+import tilewright.language as tl
+
+
+@tw.jit
+def add(x, y, z, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < n
+    tl.store(z + offsets, tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside), mask=inside)
+
+
+@tw.jit
+def where_programs_are(out):
+    place = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
+    tl.store(out + place, place)
+
+
+@tw.jit
+def sum_of_rows(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    tl.store(out + rows, tl.sum(tl.load(x + rows[:, None] * COLUMNS + columns[None, :]), axis=1))
+
+
+@tw.jit
+def transposed(x, out, N: tl.constexpr):
+    rows, columns = tl.arange(0, N), tl.arange(0, N)
+    tile = tl.load(x + rows[:, None] * N + columns[None, :])
+    tl.store(out + rows[:, None] * N + columns[None, :], tl.trans(tile))
+
+
+@tw.jit
+def says(x):
+    print("x", tl.load(x))
+
+
+@tw.jit
+def checks(x, n):
+    value = tl.load(x)
+    tl.device_assert(value < n, "too great")
+
+
+@tw.jit
+def called_by_mistake(x, out):
+    tl.store(out, tl.inline_asm_elementwise("v_nothing $0, $1", "=v,v", [tl.load(x)], tl.float32, True, 1))
+
+
+@tw.jit
+def doubled_by_assembly(x, out, N: tl.constexpr):
+    columns = tl.arange(0, N)
+    value = tl.inline_asm_elementwise("v_add_f32 $0, $1, $1", "=v,v", [tl.load(x + columns)], tl.float32, True, 1)
+    tl.store(out + columns, value)
+
+
+@tw.jit
+def gathered(x, places, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    at = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    tl.store(out + at, tl.gather(tl.load(x + at), tl.load(places + at), axis=0))

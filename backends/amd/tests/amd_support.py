@@ -1,0 +1,36 @@
+"""Kernels compiled for AMD GPUs, and what their code objects hold."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.plugins.manifest import CodeObject
+from tilewright.plugins.registry import registry
+from tilewright.runtime.compile import Specialization, build_module, lower_module
+from tilewright.runtime.devices import named_target
+from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.options import resolve
+from tilewright.tools.inspect import bind_types
+
+ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
+
+
+def compiled(kernel: JITFunction, signature: str, arch: str, constants: Mapping[str, Any] | None = None, **options: Any) -> CodeObject:
+    """A kernel's code for an architecture; ``signature`` names the runtime parameters, as ``tilewright inspect`` takes it."""
+    backend = registry().get("amd")
+    target = named_target(backend, arch)
+    types, attributes, values = bind_types(kernel, signature, dict(constants or {}))
+    chosen = resolve(backend, kernel.__name__, options, {})
+    module = build_module(Specialization(kernel, types, values, attributes, chosen), backend, target)
+    return lower_module(module, chosen, backend, target).code
+
+
+def sections(data: bytes) -> dict[str, tuple[int, int, int, int]]:
+    """Of an ELF file: name -> (type, address, offset, size)."""
+    (headers,) = struct.unpack_from("<Q", data, 40)
+    _, count, names = struct.unpack_from("<HHH", data, 58)
+    rows = [struct.unpack_from("<IIQQQQIIQQ", data, headers + 64 * i) for i in range(count)]
+    table = data[rows[names][4] : rows[names][4] + rows[names][5]]
+    return {table[row[0] : table.index(0, row[0])].decode(): (row[1], row[3], row[4], row[5]) for row in rows}
