@@ -1,0 +1,21 @@
+"""A functional emulator of AMD GPUs in NumPy, driven by the assembly text that LLVM writes for triple amdgcn-amd-amdhsa.
+
+For gfx90a, gfx942 and gfx950 (waves of 64 lanes) and gfx11 and gfx12 (waves of 32). Memory is checked, loads and stores complete as late as the waits
+allow, a register that is read before its wait is an error, and so is an instruction that is not known.
+
+    arena = Arena()
+    address = arena.put(array)
+    program = load(text)
+    covered = run(program, "kernel", grid=(4, 1, 1), threads=256, arguments=struct.pack("<Q", address), arena=arena)
+    arena.get(address, array.dtype, array.shape)
+
+What it does not tell: speed, the order in which memory becomes visible to other compute units, last bits of transcendental functions and of matrix products.
+"""
+
+from tilewright_conformance.waves.arena import Arena
+from tilewright_conformance.waves.assembly import Program, load
+from tilewright_conformance.waves.coverage import Coverage
+from tilewright_conformance.waves.errors import WaveError
+from tilewright_conformance.waves.launch import run
+
+__all__ = ["Arena", "Coverage", "Program", "WaveError", "load", "run"]

@@ -1,0 +1,209 @@
+"""The assembly text that LLVM writes for amdgcn: instructions, labels, constants, descriptors of kernels."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilewright_conformance.waves.errors import WaveError
+from tilewright_conformance.waves.operands import Operand, operand, split
+
+if TYPE_CHECKING:
+    from tilewright_conformance.waves.decode import Decoded
+
+
+@dataclass
+class Instruction:
+    """One line: ``name`` without the encoding's suffix, operands, and modifiers (a flag's value is the empty text)."""
+
+    line: int
+    text: str
+    mnemonic: str
+    name: str
+    encoding: str
+    operands: tuple[Operand, ...]
+    modifiers: dict[str, str]
+    #: an instruction that is issued together with this one (VOPD)
+    second: Instruction | None = None
+
+    def numbers(self, modifier: str) -> tuple[int, ...] | None:
+        """The numbers of a modifier such as ``op_sel:[0,1]``."""
+        text = self.modifiers.get(modifier)
+        return None if text is None else tuple(int(n, 0) for n in text.strip("[]").split(","))
+
+    def number(self, modifier: str, default: int = 0) -> int:
+        text = self.modifiers.get(modifier)
+        return default if text is None else int(text, 0)
+
+    def error(self, message: str) -> WaveError:
+        return WaveError(message, self.line, self.text)
+
+
+@dataclass
+class Kernel:
+    """A kernel's entry (an instruction's number) and the directives of its descriptor, without ``.amdhsa_``."""
+
+    name: str
+    entry: int
+    directives: dict[str, int]
+
+
+@dataclass
+class Program:
+    """Parsed text. ``target`` is a processor such as gfx942; ``wave_size`` 32 or 64."""
+
+    target: str
+    wave_size: int
+    instructions: list[Instruction]
+    labels: dict[str, int]
+    kernels: dict[str, Kernel]
+    #: constants of the program: bytes of each symbol
+    data: dict[str, bytes] = field(default_factory=dict)
+    #: kernels that have been decoded, by name and addresses of constants
+    decoded: dict[tuple[str, tuple[tuple[str, int], ...]], list[Decoded]] = field(default_factory=dict, repr=False)
+
+    @property
+    def generation(self) -> int:
+        """9, 11 or 12: the generation of the instruction set."""
+        return int(self.target[3:-2])
+
+    def kernel(self, name: str) -> Kernel:
+        if name not in self.kernels:
+            raise WaveError(f"there is no kernel {name!r} in the text; it has {', '.join(sorted(self.kernels)) or 'none'}")
+        return self.kernels[name]
+
+
+_ENCODINGS = ("_e64_dpp", "_e32", "_e64", "_dpp", "_sdwa")
+#: instructions whose operand is a notation of its own
+_RAW = ("s_waitcnt", "s_wait_", "s_delay_alu", "s_sendmsg")
+_LABEL = re.compile(r"^([A-Za-z_.$][\w.$@]*|\"[^\"]+\"):\s*")
+_SIZES = {".byte": 1, ".short": 2, ".2byte": 2, ".hword": 2, ".long": 4, ".4byte": 4, ".word": 4, ".quad": 8, ".8byte": 8}
+_ESCAPES = {"n": 10, "t": 9, "r": 13, "b": 8, "f": 12}
+
+
+def instruction(text: str, line: int) -> Instruction:
+    """The instruction that one line stands for."""
+    if "::" in text:
+        first, second = (instruction(part.strip(), line) for part in text.split("::"))
+        first.second, first.text = second, text
+        return first
+    mnemonic, _, rest = text.partition(" ")
+    mnemonic, rest = mnemonic.strip(), rest.strip()
+    name, encoding = mnemonic, ""
+    for suffix in _ENCODINGS:
+        if name.endswith(suffix):
+            name, encoding = name.removesuffix(suffix), suffix[1:]
+            break
+    if name.startswith(_RAW):
+        return Instruction(line, text, mnemonic, name, encoding, (Operand("text", rest),), {})
+    pieces = split(rest, ",")
+    operands, modifiers = [], {}
+    for place, piece in enumerate(pieces):
+        words = split(piece, " ")
+        if place < len(pieces) - 1 and len(words) > 1 and not words[0].startswith("s_"):
+            raise WaveError(f"operand {piece!r} is not understood", line, text)
+        plain = bool(words) and not re.match(r"^[a-z_0-9]+:", words[0])
+        if plain:
+            operands.append(operand(words[0]))
+        for word in words[1:] if plain else words:
+            key, _, value = word.partition(":")
+            if key in modifiers:
+                raise WaveError(f"modifier {key!r} twice", line, text)
+            modifiers[key] = value
+    return Instruction(line, text, mnemonic, name, encoding, tuple(operands), modifiers)
+
+
+def _number(text: str) -> int:
+    return int(text.strip(), 0)
+
+
+def _string(text: str) -> bytes:
+    """The bytes of a quoted string with the escapes of the assembler."""
+    body, out, place = text.strip()[1:-1], bytearray(), 0
+    while place < len(body):
+        if body[place] != "\\":
+            out += body[place].encode()
+            place += 1
+        elif m := re.match(r"[0-7]{1,3}", body[place + 1 :]):
+            out.append(int(m.group(), 8) & 255)
+            place += 1 + m.end()
+        else:
+            out.append(_ESCAPES.get(body[place + 1], ord(body[place + 1])))
+            place += 2
+    return bytes(out)
+
+
+def _datum(directive: str, rest: str, line: int) -> bytes:
+    if directive in _SIZES:
+        try:
+            return b"".join((_number(n) & ((1 << 8 * _SIZES[directive]) - 1)).to_bytes(_SIZES[directive], "little") for n in rest.split(","))
+        except ValueError:
+            raise WaveError("data that refer to symbols are not supported", line, f"{directive} {rest}") from None
+    if directive in (".zero", ".skip", ".space"):
+        return bytes(_number(rest.split(",")[0]))
+    if directive in (".ascii", ".asciz"):
+        return _string(rest) + (b"\0" if directive == ".asciz" else b"")
+    if directive == ".fill":
+        numbers = [_number(n) for n in rest.split(",")]
+        size, value = (numbers + [1, 0][len(numbers) - 1 :])[1:3]
+        return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little") * numbers[0]
+    raise WaveError("this directive is not known", line, f"{directive} {rest}")
+
+
+def load(text: str) -> Program:
+    """Parse the text that LLVM's assembly printer gives for triple amdgcn-amd-amdhsa."""
+    target = ""
+    instructions: list[Instruction] = []
+    labels: dict[str, int] = {}
+    descriptors: dict[str, dict[str, int]] = {}
+    data: dict[str, bytearray] = {}
+    section, symbol, descriptor, metadata = ".text", "", "", False
+    for line, raw in enumerate(text.splitlines(), 1):
+        stripped = raw.split("//")[0].strip() if '"' in raw else re.split(r";|//", raw)[0].strip()
+        if stripped == ".amdgpu_metadata":
+            metadata = True
+        if metadata:
+            metadata = stripped != ".end_amdgpu_metadata"
+            continue
+        while m := _LABEL.match(stripped):
+            symbol = m.group(1).strip('"')
+            labels[symbol] = len(instructions)
+            if section != ".text":
+                data[symbol] = bytearray()
+            stripped = stripped[m.end() :]
+        if not stripped:
+            continue
+        directive, _, rest = stripped.replace("\t", " ").partition(" ")
+        if not directive.startswith("."):
+            if not section.startswith(".text"):
+                raise WaveError("an instruction outside of .text", line, stripped)
+            instructions.append(instruction(stripped.replace("\t", " "), line))
+        elif directive == ".amdgcn_target":
+            target = rest.strip().strip('"').split("--")[1].split(":")[0]
+        elif directive in (".text", ".data", ".bss"):
+            section = directive
+        elif directive == ".section":
+            section = rest.split(",")[0].strip()
+        elif directive == ".amdhsa_kernel":
+            descriptor = rest.strip().strip('"')
+            descriptors[descriptor] = {}
+        elif directive == ".end_amdhsa_kernel":
+            descriptor = ""
+        elif directive.startswith(".amdhsa_") and descriptor:
+            if re.match(r"^-?(0x)?[0-9a-fA-F]+$", rest.strip()):
+                descriptors[descriptor][directive.removeprefix(".amdhsa_")] = _number(rest)
+        elif not section.startswith(".text") and not section.startswith(".AMDGPU") and section != ".note.GNU-stack":
+            if directive in _SIZES or directive in (".zero", ".skip", ".space", ".ascii", ".asciz", ".fill"):
+                data.setdefault(symbol, bytearray()).extend(_datum(directive, rest, line))
+    if not re.match(r"^gfx(9|11|12)[0-9a-f]{2}$", target):
+        raise WaveError(f"the text is for {target or 'no target'}; it must have a directive .amdgcn_target of gfx9, gfx11 or gfx12")
+    size = 64 if target.startswith("gfx9") else 32
+    kernels = {}
+    for name, directives in descriptors.items():
+        if name not in labels:
+            raise WaveError(f"the kernel {name!r} has a descriptor but no code")
+        if size == 32 and directives.get("wavefront_size32", 1) == 0:
+            size = 64
+        kernels[name] = Kernel(name, labels[name], directives)
+    return Program(target, size, instructions, labels, kernels, {name: bytes(value) for name, value in data.items()})

@@ -1,0 +1,18 @@
+"""Which mnemonics ran, and how often."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+
+class Coverage(Counter[str]):
+    """Mnemonics -> waves that executed them, encodings (``_e32``, ``_e64``) left out."""
+
+    @property
+    def instructions(self) -> int:
+        """How many instructions the waves executed in all."""
+        return self.total()
+
+    def report(self) -> str:
+        """One line a mnemonic, the most frequent first."""
+        return "\n".join(f"{count:12} {name}" for name, count in sorted(self.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,156 @@
+"""Vector instructions in which lanes see others: reading and writing single lanes, permutations of rows, and indexed registers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright_conformance.waves.decode import Decoder, Step, builds
+
+if TYPE_CHECKING:
+    from tilewright_conformance.waves.machine import Machine
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@builds("v_readfirstlane_b32")
+def _first_lane(d: Decoder) -> Step:
+    """The first active lane, lane 0 where none is."""
+    d.allow_vector()
+    d.expect(2)
+    read, write = d.source(1, "b32", 0), d.uniform_result(0)
+
+    def step(m: Machine) -> None:
+        value = np.broadcast_to(read(m), (m.count, m.lanes))
+        write(m, value[np.arange(m.count), np.argmax(m.mask, axis=1)])
+
+    return step
+
+
+@builds("v_readlane_b32")
+def _read_lane(d: Decoder) -> Step:
+    d.allow_vector()
+    d.expect(3)
+    read, lane, write = d.source(1, "b32", 0), d.uniform(2), d.uniform_result(0)
+
+    def step(m: Machine) -> None:
+        value = np.broadcast_to(read(m), (m.count, m.lanes))
+        write(m, value[np.arange(m.count), lane(m) & np.uint32(m.lanes - 1)])
+
+    return step
+
+
+@builds("v_writelane_b32")
+def _write_lane(d: Decoder) -> Step:
+    """One lane, whatever EXEC is."""
+    d.allow_vector()
+    d.expect(3)
+    value, lane = d.uniform(1), d.uniform(2)
+    d.note_write(d.operands[0], 1)
+    d.note_read(d.operands[0], 1)
+    register = d.operands[0].index
+
+    def step(m: Machine) -> None:
+        m.vectors[register, m.numbers, lane(m) & np.uint32(m.lanes - 1)] = value(m)
+
+    return step
+
+
+@builds("v_permlane16_b32", "v_permlanex16_b32")
+def _permute_rows(d: Decoder) -> Step:
+    """Each lane reads the lane of its row (or of the other one) that 4 bits of two scalars choose."""
+    d.allow("op_sel")
+    d.expect(4)
+    inactive, zero = (d.instruction.numbers("op_sel") or (0, 0))[:2]
+    cross = 16 if "x16" in d.instruction.name else 0
+    read, low, high, write = d.source(1, "b32", -1), d.uniform(2), d.uniform(3), d.result(0, "b32")
+    d.note_read(d.operands[0], 1)
+    old = d.operands[0].index
+    lane = np.arange(d.lanes)
+    shift = ((lane & 7) * 4).astype(np.uint32)
+
+    def step(m: Machine) -> None:
+        selectors = np.where((lane & 15) < 8, low(m)[:, None], high(m)[:, None])
+        there = (((lane & ~15) ^ cross)[None] + ((selectors >> shift) & np.uint32(15))).astype(np.int64)
+        there = np.broadcast_to(there, (m.count, m.lanes))
+        value = np.take_along_axis(np.broadcast_to(read(m), there.shape), there, axis=1)
+        if not inactive and not m.full:
+            value = np.where(np.take_along_axis(m.mask, there, axis=1), value, np.uint32(0) if zero else m.vector(old))
+        write(m, value)
+
+    return step
+
+
+@builds("v_permlane16_var_b32", "v_permlanex16_var_b32")
+def _permute_rows_by_vector(d: Decoder) -> Step:
+    """As v_permlane16, with each lane's choice in a vector register."""
+    d.allow("op_sel")
+    d.expect(3)
+    inactive, zero = (d.instruction.numbers("op_sel") or (0, 0))[:2]
+    cross = 16 if "x16" in d.instruction.name else 0
+    read, chosen, write = d.source(1, "b32", -1), d.source(2, "b32", -1), d.result(0, "b32")
+    d.note_read(d.operands[0], 1)
+    old = d.operands[0].index
+    lane = np.arange(d.lanes)
+
+    def step(m: Machine) -> None:
+        there = ((lane & ~15) ^ cross)[None] + (chosen(m) & np.uint32(15)).astype(np.int64)
+        there = np.broadcast_to(there, (m.count, m.lanes))
+        value = np.take_along_axis(np.broadcast_to(read(m), there.shape), there, axis=1)
+        if not inactive and not m.full:
+            value = np.where(np.take_along_axis(m.mask, there, axis=1), value, np.uint32(0) if zero else m.vector(old))
+        write(m, value)
+
+    return step
+
+
+@builds("v_permlane64_b32")
+def _swap_halves(d: Decoder) -> Step:
+    """The other half of a wave of 64 lanes; the same lane in one of 32."""
+    d.expect(2)
+    read, write = d.source(1, "b32", 0), d.result(0, "b32")
+    there = np.arange(d.lanes) ^ (32 if d.lanes == 64 else 0)
+    return lambda m: write(m, np.broadcast_to(read(m), (m.count, m.lanes))[:, there])
+
+
+@builds("v_permlane16_swap_b32", "v_permlane32_swap_b32")
+def _swap_rows(d: Decoder) -> Step:
+    """Odd rows (of 16 or 32 lanes) of the first register and even rows of the second change places."""
+    d.allow("bound_ctrl", "fi")
+    d.expect(2)
+    rows = 16 if "16" in d.instruction.name else 32
+    for operand in d.operands:
+        d.note_read(operand, 1)
+    first, second = d.result(0, "b32"), d.result(1, "b32")
+    x, y = d.operands[0].index, d.operands[1].index
+    lane = np.arange(d.lanes)
+    odd, other = (lane // rows) % 2 == 1, lane ^ rows
+
+    def step(m: Machine) -> None:
+        left, right = m.vector(x).copy(), m.vector(y).copy()
+        first(m, np.where(odd, right[:, other], left))
+        second(m, np.where(odd, right, left[:, other]))
+
+    return step
+
+
+@builds("v_movrels_b32", "v_movreld_b32")
+def _indexed(d: Decoder) -> Step:
+    """A register whose number M0 adds to."""
+    d.allow()
+    d.expect(2)
+    d.note_m0()
+    if d.instruction.name == "v_movrels_b32":
+        base, write = d.operands[1].index, d.result(0, "b32")
+        return lambda m: write(m, m.vectors[np.minimum(base + m.m0().astype(np.int64), len(m.vectors) - 1), m.numbers])
+    target, read = d.operands[0].index, d.source(1, "b32", 0)
+    d.note_write(d.operands[0], 1)
+
+    def step(m: Machine) -> None:
+        index = np.minimum(target + m.m0().astype(np.int64), len(m.vectors) - 1)
+        kept = m.vectors[index, m.numbers]
+        np.copyto(kept, read(m), where=m.mask)
+        m.vectors[index, m.numbers] = kept
+
+    return step
