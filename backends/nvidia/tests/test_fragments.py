@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, FloatType, IntType, Type
 from tilewright.simt.linear_layout import LinearLayout, coordinates
 from tilewright.simt.products import Product
+from tilewright.simt.tiling import layouts, tile
 from tilewright_nvidia import matrix
-from tilewright_nvidia.fragments import Instruction, layouts, tile
+from tilewright_nvidia.fragments import Instruction
 from tilewright_nvidia.matrix import INSTRUCTIONS, choose
 from tilewright_nvidia.words import Words
 
@@ -43,7 +44,7 @@ def table_c(lane: int, i: int) -> tuple[int, int]:
 @pytest.mark.parametrize(("kind", "instruction"), ALL, ids=[f"{kind} {instruction.text}" for kind, instruction in ALL])
 def test_fragments_are_those_of_the_instruction_set(kind: str, instruction: Instruction) -> None:
     shape = (instruction.m, instruction.n)
-    a, b, c = layouts(instruction, tile(instruction, shape, instruction.k, 1), shape, instruction.k, 1)
+    a, b, c = layouts(instruction.shape, tile(instruction.shape, shape, instruction.k, 1), shape, instruction.k, 1)
     words = instruction.words
     per_word = 2 if instruction.halves_accumulate else 1
     assert (a.register_count, b.register_count, c.register_count) == (words[0] * instruction.packed, words[1] * instruction.packed, words[2] * per_word)

@@ -118,7 +118,7 @@ def link(relocatable: bytes) -> bytes:
     Raises:
         LoweringError: it is no such object, or refers to a symbol that it does not have, or in a way that is not known.
     """
-    return _File(_read(relocatable)).bytes()
+    return _File(_read(relocatable)).linked()
 
 
 # ---- reading
@@ -233,7 +233,7 @@ class _File:
             if symbol.section == _UNDEFINED:
                 raise LoweringError(f"there is no {symbol.name!r} on the GPU, which the kernel refers to")
 
-    def bytes(self) -> bytes:
+    def linked(self) -> bytes:
         """The whole file."""
         programs = 1 + len([1 for _, sections in self.segments if sections]) + 1 + (1 if self.notes else 0)
         first = _HEADER.size + programs * _PROGRAM.size

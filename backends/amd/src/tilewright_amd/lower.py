@@ -84,3 +84,5 @@ def check_options(name: str, options: Mapping[str, Any], machine: GcnTarget) -> 
     waves = options.get("waves_per_eu", 0)
     if isinstance(waves, bool) or not isinstance(waves, int) or not 0 <= waves <= 16:
         raise LoweringError(f"kernel {name}: waves_per_eu must be a number from 0 to 16, not {waves!r}")
+    if options.get("matrix_instr_nonkdim", 0) not in (0, 16, 32):
+        raise LoweringError(f"kernel {name}: matrix_instr_nonkdim must be 0, 16 or 32, not {options['matrix_instr_nonkdim']!r}")

@@ -38,7 +38,8 @@ CAPABILITIES = Capabilities(
 #:
 #: math: ``relaxed`` takes the machine's own f32 exp2, rsqrt and exp, and divides within 2.5 ULP; ``strict`` keeps to the shared functions and IEEE division.
 #: waves_per_eu: so many waves at least are to fit each SIMD, for which a thread gets fewer registers; 0 leaves it to the code generator.
-OPTIONS = {"math": "relaxed", "waves_per_eu": 0, "num_stages": 2}
+#: matrix_instr_nonkdim: rows and columns of the MFMA instruction to take, 16 or 32, where there is one; 0 chooses.
+OPTIONS = {"math": "relaxed", "waves_per_eu": 0, "matrix_instr_nonkdim": 0, "num_stages": 2}
 
 
 def manifest() -> Manifest:

@@ -15,8 +15,9 @@ from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import log2
+from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, SimtTarget, Threads
-from tilewright_amd import arithmetic, casts, lanes, memory_access
+from tilewright_amd import arithmetic, casts, lanes, matrix, memory_access
 from tilewright_amd.architectures import architecture
 from tilewright_amd.costs import costs_of
 
@@ -57,6 +58,7 @@ class GcnTarget(SimtTarget):
         self.costs = costs_of(self.row)
         chosen = options or {}
         self.relaxed = chosen.get("math", "relaxed") == "relaxed"
+        self._extent = int(chosen.get("matrix_instr_nonkdim", 0))
         self._warps = 0
         #: what the machine need not set up for this kernel
         self._unused: tuple[str, ...] = _UNUSED
@@ -179,6 +181,9 @@ class GcnTarget(SimtTarget):
 
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
         return casts.machine_cast(context.writer, self.row, operand, source, result, rounding)
+
+    def products(self, product: Product) -> Sequence[ProductPlan]:
+        return matrix.plans(self.row, product, self._extent)
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
         return emit_inline_asm(context.writer, _LETTERS, text, constraints, result_types, operands)

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, IntType, Type
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type, storage_size
-from tilewright.llvm.writer import FunctionWriter, float_constant
+from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts
 from tilewright.simt.products import Product, ProductPlan
+from tilewright.simt.splits import BF16_SPLITS, split
+from tilewright.simt.tiling import Tiling, layouts, tile, transposed
 from tilewright_nvidia.assembly import call_asm
-from tilewright_nvidia.fragments import Instruction, Tiling, layouts, tile
+from tilewright_nvidia.fragments import Instruction
 from tilewright_nvidia.operand_loads import load_operand, operand_shared
 from tilewright_nvidia.words import Words
 
@@ -40,8 +42,7 @@ _NAMES: dict[Type, str] = {I8: "s8", U8: "u8", F8E4M3FN: "e4m3", F8E5M2: "e5m2"}
 SPLITS: dict[str, tuple[str, int, tuple[tuple[int, int], ...]]] = {
     "tf32": ("tf32 f32", 1, ((0, 0),)),
     "tf32x3": ("tf32 f32", 2, ((1, 0), (0, 1), (0, 0))),
-    "bf16x3": ("bf16 f32", 2, ((1, 0), (0, 1), (0, 0))),
-    "bf16x6": ("bf16 f32", 3, ((2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0))),
+    **{name: ("bf16 f32", *parts) for name, parts in BF16_SPLITS.items()},
 }
 
 
@@ -64,10 +65,10 @@ def choose(capability: int, shape: Sequence[int], k: int, a: Type, b: Type, accu
     """The instruction for a product; None where there is none of its types and extents."""
     kinds = _kinds(a, b, accumulator, precision)
     m, n = shape[-2:]
-    for kind, through, split in kinds:
+    for kind, through, parts in kinds:
         for instruction in INSTRUCTIONS[kind]:
             if capability >= instruction.least and instruction.m <= m and instruction.n <= n and instruction.k <= k:
-                return Choice(instruction, through, split)
+                return Choice(instruction, through, parts)
     return None
 
 
@@ -103,14 +104,13 @@ def plan(words: Words, capability: int, wanted: Product) -> ProductPlan | None:
         shape, a, b = swapped, b, a
     if choice is None:
         return None
-    tiling = tile(choice.instruction, shape, k, wanted.warps)
-    a_layout, b_layout, c_layout = layouts(choice.instruction, tiling, shape, k, wanted.warps)
+    tiling = tile(choice.instruction.shape, shape, k, wanted.warps)
+    a_layout, b_layout, c_layout = layouts(choice.instruction.shape, tiling, shape, k, wanted.warps)
     product = _Product(words, choice, tiling, (a, b), accumulator)
     emit: Callable[[SimtContext, list[str], list[str], list[str]], list[str]] = product.emit
     elements = (a, b)
     if turned:
-        order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
-        a_layout, b_layout, c_layout = b_layout.permute(order), a_layout.permute(order), c_layout.permute(order)
+        a_layout, b_layout, c_layout = transposed(b_layout), transposed(a_layout), transposed(c_layout)
         elements = (b, a)
 
         def emit(context: SimtContext, x: list[str], y: list[str], z: list[str]) -> list[str]:
@@ -150,8 +150,8 @@ class _Product:
     def emit(self, context: SimtContext, a: list[str], b: list[str], c: list[str]) -> list[str]:
         """Registers of the result, in the layouts of :mod:`.fragments`, after one step along K."""
         t, (a_words, b_words, c_words) = self.tiling, self.choice.instruction.words
-        split = self.choice.precision
-        _, parts, products = SPLITS[split] if split else ("", 1, ((0, 0),))
+        precision = self.choice.precision
+        _, parts, products = SPLITS[precision] if precision else ("", 1, ((0, 0),))
         a_parts, b_parts = self._operand(context, a, 0, parts), self._operand(context, b, 1, parts)
         sums = self._accumulators(context.writer, c)
         for batch in range(t.batches):
@@ -179,9 +179,9 @@ class _Product:
         """For each part of the split elements, the words in order."""
         w, element, through = context.writer, self.elements[side], self.choice.through[side]
         if self.choice.precision:
-            split = [_split(w, self.choice.precision, name, parts) for name in names]
+            columns = [_split(w, self.choice.precision, name, parts) for name in names]
             type_ = "i32" if self.choice.instruction.packed == 1 else "i16"
-            return [self._packed(w, [pieces[part] for pieces in split], type_) for part in range(parts)]
+            return [self._packed(w, [pieces[part] for pieces in columns], type_) for part in range(parts)]
         if element is not through:
             names = [emit_cast(context, name, element, through, 0) for name in names]
         return [self._packed(w, names, register_type(through))]
@@ -204,20 +204,15 @@ class _Product:
 
 
 def _split(w: FunctionWriter, precision: str, name: str, parts: int) -> list[str]:
-    """An f32 number as a sum of narrower ones, greatest first. What is left of an infinity or NaN is 0, so that products do not become NaN."""
-    found = []
-    for part in range(parts):
-        if precision.startswith("tf32"):
-            (piece,) = call_asm(w, "cvt.rna.tf32.f32 $0, $1;", ["i32"], [("float", name)], effects=False)
-            value = w.emit(f"bitcast i32 {piece} to float") if part + 1 < parts else ""
-        else:
-            (piece,) = call_asm(w, "cvt.rn.bf16.f32 $0, $1;", ["i16"], [("float", name)], effects=False)
-            wide = w.emit(f"shl i32 {w.emit(f'zext i16 {piece} to i32')}, 16") if part + 1 < parts else ""
-            value = w.emit(f"bitcast i32 {wide} to float") if wide else ""
-        found.append(piece)
-        if value:
-            rest = w.emit(f"fsub float {name}, {value}")
-            size = w.intrinsic("llvm.fabs", "float", [("float", rest)])
-            finite = w.emit(f"fcmp olt float {size}, {float_constant('float', float('inf'))}")
-            name = w.emit(f"select i1 {finite}, float {rest}, float {float_constant('float', 0.0)}")
-    return found
+    """An f32 number as a sum of numbers of tf32 or bf16, greatest first."""
+    tf32 = precision.startswith("tf32")
+
+    def narrow(name: str) -> str:
+        text, type_ = ("cvt.rna.tf32.f32 $0, $1;", "i32") if tf32 else ("cvt.rn.bf16.f32 $0, $1;", "i16")
+        return call_asm(w, text, [type_], [("float", name)], effects=False)[0]
+
+    def widen(piece: str) -> str:
+        wide = piece if tf32 else w.emit(f"shl i32 {w.emit(f'zext i16 {piece} to i32')}, 16")
+        return w.emit(f"bitcast i32 {wide} to float")
+
+    return split(w, name, parts, narrow, widen)

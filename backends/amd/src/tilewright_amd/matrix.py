@@ -1,0 +1,185 @@
+"""Matrix products by the matrix instructions: which one serves a product, and how it is written.
+
+The transpose of the product is what is computed, A and B changing places: a lane then holds neighbours of a row of the result, which it stores together,
+and which are what the same lane takes of the first operand of a product that follows, as in attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.ir.types import BF16, F16, F32, F64, I8, I32, FloatType, IntType, Type
+from tilewright.llvm.casts import emit_cast
+from tilewright.llvm.registers import register_type
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.context import SimtContext
+from tilewright.simt.products import Product, ProductPlan
+from tilewright.simt.splits import BF16_SPLITS, split
+from tilewright.simt.tiling import Tiling, layouts, tile, transposed
+from tilewright_amd.architectures import MFMA, WMMA, Architecture
+from tilewright_amd.instructions import INSTRUCTIONS, Instruction
+
+#: What f32 factors are computed by, for a precision, those preferred first: (kind of instruction, how they are split, if they are).
+_PRECISIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "ieee": (("f32", ""),),
+    "tf32": (("xf32", ""), ("f32", ""), ("bf16", "bf16x3")),
+    "tf32x3": (("f32", ""), ("bf16", "bf16x6")),
+    "bf16x3": (("bf16", "bf16x3"),),
+    "bf16x6": (("bf16", "bf16x6"),),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a product is computed with.
+
+    Attributes:
+        instruction: the instruction.
+        through: the element type that operands are converted to first.
+        split: how f32 operands are split; empty where they are not.
+    """
+
+    instruction: Instruction
+    through: tuple[Type, Type]
+    split: str = ""
+
+
+def _kinds(row: Architecture, a: Type, b: Type, accumulator: Type, precision: str) -> list[tuple[str, tuple[Type, Type], str]]:
+    """(kind of instruction, what operands become, how they are split), those preferred first."""
+    if a is F32:
+        return [(kind, (F32, F32), parts) for kind, parts in _PRECISIONS.get(precision, ())]
+    if isinstance(a, IntType):
+        # MFMA takes its bytes for signed
+        fits = accumulator is I32 and (row.matrix == WMMA or (a is I8 and b is I8))
+        return [("i8", (a, b), "")] if fits else []
+    if a is F64:
+        return [("f64", (F64, F64), "")]
+    if a is BF16:
+        return [("bf16", (BF16, BF16), "")]
+    found: list[tuple[str, tuple[Type, Type], str]] = []
+    if a in row.fp8 and b in row.fp8:
+        found.append(("fp8", (a, b), ""))
+    # every fp8 number is one of f16
+    found.append(("f16", (F16, F16), ""))
+    return found
+
+
+def choose(row: Architecture, wanted: Product, extent: int = 0) -> Choice | None:
+    """The instruction for a product; None where there is none of its types and extents. ``extent`` asks for its rows and columns, 0 chooses: greater ones
+    where each warp gets one."""
+    m, n = wanted.shape[-2:]
+    for kind, through, parts in _kinds(row, wanted.a, wanted.b, wanted.accumulator, wanted.precision):
+        fitting = [
+            instruction
+            for instruction in INSTRUCTIONS
+            if instruction.kind == kind and instruction.family == row.matrix and row.generation in instruction.generations
+            if instruction.shape.m <= n and instruction.shape.n <= m and instruction.shape.k <= wanted.k
+        ]  # fmt: skip
+        shared = [one for one in fitting if (m // one.shape.n) * (n // one.shape.m) >= wanted.warps]
+        asked = [one for one in fitting if one.shape.m == extent]
+        for instruction in (*asked, *shared, *fitting):
+            return Choice(instruction, through, parts)
+    return None
+
+
+def plans(row: Architecture, wanted: Product, extent: int = 0) -> Sequence[ProductPlan]:
+    """How a product is computed; nothing where there is no instruction for it."""
+    choice = choose(row, wanted, extent)
+    if choice is None:
+        return ()
+    instruction = choice.instruction
+    turned = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
+    tiling = tile(instruction.shape, turned, wanted.k, wanted.warps)
+    left, right, sums = layouts(instruction.shape, tiling, turned, wanted.k, wanted.warps)
+    product = _Product(choice, tiling, (wanted.a, wanted.b), wanted.accumulator)
+    # narrower sums are rounded once, after all of K
+    step = instruction.shape.k if product.sums_type is wanted.accumulator else 0
+    name = f"{product.name}{f' {choice.split}' if choice.split else ''}"
+    return (ProductPlan(name, transposed(right), transposed(left), transposed(sums), product.emit, k_step=step),)
+
+
+class _Product:
+    """Writes one product."""
+
+    def __init__(self, choice: Choice, tiling: Tiling, elements: tuple[Type, Type], accumulator: FloatType | IntType) -> None:
+        self.choice, self.tiling, self.elements, self.accumulator = choice, tiling, elements, accumulator
+        #: what sums are kept in
+        self.sums_type: Type = F32 if choice.instruction.accumulator == "float" else accumulator
+        # the first operand of the instruction is the product's second
+        names = {"a": _fp8_name(choice.through[1]), "b": _fp8_name(choice.through[0])}
+        self.name = choice.instruction.name.format(**names)
+
+    def emit(self, context: SimtContext, a: list[str], b: list[str], c: list[str]) -> list[str]:
+        """Registers of the result after the steps along K whose operands are given."""
+        w, t, shape = context.writer, self.tiling, self.choice.instruction.shape
+        parts, products = BF16_SPLITS[self.choice.split] if self.choice.split else (1, ((0, 0),))
+        left = self._vectors(context, b, 1, parts, shape.a.elements)
+        right = self._vectors(context, a, 0, parts, shape.b.elements)
+        held = shape.c.elements
+        steps = len(left[0]) // (t.batches * t.repeats_m)
+        scalars = [emit_cast(context, name, self.accumulator, self.sums_type, 0) for name in c]
+        sums = [_vector(w, self.choice.instruction.accumulator, scalars[i : i + held]) for i in range(0, len(scalars), held)]
+        for batch in range(t.batches):
+            for step in range(steps):
+                for m in range(t.repeats_m):
+                    # there and back, so that neighbours in time share an operand
+                    for n in range(t.repeats_n) if m % 2 == 0 else reversed(range(t.repeats_n)):
+                        x, y = (batch * t.repeats_m + m) * steps + step, (batch * t.repeats_n + n) * steps + step
+                        place = (batch * t.repeats_m + m) * t.repeats_n + n
+                        for i, j in products:
+                            sums[place] = self._multiply(w, left[i][x], right[j][y], sums[place])
+        found = [name for vector in sums for name in _elements(w, self.choice.instruction.accumulator, vector, held)]
+        return [emit_cast(context, name, self.sums_type, self.accumulator, 0) for name in found]
+
+    def _multiply(self, w: FunctionWriter, a: str, b: str, c: str) -> str:
+        instruction = self.choice.instruction
+        operands = [(instruction.operand, a), (instruction.operand, b), (instruction.sums, c)]
+        if instruction.family == MFMA:
+            return w.call(f"llvm.amdgcn.{self.name}", instruction.sums, [*operands, ("i32", "0"), ("i32", "0"), ("i32", "0")])
+        if instruction.kind == "i8":
+            signs = [("i1", "true" if type_ is I8 else "false") for type_ in (self.choice.through[1], self.choice.through[0])]
+            operands = [signs[0], operands[0], signs[1], operands[1], operands[2], ("i1", "false")]
+        return w.intrinsic(f"llvm.amdgcn.{self.name}", instruction.sums, operands, [instruction.sums, instruction.operand])
+
+    def _vectors(self, context: SimtContext, names: list[str], side: int, parts: int, held: int) -> list[list[str]]:
+        """For each part of the split elements, what the instruction takes of each group of them, in order."""
+        w, element, through = context.writer, self.elements[side], self.choice.through[side]
+        if self.choice.split:
+
+            def narrow(name: str) -> str:
+                return emit_cast(context, name, F32, BF16, 0)
+
+            def widen(name: str) -> str:
+                return emit_cast(context, name, BF16, F32, 0)
+
+            pieces = [split(w, name, parts, narrow, widen) for name in names]
+            columns, through = [[piece[part] for piece in pieces] for part in range(parts)], BF16
+        else:
+            columns = [names if element is through else [emit_cast(context, name, element, through, 0) for name in names]]
+        type_ = register_type(through)
+        return [[self._operand(w, type_, column[i : i + held]) for i in range(0, len(column), held)] for column in columns]
+
+    def _operand(self, w: FunctionWriter, type_: str, names: list[str]) -> str:
+        """A lane's elements as the instruction takes them."""
+        wanted, vector = self.choice.instruction.operand, _vector(w, type_, names)
+        own = type_ if len(names) == 1 else f"<{len(names)} x {type_}>"
+        return vector if own == wanted else w.emit(f"bitcast {own} {vector} to {wanted}")
+
+
+def _fp8_name(type_: Type) -> str:
+    return "fp8" if isinstance(type_, FloatType) and type_.mantissa == 3 else "bf8"
+
+
+def _vector(w: FunctionWriter, type_: str, names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    vector = "poison"
+    for i, name in enumerate(names):
+        vector = w.emit(f"insertelement <{len(names)} x {type_}> {vector}, {type_} {name}, i32 {i}")
+    return vector
+
+
+def _elements(w: FunctionWriter, type_: str, vector: str, count: int) -> list[str]:
+    return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for i in range(count)]
