@@ -26,7 +26,7 @@ class Memory:
 
     def __init__(self, size: int) -> None:
         #: words of 8 bytes decide the block's alignment
-        self.words = {8: np.full(-(-size // 8), 0xA5A5A5A5A5A5A5A5, np.uint64)}
+        self.words: dict[int, Array] = {8: np.full(-(-size // 8), 0xA5A5A5A5A5A5A5A5, np.uint64)}
         self.bytes = self.words[8].view(np.uint8)
         self.words[4], self.words[2], self.words[1] = self.words[8].view(np.uint32), self.words[8].view(np.uint16), self.bytes
 
@@ -92,7 +92,7 @@ class Arena:
         wanted = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * wanted.itemsize
         offset = address - self.base
-        if size and not (0 <= offset and offset + size <= self.size and self._allocated[offset : offset + size].all()):
+        if size and not (offset >= 0 and offset + size <= self.size and self._allocated[offset : offset + size].all()):
             raise WaveError(f"{size} bytes at {address:#x} are not all allocated; {self._nearest(offset)}")
         return self.memory.bytes[offset : offset + size].copy().view(wanted).reshape(shape)
 

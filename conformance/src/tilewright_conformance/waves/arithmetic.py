@@ -138,13 +138,13 @@ def first_high(value: Array) -> Array:
 
 def first_high_signed(value: Array) -> Array:
     """Bits that equal the sign before the first that does not, -1 where all do: uint32 of int32 or int64."""
-    unsigned = value.view(np.uint32 if value.dtype.itemsize == 4 else np.uint64)
-    return first_high(np.where(value < 0, ~unsigned, unsigned))
+    flipped = np.where(value < 0, -1 - value, value)
+    return first_high(flipped.view(np.uint32 if value.dtype.itemsize == 4 else np.uint64))
 
 
 def first_low(value: Array) -> Array:
     """The lowest bit set, -1 where there is none: uint32 of uint32 or uint64."""
-    lowest = value & (~value + value.dtype.type(1))
+    lowest = value & (value.dtype.type(0) - value)
     return np.where(value == 0, np.uint32(0xFFFFFFFF), np.bitwise_count(lowest - value.dtype.type(1)).astype(np.uint32)).astype(np.uint32)
 
 

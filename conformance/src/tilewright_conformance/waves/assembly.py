@@ -79,6 +79,7 @@ _ENCODINGS = ("_e64_dpp", "_e32", "_e64", "_dpp", "_sdwa")
 _RAW = ("s_waitcnt", "s_wait_", "s_delay_alu", "s_sendmsg")
 _LABEL = re.compile(r"^([A-Za-z_.$][\w.$@]*|\"[^\"]+\"):\s*")
 _SIZES = {".byte": 1, ".short": 2, ".2byte": 2, ".hword": 2, ".long": 4, ".4byte": 4, ".word": 4, ".quad": 8, ".8byte": 8}
+_FILLS = (".zero", ".skip", ".space", ".ascii", ".asciz", ".fill")
 _ESCAPES = {"n": 10, "t": 9, "r": 13, "b": 8, "f": 12}
 
 
@@ -193,9 +194,8 @@ def load(text: str) -> Program:
         elif directive.startswith(".amdhsa_") and descriptor:
             if re.match(r"^-?(0x)?[0-9a-fA-F]+$", rest.strip()):
                 descriptors[descriptor][directive.removeprefix(".amdhsa_")] = _number(rest)
-        elif not section.startswith(".text") and not section.startswith(".AMDGPU") and section != ".note.GNU-stack":
-            if directive in _SIZES or directive in (".zero", ".skip", ".space", ".ascii", ".asciz", ".fill"):
-                data.setdefault(symbol, bytearray()).extend(_datum(directive, rest, line))
+        elif not section.startswith((".text", ".AMDGPU", ".note")) and (directive in _SIZES or directive in _FILLS):
+            data.setdefault(symbol, bytearray()).extend(_datum(directive, rest, line))
     if not re.match(r"^gfx(9|11|12)[0-9a-f]{2}$", target):
         raise WaveError(f"the text is for {target or 'no target'}; it must have a directive .amdgcn_target of gfx9, gfx11 or gfx12")
     size = 64 if target.startswith("gfx9") else 32

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright_conformance.waves.accesses import Form, Lanes, deposit, form, result_register, stored_words
+from tilewright_conformance.waves.accesses import Form, Lanes, Space, deposit, form, result_register, stored_words
 from tilewright_conformance.waves.decode import TABLE, Decoder, Reader, Step
 from tilewright_conformance.waves.errors import WaveError
 from tilewright_conformance.waves.lds import local_lanes
@@ -60,7 +60,7 @@ class _Generic:
     """Memory behind generic addresses: offsets of the arena, then of local and private memory behind it."""
 
     def __init__(self, m: Machine) -> None:
-        self.spaces = (m.arena, m.lds, m.private)
+        self.spaces: tuple[Space, ...] = (m.arena, m.lds, m.private)
 
     def gather(self, offsets: Array, size: int) -> Array:
         out = np.zeros((max(size // 4, 1), *offsets.shape), np.uint32)
@@ -289,10 +289,27 @@ def _build_buffer(which: str, data: Form) -> Callable[[Decoder], Step]:
     return build
 
 
-_LOADS = ("ubyte", "sbyte", "ushort", "sshort", "dword", "dwordx2", "dwordx3", "dwordx4", "u8", "i8", "u16", "i16", "b32", "b64", "b96", "b128")
+_LOADS: tuple[str, ...] = (
+    "ubyte",
+    "sbyte",
+    "ushort",
+    "sshort",
+    "dword",
+    "dwordx2",
+    "dwordx3",
+    "dwordx4",
+    "u8",
+    "i8",
+    "u16",
+    "i16",
+    "b32",
+    "b64",
+    "b96",
+    "b128",
+)
 _LOADS += ("ubyte_d16", "ubyte_d16_hi", "sbyte_d16", "sbyte_d16_hi", "short_d16", "short_d16_hi")
 _LOADS += ("d16_u8", "d16_i8", "d16_b16", "d16_hi_u8", "d16_hi_i8", "d16_hi_b16")
-_STORES = ("byte", "short", "dword", "dwordx2", "dwordx3", "dwordx4", "byte_d16_hi", "short_d16_hi")
+_STORES: tuple[str, ...] = ("byte", "short", "dword", "dwordx2", "dwordx3", "dwordx4", "byte_d16_hi", "short_d16_hi")
 _STORES += ("b8", "b16", "b32", "b64", "b96", "b128", "d16_hi_b8", "d16_hi_b16")
 
 for _suffixes, _which in ((_LOADS, "load"), (_STORES, "store")):

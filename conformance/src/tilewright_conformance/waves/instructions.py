@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewright_conformance.waves import compare, control, crossing, global_memory, lds, scalar, scalar_memory, vector
+from tilewright_conformance.waves import atomics, compare, control, crossing, global_memory, lds, matrix, narrow, packed, scalar, scalar_memory, vector
 from tilewright_conformance.waves.decode import TABLE, Decoded, Decoder
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine
 
-GROUPS = (compare, control, crossing, global_memory, lds, scalar, scalar_memory, vector)
+GROUPS = (atomics, compare, control, crossing, global_memory, lds, narrow, packed, scalar, scalar_memory, vector)
 
 
 def known() -> frozenset[str]:
@@ -24,6 +24,10 @@ def decode(d: Decoder) -> Decoded:
     if instruction.second is not None:
         return _decode_pair(d)
     build = TABLE.get(instruction.name)
+    if instruction.name.startswith("v_mfma_"):
+        build = matrix.build_mfma
+    elif instruction.name.startswith("v_wmma_"):
+        build = matrix.build_wmma
     if build is None:
         raise d.fail(f"the instruction {instruction.name} is not known to the emulator")
     return d.decoded(build(d))

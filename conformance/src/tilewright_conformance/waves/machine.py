@@ -182,10 +182,10 @@ class Machine:
         if name == "scc":
             return self.scc[self.selected]
         if name == "execz":
-            return ~self.mask.any(axis=1)
+            return np.logical_not(self.mask.any(axis=1))
         if name == "vccz":
             words = [self.scalars[VCC + i, self.selected] for i in range(self.lanes // 32)]
-            return ~np.any(np.stack(words), axis=0)
+            return np.equal(np.stack(words).sum(axis=0, dtype=np.uint64), 0)
         raise WaveError(f"{name} is not known")
 
     def m0(self) -> Array:

@@ -103,7 +103,7 @@ def operand(text: str) -> Operand:
         return Operand("special", text.removeprefix("src_"), **common)
     if text in ("off", "null"):
         return Operand(text, whole)
-    if text.startswith("lit(") or text.startswith("lit64("):
+    if text.startswith(("lit(", "lit64(")):
         text = text[text.index("(") + 1 : -1]
     if _NUMBER.match(text):
         return Operand("number", whole, value=int(text, 0), bits="0x" in text, **common)

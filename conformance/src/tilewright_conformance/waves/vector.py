@@ -117,6 +117,11 @@ def _norm16(x: Array, low: int, high: int, dtype: Any) -> Array:
     return scaled.astype(np.int64).astype(dtype)
 
 
+def _saturated(x: Array, dtype: Any) -> Array:
+    info = np.iinfo(dtype)
+    return np.clip(x, x.dtype.type(max(info.min, np.iinfo(x.dtype).min)), x.dtype.type(info.max)).astype(dtype)
+
+
 def _convert(dtype: Any) -> Formula:
     return lambda x: x.astype(dtype)
 
@@ -229,8 +234,8 @@ _ROWS: dict[str, tuple[str, str, Formula]] = {
     "v_cvt_pk_rtz_f16_f32": ("b32", "f32 f32", lambda x, y: _pack(_toward_zero16(x), _toward_zero16(y))),
     "v_cvt_pk_f16_f32": ("b32", "f32 f32", lambda x, y: _pack(x.astype(np.float16), y.astype(np.float16))),
     "v_cvt_pk_bf16_f32": ("b32", "f32 f32", lambda x, y: _pack(a.bfloat_bits(x), a.bfloat_bits(y))),
-    "v_cvt_pk_u16_u32": ("b32", "u32 u32", lambda x, y: _pack(np.minimum(x, np.uint32(65535)).astype(np.uint16), np.minimum(y, np.uint32(65535)).astype(np.uint16))),
-    "v_cvt_pk_i16_i32": ("b32", "i32 i32", lambda x, y: _pack(np.clip(x, -32768, 32767).astype(np.int16), np.clip(y, -32768, 32767).astype(np.int16))),
+    "v_cvt_pk_u16_u32": ("b32", "u32 u32", lambda x, y: _pack(_saturated(x, np.uint16), _saturated(y, np.uint16))),
+    "v_cvt_pk_i16_i32": ("b32", "i32 i32", lambda x, y: _pack(_saturated(x, np.int16), _saturated(y, np.int16))),
     "v_cvt_pknorm_i16_f32": ("b32", "f32 f32", lambda x, y: _pack(_norm16(x, 1, 32767, np.int16), _norm16(y, 1, 32767, np.int16))),
     "v_cvt_pknorm_u16_f32": ("b32", "f32 f32", lambda x, y: _pack(_norm16(x, 0, 65535, np.uint16), _norm16(y, 0, 65535, np.uint16))),
     "v_pack_b32_f16": ("b32", "f16 f16", _pack),
