@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import struct
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tilewright.plugins.manifest import CodeObject
@@ -15,6 +20,18 @@ from tilewright.runtime.options import resolve
 from tilewright.tools.inspect import bind_types
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
+
+
+@functools.cache
+def example(name: str) -> ModuleType:
+    """A module of ``examples/kernels``."""
+    path = Path(__file__).resolve().parents[3] / "examples" / "kernels" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"tilewright_amd_test_{name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def compiled(kernel: JITFunction, signature: str, arch: str, constants: Mapping[str, Any] | None = None, **options: Any) -> CodeObject:

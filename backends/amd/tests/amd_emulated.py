@@ -1,0 +1,104 @@
+"""Compiled kernels run on emulated waves: arguments packed as the code's metadata says, arrays in checked memory."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import Module
+from tilewright.ir.types import DescriptorType, FloatType, PointerType, Type
+from tilewright.llvm.registers import encode_float
+from tilewright.plugins.manifest import CodeObject
+from tilewright.plugins.registry import registry
+from tilewright.runtime.devices import named_target
+from tilewright_amd.lower import lower
+from tilewright_conformance.waves import Arena, Coverage, load, run
+
+
+def packed(listing: str, values: Sequence[bytes | int], grid: tuple[int, int, int]) -> bytes:
+    """The argument bytes of a launch: the given ones, and the counts of groups where the kernel asks for them."""
+    (size,) = map(int, re.findall(r"^    \.kernarg_segment_size: (\d+)$", listing, re.M))
+    block = bytearray(size)
+    given = iter(values)
+    hidden = {f"hidden_block_count_{axis}": count for axis, count in zip("xyz", grid, strict=True)}
+    metadata = listing[listing.index("amdhsa.kernels:") :]
+    for offset, width, kind in re.findall(r"\.offset: +(\d+)\n +\.size: +(\d+)\n +\.value_kind: +(\w+)", metadata):
+        if kind in hidden:
+            value: bytes | int = hidden[kind]
+        elif kind.startswith("hidden"):
+            continue
+        else:
+            value = next(given)
+        written = value if isinstance(value, bytes) else (value & ((1 << 8 * int(width)) - 1)).to_bytes(int(width), "little")
+        assert len(written) == int(width), f"an argument of {width} bytes, not {len(written)}"
+        block[int(offset) : int(offset) + int(width)] = written
+    assert next(given, None) is None
+    return bytes(block)
+
+
+class Launch:
+    """One launch of a kernel: its arrays in memory, each as a whole, so that what lies around a view is seen to be untouched."""
+
+    def __init__(self) -> None:
+        self.arena = Arena()
+        self.wholes: dict[int, tuple[np.ndarray[Any, Any], int]] = {}
+
+    def address(self, array: np.ndarray[Any, Any]) -> int:
+        whole = array
+        while isinstance(whole.base, np.ndarray):
+            whole = whole.base
+        if id(whole) not in self.wholes:
+            self.wholes[id(whole)] = whole, self.arena.put(np.ascontiguousarray(whole))
+        return self.wholes[id(whole)][1] + array.ctypes.data - whole.ctypes.data
+
+    def run(self, code: CodeObject, values: Sequence[bytes | int], grid: Sequence[int], schedule: str, seed: int) -> Coverage:
+        listing = code.stages["amdgcn"]
+        assert isinstance(listing, str)
+        (lanes,) = map(int, re.findall(r"^    \.wavefront_size: +(\d+)$", listing, re.M))
+        x, y, z = (*grid, 1, 1)[:3]
+        covered = run(
+            load(listing), code.name, grid=(x, y, z), threads=lanes * code.metadata["num_warps"], arguments=packed(listing, values, (x, y, z)),
+            dynamic_lds=code.metadata["shared"], arena=self.arena, schedule=schedule, seed=seed,
+        )  # fmt: skip
+        for whole, address in self.wholes.values():
+            if whole.flags.writeable and whole.nbytes:
+                whole[...] = self.arena.get(address, whole.dtype, whole.shape)
+        return covered
+
+
+def launched(code: CodeObject, arguments: Sequence[Any], grid: Sequence[int] = (1,), *, schedule: str = "lockstep", seed: int = 0) -> Coverage:
+    """Run a kernel on arrays, integers and f32 numbers; arrays are changed in place by what it stores."""
+    launch = Launch()
+    values = [launch.address(value) if isinstance(value, np.ndarray) else struct.pack("<f", value) if isinstance(value, float) else value for value in arguments]
+    return launch.run(code, values, grid, schedule, seed)
+
+
+def run_module(
+    module: Module, arguments: Sequence[Any], grid: Sequence[int], arch: str, *, schedule: str = "lockstep", seed: int = 0, **options: Any
+) -> Coverage:
+    """Lower a module of Tile IR for an architecture, and run it; arrays, also those under descriptors, are changed in place."""
+    backend = registry().get("amd")
+    code = lower(module, named_target(backend, arch), {**backend.manifest.options, "math": "strict", "enable_fp_fusion": False, **options})
+    launch = Launch()
+    values: list[bytes | int] = []
+    for argument, value in zip(module.kernel.arguments, arguments, strict=True):
+        if isinstance(argument.type, DescriptorType):
+            values += [launch.address(value.base), *map(int, value.shape), *map(int, value.strides)]
+        else:
+            values.append(_bits(launch, argument.type, value))
+    return launch.run(code, values, grid, schedule, seed)
+
+
+def _bits(launch: Launch, type_: Type, value: Any) -> bytes | int:
+    if isinstance(type_, PointerType):
+        return launch.address(value) if isinstance(value, np.ndarray) else int(value)
+    if isinstance(type_, FloatType):
+        forms = {16: "<e", 32: "<f", 64: "<d"}
+        if type_.mantissa in (10, 23, 52):
+            return struct.pack(forms[type_.bits], value)
+        return encode_float(float(value), type_)
+    return int(value)
