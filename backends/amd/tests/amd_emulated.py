@@ -52,7 +52,9 @@ class Launch:
         while isinstance(whole.base, np.ndarray):
             whole = whole.base
         if id(whole) not in self.wholes:
-            self.wholes[id(whole)] = whole, self.arena.put(np.ascontiguousarray(whole))
+            # atomics of two bytes are of the word that they lie in, which an allocation has
+            data = np.ascontiguousarray(whole).reshape(-1).view(np.uint8)
+            self.wholes[id(whole)] = whole, self.arena.put(np.pad(data, (0, -len(data) % 4)))
         return self.wholes[id(whole)][1] + array.ctypes.data - whole.ctypes.data
 
     def run(self, code: CodeObject, values: Sequence[bytes | int], grid: Sequence[int], schedule: str, seed: int) -> Coverage:
@@ -73,7 +75,9 @@ class Launch:
 def launched(code: CodeObject, arguments: Sequence[Any], grid: Sequence[int] = (1,), *, schedule: str = "lockstep", seed: int = 0) -> Coverage:
     """Run a kernel on arrays, integers and f32 numbers; arrays are changed in place by what it stores."""
     launch = Launch()
-    values = [launch.address(value) if isinstance(value, np.ndarray) else struct.pack("<f", value) if isinstance(value, float) else value for value in arguments]
+    values = [
+        launch.address(value) if isinstance(value, np.ndarray) else struct.pack("<f", value) if isinstance(value, float) else value for value in arguments
+    ]
     return launch.run(code, values, grid, schedule, seed)
 
 

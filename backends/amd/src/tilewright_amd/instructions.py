@@ -97,7 +97,7 @@ def _all() -> Iterator[Instruction]:
     for generation, elements, bytes_ in ((3, 16, 4), (4, 8, 2)):
         shape = _wmma_shape(generation)
         yield Instruction("wmma.f32.16x16x16.f16", "f16", shape, f"<{elements} x half>", "float", WMMA, (generation,))
-        yield Instruction("wmma.f32.16x16x16.bf16", "bf16", shape, f"<{elements} x {'i16' if generation == 3 else 'bfloat'}>", "float", WMMA, (generation,))
+        yield Instruction("wmma.f32.16x16x16.bf16", "bf16", shape, f"<{elements} x i16>", "float", WMMA, (generation,))
         yield Instruction("wmma.i32.16x16x16.iu8", "i8", shape, f"<{bytes_} x i32>", "i32", WMMA, (generation,))
     yield Instruction("wmma.f32.16x16x16.{a}.{b}", "fp8", _wmma_shape(4), "<2 x i32>", "float", WMMA, (4,))
 

@@ -1,16 +1,24 @@
-"""Loads and stores of global memory: one instruction for up to 16 bytes, run by the lanes whose predicate holds."""
+"""Loads and stores of global memory: one instruction for up to 16 bytes.
+
+Lanes whose predicate does not hold read zeros that lie beside the code: without branches around them loads stay together, and under way while others begin.
+Stores are run by the lanes whose predicate holds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tilewright.ir.types import Type
 from tilewright.llvm.registers import register_type, storage_size, storage_type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright.simt.target import Access
 
 #: LLVM type of a pointer to global memory, which the instructions for it take.
-GLOBAL = "ptr addrspace(1)"
+GLOBAL: Final = "ptr addrspace(1)"
+#: As many zeros as the widest access has bytes.
+_ZEROS: Final = "@tilewright_zeros = internal unnamed_addr addrspace(1) constant [16 x i8] zeroinitializer, align 16"
+_ZERO_CONSTANTS: Final = frozenset({"0", "0.0", "false", "null", float_constant("half", 0.0), float_constant("float", 0.0)})
 
 
 def global_pointer(w: FunctionWriter, pointer: str) -> str:
@@ -24,22 +32,13 @@ def load(w: FunctionWriter, pointer: str, element: Type, count: int, predicate: 
     whole = f"<{count} x {stored}>" if count > 1 else stored
     place = global_pointer(w, pointer)
 
-    def read() -> str:
-        return w.emit(f"load {_volatile(access)}{whole}, {GLOBAL} {place}, align {size}{_kept(w, access)}")
-
-    if predicate is None:
-        value = read()
-    else:
-        given = _vector(w, stored, [_stored(w, element, name) for name in other]) if other is not None else "zeroinitializer"
-        if given == "zeroinitializer" and count == 1:
-            given = "null" if stored == "ptr" else "0" if stored[0] == "i" else "0.0"
-        before, then, join = w.current, w.new_block("then"), w.new_block("join")
-        w.branch_if(predicate, then, join)
-        w.place(then)
-        found = read()
-        w.branch(join)
-        w.place(join)
-        value = w.phi(whole, ((found, then), (given, before)))
+    if predicate is not None:
+        w.module.add_global(_ZEROS)
+        place = w.emit(f"select i1 {predicate}, {GLOBAL} {place}, {GLOBAL} @tilewright_zeros")
+    value = w.emit(f"load {_volatile(access)}{whole}, {GLOBAL} {place}, align {size}{_kept(w, access)}")
+    if predicate is not None and other is not None and not _ZERO_CONSTANTS.issuperset(other):
+        given = _vector(w, stored, [_stored(w, element, name) for name in other])
+        value = w.emit(f"select i1 {predicate}, {whole} {value}, {whole} {given}")
     names = [value] if count == 1 else [w.emit(f"extractelement {whole} {value}, i32 {i}") for i in range(count)]
     return [w.emit(f"icmp ne i8 {name}, 0") for name in names] if register_type(element) == "i1" else names
 

@@ -19,13 +19,15 @@ class KernelUsage:
     Attributes:
         registers: vector registers of a thread, those for accumulators with them.
         scalars: scalar registers of a wave.
-        spilled: registers, vector and scalar, that did not fit.
+        spilled: vector registers that did not fit, and are in memory of the thread's own.
+        moved: scalar registers that did not fit, and are in lanes of vector registers.
         private: bytes of memory of its own that a thread takes.
     """
 
     registers: int
     scalars: int
     spilled: int
+    moved: int
     private: int
 
 
@@ -36,8 +38,8 @@ def usage_of(listing: str) -> KernelUsage:
         found = re.search(rf"^\s+(?:- )?\.{name}:\s+(\d+)$", listing, re.M)
         return int(found[1]) if found else 0
 
-    spilled = number("vgpr_spill_count") + number("sgpr_spill_count")
-    return KernelUsage(number("vgpr_count"), number("sgpr_count"), spilled, number("private_segment_fixed_size"))
+    names = "vgpr_count", "sgpr_count", "vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size"
+    return KernelUsage(*map(number, names))
 
 
 def processor(arch: str) -> Processor:
@@ -64,5 +66,5 @@ def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
     usage = Usage(found.registers, "the code generator", found.private, 4 * found.spilled, 4 * found.spilled)
     return {
         **described(processor(target.arch), threads, int(code.metadata["shared"]), target.limits["shared_memory"], usage),
-        "scalar registers": f"{found.scalars} a wave",
+        "scalar registers": f"{found.scalars} a wave, and {found.moved} in lanes of vector registers",
     }

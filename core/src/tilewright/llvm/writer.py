@@ -387,8 +387,9 @@ class ModuleWriter:
         return name
 
     def add_global(self, text: str) -> None:
-        """A global given as its whole line of IR."""
-        self._globals.append(text)
+        """A global given as its whole line of IR; once is enough."""
+        if text not in self._globals:
+            self._globals.append(text)
 
     def metadata(self, text: str) -> str:
         """The number (``!3``) of a metadata node given as its text."""
