@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright_conformance.waves.decode import Decoder, Step, builds
+from tilewright_conformance.waves.operands import M0
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine
@@ -135,13 +137,35 @@ def _swap_rows(d: Decoder) -> Step:
     return step
 
 
+@builds("s_set_gpr_idx_on", "s_set_gpr_idx_idx", "s_set_gpr_idx_off", "s_set_gpr_idx_mode")
+def _index_mode(d: Decoder) -> Step:
+    """The index goes to M0; which operands it is added to was found when the text was read."""
+    if d.instruction.name in ("s_set_gpr_idx_off", "s_set_gpr_idx_mode"):
+        return lambda m: None
+    read = d.uniform(0)
+    d.writes.add(-M0 - 1)
+    return lambda m: m.set_scalar(M0, read(m) & np.uint32(0xFF))
+
+
+def index_mode(name: str, text: str, now: frozenset[str]) -> frozenset[str]:
+    """The operands that M0 is added to behind an instruction."""
+    if name == "s_set_gpr_idx_off":
+        return frozenset()
+    if name in ("s_set_gpr_idx_on", "s_set_gpr_idx_mode"):
+        found = re.search(r"gpr_idx\(([\w,\s]*)\)", text)
+        return frozenset(found.group(1).replace(" ", "").split(",")) - {""} if found else now
+    return now
+
+
 @builds("v_movrels_b32", "v_movreld_b32")
-def _indexed(d: Decoder) -> Step:
-    """A register whose number M0 adds to."""
+def build_indexed(d: Decoder) -> Step:
+    """A register whose number M0 adds to: by the name, or in the mode that s_set_gpr_idx_on began."""
     d.allow()
     d.expect(2)
     d.note_m0()
-    if d.instruction.name == "v_movrels_b32":
+    if d.indexed and (d.instruction.name != "v_mov_b32" or d.indexed not in ({"DST"}, {"SRC0"})):
+        raise d.fail("only a move with an index of its source or its result is supported")
+    if d.instruction.name == "v_movrels_b32" or d.indexed == {"SRC0"}:
         base, write = d.operands[1].index, d.result(0, "b32")
         return lambda m: write(m, m.vectors[np.minimum(base + m.m0().astype(np.int64), len(m.vectors) - 1), m.numbers])
     target, read = d.operands[0].index, d.source(1, "b32", 0)

@@ -24,7 +24,7 @@ Reader = Callable[["Machine"], Array]
 Writer = Callable[["Machine", Array], None]
 
 #: addresses of code and of constants in it: s_getpc gives this, whatever the place
-CODE_BASE = 0x00B0_0000_0000_0000
+CODE_BASE = 0x0000_1A00_0000_0000
 
 _VALU_MODIFIERS = {"clamp", "mul", "div", "op_sel", "op_sel_hi", "neg_lo", "neg_hi"}
 _DPP = {"quad_perm", "row_shl", "row_shr", "row_ror", "row_bcast", "wave_shr", "wave_shl", "wave_rol", "wave_ror", "row_mirror", "row_half_mirror"}
@@ -56,6 +56,8 @@ class Decoder:
         self.writes: set[int] = set()
         self.counter: str | None = None
         self.role = ""
+        #: what M0 is added to (SRC0, DST), where the instruction is between s_set_gpr_idx_on and off
+        self.indexed: frozenset[str] = frozenset()
         #: set by builders of vector instructions: where lanes read others
         self.dpp: Lanes | None = None
         if instruction.encoding in ("dpp", "e64_dpp"):

@@ -263,7 +263,7 @@ def _build_plain(kind: str, which: str, data: Form) -> Callable[[Decoder], Step]
     def build(d: Decoder) -> Step:
         d.allow("offset", "lds", *CACHE_MODIFIERS)
         operands, way = d.operands, ways[kind]
-        if which == "lds":
+        if which == "lds" or (which == "load" and "lds" in d.instruction.modifiers):
             d.expect(2)
             return copy_step(d, data, way(d, operands[0], operands[1]))
         d.expect(2 if kind == "flat" and len(operands) == 2 else 3)

@@ -28,6 +28,8 @@ def decode(d: Decoder) -> Decoded:
         build = matrix.build_mfma
     elif instruction.name.startswith("v_wmma_"):
         build = matrix.build_wmma
+    if d.indexed and instruction.name.startswith("v_"):
+        build = crossing.build_indexed
     if build is None:
         raise d.fail(f"the instruction {instruction.name} is not known to the emulator")
     return d.decoded(build(d))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tilewright_conformance.waves import instructions
+from tilewright_conformance.waves import crossing, instructions
 from tilewright_conformance.waves.coverage import Coverage
 from tilewright_conformance.waves.decode import Decoded, Decoder
 from tilewright_conformance.waves.errors import WaveError
@@ -73,7 +73,7 @@ def run(
             per_group = -(-threads // program.wave_size)
             batch = max(1, WAVES_AT_ONCE // per_group)
             vectors = max((r for item in code for r in item.touches if r >= 0), default=0) + 1
-            if any("movrel" in item.instruction.name for item in code):
+            if any("movrel" in item.instruction.name or "gpr_idx" in item.instruction.name for item in code):
                 vectors = max(vectors, sizes.get("next_free_vgpr", 0))
             for first in range(0, len(groups), batch):
                 some = groups[first : first + batch]
@@ -106,6 +106,7 @@ def decoded_kernel(program: Program, kernel: Kernel, symbols: dict[str, int]) ->
     end = min(later, default=len(program.instructions))
     modes = Modes(kernel.directives, program.generation)
     initial = modes.denormals32, modes.denormals16
+    indexed: frozenset[str] = frozenset()
     code: list[Decoded] = []
     for place in range(end):
         item = program.instructions[place]
@@ -115,10 +116,13 @@ def decoded_kernel(program: Program, kernel: Kernel, symbols: dict[str, int]) ->
         if place == kernel.entry:
             modes.denormals32, modes.denormals16 = initial
         try:
-            code.append(instructions.decode(Decoder(item, program, modes.copy(), symbols)))
+            decoder = Decoder(item, program, modes.copy(), symbols)
+            decoder.indexed = indexed
+            code.append(instructions.decode(decoder))
         except WaveError as error:
             raise error.at(item.line, item.text) from None
         _follow_modes(item.name, item.text, modes)
+        indexed = crossing.index_mode(item.name, item.text, indexed)
     program.decoded[key] = code
     return code
 

@@ -37,8 +37,8 @@ def local_address(d: Decoder, operand: Operand, offset: int) -> Callable[[Machin
     if operand.kind != "v":
         raise d.fail(f"the address {operand.text!r} must be a vector register")
     d.note_read(operand, 1)
-    register = operand.index
-    return lambda m: m.vector(register).astype(np.int64) + offset
+    register, shift = operand.index, np.uint32(offset)  # modulo 2**32: LLVM gives offsets to addresses below 0
+    return lambda m: (m.vector(register) + shift).astype(np.int64)
 
 
 def _load(data: Form) -> Callable[[Decoder], Step]:
@@ -92,14 +92,13 @@ def _two_loads(size: int, stride: int) -> Callable[[Decoder], Step]:
         d.expect(2)
         words = size // 4
         register, _ = result_register(d, d.operands[0], Form(2 * size))
-        read = local_address(d, d.operands[1], 0)
-        offsets = [d.instruction.number(f"offset{i}") * size * stride for i in range(2)]
+        reads = [local_address(d, d.operands[1], d.instruction.number(f"offset{i}") * size * stride) for i in range(2)]
         registers = tuple(range(register, register + 2 * words))
         d.counter = "ds"
 
         def step(m: Machine) -> None:
-            waves, address, mask = m.numbers, read(m), m.mask.copy()
-            both = [local_lanes(m, address + offset, size, mask) for offset in offsets]
+            waves, mask = m.numbers, m.mask.copy()
+            both = [local_lanes(m, read(m), size, mask) for read in reads]
 
             def perform(rows: Array | slice) -> None:
                 for i, lanes in enumerate(both):
@@ -119,13 +118,12 @@ def _two_stores(size: int, stride: int) -> Callable[[Decoder], Step]:
     def build(d: Decoder) -> Step:
         d.allow("offset0", "offset1")
         d.expect(3)
-        read = local_address(d, d.operands[0], 0)
+        reads = [local_address(d, d.operands[0], d.instruction.number(f"offset{i}") * size * stride) for i in range(2)]
         values_of = [stored_words(d, d.operands[1 + i], Form(size)) for i in range(2)]
-        offsets = [d.instruction.number(f"offset{i}") * size * stride for i in range(2)]
 
         def step(m: Machine) -> None:
-            address, mask = read(m), m.mask.copy()
-            both = [(local_lanes(m, address + offset, size, mask), values(m)) for offset, values in zip(offsets, values_of, strict=True)]
+            mask = m.mask.copy()
+            both = [(local_lanes(m, read(m), size, mask), values(m)) for read, values in zip(reads, values_of, strict=True)]
 
             def perform(rows: Array | slice) -> None:
                 for lanes, values in both:

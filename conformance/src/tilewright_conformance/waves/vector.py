@@ -10,7 +10,7 @@ import numpy as np
 from tilewright_conformance.waves import arithmetic as a
 from tilewright_conformance.waves.decode import TABLE, Decoder, Reader, Step, builds
 from tilewright_conformance.waves.operands import VCC
-from tilewright_conformance.waves.values import KINDS
+from tilewright_conformance.waves.values import KINDS, flushed32
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine
@@ -239,6 +239,7 @@ _ROWS: dict[str, tuple[str, str, Formula]] = {
     "v_cvt_pknorm_i16_f32": ("b32", "f32 f32", lambda x, y: _pack(_norm16(x, 1, 32767, np.int16), _norm16(y, 1, 32767, np.int16))),
     "v_cvt_pknorm_u16_f32": ("b32", "f32 f32", lambda x, y: _pack(_norm16(x, 0, 65535, np.uint16), _norm16(y, 0, 65535, np.uint16))),
     "v_pack_b32_f16": ("b32", "f16 f16", _pack),
+    "v_rcp_iflag_f32": ("f32", "f32", _reciprocal),
     "v_mul_legacy_f32": ("f32", "f32 f32", _legacy_product),
     "v_mul_dx9_zero_f32": ("f32", "f32 f32", _legacy_product),
     "v_med3_i32": ("i32", "i32 i32 i32", a.median),
@@ -405,6 +406,31 @@ def _with_literal(d: Decoder) -> Step:
     return formula_step(d, kind, [kind] * 3, a.fma)
 
 
+def _unfused(x: Array, y: Array, z: Array) -> Array:
+    """A product and a sum, each rounded; f32 denormals are zeros."""
+    if x.dtype != np.float32:
+        return x * y + z
+    return flushed32(flushed32(flushed32(x) * flushed32(y)) + flushed32(z))
+
+
+@builds("v_mad_f32", "v_mad_f16", "v_madmk_f32", "v_madmk_f16", "v_madak_f32", "v_madak_f16")
+def _multiply_then_add(d: Decoder) -> Step:
+    kind = d.instruction.name[-3:]
+    d.allow_vector()
+    d.expect(4)
+    return formula_step(d, kind, [kind] * 3, _unfused)
+
+
+@builds("v_mac_f32", "v_mac_f16")
+def _multiply_then_accumulate(d: Decoder) -> Step:
+    kind = d.instruction.name[-3:]
+    d.allow_vector()
+    d.expect(3)
+    write = d.result(0, kind, 2)
+    x, y, total = d.source(1, kind, 0), d.source(2, kind, 1), d.source(0, kind, 2)
+    return lambda m: write(m, _unfused(x(m), y(m), total(m)))
+
+
 @builds("v_fma_legacy_f32", "v_fma_dx9_zero_f32")
 def _legacy_fma(d: Decoder) -> Step:
     d.allow_vector()
@@ -539,7 +565,7 @@ def _division_scale(d: Decoder) -> Step:
             (nothing, np.full_like(value, np.nan), False),
             (exponent >= far, np.where(is_bottom, value * up, value), True),
             (denormal_bottom, value * up, False),
-            (small_inverse & small_quotient, np.where(is_bottom, value * up, value), True),
+            (small_inverse & small_quotient, np.where(is_bottom, value * down, value), True),
             (small_inverse, value * down, False),
             (small_quotient, np.where(value == top, value * up, value), True),
             (e_top <= (-103 if kind == "f32" else -969), value * up, False),
