@@ -1,0 +1,108 @@
+"""A barrier, a wait or an address that is wrong is found, by an error or by a wrong result, under one of the two schedules."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from test_compiled_kernels import EXCHANGE, TO_LDS, exchanged
+from wave_kernels import SCHEDULES, TARGETS, compiled, launch
+
+from tilewright_conformance.waves import WaveError
+
+_BARRIERS = ("s_barrier", "s_barrier_signal")
+
+
+def _survives(text: str, schedule: str, seed: int = 0) -> bool:
+    """Whether the exchange through shared memory ends with the right result."""
+    x = np.arange(1, 1025, dtype=np.float32)
+    try:
+        (_, out), _ = launch(text, [x, np.zeros_like(x)], b"", (4, 1, 1), 256, 1024, schedule, seed)
+    except WaveError:
+        return False
+    return bool(np.array_equal(out, exchanged(x)))
+
+
+def _lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
+def _without(text: str, place: int, count: int = 1) -> str:
+    lines = _lines(text)
+    return "\n".join(lines[:place] + lines[place + count :])
+
+
+def _places(text: str, names: tuple[str, ...]) -> list[int]:
+    return [i for i, line in enumerate(_lines(text)) if (line.split() or [""])[0] in names]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("number", range(3))
+def test_a_missing_barrier_is_found(target: str, number: int) -> None:
+    text = compiled(EXCHANGE, target)
+    places = _places(text, _BARRIERS)
+    assert len(places) == 3
+    mutant = _without(text, places[number], 2 if "signal" in _lines(text)[places[number]] else 1)
+    assert not all(_survives(mutant, schedule) for schedule in SCHEDULES)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_missing_wait_is_found(target: str) -> None:
+    text = compiled(EXCHANGE, target)
+    places = [i for i, line in enumerate(_lines(text)) if re.match(r"\s+s_wait(cnt|_loadcnt|_dscnt|_kmcnt)", line)]
+    if target == "gfx1201":  # the first one waits for data; others of this name wait for caches to be invalidated, which has no effect here
+        only_caches = [i for i in places if re.match(r"\s+s_wait_loadcnt 0x0", _lines(text)[i])][1:]
+        places = [i for i in places if i not in only_caches]
+    assert len(places) >= 5
+    for place in places:
+        mutant = _without(text, place)
+        assert not all(_survives(mutant, schedule) for schedule in SCHEDULES), _lines(text)[place]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("pattern", "becomes"),
+    [
+        (r"(\s+global_load_\w+ .*off)$", r"\1 offset:4"),
+        (r"(\s+global_store_\w+ .*off)$", r"\1 offset:-4"),
+        (r"(\s+ds_(?:read|load)_b32 .*)$", r"\1 offset:4"),
+        (r"(\s+ds_(?:write|store)_b32 .*)$", r"\1 offset:4"),
+        (r"0xff,", "0x1ff,"),
+        (r"(v_lshl_or_b32 \S+ \S+) 8,", r"\1 9,"),
+        (r"(\s+global_load_\w+ .*off)$", r"\1 offset:2"),
+    ],
+)
+def test_an_address_that_is_wrong_is_found(target: str, pattern: str, becomes: str) -> None:
+    text = compiled(EXCHANGE, target)
+    mutant, count = re.subn(pattern, becomes, text, count=1, flags=re.M)
+    assert count == 1
+    assert not _survives(mutant, "lockstep")
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+def test_a_copy_to_shared_memory_that_is_not_waited_for_is_found(target: str) -> None:
+    text = compiled(TO_LDS, target)
+    x = np.arange(128, dtype=np.int32)
+    place = _places(text, ("s_waitcnt",))[1]
+    assert "vmcnt" in _lines(text)[place]
+
+    def right(candidate: str) -> bool:
+        (_, out), _ = launch(candidate, [x, np.zeros_like(x)], b"", (1, 1, 1), 128, 512)
+        return bool(np.array_equal(out, x[::-1]))
+
+    assert right(text) and not right(_without(text, place))
+
+
+def test_the_error_names_register_instruction_and_line() -> None:
+    text = compiled(EXCHANGE, "gfx942")
+    (place,) = [i for i, line in enumerate(_lines(text)) if "vmcnt(0)" in line]
+    x = np.zeros(1024, np.float32)
+    with pytest.raises(WaveError, match=r"line \d+: ds_write_b32 v0, v4: reads v4, which line \d+ \(global_load_dword v4, .*\) has not loaded yet"):
+        launch(_without(text, place), [x, x], b"", (4, 1, 1), 256, 1024)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_right_kernel_survives_any_order(seed: int) -> None:
+    for target in ("gfx942", "gfx1100"):
+        assert _survives(compiled(EXCHANGE, target), "random", seed)
