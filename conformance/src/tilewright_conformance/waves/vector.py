@@ -612,8 +612,8 @@ def _division_end(d: Decoder) -> Step:
             plain = top / bottom
         special = ~np.isfinite(top) | ~np.isfinite(bottom) | (top == 0) | (bottom == 0)
         exponent = np.frexp(top)[1] - np.frexp(bottom)[1]
-        under = exponent < {2: -1000, 4: -150, 8: -1075}[quotient.dtype.itemsize]
-        out = np.where(under, sign * quotient.dtype.type(0), np.abs(quotient) * sign)
+        low, high = {2: (-1000, 1000), 4: (-150, 128), 8: (-1075, 1024)}[quotient.dtype.itemsize]
+        out = np.where(exponent < low, sign * quotient.dtype.type(0), np.where(exponent > high, sign * np.inf, np.abs(quotient) * sign))
         return np.where(special, plain, out).astype(quotient.dtype)
 
     return formula_step(d, kind, [kind] * 3, formula)
