@@ -18,6 +18,9 @@ from tilewright_amd.target import TRIPLE, GcnTarget
 
 #: LLVM's passes before code generation, which brings those of the machine itself.
 PASSES = ("instruction_combine",)
+#: LLVM's own options. Sums of products stay whole where loops carry them, and in the registers that all instructions reach: else they are moved in every
+#: iteration.
+_LLVM_OPTIONS = ("--amdgpu-codegenprepare-break-large-phis=0", "--amdgpu-mfma-vgpr-form=1")
 
 
 def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
@@ -32,7 +35,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
         OutOfResources: a program needs more than the target has.
     """
-    from tilewright.llvm.compile import assembly, compile_to_object
+    from tilewright.llvm.compile import assembly, compile_to_object, set_option
     from tilewright.simt.compile import compile_kernel
     from tilewright.simt.facts import SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report
@@ -47,6 +50,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     except OutOfResources as error:
         raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
     settings: dict[str, Any] = {"triple": TRIPLE, "cpu": target.cpu, "features": ",".join(target.features), "opt": 3, "passes": PASSES}
+    for option in _LLVM_OPTIONS:
+        set_option(option)
     started = time.perf_counter()
     listing = assembly(text, **settings)
     timings["amdgcn"] = (time.perf_counter() - started) * 1e3

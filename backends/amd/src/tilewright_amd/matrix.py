@@ -6,7 +6,6 @@ and which are what the same lane takes of the first operand of a product that fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +19,7 @@ from tilewright.simt.splits import BF16_SPLITS, split
 from tilewright.simt.tiling import Tiling, layouts, tile, transposed
 from tilewright_amd.architectures import MFMA, WMMA, Architecture
 from tilewright_amd.instructions import INSTRUCTIONS, Instruction
+from tilewright_amd.vectors import elements, join
 
 #: What f32 factors are computed by, for a precision, those preferred first: (kind of instruction, how they are split, if they are).
 _PRECISIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
@@ -84,11 +84,11 @@ def choose(row: Architecture, wanted: Product, extent: int = 0) -> Choice | None
     return None
 
 
-def plans(row: Architecture, wanted: Product, extent: int = 0) -> Sequence[ProductPlan]:
-    """How a product is computed; nothing where there is no instruction for it."""
+def plan(row: Architecture, wanted: Product, extent: int = 0) -> tuple[ProductPlan, int] | None:
+    """How a product is computed, and how many elements of the result an instruction gives a lane; None where there is no instruction for it."""
     choice = choose(row, wanted, extent)
     if choice is None:
-        return ()
+        return None
     instruction = choice.instruction
     turned = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
     tiling = tile(instruction.shape, turned, wanted.k, wanted.warps)
@@ -97,7 +97,7 @@ def plans(row: Architecture, wanted: Product, extent: int = 0) -> Sequence[Produ
     # narrower sums are rounded once, after all of K
     step = instruction.shape.k if product.sums_type is wanted.accumulator else 0
     name = f"{product.name}{f' {choice.split}' if choice.split else ''}"
-    return (ProductPlan(name, transposed(right), transposed(left), transposed(sums), product.emit, k_step=step),)
+    return ProductPlan(name, transposed(right), transposed(left), transposed(sums), product.emit, k_step=step), instruction.shape.c.elements
 
 
 class _Product:
@@ -120,7 +120,7 @@ class _Product:
         held = shape.c.elements
         steps = len(left[0]) // (t.batches * t.repeats_m)
         scalars = [emit_cast(context, name, self.accumulator, self.sums_type, 0) for name in c]
-        sums = [_vector(w, self.choice.instruction.accumulator, scalars[i : i + held]) for i in range(0, len(scalars), held)]
+        sums = [join(w, self.choice.instruction.accumulator, scalars[i : i + held]) for i in range(0, len(scalars), held)]
         for batch in range(t.batches):
             for step in range(steps):
                 for m in range(t.repeats_m):
@@ -130,7 +130,7 @@ class _Product:
                         place = (batch * t.repeats_m + m) * t.repeats_n + n
                         for i, j in products:
                             sums[place] = self._multiply(w, left[i][x], right[j][y], sums[place])
-        found = [name for vector in sums for name in _elements(w, self.choice.instruction.accumulator, vector, held)]
+        found = [name for vector in sums for name in elements(w, self.choice.instruction.accumulator, vector, held)]
         return [emit_cast(context, name, self.sums_type, self.accumulator, 0) for name in found]
 
     def _multiply(self, w: FunctionWriter, a: str, b: str, c: str) -> str:
@@ -163,23 +163,10 @@ class _Product:
 
     def _operand(self, w: FunctionWriter, type_: str, names: list[str]) -> str:
         """A lane's elements as the instruction takes them."""
-        wanted, vector = self.choice.instruction.operand, _vector(w, type_, names)
+        wanted, vector = self.choice.instruction.operand, join(w, type_, names)
         own = type_ if len(names) == 1 else f"<{len(names)} x {type_}>"
         return vector if own == wanted else w.emit(f"bitcast {own} {vector} to {wanted}")
 
 
 def _fp8_name(type_: Type) -> str:
     return "fp8" if isinstance(type_, FloatType) and type_.mantissa == 3 else "bf8"
-
-
-def _vector(w: FunctionWriter, type_: str, names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return names[0]
-    vector = "poison"
-    for i, name in enumerate(names):
-        vector = w.emit(f"insertelement <{len(names)} x {type_}> {vector}, {type_} {name}, i32 {i}")
-    return vector
-
-
-def _elements(w: FunctionWriter, type_: str, vector: str, count: int) -> list[str]:
-    return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for i in range(count)]

@@ -13,6 +13,7 @@ from tilewright.ir.types import Type
 from tilewright.llvm.registers import register_type, storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright.simt.target import Access
+from tilewright_amd.vectors import elements, join
 
 #: LLVM type of a pointer to global memory, which the instructions for it take.
 GLOBAL: Final = "ptr addrspace(1)"
@@ -37,9 +38,9 @@ def load(w: FunctionWriter, pointer: str, element: Type, count: int, predicate: 
         place = w.emit(f"select i1 {predicate}, {GLOBAL} {place}, {GLOBAL} @tilewright_zeros")
     value = w.emit(f"load {_volatile(access)}{whole}, {GLOBAL} {place}, align {size}{_kept(w, access)}")
     if predicate is not None and other is not None and not _ZERO_CONSTANTS.issuperset(other):
-        given = _vector(w, stored, [_stored(w, element, name) for name in other])
+        given = join(w, stored, [_stored(w, element, name) for name in other])
         value = w.emit(f"select i1 {predicate}, {whole} {value}, {whole} {given}")
-    names = [value] if count == 1 else [w.emit(f"extractelement {whole} {value}, i32 {i}") for i in range(count)]
+    names = elements(w, stored, value, count)
     return [w.emit(f"icmp ne i8 {name}, 0") for name in names] if register_type(element) == "i1" else names
 
 
@@ -48,7 +49,7 @@ def store(w: FunctionWriter, pointer: str, element: Type, values: Sequence[str],
     stored, count = storage_type(element), len(values)
     whole = f"<{count} x {stored}>" if count > 1 else stored
     place = global_pointer(w, pointer)
-    value = _vector(w, stored, [_stored(w, element, name) for name in values])
+    value = join(w, stored, [_stored(w, element, name) for name in values])
     text = f"store {_volatile(access)}{whole} {value}, {GLOBAL} {place}, align {storage_size(element) * count}{_kept(w, access)}"
     if predicate is None:
         w.do(text)
@@ -69,15 +70,3 @@ def _kept(w: FunctionWriter, access: Access) -> str:
 
 def _stored(w: FunctionWriter, element: Type, name: str) -> str:
     return w.emit(f"zext i1 {name} to i8") if register_type(element) == "i1" else name
-
-
-def _vector(w: FunctionWriter, type_: str, names: Sequence[str]) -> str:
-    """One value of several; of one that element itself."""
-    if len(names) == 1:
-        return names[0]
-    if all(name[0] != "%" for name in names):
-        return f"<{', '.join(f'{type_} {name}' for name in names)}>"
-    vector = "poison"
-    for i, name in enumerate(names):
-        vector = w.emit(f"insertelement <{len(names)} x {type_}> {vector}, {type_} {name}, i32 {i}")
-    return vector

@@ -6,20 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Function
-from tilewright.ir.types import Type
+from tilewright.ir.core import Function, Value
+from tilewright.ir.types import F32, F64, I32, U32, Type, element_type
 from tilewright.llvm.atomics import Reach, atomic_read, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.inline_assembly import emit_inline_asm
-from tilewright.llvm.registers import constant, register_type
+from tilewright.llvm.registers import constant, register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright.simt.context import SimtContext
-from tilewright.simt.linear_layout import log2
+from tilewright.simt.facts import layout_of
+from tilewright.simt.linear_layout import LinearLayout, log2
 from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, SimtTarget, Threads
 from tilewright_amd import arithmetic, casts, lanes, matrix, memory_access
 from tilewright_amd.architectures import architecture
 from tilewright_amd.costs import costs_of
+from tilewright_amd.vectors import join
 
 TRIPLE: Final = "amdgcn-amd-amdhsa"
 #: The program's LDS: its size is the launch's.
@@ -60,6 +62,8 @@ class GcnTarget(SimtTarget):
         self.relaxed = chosen.get("math", "relaxed") == "relaxed"
         self._extent = int(chosen.get("matrix_instr_nonkdim", 0))
         self._warps = 0
+        #: layouts of products' results -> elements that an instruction gives a lane
+        self._vectors: dict[LinearLayout, int] = {}
         #: what the machine need not set up for this kernel
         self._unused: tuple[str, ...] = _UNUSED
 
@@ -183,7 +187,34 @@ class GcnTarget(SimtTarget):
         return casts.machine_cast(context.writer, self.row, operand, source, result, rounding)
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
-        return matrix.plans(self.row, product, self._extent)
+        found = matrix.plan(self.row, product, self._extent)
+        if found is None:
+            return ()
+        plan, together = found
+        self._vectors[plan.c] = together
+        return (plan,)
+
+    def vector_of(self, value: Value) -> int:
+        element = element_type(value.type)
+        return self._vectors.get(layout_of(value), 1) if element in (F32, F64, I32) else 1
+
+    def fragment_word(self, element: Type) -> tuple[Type, int]:
+        size = storage_size(element)
+        return (U32, 4 // size) if size < 4 else (element, 1)
+
+    def pack(self, w: FunctionWriter, names: list[str], element: Type) -> list[str]:
+        count, type_ = self.fragment_word(element)[1], register_type(element)
+        if count == 1:
+            return names
+        groups = [names[i : i + count] for i in range(0, len(names), count)]
+        return [w.emit(f"bitcast <{count} x {type_}> {join(w, type_, group)} to i32") for group in groups]
+
+    def unpack(self, w: FunctionWriter, words: list[str], element: Type) -> list[str]:
+        count, type_ = self.fragment_word(element)[1], register_type(element)
+        if count == 1:
+            return words
+        vectors = [w.emit(f"bitcast i32 {word} to <{count} x {type_}>") for word in words]
+        return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for vector in vectors for i in range(count)]
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
         return emit_inline_asm(context.writer, _LETTERS, text, constraints, result_types, operands)

@@ -132,9 +132,9 @@ def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -
     Raises:
         LoweringError: LLVM rejects the text, which is a defect of this backend.
     """
-    from tilewright.llvm.compile import assembly
+    from tilewright.llvm.compile import assembly, set_option
 
-    short_pointers()
+    set_option("--nvptx-short-ptr")  # addresses of shared memory have 32 bits
     started = time.perf_counter()
     ptx = assembly(text, triple=TRIPLE, cpu=target.cpu, features=",".join(target.features), opt=3, passes=PASSES)
     for instruction, replacement in _REWRITTEN:
@@ -142,19 +142,6 @@ def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -
     if timings is not None:
         timings["ptx"] = (time.perf_counter() - started) * 1e3
     return ptx
-
-
-_options_set = False
-
-
-def short_pointers() -> None:
-    """Addresses of shared memory have 32 bits. An option of the process, which must be set before the first target machine is made."""
-    global _options_set
-    if not _options_set:
-        import llvmlite.binding as llvm
-
-        llvm.set_option("", "--nvptx-short-ptr")
-        _options_set = True
 
 
 def attach_cubin(code: CodeObject, target: Target) -> None:

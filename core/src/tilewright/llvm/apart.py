@@ -28,7 +28,9 @@ def object_apart(ir_text: str, *, triple: str, cpu: str, features: str, opt: int
     Raises:
         LoweringError: the assembler rejects the inline assembly; the message has its reasons.
     """
-    request = json.dumps({"ir": ir_text, "target": [triple, cpu, features, opt], "passes": list(passes)})
+    from tilewright.llvm.compile import options_set
+
+    request = json.dumps({"ir": ir_text, "target": [triple, cpu, features, opt], "passes": list(passes), "options": options_set()})
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run([sys.executable, "-c", _CHILD], input=request.encode(), capture_output=True, env=environment, check=False)
     if done.returncode:
@@ -39,8 +41,10 @@ def object_apart(ir_text: str, *, triple: str, cpu: str, features: str, opt: int
 
 def _serve() -> None:
     """The child: a request on standard input, object code on standard output."""
-    from tilewright.llvm.compile import prepared, target_machine
+    from tilewright.llvm.compile import prepared, set_option, target_machine
 
     request = json.loads(sys.stdin.buffer.read())
+    for option in request["options"]:
+        set_option(option)
     machine = target_machine(*request["target"])
     sys.stdout.buffer.write(machine.emit_object(prepared(request["ir"], machine, request["passes"])))

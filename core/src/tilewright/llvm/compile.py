@@ -31,6 +31,23 @@ def _initialize(everything: bool) -> None:
         llvm.initialize_native_asmparser()
 
 
+#: LLVM's own options that this process has set.
+_options: list[str] = []
+
+
+def set_option(option: str) -> None:
+    """Set an option of LLVM's, ``--name=value``, for this process and those that generate code for it; once is enough. It must come before the first target
+    machine that it is for."""
+    if option not in _options:
+        llvm.set_option("", option)
+        _options.append(option)
+
+
+def options_set() -> tuple[str, ...]:
+    """The options that :func:`set_option` has set."""
+    return tuple(_options)
+
+
 @functools.cache
 def host_target() -> tuple[str, str, str]:
     """(triple, cpu, features) of this machine, as LLVM names them. Features that a hypervisor hides are in the list with a minus."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Operation
+from tilewright.ir.core import Operation, Value
 from tilewright.ir.table import OpSpec, OpTable
 from tilewright.ir.types import I1, DescriptorType, Type
 from tilewright.llvm.registers import storage_type
@@ -261,6 +261,10 @@ class SimtTarget(ABC):
     def unpack(self, w: FunctionWriter, words: list[str], element: Type) -> list[str]:
         """The registers of a fragment in words that :meth:`pack` made."""
         return words
+
+    def vector_of(self, value: Value) -> int:
+        """How many registers of a tile, neighbours in their order, the machine's products take and give as one vector: so it is carried by control flow."""
+        return 1
 
     # ---- what is under way
 

@@ -1,5 +1,5 @@
 """Control flow: branches and loops. A carried tile is one phi a register, so nothing moves where an iteration ends; one of narrow floats is carried in
-words, as products take them, for a machine's register holds no less than a word.
+words, as products take them, for a machine's register holds no less than a word, and sums of products in vectors where instructions take such.
 
 Conditions and bounds of a kernel are the same in all threads of a program; inside the regions of ``reduce``, ``scan`` and ``map`` they are a thread's own.
 """
@@ -23,8 +23,11 @@ def _typed(context: SimtContext, values: Sequence[Value], carried: Sequence[Valu
     """(LLVM type, name) of the registers, or words, of ``values`` that are needed of what carries them."""
     found: Typed = []
     for value, carrier in zip(values, carried, strict=True):
-        names, count = context.registers[value], _in_word(context, carrier)
-        if count > 1:
+        names, count, vector = context.registers[value], _in_word(context, carrier), _in_vector(context, carrier)
+        if vector > 1:
+            kind = context.llvm_type(value.type)
+            found += [(f"<{vector} x {kind}>", _joined(context.writer, kind, names[i : i + vector])) for i in range(0, len(names), vector)]
+        elif count > 1:
             element = element_type(value.type)
             word = context.llvm_type(context.target.fragment_word(element)[0])
             found += [(word, name) for name in context.target.pack(context.writer, names, element)]
@@ -37,8 +40,12 @@ def _bind(context: SimtContext, values: Sequence[Value], like: Sequence[Value], 
     """Give ``values``, which have as many registers as ``like``, their names: those of the needed ones, or of words, out of one list."""
     following = iter(names)
     for value, source in zip(values, like, strict=True):
-        registers, count = len(context.registers[source]), _in_word(context, value)
-        if count > 1:
+        registers, count, vector = len(context.registers[source]), _in_word(context, value), _in_vector(context, value)
+        if vector > 1:
+            kind = f"<{vector} x {context.llvm_type(value.type)}>"
+            wholes = [next(following) for _ in range(registers // vector)]
+            context.bind(value, [context.writer.emit(f"extractelement {kind} {whole}, i32 {i}") for whole in wholes for i in range(vector)])
+        elif count > 1:
             words = [next(following) for _ in range(registers // count)]
             context.bind(value, context.target.unpack(context.writer, words, element_type(value.type)))
         else:
@@ -50,8 +57,26 @@ def _in_word(context: SimtContext, value: Value) -> int:
     """How many registers of a value are carried in a word: more than one of tiles of narrow floats all of whose registers are needed."""
     if not isinstance(value.type, TileType) or not isinstance(value.type.element, FloatType):
         return 1
-    count, registers = context.target.fragment_word(value.type.element)[1], context.layout(value).register_count
+    return _whole(context, value, context.target.fragment_word(value.type.element)[1])
+
+
+def _in_vector(context: SimtContext, value: Value) -> int:
+    """How many registers of a value are carried in a vector: more than one of tiles that the target's products make so, all of whose registers are needed."""
+    return _whole(context, value, context.target.vector_of(value)) if isinstance(value.type, TileType) else 1
+
+
+def _whole(context: SimtContext, value: Value, count: int) -> int:
+    """``count``, if the registers of a tile fill as many, and all are needed; else 1."""
+    registers = context.layout(value).register_count
     return count if registers % count == 0 and all(context.is_needed(value, register) for register in range(registers)) else 1
+
+
+def _joined(w: FunctionWriter, type_: str, names: Sequence[str]) -> str:
+    """A vector of values of one LLVM type."""
+    vector = "poison"
+    for i, name in enumerate(names):
+        vector = w.emit(f"insertelement <{len(names)} x {type_}> {vector}, {type_} {name}, i32 {i}")
+    return vector
 
 
 # ---- if
