@@ -247,7 +247,8 @@ def test_packed_f32_and_mixed_precision() -> None:
     a, b, c = (np.nan_to_num(v, nan=1, posinf=2, neginf=-2) for v in REALS)
     out = execute(
         "gfx942",
-        "v_pk_mul_f32 v[6:7], v[2:3], v[4:5]\nv_pk_add_f32 v[8:9], v[2:3], v[4:5] op_sel:[1,0] op_sel_hi:[0,0] neg_hi:[0,1]\nv_pk_mov_b32 v[10:11], v[2:3], v[4:5] op_sel:[1,0]",
+        "v_pk_mul_f32 v[6:7], v[2:3], v[4:5]\nv_pk_add_f32 v[8:9], v[2:3], v[4:5] op_sel:[1,0] op_sel_hi:[0,0] neg_hi:[0,1]\n"
+        "v_pk_mov_b32 v[10:11], v[2:3], v[4:5] op_sel:[1,0]",
         {2: a, 3: b, 4: c, 5: a},
         [6, 7, 8, 9, 10, 11],
     )
@@ -264,7 +265,8 @@ def test_comparisons_write_masks(target: str) -> None:
     width = lanes(target)
     x, y = REALS[0, :width], REALS[1, :width]
     register = "s[8:9]" if width == 64 else "s8"
-    lines = f"v_cmp_nlt_f32_e64 {register}, v1, v2\nv_cndmask_b32_e64 v4, 0, 1, {register}\nv_cmp_class_f32_e64 {register}, v1, 0x264\nv_cndmask_b32_e64 v5, 0, 1, {register}"
+    lines = f"v_cmp_nlt_f32_e64 {register}, v1, v2\nv_cndmask_b32_e64 v4, 0, 1, {register}\n"
+    lines += f"v_cmp_class_f32_e64 {register}, v1, 0x264\nv_cndmask_b32_e64 v5, 0, 1, {register}"
     out = execute(target, lines, {1: x, 2: y}, [4, 5, *(("s8", "s9") if width == 64 else ("s8",))])
     np.testing.assert_array_equal(out[0], (~(x < y)).astype(np.uint32))
     infinite_or_zero = np.isinf(x) | (x == 0)  # bits 2, 5, 6 and 9

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewright_conformance.waves import atomics, compare, control, crossing, global_memory, lds, matrix, narrow, packed, scalar, scalar_memory, vector
+from tilewright_conformance.waves import (
+    atomics,
+    compare,
+    control,
+    crossing,
+    division,
+    global_memory,
+    lds,
+    matrix,
+    narrow,
+    packed,
+    scalar,
+    scalar_memory,
+    vector,
+)
 from tilewright_conformance.waves.decode import TABLE, Decoded, Decoder
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine
 
-GROUPS = (atomics, compare, control, crossing, global_memory, lds, narrow, packed, scalar, scalar_memory, vector)
+GROUPS = (atomics, compare, control, crossing, division, global_memory, lds, narrow, packed, scalar, scalar_memory, vector)
 
 
 def known() -> frozenset[str]:
