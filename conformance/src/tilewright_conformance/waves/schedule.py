@@ -9,6 +9,7 @@ import numpy as np
 from tilewright_conformance.waves.errors import WaveError
 
 if TYPE_CHECKING:
+    from tilewright_conformance.waves.assembly import Instruction
     from tilewright_conformance.waves.coverage import Coverage
     from tilewright_conformance.waves.decode import Decoded
     from tilewright_conformance.waves.machine import Machine
@@ -34,10 +35,11 @@ class Schedule:
         self.counts = [0] * len(code)
         self.steps = self.choices = 0
         self.last_run = np.zeros(m.waves, np.int64)
-        #: barriers: how many have signalled, how many barriers are complete, and which one each wave waits for
-        self.signals = np.zeros(m.groups, np.int64)
+        #: barriers: which waves have come to the one that is open, how many each workgroup has behind it, which one each wave waits for, and has waited for
+        self.arrived = np.zeros(m.waves, np.bool_)
         self.phase = np.zeros(m.groups, np.int64)
         self.awaited = np.zeros(m.waves, np.int64)
+        self.waited = np.zeros(m.waves, np.int64)
         #: the wave of each workgroup that runs, in the random schedule
         self.current = np.full(m.groups, -1)
 
@@ -45,10 +47,8 @@ class Schedule:
         """To the end of all waves; what was executed is added to ``covered``."""
         while True:
             eligible = self._eligible()
-            if not eligible.size:
-                if (self.state == ENDED).all():
-                    break
-                self._stuck()
+            if not eligible.size:  # who waits has come to a barrier, and the last one to come opens it: all have ended
+                break
             self.choices += 1
             places = self.machine.pc[eligible]
             if self.choices % FAIR == 0:
@@ -113,7 +113,7 @@ class Schedule:
                     m.pc[m.numbers] = place
                     break
                 m.pc[m.numbers] = place
-                self._synchronise(item.role)
+                self._synchronise(item.role, item.instruction)
                 if item.role not in ("signal",):
                     break
             if place == meeting or budget <= 0:
@@ -134,7 +134,8 @@ class Schedule:
             m.pending.arrive(counter)
         self.current[:] = -1
 
-    def _synchronise(self, role: str) -> None:
+    def _synchronise(self, role: str, item: Instruction) -> None:
+        """What an instruction of this role does to the states of the selected waves."""
         m = self.machine
         waves = m.numbers
         groups = m.group[waves]
@@ -144,19 +145,18 @@ class Schedule:
         if role == "end":
             self.state[waves] = ENDED
         if role in ("barrier", "signal"):
+            if self.arrived[waves].any():
+                raise item.error("a wave signals a barrier twice before the others have come to it")
             self.awaited[waves] = self.phase[groups] + 1
-            np.add.at(self.signals, groups, 1)
+            self.arrived[waves] = True
         if role in ("barrier", "wait"):
+            if (self.awaited[waves] == self.waited[waves]).any():
+                raise item.error("a wave waits for a barrier that it has not signalled")
+            self.waited[waves] = self.awaited[waves]
             self.state[waves] = WAITING
-        alive = np.bincount(m.group[self.state != ENDED], minlength=m.groups)
-        complete = (self.signals >= alive) & (self.signals > 0)
+        missing = np.bincount(m.group[(self.state != ENDED) & ~self.arrived], minlength=m.groups)
+        come = np.bincount(m.group[self.arrived], minlength=m.groups)
+        complete = (missing == 0) & (come > 0)
         self.phase[complete] += 1
-        self.signals[complete] = 0
+        self.arrived &= ~complete[m.group]
         self.state[(self.state == WAITING) & (self.awaited <= self.phase[m.group])] = RUNNING
-
-    def _stuck(self) -> None:
-        m = self.machine
-        waiting = np.flatnonzero(self.state == WAITING)
-        wave = int(waiting[0])
-        item = self.code[int(m.pc[wave]) - 1].instruction
-        raise item.error(f"waves wait for each other for ever: {len(waiting)} wait at barriers, of which {int(self.signals.sum())} have been signalled")
