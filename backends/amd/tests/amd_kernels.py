@@ -59,3 +59,11 @@ def doubled_by_assembly(x, out, N: tl.constexpr):
 def gathered(x, places, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     at = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     tl.store(out + at, tl.gather(tl.load(x + at), tl.load(places + at), axis=0))
+
+
+@tw.jit
+def product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr):
+    rows, columns, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    left, right = tl.load(a + rows[:, None] * K + k[None, :]), tl.load(b + k[:, None] * N + columns[None, :])
+    total = tl.dot(left, right, out_dtype=c.dtype.element_ty, input_precision=PRECISION)
+    tl.store(c + rows[:, None] * N + columns[None, :], total)

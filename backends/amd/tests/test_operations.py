@@ -1,0 +1,131 @@
+"""Operations, products and random programs, executed on emulated waves: equal to the reference."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+import amd_kernels as kernels
+from amd_emulated import launched, run_module
+from amd_support import ARCHS, compiled
+
+from tilewright.errors import LoweringError
+from tilewright.ir import TABLE
+from tilewright.reference.interpreter import run
+from tilewright.testing.op_samples import check_outputs, samples
+from tilewright_conformance.programs import Program, mismatch, programs
+
+#: What is printed is refused; the target's own code has its own meaning.
+_APART = {"inline_asm", "extern", "print"}
+NAMES = [spec.name for spec in TABLE if spec.name not in _APART]
+#: Samples of an operation that are run, by the number of warps.
+_FEW = {1: 1, 4: 1}
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("name", NAMES)
+def test_operations_agree_with_the_reference(name: str, arch: str) -> None:
+    runnable = [(number, sample) for number, sample in enumerate(samples(name)) if sample.runnable]
+    count = 0
+    for warps, few in _FEW.items():
+        for number, sample in runnable[warps % 3 :: max(1, len(runnable) // few)][:few]:
+            expected, found = (sample.make_arguments(np.random.default_rng(number)) for _ in range(2))
+            with np.errstate(all="ignore"):
+                run(sample.module, expected, sample.grid, printer=lambda *_: None)
+            try:
+                run_module(sample.module, found, sample.grid, arch, num_warps=warps, schedule="random", seed=number)
+            except LoweringError as error:
+                assert "powers of two" in str(error)
+                continue
+            check_outputs(sample, expected, found)
+            count += 1
+    assert count or len(runnable) < 3
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(programs(), st.sampled_from((1, 2, 4)), st.sampled_from(ARCHS))
+def test_random_programs_agree_with_the_reference(program: Program, num_warps: int, arch: str) -> None:
+    expected, found = program.arguments(), program.arguments()
+    with np.errstate(all="ignore"):
+        run(program.module, expected, program.grid)
+    try:
+        run_module(program.module, found, program.grid, arch, num_warps=num_warps)
+    except LoweringError as error:
+        assert "powers of two" in str(error)
+        return
+    for output in program.outputs:
+        wrong = mismatch(output, expected[output.index], found[output.index])
+        assert not wrong, f"{arch}, num_warps={num_warps}, output {output.index} of {output.element}: {wrong}\n{program.module}"
+
+
+#: (type of a and b, of the sums, precision): whole numbers, so that every way to multiply gives the same.
+_KINDS = (
+    ("fp16", "fp32", "ieee"),
+    ("bf16", "fp32", "ieee"),
+    ("fp32", "fp32", "ieee"),
+    ("fp32", "fp32", "tf32"),
+    ("fp32", "fp32", "bf16x3"),
+    ("fp64", "fp64", "ieee"),
+    ("i8", "i32", "ieee"),
+    ("u8", "i32", "ieee"),
+)
+
+
+@pytest.mark.parametrize(
+    ("arch", "operand", "total", "precision"),
+    [(arch, *kind) for arch in ARCHS for number, kind in enumerate(_KINDS) if arch in ("gfx942", "gfx1100") or number in (0, 1, 6)],
+)
+def test_products_of_each_kind(arch: str, operand: str, total: str, precision: str) -> None:
+    types = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "i8": np.int8, "u8": np.uint8, "i32": np.int32, "bf16": np.uint16}
+    rng = np.random.default_rng(5)
+    m, n, k = 32, 64, 32
+    low = 0 if operand == "u8" else -9
+    a, b = rng.integers(low, 10, (m, k)), rng.integers(low, 10, (k, n))
+    given = [bits_of(array.astype(np.float32)) if operand == "bf16" else array.astype(types[operand]) for array in (a, b)]
+    c = np.zeros((m, n), types[total])
+    constants = {"M": m, "N": n, "K": k, "PRECISION": precision}
+    code = compiled(kernels.product, f"a=*{operand}:16, b=*{operand}:16, c=*{total}:16", arch, constants, num_warps=2)
+    launched(code, [*given, c], schedule="random")
+    np.testing.assert_array_equal(c, a @ b)
+
+
+@pytest.mark.parametrize(("arch", "kind"), [("gfx942", "fnuz"), ("gfx950", ""), ("gfx1201", ""), ("gfx1100", "")])
+@pytest.mark.parametrize(("left", "right"), [("e4", "e5"), ("e5", "e4")])
+def test_products_of_fp8(arch: str, kind: str, left: str, right: str) -> None:
+    import ml_dtypes
+
+    names = {"e4": ("fp8e4b8", ml_dtypes.float8_e4m3fnuz), "e5": ("fp8e5b16", ml_dtypes.float8_e5m2fnuz)}
+    if not kind:
+        names = {"e4": ("fp8e4nv", ml_dtypes.float8_e4m3fn), "e5": ("fp8e5", ml_dtypes.float8_e5m2)}
+    m, n, k = 32, 32, 64
+    a, b = np.random.default_rng(6).integers(-4, 5, (2, 64, 64)).astype(np.float32)
+    a, b = a[:m], b[:, :n]
+    c = np.zeros((m, n), np.float32)
+    code = compiled(
+        kernels.product, f"a=*{names[left][0]}:16, b=*{names[right][0]}:16, c=*fp32:16", arch, {"M": m, "N": n, "K": k, "PRECISION": "ieee"}, num_warps=2
+    )
+    launched(code, [a.astype(names[left][1]).view(np.uint8), b.astype(names[right][1]).view(np.uint8), c])
+    np.testing.assert_array_equal(c, a @ b)
+    own = {"gfx942": "mfma", "gfx950": "mfma", "gfx1201": "wmma"}
+    listing = code.stages["amdgcn"]
+    assert isinstance(listing, str)
+    if arch in own:
+        assert {"e4e5": "bf8_fp8", "e5e4": "fp8_bf8"}[left + right] in listing and f"v_{own[arch]}" in listing
+
+
+def test_extents_of_instructions_are_chosen_and_asked_for() -> None:
+    signature, constants = "a=*fp16:16, b=*fp16:16, c=*fp32:16", {"M": 64, "N": 64, "K": 64, "PRECISION": "ieee"}
+    for options, expected in (({}, "32x32x8"), ({"matrix_instr_nonkdim": 16}, "16x16x16")):
+        listing = compiled(kernels.product, signature, "gfx942", constants, num_warps=4, **options).stages["amdgcn"]
+        assert isinstance(listing, str) and f"v_mfma_f32_{expected}_f16" in listing
+
+
+def bits_of(numbers: np.ndarray) -> np.ndarray:
+    """Of numbers that bf16 holds."""
+    return (numbers.view(np.uint32) >> 16).astype(np.uint16)
