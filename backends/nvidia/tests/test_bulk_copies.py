@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from hopper_support import ASYNCHRONOUS, TARGET, barrier_kernel, compiled, kernel, load_kernel, shifted_module, store_kernel
-from test_warpgroups import matmul_module
+from warpgroup_kernels import matmul_module
 
 import tilewright.language as tl
 from tilewright.errors import LoweringError

@@ -29,7 +29,7 @@ from hopper_support import (
 )
 from test_bulk_copies import UPDATES, updated_module
 from test_matrix_stores import CASES as STORED_MATRICES
-from test_warpgroups import KINDS, SIZES, matmul_module, persistent_module
+from warpgroup_kernels import KINDS, SIZES, matmul_module, persistent_module
 
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function

@@ -1,0 +1,146 @@
+"""Kernels whose products are of warpgroups: what is written for them, and what ptxas says."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from conftest import compile_kernel
+from hopper_support import ASYNCHRONOUS, TARGET, Operand, compiled, product_kernel
+from warpgroup_kernels import KINDS, SIZES, matmul_module, persistent_module, scaled_product
+
+import tilewright.language as tl
+from tilewright.frontend.compile import compile_function
+from tilewright.language.callable import device_function
+from tilewright.passes import pipeline
+from tilewright_nvidia.linking import assemble
+from tilewright_nvidia.lower import lower
+from tilewright_nvidia.slabs import SPANS
+
+
+@pytest.mark.parametrize("x", [Operand(turned, span) for turned in (False, True) for span in SPANS], ids=str)
+def test_one_product_assembles(x: Operand) -> None:
+    code = compiled(product_kernel((64, 64), 64, "f16", "f16", "f32", x, Operand(not x.transposed, x.span)))
+    ptx = str(code.stages["ptx"])
+    steps = re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64n64k16\.f32\.f16\.f16 .*, 1, 1, (\d), (\d);", ptx)
+    assert steps == [(str(int(x.transposed)), str(int(x.transposed)))] * 4
+    assert ptx.index("wgmma.fence") < ptx.index("wgmma.mma_async") < ptx.index("wgmma.commit_group") < ptx.index("wgmma.wait_group.sync.aligned 0;")
+    assert "C75" not in assemble(ptx, "sm_90a").log
+
+
+@pytest.mark.parametrize(("a", "b", "sums"), [("bf16", "bf16", "f32"), ("f32", "f32", "f32"), ("f8e4m3fn", "f8e5m2", "f32"), ("i8", "u8", "i32")])
+def test_other_kinds_assemble(a: str, b: str, sums: str) -> None:
+    code = compiled(product_kernel((64, 64), 32 if a == "f32" else 64, a, b, sums, Operand(span=64), Operand(True, 64)))
+    assert "C75" not in assemble(code.stages["ptx"], "sm_90a").log
+
+
+@pytest.mark.parametrize(("a", "b", "sums", "imprecise"), KINDS)
+@pytest.mark.parametrize("turned", [False, True], ids=["b", "b transposed"])
+@pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
+def test_pipelined_products_of_each_kind_are_not_serialised(a: str, b: str, sums: str, imprecise: int | None, turned: bool, parts: bool) -> None:
+    module = matmul_module(turned, parts, (128, 128, 128 // SIZES[a]), 1024, a, b, sums, imprecise)
+    ptx = str(lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 8, "num_stages": 3}).stages["ptx"])
+    linked = assemble(ptx, "sm_90a")
+    # C7508: a kernel of few registers gives none away
+    assert not re.search("C75(?!08)", linked.log) and not linked.spills, linked.log
+    assert "mma.sync" not in ptx and len(re.findall("wgmma.mma_async", ptx)) == 4
+    # what must be turned on its way is turned in words
+    assert not re.search(r"[ls][dt]\.shared\.[bu](8|16)\b", ptx)
+    additions = len(re.findall(r"add\.rn\.f32", ptx))
+    assert additions == (64 * 128 // imprecise if imprecise else 0)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["b", "b transposed"])
+@pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
+@pytest.mark.parametrize(("block", "warps"), [((128, 128, 64), 4), ((128, 256, 64), 8)], ids=str)
+def test_a_pipelined_product_is_not_serialised(turned: bool, parts: bool, block: tuple[int, int, int], warps: int) -> None:
+    code = lower(matmul_module(turned, parts, block), TARGET, {**ASYNCHRONOUS, "num_warps": warps, "num_stages": 3})
+    ptx = str(code.stages["ptx"])
+    linked = assemble(ptx, "sm_90a")
+    assert "C75" not in linked.log, linked.log
+    assert linked.spills == 0, linked.log
+    assert "cp.async.bulk.tensor.2d" in ptx and "mma.sync" not in ptx and "ldmatrix" not in ptx
+    assert code.metadata["num_warps"] == warps + 4 * parts
+    # one product stays under way
+    assert "wgmma.wait_group.sync.aligned 1;" in ptx
+    assert [facts["address"] for facts in code.metadata["tensor_maps"]] == [["word", 0, 0], ["word", 1, 0]]
+    assert len(re.findall(r"\.param \.align 64 \.b8 \w+\[128\]", ptx)) == 2
+
+
+@pytest.mark.parametrize("halves", [False, True], ids=["whole", "halves"])
+@pytest.mark.parametrize("flatten", [False, True], ids=["nested", "flattened"])
+@pytest.mark.parametrize(("block", "warps", "stages"), [((128, 128, 64), 4, 3), ((128, 256, 64), 8, 3), ((128, 256, 64), 8, 4)], ids=str)
+def test_a_persistent_product_leaves_room_for_what_it_stores(block: tuple[int, int, int], warps: int, stages: int, flatten: bool, halves: bool) -> None:
+    code = lower(persistent_module(block, halves, flatten), TARGET, {**ASYNCHRONOUS, "num_warps": warps, "num_stages": stages})
+    ptx = str(code.stages["ptx"])
+    linked = assemble(ptx, "sm_90a")
+    assert "C75" not in linked.log and linked.spills == 0, linked.log
+    assert code.metadata["num_warps"] == warps + 4 * flatten
+    (bm, bn, bk) = block
+    assert f"buffer<{stages} x {bk}x{bn}xf16" in str(code.stages["simt"]), "as deep as was asked for"
+    # through slabs of 128 bytes, in which threads write without conflicts; and no store is waited for before its memory is needed
+    maps = code.metadata["tensor_maps"]
+    found = [(facts["address"][1], facts["box"], facts["span"]) for facts in maps]
+    assert found == [(0, [bm, bk], 128), (1, [bk, 64], 128), (2, [bm, 64], 128)]
+    loop, _, _ = ptx.rpartition("cp.async.bulk.wait_group")
+    assert loop.count("cp.async.bulk.commit_group") == ptx.count("cp.async.bulk.commit_group")
+    first = re.search(r"cp\.async\.bulk\.wait_group|cp\.async\.bulk\.tensor\.2d\.global", ptx)
+    assert first is not None and "wait_group" in first[0]
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
+@pytest.mark.parametrize("element", ["fp16", "bf16"])
+def test_sums_that_are_converted_for_stores_are_not_read_early(parts: bool, element: str) -> None:
+    def kernel(a: Any, b: Any, out: Any, M: Any, N: Any, K: Any, TO: tl.constexpr, PARTS: tl.constexpr) -> None:
+        m, n = tl.program_id(0) * 128, tl.program_id(1) * 256
+        acc = tl.zeros((128, 256), dtype=tl.float32)
+        for k in tl.range(0, K, 64, warp_specialize=PARTS):
+            acc = tl.dot(a.load([m, k]), b.load([k, n]), acc)
+        rows, columns = (m + tl.arange(0, 128))[:, None], (n + tl.arange(0, 256))[None, :]
+        tl.store(out + rows * N + columns, acc.to(TO), mask=(rows < M) & (columns < N))
+
+    constants = {"TO": tl.float16 if element == "fp16" else tl.bfloat16, "PARTS": parts}
+    types = {"a": f"tensordesc<{element}[128,64]>", "b": f"tensordesc<{element}[64,256]>", "out": f"*{element}", **dict.fromkeys("MNK", "i32")}
+    facts = {name: {"divisibility": 16} for name in types}
+    module = compile_function(device_function(kernel), {**types, **dict.fromkeys(constants, "constexpr")}, constants, facts)
+    pipeline.run(module)
+    code = lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 8, "num_stages": 3})
+    assert "C75" not in assemble(str(code.stages["ptx"]), "sm_90a").log
+
+
+def test_operands_in_registers_are_put_in_shared_memory() -> None:
+    def kernel(x: Any, y: Any, out: Any, S: tl.constexpr) -> None:
+        at = tl.arange(0, S)[:, None] * S + tl.arange(0, S)[None, :]
+        tl.store(out + at, tl.dot((tl.load(x + at) * 2).to(tl.float16), tl.load(y + at)))
+
+    signature = {"x": "*fp16", "y": "*fp16", "out": "*fp32"}
+    code = compile_kernel(device_function(kernel), signature, constants={"S": 64}, asynchronous=True)
+    ptx = str(code.stages["ptx"])
+    # what threads wrote is shown to the matrix instructions before all threads meet
+    assert re.search(r"fence\.proxy\.async\.shared::cta;(?:(?!st\.shared)[\s\S])*?bar(rier)?[.\w]*sync[\s\S]*wgmma\.mma_async", ptx)
+    assert "C75" not in assemble(ptx, "sm_90a").log
+    assert "wgmma" not in str(compile_kernel(device_function(kernel), signature, constants={"S": 64}, asynchronous=False).stages["ptx"])
+
+
+@pytest.mark.parametrize(("format_", "element", "packed", "products"), [("e4m3", "fp8e4nv", 1, 1), ("e2m1", "u8", 2, 2)])
+def test_block_scaled_operands_are_unpacked_by_twos(format_: str, element: str, packed: int, products: int) -> None:
+    constants = {"BLOCK": 128, "FORMAT": format_, "PACKED": packed}
+    block, scales = f"tensordesc<{element}[128,{128 // packed}]>", "*u8"
+    signature = {"a": block, "a_scales": scales, "b": block, "b_scales": scales, "out": "*fp32", "K": "i32", **dict.fromkeys(constants, "constexpr")}
+    facts = {name: {"divisibility": 16} for name in ("a", "a_scales", "b", "b_scales", "out", "K")}
+    module = compile_function(device_function(scaled_product), signature, constants, facts)
+    pipeline.run(module)
+    ptx = str(lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 8, "num_stages": 2}).stages["ptx"])
+    linked = assemble(ptx, "sm_90a")
+    assert "C75" not in linked.log and not linked.spills, linked.log
+    assert "mma.sync" not in ptx and len(re.findall(r"wgmma\.mma_async\S+\.f32\.bf16\.bf16 ", ptx)) == 8
+    # each thread has 128 elements of both operands, each of which is multiplied by its scale, those of e2m1 by a power of two before
+    assert len(re.findall(r"mul\.rn\.bf16x2", ptx)) == 64 * products and not re.search(
+        r"mul\.rn\.bf16 |mul\.rn\.f32|cvt\.rn\.bf16\.f32 %rs\d+, %r\d+;.*st\.shared", ptx
+    )
+    assert len(re.findall(r"cvt\.rn\.f16x2\.e4m3x2", ptx)) == (64 if packed == 1 else 0)
