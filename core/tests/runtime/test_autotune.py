@@ -1,62 +1,28 @@
-"""Choosing configurations by measuring them; heuristics; what is kept of a tuning."""
+"""Choosing configurations by measuring them; heuristics."""
 
 import concurrent.futures
-import json
 import math
 import multiprocessing
 import subprocess
 import sys
-import textwrap
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent))
+from tuning_support import CONFIGS, TIMES, Bench, grid, tuned
+
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.errors import AutotunerError, BackendError, CompileTimeAssertionFailure, LaunchError, LoweringError, OutOfResources
-from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.registry import registry
-from tilewright.runtime import tuning_records
-from tilewright.runtime.autotune import Config, config_text
+from tilewright.errors import AutotunerError, BackendError, CompileTimeAssertionFailure, LoweringError, OutOfResources
+from tilewright.runtime.autotune import Config
 from tilewright.runtime.hooks import hooks
-
-
-def add_one(x, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) + 1, mask=offsets < n)
-
-
-#: milliseconds of each BLOCK in the tests below
-TIMES = {8: 3.0, 16: 1.0, 32: 2.0, 64: 4.0}
-CONFIGS = [Config({"BLOCK": block}) for block in TIMES]
-
 
 #: Seconds after which a test that waits for what does not come fails.
 GUARD = 900
-
-
-class Bench:
-    """A stand-in for do_bench: runs the call once, and takes the time from a table by the BLOCK that was launched last."""
-
-    def __init__(self, recorder, times=TIMES):
-        self.recorder, self.times, self.calls = recorder, times, 0
-
-    def __call__(self, call, quantiles):
-        self.calls += 1
-        call()
-        launched_grid, _, values = self.recorder.launches[-1]
-        block = values[-1] // launched_grid[0]
-        return [self.times[block]] * len(quantiles)
-
-
-def tuned(bench, configs=CONFIGS, key=("n",), **options):
-    return tw.autotune(configs=configs, key=list(key), do_bench=bench, **options)(tw.jit(add_one))
-
-
-def grid(meta):
-    return (meta["n"] // meta["BLOCK"],)
 
 
 def test_the_fastest_configuration_is_found_once_per_key(recorder):
@@ -326,102 +292,35 @@ def test_configs_compare_hash_and_survive_pickling():
     assert (old.num_stages, old.maxnreg, old.pre_hook) == (3, None, None)
 
 
-# ---- backends' hooks
+POOL_PROGRAM = """
+import concurrent.futures, multiprocessing, sys
+import numpy as np
+import tilewright as tw, tilewright.language as tl
+
+@tw.autotune(configs=[tw.Config({"BLOCK": block}) for block in (16, 32, 64)], key=["n"], time_limit=60)
+@tw.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) + 1, mask=offsets < n)
+
+if __name__ == "__main__":
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool, tw.backend("reference"):
+        kernel.executor = pool
+        x = np.zeros(100, np.float32)
+        compiled = kernel[lambda meta: (tw.cdiv(100, meta["BLOCK"]),)](x, 100)
+        assert len(kernel.configs_timings) == 3, kernel.configs_timings
+        assert (x >= 1).all() and (x == x[0]).all()
+        assert not any("lower" not in one.timings for one in kernel.base_fn.device_caches["reference:0"][0].values())
+        print("compiled elsewhere")
+"""
 
 
-class Advisor:
-    """Adds the tuning hooks to a recorder."""
-
-    def __new__(cls, recorder_class, **answers):
-        hooks_of = {
-            "prune": ("tilewright_prune", lambda self, configurations, target, arguments: answers["prune"](configurations, arguments)),
-            "cost": ("tilewright_cost", lambda self, configuration, target, arguments: answers["cost"](configuration)),
-            "space": ("tilewright_tuning_space", lambda self, module, target: answers["space"](module)),
-        }
-        members = {}
-        for name in answers:
-            hook, function = hooks_of[name]
-            function.__name__ = hook
-            members[hook] = hookimpl(function)
-        return type("Advisor", (recorder_class,), members)()
-
-
-@pytest.fixture
-def advise(recorder):
-    def register(**answers):
-        advisor = Advisor(type(recorder), **answers)
-        registry().register(advisor, "recorder")
-        return advisor
-
-    return register
-
-
-def test_the_backend_rules_out_configurations(advise):
-    seen = {}
-    advisor = advise(prune=lambda configurations, arguments: seen.update(arguments) or [one for one in configurations if one["BLOCK"] in (32, 64)])
-    bench = Bench(advisor)
-    kernel = tuned(bench)
-    kernel[grid](np.zeros(64, np.float32), 64)
-    assert kernel.best_config.kwargs == {"BLOCK": 32}
-    assert bench.calls == 2
-    assert seen["n"] == 64
-
-
-def test_the_backend_may_rule_out_all(advise):
-    advisor = advise(prune=lambda configurations, arguments: [])
-    with pytest.raises(AutotunerError, match="backend 'recorder' ruled out all 4"):
-        tuned(Bench(advisor))[grid](np.zeros(64, np.float32), 64)
-
-
-def test_the_backends_estimate_orders_the_trials(advise):
-    advisor = advise(cost=lambda configuration: -configuration["BLOCK"])
-    kernel = tuned(Bench(advisor))
-    kernel[grid](np.zeros(64, np.float32), 64)
-    assert [config.kwargs["BLOCK"] for config in kernel.configs_timings] == [64, 32, 16, 8]
-
-
-def test_the_backend_proposes_configurations(advise):
-    seen = []
-    advisor = advise(space=lambda module: seen.append(module.kernel.name) or [{"num_warps": 1}, {"num_warps": 8, "num_stages": 1}])
-
-    @tw.autotune(do_bench=lambda call, quantiles: [call() or advisor.lowered[-1]["num_warps"]] * 3)
-    @tw.jit
-    def kernel(x, n):
-        tl.store(x, n)
-
-    compiled = kernel[(1,)](np.zeros(1, np.float32), 5)
-    assert seen == ["kernel"]
-    assert {lowered["num_warps"] for lowered in advisor.lowered} == {1, 8}
-    assert compiled.metadata.num_warps in (1, 8)
-
-
-def test_proposed_options_that_refuse_the_arguments_are_skipped(advise):
-    advisor = advise(space=lambda module: [{"num_warps": 1}, {"num_warps": 8}])
-
-    def refuse(grid, values):
-        if advisor.refused:
-            raise LaunchError("the copy engine cannot read it")
-
-    advisor.on_launch, advisor.refused = refuse, True
-
-    def bench(call, quantiles):
-        advisor.refused = not advisor.lowered or len(measured) == 0
-        measured.append(1)
-        return [call() or 1.0] * 3
-
-    measured = []
-
-    @tw.jit
-    def kernel(x, n):
-        tl.store(x, n)
-
-    tuned = tw.autotune(do_bench=bench, cache_results=False)(kernel)
-    tuned[(1,)](np.zeros(1, np.float32), 5)
-    assert tuned.best_config.num_warps == 8 and [type(error) for _, error in tuned.failures] == [LaunchError]
-    measured.clear()
-    given = tw.autotune([Config({}, num_warps=1), Config({}, num_warps=8)], do_bench=bench, cache_results=False)(kernel)
-    with pytest.raises(LaunchError, match="copy engine"):
-        given[(1,)](np.zeros(1, np.float32), 5)
+@pytest.mark.skipif("spawn" not in multiprocessing.get_all_start_methods(), reason="needs processes")
+def test_trials_compile_in_other_processes(tmp_path):
+    file = tmp_path / "pool_program.py"
+    file.write_text(POOL_PROGRAM)
+    result = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=900, check=False)
+    assert result.stdout.strip() == "compiled elsewhere", result.stderr
 
 
 # ---- heuristics
@@ -455,165 +354,3 @@ def test_heuristics_and_autotune_nest(recorder, outer):
         compiled = made[grid](np.zeros(64, np.float32), 64)
         assert compiled.src.constants == {"BLOCK": 16, "TWICE": expected}
     assert made.base_fn.__name__ == "kernel"
-
-
-# ---- what is kept
-
-
-def test_results_are_kept(recorder):
-    first = Bench(recorder)
-    tuned(first)[grid](np.zeros(64, np.float32), 64)
-    (record,) = tuning_records.own_records()
-    assert record.best == config_text(CONFIGS[1])
-    assert record.kernel == "add_one"
-    assert record.device == "sheet 0"
-    second = Bench(recorder)
-    kernel = tuned(second)
-    kernel[grid](np.zeros(64, np.float32), 64)
-    assert second.calls == 0
-    assert kernel.best_config == CONFIGS[1]
-    assert kernel.configs_timings[CONFIGS[0]] == [3.0] * 3
-    kernel[grid](np.zeros(64, np.float32), 128)
-    assert second.calls == 4
-
-
-def test_records_are_found_by_source_key_space_and_device(recorder, install_recorder):
-    x = np.zeros(64, np.float32)
-    tuned(Bench(recorder))[grid](x, 64)
-    fewer = Bench(recorder)
-    tuned(fewer, CONFIGS[:3])[grid](x, 64)
-    assert fewer.calls == 3
-    changed = tuned(Bench(recorder))
-    changed.base_fn._unsafe_update_src(changed.base_fn.src.replace("+ 1", "+ 2"))
-    changed[grid](x, 64)
-    assert changed._given_bench.calls == 4
-    other = install_recorder(name="other", priority=2000)
-    elsewhere = Bench(other)
-    tuned(elsewhere)[grid](x, 64)
-    assert elsewhere.calls == 4
-
-
-def test_a_damaged_record_tunes_again(recorder):
-    x = np.zeros(64, np.float32)
-    tuned(Bench(recorder))[grid](x, 64)
-    (path,) = tuning_records.directory().glob("*.json")
-    for damage in ("", "[1, 2]", '{"version": 1}', json.dumps({**json.loads(path.read_text()), "version": 99})):
-        path.write_text(damage)
-        bench = Bench(recorder)
-        tuned(bench)[grid](x, 64)
-        assert bench.calls == 4
-
-
-@pytest.mark.parametrize(
-    ("mode", "measured", "block", "kept"),
-    [("on", 4, 16, 1), ("off", 0, 8, 0), ("deterministic", 0, 8, 0), ("refresh", 4, 16, 1), ("memory", 4, 16, 0), ("model", 0, 8, 0)],
-)
-def test_modes(recorder, monkeypatch, mode, measured, block, kept):
-    monkeypatch.setenv("TILEWRIGHT_AUTOTUNE", mode)
-    bench = Bench(recorder)
-    kernel = tuned(bench)
-    kernel[grid](np.zeros(64, np.float32), 64)
-    assert (bench.calls, kernel.best_config.kwargs["BLOCK"], len(list(tuning_records.own_records()))) == (measured, block, kept)
-
-
-@pytest.mark.parametrize(("mode", "measured", "block"), [("on", 0, 16), ("off", 0, 16), ("deterministic", 0, 8), ("refresh", 4, 32), ("memory", 4, 32)])
-def test_modes_with_a_record_of_this_machine(recorder, monkeypatch, mode, measured, block):
-    x = np.zeros(64, np.float32)
-    tuned(Bench(recorder))[grid](x, 64)
-    monkeypatch.setenv("TILEWRIGHT_AUTOTUNE", mode)
-    bench = Bench(recorder, {**TIMES, 32: 0.5})
-    kernel = tuned(bench)
-    kernel[grid](x, 64)
-    assert (bench.calls, kernel.best_config.kwargs["BLOCK"]) == (measured, block)
-
-
-def test_an_unknown_mode(recorder, monkeypatch):
-    monkeypatch.setenv("TILEWRIGHT_AUTOTUNE", "sometimes")
-    with pytest.raises(ValueError, match="TILEWRIGHT_AUTOTUNE must be one of"):
-        tuned(Bench(recorder))[grid](np.zeros(64, np.float32), 64)
-
-
-def test_cache_results_false_keeps_nothing(recorder):
-    for _ in range(2):
-        bench = Bench(recorder)
-        tuned(bench, cache_results=False)[grid](np.zeros(64, np.float32), 64)
-        assert bench.calls == 4
-    assert list(tuning_records.own_records()) == []
-
-
-def test_records_ship_in_a_file(recorder, tmp_path, monkeypatch):
-    x = np.zeros(64, np.float32)
-    tuned(Bench(recorder))[grid](x, 64)
-    shipped = tmp_path / "shipped.json"
-    assert tuning_records.export(shipped) == 1
-    assert tuning_records.export(tmp_path / "none.json", kernels=["other"]) == 0
-    assert tuning_records.clear() == 1
-    monkeypatch.setenv("TILEWRIGHT_AUTOTUNE", "deterministic")
-    unaware = tuned(Bench(recorder))
-    unaware[grid](x, 64)
-    assert unaware.best_config.kwargs["BLOCK"] == 8
-    assert tuning_records.load(shipped) == 1
-    aware = tuned(Bench(recorder))
-    aware[grid](x, 64)
-    assert aware.best_config.kwargs["BLOCK"] == 16
-    (tmp_path / "junk.json").write_text("{}")
-    with pytest.raises(ValueError, match="no file of tuning records"):
-        tuning_records.load(tmp_path / "junk.json")
-
-
-def test_the_source_key_does_not_depend_on_where_the_file_lies(tmp_path):
-    source = textwrap.dedent("""
-        import tilewright as tw, tilewright.language as tl
-        from tilewright.runtime.tuning_records import source_key
-
-        SIZE = tl.constexpr({size})
-
-        @tw.jit
-        def callee(a):
-            return a + {addend}
-
-        @tw.jit
-        def kernel(x):
-            tl.store(x, callee(tl.load(x)) + SIZE)
-
-        print(source_key(kernel))
-    """)
-    keys = []
-    for number, (prefix, size, addend) in enumerate([("", 4, 1), ("\n\n# moved\n", 4, 1), ("", 8, 1), ("", 4, 2)]):
-        file = tmp_path / f"place{number}" / "kernels.py"
-        file.parent.mkdir()
-        file.write_text(prefix + source.format(size=size, addend=addend))
-        keys.append(subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=900, check=True).stdout)
-    assert keys[0] == keys[1]
-    assert len(set(keys)) == 3
-
-
-POOL_PROGRAM = """
-import concurrent.futures, multiprocessing, sys
-import numpy as np
-import tilewright as tw, tilewright.language as tl
-
-@tw.autotune(configs=[tw.Config({"BLOCK": block}) for block in (16, 32, 64)], key=["n"], time_limit=60)
-@tw.jit
-def kernel(x, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) + 1, mask=offsets < n)
-
-if __name__ == "__main__":
-    with concurrent.futures.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool, tw.backend("reference"):
-        kernel.executor = pool
-        x = np.zeros(100, np.float32)
-        compiled = kernel[lambda meta: (tw.cdiv(100, meta["BLOCK"]),)](x, 100)
-        assert len(kernel.configs_timings) == 3, kernel.configs_timings
-        assert (x >= 1).all() and (x == x[0]).all()
-        assert not any("lower" not in one.timings for one in kernel.base_fn.device_caches["reference:0"][0].values())
-        print("compiled elsewhere")
-"""
-
-
-@pytest.mark.skipif("spawn" not in multiprocessing.get_all_start_methods(), reason="needs processes")
-def test_trials_compile_in_other_processes(tmp_path):
-    file = tmp_path / "pool_program.py"
-    file.write_text(POOL_PROGRAM)
-    result = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=900, check=False)
-    assert result.stdout.strip() == "compiled elsewhere", result.stderr
