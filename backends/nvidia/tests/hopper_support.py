@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -102,6 +103,13 @@ def stored(pointer: str, tile: str, elements: int, element: str, layout: str) ->
   store %places, %{tile}"""
 
 
+def described_block(block: tuple[int, ...], element: str, slabs: Slabs) -> tuple[str, SharedLayout]:
+    """The text of a descriptor's type, and where its block's elements lie."""
+    shared = slab_layout(block, size_of(parse_type(element)), slabs)
+    assert shared is not None
+    return f"desc<{'x'.join(map(str, block))}x{element}>", shared
+
+
 def block_bytes(type_text: str) -> int:
     type_ = parse_type(type_text)
     assert isinstance(type_, DescriptorType)
@@ -138,12 +146,8 @@ def barrier_kernel(arrivals: int) -> Text:
 
 def load_kernel(block: tuple[int, ...], element: str, slabs: Slabs, padding: str = "zero") -> Text:
     """A block of a descriptor by one copy, read out again in row-major order."""
-    text = f"desc<{'x'.join(map(str, block))}x{element}>"
-    descriptor = parse_type(text)
-    assert isinstance(descriptor, DescriptorType)
-    shared = slab_layout(block, size_of(descriptor.element), slabs)
-    assert shared is not None
-    elements, axes = descriptor.block_type.numel, range(len(block))
+    text, shared = described_block(block, element, slabs)
+    elements, axes = math.prod(block), range(len(block))
     shape = "x".join(map(str, block))
     body = f"""
   %zero = constant 0 : i32
@@ -163,12 +167,8 @@ def load_kernel(block: tuple[int, ...], element: str, slabs: Slabs, padding: str
 
 def store_kernel(block: tuple[int, ...], element: str, slabs: Slabs) -> Text:
     """A row-major block to a descriptor's tensor by one copy."""
-    text = f"desc<{'x'.join(map(str, block))}x{element}>"
-    descriptor = parse_type(text)
-    assert isinstance(descriptor, DescriptorType)
-    shared = slab_layout(block, size_of(descriptor.element), slabs)
-    assert shared is not None
-    elements, axes = descriptor.block_type.numel, range(len(block))
+    text, shared = described_block(block, element, slabs)
+    elements, axes = math.prod(block), range(len(block))
     shape = "x".join(map(str, block))
     body = f"""
   %zero = constant 0 : i32

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "core/tests/simt"))
+from pointer_kernels import plain
 
 import tilewright as tw
 import tilewright.language as tl
@@ -29,17 +34,6 @@ PROCESSORS = 132
 def usual_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPU that the figures are of, whichever is here."""
     monkeypatch.setattr(cost_model, "_processors", lambda arch: 0)
-
-
-@tw.jit
-def plain(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    rows, columns, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
-    total = tl.zeros((BM, BN), dtype=tl.float32)
-    for step in range(tl.cdiv(K, BK)):
-        left = tl.load(a + rows[:, None] * K + step * BK + k[None, :])
-        right = tl.load(b + (step * BK + k[:, None]) * N + columns[None, :])
-        total = tl.dot(left, right, total)
-    tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
 
 
 @tw.jit

@@ -6,11 +6,24 @@ from typing import Any
 
 import numpy as np
 
+import tilewright as tw
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
 from tilewright.ir import Module
 from tilewright.language.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
+
+
+@tw.jit
+def plain(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """A block a program, of matrices without strides whose extents are multiples of the blocks'."""
+    rows, columns, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for step in range(tl.cdiv(K, BK)):
+        left = tl.load(a + rows[:, None] * K + step * BK + k[None, :])
+        right = tl.load(b + (step * BK + k[:, None]) * N + columns[None, :])
+        total = tl.dot(left, right, total)
+    tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
 
 
 @device_function
