@@ -13,6 +13,7 @@ from tilewright.errors import KernelError
 from tilewright.ir.core import Module
 from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, Type
 from tilewright.llvm.compile import compile_to_object, host_target
+from tilewright.llvm.cuts import cut_blocks
 from tilewright.llvm.link import load_object
 from tilewright.llvm.registers import constant, register_type
 from tilewright.simt.emulator import layout
@@ -50,7 +51,7 @@ def run_text(
             or threads are stuck; the message says who waits for what.
     """
     triple, cpu, features = _host()
-    loaded = load_object(compile_to_object(text, triple=triple, cpu=cpu, features=features, opt=1), ("start",))
+    loaded = load_object(compile_to_object(cut_blocks(text), triple=triple, cpu=cpu, features=features, opt=0), ("start",))
     threads, mode = num_warps * target.warp_size, layout.MODES.index(completion or target.completion)
     seed = target.seed if seed is None else seed
     shared = np.zeros(target.shared_memory + 2048, np.uint8)
