@@ -31,8 +31,9 @@ def cut_blocks(text: str, longest: int = LONGEST) -> str:
             if pieces:
                 lines[first:] = [_renamed(one, pieces) if " = phi " in one else one for one in lines[first:]]
             label = ""
-        elif found := _LABEL.match(line):
-            label, length = found[1], 0
+        elif not line.startswith(" "):
+            if found := _LABEL.match(line):
+                label, length = found[1], 0
         elif label and " = phi " not in line and " = alloca " not in line:
             if length == longest:
                 count += 1
