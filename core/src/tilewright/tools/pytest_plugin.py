@@ -1,0 +1,103 @@
+"""``pytest --tilewright[=cpu|reference|checked]``: tests of kernels written for Triton, on a machine without a GPU.
+
+``import triton`` finds Tilewright in the tests, in the workers of pytest-xdist and in processes that they start; kernels run
+
+- ``cpu``: compiled for the processor;
+- ``reference``: in the interpreter, exact and slow;
+- ``checked``: in the interpreter, which reports what hardware hides as an error of the test: accesses out of bounds, races between programs, reads of what
+  nothing wrote.
+
+With ``--tilewright-host-tensors`` tests that ask PyTorch for tensors on a GPU get them on the CPU, and are told that there is a GPU.
+
+The plugin is there in every run of pytest, and does nothing without these options.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+#: mode -> (backend, what is asked of it)
+_MODES: Final[dict[str, tuple[str, dict[str, Any]]]] = {"cpu": ("cpu", {}), "reference": ("reference", {}), "checked": ("reference", {"checked": True})}
+#: By which the workers of pytest-xdist, whose command line is not the user's, know what was asked for.
+_MODE, _HOST_TENSORS = "TILEWRIGHT_PYTEST", "TILEWRIGHT_PYTEST_HOST_TENSORS"
+
+
+def _mode(text: str) -> str:
+    if text not in _MODES:
+        raise pytest.UsageError(f"--tilewright takes {', '.join(_MODES)}, not {text!r}; before the path of a test write --tilewright=cpu")
+    return text
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tilewright", "tests of kernels without a GPU")
+    group.addoption(
+        "--tilewright",
+        nargs="?",
+        const="cpu",
+        type=_mode,
+        metavar="MODE",
+        help="let 'import triton' find Tilewright, and run kernels on the cpu (the default), in the reference interpreter, or there checked",
+    )
+    group.addoption("--tilewright-host-tensors", action="store_true", help="with --tilewright: tensors that tests ask for on a GPU lie on the CPU")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Before a conftest can import triton."""
+    known = early_config.known_args_namespace
+    mode = getattr(known, "tilewright", None)
+    if getattr(known, "tilewright_host_tensors", False):
+        if mode is None:
+            raise pytest.UsageError("--tilewright-host-tensors is said beside --tilewright")
+        os.environ[_HOST_TENSORS] = "1"
+    if mode is not None:
+        os.environ[_MODE] = mode
+        os.environ["TILEWRIGHT_TRITON"] = "1"  # of processes that tests start
+    mode = os.environ.get(_MODE)
+    if mode is None:
+        return
+    from tilewright.plugins.registry import registry
+
+    try:
+        registry().get(_MODES[mode][0])
+        import tilewright.compat.triton  # noqa: F401
+    except Exception as error:
+        raise pytest.UsageError(f"--tilewright={mode}: {error}") from error
+
+
+@contextlib.contextmanager
+def _kernels_run_here() -> Iterator[None]:
+    mode = os.environ.get(_MODE)
+    if mode is None:
+        yield
+        return
+    from tilewright.runtime.backend_choice import backend
+
+    name, options = _MODES[mode]
+    host: AbstractContextManager[Any] = contextlib.nullcontext()
+    if os.environ.get(_HOST_TENSORS):
+        from tilewright.compat.host_tensors import HostTensors
+
+        host = HostTensors()
+    with backend(name, **options), host:
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    with _kernels_run_here():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with _kernels_run_here():
+        return (yield)
