@@ -86,17 +86,6 @@ def found(name):
     raise AssertionError(name)
 
 
-@pytest.fixture(autouse=True)
-def answering():
-    from tilewright.compat.triton import hook
-
-    was = hook.is_active()
-    hook.activate()
-    yield
-    if not was:
-        hook.deactivate()
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_there_or_is_refused_with_a_reason(name):
     try:

@@ -7,7 +7,7 @@ code, so that a warm start runs neither frontend nor lowering.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,12 +69,31 @@ def cache_key(kernel: Specialization, backend: Backend, target: Target) -> str |
         return None
 
 
-def compile_kernel(kernel: Specialization, backend: Backend, target: Target, *, keep_stages: bool = False, anew: bool = False) -> Artifact:
+@dataclass(frozen=True)
+class Preparation:
+    """Something done to a module before it is lowered. ``name`` is part of the key of what is kept on disk, and says all of what is done."""
+
+    name: str
+    run: Callable[[Module], None]
+
+
+def compile_kernel(
+    kernel: Specialization,
+    backend: Backend,
+    target: Target,
+    *,
+    keep_stages: bool = False,
+    anew: bool = False,
+    texts: bool = True,
+    preparation: Preparation | None = None,
+) -> Artifact:
     """Compile a kernel, or find it in the disk cache.
 
     Args:
         keep_stages: compile anew and keep the text of every stage, the frontend's and each pass's included, for inspection.
         anew: compile though the disk cache has the kernel, and keep the result there.
+        texts: keep the stages that are texts; else the code alone.
+        preparation: done to the module before it is lowered.
 
     Raises:
         CompilationError: the source breaks a rule of the language.
@@ -82,6 +101,8 @@ def compile_kernel(kernel: Specialization, backend: Backend, target: Target, *, 
     """
     target = backend.completed(target)
     key = cache_key(kernel, backend, target)
+    if key is not None and preparation is not None:
+        key = digest(key, preparation.name)
     cache = disk_cache()
     if key is not None and not keep_stages and not anew:
         found = cache.get(key)
@@ -95,7 +116,11 @@ def compile_kernel(kernel: Specialization, backend: Backend, target: Target, *, 
     if keep_stages:
         stages["source"] = kernel.fn.src
         stages["frontend"] = str(module)
-    artifact = lower_module(module, kernel.options, backend, target, key=key or "", timings=timings, stages=stages, keep_stages=keep_stages)
+    artifact = lower_module(
+        module, kernel.options, backend, target, key=key or "", timings=timings, stages=stages, keep_stages=keep_stages, preparation=preparation
+    )
+    if not texts:
+        artifact.code.stages = {name: stage for name, stage in artifact.code.stages.items() if not isinstance(stage, str)}
     if key is not None and not keep_stages:
         try:
             cache.put(artifact)
@@ -148,6 +173,7 @@ def lower_module(
     timings: dict[str, float] | None = None,
     stages: dict[str, str | bytes] | None = None,
     keep_stages: bool = False,
+    preparation: Preparation | None = None,
 ) -> Artifact:
     """Hold a module to what is declared for the target, run the backend's passes over it (in place) and lower it.
 
@@ -185,6 +211,8 @@ def lower_module(
             raise
         raise _defect(backend, f"one of its passes failed: {type(error).__name__}: {error}") from error
     timings["passes"] = _milliseconds(started)
+    if preparation is not None:
+        preparation.run(module)
     parameters = parameters_of(module)
     started = time.perf_counter()
     code = backend.require("tilewright_lower", module=module, target=target, options=options)

@@ -200,6 +200,14 @@ def _arch(kind: str, name: str) -> int | str:
     return int(digits[0]) if digits else 0
 
 
+def overridden(target: GPUTarget) -> GPUTarget:
+    """The target of compilations for ``target``: another architecture, where ``knobs.runtime.override_arch`` names one."""
+    from tilewright.compat.triton import knobs
+
+    arch = knobs.runtime.override_arch
+    return target if not arch else GPUTarget(target.backend, _arch(target.backend, arch), target.warp_size)
+
+
 def place_of(target: GPUTarget, backend: Backend) -> tuple[Target, Device | None]:
     """A backend's target, and its device, for a target in Triton's terms. The device is None where this machine has none of the kind.
 
@@ -215,6 +223,24 @@ def place_of(target: GPUTarget, backend: Backend) -> tuple[Target, Device | None
     if arch is None:
         raise BackendError(f"backend {backend.name!r} does not compile for {target.backend} {target.arch}; it has {', '.join(backend.manifest.targets)}")
     return devices.named_target(backend, arch), None
+
+
+def target_for(backend: Backend, target: Target) -> Target:
+    """The target of compilations for a device of ``target``; see :func:`overridden`.
+
+    Raises:
+        BackendError: the backend does not compile for the architecture.
+    """
+    from tilewright.compat.triton import knobs
+
+    arch = knobs.runtime.override_arch
+    if not arch or arch == target.arch:
+        return target
+    name = _arch_name(backend, overridden(target_of(target))) or arch
+    found = devices.named_target(backend, name)
+    if found.arch != name:
+        raise BackendError(f"TRITON_OVERRIDE_ARCH is {arch!r}, and backend {backend.name!r} compiles for {found.arch} on this machine alone")
+    return found
 
 
 def _arch_name(backend: Backend, target: GPUTarget) -> str | None:

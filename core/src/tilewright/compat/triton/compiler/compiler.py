@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton.backends import backends
-from tilewright.compat.triton.backends.compiler import BaseBackend, GPUTarget, Language, TilewrightCompiler, chosen_among, place_of
+from tilewright.compat.triton.backends.compiler import BaseBackend, GPUTarget, Language, TilewrightCompiler, chosen_among, overridden, place_of, target_for
 from tilewright.compat.triton.compiler.compiled import CompiledKernel, Launcher, tell, type_converters
 from tilewright.compat.triton.compiler.pipeline import compile_artifact, tilewright_options
 from tilewright.compat.triton.compiler.sources import ASTSource, IRSource
@@ -82,6 +82,7 @@ def compile(src: Any, target: GPUTarget | None = None, options: Mapping[str, Any
     if target is None:
         target = driver.active.get_current_target()
     assert isinstance(target, GPUTarget), "target must be of GPUTarget type"
+    target = overridden(target)
     compiler = make_backend(target)
     assert isinstance(compiler, TilewrightCompiler)
     if not isinstance(src, ASTSource | IRSource):
@@ -90,6 +91,7 @@ def compile(src: Any, target: GPUTarget | None = None, options: Mapping[str, Any
     parsed = compiler.parse_options({**(options or {}), **src.parse_options()})
     backend = compiler.backend()
     own, device = place_of(target, backend)
+    own = target_for(backend, own)
     chosen = tilewright_options(backend, own, parsed.__dict__)
     if isinstance(src, IRSource):
         return _compile_file(src, chosen, backend, own, device)

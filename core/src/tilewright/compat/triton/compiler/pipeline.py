@@ -10,6 +10,7 @@ from typing import Any
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton.backends.compiler import TilewrightCompiler, target_of
 from tilewright.compat.triton.backends.options import MIN_DOT, OF_THE_LANGUAGE, RENAMED, TritonOptions
+from tilewright.compat.triton.compiler.places import located_in_text
 from tilewright.compat.triton.compiler.sources import ASTSource, with_override
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend
@@ -70,13 +71,21 @@ def compile_artifact(specialization: Specialization, backend: Backend, target: T
     Raises:
         CompilationError: the source breaks a rule of the language.
         LoweringError, OutOfResources: the backend cannot make code of it.
+        OutsideStageError: ``use_ir_loc`` names a stage that Tilewright has no places of.
     """
     settings = knobs.compilation
     if settings.override:
         specialization = with_override(specialization, _override_of(specialization))
     started = time.perf_counter()
     with _globals_allowed(settings.allow_non_constexpr_globals):
-        artifact = compile_kernel(specialization, backend, target, anew=settings.always_compile)
+        artifact = compile_kernel(
+            specialization,
+            backend,
+            target,
+            anew=settings.always_compile,
+            texts=not settings.store_binary_only,
+            preparation=located_in_text(specialization, settings.use_ir_loc),
+        )
     taken = (time.perf_counter() - started) * 1e6
     if settings.dump_ir and not artifact.cache_hit:
         _dump(specialization, artifact)

@@ -15,6 +15,7 @@ from typing import Any, Unpack, overload
 
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton._utils import find_paths_if, get_iterable_path
+from tilewright.compat.triton.backends.compiler import target_for
 from tilewright.compat.triton.backends.options import ALL_NAMES, RENAMED, frozen, names_of
 from tilewright.compat.triton.compiler.compiled import CompiledKernel, tell
 from tilewright.compat.triton.compiler.pipeline import compile_artifact, language_options, triton_options
@@ -170,6 +171,7 @@ class JITFunction(own.JITFunction):
             AssertionError: ``num_warps`` is no power of two.
             KeyError: an option is unknown for the backend.
             ValueError: tensors lie where the kernel cannot reach them.
+            BackendError: the backend has no code for ``knobs.runtime.override_arch``.
         """
         given = dict(options)
         own_debug = given.pop("debug", None)
@@ -187,6 +189,8 @@ class JITFunction(own.JITFunction):
         except DeviceError as error:
             raise DeviceError(f"Pointer argument cannot be accessed from Triton (cpu tensor?). {error}") from None
         backend = selected.backend
+        if knobs.runtime.override_arch:
+            selected = selected._replace(target=target_for(backend, selected.target))
         warps = selected.specialization.options.get("num_warps")
         if isinstance(warps, int) and warps & (warps - 1):
             raise AssertionError(f"num_warps must be a power of 2, not {warps}")
@@ -205,6 +209,7 @@ class JITFunction(own.JITFunction):
             [(parameter, constant_key(value)) for parameter, value in signature.constants.items()],
             [(parameter, sorted(facts.items())) for parameter, facts in signature.attributes.items()],
             option_key(specialization.options.items()),
+            selected.target.arch,
             [kind is ONE for kind in selected.kinds],
             [getattr(convert, "__qualname__", None) for _, convert in signature.converters],
             specialization.ir_override,
