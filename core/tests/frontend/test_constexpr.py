@@ -237,6 +237,30 @@ def test_the_key_of_a_kernel_is_also_of_functions_that_are_stated_to_be_constant
     assert stored(made) == 2 and len(set(keys)) == 3 and keys[0] == keys[1]
 
 
+def test_functions_that_are_constants_may_read_what_surrounds_them(source: Any) -> None:
+    made = source(
+        """
+        def factory(n):
+            @tl.constexpr
+            def shifted(x):
+                return x.value + n if x.value < n else later
+
+            @jit
+            def kernel(out):
+                tl.store(out, shifted(1))
+
+            keys = [kernel.cache_key]
+            later = 7
+            kernel.hash = None
+            return kernel, [*keys, kernel.cache_key]
+
+        kernel, keys = factory(3)
+        other, others = factory(4)
+        """
+    )
+    assert stored(made) == 4 and len({*made.keys, *made.others}) == 4
+
+
 def test_is_compares_the_values_behind_constants(source: Any) -> None:
     made = source(
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import enum
 import hashlib
 import sys
@@ -204,7 +205,8 @@ def _code_text(function: FunctionType, callees: list[JitCallable], seen: dict[Fu
         return f"{name} {plugin_version(function.__module__)}"
     namespace = dict(function.__globals__)
     for cell_name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        namespace[cell_name] = cell.cell_contents
+        with contextlib.suppress(ValueError):  # not assigned yet
+            namespace[cell_name] = cell.cell_contents
     parts = [name, describe(function.__defaults__, callees), describe(function.__kwdefaults__, callees)]
     pending = [function.__code__]
     while pending:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tilewright.compat.triton.outside import OutsideNameError
@@ -22,6 +23,9 @@ class InterpretedFunction(JITFunction):
 
     def _select(self, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
         return super()._select(args, kinds, options, choice or Choice("reference", {}))
+
+    def __getitem__(self, grid: Any) -> Any:
+        return partial(self.run, grid=grid, warmup=False)
 
     def _launch_on(self, grid: Any) -> Any:
         launch = super()._launch_on(grid)

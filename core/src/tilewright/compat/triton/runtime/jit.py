@@ -136,13 +136,16 @@ class JITFunction(own.JITFunction):
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         if type(self).run is not _RUN or "run" in self.__dict__:  # a subclass's, or one that a program has put in its place
             return partial(self.run, grid=grid, warmup=False)
-        return self._launch_on(grid)
+        if knobs.runtime.debug or self._globals.mutable:
+            return partial(self._launch_checked, grid)
+        return super().__getitem__(grid)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """See :meth:`tilewright.runtime.jit.JITFunction.run`. Launches ask this method where a subclass or a program has put another in its place."""
         return self._compile_only(*args, grid=grid, **kwargs) if warmup else self._launch_on(grid)(*args, **kwargs)
 
     def _launch_on(self, grid: Any) -> Callable[..., Any]:
+        """What launches on a grid, without asking :meth:`run`."""
         if knobs.runtime.debug or self._globals.mutable:
             return partial(self._launch_checked, grid)
         return super().__getitem__(grid)
