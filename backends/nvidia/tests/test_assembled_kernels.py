@@ -57,11 +57,17 @@ def forget_modules() -> Iterator[None]:
     forget()
 
 
+#: What was assembled: several tests look at the same kernels.
+kept: dict[tuple[str, str], Linked] = {}
+
+
 def assembled(case: Case, arch: str, folder: Path) -> Linked:
-    backend, target = registry().get("nvidia"), target_of(ARCHITECTURES[arch])
-    module, options = built(case, target, folder)
-    artifact = lower_module(module, options, backend, target)
-    return assemble(artifact.code.stages["ptx"], arch)
+    if (repr(case), arch) not in kept:
+        backend, target = registry().get("nvidia"), target_of(ARCHITECTURES[arch])
+        module, options = built(case, target, folder)
+        artifact = lower_module(module, options, backend, target)
+        kept[repr(case), arch] = assemble(artifact.code.stages["ptx"], arch)
+    return kept[repr(case), arch]
 
 
 @pytest.fixture(scope="module")
