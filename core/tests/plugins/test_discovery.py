@@ -289,3 +289,16 @@ def test_the_installed_plugins_load():
     registry = Registry()
     assert {"cpu", "reference"} <= set(registry.names())
     assert registry.get("reference").manifest.capabilities is not None
+
+
+def test_what_is_taken_back_shows_what_was_discovered_before():
+    shipped, looks = module_of("shipped", tilewright_backend=lambda: manifest("b")), []
+    source = discovery.PluginSource("b", "shipper 1", "shipped", lambda: shipped)
+    registry = Registry(lambda: looks.append(1) or [source])
+    assert registry.get("b").distribution == "shipper 1"
+    for name in ("b", "c"):
+        registry.register(module_of("mine", tilewright_backend=lambda name=name: manifest(name)), name)
+    assert registry.names() == ["b", "c"] and registry.get("b").distribution != "shipper 1"
+    for name in ("b", "c"):
+        registry.unregister(name)
+    assert registry.names() == ["b"] and registry.get("b").distribution == "shipper 1" and looks == [1]

@@ -241,6 +241,15 @@ def test_changing_the_backends_makes_new_plans(install_recorder, fresh):
     assert (len(low.launches), len(high.launches)) == (1, 1)
 
 
+def test_a_kernel_that_was_not_launched_has_nothing_to_forget(install_recorder, fresh):
+    install_recorder(name="low", priority=1500)
+    launched, idle = fresh(scale), fresh(scale)
+    launched[(1,)](np.zeros(8, np.float32), 8)
+    before = launched.device_caches, idle.device_caches
+    install_recorder(name="high", priority=1600)
+    assert launched.device_caches is not before[0] and idle.device_caches is before[1]
+
+
 def test_threads_compile_a_kernel_once(recorder, fresh):
     import threading
     import time

@@ -166,7 +166,9 @@ class Registry:
     def __init__(self, discover: Callable[[], Sequence[PluginSource]] = installed_plugins) -> None:
         self._discover = discover
         self._lock = threading.RLock()
+        #: by name: what is there, and what distributions ship of that
         self._sources: dict[str, list[PluginSource]] | None = None
+        self._discovered: dict[str, list[PluginSource]] = {}
         self._loaded: dict[str, Backend | BackendError] = {}
         self._registered: set[str] = set()
         self._listeners: list[Callable[[], None]] = []
@@ -244,13 +246,13 @@ class Registry:
     def unregister(self, name: str) -> None:
         """Take back :meth:`register`; an installed plugin of that name shows again."""
         with self._lock:
-            installed = [source for source in self._discover() if source.name == name]
+            sources = self._all_sources()
             self._loaded.pop(name, None)
             self._registered.discard(name)
-            if installed:
-                self._all_sources()[name] = installed
+            if name in self._discovered:
+                sources[name] = self._discovered[name]
             else:
-                self._all_sources().pop(name, None)
+                sources.pop(name, None)
         self._changed()
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -268,7 +270,7 @@ class Registry:
                     grouped: dict[str, list[PluginSource]] = {}
                     for source in self._discover():
                         grouped.setdefault(source.name, []).append(source)
-                    self._sources = grouped
+                    self._discovered, self._sources = grouped, dict(grouped)
         return self._sources
 
     def _load(self, name: str) -> Backend | BackendError:

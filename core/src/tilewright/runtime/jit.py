@@ -98,6 +98,11 @@ class JITFunction(KernelInterface, JitCallable):
             self.device_caches = self._make_device_caches()
         _kernels.add(self)
 
+    def _was_launched(self) -> bool:
+        """Whether anything is kept that a launch or a warm-up made, or one is under way that knows backends: what it binds with is made before it asks."""
+        with self._launch_lock:
+            return self._binder is not None or bool(self.device_caches) or bool(self._compile_locks)
+
     def _make_device_caches(self) -> DeviceCaches:
         return DeviceCaches(self)
 
@@ -409,7 +414,8 @@ _kernels: weakref.WeakSet[JITFunction] = weakref.WeakSet()
 def _forget_plans() -> None:
     """Plan every launch anew: the backends are no longer the same."""
     for kernel in list(_kernels):
-        kernel._reset_launching()
+        if kernel._was_launched():
+            kernel._reset_launching()
 
 
 registry().on_change(_forget_plans)
