@@ -1,4 +1,5 @@
 # make demo: the five classic kernels on this machine's CPU.  make test: everything the tests' gate checks.
+# make check: lint, types, and what guards most in a few minutes: the compiler's stages, the emulated machine, operations on the CPU.
 # make gpu-test: every test that needs an NVIDIA GPU, on a machine that has one.  make gpu-sanitize: kernels under compute-sanitizer.
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,9 +9,11 @@ TORCH ?= 0
 GPU_PYTHON ?=
 SANITIZER ?= compute-sanitizer
 BIN := $(VENV)/bin
+CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins reference simt test_layering.py) \
+	backends/cpu/tests/test_ops_samples.py backends/cpu/tests/test_launch.py backends/amd/tests
 PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e conformance
 
-.PHONY: demo test lint docs bench gpu-test gpu-sanitize clean
+.PHONY: demo test check lint docs bench gpu-test gpu-sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -18,6 +21,9 @@ demo: $(VENV)/.installed
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 	$(BIN)/python -m tilewright_conformance run --backend cpu --report build/conformance
+
+check: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(CHECKED)
 
 lint: $(VENV)/.developer
 	$(BIN)/ruff check --no-cache .
