@@ -168,6 +168,20 @@ def test_rounding_twice_would_differ() -> None:
     np.testing.assert_array_equal(out.view(np.float32), np.full(64, want))
 
 
+def test_a_fused_product_of_f64_is_rounded_once() -> None:
+    rng = np.random.default_rng(9)
+    x, y, z = (rng.standard_normal(64) * np.exp2(rng.integers(-60, 60, 64).astype(float)) for _ in range(3))
+    x[:4], y[:4], z[:4] = [2.0**1000, 1e-160, 3e-200, 1.5], [2.0**23.5, 1e-160, -7e-120, 1 + 2.0**-52], [-(2.0**1023), 1e-320, 4e-319, 2.0**60]
+    z[8:40] = -(x * y)[8:40] * (1 + rng.integers(-3, 4, 32) * 2.0**-52)
+    words = [v.view(np.uint32).reshape(64, 2).T for v in (x, y, z)]
+    given = {2 * i + j + 2: words[i][j] for i in range(3) for j in range(2)}
+    low, high = execute("gfx942", "v_fma_f64 v[10:11], v[2:3], v[4:5], v[6:7]", given, [10, 11])
+    got = (low | high.astype(np.uint64) << np.uint64(32)).view(np.float64)
+    exact = [Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c)) for a, b, c in zip(x, y, z, strict=True)]
+    for value, want in zip(got, exact, strict=True):
+        assert value == want.numerator / want.denominator  # Python rounds this quotient once
+
+
 REAL_ROWS: dict[str, Callable[[Array, Array, Array], Array]] = {
     "v_add_f32_e32 v4, v1, v2": lambda x, y, z: x + y,
     "v_sub_f32_e64 v4, v1, |v2|": lambda x, y, z: x - np.abs(y),

@@ -49,13 +49,20 @@ def fma32(a: Array, b: Array, c: Array) -> Array:
 
 
 def fma64(a: Array, b: Array, c: Array) -> Array:
-    """f64 of a * b + c, rounded once where nothing in between overflows or underflows."""
+    """f64 of a * b + c, rounded once: computed with mantissas, so that nothing in between leaves the range."""
     a, b, c = np.broadcast_arrays(a, b, c)
-    high, low = _two_product(a, b)
-    first, lost = _two_sum(c, low)
-    total, rest = _two_sum(high, first)
-    exact = total + _odd(*_two_sum(lost, rest))
-    return np.where(np.isfinite(exact), exact, a * b + c)
+    (first, first_exponent), (second, second_exponent) = np.frexp(a), np.frexp(b)
+    exponent = first_exponent + second_exponent
+    addend = np.ldexp(c, -exponent)
+    high, low = _two_product(first, second)
+    partial, lost = _two_sum(addend, low)
+    total, rest = _two_sum(high, partial)
+    rounded, below = _two_sum(total, _odd(*_two_sum(lost, rest)))
+    # a denormal result is rounded when the exponent comes back: until then the last bit keeps what is below
+    denormal = np.frexp(rounded)[1] + exponent < -1021
+    result = np.ldexp(np.where(denormal, _odd(rounded, below), rounded), exponent)
+    result = np.where(np.isfinite(c) & ~np.isfinite(addend), c, result)
+    return np.where(np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0), result, a * b + c)
 
 
 def fma16(a: Array, b: Array, c: Array) -> Array:
