@@ -104,7 +104,9 @@ def _real_operations(name: str, kind: str) -> tuple[dict[str, Operation], str]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(("name", "kind", "dtype", "spread"), [("f32", "float", np.float32, 40), ("f16", "half", np.float16, 8), ("f64", "double", np.float64, 300)])
+@pytest.mark.parametrize(
+    ("name", "kind", "dtype", "spread"), [("f32", "float", np.float32, 40), ("f16", "half", np.float16, 8), ("f64", "double", np.float64, 300)]
+)
 def test_reals(target: str, name: str, kind: str, dtype: Any, spread: int) -> None:
     operations, declarations = _real_operations(name, kind)
     check(target, kind, _reals(1, dtype, spread), _reals(2, dtype, spread), operations, declarations)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from test_compiled_kernels import EXCHANGE, TO_LDS, exchanged
-from wave_kernels import SCHEDULES, TARGETS, compiled, launch
+from wave_kernels import BARRIER, SCHEDULES, TARGETS, WAVE64, compiled, kernel, launch
 
 from tilewright_conformance.waves import WaveError
 
@@ -78,6 +78,41 @@ def test_an_address_that_is_wrong_is_found(target: str, pattern: str, becomes: s
     mutant, count = re.subn(pattern, becomes, text, count=1, flags=re.M)
     assert count == 1
     assert not _survives(mutant, "lockstep")
+
+
+#: thread t of 256 stores to global memory, and loads what thread 255 - t stored
+THROUGH_GLOBAL = kernel(
+    f"""  %p = getelementptr i32, ptr addrspace(1) %x, i32 %t
+  %j = sub i32 255, %t
+  %q = getelementptr i32, ptr addrspace(1) %x, i32 %j
+  %m = mul i32 %t, 3
+  store i32 %m, ptr addrspace(1) %p
+{BARRIER}  %v = load i32, ptr addrspace(1) %q
+  %o = getelementptr i32, ptr addrspace(1) %y, i32 %t
+  store i32 %v, ptr addrspace(1) %o""",
+    "ptr addrspace(1) %x, ptr addrspace(1) %y",
+    threads=256,
+)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_store_that_is_not_waited_for_is_found(target: str) -> None:
+    text = compiled(THROUGH_GLOBAL, target)
+
+    def right(candidate: str, schedule: str) -> bool:
+        zero = np.zeros(256, np.int32)
+        try:
+            (_, out), _ = launch(candidate, [zero, zero], b"", (1, 1, 1), 256, 0, schedule)
+        except WaveError:
+            return False
+        return bool(np.array_equal(out, 3 * np.arange(256)[::-1]))
+
+    assert right(text, "lockstep") and right(text, "random")
+    places = [i for i, line in enumerate(_lines(text)) if re.match(r"\s+(s_waitcnt_vscnt|s_wait_storecnt)", line)]
+    if target in WAVE64:  # accesses of a workgroup are in order: LLVM has no wait here
+        assert not places
+        return
+    assert not right(_without(text, places[0]), "random")
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx950"])

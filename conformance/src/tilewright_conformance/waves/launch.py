@@ -88,7 +88,7 @@ def run(
                     vectors,
                     seed + first,
                 )
-                m.pending = Pending(m)
+                m.pending = Pending(m, program.generation == 9 or not sizes.get("workgroup_processor_mode", 1))
                 _enter(m, entry, some, grid, threads, temporary[0], arena, temporary)
                 Schedule(m, code, entry.entry, schedule, limit).run(covered)
     finally:

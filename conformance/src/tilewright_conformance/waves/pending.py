@@ -2,13 +2,14 @@
 
 An instruction leaves an :class:`Effect`: what it reads of registers is taken at once, what it does to memory and to its destination happens when a wait of
 its wave says that it must have happened. Until then its destination is poison: reading it is an error. Effects of one counter happen in the order of issue.
-Across counters, an effect that touches bytes which an older one of the same waves touches happens after it, as the machines have it.
+An effect that touches bytes which an older one of the same wave touches happens after it, as the machines have it; on compute units that hold whole
+workgroups (gfx9, and gfx11 and gfx12 where the kernel asks for it), an older one of the same workgroup.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,13 +41,30 @@ class Effect:
     #: first and last address it touches, for effects of global memory; the whole range where unknown
     span: tuple[int, int] | None = None
     writes: bool = False
+    #: for which of the waves it has happened, although they have not waited for it
+    done: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.done = np.zeros(len(self.waves), np.bool_)
+
+    def rows(self, kept: Array) -> Effect:
+        """The same effect for some of the waves."""
+        whole = self.perform
+
+        def perform(rows: Array | slice) -> None:
+            whole(kept[rows])
+
+        part = Effect(self.counter, self.waves[kept], self.tickets[kept], self.instruction, perform, self.registers, self.span, self.writes)
+        part.done = self.done[kept]
+        return part
 
 
 class Pending:
     """Effects under way for the waves of a machine."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine, in_order: bool) -> None:
+        """``in_order``: a workgroup is on one compute unit, whose accesses of global memory are in order, so that its fences do not wait for them."""
+        self.machine, self.in_order = machine, in_order
         self.effects: list[Effect] = []
         self.issued = {c: np.zeros(machine.waves, np.int64) for c in COUNTERS}
         self.completed = {c: np.zeros(machine.waves, np.int64) for c in COUNTERS}
@@ -96,73 +114,50 @@ class Pending:
 
     def arrive(self, counter: str) -> None:
         """What the selected waves have stored arrives at the memory, although nothing has waited for it."""
-        for effect in [e for e in self.effects if e.counter == counter]:
-            if effect.writes and not effect.registers and any(e is effect for e in self.effects):
-                self._in_order(effect)
-
-    def _in_order(self, effect: Effect) -> None:
-        """An effect happens, after all older ones of its counter and its waves."""
-        for older in list(self.effects):
-            if older is effect:
-                break
-            if older.counter == effect.counter and older.writes and not older.registers:
-                self._in_order(older)
-        if any(e is effect for e in self.effects):
-            self._perform(effect, np.ones(len(effect.waves), np.bool_))
+        numbers = self.machine.numbers
+        for effect in self.effects:
+            if effect.counter == counter and effect.writes and not effect.registers:
+                self._perform(effect, np.isin(effect.waves, numbers))
 
     def _complete(self, counter: str, target: Array) -> None:
-        m = self.machine
-        self.completed[counter][m.selected] = target
+        """Effects of the selected waves up to the tickets ``target`` happen, where they have not, and are forgotten."""
+        self.completed[counter][self.machine.selected] = target
         completed = self.completed[counter]
-        for effect in [e for e in self.effects if e.counter == counter]:
-            due = effect.tickets <= completed[effect.waves]
-            if due.any():
-                self._perform(effect, due)
+        kept = []
+        for effect in self.effects:
+            due = effect.tickets <= completed[effect.waves] if effect.counter == counter else None
+            if due is None or not due.any():
+                kept.append(effect)
+                continue
+            self._perform(effect, due)
+            rest = None if due.all() else effect.rows(np.flatnonzero(~due))
+            if rest is not None:
+                kept.append(rest)
+            for register in effect.registers:
+                among = [e if e is not effect else rest for e in self.poisoned[register]]
+                self.poisoned[register] = [e for e in among if e is not None]
+                if not self.poisoned[register]:
+                    del self.poisoned[register]
+        self.effects = kept
 
-    def _perform(self, effect: Effect, due: Array) -> None:
-        """Do it for the rows ``due`` of an effect, after older effects of the same waves on the same bytes."""
+    def _perform(self, effect: Effect, rows: Array) -> None:
+        """Do it for ``rows`` of an effect, after older effects on the same bytes: of the same waves, or of the same workgroup where those are in order."""
+        todo = rows & ~effect.done
+        if not todo.any():
+            return
         if effect.span is not None:
+            unit = self.machine.group if self.in_order else np.arange(self.machine.waves)
             for older in self.effects:
                 if older is effect:
                     break
-                if older.counter == effect.counter or older.span is None or not (older.writes or effect.writes):
+                if older.span is None or not (older.writes or effect.writes) or older.span[0] > effect.span[1] or effect.span[0] > older.span[1]:
                     continue
-                if older.span[0] <= effect.span[1] and effect.span[0] <= older.span[1]:
-                    same = np.isin(older.waves, effect.waves[due])
-                    if same.any():
-                        self._perform(older, same)
+                self._perform(older, np.isin(unit[older.waves], unit[effect.waves[todo]]))
+        effect.done = effect.done | todo
         try:
-            effect.perform(slice(None) if due.all() else np.flatnonzero(due))
+            effect.perform(slice(None) if todo.all() else np.flatnonzero(todo))
         except WaveError as error:
             raise error.at(effect.instruction.line, effect.instruction.text) from None
-        rest = ~due
-        if rest.any():
-            self._split(effect, rest)
-            return
-        self._drop(effect)
-
-    def _split(self, effect: Effect, rest: Array) -> None:
-        """Keep an effect for the rows ``rest`` only."""
-        kept = np.flatnonzero(rest)
-        whole = effect.perform
-
-        def perform(rows: Array | slice) -> None:
-            whole(kept[rows])
-
-        later = Effect(effect.counter, effect.waves[kept], effect.tickets[kept], effect.instruction, perform, effect.registers, effect.span, effect.writes)
-        self.effects[next(i for i, e in enumerate(self.effects) if e is effect)] = later
-        for register in effect.registers:
-            among = self.poisoned[register]
-            among[next(i for i, e in enumerate(among) if e is effect)] = later
-
-    def _drop(self, effect: Effect) -> None:
-        self.effects = [e for e in self.effects if e is not effect]
-        for register in effect.registers:
-            among = [e for e in self.poisoned[register] if e is not effect]
-            if among:
-                self.poisoned[register] = among
-            else:
-                del self.poisoned[register]
 
     def check(self, instruction: Instruction, reads: frozenset[int], writes: frozenset[int], counter: str | None) -> None:
         """An error where the selected waves touch a register that something under way will write.
