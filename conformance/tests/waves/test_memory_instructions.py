@@ -91,6 +91,16 @@ def test_local_memory_is_checked(line: str, message: str) -> None:
         execute("gfx942", f"{line}\ns_waitcnt lgkmcnt(0)", given, [2], lds=256)
 
 
+def test_a_load_that_transposes() -> None:
+    """Four tiles of 4 rows and 16 columns; lane l of 16 gets column l of its tile."""
+    tiles = np.arange(4 * 4 * 16, dtype=np.uint16).reshape(4, 4, 16)
+    given = tiles.reshape(64, 4).view(np.uint32)
+    lines = "ds_write_b64 v1, v[2:3]\ns_waitcnt lgkmcnt(0)\nds_read_b64_tr_b16 v[4:5], v1\ns_waitcnt lgkmcnt(0)"
+    out = execute("gfx950", lines, {1: LANES[64] * 8, 2: given[:, 0], 3: given[:, 1]}, [4, 5], lds=512)
+    columns = np.stack(out, axis=1).view(np.uint16).reshape(4, 16, 4)
+    np.testing.assert_array_equal(columns, tiles.swapaxes(1, 2))
+
+
 LOCAL_ATOMICS: dict[str, Callable[[int, int], int]] = {
     "ds_add_rtn_u32": lambda old, x: old + x,
     "ds_sub_rtn_u32": lambda old, x: old - x,

@@ -154,6 +154,34 @@ for _size, _suffix in ((4, "b32"), (8, "b64")):
     TABLE[f"ds_write2st64_{_suffix}"] = TABLE[f"ds_store_2addr_stride64_{_suffix}"] = _two_stores(_size, 64)
 
 
+@builds("ds_read_b64_tr_b16")
+def _transposed_load(d: Decoder) -> Step:
+    """gfx950: 16 lanes load a tile of 4 rows and 16 columns of 16-bit elements, 4 lanes a row and 4 elements a lane; each lane gets a column."""
+    d.allow("offset")
+    d.expect(2)
+    register, _ = result_register(d, d.operands[0], Form(8))
+    address = local_address(d, d.operands[1], d.instruction.number("offset"))
+    lane, row = np.arange(d.lanes)[:, None], np.arange(4)[None]
+    source, element = (lane & ~15) + 4 * row + (lane & 15) // 4, lane % 4 + 0 * row
+    d.counter = "ds"
+
+    def step(m: Machine) -> None:
+        if not m.full:
+            raise d.fail("a load that transposes needs all lanes")
+        waves, lanes = m.numbers, local_lanes(m, address(m), 8, m.mask.copy())
+
+        def perform(rows: Array | slice) -> None:
+            part = lanes.at(rows)
+            halves = np.ascontiguousarray(np.moveaxis(part.load(8), 0, -1)).view(np.uint16)
+            words = np.ascontiguousarray(halves[:, source, element]).view(np.uint32)
+            for i in range(2):
+                deposit(m, register + i, waves[rows], words[..., i], part.mask)
+
+        m.pending.start("ds", d.instruction, perform, (register, register + 1))
+
+    return step
+
+
 def exchanged(m: Machine, d: Decoder, register: int, value: Array) -> None:
     """What lanes got from others is in the register when its counter has been waited for."""
     waves, mask = m.numbers, m.mask.copy()
