@@ -237,6 +237,16 @@ def test_turns_and_denormals() -> None:
     for mode, expected in ((3, np.float32(1e-40) + np.float32(1e-40)), (0, np.float32(0))):
         (out,) = execute("gfx942", "v_add_f32_e32 v4, v1, v1", {1: tiny}, [4], float_denorm_mode_32=mode)
         np.testing.assert_array_equal(out.view(np.float32), np.full(64, expected))
+    small = np.full(128, 3e-7, np.float16)
+    for mode, half in ((3, small[0] + small[0]), (0, np.float16(0))):
+        (out,) = execute("gfx942", "v_pk_add_f16 v4, v1, v1", {1: small.view(np.uint32)}, [4], float_denorm_mode_16_64=mode)
+        np.testing.assert_array_equal(out.view(np.float16), np.full(128, half))
+        (out,) = execute("gfx942", "v_add_f16_e32 v4, v1, v1", {1: small.view(np.uint32)}, [4], float_denorm_mode_16_64=mode)
+        np.testing.assert_array_equal(out.view(np.float16)[::2], np.full(64, half))
+    lines = "s_denorm_mode 0\nv_add_f32_e32 v4, v1, v1\ns_denorm_mode 15\nv_add_f32_e32 v5, v1, v1"
+    without, with_denormals = execute("gfx1100", lines, {1: tiny[:32]}, [4, 5])
+    assert not without.any()
+    np.testing.assert_array_equal(with_denormals.view(np.float32), tiny[:32] + tiny[:32])
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1201"])

@@ -24,9 +24,11 @@ FILLING = 0xA5
 class Memory:
     """Bytes that kernels access by offset: the words of each size, and which bytes are allocated."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, filled: bool = True) -> None:
+        """``filled``: with a pattern; else the pages are not touched before they are used."""
+        words = -(-size // 8)
         #: words of 8 bytes decide the block's alignment
-        self.words: dict[int, Array] = {8: np.full(-(-size // 8), 0xA5A5A5A5A5A5A5A5, np.uint64)}
+        self.words: dict[int, Array] = {8: np.full(words, 0xA5A5A5A5A5A5A5A5, np.uint64) if filled else np.zeros(words, np.uint64)}
         self.bytes = self.words[8].view(np.uint8)
         self.words[4], self.words[2], self.words[1] = self.words[8].view(np.uint32), self.words[8].view(np.uint16), self.bytes
 
@@ -54,7 +56,7 @@ class Arena:
     """
 
     def __init__(self, size: int = 1 << 26, unaligned: bool = False) -> None:
-        self.memory = Memory(size)
+        self.memory = Memory(size, filled=False)
         self.base = self.memory.bytes.ctypes.data
         self.size, self.unaligned = size, unaligned
         self._allocated = np.zeros(size, np.bool_)

@@ -37,6 +37,8 @@ def _modes(d: Decoder) -> Step:
         place = re.match(r"hwreg\((?:HW_REG_)?(WAVE_|SHADER_)?(SCHED_)?MODE,\s*(\d+),\s*(\d+)\)", d.operands[0].text)
         if place is None or int(place.group(3)) < 4:
             raise d.fail("only the modes of denormals, and modes that have no effect on results, may be set")
+        if d.instruction.name == "s_setreg_imm32_b32" and 4 < int(place.group(3)) < 8:
+            raise d.fail("modes of denormals must be set from the first of their bits on")
         if d.instruction.name == "s_setreg_b32" and int(place.group(3)) < 8:
             raise d.fail("modes of denormals that are only known at run time are not supported")
     return lambda m: None

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright_conformance.waves.errors import WaveError
 from tilewright_conformance.waves.lanes_map import Lanes
 from tilewright_conformance.waves.operands import M0, VCC
-from tilewright_conformance.waves.values import KINDS, Kind, constant, flushed16, flushed32, halves, join, modified
+from tilewright_conformance.waves.values import KINDS, Kind, constant, flushed, halves, join, modified
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.assembly import Instruction, Program
@@ -168,9 +168,9 @@ class Decoder:
         if kind.dtype is kind.unsigned:
             return final
         if kind.name == "f32" and self.modes.denormals32 in (0, 2):
-            return lambda m: flushed32(final(m).view(np.float32))
-        if kind.name == "f16" and self.modes.denormals16 in (0, 2):
-            return lambda m: flushed16(final(m).view(np.float16))
+            return lambda m: flushed(final(m).view(np.float32))
+        if kind.name in ("f16", "f64") and self.modes.denormals16 in (0, 2):
+            return lambda m: flushed(final(m).view(kind.dtype))
         return lambda m: final(m).view(kind.dtype)
 
     def _bits(self, operand: Operand, kind: Kind, index: int) -> Reader:
@@ -261,12 +261,8 @@ class Decoder:
             factor = 1 / float(modifiers["div"])
         clamped = "clamp" in modifiers
         nan_is_zero = self.modes.clamp_nan or self.generation >= 12
-        flush = None
-        if kind.name == "f32" and self.modes.denormals32 in (0, 1):
-            flush = flushed32
-        elif kind.name == "f16" and self.modes.denormals16 in (0, 1):
-            flush = flushed16
-        if factor == 1.0 and not clamped and flush is None:
+        flush = (self.modes.denormals32 if kind.name == "f32" else self.modes.denormals16) in (0, 1)
+        if factor == 1.0 and not clamped and not flush:
             return write
 
         def finished(m: Machine, value: Array) -> None:
@@ -276,7 +272,7 @@ class Decoder:
                 value = np.clip(value, kind.dtype(0), kind.dtype(1))
                 if nan_is_zero:
                     value = np.where(np.isnan(value), kind.dtype(0), value)
-            write(m, flush(value) if flush is not None else value)
+            write(m, flushed(value) if flush else value)
 
         return finished
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright_conformance.waves import arithmetic as a
 from tilewright_conformance.waves.decode import TABLE, Decoder, Reader, Step
-from tilewright_conformance.waves.values import KINDS, constant, flushed16, flushed32
+from tilewright_conformance.waves.values import KINDS, constant, flushed
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine
@@ -65,9 +65,9 @@ def _packed16(kind: str, formula: Formula, count: int, accumulates: bool = False
                     return formula(*values).astype(dtype).view(np.uint16)
                 return np.clip(formula(*[v.astype(np.int64) for v in values]), info.min, info.max).astype(dtype).view(np.uint16)
             values = [-value if sign else value for value, sign in zip(values, signs, strict=True)]
-            values = [flushed16(value) for value in values] if flush else values
+            values = [flushed(value) for value in values] if flush else values
             result = formula(*values)
-            result = flushed16(result) if flush else result
+            result = flushed(result) if flush else result
             if clamped:
                 result = np.where(np.isnan(result), np.float16(0), np.clip(result, np.float16(0), np.float16(1)))
             return result.astype(np.float16).view(np.uint16)
@@ -98,9 +98,9 @@ def _packed32(formula: Formula, count: int, floating: bool = True) -> Callable[[
             if not floating:
                 return formula(*words)
             values = [-word.view(np.float32) if sign else word.view(np.float32) for word, sign in zip(words, signs, strict=True)]
-            values = [flushed32(value) for value in values] if flush else values
+            values = [flushed(value) for value in values] if flush else values
             result = formula(*values)
-            return (flushed32(result) if flush else result).view(np.uint32)
+            return (flushed(result) if flush else result).view(np.uint32)
 
         def step(m: Machine) -> None:
             lower, upper = side(m, low, negated[0]), side(m, high, negated[1])
@@ -190,7 +190,7 @@ def _mixed(where: str) -> Callable[[Decoder], Step]:
 
         def step(m: Machine) -> None:
             value = a.fma32(*[read(m) for read in reads])
-            value = flushed32(value) if flush else value
+            value = flushed(value) if flush else value
             if clamped:
                 value = np.where(np.isnan(value), np.float32(0), np.clip(value, np.float32(0), np.float32(1)))
             if where == "f32":

@@ -87,13 +87,7 @@ def halves(value: Array) -> tuple[Array, Array]:
     return bits.astype(np.uint32), (bits >> np.uint64(32)).astype(np.uint32)
 
 
-def flushed32(value: Array) -> Array:
-    """f32 with denormals as zeros of their sign."""
-    tiny = np.abs(value) < np.float32(1.17549435e-38)
-    return np.where(tiny, np.copysign(np.float32(0), value), value) if tiny.any() else value
-
-
-def flushed16(value: Array) -> Array:
-    """f16 with denormals as zeros of their sign."""
-    tiny = np.abs(value) < np.float16(6.104e-05)
-    return np.where(tiny, np.copysign(np.float16(0), value), value) if tiny.any() else value
+def flushed(value: Array) -> Array:
+    """Floats with denormals as zeros of their sign."""
+    tiny = np.abs(value) < np.finfo(value.dtype).smallest_normal
+    return np.where(tiny, np.copysign(value.dtype.type(0), value), value) if tiny.any() else value

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright_conformance.waves import arithmetic as a
 from tilewright_conformance.waves.decode import TABLE, Decoder, Reader, Step, builds
 from tilewright_conformance.waves.operands import VCC
-from tilewright_conformance.waves.values import KINDS, flushed32
+from tilewright_conformance.waves.values import KINDS, flushed
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine
@@ -410,7 +410,7 @@ def _unfused(x: Array, y: Array, z: Array) -> Array:
     """A product and a sum, each rounded; f32 denormals are zeros."""
     if x.dtype != np.float32:
         return x * y + z
-    return flushed32(flushed32(flushed32(x) * flushed32(y)) + flushed32(z))
+    return flushed(flushed(flushed(x) * flushed(y)) + flushed(z))
 
 
 @builds("v_mad_f32", "v_mad_f16", "v_madmk_f32", "v_madmk_f16", "v_madak_f32", "v_madak_f16")
