@@ -159,13 +159,24 @@ def test_a_fused_product_is_rounded_once() -> None:
 
 
 def test_rounding_twice_would_differ() -> None:
-    # 1 + 2**-23 times 1 + 2**-23 ends in 2**-46; with this addend f64 rounds that away and leaves a midpoint
-    x = np.full(64, 1 + 2.0**-12, np.float32)
-    y = np.full(64, 1 + 2.0**-12, np.float32)
-    z = np.full(64, 2.0**30 + 2.0**7 - 1 - 2.0**-11 + 0, np.float32)
-    (out,) = execute("gfx942", "v_fma_f32 v4, v1, v2, v3", {1: x, 2: y, 3: z}, [4])
-    want = _nearest32(Fraction(float(x[0])) * Fraction(float(y[0])) + Fraction(float(z[0])))
-    np.testing.assert_array_equal(out.view(np.float32), np.full(64, want))
+    """The sum is 2**-70 below a midpoint of f32: f64 rounds it to the midpoint, whose even neighbour is the wrong one."""
+    x, y, z = np.float32(1 + 2.0**-23), np.float32((1 - 2.0**-23) * 2.0**-24), np.float32(1 + 2.0**-23)
+    given = {1: np.full(64, x), 2: np.full(64, y), 3: np.full(64, z)}
+    (out,) = execute("gfx942", "v_fma_f32 v4, v1, v2, v3", given, [4])
+    assert np.float32(float(x) * float(y) + float(z)) != z
+    np.testing.assert_array_equal(out.view(np.float32), np.full(64, z))
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
+def test_results_of_16_bits_clear_the_other_half_on_gfx9_and_keep_it_later(target: str) -> None:
+    width = lanes(target)
+    x, old = HALVES[0, : 2 * width], INTEGERS[0, :width]
+    name = "v_add_f16_e32 v4, v1, v1" if width == 64 else "v_add_f16_e32 v4.l, v1.l, v1.l\nv_add_f16_e32 v5.h, v1.l, v1.h"
+    out = execute(target, name, {1: x.view(np.uint32), 4: old, 5: old}, [4, 5])
+    low = (x[::2] + x[::2]).view(np.uint16).astype(np.uint32)
+    np.testing.assert_array_equal(out[0], low if width == 64 else low | old & 0xFFFF0000)
+    high = (x[::2] + x[1::2]).view(np.uint16).astype(np.uint32)
+    np.testing.assert_array_equal(out[1], old if width == 64 else high << 16 | old & 0xFFFF)
 
 
 def test_a_fused_product_of_f64_is_rounded_once() -> None:
