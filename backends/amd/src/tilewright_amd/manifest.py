@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 from tilewright.plugins.manifest import Capabilities, Manifest
 from tilewright_amd import __version__
@@ -43,11 +44,16 @@ OPTIONS = {"math": "relaxed", "waves_per_eu": 0, "matrix_instr_nonkdim": 0, "num
 
 
 def manifest() -> Manifest:
-    """The backend's manifest."""
-    if importlib.util.find_spec("llvmlite") is None:
+    """The backend's manifest. ``TILEWRIGHT_AMD_DISABLE=1`` in the environment keeps the backend out of use."""
+    from tilewright_amd.driver import why_not
+
+    if os.environ.get("TILEWRIGHT_AMD_DISABLE") == "1":
+        status = "disabled by TILEWRIGHT_AMD_DISABLE=1"
+    elif importlib.util.find_spec("llvmlite") is None:
         status = "llvmlite is not installed: pip install tilewright[llvm]"
     else:
-        status = "no device is present: kernels are compiled ahead of time (tilewright inspect --backend amd --arch gfx942), and not launched by this release"
+        reason = why_not()
+        status = f"no device is present: {reason}" if reason else ""
     return Manifest(
         name="amd",
         version=__version__,

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import CodeObject, Device, Manifest, Target
+from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
 
 if TYPE_CHECKING:
+    from tilewright.simt.host.kernels import LoadedKernel
+    from tilewright.simt.host.memory import DeviceMemory
+    from tilewright.simt.host.timer import DeviceTimer
     from tilewright_amd.target import GcnTarget
 
 
@@ -22,14 +25,16 @@ def tilewright_backend() -> Manifest:
 
 @hookimpl
 def tilewright_devices() -> Sequence[Device]:
-    return ()
+    from tilewright_amd.devices import devices
+
+    return devices()
 
 
 @hookimpl
 def tilewright_target(device: Device) -> Target:
-    from tilewright_amd.architectures import architecture, target_of
+    from tilewright_amd.devices import target_of_device
 
-    return target_of(architecture(device.name))
+    return target_of_device(device)
 
 
 @hookimpl
@@ -51,3 +56,34 @@ def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
     from tilewright_amd.resources import resources
 
     return resources(code, target)
+
+
+@hookimpl
+def tilewright_load(code: CodeObject, device: Device) -> LoadedKernel:
+    from tilewright.simt.host.kernels import load
+    from tilewright_amd.driver import driver
+
+    return load(code, device, driver())
+
+
+@hookimpl
+def tilewright_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+    from tilewright.simt.host.launch import make_launcher
+
+    return make_launcher(loaded, parameters, options)
+
+
+@hookimpl
+def tilewright_memory(device: Device) -> DeviceMemory:
+    from tilewright.simt.host.memory import DeviceMemory
+    from tilewright_amd.driver import driver
+
+    return DeviceMemory(device.index, driver())
+
+
+@hookimpl
+def tilewright_timer(device: Device) -> DeviceTimer:
+    from tilewright.simt.host.timer import DeviceTimer
+    from tilewright_amd.driver import driver
+
+    return DeviceTimer(device.index, driver())

@@ -1,0 +1,62 @@
+"""The AMD GPUs of this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.errors import BackendError
+from tilewright.plugins.manifest import Device, Target
+from tilewright.simt.host.devices import listed
+from tilewright.simt.host.driver import Driver
+from tilewright.simt.host.table import Call
+from tilewright_amd.architectures import ARCHITECTURES, architecture, target_of
+from tilewright_amd.driver import driver, why_not
+
+
+def _named(hip: Any, device: int) -> tuple[Any, ...]:
+    status, properties = hip.hipGetDeviceProperties(device)
+    name = properties.gcnArchName  # text, or bytes up to the first zero, by the version of the bindings
+    return status, name if isinstance(name, str) else bytes(name).partition(b"\0")[0].decode()
+
+
+_ARCHITECTURE = Call("hipGetDeviceProperties", _named)
+
+
+@functools.cache
+def architecture_name(hip: Driver, device: int) -> str:
+    """What the runtime calls the device's architecture, with its features: ``gfx942:sramecc+:xnack-``."""
+    return str(hip(_ARCHITECTURE, device))
+
+
+def devices() -> list[Device]:
+    """The GPUs that there is code for; none where there is no runtime. Properties: arch, and those of every GPU."""
+    return [] if why_not() else listed(driver, _facts)
+
+
+def _facts(hip: Driver, index: int) -> Mapping[str, Any] | None:
+    name = architecture_name(hip, index).partition(":")[0]
+    return {"arch": name} if name in ARCHITECTURES else None
+
+
+def target_of_device(device: Device) -> Target:
+    """The target of a GPU; of an architecture that is named in a GPU's place, to compile for without one.
+
+    Raises:
+        BackendError: there is no code for it, or its waves have other lanes than code for it has.
+    """
+    named = ARCHITECTURES.get(device.name)
+    if named is not None:
+        return target_of(named)
+    hip = driver()
+    name = architecture_name(hip, device.index)
+    if name.partition(":")[0] not in ARCHITECTURES:
+        raise BackendError(f"there is no code for {device.name} ({name}); targets are {', '.join(ARCHITECTURES)}")
+    row = architecture(name)
+    lanes = hip.attribute(device.index, "lanes")
+    if lanes != row.wave:
+        raise BackendError(f"{device.name} ({name}) runs waves of {lanes} lanes, and code for {row.name} has {row.wave}")
+    found = target_of(row)
+    return dataclasses.replace(found, limits={**found.limits, "shared_memory": hip.attribute(device.index, "shared_memory")})

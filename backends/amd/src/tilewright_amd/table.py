@@ -1,0 +1,142 @@
+"""The HIP runtime as :mod:`tilewright.simt.host` asks for it: the functions of ``rocm.bindings.hip`` by role, and what the runtime's numbers mean."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from tilewright.plugins.manifest import CodeObject
+from tilewright.simt.host.driver import Driver
+from tilewright.simt.host.table import Call, DriverTable, Entries, Enumeration, Image, Launch, NativeEntries, Statuses, StreamNames
+from tilewright_amd.architectures import architecture
+from tilewright_amd.devices import architecture_name
+from tilewright_amd.driver import library
+
+#: The kind of our devices, as argument protocols call it.
+KIND = "hip"
+
+
+def _launch(hip: Any, launch: Launch) -> tuple[Any, ...]:
+    block = launch.threads, 1, 1
+    status: tuple[Any, ...] = hip.hipModuleLaunchKernel(launch.function, *launch.grid, *block, launch.shared, launch.stream, launch.addresses, None)
+    return status
+
+
+def _exchange_mode(hip: Any, mode: int) -> tuple[Any, ...]:
+    """The function of the library: that of the bindings takes no mode."""
+    held = ctypes.c_int(mode)
+    return library().hipThreadExchangeStreamCaptureMode(ctypes.byref(held)), held.value
+
+
+def _name(hip: Any, device: int) -> tuple[Any, ...]:
+    status, text = hip.hipDeviceGetName(128, device)
+    return status, ctypes.string_at(int(text)).decode(errors="replace")
+
+
+def _texts(hip: Any, code: int) -> tuple[str, str]:
+    try:
+        error = hip.hipError_t(code)
+    except ValueError:  # a code that the bindings do not know
+        return f"HIP error {code}", "unknown"
+    _, text = hip.hipGetErrorString(error)
+    return error.name, ctypes.string_at(int(text)).decode(errors="replace") if text is not None else "unknown"
+
+
+def image(hip: Driver, device: int, code: CodeObject) -> Image:
+    """What to load of a code object."""
+    metadata = code.metadata
+    wave = architecture(architecture_name(hip, device)).wave
+    return Image(
+        binary=lambda: code.binary,
+        symbol=str(metadata["kernel"]),
+        threads=wave * int(metadata["num_warps"]),
+        shared=int(metadata["shared"]),
+        spills=4 * int(metadata["n_spills"]),
+    )
+
+
+ENTRIES = Entries(
+    initialize=Call("hipInit", lambda hip: hip.hipInit(0)),
+    device_count="hipGetDeviceCount",
+    device="hipDeviceGet",
+    device_name=Call("hipDeviceGetName", _name),
+    device_memory="hipDeviceTotalMem",
+    device_attribute="hipDeviceGetAttribute",
+    # a thread's device is its context
+    context=Call("hipDeviceGet", lambda hip, device: (0, device)),
+    context_current="hipGetDevice",
+    context_enter="hipSetDevice",
+    context_leave="hipSetDevice",
+    module_load="hipModuleLoadData",
+    module_unload="hipModuleUnload",
+    module_function="hipModuleGetFunction",
+    function_attribute="hipFuncGetAttribute",
+    function_allow_shared=None,
+    occupancy="hipModuleOccupancyMaxActiveBlocksPerMultiprocessor",
+    launch=Call("hipModuleLaunchKernel", _launch),
+    memory_allocate="hipMalloc",
+    memory_free="hipFree",
+    memory_to_device="hipMemcpyHtoD",
+    memory_to_host="hipMemcpyDtoH",
+    memory_fill="hipMemsetAsync",
+    synchronize="hipDeviceSynchronize",
+    event_create="hipEventCreate",
+    event_record="hipEventRecord",
+    event_wait="hipEventSynchronize",
+    event_milliseconds="hipEventElapsedTime",
+    event_destroy="hipEventDestroy",
+    capture_mode=Call("hipThreadExchangeStreamCaptureMode", _exchange_mode),
+)
+
+STATUSES = Statuses(
+    out_of_memory=2,
+    no_binary=209,
+    out_of_launch_resources=701,
+    faults={
+        700: "a kernel accessed memory that is not the device's (an illegal address: check masks and the sizes of arrays)",
+        710: "a device-side assertion of a kernel failed",
+        719: "a kernel failed on the device: an assertion of it, or an access that the device refuses",
+    },
+    capture=frozenset(range(900, 909)),
+    texts=_texts,
+)
+
+
+def _named(type_: str, prefix: str, **members: str) -> Enumeration:
+    return Enumeration(type_, {name: prefix + member for name, member in members.items()})
+
+
+TABLE = DriverTable(
+    backend="amd",
+    kind=KIND,
+    entries=ENTRIES,
+    statuses=STATUSES,
+    native=NativeEntries(
+        launch="hipModuleLaunchKernel",
+        current="hipGetDevice",
+        operands=("function", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared", "stream", "addresses", "null"),
+    ),
+    streams=StreamNames(torch="cuda", attributes=("cuda_stream", "ptr", "handle"), protocol="__cuda_stream__", libraries="PyTorch, CuPy or hip-python"),
+    device_attributes=_named(
+        "hipDeviceAttribute_t",
+        "hipDeviceAttribute",
+        shared_memory="MaxSharedMemoryPerBlock",
+        processors="MultiprocessorCount",
+        processor_threads="MaxThreadsPerMultiProcessor",
+        registers="MaxRegistersPerBlock",
+        cache_bytes="L2CacheSize",
+        lanes="WarpSize",
+    ),
+    function_attributes=_named(
+        "hipFunction_attribute", "HIP_FUNC_ATTRIBUTE_", registers="NUM_REGS", local_bytes="LOCAL_SIZE_BYTES", max_threads="MAX_THREADS_PER_BLOCK"
+    ),
+    library=library,
+    image=image,
+    architecture=lambda hip, device: architecture_name(hip, device),
+    # along each axis, programs times threads are less than 2**32
+    grid_limits=((1 << 32) // 1024 - 1, 65535, 65535),
+    free_shared=64 << 10,
+    alignment=256,
+    flushed_bytes=512 << 20,
+    array_protocol="__cuda_array_interface__",
+)
