@@ -282,8 +282,6 @@ for _kind in ("f16", "f32", "f64"):
         f"v_fract_{_kind}": (_kind, _kind, _fraction),
         f"v_frexp_mant_{_kind}": (_kind, _kind, _mantissa),
     }
-#: The reciprocal that integers are divided by differs in the exceptions that it raises alone.
-_ROWS["v_rcp_iflag_f32"] = ("f32", "f32", _reciprocal)
 for _kind in ("f16", "f32"):
     _two, _three = f"{_kind} {_kind}", f"{_kind} {_kind} {_kind}"
     _ROWS |= {
