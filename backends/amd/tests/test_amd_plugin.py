@@ -1,4 +1,4 @@
-"""The amd backend registers honestly: targets, no devices, a status that says why nothing is launched."""
+"""The amd backend registers its targets, and says why it has no devices where there is no runtime."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _NAME = "libamdhip64.so"
 
 def bindings_missing() -> str:
     """What is to be installed for the runtime to be reached; empty where nothing is."""
-    return missing_module("rocm.bindings.hip", "rocm-bindings-hip is not installed: pip install rocm-bindings-hip")
+    return missing_module("rocm.bindings.hip", "rocm-bindings-hip is not installed: pip install tilewright-amd[hip]")
 
 
 @functools.cache

@@ -154,6 +154,16 @@ def _trap(d: Decoder) -> Step:
     return step
 
 
+@builds("s_sethalt")
+def _halt(d: Decoder) -> Step:
+    """What a wave ends in behind a trap that nobody handles."""
+
+    def step(m: Machine) -> None:
+        raise d.fail("the kernel halts")
+
+    return step
+
+
 @builds(
     "s_branch", "s_cbranch_scc0", "s_cbranch_scc1", "s_cbranch_vccz", "s_cbranch_vccnz", "s_cbranch_execz", "s_cbranch_execnz",
 )  # fmt: skip
