@@ -1,0 +1,41 @@
+"""Values of other lanes: every exchange, of every lane, executed on emulated waves."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+from tilewright.llvm.compile import assembly
+from tilewright.llvm.writer import ModuleWriter
+from tilewright_amd import lanes
+from tilewright_amd.architectures import ARCHITECTURES
+from tilewright_amd.target import TRIPLE
+from tilewright_conformance.waves import Arena, load, run
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_lane_gets_what_the_lane_across_has(arch: str) -> None:
+    row = ARCHITECTURES[arch]
+    module = ModuleWriter()
+    attributes = f'"amdgpu-flat-work-group-size"="{row.wave},{row.wave}" "amdgpu-no-implicitarg-ptr"'
+    w = module.function("k", [("ptr addrspace(1)", "out")], linkage="amdgpu_kernel", attributes=attributes)
+    lane = w.call("llvm.amdgcn.workitem.id.x", "i32", [])
+    value = w.emit(f"mul i32 {lane}, 3")
+    turned = w.emit(f"sub i32 {row.wave - 1}, {lane}")
+    found = [lanes.exchange(w, row, value, lambda: lane, mask) for mask in range(1, row.wave)]
+    found.append(lanes.bpermute(w, value, turned))
+    for number, name in enumerate(found):
+        place = w.emit(f"getelementptr i32, ptr addrspace(1) %out, i32 {w.emit(f'add i32 {lane}, {number * row.wave}')}")
+        w.do(f"store i32 {name}, ptr addrspace(1) {place}, align 4")
+    w.ret()
+    text = assembly(module.text(), triple=TRIPLE, cpu=arch, opt=3)
+    arena = Arena()
+    address = arena.put(np.zeros((row.wave, row.wave), np.int32))
+    run(load(text), "k", grid=(1, 1, 1), threads=row.wave, arguments=struct.pack("<Q", address), arena=arena)
+    results = arena.get(address, np.int32, (row.wave, row.wave))
+    number = np.arange(row.wave)
+    for mask in range(1, row.wave):
+        np.testing.assert_array_equal(results[mask - 1], (number ^ mask) * 3, str(mask))
+    np.testing.assert_array_equal(results[-1], number[::-1] * 3)
