@@ -107,6 +107,7 @@ def test_the_state_of_a_kernel_whose_function_was_taken_away(tmp_path):
 def test_a_backend_is_pickled_by_its_name():
     backend = registry().get("cpu")
     assert pickle.loads(pickle.dumps(backend)) is backend
+    assert copies.copy(backend) is not backend, "one that is changed is no other process's"
     with pytest.raises(BackendError, match="no backend named 'gpu' is installed"):
         pickle.loads(pickle.dumps(backend).replace(b"\x03cpu", b"\x03gpu"))
 

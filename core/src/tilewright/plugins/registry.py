@@ -94,6 +94,11 @@ class Backend:
         """By name: another process has its own, or says that it has none."""
         return _get, (self.name,)
 
+    def __copy__(self) -> Backend:
+        made = Backend.__new__(Backend)
+        made.__dict__.update(self.__dict__)
+        return made
+
     def __repr__(self) -> str:
         return f"<Backend {self.name} {self.manifest.version} of {self.distribution}>"
 
