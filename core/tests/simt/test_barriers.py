@@ -17,6 +17,7 @@ from tilewright.simt.assign import assign
 from tilewright.simt.barriers import insert_barriers
 from tilewright.simt.compile import run_stages
 from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.inflight import FlightError
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.shared_memory import allocate
 from tilewright.testing.stage_text import read
@@ -361,6 +362,8 @@ BLOCK_LINES = {
     "b": 'simt.block_load_start %a, %d, offsets=[%zero, %zero], %full, %zero {by = "bulk"}',
     "l": "%v = simt.load %a : tile<8x8xf32, #L0>",
     "a": "simt.arrive %full, %zero",
+    "p": '%y, %t = simt.dot_start %a, %a, %x {plan = "toy.ss"} : tile<8x8xf32, #L0>, token<products>',
+    "w": "%z = simt.wait tokens=[%t], tiles=[%y] : tile<8x8xf32, #L0>",
     "|": "barrier",
 }
 
@@ -381,9 +384,25 @@ BLOCK_LINES = {
 def test_what_threads_write_is_published_before_copies_of_blocks_see_it(order: str, published: bool, expected: str) -> None:
     target = BulkTarget(8)
     target.published = published
-    module = parse_module("tilewright.ir 1.0\n" + BLOCKS.format(body="\n".join(BLOCK_LINES[letter] for letter in order)), SIMT_TABLE)
+    module = block_module(order)
     run_stages(module, target, {"num_warps": 2}, ["allocate", "barriers"])
     assert shape_of_barriers(module.kernel.body) == expected
+
+
+def block_module(order: str) -> Module:
+    return parse_module("tilewright.ir 1.0\n" + BLOCKS.format(body="\n".join(BLOCK_LINES[letter] for letter in order)), SIMT_TABLE)
+
+
+@pytest.mark.parametrize("order", ["spw", "ptw"])
+def test_what_a_product_has_read_may_be_written(order: str) -> None:
+    run_stages(block_module(order), BulkTarget(8), {"num_warps": 2}, ["allocate", "barriers"])
+
+
+@pytest.mark.parametrize("order", ["psw", "tpsw"])
+def test_what_a_product_under_way_reads_is_not_written(order: str) -> None:
+    """No barrier helps there."""
+    with pytest.raises(FlightError, match=r"simt.store at .*: writes what a product under way reads"):
+        run_stages(block_module(order), BulkTarget(8), {"num_warps": 2}, ["allocate", "barriers"])
 
 
 def test_the_text_of_a_function_with_barriers_reads_back() -> None:

@@ -91,6 +91,25 @@ def test_blocks_beside_a_loop_that_is_divided_among_warps(steps: int, completion
 
 
 @device_function
+def doubled(a, b, c, steps, DIVIDED: tl.constexpr):
+    acc = tl.zeros((16, 16), dtype=tl.float32)
+    for k in tl.range(steps, warp_specialize=DIVIDED):
+        acc = tl.dot(a.load([0, k * 16]), b.load([k * 16, 0]) * 2.0, acc)
+    c.store([0, 0], acc)
+
+
+@pytest.mark.parametrize("completion", ["late", "random", "early"])
+@pytest.mark.parametrize("divided", [False, True])
+def test_products_of_what_threads_put_into_shared_memory_in_each_iteration(divided: bool, completion: str) -> None:
+    rng = np.random.default_rng(divided)
+    arrays = [small(rng, 16, 80), small(rng, 80, 16), small(rng, 16, 16)]
+    blocks = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}
+    target = BulkTarget(8, completion=completion)
+    found = differ(doubled, blocks, arrays, [5], target, constants={"DIVIDED": divided}, num_warps=4, num_stages=3)
+    assert "simt.dot_start" in found and ("simt.partition" in found) == divided
+
+
+@device_function
 def scaled(a, c, n):
     for i in range(n):
         x = a.load([i * 8, 0])

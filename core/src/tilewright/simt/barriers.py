@@ -36,6 +36,7 @@ from tilewright.passes.effects import effects_of
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.carried import CARRIERS, Carried, all_carried
 from tilewright.simt.facts import WARPS, layout_of, offset_of
+from tilewright.simt.inflight import FlightError
 from tilewright.simt.interface import SharedEffects
 from tilewright.simt.ops import COPIES, PRODUCTS, SIMT_TABLE, STORES
 from tilewright.simt.shared_memory import is_place, scratch_of
@@ -84,7 +85,7 @@ class _Pending:
     Attributes:
         reads, writes: ranges of shared memory.
         copies: ranges that asynchronous copies under way write.
-        products: ranges that asynchronous products under way read.
+        products: ranges that asynchronous products under way read. No barrier makes it safe to write there.
         stores: ranges that copies to tensors under way read.
         hidden: ranges that threads wrote, and that copies of blocks and products do not see yet.
     """
@@ -251,6 +252,8 @@ class _Barriers:
         )
         if conflict:
             self._insert(operation, pending)
+        if not effects.ordered and _overlap([*writes, *scratch], pending.products):
+            raise FlightError(f"{name} at {operation.location}: writes what a product under way reads: a simt.wait for that comes before")
         pending.reads.update(reads)
         pending.writes.update(writes)
         pending.copies.update(copies)

@@ -76,7 +76,6 @@ def block_bytes(load: Operation) -> int:
 class _Blocks(BlockRing):
     def run(self) -> None:
         before = Builder.at(self.loop)
-        found = accumulation(self.loop, self.target)
         buffers = [self.buffer(before, load) for load in self.loads]
         full, empty = self.barriers(before, 1), self.barriers(before, warps_of(self.loop))
         depth = self.slots - 1
@@ -99,6 +98,7 @@ class _Blocks(BlockRing):
         live = top.cmp(left, self.number(top, 0, self.count_type), predicate="gt")
         previous, following = self.neighbours(top, slot)
         self.read([self.slot(top, buffer, slot) for buffer in buffers])
+        found = accumulation(self.loop, self.target)
 
         refill, more = top, []
         if found is None:

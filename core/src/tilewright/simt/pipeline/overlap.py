@@ -72,8 +72,8 @@ class Accumulation:
 
 
 def accumulation(loop: Operation, target: SimtTarget) -> Accumulation | None:
-    """The only asynchronous product of a loop, if it only adds to an accumulator that nothing else in the loop reads, and has its operands in shared memory:
-    registers that it reads would be given other values before the wait of the next iteration."""
+    """The only asynchronous product of a loop whose loads are read from their slots, if it only adds to an accumulator that nothing else in the loop reads,
+    and nothing that it reads is written anew before the wait of the next iteration: neither registers nor the place that an operand is put to in each one."""
     (body,) = loop.regions
     products = [operation for operation in body if operation.name == "simt.dot" and plan_of(operation, target).asynchronous]
     last = body.terminator
@@ -81,13 +81,20 @@ def accumulation(loop: Operation, target: SimtTarget) -> Accumulation | None:
     if len(products) != 1:
         return None
     (product,) = products
-    if held_by(product, target):
+    if held_by(product, target) or any(isinstance(operand.type, TileType) and _changes(operand, loop) for operand in product.operands[:2]):
         return None
     accumulator, result = product.operands[2], product.results[0]
     if accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1 or set(result.uses) != {last} or result.uses[last] != 1:
         return None
     index = accumulator.index - 1
     return Accumulation(product, index) if last.operands[index] is result else None
+
+
+def _changes(operand: Value, loop: Operation) -> bool:
+    """Whether an operand is made in a loop."""
+    owner = operand.owner
+    maker = owner if isinstance(owner, Operation) else owner.owner
+    return isinstance(maker, Operation) and (maker is loop or any(outer is loop for outer in maker.ancestors()))
 
 
 def no_product(builder: Builder) -> Value:

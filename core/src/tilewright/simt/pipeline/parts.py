@@ -187,12 +187,12 @@ class _Math(BlockRing):
     """The loop of the math part."""
 
     def run(self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value) -> list[Value]:
-        found = accumulation(self.loop, self.target)
         slot, phase = (self.carry(value) for value in values)
         top = Builder(self.body, self.body.first, self.loop.location)
         self.create(top, "simt.await", [full], [slot], [phase])
         previous, following = self.neighbours(top, slot)
         self.read([self.slot(top, buffer, slot) for buffer in buffers])
+        found = accumulation(self.loop, self.target)
         after = Builder.at(self.last)
         if found is None:
             self.create(after, "simt.arrive", [empty], [slot])

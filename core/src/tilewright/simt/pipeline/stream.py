@@ -105,9 +105,10 @@ class _Stream(Ring):
         ahead = dict(zip(keys, values, strict=True))
         free, filled = ([self.slot(top, buffer, which) for buffer in buffers] for which in (previous, slot))
         made: list[Value] = []
-        found = accumulation(self.loop, self.target)
+        found = None
         if self.stepped is None:
             self.read(filled)
+            found = accumulation(self.loop, self.target)
             refill = top
             if found is not None:
                 earlier, product = self.overlap(found, before)
