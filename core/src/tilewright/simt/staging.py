@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import I32, TileType
@@ -20,16 +22,29 @@ from tilewright.simt.types import BufferType, SlotType
 OPERAND_ALIGNMENT = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A product that reads an operand from shared memory."""
+
+    product: Operation
+    position: int
+
+
 def stage_operands(function: Function, target: SimtTarget) -> None:
-    """Give each product its operands where its plan reads them."""
+    """Give each product its operands where its plan reads them. What several products read in the same layout is put there once, for all of them."""
+    reads: dict[tuple[Value, SharedLayout], list[_Read]] = {}
     for operation in operations_of_program(function.body):
         if operation.name in PRODUCTS:
             plan = plan_of(operation, target)
             for position, operand in enumerate(operation.operands[:2]):
                 if plan.reads[position] != REGISTERS and isinstance(operand.type, TileType):
                     shared = staging_layout(plan, position, operand, target)
-                    _move_well(operand, shared, target)
-                    operation.set_operand(position, _staged(operation, operand, shared))
+                    reads.setdefault((operand, shared), []).append(_Read(operation, position))
+    for (operand, shared), found in reads.items():
+        _move_well(operand, shared, target)
+        slot = _staged(_place_before([read.product for read in found], operand), operand, shared)
+        for read in found:
+            read.product.set_operand(read.position, slot)
 
 
 def staging_layout(plan: ProductPlan, position: int, operand: Value, target: SimtTarget) -> SharedLayout:
@@ -64,15 +79,40 @@ def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None
         operand.layout = layout
 
 
-def _staged(product: Operation, operand: Value, shared: SharedLayout) -> Value:
-    """Put an operand into shared memory, once: before the loops around the product in which it does not change."""
-    builder = Builder.at(_outermost(product, operand))
+def _staged(place: Operation, operand: Value, shared: SharedLayout) -> Value:
+    """Put an operand into shared memory before an operation."""
+    builder = Builder.at(place)
     assert isinstance(operand.type, TileType)
     type_ = BufferType(1, operand.type.shape, operand.type.element, shared)
     buffer = builder.create(SIMT_TABLE["simt.buffer"], [], {"alignment": OPERAND_ALIGNMENT}, (type_,)).results[0]
     slot = builder.create(SIMT_TABLE["simt.slot"], [[buffer], [builder.constant(value=0, result=I32)]], {}).results[0]
     builder.create(SIMT_TABLE["simt.store"], [[slot], [operand]], {})
     return slot
+
+
+def _place_before(products: list[Operation], operand: Value) -> Operation:
+    """Where an operand is staged for products: before the first of them, and before the outermost loop around it that the operand is made before. Where they
+    are in different regions: before what holds the first, in the innermost region that holds them all."""
+    first = products[0]
+    if len(products) == 1:
+        return _outermost(first, operand)
+    paths = [_within(product, operand) for product in products]
+    depth = 0
+    while all(len(path) > depth and path[depth].parent is paths[0][depth].parent for path in paths):
+        depth += 1
+    return _outermost(paths[0][depth - 1], operand)
+
+
+def _within(operation: Operation, operand: Value) -> list[Operation]:
+    """The operation, and those around it up to the region that an operand is made in, outermost first."""
+    owner = operand.owner
+    home = owner.parent if isinstance(owner, Operation) else owner
+    path = [operation]
+    while path[-1].parent is not home:
+        region = path[-1].parent
+        assert region is not None and isinstance(region.owner, Operation)
+        path.append(region.owner)
+    return path[::-1]
 
 
 def _outermost(product: Operation, operand: Value) -> Operation:
