@@ -77,18 +77,21 @@ def test_parts_have_barriers_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("warps", "expected"),
+    ("warps", "programs", "expected"),
     [
-        ({"math": 8, "load": 4}, {"math": 240, "load": 24}),
-        ({"math": 4, "load": 4}, {}),  # 65,536 registers are enough for 256 threads
-        ({"math": 2, "load": 4}, {}),
-        ({"math": 16, "load": 4}, {"math": 112, "load": 24}),
+        ({"math": 8, "load": 4}, 1, {"math": 240, "load": 24}),
+        ({"math": 4, "load": 4}, 1, {}),  # 65,536 registers are enough for 256 threads
+        ({"math": 2, "load": 4}, 1, {}),
+        ({"math": 16, "load": 4}, 1, {"math": 112, "load": 24}),
+        ({"math": 8, "load": 4}, 2, {"math": 104, "load": 24}),
+        ({"math": 4, "load": 4}, 2, {"math": 232, "load": 24}),
+        ({"math": 4, "load": 4}, 4, {"math": 104, "load": 24}),
     ],
 )
-def test_parts_share_the_registers(warps: dict[str, int], expected: dict[str, int]) -> None:
-    assert divided_registers(warps) == expected
+def test_parts_share_the_registers(warps: dict[str, int], programs: int, expected: dict[str, int]) -> None:
+    assert divided_registers(warps, programs) == expected
     given = {name: expected.get(name, 168) for name in warps}
-    assert not expected or sum(32 * count * given[name] for name, count in warps.items()) <= 65536
+    assert not expected or programs * sum(32 * count * given[name] for name, count in warps.items()) <= 65536
 
 
 # ---- copies

@@ -58,17 +58,17 @@ def proxy_fence(w: FunctionWriter) -> None:
     call_asm(w, "fence.proxy.async.shared::cta;", (), (), memory=True)
 
 
-def given_registers(warps: int) -> int:
-    """Registers that each thread of a program begins with, where it takes all that there are."""
-    return min(_FILE // (_LANES * warps), _MOST) // _STEP * _STEP
+def given_registers(warps: int, programs: int = 1) -> int:
+    """Registers that each thread of a program begins with, where so many programs take all that there are."""
+    return min(_FILE // (_LANES * warps * programs), _MOST) // _STEP * _STEP
 
 
-def divided_registers(warps: Mapping[str, int]) -> dict[str, int]:
-    """How parts share the registers of a program: few for those that only start copies, the rest for the largest part. None are moved where threads have
-    enough, or where a part is no whole number of groups of warps, which give and take them together."""
+def divided_registers(warps: Mapping[str, int], programs: int = 1) -> dict[str, int]:
+    """How parts share the registers of a program, one of so many: few for those that only start copies, the rest for the largest part. None are moved where
+    threads have enough, or where a part is no whole number of groups of warps, which give and take them together."""
     most = max(warps, key=lambda name: warps[name])
     total = sum(warps.values())
-    given = given_registers(total)
+    given = given_registers(total, programs)
     if given >= _ENOUGH or any(count % _GROUP for count in warps.values()):
         return {}
     others = {name: _FEW for name in warps if name != most}

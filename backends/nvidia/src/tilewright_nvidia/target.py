@@ -13,6 +13,7 @@ from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright.simt.context import SimtContext
+from tilewright.simt.facts import PROGRAMS
 from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.pressure import peak_words
 from tilewright.simt.products import Product, ProductPlan
@@ -36,6 +37,8 @@ _ALL_LANES = "-1"
 #: multiprocessor then hide the memory's latency, which the assembler, left to itself, gives away for a better order of instructions (measured: a
 #: generator of random numbers, bound by memory with 64 registers, takes 1.13 times as long with the 70 it would get).
 _LIGHT, _LIGHT_REGISTERS = 56, 64
+#: Programs that share a multiprocessor where the toolkit decides on their number: more were not measured. Bytes of a program that the machine itself uses.
+_RESIDENT, _UNSEEN = 4, 1024
 #: Types that two f32 are rounded to at a time, as PTX names the pair.
 _PAIRS: dict[Type, str] = {F16: "f16x2", BF16: "bf16x2"}
 _MATRIX_OPERATIONS = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step"))
@@ -73,6 +76,7 @@ class PtxTarget(SimtTarget):
         if self.hopper:
             self.mechanisms = (bulk_copies.mechanism(self._tensor_maps), *self.mechanisms)
             self.barrier_bytes, self.part_warps, self.published = barrier_objects.BYTES, warpgroups.GROUP, True
+            self.resident_programs = 1 if (options or {}).get("maxnreg") else _RESIDENT
         self._limited = bool((options or {}).get("maxnreg"))
         self.maps: bulk_copies.TensorMaps | None = None
         self.relaxed = (options or {}).get("math", "relaxed") == "relaxed"
@@ -81,8 +85,8 @@ class PtxTarget(SimtTarget):
         self._memory = GlobalMemory(row.capability, self._words)
         self._warps = 0
         self._register_limit: int | None = None
-        #: whether parts take registers from each other
-        self._moves_registers = False
+        #: whether parts take registers from each other, and how many programs share a multiprocessor's then
+        self._moves_registers, self._programs = False, 1
         self.waits_at_entry = False
         self.uniform_warps = True
 
@@ -92,6 +96,7 @@ class PtxTarget(SimtTarget):
         matrices = any(operation.name in _MATRIX_OPERATIONS for operation in function.walk())
         self.maps = bulk_copies.TensorMaps(function)
         self._moves_registers = any(operation.name == "simt.part" and operation.attribute("registers") for operation in function.walk())
+        self._programs = function.attributes.get(PROGRAMS, 1)
         light = not matrices and peak_words(function) <= _LIGHT
         self._register_limit = _LIGHT_REGISTERS if light else None
         self._memory.frugal = light
@@ -105,7 +110,7 @@ class PtxTarget(SimtTarget):
             attributes.append(f'"nvvm.maxnreg"="{limit}"')
         if self._moves_registers:
             # else the assembler does not know what threads begin with
-            attributes.append('"nvvm.minctasm"="1"')
+            attributes.append(f'"nvvm.minctasm"="{self._programs}"')
         self._warps = num_warps
         maps = self._tensor_maps()
         given = [(type_, parameter) for type_, parameter in parameters if parameter not in maps.descriptors]
@@ -172,10 +177,14 @@ class PtxTarget(SimtTarget):
         barrier_objects.wait(context.writer, address, phase)
 
     def set_registers(self, w: FunctionWriter, count: int) -> None:
-        barrier_objects.set_registers(w, count, barrier_objects.given_registers(self._warps))
+        barrier_objects.set_registers(w, count, barrier_objects.given_registers(self._warps, self._programs))
 
-    def part_registers(self, warps: Mapping[str, int]) -> Mapping[str, int]:
-        return {} if self._limited else barrier_objects.divided_registers(warps)
+    def part_registers(self, warps: Mapping[str, int], programs: int = 1) -> Mapping[str, int]:
+        return {} if self._limited else barrier_objects.divided_registers(warps, programs)
+
+    def resident_memory(self, programs: int) -> int:
+        # a multiprocessor has what a program may use, and a part for each program that it does not see
+        return (self.shared_memory + _UNSEEN) // programs - _UNSEEN
 
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
         return w.call("llvm.nvvm.shfl.sync.idx.i32", "i32", [("i32", _ALL_LANES), ("i32", value), ("i32", lane), ("i32", "31")])

@@ -14,6 +14,8 @@ from tilewright.simt.linear_layout import LinearLayout
 #: Of a function: warps that run it, those of all parts where it has parts; and bytes of shared memory of a program.
 WARPS: Final = "warps"
 SHARED_BYTES: Final = "shared_bytes"
+#: Of a function: programs that are to share a multiprocessor; without it there may be any number.
+PROGRAMS: Final = "programs"
 #: Of an operation: where its scratch space, or what it allocates, begins in shared memory, in bytes.
 OFFSET: Final = "simt.offset"
 #: Of an operation: what left the fast path there, and why.
@@ -34,6 +36,17 @@ def function_of(operation: Operation | Region) -> Function:
         assert place is not None
         place = place.parent if isinstance(place, Operation) else place.owner
     return place
+
+
+def is_made_in(value: Value, operation: Operation) -> bool:
+    """Whether a value is made in the regions of an operation, or is an argument there."""
+    owner = value.owner
+    maker = owner.parent if isinstance(owner, Operation) else owner
+    while isinstance(maker, Region) and isinstance(maker.owner, Operation):
+        if maker.owner is operation:
+            return True
+        maker = maker.owner.parent
+    return False
 
 
 def part_of(operation: Operation) -> Operation | None:

@@ -73,6 +73,7 @@ class SimtTarget(ABC):
         barrier_bytes: bytes of a barrier object in shared memory; 0 where there are none.
         published: whether copies of blocks, and products that read shared memory themselves, see what threads write there only after :meth:`publish`.
         part_warps: parts of a partition have a multiple of so many warps; 0 where a program cannot be divided.
+        resident_programs: how many programs share a multiprocessor at most, where the toolkit decides on that.
         operations: rows of the op table for operations of its own (``vendor.op``).
     """
 
@@ -90,6 +91,7 @@ class SimtTarget(ABC):
     barrier_bytes: int = 0
     published: bool = False
     part_warps: int = 0
+    resident_programs: int = 1
     operations: tuple[OpSpec, ...] = ()
 
     def __init__(self) -> None:
@@ -204,9 +206,14 @@ class SimtTarget(ABC):
     def set_registers(self, w: FunctionWriter, count: int) -> None:  # noqa: B027
         """Give each thread of the part that begins here ``count`` registers, where the machine can."""
 
-    def part_registers(self, warps: Mapping[str, int]) -> Mapping[str, int]:
-        """How many registers the threads of each part should have, for its warps; those that are not named keep what they are given."""
+    def part_registers(self, warps: Mapping[str, int], programs: int = 1) -> Mapping[str, int]:
+        """How many registers the threads of each part should have, for its warps, where so many programs share a multiprocessor; those that are not named
+        keep what they are given."""
         return {}
+
+    def resident_memory(self, programs: int) -> int:
+        """Bytes of shared memory that each of so many programs may use on a multiprocessor."""
+        return self.shared_memory // programs
 
     @abstractmethod
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:

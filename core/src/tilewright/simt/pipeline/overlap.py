@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import TileType
+from tilewright.simt.facts import is_made_in
 from tilewright.simt.ops import PRODUCTS, SIMT_TABLE
 from tilewright.simt.products import REGISTERS, plan_of
 from tilewright.simt.target import SimtTarget
@@ -81,20 +82,13 @@ def accumulation(loop: Operation, target: SimtTarget) -> Accumulation | None:
     if len(products) != 1:
         return None
     (product,) = products
-    if held_by(product, target) or any(isinstance(operand.type, TileType) and _changes(operand, loop) for operand in product.operands[:2]):
+    if held_by(product, target) or any(isinstance(operand.type, TileType) and is_made_in(operand, loop) for operand in product.operands[:2]):
         return None
     accumulator, result = product.operands[2], product.results[0]
     if accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1 or set(result.uses) != {last} or result.uses[last] != 1:
         return None
     index = accumulator.index - 1
     return Accumulation(product, index) if last.operands[index] is result else None
-
-
-def _changes(operand: Value, loop: Operation) -> bool:
-    """Whether an operand is made in a loop."""
-    owner = operand.owner
-    maker = owner if isinstance(owner, Operation) else owner.owner
-    return isinstance(maker, Operation) and (maker is loop or any(outer is loop for outer in maker.ancestors()))
 
 
 def no_product(builder: Builder) -> Value:

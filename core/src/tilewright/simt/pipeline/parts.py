@@ -23,7 +23,7 @@ from tilewright.ir.types import I1, I32, TileType
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import effects_of
 from tilewright.simt.carried import CARRIERS, all_carried
-from tilewright.simt.facts import WARPS, function_of
+from tilewright.simt.facts import PROGRAMS, WARPS, function_of
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.blocks import BlockRing
 from tilewright.simt.pipeline.decisions import selected
@@ -114,7 +114,7 @@ def divide(loops: Sequence[Operation], target: SimtTarget) -> tuple[list[Operati
     assert last is not None
     warps = {MATH: function.attributes[WARPS], LOAD: target.part_warps}
     function.attributes[WARPS] = sum(warps.values())
-    registers = target.part_registers(warps)
+    registers = target.part_registers(warps, function.attributes.get(PROGRAMS, 1))
     parts = Region()
     for name, count in warps.items():
         bodies[name].append(_end())

@@ -8,31 +8,24 @@ from typing import Any, Final
 from tilewright.ir.core import Function, Operation
 from tilewright.ir.types import PointerType, TileType, bit_width, element_type
 from tilewright.passes.effects import clobbers_memory
-from tilewright.simt.block_stores import least_staging
 from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.facts import function_of, layout_of, note, warps_of
 from tilewright.simt.lowering.dot import fragment
-from tilewright.simt.pipeline.blocks import block_bytes
 from tilewright.simt.pipeline.chain import asynchronous_products, is_chain, late_half
-from tilewright.simt.pipeline.chained_parts import rings_of
-from tilewright.simt.pipeline.decisions import BY, CHAIN, DISTANCE, EARLY, FORM, LATE, PARTS, SLOTS, STEPS, WIDTH, deselect, forget, selected, shared_layout
+from tilewright.simt.pipeline.decisions import BY, CHAIN, DISTANCE, EARLY, FORM, LATE, PARTS, SLOTS, STEPS, WIDTH, deselect, forget, selected
 from tilewright.simt.pipeline.loads import stepped_product
 from tilewright.simt.pipeline.overlap import held_by
-from tilewright.simt.pipeline.parts import LOAD, MATH, is_separable
+from tilewright.simt.pipeline.parts import is_separable
+from tilewright.simt.pipeline.residence import settle_chains
+from tilewright.simt.pipeline.room import fitting_slots, slot_bytes
 from tilewright.simt.pipeline.select import pipelined_loops, stages_of
 from tilewright.simt.pipeline.slices import slice_of
-from tilewright.simt.pipeline.views import views_of
 from tilewright.simt.pressure import peak_words_in
-from tilewright.simt.products import PRODUCTS, plan_of
-from tilewright.simt.shared_memory import scratch_of
-from tilewright.simt.staging import staged_bytes
+from tilewright.simt.products import plan_of
 from tilewright.simt.target import SimtTarget
-from tilewright.simt.types import SlotType
 
 #: Slots of a ring that is filled from registers: one is read while the other is written.
 _HALVES: Final = 2
-#: Bytes that are left for barrier objects and alignment.
-_OBJECTS: Final = 2048
 
 
 def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
@@ -40,7 +33,7 @@ def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any])
     for loop in list(pipelined_loops(function, options)):
         if selected(loop) and not _schedule(loop, target, options):
             forget(loop)
-    _share_memory(function, target)
+    settle_chains(function, target)
 
 
 def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> bool:
@@ -73,7 +66,7 @@ def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -
             note(loop, "not divided among warps: what it loads depends on what the program computes")
         elif target.warp_size * (warps_of(loop) + target.part_warps) > target.max_threads:
             note(loop, f"not divided among warps: beside {warps_of(loop)} there are none left for loads")
-        elif is_chain(loop, target) and _fits_in_registers(loop, target) and not any(other.attributes.get(FORM) == PARTS for other in function_of(loop).walk()):
+        elif is_chain(loop, target) and not any(other.attributes.get(FORM) == PARTS for other in function_of(loop).walk()):
             loop.attributes[FORM] = CHAIN
         elif not any(other.attributes.get(FORM) in (PARTS, CHAIN) for other in function_of(loop).walk() if other is not loop):
             loop.attributes[FORM] = PARTS
@@ -101,42 +94,6 @@ def _is_register_chain(loop: Operation, target: SimtTarget) -> bool:
     return late is not None and all(held_by(product, target) for product in products if product in late)
 
 
-def _fits_in_registers(loop: Operation, target: SimtTarget) -> bool:
-    """Whether the threads that compute have registers for what a chain has under way at a time: the results of all products, and what the late ones read."""
-    (body,) = loop.regions
-    products = asynchronous_products(body, target)
-    tiles = {value for product in products for value in (product.results[0], *held_by(product, target))}
-    words = sum(-(-layout_of(tile).register_count * bit_width(element_type(tile.type)) // 32) for tile in tiles)
-    warps = warps_of(loop)
-    given = target.part_registers({MATH: warps, LOAD: target.part_warps}).get(MATH)
-    limit = given or min(target.registers, target.register_file // (target.warp_size * (warps + target.part_warps)))
-    # copies are started by others, and what they need is not needed here
-    if words + target.costs.other_registers * 3 // 4 <= limit:
-        return True
-    note(loop, f"products are waited for one by one: {words} registers of what would be under way, of {limit}")
-    return False
-
-
-def _share_memory(function: Function, target: SimtTarget) -> None:
-    """How deep the rings of chains are: those of loops whose loads are alike are shared, and beside them is what the rest of the program copies in blocks.
-    Where there is no room for two slots of each, loops are written out one by one."""
-    chains = [operation for operation in function.walk() if operation.attributes.get(FORM) == CHAIN]
-    if not chains:
-        return
-    rings = {rings_of(loop): loop for loop in chains}
-    around = [operation for operation in function.walk() if operation.name in ("descriptor_load", "descriptor_store") and BY not in operation.attributes]
-    beside = sum(block_bytes(operation) for operation in around) + max(_scratch_beside(loop, target) for loop in chains)
-    free = target.shared_memory - beside - _OBJECTS
-    slots = min(*(loop.attributes[SLOTS] for loop in chains), max(0, free) // sum(slot_bytes(load) for loop in rings.values() for load in selected(loop)))
-    for loop in chains:
-        if slots < _HALVES:
-            loop.attributes[FORM] = BARRIER
-        elif slots < loop.attributes[SLOTS]:
-            note(loop, f"pipelined {slots} deep instead of {loop.attributes[SLOTS]}, for want of shared memory")
-        if slots >= _HALVES:
-            loop.attributes[SLOTS] = slots
-
-
 def _form(loop: Operation, target: SimtTarget) -> str:
     """How a loop is written out: as its loads are copied, or most bytes of them where mechanisms differ. The other loads stay in place."""
     moved: dict[str, int] = {}
@@ -150,31 +107,6 @@ def _form(loop: Operation, target: SimtTarget) -> str:
             deselect(load)
             note(load, f"{load.name} is not pipelined: most of what the loop loads is copied in another way than by {by!r}")
     return form
-
-
-def slot_bytes(load: Operation) -> int:
-    """Bytes of the tile of a load in shared memory."""
-    type_ = load.results[0].type
-    assert isinstance(type_, TileType)
-    return SlotType(type_.shape, type_.element, shared_layout(load)).tile_bytes
-
-
-def fitting_slots(loop: Operation, loads: list[Operation], stages: int, barriers: int, target: SimtTarget) -> int:
-    """How many slots there is shared memory for, beside what operations of the loop need and so many bytes of barrier objects."""
-    taken = _scratch_beside(loop, target) + barriers
-    return min(stages, max(0, target.shared_memory - taken) // sum(slot_bytes(load) for load in loads))
-
-
-def _scratch_beside(loop: Operation, target: SimtTarget) -> int:
-    """Shared memory that operations of a loop need beside the slots of what is copied."""
-    views = {view.value for load in selected(loop) for view in views_of(load.results[0])}
-    scratch = 0
-    for operation in loop.regions[0]:
-        if operation.name in PRODUCTS:
-            scratch = max(scratch, staged_bytes(operation, target, views))
-        elif not (operation.name == "simt.convert" and operation.operands[0] in views):
-            scratch = max(scratch, scratch_of(operation, target))
-    return max(scratch, least_staging(loop, target))
 
 
 def _register_budget(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> int:

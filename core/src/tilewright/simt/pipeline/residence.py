@@ -1,0 +1,110 @@
+"""How many programs share a multiprocessor, and what each gets of it, where a program has loops over chains of products.
+
+Such a loop (:mod:`.chain`) is divided among warps, of which those that start copies need few registers. What they leave is for the warps that compute, or for
+other programs: while one program waits for its products, another one computes. So there are as many programs as have registers for what a thread has under
+way at a time, and shared memory for two slots of each load; and where they are few, and registers are left, the halves of the chain are side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.ir.core import Function, Operation
+from tilewright.ir.types import bit_width, element_type
+from tilewright.simt.copies import BARRIER
+from tilewright.simt.facts import PROGRAMS, layout_of, note, warps_of
+from tilewright.simt.pipeline.blocks import block_bytes
+from tilewright.simt.pipeline.chain import asynchronous_products
+from tilewright.simt.pipeline.chained_parts import rings_of
+from tilewright.simt.pipeline.decisions import BY, CHAIN, FORM, PARTS, SLOTS, selected
+from tilewright.simt.pipeline.overlap import held_by
+from tilewright.simt.pipeline.parts import LOAD, MATH
+from tilewright.simt.pipeline.room import scratch_beside, slot_bytes
+from tilewright.simt.pipeline.views import views_of
+from tilewright.simt.target import SimtTarget
+
+#: Bytes that are left for barrier objects and alignment.
+_OBJECTS: Final = 2048
+#: Slots that a ring has at least: one is filled while the other is read.
+_LEAST: Final = 2
+#: Registers of a thread that computes beside the tiles under way, where products are waited for one by one: not all of those tiles are there at a time.
+_BESIDE: Final = 8
+
+#: With more programs than this on a multiprocessor there is always one that computes (measured: a chain's halves side by side are slower then).
+_SIDE_BY_SIDE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What a program gets: whether the halves of its chains are side by side, and how many slots its rings have."""
+
+    programs: int
+    chained: bool
+    slots: int
+
+
+def settle_chains(function: Function, target: SimtTarget) -> None:
+    """Decide on the programs of a multiprocessor, the form and the depth of a function's loops over chains."""
+    chains = [operation for operation in function.walk() if operation.attributes.get(FORM) == CHAIN]
+    if not chains:
+        return
+    words = max(_words_under_way(loop, target) for loop in chains)
+    # a program with a loop around such a loop is one of as many as there are multiprocessors
+    most = 1 if any(outer.name == "for" for loop in chains for outer in loop.ancestors()) else target.resident_programs
+    shares = (_share(function, chains, words, programs, target) for programs in range(most, 0, -1))
+    share = next(share for share in shares if share is not None)
+    if share.programs > 1:
+        function.attributes[PROGRAMS] = share.programs
+    if not share.chained:
+        limit = _registers(chains[0], share.programs, target)
+        for loop in chains:
+            note(loop, f"products are waited for one by one: {words} registers of what would be under way, of {limit}")
+            loop.attributes[FORM] = BARRIER
+        if share.slots >= _LEAST:
+            max(chains, key=lambda loop: sum(map(slot_bytes, selected(loop)))).attributes[FORM] = PARTS
+    elif share.slots < _LEAST:
+        for loop in chains:
+            loop.attributes[FORM] = BARRIER
+    for loop in function.walk():
+        if SLOTS in loop.attributes and _LEAST <= share.slots < loop.attributes[SLOTS]:
+            note(loop, f"pipelined {share.slots} deep instead of {loop.attributes[SLOTS]}, for want of shared memory")
+            loop.attributes[SLOTS] = share.slots
+
+
+def _share(function: Function, chains: Sequence[Operation], words: int, programs: int, target: SimtTarget) -> _Share | None:
+    """What each of some programs gets; None where that is too little."""
+    limit = _registers(chains[0], programs, target)
+    if programs > 1 and words + _BESIDE > limit:
+        return None
+    # copies are started by others, and what they need is not needed here
+    chained = programs <= _SIDE_BY_SIDE and words + target.costs.other_registers * 3 // 4 <= limit
+    loops = [operation for operation in function.walk() if SLOTS in operation.attributes]
+    # loops whose loads are alike share their rings where the halves of chains are side by side
+    rings = {(rings_of(loop) if chained and loop in chains else loop): loop for loop in loops}
+    around = [operation for operation in function.walk() if operation.name in ("descriptor_load", "descriptor_store") and BY not in operation.attributes]
+    if (
+        programs > 1
+    ):  # then a guess too small costs no more than a program: blocks are stored when the rings are no longer needed, and loaded ones are read in place
+        around = [operation for operation in around if operation.name == "descriptor_load"]
+    there = {view.value for load in around if load.results for view in views_of(load.results[0])} if programs > 1 else set()
+    beside = sum(map(block_bytes, around)) + max(scratch_beside(loop, target, there) for loop in loops) + _OBJECTS
+    free = target.resident_memory(programs) - beside
+    slots = min(*(loop.attributes[SLOTS] for loop in chains), max(0, free) // sum(slot_bytes(load) for loop in rings.values() for load in selected(loop)))
+    return _Share(programs, chained, slots) if programs == 1 or slots >= _LEAST else None
+
+
+def _words_under_way(loop: Operation, target: SimtTarget) -> int:
+    """Words that a thread holds of what a chain has under way at a time: the results of all products, and what the late ones read."""
+    (body,) = loop.regions
+    products = asynchronous_products(body, target)
+    tiles = {value for product in products for value in (product.results[0], *held_by(product, target))}
+    return sum(-(-layout_of(tile).register_count * bit_width(element_type(tile.type)) // 32) for tile in tiles)
+
+
+def _registers(loop: Operation, programs: int, target: SimtTarget) -> int:
+    """Registers of a thread that computes, where so many programs share a multiprocessor."""
+    warps = warps_of(loop)
+    given = target.part_registers({MATH: warps, LOAD: target.part_warps}, programs).get(MATH)
+    return given or min(target.registers, target.register_file // (target.warp_size * (warps + target.part_warps) * programs))
