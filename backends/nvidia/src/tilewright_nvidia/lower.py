@@ -10,7 +10,6 @@ from typing import Any
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.ir.core import Function, Module
 from tilewright.ir.types import DescriptorType
-from tilewright.passes.clone import clone_module
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.simt.host.expressions import Expression, word
 from tilewright.simt.launch_options import check_portable, configuration_text, option_notes, refuse_externs
@@ -44,7 +43,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
         OutOfResources: a program needs more than the target has.
     """
-    from tilewright.simt.compile import compile_kernel
+    from tilewright.simt.compile import compile_fitting
     from tilewright.simt.facts import SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report
 
@@ -54,9 +53,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     machine = PtxTarget(target, options)
     machine.waits_at_entry = bool(options.get("launch_pdl")) and machine.capability >= 90 and not _waits(module)
     machine.uniform_warps = any(operation.name in ("dot", "dot_scaled") for operation in module.walk())
-    copy = clone_module(module)
     try:
-        text = compile_kernel(copy, machine, options, timings)
+        copy, text = compile_fitting(module, machine, options, timings)
     except OutOfResources as error:
         raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
     ptx = to_ptx(text, target, timings)

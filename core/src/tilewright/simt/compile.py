@@ -11,19 +11,23 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tilewright.errors import OutOfResources
 from tilewright.ir.core import Function, Module
 from tilewright.ir.verifier import verify
+from tilewright.passes.clone import clone_module
 from tilewright.simt.assign import assign
 from tilewright.simt.barriers import insert_barriers
 from tilewright.simt.block_copies import write_block_copies
+from tilewright.simt.enough_warps import set_warps, warps_asked
 from tilewright.simt.expand import prepare
+from tilewright.simt.facts import note
 from tilewright.simt.inflight import check_in_flight
 from tilewright.simt.lower import lower_function
 from tilewright.simt.notes import note_slow_paths, warn_slow
 from tilewright.simt.partial_sums import defer_sums
 from tilewright.simt.pipeline import expand, schedule, select
 from tilewright.simt.raising import raise_loads
-from tilewright.simt.shared_memory import allocate
+from tilewright.simt.shared_memory import SHARED_MEMORY, allocate
 from tilewright.simt.staging import stage_operands
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.unseen import mark_unseen
@@ -48,6 +52,10 @@ def _on_kernel(run: Callable[[Function, SimtTarget], None]) -> Callable[[Module,
     return lambda module, target, options: run(kernel_of(module), target)
 
 
+def _assign(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
+    assign(function, target, warps_asked(function, options))
+
+
 def _check(function: Function, options: Mapping[str, Any]) -> None:
     if options.get("debug"):
         check_in_flight(function)
@@ -56,9 +64,10 @@ def _check(function: Function, options: Mapping[str, Any]) -> None:
 #: The toolkit's own stages, in order.
 STAGES: Final = (
     Stage("prepare", lambda module, target, options: prepare(module, target), "calls, descriptors and block-scaled products become plain operations"),
+    Stage("warps", lambda module, target, options: set_warps(kernel_of(module), target, options), "how many warps run a program: those asked for, or more"),
     Stage("raise", raise_loads, "loads at pointers that feed products become loads of blocks, where the machine copies those better"),
     Stage("unseen", _on_kernel(lambda function, target: mark_unseen(function)), "loads whose left-out lanes nobody sees: no zeros are written there"),
-    Stage("layouts", lambda module, target, options: assign(kernel_of(module), target, options["num_warps"]), "every tile has a layout, every product a plan"),
+    Stage("layouts", lambda module, target, options: _assign(kernel_of(module), target, options), "every tile has a layout, every product a plan"),
     Stage("sums", lambda module, target, options: defer_sums(kernel_of(module)), "sums that loops over products carry are added up across threads after them"),
     Stage("select", lambda module, target, options: select(kernel_of(module), target, options), "loads that are copied ahead, by which mechanism"),
     Stage("schedule", lambda module, target, options: schedule(kernel_of(module), target, options), "how far ahead, and in what order"),
@@ -70,6 +79,33 @@ STAGES: Final = (
     Stage("check", lambda module, target, options: _check(kernel_of(module), options), "under debug: what is under way is touched by nothing"),
     Stage("notes", lambda module, target, options: note_slow_paths(kernel_of(module), target, options), "what left the fast path, and why"),
 )
+
+
+def compile_fitting(module: Module, target: SimtTarget, options: Mapping[str, Any], timings: MutableMapping[str, float] | None = None) -> tuple[Module, str]:
+    """As :func:`compile_kernel`, but loads are copied less far ahead where a program would need more shared memory than there is; ``module`` stays as it is.
+
+    Returns:
+        The module in its form after the last stage, and the LLVM IR text.
+
+    Raises:
+        OutOfResources: a program needs too much with ``num_stages=2`` as well; for ``num_stages`` as it was given.
+    """
+    stages = int(options.get("num_stages") or 1)
+    first: OutOfResources | None = None
+    for fewer in range(stages, min(stages, 2) - 1, -1):
+        copy = clone_module(module)
+        try:
+            text = compile_kernel(copy, target, {**options, "num_stages": fewer}, timings)
+        except OutOfResources as error:
+            first = first or error
+            if error.name != SHARED_MEMORY:
+                break
+            continue
+        if fewer < stages:
+            note(next(iter(kernel_of(copy).body)), f"num_stages={fewer} in place of {stages}, for want of shared memory")
+        return copy, text
+    assert first is not None
+    raise first
 
 
 def compile_kernel(module: Module, target: SimtTarget, options: Mapping[str, Any], timings: MutableMapping[str, float] | None = None) -> str:

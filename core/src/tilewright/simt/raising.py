@@ -28,7 +28,8 @@ from tilewright.passes.dce import dce
 from tilewright.passes.effects import clobbers_memory, effects_of
 from tilewright.passes.licm import licm
 from tilewright.passes.polynomials import Polynomial
-from tilewright.simt.facts import note
+from tilewright.simt.enough_warps import warps_asked
+from tilewright.simt.facts import function_of, note
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.loads import feeding_products, is_copyable
 from tilewright.simt.pipeline.select import stages_of
@@ -67,7 +68,7 @@ def _pays(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> bo
     (body,) = loop.regions
     if any(inner.name in ("for", "while") for inner in body.walk()) or any(clobbers_memory(inner) for inner in body):
         return False
-    return any(inner.name == "dot" and target.wants_blocks(_product(inner, options["num_warps"])) for inner in body)
+    return any(inner.name == "dot" and target.wants_blocks(_product(inner, warps_asked(function_of(loop), options))) for inner in body)
 
 
 def _product(dot: Operation, warps: int) -> Product:

@@ -22,6 +22,8 @@ from tilewright.simt.target import SimtTarget
 from tilewright.simt.tokens import Tokens
 from tilewright.simt.types import BarriersType, BufferType, MemoryType
 
+#: What there is too little of, as errors say.
+SHARED_MEMORY: Final = "shared memory"
 #: How scratch space is aligned: to the widest access.
 _ALIGNMENT: Final = 16
 #: Bytes that may be spent to put scratch space beside that of the operation before.
@@ -39,7 +41,7 @@ def allocate(function: Function, target: SimtTarget) -> None:
     """
     _Allocation(function, target).run()
     if function.attributes[SHARED_BYTES] > target.shared_memory:
-        raise OutOfResources(function.attributes[SHARED_BYTES], target.shared_memory, "shared memory")
+        raise OutOfResources(function.attributes[SHARED_BYTES], target.shared_memory, SHARED_MEMORY)
 
 
 def scratch_of(operation: Operation, target: SimtTarget) -> int:
