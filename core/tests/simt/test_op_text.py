@@ -142,6 +142,20 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
             ("%r = simt.tensor %p : desc<8x4xf32>", "shape must be 2 numbers of i64, not none"),
         ],
     ),
+    "simt.descriptors": ("%r = simt.descriptors : i32", []),
+    "simt.make_descriptor": (
+        '%r = simt.make_descriptor %i, %slot, %p, shape=[%k, %k], strides=[%k, %k] {padding = "nan"} : desc<8x4xf32>',
+        [
+            (
+                "%r = simt.make_descriptor %f, %slot, %p, shape=[%k, %k], strides=[%k, %k] : desc<8x4xf32>",
+                "memory must be what simt.descriptors gives, not f32",
+            ),
+            ("%r = simt.make_descriptor %i, %buffer, %p, shape=[%k, %k], strides=[%k, %k] : desc<8x4xf32>", "slot must be a slot"),
+            ("%r = simt.make_descriptor %i, %slot, %p, shape=[%k], strides=[%k, %k] : desc<8x4xf32>", "shape must be 2 numbers of i64, not i64"),
+        ],
+    ),
+    "simt.show_descriptor": ("simt.show_descriptor %d", [("simt.show_descriptor %slot", "descriptor must be a descriptor, not slot")]),
+    "simt.free_descriptors": ("simt.free_descriptors %i", [("simt.free_descriptors %x", "memory must be what simt.descriptors gives, not tile")]),
     "simt.copy_start": (
         'simt.copy_start %slot, %t, mask=%m {by = "queue", ordered = true}',
         [

@@ -11,20 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import BF16, F16, F32, I32, I64, U32, U64, DescriptorType, FloatType, Type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import BARRIER, BlockCopy, CopyMechanism
-from tilewright.simt.facts import function_of
 from tilewright.simt.host.expressions import Expression
 from tilewright.simt.linear_layout import SharedLayout, row_major
 from tilewright.simt.lowering.shared import slot_type
 from tilewright.simt.products import PRODUCTS
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.launched import expressions_of
+from tilewright_nvidia.made_maps import MadeMap, MadeMaps
 from tilewright_nvidia.slabs import SPANS, Slabs, slab_layout, slabs_of
-from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX, ROUNDED, TensorMap, fills_with_nan
+from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX, ROUNDED, TensorMap, engine_type, fills_with_nan
 
 NAME: Final = "tma"
 #: Bytes that slots are multiples of, so that each of a buffer's is aligned for every swizzle.
@@ -84,18 +84,29 @@ def layouts(shape: tuple[int, ...], element: Type) -> list[SharedLayout]:
 
 
 def keeps(operation: Operation, divisors: Sequence[int]) -> bool:
-    """Whether the engine can copy the block of a load or store through a descriptor that is the kernel's argument: its rows are aligned, as the runtime found,
-    the block begins at an aligned place of them (elsewhere the engine faults), its elements are known, and what is outside the tensor can be filled in."""
+    """Whether the engine can copy the block of a load or store through a descriptor: its rows are aligned, as the runtime found, or the kernel that makes it
+    promises, the block begins at an aligned place of them (elsewhere the engine faults), its elements are known, and what is outside the tensor can be filled
+    in."""
     descriptor = operation.operands[0]
     type_ = descriptor.type
     assert isinstance(type_, DescriptorType)
-    function = function_of(operation)
-    facts = function.argument_attributes[function.arguments.index(descriptor)]
+    divisor, padding = _known(descriptor)
     if operation.name == "descriptor_reduce" and type_.element not in _REDUCED.get(operation.attribute("kind"), ()):
         return False
-    if facts.get("padding", "zero") == "nan" and isinstance(type_.element, FloatType) and not fills_with_nan(type_.element):
+    if padding == "nan" and isinstance(type_.element, FloatType) and not fills_with_nan(type_.element):
         return False
-    return reaches(type_, math.gcd(facts.get("divisibility", 1), divisors[-1] * storage_size(type_.element)))
+    return reaches(type_, math.gcd(divisor, divisors[-1] * storage_size(type_.element)))
+
+
+def _known(descriptor: Value) -> tuple[int, str]:
+    """What divides a descriptor's address and strides, in bytes, and what is read outside the tensor."""
+    made = descriptor.definition
+    if made is not None:
+        return ALIGNMENT if made.attribute("aligned") else 1, made.attribute("padding")
+    function = descriptor.owner.owner if isinstance(descriptor.owner, Region) else None
+    assert isinstance(function, Function)
+    facts = function.argument_attributes[function.arguments.index(descriptor)]
+    return facts.get("divisibility", 1), facts.get("padding", "zero")
 
 
 def reaches(block: DescriptorType, divisor: int) -> bool:
@@ -106,7 +117,7 @@ def reaches(block: DescriptorType, divisor: int) -> bool:
 class TensorMaps:
     """The tensor maps that a kernel takes: one for each descriptor and shape of box.
 
-    A descriptor is an argument, or made of arguments (``simt.tensor``).
+    A descriptor is an argument, or made of arguments (``simt.tensor``). Beside them are those of descriptors that the kernel makes (``simt.make_descriptor``).
     """
 
     def __init__(self, function: Function) -> None:
@@ -123,6 +134,11 @@ class TensorMaps:
                 padding = function.argument_attributes[number].get("padding", "zero")
                 nan = padding == "nan" and fills_with_nan(argument.type.element)
                 self._want(argument, f"%a{number}", functools.partial(TensorMap.of_descriptor, number), nan)
+        #: the maps that the kernel makes itself
+        self.made = MadeMaps(function)
+        for made in [operation for operation in function.walk() if operation.name == "simt.make_descriptor"]:
+            for copy in [user for user in made.result.uses if user.name in _COPIES]:
+                self.made.want(made, _made_map(copy))
         known: dict[tuple[tuple[Expression, ...], ...], str] = {}
         for tensor in [operation for operation in function.walk() if operation.name == "simt.tensor"]:
             address, extents, strides = (expressions_of(tensor.group(name), function) for name in ("base", "shape", "strides"))
@@ -142,9 +158,21 @@ class TensorMaps:
                 self.wanted.append((name, made(element, found.shape, found.span, nan)))
 
     def name(self, context: SimtContext, copy: BlockCopy, found: Boxes) -> str:
-        """The parameter that is the map of a copy."""
+        """The parameter that is the map of a copy, or the address of the map."""
         assert context.operation is not None
+        made = context.operation.operands[1].definition
+        if made is not None and made.name == "simt.make_descriptor":
+            return self.made.name(context.writer, made, copy.descriptor, _made_map(context.operation))
         return self._names[copy.descriptor, found.shape, found.span, _engine_element(context.operation)]
+
+
+def _made_map(copy: Operation) -> MadeMap:
+    """The map that a copy needs of a descriptor that the kernel makes."""
+    type_ = slot_type(copy.operands[0])
+    found = boxes(type_.layout, type_.element)
+    assert found is not None, f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
+    element = _engine_element(copy)
+    return MadeMap(element if element == ROUNDED else str(engine_type(type_.element)), found.shape, found.span, copy.name == "simt.block_store_start")
 
 
 def _engine_element(copy: Operation) -> str:
@@ -203,11 +231,11 @@ def _pieces(context: SimtContext, copy: BlockCopy, maps: TensorMaps) -> list[tup
     """(address in shared memory, tensor map, coordinates in the tensor with the innermost first) of each box of a block."""
     w, found = context.writer, boxes(copy.layout, copy.element)
     assert found is not None
-    pieces = []
+    pieces, name = [], maps.name(context, copy, found)
     for offset, point in found.starts:
         address = w.emit(f"getelementptr i8, {_SHARED} {copy.shared}, i32 {offset}") if offset else copy.shared
         at = [w.emit(f"add i32 {start}, {step}") if step else start for start, step in zip(copy.offsets, point, strict=True)]
-        pieces.append((address, maps.name(context, copy, found), at[::-1]))
+        pieces.append((address, name, at[::-1]))
     return pieces
 
 

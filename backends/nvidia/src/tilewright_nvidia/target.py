@@ -17,8 +17,8 @@ from tilewright.simt.facts import PROGRAMS
 from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.pressure import peak_words
 from tilewright.simt.products import Product, ProductPlan
-from tilewright.simt.target import Access, SimtTarget, Threads
-from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, matrix, reports, warpgroups
+from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
+from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, matrix, reports, tensor_maps, warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.assembly import ASSEMBLY_REGISTERS, call_asm
 from tilewright_nvidia.copies import CP_ASYNC
@@ -77,6 +77,8 @@ class PtxTarget(SimtTarget):
             self.mechanisms = (bulk_copies.mechanism(self._tensor_maps), *self.mechanisms)
             self.barrier_bytes, self.part_warps, self.published = barrier_objects.BYTES, warpgroups.GROUP, True
             self.resident_programs = 1 if (options or {}).get("maxnreg") else _RESIDENT
+
+            self.descriptor_bytes = tensor_maps.BYTES
         self._limited = bool((options or {}).get("maxnreg"))
         self.maps: bulk_copies.TensorMaps | None = None
         self.relaxed = (options or {}).get("math", "relaxed") == "relaxed"
@@ -115,6 +117,7 @@ class PtxTarget(SimtTarget):
         maps = self._tensor_maps()
         given = [(type_, parameter) for type_, parameter in parameters if parameter not in maps.descriptors]
         given += [(bulk_copies.MAP_TYPE, parameter) for parameter, _ in maps.wanted]
+        maps.made.begin(module, threads)
         w = module.function(name, given, linkage="ptx_kernel", attributes=" ".join(attributes))
         if self.waits_at_entry:
             w.call("llvm.nvvm.griddepcontrol.wait", "void", [])
@@ -290,6 +293,18 @@ class PtxTarget(SimtTarget):
 
     def tensor(self, context: SimtContext, operation: Operation) -> str:
         return self._tensor_maps().tensors[operation]
+
+    def descriptors(self, context: SimtContext, operation: Operation) -> str:
+        return self._tensor_maps().made.take(context, operation)
+
+    def make_descriptor(self, context: SimtContext, operation: Operation, made: MadeDescriptor) -> str:
+        return self._tensor_maps().made.make(context, operation, made)
+
+    def show_descriptor(self, context: SimtContext, operation: Operation, descriptor: str) -> None:
+        self._tensor_maps().made.show(context, operation.operands[0], descriptor)
+
+    def free_descriptors(self, context: SimtContext, operation: Operation, memory: str) -> None:
+        self._tensor_maps().made.give_back(context, operation.operands[0], memory)
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
         return emit_inline_asm(context.writer, ASSEMBLY_REGISTERS, text, constraints, result_types, operands)

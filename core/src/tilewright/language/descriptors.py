@@ -320,7 +320,7 @@ def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any
     steps = [_semantic.cast(_semantic.to_tensor(step), int64) for step in steps]
     described = tensor_descriptor_base_type(type_)
     handle = _semantic.builder.make_descriptor(
-        base.handle, shape=[size.handle for size in wide], strides=[step.handle for step in steps], padding=padding, result=described.ir_type
+        base.handle, shape=[size.handle for size in wide], strides=[step.handle for step in steps], padding=padding, aligned=True, result=described.ir_type
     )
     return tensor_descriptor(handle, sizes, steps, type_)
 

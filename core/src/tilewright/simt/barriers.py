@@ -378,8 +378,13 @@ class _Barriers:
         return []
 
     def _described(self, descriptor: Value) -> frozenset[Value | None]:
-        """A descriptor, and the argument that points to the same tensor: the first of its parts, which stand behind it."""
+        """A descriptor, and the argument that points to the same tensor: the first of its parts, which stand behind it, or what it was made of."""
         arguments = self.function.arguments
+        made = descriptor.definition
+        if made is not None:
+            base = made.operand("base")
+            assert base is not None
+            return self.roots(base)
         return frozenset((descriptor, *(arguments[descriptor.index + 1 : descriptor.index + 2] if descriptor.owner is self.function.body else ())))
 
     def _global_conflict(self, operation: Operation, access: _Global, pending: _Pending) -> bool:

@@ -13,7 +13,8 @@ becomes a buffer, a barrier object that counts its bytes, and a load from there,
 Each load has a barrier object of its own, and a phase whose parity changes each time that it is run: all that is around the load carries it. A second load
 cannot start before all threads have seen the end of the first: what they read of its slot comes between, and a barrier after that.
 
-Stores, and updates by an atomic for each element, go the other way (:mod:`.block_stores`).
+Stores, and updates by an atomic for each element, go the other way (:mod:`.block_stores`); what makes their descriptors is written out at last
+(:mod:`.made_descriptors`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tilewright.simt.block_stores import write_block_stores
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.facts import part_of
 from tilewright.simt.linear_layout import SharedLayout
+from tilewright.simt.made_descriptors import write_made_descriptors
 from tilewright.simt.pipeline.loads import wished_layout
 from tilewright.simt.pipeline.views import views_of
 from tilewright.simt.products import PRODUCTS, plan_of
@@ -52,6 +54,7 @@ def write_block_copies(function: Function, target: SimtTarget) -> None:
         for number, load in enumerate(loads):
             _write_load(load, full, number, function, target)
     write_block_stores([operation for operation in operations if operation.name in BLOCK_STORES], function, target)
+    write_made_descriptors(function, target)
     if loads:
         dce_function(function)
 

@@ -27,13 +27,15 @@ from dataclasses import dataclass
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.table import Effect
 from tilewright.ir.types import TileType, Type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.block_mechanisms import BLOCK_STORES, block_buffer, block_mechanism, block_slot, create, no_layout
-from tilewright.simt.carried import operations_of_program
+from tilewright.simt.carried import is_repeated, operations_of_program
 from tilewright.simt.facts import function_of, layout_of, part_of
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout
 from tilewright.simt.ops import STORES
+from tilewright.simt.roots import may_be_same, reached, root_of
 from tilewright.simt.shared_memory import peak_bytes
 from tilewright.simt.store_order import draining_stores
 from tilewright.simt.swizzle import shared_between, transactions
@@ -46,6 +48,8 @@ _LEAST_ROW = 128
 _WELL = 32768
 
 _LOOPS = frozenset({"for", "while"})
+#: Operations that store a block, as they are written before and after this stage.
+_STORING = BLOCK_STORES | {"simt.block_store_start"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,11 @@ def write_block_stores(stores: Sequence[Operation], function: Function, target: 
         assert isinstance(tile.type, TileType)
         together.setdefault((part_of(store), tile.type, layout_of(tile), may_run_on(store)), []).append(store)
     for store in drained:
-        builder = Builder.at(store)
-        create(builder, "simt.wait", [create(builder, "simt.commit", result=STORES).results[0]], written=True)
+        _drain(store, written=True)
+    for made in dict.fromkeys(store.operands[0].definition for store in stores if may_run_on(store)):
+        if made is not None and is_repeated(made):
+            # another one takes its place, and stores under way may still read it
+            _drain(made, written=False)
     for (part, _, _, runs_on), group in together.items():
         if runs_on:
             _write_together(group, part.regions[0] if part is not None else function.body, target)
@@ -82,23 +89,43 @@ def write_block_stores(stores: Sequence[Operation], function: Function, target: 
                 _write_alone(store, is_unread(store), target)
 
 
+def _drain(place: Operation, *, written: bool) -> None:
+    """Wait before an operation for all that is under way."""
+    builder = Builder.at(place)
+    create(builder, "simt.wait", [create(builder, "simt.commit", result=STORES).results[0]], written=written)
+
+
 def may_run_on(store: Operation) -> bool:
     """Whether a store may be under way while the program goes on: it is in a loop, and the kernel does not read what it writes."""
-    return any(operation.name in _LOOPS for operation in store.ancestors()) and is_unread(store)
+    return is_repeated(store) and is_unread(store)
 
 
 def is_unread(store: Operation) -> bool:
-    """Whether nothing in the kernel reads the tensor of a store, or tells others to. Different arguments are different memory."""
+    """Whether nothing in the kernel reads the tensor of a store, or tells others to, nor stores to it in another way. Different arguments are different
+    memory."""
     function, descriptor = function_of(store), store.operands[0]
-    if descriptor not in function.arguments:
-        return False
-    # its parts stand behind it, the pointer first
-    following = function.arguments.index(descriptor) + 1
-    if any(pointer.uses for pointer in function.arguments[following : following + 1]) or any(
-        user.name not in (*BLOCK_STORES, "simt.block_store_start") for user in descriptor.uses
-    ):
-        return False
-    return not any(operation.name.startswith("atomic") for operation in function.walk())
+    if descriptor in function.arguments:
+        # its parts stand behind it, the pointer first
+        following = function.arguments.index(descriptor) + 1
+        if any(pointer.uses for pointer in function.arguments[following : following + 1]) or any(user.name not in _STORING for user in descriptor.uses):
+            return False
+        anywhere = any(root_of(made) is None for made in _made(function))
+    else:
+        root = root_of(descriptor)
+        anywhere = root is None or any(_shares(operation, root) for operation in function.walk())
+    return not anywhere and not any(operation.name.startswith("atomic") for operation in function.walk())
+
+
+def _made(function: Function) -> Iterator[Value]:
+    """The descriptors that a kernel makes."""
+    return (operation.results[0] for operation in function.walk() if operation.name == "make_descriptor")
+
+
+def _shares(operation: Operation, root: Value) -> bool:
+    """Whether an operation reads the memory of a root, or stores to memory that may be the same without that being known."""
+    if operation.name in _STORING:
+        return any(may_be_same(other, root) and other is not root for other in reached(operation, Effect.WRITE))
+    return any(may_be_same(other, root) for other in reached(operation, Effect.READ))
 
 
 def least_staging(loop: Operation, target: SimtTarget) -> int:

@@ -61,9 +61,6 @@ def carried_values(operation: Operation) -> list[Carried]:
 
 #: Operations that carry values.
 CARRIERS = frozenset({"for", "while", "if"})
-#: Operations whose regions run beside each other.
-PARTED = frozenset({"simt.partition", "simt.part"})
-
 #: Operations whose regions run beside each other, and those regions.
 PARTED = frozenset({"simt.partition", "simt.part"})
 
@@ -77,6 +74,11 @@ def all_carried(function: Function) -> dict[Value, Carried]:
                 for value in carried.values:
                     found[value] = carried
     return found
+
+
+def is_repeated(operation: Operation) -> bool:
+    """Whether an operation is in a loop."""
+    return any(outer.name in ("for", "while") for outer in operation.ancestors())
 
 
 def operations_of_program(region: Region) -> list[Operation]:

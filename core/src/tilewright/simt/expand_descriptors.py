@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from tilewright.errors import LoweringError
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.table import Effect
 from tilewright.ir.types import I1, I64, DescriptorType, FloatType, PointerType, TileType, Type, byte_size, element_type
 from tilewright.passes.axis import axis_info
+from tilewright.simt.facts import note
+from tilewright.simt.roots import may_be_same, reached, root_of
 from tilewright.simt.target import SimtTarget
 
 
@@ -55,6 +58,8 @@ class _Expansion:
         self.given: set[Value] = set()
         #: what the target copies by the descriptor itself
         self._kept: set[Operation] = set()
+        #: descriptors that the kernel makes, which the target makes too
+        self._made: set[Operation] = set()
         self._known = axis_info(function)
         self._dead: list[Operation] = []
 
@@ -62,6 +67,8 @@ class _Expansion:
         kept = self._expand_arguments()
         for descriptor in self.given:
             self._keep(descriptor)
+        if self.target.descriptor_bytes:
+            self._keep_made()
         self._region(self.function.body)
         for operation in reversed(self._dead):
             operation.erase()
@@ -134,18 +141,49 @@ class _Expansion:
         other in order: where one writes, all are of one kind."""
         accesses = [user for user in descriptor.uses if user.name not in _NUMBERS]
         kept = {user for user in accesses if user.name in _KEPT and self._is_kept(user)}
-        if len(kept) == len(accesses) or not any(user.name in _WRITES for user in accesses):
+        if len(kept) == len(accesses) or not _writes(accesses):
             self._kept |= kept
 
     def _is_kept(self, access: Operation) -> bool:
         known = [self._known[offset] for offset in access.group("offsets")]
         return self.target.keeps_descriptor(access, [info.apart_from_addresses().divisibility_of_all() for info in known])
 
+    def _keep_made(self) -> None:
+        """Choose the descriptors made in the kernel that the target is to make, and their accesses that it copies by them. They are those that control flow
+        does not carry. What threads write is not seen by the machine's copies, nor are their writes in order, so that they must be of different memory."""
+        kept: dict[Operation, set[Operation]] = {}
+        for operation in self.function.walk():
+            if operation.name == "make_descriptor":
+                accesses = [user for user in operation.results[0].uses if user.name not in _NUMBERS]
+                found = {user for user in accesses if user.name in _KEPT and self._is_kept(user)}
+                if all(user.name in _ACCESSES for user in accesses) and found and (len(found) == len(accesses) or not _writes(accesses)):
+                    kept[operation] = found
+        waiting = any(map(_waits_for_others, self.function.walk()))
+        while kept:
+            copied = self._kept.union(*kept.values())
+            written = {root for operation in self.function.walk() if operation not in copied for root in reached(operation, Effect.WRITE)}
+            hidden = [made for made in kept if waiting or any(may_be_same(root_of(made.results[0]), root) for root in written)]
+            if not hidden:
+                break
+            for made in hidden:
+                del kept[made]
+                self._tell(made)
+        self._made = set(kept)
+        self._kept = self._kept.union(*kept.values())
+
+    def _tell(self, made: Operation) -> None:
+        """Note at the loop around it why a descriptor is not the target's."""
+        loop = next((outer for outer in made.ancestors() if outer.name in ("for", "while")), None)
+        if loop is not None:
+            why = "the kernel may write to its tensor in other ways, or waits for what others write, which copies of blocks do not see"
+            note(loop, f"blocks of the descriptor made at {made.location} are accessed by threads: {why}")
+
     def _make(self, operation: Operation) -> None:
         base = operation.operand("base")
         assert base is not None
         self.parts[operation.results[0]] = _Parts(base, tuple(operation.group("shape")), tuple(operation.group("strides")), operation.attribute("padding"))
-        self._dead.append(operation)
+        if operation not in self._made:
+            self._dead.append(operation)
 
     def _number(self, operation: Operation) -> None:
         parts = self.parts[operation.operands[0]]
@@ -307,6 +345,18 @@ class _Expansion:
             )
 
 
+def _waits_for_others(operation: Operation) -> bool:
+    """Whether an operation lets a program see what others wrote before."""
+    if operation.name == "load":
+        return bool(operation.attribute("volatile"))
+    ordered = operation.name.startswith("atomic") and operation.attribute("order") in ("acquire", "acq_rel", "seq_cst")
+    return ordered and any(result.uses for result in operation.results)
+
+
+def _writes(accesses: Sequence[Operation]) -> bool:
+    return any(access.name in _WRITES for access in accesses)
+
+
 def _terminator(region: Region) -> Operation:
     terminator = region.terminator
     assert terminator is not None
@@ -363,6 +413,7 @@ def _spread(b: Builder, value: Value, axis: int, shape: tuple[int, ...]) -> Valu
 _KEPT = frozenset({"descriptor_load", "descriptor_store", "descriptor_reduce"})
 _NUMBERS = frozenset({"descriptor_extent", "descriptor_stride"})
 _WRITES = frozenset({"descriptor_store", "descriptor_reduce", "descriptor_scatter"})
+_ACCESSES = _KEPT | _WRITES | {"descriptor_gather"}
 _EXPANSIONS: dict[str, Callable[[_Expansion, Operation], None]] = {
     "make_descriptor": _Expansion._make,
     "descriptor_extent": _Expansion._number,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.ir.core import Operation
 from tilewright.ir.ops import TABLE
 from tilewright.ir.table import Attribute, Effect, Kind, Operand, OpSpec, OpTable, RuleError, Shape
-from tilewright.ir.types import I1, I64, DescriptorType, IntType, PointerType, TileType, Type, element_type
+from tilewright.ir.types import I1, I32, I64, DescriptorType, IntType, PointerType, TileType, Type, element_type
 from tilewright.simt.types import ENCODINGS, TYPES, BarriersType, BufferType, MemoryType, SlotType, TokenType
 
 COPIES, LOADS, STORES, PRODUCTS = (TokenType(queue) for queue in ("copies", "loads", "stores", "products"))
@@ -87,6 +87,28 @@ def _tensor(shape: Shape) -> list[Type]:
         if len(group) != result.rank or any(type_ is not I64 for type_ in group):
             raise RuleError(f"{name} must be {result.rank} numbers of {I64}, not {', '.join(map(str, group)) or 'none'}")
     return [result]
+
+
+def _make_descriptor(shape: Shape) -> list[Type]:
+    _free_descriptors(shape)
+    _slot(shape)
+    return _tensor(shape)
+
+
+def _free_descriptors(shape: Shape) -> list[Type]:
+    if not isinstance(shape.type("memory"), IntType):
+        raise RuleError(f"memory must be what simt.descriptors gives, not {shape.type('memory')}")
+    return []
+
+
+def _descriptor_only(shape: Shape) -> list[Type]:
+    if not isinstance(shape.type("descriptor"), DescriptorType):
+        raise RuleError(f"descriptor must be a descriptor, not {shape.type('descriptor')}")
+    return []
+
+
+def _memory(shape: Shape) -> list[Type]:
+    return [I32]
 
 
 def _pointers(shape: Shape) -> TileType:
@@ -303,6 +325,37 @@ OPS: tuple[OpSpec, ...] = (
         (Operand("base"), Operand("shape", "extents", Kind.VARIADIC), Operand("strides", "in elements", Kind.VARIADIC)),
         _tensor,
         explicit_results=True,
+    ),
+    OpSpec(
+        "simt.descriptors",
+        "memory for the descriptors that this program, or this part of it, makes, known by a number. No one else has it until it is given back",
+        (),
+        _memory,
+        effects=_THREADS,
+    ),
+    OpSpec(
+        "simt.make_descriptor",
+        "make a descriptor of the tensor at base, in place of the one that the operation made before; a slot is where it is put together. No copy may be under"
+        " way that reads the one before",
+        (Operand("memory"), _SLOT, Operand("base"), Operand("shape", "extents", Kind.VARIADIC), Operand("strides", "in elements", Kind.VARIADIC)),
+        _make_descriptor,
+        (Attribute("padding", "enum", "what a load gives outside the tensor", "zero", ("zero", "nan")),),
+        effects=_THREADS,
+        explicit_results=True,
+    ),
+    OpSpec(
+        "simt.show_descriptor",
+        "let copies of blocks, which this program starts after, read a descriptor that it made",
+        (Operand("descriptor"),),
+        _descriptor_only,
+        effects=_THREADS,
+    ),
+    OpSpec(
+        "simt.free_descriptors",
+        "give memory for descriptors back: no copy is under way that reads one in it",
+        (Operand("memory"),),
+        _free_descriptors,
+        effects=_THREADS,
     ),
     OpSpec(
         "simt.copy_start",

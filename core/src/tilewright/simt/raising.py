@@ -7,8 +7,9 @@ becomes, where the pointers are those of a block of a tensor whose address, exte
     %t = simt.tensor %a, [%M, %K], [%stride, %one]          (at the function's entry)
     %x = descriptor_load %t, %row, %k
 
-as if the program had been given a descriptor. What the target's copies need of the tensor beside must be known: :meth:`.SimtTarget.reaches`. All loads of a
-loop that are worth it are raised, or none: copies that end in different ways do not go together. What keeps them as they are is noted at the loop.
+as if the program had been given a descriptor. So does a descriptor that the program itself makes of what the launch knows. What the target's copies need of
+the tensor beside must be known: :meth:`.SimtTarget.reaches`. All loads of a loop that are worth it are raised, or none: copies that end in different ways do
+not go together. What keeps them as they are is noted at the loop.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.loads import feeding_products, is_copyable
 from tilewright.simt.pipeline.select import stages_of
 from tilewright.simt.products import Product
+from tilewright.simt.roots import is_address, root_of
 from tilewright.simt.target import SimtTarget
-from tilewright.simt.tensors import NotRaisedError, Tensor, divisors, tensor_of
+from tilewright.simt.tensors import NotRaisedError, Tensor, divisors, is_on_host, tensor_of
 
 _DOT: Final = frozenset({"dot"})
 #: A load of less than one part in so many of what the greatest of a loop brings is not worth it.
@@ -43,10 +45,11 @@ _SMALL: Final = 8
 
 
 def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Raise the loads of a module's kernel that it pays for."""
+    """Raise the loads of a module's kernel that it pays for, and the descriptors that it makes of arguments alone."""
     (function,) = module.functions.values()
     loops = [loop for loop in function.walk() if _pays(loop, target, options)]
-    if not loops:
+    made = [operation for operation in function.body if operation.name == "make_descriptor"]
+    if not loops and not made:
         return
     affine = Affine(function)
     written = _written(function)
@@ -56,9 +59,21 @@ def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) 
     writer = _Writer(affine)
     for load, tensor in raised:
         writer.write(load, tensor)
-    if raised:
+    known = [one for one in made if _is_known_at_launch(one, affine)]
+    for one in known:
+        writer.write_made(one)
+    if raised or known:
         for pass_ in (dce, canonicalize, cse, licm):
             pass_(module)
+
+
+def _is_known_at_launch(made: Operation, affine: Affine) -> bool:
+    """Whether a descriptor that the kernel makes is of numbers that the launch knows, at an argument's address, and zero outside the tensor."""
+    base, type_ = made.operand("base"), made.result.type
+    assert base is not None and isinstance(type_, DescriptorType)
+    numbers = [affine.number(value) for value in (*made.group("shape"), *made.group("strides"))]
+    zero = made.attribute("padding") == "zero" or not isinstance(type_.element, FloatType)
+    return zero and base.owner is affine.function.body and all(is_on_host(number, affine) for number in numbers)
 
 
 def _pays(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> bool:
@@ -130,35 +145,11 @@ def _written(function: Function) -> frozenset[Value] | None:
             return None
         if Effect.WRITE not in effects_of(operation) or operation.regions:
             continue
-        bases = [_base(operand) for operand in operation.operands if _is_address(operand.type)]
+        bases = [root_of(operand) for operand in operation.operands if is_address(operand.type)]
         if not bases or None in bases:
             return None
         found.update(base for base in bases if base is not None)
     return frozenset(found)
-
-
-def _is_address(type_: Type) -> bool:
-    return isinstance(type_.element if isinstance(type_, TileType) else type_, PointerType | DescriptorType)
-
-
-def _base(pointer: Value) -> Value | None:
-    """The argument that a pointer, or a tile of them, is made of."""
-    value, seen = pointer, set()
-    while value not in seen:
-        seen.add(value)
-        owner = value.owner
-        if isinstance(owner, Region):
-            if isinstance(owner.owner, Function):
-                return value
-            if owner.owner is None or owner.owner.name != "for":
-                return None
-            # what a loop carries begins outside, if it stays in the same memory
-            value = owner.owner.operands[2 + value.index]
-        elif owner.operands and owner.name in ("addptr", "splat", "broadcast", "expand_dims", "permute", "reshape", "hint", "bitcast"):
-            value = owner.operands[0]
-        else:
-            return None
-    return None
 
 
 # ---- writing
@@ -191,6 +182,19 @@ class _Writer:
         tile.name = load.result.name
         load.result.replace_all_uses(tile)
         load.erase()
+
+    def write_made(self, made: Operation) -> None:
+        """A descriptor that the kernel makes, as one of the launch's."""
+        base = made.operand("base")
+        assert base is not None and self.entry is not None
+        head = Builder(self.affine.function.body, self.entry, made.location)
+        groups = [[self._emit(head, self.affine.number(value), I64) for value in made.group(name)] for name in ("shape", "strides")]
+        tensor = head.create(SIMT_TABLE["simt.tensor"], [[base], *groups], {}, (made.result.type,)).results[0]
+        tensor.name = made.result.name
+        made.result.replace_all_uses(tensor)
+        if self.entry is made:
+            self.entry = made.next
+        made.erase()
 
     def _seen(self, b: Builder, block: Value, tensor: Tensor, type_: Type) -> Value:
         """A block with the axes of the tile."""

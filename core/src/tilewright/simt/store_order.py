@@ -8,7 +8,8 @@ under way, if it may write to where another one, or the same one in an iteration
         d.store([i * 64, j], x)             never to the same place: i * 64 changes by at least the 64 rows of a block
         d.store([i * 64, j + 32], y)        beside the first one, whatever i and j
 
-nothing drains. Updates by one kind of atomic may be made in any order.
+nothing drains. Updates by one kind of atomic may be made in any order. Of descriptors that the kernel makes, those of one argument's memory may be of the
+same places, and so may one that a loop makes anew.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import DescriptorType
 from tilewright.passes.affine import Affine
 from tilewright.passes.polynomials import Polynomial
+from tilewright.simt.carried import is_repeated
+from tilewright.simt.roots import may_be_same, root_of
 
 _LOOPS = frozenset({"for", "while"})
 
@@ -37,7 +40,7 @@ class _Order:
     def draining(self) -> list[Operation]:
         found: list[Operation] = []
         for number, store in enumerate(self._stores):
-            before = [other for place, other in enumerate(self._stores) if _descriptor(other) is _descriptor(store) and _precedes(other, place, store, number)]
+            before = [other for place, other in enumerate(self._stores) if _share_memory(other, store) and _precedes(other, place, store, number)]
             if any(_are_ordered(other, store) and self._meet(other, store) for other in before) and not self._drained_just_before(store, before, found):
                 found.append(store)
         return found
@@ -58,7 +61,7 @@ class _Order:
 
     def _apart(self, one: Operation, other: Operation) -> bool:
         """Whether two stores of one iteration write to different places."""
-        return any(
+        return _descriptor(one) is _descriptor(other) and any(
             difference is not None and abs(difference) >= extent for difference, extent in zip(self._differences(one, other), _extents(one), strict=True)
         )
 
@@ -67,7 +70,10 @@ class _Order:
         return [b.minus(a).constant for a, b in zip(self._offsets[one], self._offsets[other], strict=True)]
 
     def _meet(self, one: Operation, other: Operation) -> bool:
-        """Whether two stores, or one at two times, may write to the same place."""
+        """Whether two stores, or one at two times, may write to the same place. Offsets tell where the descriptor is one and the same: not made anew."""
+        made = _descriptor(one).definition
+        if _descriptor(one) is not _descriptor(other) or (made is not None and is_repeated(made)):
+            return True
         common = [loop for loop in _loops(one) if loop in _loops(other)]
         axes = [axis for axis in range(len(_extents(one))) if self._is_shared(axis, one, other, common)]
         differences, extents = self._differences(one, other), _extents(one)
@@ -118,6 +124,11 @@ class _Order:
 
 def _descriptor(store: Operation) -> Value:
     return store.operands[0]
+
+
+def _share_memory(one: Operation, other: Operation) -> bool:
+    """Whether two stores are to one tensor, or to memory that may be the same."""
+    return _descriptor(one) is _descriptor(other) or may_be_same(root_of(_descriptor(one)), root_of(_descriptor(other)))
 
 
 def _extents(store: Operation) -> tuple[int, ...]:

@@ -55,6 +55,26 @@ class Threads:
     parts: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class MadeDescriptor:
+    """A descriptor that a kernel makes, as :meth:`SimtTarget.make_descriptor` gets it.
+
+    Attributes:
+        memory: the i32 by which the memory is known that it is in.
+        shared: the address of shared memory in which it is put together.
+        base: the address of the tensor.
+        extents, strides: i64, the strides in elements.
+        padding: what is read outside the tensor: ``zero`` or ``nan``.
+    """
+
+    memory: str
+    shared: str
+    base: str
+    extents: tuple[str, ...]
+    strides: tuple[str, ...]
+    padding: str
+
+
 class SimtTarget(ABC):
     """A machine whose programs run on warps of threads.
 
@@ -74,6 +94,8 @@ class SimtTarget(ABC):
         published: whether copies of blocks, and products that read shared memory themselves, see what threads write there only after :meth:`publish`.
         part_warps: parts of a partition have a multiple of so many warps; 0 where a program cannot be divided.
         resident_programs: how many programs share a multiprocessor at most, where the toolkit decides on that.
+
+        descriptor_bytes: bytes of shared memory, and their alignment, in which a descriptor is put together that a kernel makes; 0: the machine copies by none.
         operations: rows of the op table for operations of its own (``vendor.op``).
     """
 
@@ -92,6 +114,8 @@ class SimtTarget(ABC):
     published: bool = False
     part_warps: int = 0
     resident_programs: int = 1
+
+    descriptor_bytes: int = 0
     operations: tuple[OpSpec, ...] = ()
 
     def __init__(self) -> None:
@@ -320,8 +344,9 @@ class SimtTarget(ABC):
         return w.emit(f"trunc i8 {value} to i1") if result is I1 else value
 
     def keeps_descriptor(self, operation: Operation, divisors: Sequence[int]) -> bool:
-        """Whether a load or store through a descriptor that is the kernel's argument is left as it is, for the machine's own tensor copies: a mechanism of
-        kind ``barrier``. ``divisors`` are powers of two that divide the block's offsets, one an axis."""
+        """Whether a load or store through a descriptor is left as it is, for the machine's own tensor copies: a mechanism of kind ``barrier``. The descriptor
+        is the kernel's argument or, where there are :attr:`descriptor_bytes`, made in it (``make_descriptor``). ``divisors`` are powers of two that divide the
+        block's offsets, one an axis."""
         return False
 
     def wants_blocks(self, product: Product) -> bool:
@@ -335,6 +360,24 @@ class SimtTarget(ABC):
     def tensor(self, context: SimtContext, operation: Operation) -> str:
         """What stands for the descriptor of a ``simt.tensor``, as the ``ptr`` of a descriptor that is an argument does."""
         raise AssertionError(f"{self.name} wants no blocks")
+
+    def descriptors(self, context: SimtContext, operation: Operation) -> str:
+        """Memory of this program's own for the descriptors that are made in it (``simt.descriptors``): an i32 by which it is known. All threads of the program,
+        or of a part, run this, and the first of them gets the memory."""
+        raise AssertionError(f"{self.name} makes no descriptors")
+
+    def make_descriptor(self, context: SimtContext, operation: Operation, made: MadeDescriptor) -> str:
+        """Make a descriptor (``simt.make_descriptor``), by the first of the threads that run this, or its warp: the ``ptr`` that copies take for it which that
+        thread starts, once it is shown."""
+        raise AssertionError(f"{self.name} makes no descriptors")
+
+    def show_descriptor(self, context: SimtContext, operation: Operation, descriptor: str) -> None:
+        """Let copies that the first of the threads that run this starts after read a descriptor that it made (``simt.show_descriptor``)."""
+        raise AssertionError(f"{self.name} makes no descriptors")
+
+    def free_descriptors(self, context: SimtContext, operation: Operation, memory: str) -> None:
+        """Give memory for descriptors back, by the thread that got it (``simt.free_descriptors``)."""
+        raise AssertionError(f"{self.name} makes no descriptors")
 
     # ---- reports
 

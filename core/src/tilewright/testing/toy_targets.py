@@ -24,6 +24,8 @@ from tilewright.simt.products import REGISTERS, SHARED, Product, ProductPlan
 ROWS_AND_COLUMNS = "rows and columns"
 FROM_SHARED = "toy.ss"
 FROM_REGISTERS = "toy.rs"
+#: What the words of a descriptor of the highest rank take.
+_DESCRIPTOR_BYTES = 128
 
 
 class StagedTarget(EmulatedTarget):
@@ -56,6 +58,7 @@ class BulkTarget(EmulatedTarget):
         stores: whether it keeps stores through descriptors too.
         groups: whether it has copies from pointers as well, in groups.
         raises: what addresses must be known to be multiples of, in bytes, where blocks are copied of tensors that loads at pointers read; 0: none are.
+        makes: whether kernels may make descriptors for it.
         rows: whether threads have whole rows of the result of a product, so that one product's result can be the next one's operand as it is.
     """
 
@@ -63,10 +66,20 @@ class BulkTarget(EmulatedTarget):
     published = True
 
     def __init__(
-        self, warp_size: int = 8, *, stores: bool = True, groups: bool = False, raises: int = 0, rows: bool = False, completion: str = "late", seed: int = 0
+        self,
+        warp_size: int = 8,
+        *,
+        stores: bool = True,
+        groups: bool = False,
+        raises: int = 0,
+        makes: bool = True,
+        rows: bool = False,
+        completion: str = "late",
+        seed: int = 0,
     ) -> None:
         super().__init__(warp_size, copy_widths=(4, 8, 16) if groups else (), completion=completion, seed=seed)
         self.stores, self.raises, self.rows = stores, raises, rows
+        self.descriptor_bytes = _DESCRIPTOR_BYTES if makes else 0
         bulk: CopyMechanism = bulk_mechanism(stores=stores)
         self.mechanisms = (bulk, *self.mechanisms)
 

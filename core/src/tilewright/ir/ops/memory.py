@@ -245,7 +245,10 @@ OPS: tuple[OpSpec, ...] = (
         "a descriptor of the tensor at base; shape and strides count elements",
         (Operand("base"), Operand("shape", kind=Kind.VARIADIC), Operand("strides", kind=Kind.VARIADIC)),
         _make_descriptor,
-        (Attribute("padding", "enum", "what a load gives outside the tensor", "zero", ("zero", "nan")),),
+        (
+            Attribute("padding", "enum", "what a load gives outside the tensor", "zero", ("zero", "nan")),
+            Attribute("aligned", "bool", "whether base and strides are multiples of 16 bytes, but for the last stride, which is 1", False),
+        ),
         explicit_results=True,
     ),
     OpSpec("descriptor_extent", "the tensor's extent along axis, in elements", (_DESCRIPTOR,), _descriptor_number, (_AXIS,)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,12 +46,14 @@ class BlockSite:
         shared, element: where the elements of a block are in shared memory, and their type.
         padding: what is read outside the tensor.
         bytes: of a block.
+        made: whether the descriptor is one that the kernel made.
     """
 
     shared: SharedLayout
     element: Type
     padding: str
     bytes: int
+    made: bool = False
 
     def load(self, address: int, descriptor: int, offsets: Sequence[int]) -> None:
         """Copy a block to shared memory at an address."""
@@ -64,10 +66,14 @@ class BlockSite:
         """A block from shared memory at an address."""
         return self._slot(address)[offsets_of(self.shared)].reshape(self.shared.shape)
 
-    def write(self, block: Any, descriptor: int, offsets: Sequence[int]) -> None:
-        """Copy a block to a tensor; what is outside is dropped."""
+    def writer(self, block: Any, descriptor: int, offsets: Sequence[int]) -> Callable[[], None]:
+        """What copies a block to a tensor, by a descriptor that it does not read any more; what is outside is dropped."""
         inside, there = self._parts(descriptor, offsets)
-        there[...] = block[inside]
+
+        def write() -> None:
+            there[...] = block[inside]
+
+        return write
 
     @property
     def _dtype(self) -> Any:

@@ -1,4 +1,4 @@
-"""What happens beside the threads: barrier objects, copies of blocks, turns, asynchronous products, and the report of a deadlock.
+"""What happens beside the threads: barrier objects, copies of blocks and their descriptors, turns, asynchronous products, and the report of a deadlock.
 
 Threads call in from machine code; calls are one at a time. What is started may happen at three times (:data:`~.layout.MODES`): when a wait needs it, at
 once, or at any time in between, in any order that is allowed.
@@ -97,6 +97,21 @@ class _Queue:
             write()
 
 
+@dataclass(slots=True)
+class _Made:
+    """A descriptor that the kernel made.
+
+    Attributes:
+        memory: the number of the memory that it is in.
+        shown: whether copies may read it.
+        readers: copies under way that have not read it yet.
+    """
+
+    memory: int
+    shown: bool = False
+    readers: int = 0
+
+
 class Engine:
     """One launch.
 
@@ -125,6 +140,10 @@ class Engine:
             layout.ASK: self._ask,
             layout.SETTLE: self._settle,
             layout.PASS_TURN: self._pass_turn,
+            layout.TAKE_MEMORY: self._take_memory,
+            layout.MAKE_DESCRIPTOR: self._make_descriptor,
+            layout.SHOW_DESCRIPTOR: self._show_descriptor,
+            layout.FREE_MEMORY: self._free_memory,
         }
         self._reset()
         self.entry = ENTRY(self._call)
@@ -132,6 +151,9 @@ class Engine:
     def _reset(self) -> None:
         self.objects: dict[int, BarrierObject] = {}
         self.queues: dict[tuple[int, int], _Queue] = {}
+        #: numbers of memory for descriptors that the program has, and the descriptors in it, by their addresses
+        self.memory: set[int] = set()
+        self.made: dict[int, _Made] = {}
 
     def _call(self, code: int, thread: int, address: int, count: int) -> int:
         with self._lock:
@@ -161,6 +183,8 @@ class Engine:
             raise KernelError("a program ends while copies from its shared memory are under way")
         for queue in self.queues.values():
             queue.write_until(0, self._mix)
+        if self.memory:
+            raise KernelError("a program ends that has not given back its memory for descriptors")
         self._reset()
         self.areas[:] = 0
         self.block[layout.TURNS : layout.TURNS + layout.MAX_ORDERS] = 0
@@ -240,7 +264,13 @@ class Engine:
     def _load_block(self, thread: int, arguments: list[int]) -> None:
         number, shared, descriptor, barrier, *offsets = arguments
         site, one = self._site(number, BlockSite), self._object(barrier)
-        one.copies.append((site.bytes, lambda: site.load(shared, descriptor, offsets)))
+        over = self._reading(site, descriptor)
+
+        def copy() -> None:
+            site.load(shared, descriptor, offsets)
+            over()
+
+        one.copies.append((site.bytes, copy))
         if self._now(layout.EARLY, layout.CROSSED):
             self._finish(one, -1)
         self._publish(one)
@@ -248,10 +278,12 @@ class Engine:
     def _store_block(self, thread: int, arguments: list[int]) -> None:
         number, shared, descriptor, *offsets = arguments
         site = self._site(number, BlockSite)
+        over = self._reading(site, descriptor)
 
         def read() -> Callable[[], None]:
-            block = site.read(shared)
-            return lambda: site.write(block, descriptor, offsets)
+            write = site.writer(site.read(shared), descriptor, offsets)
+            over()
+            return write
 
         if self._now(layout.EARLY):
             read()()
@@ -264,6 +296,47 @@ class Engine:
             self._random.shuffle(writes)
         else:
             writes.reverse()
+
+    # ---- descriptors that kernels make
+
+    def _reading(self, site: BlockSite, descriptor: int) -> Callable[[], None]:
+        """A copy is under way that reads a descriptor; what is to be called when it has."""
+        if not site.made:
+            return lambda: None
+        made = self.made.get(descriptor)
+        if made is None or not made.shown:
+            raise KernelError("a copy of a block reads a descriptor that was not " + ("made by the thread that starts it" if made is None else "shown to it"))
+        made.readers += 1
+
+        def over() -> None:
+            made.readers -= 1
+
+        return over
+
+    def _take_memory(self, thread: int, arguments: list[int]) -> None:
+        self.memory.add(arguments[0])
+
+    def _make_descriptor(self, thread: int, arguments: list[int]) -> None:
+        memory, shared, address, count = arguments
+        if memory not in self.memory:
+            raise KernelError("a descriptor is made in memory that the program does not have")
+        self._check_unread(address, "made anew")
+        ctypes.memmove(address, shared, 8 * count)
+        self.made[address] = _Made(memory)
+
+    def _show_descriptor(self, thread: int, arguments: list[int]) -> None:
+        self.made[arguments[0]].shown = True
+
+    def _free_memory(self, thread: int, arguments: list[int]) -> None:
+        for address in [address for address, made in self.made.items() if made.memory == arguments[0]]:
+            self._check_unread(address, "given back")
+            del self.made[address]
+        self.memory.remove(arguments[0])
+
+    def _check_unread(self, address: int, what: str) -> None:
+        readers = self.made[address].readers if address in self.made else 0
+        if readers:
+            raise KernelError(f"a descriptor is {what} while {readers} copies that read it are under way")
 
     # ---- products
 

@@ -92,4 +92,8 @@ FAULTS: Final = {
     ASK,
     SETTLE,
     PASS_TURN,
-) = range(15)
+    TAKE_MEMORY,
+    MAKE_DESCRIPTOR,
+    SHOW_DESCRIPTOR,
+    FREE_MEMORY,
+) = range(19)

@@ -21,7 +21,7 @@ from tilewright.simt.emulator.code import call_engine, set_fault, word, write_he
 from tilewright.simt.emulator.multiply import ProductSite
 from tilewright.simt.emulator.products import Products
 from tilewright.simt.ops import COPIES, PRODUCTS, STORES
-from tilewright.simt.target import Access, SimtTarget, Threads
+from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
 
 
 class EmulatedTarget(SimtTarget):
@@ -65,6 +65,8 @@ class EmulatedTarget(SimtTarget):
         self.places = ["program"]
         self.products_under_way = Products(self)
         self._part_places: dict[int, int] = {}
+        #: how much memory for descriptors was met so far
+        self._memories = 0
 
     def prepare(self, function: Function) -> None:
         self.products_under_way.begin(function)
@@ -165,6 +167,35 @@ class EmulatedTarget(SimtTarget):
             name = context.scalar(operand)
             context.writer.store("i64", _number(context.writer, name) if i == 0 else name, context.writer.gep("i64", words, i), 8)
         return words
+
+    def descriptors(self, context: SimtContext, operation: Operation) -> str:
+        number = str(self._memories)
+        self._memories += 1
+        with context.writer.when(context.is_first_thread()):
+            call_engine(context.writer, layout.TAKE_MEMORY, [number])
+        return number
+
+    def make_descriptor(self, context: SimtContext, operation: Operation, made: MadeDescriptor) -> str:
+        """The words are put together in shared memory, and brought to memory of the thread's own."""
+        with context.at_entry() as w:
+            place = w.alloca("i64", 1 + 2 * len(made.extents))
+        w = context.writer
+        with w.when(context.is_first_thread()):
+            words = [_number(w, made.base), *made.extents, *made.strides]
+            for i, name in enumerate(words):
+                w.store("i64", name, w.gep("i64", made.shared, i), 8)
+            memory = w.emit(f"zext i32 {made.memory} to i64")
+            call_engine(w, layout.MAKE_DESCRIPTOR, [memory, _number(w, made.shared), _number(w, place), str(len(words))])
+        return place
+
+    def show_descriptor(self, context: SimtContext, operation: Operation, descriptor: str) -> None:
+        with context.writer.when(context.is_first_thread()):
+            call_engine(context.writer, layout.SHOW_DESCRIPTOR, [_number(context.writer, descriptor)])
+
+    def free_descriptors(self, context: SimtContext, operation: Operation, memory: str) -> None:
+        w = context.writer
+        with w.when(context.is_first_thread()):
+            call_engine(w, layout.FREE_MEMORY, [w.emit(f"zext i32 {memory} to i64")])
 
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
         exchange = word(w, "%block", layout.EXCHANGE, "ptr")
@@ -310,7 +341,10 @@ def _store_block(context: SimtContext, copy: BlockCopy) -> None:
 def _call_block(context: SimtContext, code: int, copy: BlockCopy, barrier: Sequence[str]) -> None:
     target, w = context.target, context.writer
     assert isinstance(target, EmulatedTarget)
-    site = target.add_site(BlockSite(copy.layout, copy.element, copy.padding, copy.bytes))
+    assert context.operation is not None
+    definition = context.operation.operands[1].definition
+    made = definition is not None and definition.name == "simt.make_descriptor"
+    site = target.add_site(BlockSite(copy.layout, copy.element, copy.padding, copy.bytes, made))
     places = [_number(w, address) for address in (copy.shared, copy.descriptor, *barrier)]
     call_engine(w, code, [str(site), *places, *(w.emit(f"sext i32 {offset} to i64") for offset in copy.offsets)])
 

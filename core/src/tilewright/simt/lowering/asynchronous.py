@@ -153,7 +153,11 @@ def _block(context: SimtContext, operation: Operation, barrier: str) -> BlockCop
         if llvm_type != "i32":
             name = context.writer.emit(f"{'trunc' if llvm_type == 'i64' else 'sext'} {llvm_type} {name} to i32")
         offsets.append(name)
-    padding = context.argument_facts(descriptor).get("padding", "zero")
+    made = descriptor.definition
+    if made is not None and made.name == "simt.make_descriptor":
+        padding = made.attribute("padding")
+    else:
+        padding = context.argument_facts(descriptor).get("padding", "zero")
     bytes_ = math.prod(type_.shape) * storage_size(type_.element)
     return BlockCopy(slot_address(context, slot), type_.layout, type_.element, context.scalar(descriptor), tuple(offsets), barrier, bytes_, padding)
 

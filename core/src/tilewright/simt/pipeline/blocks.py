@@ -59,6 +59,19 @@ class BlockRing(Ring):
             descriptor, *offsets = (mapping.get(operand, operand) for operand in load.operands)
             self.create(builder, "simt.block_load_start", [slot], [descriptor], offsets, [full], [which], condition, by=load.attributes[BY], ordered=ordered)
 
+    def drain(self, builder: Builder, full: Value, slot: Value, phase: Value) -> None:
+        """Wait until nothing of what was started is under way, given the slot that is filled next, and its phase: those before it were filled in this round of
+        the ring, the others in the one before, if they were."""
+        for number in range(self.slots):
+            which = self.number(builder, number, I32)
+            parity = builder.xor(phase, builder.cmp(which, slot, predicate="ge"))
+            self.create(builder, "simt.await", [full], [which], [parity], alone=True)
+
+    def made_descriptors(self) -> list[Operation]:
+        """What makes descriptors of the loop's loads."""
+        made = (load.operands[0].definition for load in self.loads)
+        return list(dict.fromkeys(one for one in made if one is not None and one.name == "make_descriptor"))
+
     def next_phase(self, builder: Builder, following: Value, phase: Value) -> Value:
         """The parity of the phase with the slot after this one: it changes where the ring begins anew."""
         again = builder.cmp(following, self.number(builder, 0, I32), predicate="eq")

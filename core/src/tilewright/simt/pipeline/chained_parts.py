@@ -13,12 +13,13 @@ function whose loads are alike, such as one without masks and one with them, sha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.types import I1, I32
+from tilewright.simt.carried import is_repeated, terminator
 from tilewright.simt.facts import function_of
 from tilewright.simt.pipeline.blocks import BlockRing, block_bytes
 from tilewright.simt.pipeline.chain import Halves, asynchronous_products, late_half
@@ -60,7 +61,26 @@ def expand_chained_parts(loops: Sequence[Operation], target: SimtTarget) -> None
         thread_values(bodies[MATH], list(math), first, lambda place, values, math=math, rings=rings: math[place].run(values, rings))  # type: ignore[misc]
         for reader, loader in zip(math.values(), loads.values(), strict=True):
             loader.late = reader.late
-        thread_values(bodies[LOAD], list(loads), first, lambda place, values, loads=loads, rings=rings: loads[place].run(values, rings))  # type: ignore[misc]
+        _start_loads(bodies[LOAD], loads, first, rings)
+
+
+def _start_loads(body: Region, loads: Mapping[Operation, _Loads], first: Sequence[Value], rings: Sequence[_LoadRing]) -> None:
+    """Write the loops of the load part that share some rings. Where what they copy by is made anew, and at the end, all that they started has come."""
+    made = list(dict.fromkeys(one for loop in loads.values() for one in loop.made_descriptors()))
+
+    def drain(builder: Builder, slot: Value, phase: Value) -> None:
+        for ring in rings:
+            next(iter(loads.values())).drain(builder, ring.full, slot, phase)
+
+    def update(place: Operation, values: tuple[Value, ...]) -> Sequence[Value]:
+        if place in loads:
+            return loads[place].run(values, rings)
+        drain(Builder.at(place), *values)
+        return values
+
+    last = thread_values(body, [*loads, *filter(is_repeated, made)], first, update)
+    if made:
+        drain(Builder.at(terminator(body)), *last)
 
 
 class _Loads(BlockRing):

@@ -9,6 +9,9 @@
 
 Slot and parity go on from one run of the loop to the next, so that the load part is already ahead in the next tile of a persistent kernel while the math part
 is in the epilogue of this one. Where the product is asynchronous and only adds to an accumulator, its slot is given back one iteration later.
+
+A descriptor that the load part makes anew in a loop takes the place of the one before: all copies that were started have come before that, and so they have at
+the part's end.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from tilewright.ir.table import Effect
 from tilewright.ir.types import I1, I32, TileType
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import effects_of
-from tilewright.simt.carried import CARRIERS, all_carried
+from tilewright.simt.carried import CARRIERS, all_carried, is_repeated, terminator
 from tilewright.simt.facts import PROGRAMS, WARPS, function_of
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.blocks import BlockRing
@@ -96,7 +99,17 @@ def expand_parts(loop: Operation, target: SimtTarget) -> None:
     buffers = [math.buffer(before, load) for load in math.loads]
     full, empty = math.barriers(before, 1), math.barriers(before, warps[MATH])
     first = [math.number(before, 0, I32), before.constant(value=False, result=I1)]
-    thread_values(bodies[LOAD], [copy], first, lambda place, values: loads.run(values, buffers, full, empty))
+    made = loads.made_descriptors()
+
+    def update(place: Operation, values: tuple[Value, ...]) -> Sequence[Value]:
+        if place is copy:
+            return loads.run(values, buffers, full, empty)
+        loads.drain(Builder.at(place), full, *values)
+        return values
+
+    last = thread_values(bodies[LOAD], [copy, *filter(is_repeated, made)], first, update)
+    if made:
+        loads.drain(Builder.at(terminator(bodies[LOAD])), full, *last)
     thread_values(bodies[MATH], [loop], first, lambda place, values: math.run(values, buffers, full, empty))
 
 

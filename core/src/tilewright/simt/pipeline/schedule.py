@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tilewright.ir.core import Function, Operation
+from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, bit_width, element_type
 from tilewright.passes.effects import clobbers_memory
 from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
@@ -22,6 +23,7 @@ from tilewright.simt.pipeline.select import pipelined_loops, stages_of
 from tilewright.simt.pipeline.slices import slice_of
 from tilewright.simt.pressure import peak_words_in
 from tilewright.simt.products import plan_of
+from tilewright.simt.roots import reached, root_of
 from tilewright.simt.target import SimtTarget
 
 #: Slots of a ring that is filled from registers: one is read while the other is written.
@@ -64,6 +66,8 @@ def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -
     elif form == BARRIER and target.part_warps and (_asks_for_parts(loop, options) or _is_register_chain(loop, target)):
         if not is_separable(loop):
             note(loop, "not divided among warps: what it loads depends on what the program computes")
+        elif (writer := _writer_of(loads)) is not None:
+            note(loop, f"not divided among warps: {writer.name} at {writer.location} may change what it loads")
         elif target.warp_size * (warps_of(loop) + target.part_warps) > target.max_threads:
             note(loop, f"not divided among warps: beside {warps_of(loop)} there are none left for loads")
         elif is_chain(loop, target) and not any(other.attributes.get(FORM) == PARTS for other in function_of(loop).walk()):
@@ -84,6 +88,18 @@ def _asks_for_parts(loop: Operation, options: Mapping[str, Any]) -> bool:
     outer = [operation for operation in loop.ancestors() if operation.name == "for"]
     asked = any(one.attribute("warp_specialize") for one in (loop, *outer)) or any(one.attribute("flatten") for one in outer)
     return asked or bool(options.get("warp_specialize"))
+
+
+def _writer_of(loads: Sequence[Operation]) -> Operation | None:
+    """What in the program may write to the tensors that blocks are loaded of, if anything does: loads that have warps of their own are not in order with it."""
+    roots = {root_of(load.operands[0]) for load in loads}
+    definitions = (load.operands[0].definition for load in loads)
+    made = any(definition is not None and definition.name == "make_descriptor" for definition in definitions)
+
+    def changes(written: Value | None) -> bool:
+        return written in roots or (made and (written is None or None in roots))
+
+    return next((operation for operation in function_of(loads[0]).walk() if any(map(changes, reached(operation, Effect.WRITE)))), None)
 
 
 def _is_register_chain(loop: Operation, target: SimtTarget) -> bool:

@@ -11,8 +11,8 @@ from tilewright.simt.conversion import SharedMove, plan_conversion
 from tilewright.simt.facts import layout_of
 from tilewright.simt.target import SimtTarget
 
-#: Operations of no effect that are too expensive to do twice, or need scratch memory.
-_NOT_REPEATED = frozenset({"simt.dot", "dot_scaled", "gather", "histogram", "simt.convert"})
+#: Operations of no effect that are too expensive to do twice, or need memory of their own.
+_NOT_REPEATED = frozenset({"simt.dot", "dot_scaled", "gather", "histogram", "simt.convert", "make_descriptor"})
 #: Operations that are repeated at most.
 _SLICE_LIMIT = 200
 

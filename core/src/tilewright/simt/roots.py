@@ -1,0 +1,61 @@
+"""Which memory a pointer or a descriptor leads to: that of an argument of the kernel, or any.
+
+Different arguments are different memory. An address that was loaded, or made of numbers, may lead anywhere, to the memory of arguments as well.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.table import Effect
+from tilewright.ir.types import DescriptorType, PointerType, TileType, Type
+from tilewright.passes.effects import effects_of
+
+#: Operations whose result leads where their first operand does.
+_PASSING: Final = frozenset({"addptr", "splat", "broadcast", "expand_dims", "permute", "reshape", "hint", "bitcast"})
+#: Operations that make a descriptor of a tensor at their operand ``base``.
+_MAKING: Final = frozenset({"make_descriptor", "simt.make_descriptor", "simt.tensor"})
+
+
+def root_of(address: Value) -> Value | None:
+    """The argument that a pointer, a tile of them, or a descriptor is made of; None where it may lead anywhere."""
+    value, seen = address, set()
+    while value not in seen:
+        seen.add(value)
+        owner = value.owner
+        if isinstance(owner, Region):
+            if isinstance(owner.owner, Function):
+                return value
+            if owner.owner is None or owner.owner.name != "for" or not value.index:
+                return None
+            # what a loop carries begins outside, if it stays in the same memory
+            value = owner.owner.operands[2 + value.index]
+        elif owner.name in _MAKING:
+            base = owner.operand("base")
+            assert base is not None
+            value = base
+        elif owner.operands and owner.name in _PASSING:
+            value = owner.operands[0]
+        else:
+            return None
+    return None
+
+
+def is_address(type_: Type) -> bool:
+    """Whether values of a type lead to memory."""
+    return isinstance(type_.element if isinstance(type_, TileType) else type_, PointerType | DescriptorType)
+
+
+def reached(operation: Operation, effect: Effect) -> frozenset[Value | None]:
+    """The memory that an operation with no regions has an effect on: the roots of its addresses, or None where it may be any."""
+    if operation.regions or effect not in effects_of(operation):
+        return frozenset()
+    roots = [root_of(operand) for operand in operation.operands if is_address(operand.type)]
+    # the toolkit's own operations that have none are about shared memory
+    return frozenset(roots if roots or operation.name.startswith("simt.") else [None])
+
+
+def may_be_same(one: Value | None, other: Value | None) -> bool:
+    """Whether two roots may be of the same memory."""
+    return one is None or other is None or one is other
