@@ -26,7 +26,7 @@ def root_of(address: Value) -> Value | None:
         owner = value.owner
         if isinstance(owner, Region):
             if isinstance(owner.owner, Function):
-                return value
+                return value if is_address(value.type) else None
             if owner.owner is None or owner.owner.name != "for" or not value.index:
                 return None
             # what a loop carries begins outside, if it stays in the same memory
