@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from made_kernels import batched, copied, grouped, kept, surrounded, updated
+from test_chain import span
 
 import tilewright.language as tl
 from tilewright.errors import KernelError
@@ -151,6 +152,52 @@ def test_what_was_stored_by_one_descriptor_is_read_by_another(completion: str) -
     assert names_in(module).count("simt.make_descriptor") == 2
 
 
+@device_function
+def of_heads(q_ptr, k_ptr, v_ptr, out, heads, n, causal, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr):
+    """Attention of one block of queries of each head, of whose tensors descriptors are made anew."""
+    rows, dims = tl.arange(0, BM), tl.arange(0, HEAD)
+    for head in range(heads):
+        size = n + head * BN
+        q = tl.make_tensor_descriptor(q_ptr + head * BM * HEAD, [BM, HEAD], [HEAD, 1], [BM, HEAD])
+        k = tl.make_tensor_descriptor(k_ptr + head * head * BN * HEAD, [size, HEAD], [HEAD, 1], [BN, HEAD])
+        v = tl.make_tensor_descriptor(v_ptr + head * head * BN * HEAD, [size, HEAD], [HEAD, 1], [BN, HEAD])
+        highest, total = tl.full([BM], -float("inf"), dtype=tl.float32), tl.zeros([BM], dtype=tl.float32)
+        acc = tl.zeros([BM, HEAD], dtype=tl.float32)
+        queries = q.load([0, 0])
+        if CAUSAL:
+            acc, total, highest = span(acc, total, highest, queries, k, v, rows, 0, causal, BN, BN, False)
+            acc, total, highest = span(acc, total, highest, queries, k, v, rows, causal, size, BN, BN, True)
+        else:
+            acc, total, highest = span(acc, total, highest, queries, k, v, rows, 0, size, BN, BN, False)
+        tl.store(out + (head * BM + rows[:, None]) * HEAD + dims[None, :], acc / total[:, None])
+
+
+@pytest.mark.parametrize("completion", COMPLETIONS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_chains_of_products_by_descriptors_that_are_made_anew(masked: bool, completion: str) -> None:
+    heads, n, causal, block, step, width = 4, 16, 8, 16, 8, 8
+    rng = np.random.default_rng(masked)
+    q = rng.standard_normal((heads, block, width)).astype(np.float32)
+    k, v = rng.standard_normal((2, heads * heads * step + n, width)).astype(np.float32)
+    out = np.full_like(q, np.nan)
+    signature = dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out"), "*fp32") | dict.fromkeys(("heads", "n", "causal"), "i32")
+    module = compile_function(of_heads, signature, {"BM": block, "BN": step, "HEAD": width, "CAUSAL": masked})
+    run_passes(module)
+    emulator.run(module, [q, k, v, out, heads, n, causal], target=BulkTarget(8, rows=True, completion=completion), num_warps=2, num_stages=3)
+    for head in range(heads):
+        first, size = head * head * step, n + head * step
+        keys, values = (x[first : first + size].astype(np.float64) for x in (k, v))
+        scores = q[head].astype(np.float64) @ keys.T
+        if masked:
+            column = np.arange(size)
+            scores = np.where((column[None, :] < causal) | (np.arange(block)[:, None] >= column[None, :]), scores, -1e6)
+        weights = np.exp2(scores - scores.max(axis=1, keepdims=True))
+        np.testing.assert_allclose(out[head], weights @ values / weights.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-5)
+    names = names_in(module)
+    assert names.count("simt.part") == 2 and names.count("simt.dot_start") == 4 * (1 + masked)
+    assert names.count("simt.make_descriptor") == 3 and names.count("simt.descriptors") == 2
+
+
 # ---- what the machine tells
 
 
@@ -231,6 +278,20 @@ def _carried(addresses: Any, n: Any) -> None:
     for i in range(n):
         one.store([0, 0], one.load([0, 0]) + 1)
         one = tl.make_tensor_descriptor(x + i % 2 * 4, [4, 4], [8, 1], [4, 8])
+
+
+def _by_a_number(number: Any, y: Any, n: Any) -> None:
+    for i in range(n):
+        source = tl.make_tensor_descriptor(number.to(tl.pointer_type(tl.float32)), [4, 8], [8, 1], [4, 8])
+        tl.store(y + tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :], source.load([0, 0]) + i)
+
+
+def test_a_number_may_be_the_address_of_what_is_written() -> None:
+    module = compiled(_by_a_number, {"number": "i64", "y": "*fp32", "n": "i32"}, {})
+    y = np.zeros((4, 8), np.float32)
+    emulator.run(module, [y.ctypes.data, y, 4], target=BulkTarget(8), num_warps=1)
+    np.testing.assert_array_equal(y, np.full((4, 8), 6))
+    assert "simt.block_load_start" not in names_in(module)
 
 
 @pytest.mark.parametrize("fn", [_stored_to_by_threads, _carried])
