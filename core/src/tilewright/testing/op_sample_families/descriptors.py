@@ -54,6 +54,11 @@ def _make_descriptor() -> Samples:
     descriptor = kernel.b.make_descriptor(kernel.pointer(F32, (7, 16)), extents, strides, result=DescriptorType((8, 8), F32))
     kernel.store(kernel.b.descriptor_load(descriptor, _offsets(kernel, (0, 1))))
     yield kernel.finish()
+    for tensor, block, offsets in (((7, 16), (8, 32), (-1, 4)), ((2, 3, 12), (2, 4, 32), (1, -2, 8))):
+        kernel = SampleKernel(f"make_descriptor/f32/aligned/{shape_text(tensor)}")
+        aligned = _make(kernel, F32, tensor, block, aligned=True)
+        kernel.store(kernel.b.descriptor_load(aligned, [kernel.constant(I32, offset) for offset in offsets]))
+        yield kernel.finish()
 
 
 def _numbers(operation: str) -> Samples:
