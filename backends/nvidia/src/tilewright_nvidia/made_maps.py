@@ -15,13 +15,16 @@ from tilewright.ir.types import DescriptorType, FloatType, Type, bit_width
 from tilewright.llvm.registers import encode_float, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.simt.context import SimtContext
+from tilewright.simt.facts import SHARED_BYTES
 from tilewright.simt.target import MadeDescriptor
+from tilewright_nvidia.architectures import Architecture
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, fills_with_nan
 
-#: Multiprocessors that a device of this architecture has at the most, and programs that one holds; threads that it holds.
+#: Multiprocessors that a device with a copy engine that reads such maps has at the most.
 _PROCESSORS: Final = 144
-_PROGRAMS, _THREADS = 32, 2048
+#: The places of a multiprocessor are bits of one word.
+_BITS: Final = 32
 #: ``.elemtype`` of a map, by what the engine takes elements for.
 _TYPES: Final = {"u8": 0, "u16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5, "f16": 6, "f32": 7, "f64": 9, "bf16": 10, "tf32": 11}
 #: ``.swizzle_mode``, by bytes of a row of a slab.
@@ -100,7 +103,8 @@ class MadeMaps:
     def __init__(self, function: Function) -> None:
         self._memories: dict[Operation, _Memory] = {}
         self._known: dict[tuple[Operation, MadeMap], int] = {}
-        self._programs = _PROGRAMS
+        self._shared = int(function.attributes.get(SHARED_BYTES, 0))
+        self._programs = _BITS
         for operation in function.walk():
             if operation.name == "simt.descriptors":
                 self._memories[operation] = _Memory(len(self._memories))
@@ -124,9 +128,9 @@ class MadeMaps:
 
     # ---- memory
 
-    def begin(self, module: ModuleWriter, threads: int) -> None:
-        """Declare the places, for programs of so many threads."""
-        self._programs = min(_PROGRAMS, _THREADS // threads)
+    def begin(self, module: ModuleWriter, threads: int, machine: Architecture) -> None:
+        """Declare the places: as many as programs of so many threads find room on a device."""
+        self._programs = max(1, min(_BITS, machine.blocks, machine.threads // threads, machine.shared_total // max(1, self._shared)))
         nothing: dict[str, str] = {}
         for memory in self._memories.values():
             count = _PROCESSORS * self._programs

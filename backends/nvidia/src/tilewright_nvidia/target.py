@@ -117,7 +117,7 @@ class PtxTarget(SimtTarget):
         maps = self._tensor_maps()
         given = [(type_, parameter) for type_, parameter in parameters if parameter not in maps.descriptors]
         given += [(bulk_copies.MAP_TYPE, parameter) for parameter, _ in maps.wanted]
-        maps.made.begin(module, threads)
+        maps.made.begin(module, threads, ARCHITECTURES[self.name])
         w = module.function(name, given, linkage="ptx_kernel", attributes=" ".join(attributes))
         if self.waits_at_entry:
             w.call("llvm.nvvm.griddepcontrol.wait", "void", [])
