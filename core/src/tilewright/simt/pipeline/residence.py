@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.ir.core import Function, Operation
+from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import bit_width, element_type
 from tilewright.simt.copies import BARRIER
 from tilewright.simt.facts import PROGRAMS, layout_of, note, warps_of
@@ -32,6 +32,8 @@ _LEAST: Final = 2
 #: Registers of a thread that computes beside the tiles under way, where products are waited for one by one: not all of those tiles are there at a time.
 _BESIDE: Final = 8
 
+#: Registers beside the result of a product that one instruction of it may need: of those that threads begin with, whatever parts give each other.
+_INSTRUCTION: Final = 32
 #: With more programs than this on a multiprocessor there is always one that computes (measured: a chain's halves side by side are slower then).
 _SIDE_BY_SIDE: Final = 2
 
@@ -76,7 +78,9 @@ def settle_chains(function: Function, target: SimtTarget) -> None:
 def _share(function: Function, chains: Sequence[Operation], words: int, programs: int, target: SimtTarget) -> _Share | None:
     """What each of some programs gets; None where that is too little."""
     limit = _registers(chains[0], programs, target)
-    if programs > 1 and words + _BESIDE > limit:
+    if programs > 1 and (
+        words + _BESIDE > limit or max(_widest(loop, target) for loop in chains) + _INSTRUCTION > _first_registers(chains[0], programs, target)
+    ):
         return None
     # copies are started by others, and what they need is not needed here
     chained = programs <= _SIDE_BY_SIDE and words + target.costs.other_registers * 3 // 4 <= limit
@@ -100,11 +104,25 @@ def _words_under_way(loop: Operation, target: SimtTarget) -> int:
     (body,) = loop.regions
     products = asynchronous_products(body, target)
     tiles = {value for product in products for value in (product.results[0], *held_by(product, target))}
-    return sum(-(-layout_of(tile).register_count * bit_width(element_type(tile.type)) // 32) for tile in tiles)
+    return sum(map(_words, tiles))
+
+
+def _widest(loop: Operation, target: SimtTarget) -> int:
+    """Words that a thread holds of the largest result of a product."""
+    return max(_words(product.results[0]) for product in asynchronous_products(loop.regions[0], target))
+
+
+def _words(tile: Value) -> int:
+    return -(-layout_of(tile).register_count * bit_width(element_type(tile.type)) // 32)
 
 
 def _registers(loop: Operation, programs: int, target: SimtTarget) -> int:
     """Registers of a thread that computes, where so many programs share a multiprocessor."""
     warps = warps_of(loop)
     given = target.part_registers({MATH: warps, LOAD: target.part_warps}, programs).get(MATH)
-    return given or min(target.registers, target.register_file // (target.warp_size * (warps + target.part_warps) * programs))
+    return given or min(target.registers, _first_registers(loop, programs, target))
+
+
+def _first_registers(loop: Operation, programs: int, target: SimtTarget) -> int:
+    """Registers that each thread begins with, where so many programs share a multiprocessor."""
+    return target.register_file // (target.warp_size * (warps_of(loop) + target.part_warps) * programs)
