@@ -322,7 +322,7 @@ def shifted(x: Any, y: Any, shift: Any) -> None:
 def shifted_module(divisor: int) -> Module:
     """:func:`shifted` for blocks of 64x64 f16, where the shift is known to be a multiple of a number."""
     type_, aligned = "tensordesc<fp16[64,64]>", {"divisibility": 16}
-    facts = {"x": aligned, "y": aligned} | ({"shift": {"divisibility": divisor}} if divisor > 1 else {})
+    facts = {"x": aligned, "y": {**aligned, "extent_divisibility": 8}} | ({"shift": {"divisibility": divisor}} if divisor > 1 else {})
     module = compile_function(device_function(shifted), {"x": type_, "y": type_, "shift": "i32"}, {}, facts)
     pipeline.run(module)
     return module

@@ -17,6 +17,7 @@ from test_gpu_hopper import hopper_is_there, within_patience
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.runtime.descriptor import TensorDescriptor
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not hopper_is_there(), reason="there is no Hopper GPU here")]
 
@@ -72,7 +73,8 @@ GREAT = (128, 128, 64, 8, 3)
 
 @pytest.mark.parametrize("blocks", [SMALL, GREAT, (128, 256, 64, 8, 3)], ids=str)
 @pytest.mark.parametrize("programs", [1, 132, 500])
-def test_products_of_groups(blocks: tuple[int, ...], programs: int) -> None:
+@pytest.mark.parametrize("width", [1, 8])
+def test_products_of_groups(blocks: tuple[int, ...], programs: int, width: int) -> None:
     torch = pytest.importorskip("torch")
     m, n, k, warps, stages = blocks
     torch.manual_seed(programs)
@@ -81,16 +83,18 @@ def test_products_of_groups(blocks: tuple[int, ...], programs: int) -> None:
         lefts = [torch.randn(rows, max(8, depth), device="cuda", dtype=torch.float16) for rows, _, depth in sizes]
         rights = [torch.randn(columns, max(8, depth), device="cuda", dtype=torch.float16) for _, columns, depth in sizes]
         results = [torch.full((rows, columns), float("nan"), device="cuda", dtype=torch.float16) for rows, columns, _ in sizes]
-        constants = {"TYPE": tl.float16, "PROGRAMS": programs, "M": m, "N": n, "K": k}
+        constants = {"TYPE": tl.float16, "PROGRAMS": programs, "M": m, "N": n, "K": k, "WIDTH": width}
         arguments = addresses_of(lefts, rights, results), table(sizes), len(sizes)
-        launch(grouped, (programs,), *arguments, **constants, num_warps=warps, num_stages=stages, made=3)
+        launch(grouped, (programs,), *arguments, **constants, num_warps=warps, num_stages=stages, made=3 if width == 8 else 2)
         for left, right, result, (_, _, depth) in zip(lefts, rights, results, sizes, strict=True):
             expected = left[:, :depth].double() @ right[:, :depth].double().T
             torch.testing.assert_close(result.double(), expected, atol=0.1, rtol=1e-2)
 
 
 @pytest.mark.parametrize(("type_", "rank"), [*((type_, 2) for type_ in TYPES), *((type_, rank) for type_ in ("float16", "int8") for rank in (1, 3, 4, 5))])
-def test_tensors_of_every_rank_and_type(type_: str, rank: int) -> None:
+@pytest.mark.parametrize("whole", [False, True], ids=["any ends", "ends at 16 bytes"])
+def test_tensors_of_every_rank_and_type(type_: str, rank: int, whole: bool) -> None:
+    """The engine stores rows that end at a multiple of 16 bytes, threads the others."""
     torch = pytest.importorskip("torch")
     size = TYPES[type_]
     row = (1024 if rank == 1 else 128) // size
@@ -99,15 +103,16 @@ def test_tensors_of_every_rank_and_type(type_: str, rank: int) -> None:
     shapes = []
     for number in range(5):
         outer = torch.randint(1, 11 if rank < 4 else 4, (rank - 1,), generator=generator).tolist()
-        shapes.append((*outer, (row, pitch, row + 1, 3, 2 * row)[number]))
+        last = (row, pitch, row + 1, 3, 2 * row)[number]
+        shapes.append((*outer, -(-last * size // 16) * 16 // size if whole else last))
     sources = [torch.randint(0, 256, (*shape[:-1], pitch * size), generator=generator, dtype=torch.uint8).cuda() for shape in shapes]
     if type_.startswith(("float", "bfloat")):
         sources = [source & 0x3F for source in sources]  # numbers, none of which a copy could take for NaN
     sources = [source.view(dtype_of(type_)) for source in sources]
     results = [torch.full_like(source, 7) for source in sources]
     numbers = table([[*shape[::-1], *[1] * (5 - rank), pitch] for shape in shapes])
-    constants = {"TYPE": getattr(tl, type_), "RANK": rank, "B": 8, "LAST": row}
-    launch(copied, (2,), addresses_of(sources, results), numbers, len(shapes), **constants, num_warps=4, made=2)
+    constants = {"TYPE": getattr(tl, type_), "RANK": rank, "B": 8, "LAST": row, "WIDTH": 16 // size if whole else 1}
+    launch(copied, (2,), addresses_of(sources, results), numbers, len(shapes), **constants, num_warps=4, made=2 if whole else 1)
     for source, result, shape in zip(sources, results, shapes, strict=True):
         expected = torch.full_like(source, 7)
         expected[..., : shape[-1]] = source[..., : shape[-1]]
@@ -135,17 +140,19 @@ UPDATES += [(type_, kind) for type_ in ("int32", "uint64") for kind in ("and", "
 
 
 @pytest.mark.parametrize(("type_", "kind"), UPDATES)
-def test_updates(type_: str, kind: str) -> None:
+@pytest.mark.parametrize("whole", [False, True], ids=["any ends", "ends at 16 bytes"])
+def test_updates(type_: str, kind: str, whole: bool) -> None:
     torch = pytest.importorskip("torch")
     row = 128 // TYPES[type_]
-    shapes = [(8, row), (5, row - 3), (0, row), (8, 1)]
+    width = 16 // TYPES[type_]
+    shapes = [(8, row), (5, row - width), (0, row), (8, width)] if whole else [(8, row), (5, row - 3), (0, row), (8, 1)]
     torch.manual_seed(len(kind))
     before = [torch.randint(0, 50, (8, row), device="cuda").to(dtype_of(type_)) for _ in shapes]
     x = torch.randint(0, 50, (8 * len(shapes), row), device="cuda").to(dtype_of(type_))
     found = [one.clone() for one in before]
-    constants = {"TYPE": getattr(tl, type_), "KIND": kind, "B": 8, "LAST": row}
+    constants = {"TYPE": getattr(tl, type_), "KIND": kind, "B": 8, "LAST": row, "WIDTH": width if whole else 1}
     given = torch.empty_like(x).copy_(x) if type_ not in ("uint32", "uint64") else x.view(getattr(torch, type_))
-    launch(updated, (1,), addresses_of(found), table(shapes), given, len(shapes), **constants, num_warps=4, made=1)
+    launch(updated, (1,), addresses_of(found), table(shapes), given, len(shapes), **constants, num_warps=4, made=int(whole))
     operations = {
         "add": lambda a, b: a + 3 * b, "min": torch.minimum, "max": torch.maximum,
         "and": torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor,
@@ -165,7 +172,7 @@ def test_descriptors_made_anew_for_each_batch(sizes: tuple[int, ...], specialize
     for programs in (1, 2, 33):
         a, b = (torch.randn(batches, rows, max(8, k), device="cuda", dtype=torch.float16)[:, :, :k].contiguous() for rows in (m, n))
         c = torch.full((batches, m, n), 7, device="cuda", dtype=torch.float16)
-        constants = {"TYPE": tl.float16, "M": 128, "N": 128, "K": 64, "SPECIALIZE": specialize}
+        constants = {"TYPE": tl.float16, "M": 128, "N": 128, "K": 64, "SPECIALIZE": specialize, "WIDTH": 8}
         # no memory has no address that the copy engine takes
         given = [x if x.numel() else torch.zeros(8, device="cuda", dtype=torch.float16) for x in (a, b)]
         compiled = launch(batched, (programs,), *given, c, *sizes, **constants, num_warps=4, num_stages=3, made=3)
@@ -208,3 +215,26 @@ def test_more_programs_than_run_at_a_time_take_turns_with_the_places() -> None:
                 copied[(count,)](addresses, numbers, count, **constants, num_warps=warps)
     launch(copied, (count,), addresses, numbers, count, **constants, num_warps=2, made=2)
     assert torch.equal(x, y)
+
+
+def stored(x: Any, y: Any, ROWS: tl.constexpr, COLUMNS: tl.constexpr) -> None:
+    """A block to the beginning of a tensor, and one that is stored and one that is added across the ends of its rows."""
+    rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    block = tl.load(x + rows * COLUMNS + columns)
+    y.store([0, 0], block)
+    y.store([0, COLUMNS], block)
+    y.atomic_add([ROWS, COLUMNS], block)
+
+
+@pytest.mark.parametrize("columns", [33, 47, 48, 63, 64, 65])
+def test_descriptors_of_the_launch_end_their_rows_where_these_end(columns: int) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.randint(1, 50, (8, 32), device="cuda").float()
+    around = torch.full((20, 80), 7.0, device="cuda")
+    expected = around.clone()
+    expected[:8, :32] = x
+    end = min(columns, 64)
+    expected[:8, 32:end] = x[:, : end - 32]
+    expected[8:16, 32:end] += x[:, : end - 32]
+    tw.jit(stored)[(1,)](x, TensorDescriptor(around, [16, columns], [80, 1], [8, 32]), ROWS=8, COLUMNS=32)
+    torch.testing.assert_close(around, expected, atol=0, rtol=0)

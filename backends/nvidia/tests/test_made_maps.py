@@ -49,7 +49,7 @@ def fields(code: CodeObject) -> list[dict[str, str]]:
 @pytest.mark.parametrize(("blocks", "warps"), [((128, 128, 64), 4), ((128, 256, 64), 8)], ids=str)
 def test_products_of_groups_are_copied_and_multiplied_as_those_of_descriptors_of_the_launch(blocks: tuple[int, int, int], warps: int) -> None:
     m, n, k = blocks
-    constants = {"TYPE": tl.float16, "PROGRAMS": 132, "M": m, "N": n, "K": k}
+    constants = {"TYPE": tl.float16, "PROGRAMS": 132, "M": m, "N": n, "K": k, "WIDTH": 8}
     code = assembled(grouped, {"addresses": "*i64", "sizes": "*i32", "groups": "i32"}, constants, num_warps=warps)
     ptx = str(code.stages["ptx"])
     assert "wgmma.mma_async" in ptx and "cp.async.bulk.tensor.2d.shared::cluster" in ptx and "cp.async.bulk.tensor.2d.global.shared::cta" in ptx
@@ -63,6 +63,17 @@ def test_products_of_groups_are_copied_and_multiplied_as_those_of_descriptors_of
     assert order[:6] == ["tensormap.cp_fenceproxy", "fence.proxy.tensormap::generic.acquire.gpu"] * 3 and set(order[6:]) == {"cp.async.bulk.tensor"}
 
 
+def test_rows_that_may_end_within_sixteen_bytes_are_stored_by_threads() -> None:
+    """The engine would write beyond their ends. What threads wrote may be loaded by the engine later."""
+    constants = {"TYPE": tl.float16, "PROGRAMS": 132, "M": 128, "N": 128, "K": 64}
+    signature = {"addresses": "*i64", "sizes": "*i32", "groups": "i32"}
+    for width, maps in ((1, 2), (4, 2), (8, 3)):
+        code = assembled(grouped, signature, {**constants, "WIDTH": width}, num_warps=4)
+        ptx = str(code.stages["ptx"])
+        assert len(fields(code)) == maps and ("cp.async.bulk.tensor.2d.global.shared::cta" in ptx) == (maps == 3)
+        assert bool(re.search(r"fence\.proxy\.async;.*?bar(rier)?[.\w]*sync", ptx, re.DOTALL)) == (maps == 2)
+
+
 #: Types of elements -> the number of what the engine takes them for.
 ELEMENTS = {
     tl.float16: 6, tl.bfloat16: 10, tl.float32: 7, tl.float64: 9, tl.int8: 0, tl.uint8: 0, tl.int16: 1, tl.uint16: 1, tl.int32: 3, tl.uint32: 2,
@@ -72,13 +83,13 @@ ELEMENTS = {
 
 @pytest.mark.parametrize("type_", ELEMENTS, ids=str)
 def test_maps_say_what_elements_are(type_: Any) -> None:
-    code = assembled(copied, TABLES, {"TYPE": type_, "RANK": 2, "B": 8, "LAST": 1024 // type_.primitive_bitwidth})
+    code = assembled(copied, TABLES, {"TYPE": type_, "RANK": 2, "B": 8, "LAST": 1024 // type_.primitive_bitwidth, "WIDTH": 16})
     assert [one["elemtype"] for one in fields(code)] == [str(ELEMENTS[type_])] * 2
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
 def test_maps_have_all_axes(rank: int) -> None:
-    code = assembled(copied, TABLES, {"TYPE": tl.float32, "RANK": rank, "B": 8, "LAST": 256 if rank == 1 else 32})
+    code = assembled(copied, TABLES, {"TYPE": tl.float32, "RANK": rank, "B": 8, "LAST": 256 if rank == 1 else 32, "WIDTH": 4})
     assert [one["rank"] for one in fields(code)] == [str(rank - 1)] * 2
     for field, count in (("box_dim", rank), ("global_dim", rank), ("element_stride", rank), ("global_stride", rank - 1)):
         assert len(re.findall(rf"tile\.{field}\.", str(code.stages["ptx"]))) == 2 * count
@@ -98,13 +109,13 @@ def test_what_is_outside_is_said_by_the_map(padding: str) -> None:
 )
 def test_updates_by_the_engine(type_: Any, name: str, kind: str) -> None:
     signature = {"addresses": "*i64", "numbers": "*i32", "x": f"*{name}", "count": "i32"}
-    code = assembled(updated, signature, {"TYPE": type_, "KIND": kind, "B": 8, "LAST": 1024 // type_.primitive_bitwidth})
+    code = assembled(updated, signature, {"TYPE": type_, "KIND": kind, "B": 8, "LAST": 1024 // type_.primitive_bitwidth, "WIDTH": 8})
     assert f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{kind}" in str(code.stages["ptx"]) and len(fields(code)) == 1
 
 
 def test_parts_that_copy_make_their_own_maps() -> None:
     signature = dict.fromkeys(("a_ptr", "b_ptr", "c_ptr"), "*fp16") | dict.fromkeys(("batches", "m", "n", "k"), "i32")
-    code = assembled(batched, signature, {"TYPE": tl.float16, "M": 128, "N": 128, "K": 64, "SPECIALIZE": True})
+    code = assembled(batched, signature, {"TYPE": tl.float16, "M": 128, "N": 128, "K": 64, "SPECIALIZE": True, "WIDTH": 8})
     ptx = str(code.stages["ptx"])
     assert str(code.stages["simt"]).count("simt.part ") == 2 and len(fields(code)) == 3
     assert len(re.findall(r"\.global \.align 128 \.b8 tilewright_maps\d", ptx)) == 2

@@ -16,13 +16,14 @@ def grouped(
     M: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
+    WIDTH: tl.constexpr = 1,
 ) -> None:
     """``c = a @ b.T`` of each group: ``addresses`` [groups, 3] of a, b, c; ``sizes`` [groups, 3] = m, n, k; rows lie side by side."""
     block = tl.program_id(0)
     before = 0
     for group in range(groups):
         m = tl.load(sizes + 3 * group)
-        n = tl.load(sizes + 3 * group + 1)
+        n = tl.multiple_of(tl.load(sizes + 3 * group + 1), WIDTH)
         depth = tl.load(sizes + 3 * group + 2)
         across = tl.cdiv(n, N)
         blocks = tl.cdiv(m, M) * across
@@ -42,12 +43,14 @@ def grouped(
         before += blocks
 
 
-def copied(addresses: Any, numbers: Any, count: Any, TYPE: tl.constexpr, RANK: tl.constexpr, B: tl.constexpr, LAST: tl.constexpr) -> None:
+def copied(
+    addresses: Any, numbers: Any, count: Any, TYPE: tl.constexpr, RANK: tl.constexpr, B: tl.constexpr, LAST: tl.constexpr, WIDTH: tl.constexpr = 1
+) -> None:
     """Copy tensors: ``addresses`` [count, 2] from and to; ``numbers`` [count, 6]: extents, the last axis first, and the elements from row to row."""
     for i in range(tl.program_id(0), count, tl.num_programs(0)):
         x = tl.load(addresses + 2 * i).to(tl.pointer_type(TYPE))
         y = tl.load(addresses + 2 * i + 1).to(tl.pointer_type(TYPE))
-        e0 = tl.load(numbers + 6 * i)
+        e0 = tl.multiple_of(tl.load(numbers + 6 * i), WIDTH)
         e1 = tl.load(numbers + 6 * i + 1)
         e2 = tl.load(numbers + 6 * i + 2)
         e3 = tl.load(numbers + 6 * i + 3)
@@ -102,11 +105,14 @@ def surrounded(addresses: Any, numbers: Any, count: Any, y: Any, TYPE: tl.conste
         whole.store([i * B, 0], source.load([-1, 0]))
 
 
-def updated(addresses: Any, numbers: Any, x: Any, count: Any, TYPE: tl.constexpr, KIND: tl.constexpr, B: tl.constexpr, LAST: tl.constexpr) -> None:
+def updated(
+    addresses: Any, numbers: Any, x: Any, count: Any, TYPE: tl.constexpr, KIND: tl.constexpr, B: tl.constexpr, LAST: tl.constexpr, WIDTH: tl.constexpr = 1
+) -> None:
     """Update each tensor of ``numbers`` [count, 2] rows and columns, rows of LAST elements, by blocks of ``x`` [count * B, LAST], three times each."""
     for i in range(count):
         y = tl.load(addresses + i).to(tl.pointer_type(TYPE))
-        target = tl.make_tensor_descriptor(y, [tl.load(numbers + 2 * i), tl.load(numbers + 2 * i + 1)], [LAST, 1], [B, LAST])
+        columns_there = tl.multiple_of(tl.load(numbers + 2 * i + 1), WIDTH)
+        target = tl.make_tensor_descriptor(y, [tl.load(numbers + 2 * i), columns_there], [LAST, 1], [B, LAST])
         rows, columns = tl.arange(0, B), tl.arange(0, LAST)
         value = tl.load(x + (i * B + rows[:, None]) * LAST + columns[None, :])
         for _ in range(3):
@@ -137,8 +143,10 @@ def batched(
     N: tl.constexpr,
     K: tl.constexpr,
     SPECIALIZE: tl.constexpr,
+    WIDTH: tl.constexpr = 1,
 ) -> None:
     """``c[t, : m - t] = a[t, : m - t] @ b[t].T``, of whose tensors each batch makes descriptors anew."""
+    n = tl.multiple_of(n, WIDTH)
     for t in tl.range(tl.program_id(0), batches, tl.num_programs(0), warp_specialize=SPECIALIZE):
         a = tl.make_tensor_descriptor(a_ptr + t * m * k, [m - t, k], [k, 1], [M, K])
         b = tl.make_tensor_descriptor(b_ptr + t * n * k, [n, k], [k, 1], [N, K])

@@ -37,7 +37,7 @@ class Blocks(EmulatedTarget):
         super().__init__(8, copy_widths=copy_widths)
         self.mechanisms = (CopyMechanism("blocks", BARRIER, fills=fills, start=_never, store=store, alignment=128), *self.mechanisms)
 
-    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int]) -> bool:
+    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
         return True
 
 

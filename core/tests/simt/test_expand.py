@@ -223,7 +223,7 @@ def test_descriptors_of_different_padding_must_not_meet() -> None:
 
 
 class KeepsLoads(EmulatedTarget):
-    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int]) -> bool:
+    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
         return operation.name == "descriptor_load"
 
 

@@ -53,9 +53,9 @@ def part_barrier(w: FunctionWriter, threads: Threads) -> None:
     call_asm(w, f"barrier.cta.sync.aligned {threads.number + 1}, {32 * threads.count};", (), (), memory=True, convergent=True)
 
 
-def proxy_fence(w: FunctionWriter) -> None:
-    """What this thread wrote to shared memory before is seen by what matrix instructions and the copy engine read after."""
-    call_asm(w, "fence.proxy.async.shared::cta;", (), (), memory=True)
+def proxy_fence(w: FunctionWriter, *, everywhere: bool = False) -> None:
+    """What this thread wrote to shared memory before, or ``everywhere``, is seen by what matrix instructions and the copy engine read after."""
+    call_asm(w, "fence.proxy.async;" if everywhere else "fence.proxy.async.shared::cta;", (), (), memory=True)
 
 
 def given_registers(warps: int, programs: int = 1) -> int:

@@ -83,10 +83,11 @@ def layouts(shape: tuple[int, ...], element: Type) -> list[SharedLayout]:
     return [layout for layout in found if layout is not None and can_fill(layout, element)]
 
 
-def keeps(operation: Operation, divisors: Sequence[int]) -> bool:
+def keeps(operation: Operation, divisors: Sequence[int], width: int) -> bool:
     """Whether the engine can copy the block of a load or store through a descriptor: its rows are aligned, as the runtime found, or the kernel that makes it
     promises, the block begins at an aligned place of them (elsewhere the engine faults), its elements are known, and what is outside the tensor can be filled
-    in."""
+    in. Of a row of a tensor the engine writes whole pieces of 16 bytes, the last one too: ``width``, which divides the number of a row's elements, must say
+    that none goes beyond the end."""
     descriptor = operation.operands[0]
     type_ = descriptor.type
     assert isinstance(type_, DescriptorType)
@@ -94,6 +95,8 @@ def keeps(operation: Operation, divisors: Sequence[int]) -> bool:
     if operation.name == "descriptor_reduce" and type_.element not in _REDUCED.get(operation.attribute("kind"), ()):
         return False
     if padding == "nan" and isinstance(type_.element, FloatType) and not fills_with_nan(type_.element):
+        return False
+    if operation.name != "descriptor_load" and width * storage_size(type_.element) % ALIGNMENT:
         return False
     return reaches(type_, math.gcd(divisor, divisors[-1] * storage_size(type_.element)))
 

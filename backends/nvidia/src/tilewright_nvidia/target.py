@@ -161,8 +161,8 @@ class PtxTarget(SimtTarget):
     def warp_barrier(self, w: FunctionWriter) -> None:
         w.call("llvm.nvvm.bar.warp.sync", "void", [("i32", _ALL_LANES)])
 
-    def publish(self, w: FunctionWriter) -> None:
-        barrier_objects.proxy_fence(w)
+    def publish(self, w: FunctionWriter, *, everywhere: bool) -> None:
+        barrier_objects.proxy_fence(w, everywhere=everywhere)
 
     def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
         barrier_objects.initialize(context.writer, address, count)
@@ -282,8 +282,8 @@ class PtxTarget(SimtTarget):
         groups = warpgroups.plans(self._words, product) if self.hopper else ()
         return groups if plan is None else (*groups, plan)
 
-    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int]) -> bool:
-        return self.hopper and bulk_copies.keeps(operation, divisors)
+    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
+        return self.hopper and bulk_copies.keeps(operation, divisors, width)
 
     def wants_blocks(self, product: Product) -> bool:
         return self.hopper and bool(warpgroups.plans(self._words, product))

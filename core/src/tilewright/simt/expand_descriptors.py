@@ -16,6 +16,7 @@ from tilewright.ir.table import Effect
 from tilewright.ir.types import I1, I64, DescriptorType, FloatType, PointerType, TileType, Type, byte_size, element_type
 from tilewright.passes.axis import axis_info
 from tilewright.simt.facts import note
+from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.roots import may_be_same, reached, root_of
 from tilewright.simt.target import SimtTarget
 
@@ -60,6 +61,8 @@ class _Expansion:
         self._kept: set[Operation] = set()
         #: descriptors that the kernel makes, which the target makes too
         self._made: set[Operation] = set()
+        #: stores of threads that loads by descriptors which the kernel makes may come after
+        self._published: set[Operation] = set()
         self._known = axis_info(function)
         self._dead: list[Operation] = []
 
@@ -146,11 +149,20 @@ class _Expansion:
 
     def _is_kept(self, access: Operation) -> bool:
         known = [self._known[offset] for offset in access.group("offsets")]
-        return self.target.keeps_descriptor(access, [info.apart_from_addresses().divisibility_of_all() for info in known])
+        return self.target.keeps_descriptor(access, [info.apart_from_addresses().divisibility_of_all() for info in known], self._width(access.operands[0]))
+
+    def _width(self, descriptor: Value) -> int:
+        """What divides the last extent of a descriptor's tensor, in elements."""
+        made = descriptor.definition
+        if made is not None:
+            return self._known[made.group("shape")[-1]].apart_from_addresses().divisibility_of_all()
+        place = self.function.arguments.index(descriptor)
+        return int(self.function.argument_attributes[place].get("extent_divisibility", 1))
 
     def _keep_made(self) -> None:
         """Choose the descriptors made in the kernel that the target is to make, and their accesses that it copies by them. They are those that control flow
-        does not carry. What threads write is not seen by the machine's copies, nor are their writes in order, so that they must be of different memory."""
+        does not carry. What threads write is not seen by the machine's copies, nor are their writes in order: they must be of different memory, or be plain
+        stores that loads alone come after, for which they are published."""
         kept: dict[Operation, set[Operation]] = {}
         for operation in self.function.walk():
             if operation.name == "make_descriptor":
@@ -161,15 +173,31 @@ class _Expansion:
         waiting = any(map(_waits_for_others, self.function.walk()))
         while kept:
             copied = self._kept.union(*kept.values())
-            written = {root for operation in self.function.walk() if operation not in copied for root in reached(operation, Effect.WRITE)}
-            hidden = [made for made in kept if waiting or any(may_be_same(root_of(made.results[0]), root) for root in written)]
+            writers = {operation: roots for operation in self.function.walk() if operation not in copied and (roots := reached(operation, Effect.WRITE))}
+            hidden: list[Operation] = []
+            self._published = set()
+            for made, copies in kept.items():
+                root = root_of(made.results[0])
+                earlier = {writer for writer, roots in writers.items() if any(may_be_same(root, other) for other in roots)}
+                if waiting or (earlier and (_writes([*copies]) or any(writer.name not in _PUBLISHED for writer in earlier))):
+                    hidden.append(made)
+                self._published |= earlier
             if not hidden:
                 break
             for made in hidden:
                 del kept[made]
                 self._tell(made)
         self._made = set(kept)
+        self._published = self._published if kept else set()
         self._kept = self._kept.union(*kept.values())
+        for store in [writer for writer in self._published if writer.name == "store"]:
+            self._publish(Builder(store.parent, store.next, store.location))
+
+    def _publish(self, b: Builder) -> None:
+        """Let copies see what threads wrote."""
+        if self.target.published:
+            b.create(SIMT_TABLE["simt.publish"], [], {"everywhere": True})
+        b.barrier()
 
     def _tell(self, made: Operation) -> None:
         """Note at the loop around it why a descriptor is not the target's."""
@@ -229,6 +257,8 @@ class _Expansion:
             b.atomic_rmw(pointers, value, mask=mask, kind=operation.attribute("kind"), order="relaxed")
         elif value is not None:
             b.store(pointers, value, mask=mask)
+            if operation in self._published:
+                self._publish(b)
         else:
             result = operation.results[0]
             element = element_type(result.type)
@@ -411,6 +441,7 @@ def _spread(b: Builder, value: Value, axis: int, shape: tuple[int, ...]) -> Valu
 
 #: What a target may copy by the descriptor itself.
 _KEPT = frozenset({"descriptor_load", "descriptor_store", "descriptor_reduce"})
+_PUBLISHED = frozenset({"store", "descriptor_store"})
 _NUMBERS = frozenset({"descriptor_extent", "descriptor_stride"})
 _WRITES = frozenset({"descriptor_store", "descriptor_reduce", "descriptor_scatter"})
 _ACCESSES = _KEPT | _WRITES | {"descriptor_gather"}

@@ -441,6 +441,7 @@ OPS: tuple[OpSpec, ...] = (
         "let copies of blocks, and products that read shared memory themselves, see what threads wrote there before, from the next barrier or arrival on",
         (),
         _nothing,
+        (Attribute("everywhere", "bool", "what they wrote to global memory as well", False),),
         effects=_THREADS,
     ),
     # products

@@ -192,8 +192,8 @@ class SimtTarget(ABC):
     def barrier(self, w: FunctionWriter, threads: Threads) -> None:
         """Wait for all of ``threads``; what they wrote to shared and global memory before is seen by them after."""
 
-    def publish(self, w: FunctionWriter) -> None:
-        """Let what copies blocks and multiplies see what this thread wrote to shared memory, after the next barrier or arrival."""
+    def publish(self, w: FunctionWriter, *, everywhere: bool) -> None:
+        """Let what copies blocks and multiplies see what this thread wrote to shared memory, or ``everywhere``, after the next barrier or arrival."""
         raise AssertionError(f"{self.name} has nothing to publish to")
 
     def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
@@ -343,10 +343,10 @@ class SimtTarget(ABC):
         value = w.call(symbol, storage_type(result), arguments)
         return w.emit(f"trunc i8 {value} to i1") if result is I1 else value
 
-    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int]) -> bool:
+    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
         """Whether a load or store through a descriptor is left as it is, for the machine's own tensor copies: a mechanism of kind ``barrier``. The descriptor
         is the kernel's argument or, where there are :attr:`descriptor_bytes`, made in it (``make_descriptor``). ``divisors`` are powers of two that divide the
-        block's offsets, one an axis."""
+        block's offsets, one an axis; ``width`` is one that divides the tensor's last extent, in elements."""
         return False
 
     def wants_blocks(self, product: Product) -> bool:

@@ -83,7 +83,7 @@ class BulkTarget(EmulatedTarget):
         bulk: CopyMechanism = bulk_mechanism(stores=stores)
         self.mechanisms = (bulk, *self.mechanisms)
 
-    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int]) -> bool:
+    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
         return operation.name == "descriptor_load" or (self.stores and operation.name == "descriptor_store")
 
     def wants_blocks(self, product: Product) -> bool:

@@ -19,6 +19,7 @@ from tilewright.runtime import devices
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.backend_choice import default_backend, environment_backend, environment_choice
 from tilewright.runtime.compile import Specialization, compile_kernel, lower_module
+from tilewright.runtime.dtypes import ITEM_SIZE
 from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.options import resolve
 from tilewright.tools.usage import UsageError
@@ -165,7 +166,7 @@ def bind_types(kernel: JITFunction, signature: str, constants: Mapping[str, Any]
             text, _, divisibility = given[name].partition(":")
             types[name] = _checked_type(text.strip(), name)
             if divisibility:
-                attributes[name] = {"divisibility": _integer(divisibility, name)}
+                attributes[name] = _facts(types[name], _integer(divisibility, name))
         elif parameter.annotation_type and not parameter.is_constexpr and name not in values:
             types[name] = parameter.annotation_type
         elif name in values:
@@ -185,6 +186,14 @@ def _checked_type(text: str, name: str) -> str:
     except ValueError as error:
         raise UsageError(f"--signature of {name!r}: {error}; write for example *fp32, i32 or tensordesc<fp16[64,64]>") from None
     return text
+
+
+def _facts(type_: str, divisibility: int) -> dict[str, int]:
+    """What is known of a parameter: of a descriptor its rows, too, are of a multiple of so many bytes."""
+    if not type_.startswith("tensordesc<"):
+        return {"divisibility": divisibility}
+    size = ITEM_SIZE[type_.removeprefix("tensordesc<").partition("[")[0]]
+    return {"divisibility": divisibility, "extent_divisibility": max(1, divisibility // size)}
 
 
 def _integer(text: str, name: str) -> int:

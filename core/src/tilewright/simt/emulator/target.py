@@ -128,7 +128,7 @@ class EmulatedTarget(SimtTarget):
         which = w.emit(f"add i64 {w.emit('zext i32 %warp to i64')}, {layout.WARP_BARRIERS}")
         self._barrier(w, layout.AT_WARP_BARRIER, 0, which, self.warp_size)
 
-    def publish(self, w: FunctionWriter) -> None:
+    def publish(self, w: FunctionWriter, *, everywhere: bool) -> None:
         """Nothing: copies and products see what threads wrote."""
 
     def barrier_init(self, context: SimtContext, address: str, count: int) -> None:

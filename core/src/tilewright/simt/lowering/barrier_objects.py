@@ -61,7 +61,7 @@ _IDLE = frozenset({"simt.buffer", "constant"})
 
 
 def lower_publish(context: SimtContext, operation: Operation) -> None:
-    context.target.publish(context.writer)
+    context.target.publish(context.writer, everywhere=operation.attribute("everywhere"))
 
 
 def lower_expect(context: SimtContext, operation: Operation) -> None:
