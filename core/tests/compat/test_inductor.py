@@ -104,3 +104,55 @@ def test_kernels_that_worker_processes_compiled_come_back(tmp_path):
     (tmp_path / "program.py").write_text(textwrap.dedent(code))
     say = "import os, runpy; os.environ['TILEWRIGHT_TRITON'] = '1'; runpy.run_path('program.py', run_name='__main__')"
     assert [run(say, tmp_path).split()[-1] for _ in range(2)] == ["0", "1"], "the second process finds what the first one kept"
+
+
+@pytest.mark.slow
+def test_kernels_of_the_program_change_only_what_they_store_to(tmp_path):
+    (tmp_path / "kernels.py").write_text(
+        textwrap.dedent(
+            """
+            import triton
+            import triton.language as tl
+
+            @triton.autotune([triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["n"])
+            @triton.jit
+            def add_kernel(x, y, out, n, BLOCK: tl.constexpr):
+                offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+                mask = offsets < n
+                tl.store(out + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask)
+
+            @triton.jit
+            def accumulate_kernel(x, total, n, BLOCK: tl.constexpr):
+                offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+                tl.atomic_add(total, tl.sum(tl.load(x + offsets, mask=offsets < n)))
+            """
+        )
+    )
+    said = run(
+        """
+        import tilewright.compat.triton
+        import torch, triton
+        import torch._inductor.config as config
+        from kernels import accumulate_kernel, add_kernel
+
+        config.cpu_backend = "triton"
+        config.compile_threads = 1
+
+        def function(x, y):
+            out, total = torch.empty_like(x), torch.zeros(1)
+            add_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x * 2, y, out, x.numel())
+            accumulate_kernel[(triton.cdiv(x.numel(), 64),)](out, total, x.numel(), 64)
+            y += 1
+            return out.relu() + y, total
+
+        x, y = torch.randn(1000), torch.randn(1000)
+        expected, kept = (x * 2 + y), y.clone()
+        result, total = torch.compile(function, fullgraph=True)(x, y)
+        torch.testing.assert_close(y, kept + 1)
+        torch.testing.assert_close(result, expected.relu() + y)
+        torch.testing.assert_close(total[0], expected.sum(), rtol=1e-3, atol=1e-3)
+        print("right")
+        """,
+        tmp_path,
+    )
+    assert said.strip().splitlines()[-1] == "right"

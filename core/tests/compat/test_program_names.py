@@ -13,7 +13,7 @@ from tilewright.compat.triton.outside import OutsideError
 pytest.importorskip("torch")
 
 #: What of Triton's is refused as a whole, name by name or until it is there; names below others must be there.
-REFUSED = ("_C", "experimental", "profiler", "tools.compile", "backends.nvidia.driver.make_tensordesc_arg")
+REFUSED = ("_C.libtriton.gluon_ir", "_C.libtriton.nvidia", "experimental", "profiler", "tools.compile", "backends.nvidia.driver.make_tensordesc_arg")
 
 #: name -> who reads it
 NAMES = {
@@ -75,13 +75,16 @@ NAMES = {
 def found(name):
     """What a name is, as a program reads it: the longest part that is a module is imported, the rest are attributes."""
     parts = ["triton", *name.split(".")]
+    refused = None
     for count in range(len(parts), 0, -1):
         try:
             module = importlib.import_module(".".join(parts[:count]))
         except ModuleNotFoundError as error:
             if isinstance(error, OutsideError) and count == len(parts) and "No module named" not in str(error):
-                raise
+                refused = error
             continue
+        if refused is not None and not hasattr(module, parts[count]):
+            raise refused
         return functools.reduce(getattr, parts[count:], module)
     raise AssertionError(name)
 

@@ -1,4 +1,4 @@
-"""Which arguments of a kernel may be stored to: a forward analysis of where addresses flow.
+"""Which arguments of a kernel may be read and stored to: a forward analysis of where addresses flow.
 
 Every argument is a bit. The bits of an address go wherever its number goes: through pointer arithmetic, selects, loops, branches and calls, into a
 descriptor, into an integer and what is computed from it, into memory and back out of it. A store, an atomic, or an operation that may write anywhere marks
@@ -12,6 +12,7 @@ returns all that any call gave it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.core import Function, Module, Operation, Value
@@ -25,13 +26,49 @@ def stored_arguments(module: Module) -> frozenset[int]:
 
     Only what reads an address is looked at, again whenever it may be another argument's.
     """
+    return _positions(_flow_of(module).stored)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An operation that reads or writes memory, and the positions of the kernel's arguments whose memory it may be. ``effects`` holds READ, WRITE or both."""
+
+    operation: Operation
+    effects: Effect
+    arguments: frozenset[int]
+
+
+def accesses_of(module: Module) -> list[Access]:
+    """The accesses of memory in all of a module's functions, in program order; those that no argument's address leads to are left out.
+
+    Impure code of the target's own that is given an address may read and write there, pure code may read.
+    """
+    flow, found = _flow_of(module), []
+    for operation in module.walk():
+        spec = operation.spec
+        if spec.name in _ACCESSES:
+            addresses, effects = operation.operands[:1], spec.effects
+        elif not operation.regions and spec.name not in _RULES and spec.has_attribute("pure"):
+            addresses, effects = operation.operands, Effect.READ | effects_of(operation)
+        else:
+            continue
+        arguments = _positions(flow.of(addresses))
+        if arguments:
+            found.append(Access(operation, effects & (Effect.READ | Effect.WRITE), arguments))
+    return found
+
+
+def _flow_of(module: Module) -> _Flow:
     flow = _Flow(module)
-    arguments = module.kernel.arguments
-    for position, argument in enumerate(arguments):
+    for position, argument in enumerate(module.kernel.arguments):
         if isinstance(argument.type, PointerType | DescriptorType):
             flow.add(argument, 1 << position)
     flow.run()
-    return frozenset(position for position in range(len(arguments)) if flow.stored >> position & 1)
+    return flow
+
+
+def _positions(bits: int) -> frozenset[int]:
+    return frozenset(position for position in range(bits.bit_length()) if bits >> position & 1)
 
 
 class _Flow:

@@ -167,7 +167,7 @@ class TilewrightCompiler(BaseBackend):
         raise OutsideNameError("the stages of Triton's compiler are not Tilewright's: triton.compile runs them all, and tilewright inspect shows each")
 
     def load_dialects(self, context: Any) -> None:
-        raise OutsideNameError("Tilewright has no MLIR dialects: Tile IR is in tilewright.ir")
+        """Nothing is to be prepared: see :mod:`tilewright.compat.triton._C.libtriton.ir`."""
 
     def get_codegen_implementation(self, options: Any) -> dict[str, Any]:
         """Functions the language asks the target through: ``min_dot_size(lhs type, rhs type)`` -> the smallest (M, N, K)."""

@@ -9,7 +9,7 @@ from tilewright.compat.triton.outside import OutsideNameError
 
 
 def ast_to_ttir(fn: Any, src: Any, context: Any = None, options: Any = None, codegen_fns: Any = None, module_map: Any = None, module: Any = None) -> Any:
-    """A kernel as a module of Tile IR, for the active driver's target."""
+    """What a kernel reads and writes, for the active driver's target; its ``tile_ir`` is the kernel."""
     from tilewright.compat.triton.runtime.driver import driver
 
     return src.make_ir(driver.active.get_current_target(), options, codegen_fns, module_map, context)

@@ -74,14 +74,17 @@ class ASTSource:
         return {}
 
     def make_ir(self, target: Any, options: Any, codegen_fns: Any = None, module_map: Any = None, context: Any = None) -> Any:
-        """The kernel as a module of Tile IR; see :mod:`tilewright.ir`."""
+        """The accesses of the kernel; see :mod:`tilewright.compat.triton._C.libtriton.ir`. The ``tile_ir`` of that is the kernel as Tile IR."""
+        from tilewright.compat.triton._C.libtriton import ir
         from tilewright.compat.triton.backends.compiler import backend_of, place_of
         from tilewright.compat.triton.compiler.pipeline import tilewright_options
         from tilewright.runtime.compile import build_module
 
         backend = backend_of(target)
         own, _ = place_of(target, backend)
-        return build_module(self.specialize(tilewright_options(backend, own, options.__dict__)), backend, own)
+        specialization = self.specialize(tilewright_options(backend, own, options.__dict__))
+        shown = [parameter.name for parameter in self.fn.params if specialization.signature[parameter.name] != "constexpr"]
+        return ir.module(build_module(specialization, backend, own), self.name, shown)
 
     def specialize(self, options: Mapping[str, Any]) -> Specialization:
         """The same in Tilewright's terms.
@@ -170,7 +173,10 @@ class IRSource:
         return hashlib.sha256(self.src.encode()).hexdigest()
 
     def make_ir(self, target: Any = None, options: Any = None, codegen_fns: Any = None, module_map: Any = None, context: Any = None) -> Any:
-        return self.module
+        """As for a kernel."""
+        from tilewright.compat.triton._C.libtriton import ir
+
+        return ir.module(self.module, self.name, [argument.name for argument in self.module.kernel.arguments])
 
     def parse_options(self) -> dict[str, Any]:
         return {}
