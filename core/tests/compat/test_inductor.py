@@ -1,6 +1,7 @@
 """What PyTorch's compiler needs of Triton, each in a process of its own."""
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -156,3 +157,28 @@ def test_kernels_of_the_program_change_only_what_they_store_to(tmp_path):
         tmp_path,
     )
     assert said.strip().splitlines()[-1] == "right"
+
+
+@pytest.mark.slow
+def test_the_graph_cache_carries_kernels(tmp_path):
+    code = """
+        import tilewright.compat.triton
+        import torch
+        import torch._inductor.config as config
+        from torch._dynamo.utils import counters
+        from tilewright.compat.triton import knobs
+
+        config.cpu_backend = "triton"
+        config.compile_threads = 1
+        config.fx_graph_cache = config.bundle_triton_into_fx_graph_cache = True
+        hits = []
+        knobs.compilation.listener = lambda **told: hits.append(told["cache_hit"])
+        x = torch.randn(37, 123)
+        torch.testing.assert_close(torch.compile(lambda x: torch.softmax(x * 2, dim=1))(x), torch.softmax(x * 2, dim=1))
+        print(counters["inductor"]["fxgraph_cache_hit"], sorted(set(hits)))
+        """
+    assert run(code, tmp_path).strip() == "0 [False]"
+    kernels = tmp_path / "inductor" / "triton"
+    assert list(kernels.rglob("tilewright.kernel"))
+    shutil.rmtree(kernels)
+    assert run(code, tmp_path).strip() == "1 [True]"

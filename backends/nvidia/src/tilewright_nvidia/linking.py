@@ -111,6 +111,21 @@ def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
 # ---- ahead of time
 
 
+def assembled(code: CodeObject, target: Target) -> bytes | None:
+    """Device code of a kernel's PTX, by the driver of a device that the target is of, else by ``ptxas``; None where the kernel has device code.
+
+    Raises:
+        BackendError: there is neither.
+        LoweringError: the PTX is rejected.
+    """
+    if code.metadata.get("format") == "cubin":
+        return None
+    linked = link_here(code.binary, target, f"{code.name} ({code.metadata.get('configuration', '')})")
+    if linked is not None and not linked.binary.startswith(code.binary):
+        return linked.binary
+    return assemble(code.binary, target.arch).binary
+
+
 @functools.cache
 def find_ptxas() -> Path | None:
     """``ptxas``: of ``TILEWRIGHT_PTXAS``, of the wheel nvidia-cuda-nvcc, of the PATH, of CUDA_HOME."""

@@ -54,6 +54,13 @@ def tilewright_link(code: CodeObject, target: Target) -> CodeObject:
 
 
 @hookimpl
+def tilewright_assemble(code: CodeObject, target: Target) -> bytes | None:
+    from tilewright_nvidia.linking import assembled
+
+    return assembled(code, target)
+
+
+@hookimpl
 def tilewright_simt_target(target: Target, options: Mapping[str, Any]) -> PtxTarget:
     from tilewright_nvidia.target import PtxTarget
 

@@ -106,6 +106,12 @@ def tilewright_link(code: CodeObject, target: Target) -> CodeObject | None:
 
 
 @hookspec(firstresult=True)
+def tilewright_assemble(code: CodeObject, target: Target) -> bytes | None:
+    """The code of a kernel in the format that the vendor's own tools load, made with whatever the machine has for it, a device or not; None where the code
+    object's binary is that already. Raises BackendError where the machine has nothing for it, and says what to install."""
+
+
+@hookspec(firstresult=True)
 def tilewright_tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]] | None:
     """Option sets worth trying for a kernel whose author gave no configurations."""
 

@@ -61,6 +61,14 @@ class DiskCache:
         """The file of a key (hex digits)."""
         return self.directory / key[:2] / f"{key}{_SUFFIX}"
 
+    def _is_folder(self, name: str) -> bool:
+        """Whether entries may lie in a folder of this name."""
+        return len(name) == 2
+
+    def _take_out(self, entry: Path) -> None:
+        """Remove an entry that is in the way of others."""
+        entry.unlink()
+
     def get(self, key: str) -> Artifact | None:
         """The artifact of a key, or None."""
         if self.cap <= 0:
@@ -118,7 +126,7 @@ class DiskCache:
         count = 0
         for entry, _ in self._entries():
             with contextlib.suppress(OSError):
-                entry.unlink()
+                self._take_out(entry)
                 count += 1
         self._size = None
         return count
@@ -140,7 +148,7 @@ class DiskCache:
         """Every entry with its status. Entries that vanish meanwhile are left out, old temporary files are removed."""
         now = time.time()
         try:
-            folders = [entry.path for entry in os.scandir(self.directory) if entry.is_dir() and len(entry.name) == 2]
+            folders = [entry.path for entry in os.scandir(self.directory) if entry.is_dir() and self._is_folder(entry.name)]
         except OSError:
             return
         for folder in folders:
@@ -185,7 +193,7 @@ class DiskCache:
                     if total <= self.cap * _KEEP:
                         break
                     with contextlib.suppress(OSError):
-                        path.unlink()
+                        self._take_out(path)
                     total -= status.st_size
             self._size = total
 
@@ -209,11 +217,17 @@ def parse_size(text: str) -> int:
 
 #: For a layer above that has a setting of its own for the directory: gives it, or None to leave it to the environment.
 directory_setting: Callable[[], str | None] | None = None
+#: What the cache in that directory is.
+cache_of_setting: Callable[[Path, int], DiskCache] = DiskCache
+
+
+def _set_directory() -> str | None:
+    return directory_setting() if directory_setting is not None else None
 
 
 def default_directory() -> Path:
     """``TILEWRIGHT_CACHE_DIR``, else ``tilewright`` in the platform's directory for user caches."""
-    chosen = (directory_setting() if directory_setting is not None else None) or os.environ.get("TILEWRIGHT_CACHE_DIR")
+    chosen = _set_directory() or os.environ.get("TILEWRIGHT_CACHE_DIR")
     if chosen:
         return Path(chosen).expanduser()
     home = Path(os.path.expanduser("~"))
@@ -226,7 +240,7 @@ def default_directory() -> Path:
     return base / "tilewright"
 
 
-_caches: dict[tuple[str, int], DiskCache] = {}
+_caches: dict[tuple[str, int, bool], DiskCache] = {}
 
 
 def disk_cache() -> DiskCache:
@@ -234,8 +248,9 @@ def disk_cache() -> DiskCache:
     directory = default_directory()
     text = os.environ.get("TILEWRIGHT_CACHE_SIZE")
     cap = parse_size(text) if text else DEFAULT_SIZE
-    key = (str(directory), cap)
+    set_above = bool(_set_directory())
+    key = (str(directory), cap, set_above)
     found = _caches.get(key)
     if found is None:
-        found = _caches.setdefault(key, DiskCache(directory, cap))
+        found = _caches.setdefault(key, cache_of_setting(directory, cap) if set_above else DiskCache(directory, cap))
     return found

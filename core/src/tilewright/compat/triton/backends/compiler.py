@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from tilewright.compat.triton.backends.options import ALL_FP8, BY_KIND, COMMON, FP8_BY_KIND, MIN_DOT, TritonOptions, frozen
+from tilewright.compat.triton.backends.options import ALL_FP8, BINARY, BY_KIND, COMMON, FP8_BY_KIND, MIN_DOT, TritonOptions, frozen
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import Device, Target
@@ -98,11 +98,15 @@ class TilewrightCompiler(BaseBackend):
     """
 
     backend_name = ""
-    binary_ext = "binary"
 
     def __init__(self, target: GPUTarget, own: Target | None = None) -> None:
         super().__init__(target)
         self._own = own
+
+    @property
+    def binary_ext(self) -> str:
+        """What the code is called among a kernel's stages."""
+        return BINARY.get(self.kind, "binary")
 
     @property
     def own(self) -> Target:

@@ -65,6 +65,10 @@ FP8_BY_KIND: Mapping[str, tuple[str, ...]] = {"cuda": ("fp8e4b15", "fp8e4nv", "f
 MIN_DOT: Mapping[str, Mapping[int, tuple[int, int, int]]] = {"cuda": {8: (1, 1, 32), 16: (1, 1, 16), 32: (1, 1, 8), 64: (1, 1, 4)}}
 
 
+#: Kind of target -> what its code is called among the stages of a kernel, and at the end of a file's name.
+BINARY: Mapping[str, str] = {"cuda": "cubin", "hip": "hsaco"}
+
+
 def names_of(kind: str) -> frozenset[str]:
     """The options a launch on a kind of target may give, beyond those of the Tilewright backend."""
     return frozenset({*COMMON, *BY_KIND.get(kind, {})})

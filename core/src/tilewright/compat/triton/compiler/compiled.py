@@ -8,7 +8,8 @@ from typing import Any
 
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton.backends.compiler import target_of
-from tilewright.compat.triton.backends.options import frozen
+from tilewright.compat.triton.backends.options import BINARY, frozen
+from tilewright.compat.triton.compiler.kept import files_of, keep
 from tilewright.compat.triton.compiler.pipeline import compile_artifact, triton_options
 from tilewright.compat.triton.compiler.sources import ASTSource
 from tilewright.compat.triton.compiler.stages import Asm
@@ -29,6 +30,7 @@ _FACTS: dict[str, Any] = {
     "profile_scratch_size": 0,
     "profile_scratch_align": 1,
     "cluster_dims": (1, 1, 1),
+    "tensordesc_meta": None,
 }
 
 
@@ -84,7 +86,38 @@ class CompiledKernel(own.CompiledKernel):
 
     @property
     def asm(self) -> Any:
-        return Asm(super().asm)
+        ending = BINARY.get(self.target.kind)
+        return Asm(super().asm, {ending: self._device_code} if ending else None)
+
+    def _device_code(self) -> bytes:
+        """The code in the format of the vendor's tools, made with what this machine has for it.
+
+        Raises:
+            BackendError: it has nothing.
+            LoweringError: what it has rejects the code.
+        """
+        code = self.artifact.code
+        made = self.backend.call("tilewright_assemble", code=code, target=self.target)
+        found: bytes = code.binary if made is None else made
+        code.stages[BINARY[self.target.kind]] = found
+        return found
+
+    @property
+    def metadata_group(self) -> dict[str, Any]:
+        """The paths of the kernel's files by name, where they are kept (:mod:`.kept`); else the stages themselves."""
+        return files_of(self) or super().metadata_group
+
+    @property
+    def launch_metadata_schema(self) -> dict[str, Any]:
+        """What others need to launch the code themselves: ``entry_name``, ``num_warps``, ``shared_mem`` in bytes, and ``tensordesc_meta``, None because a
+        descriptor is passed as its address, extents and strides."""
+        metadata = self.metadata
+        return {
+            "entry_name": self.artifact.code.metadata.get("kernel", self.name),
+            "num_warps": metadata.num_warps,
+            "shared_mem": metadata.shared,
+            "tensordesc_meta": metadata.tensordesc_meta,
+        }
 
     @property
     def metadata(self) -> Any:
@@ -143,7 +176,8 @@ def type_converters(signature: dict[str, Any]) -> list[Converter]:
 
 
 def tell(kernel: CompiledKernel, times: knobs.CompileTimes) -> None:
-    """Tell those who listen of a compilation."""
+    """Write the files of a kernel that was compiled, or found, and tell those who listen."""
+    keep(kernel)
     if knobs.compilation.listener is not None:
         metadata = kernel.metadata._asdict()
         knobs.compilation.listener(src=kernel.src, metadata=metadata, metadata_group=kernel.metadata_group, times=times, cache_hit=kernel.cache_hit)

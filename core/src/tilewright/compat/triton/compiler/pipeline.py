@@ -10,28 +10,16 @@ from typing import Any
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton.backends.compiler import TilewrightCompiler, target_of
 from tilewright.compat.triton.backends.options import MIN_DOT, OF_THE_LANGUAGE, RENAMED, TritonOptions
+from tilewright.compat.triton.compiler import kept  # noqa: F401  # where kernels are kept
 from tilewright.compat.triton.compiler.places import located_in_text
 from tilewright.compat.triton.compiler.sources import ASTSource, with_override
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend
-from tilewright.runtime import cache
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.compile import Specialization, compile_kernel
 
 #: Stages of the texts of a kernel by the file endings that Triton's tools know.
 DUMPED = {"tileir": "ttir", "llir": "llir", "ptx": "ptx", "cubin": "cubin", "amdgcn": "amdgcn", "hsaco": "hsaco"}
-
-
-def _chosen_directory() -> str | None:
-    """The directory of the kernel cache, where the program or its environment names one in Triton's terms."""
-    settings = knobs.cache
-    chosen = "dir" in settings.__dict__ or "home_dir" in settings.__dict__
-    import os
-
-    return settings.dir if chosen or os.environ.get("TRITON_CACHE_DIR") or os.environ.get("TRITON_HOME") else None
-
-
-cache.directory_setting = _chosen_directory
 
 
 def triton_options(backend: Backend, target: Target, given: Mapping[str, Any]) -> TritonOptions:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tilewright.compat.triton.outside import OutsideStageError
+from tilewright.errors import TilewrightError
 
 #: Triton's name of a stage -> Tilewright's.
 _NAMES = {"ttir": "tileir"}
@@ -43,9 +44,14 @@ class TileText(str):
 
 
 class Asm(Mapping[str, str | bytes]):
-    """``kernel.asm``: stage -> text, or bytes of code. ``source`` is the Python source, ``ttir`` the Tile IR; then what the backend makes of it."""
+    """``kernel.asm``: stage -> text, or bytes of code. ``source`` is the Python source, ``ttir`` the Tile IR; then what the backend makes of it.
 
-    def __init__(self, stages: Mapping[str, str | bytes]) -> None:
+    Args:
+        made: stages that are made when they are asked for.
+    """
+
+    def __init__(self, stages: Mapping[str, str | bytes], made: Mapping[str, Callable[[], bytes]] | None = None) -> None:
+        self._made = dict(made or {})
         renamed = {own: theirs for theirs, own in _NAMES.items()}
         self._stages: dict[str, str | bytes] = {renamed.get(name, name): text for name, text in stages.items()}
         tile_text = self._stages.get("ttir")
@@ -58,9 +64,12 @@ class Asm(Mapping[str, str | bytes]):
             return found
         if name in _NAMES.values():
             return self[next(theirs for theirs, own in _NAMES.items() if own == name)]
+        if name in self._made:
+            code = self._stages[name] = self._made[name]()
+            return code
         if name in _OUTSIDE:
             raise OutsideStageError(f"asm[{name!r}] is outside what tilewright.compat.triton provides: it is {_OUTSIDE[name]}")
-        if name == "sass" and "cubin" in self._stages:
+        if name == "sass" and "cubin" in self:
             from tilewright.compat.triton.tools.disasm import get_sass
 
             text = self._stages["sass"] = get_sass(bytes(self["cubin"]))  # type: ignore[arg-type]
@@ -74,4 +83,11 @@ class Asm(Mapping[str, str | bytes]):
         return len(self._stages)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._stages or (name == "sass" and "cubin" in self._stages)
+        if name in self._stages:
+            return True
+        if name == "sass":
+            return "cubin" in self
+        try:
+            return name in self._made and bool(self[str(name)])
+        except TilewrightError:  # this machine has nothing that makes it
+            return False

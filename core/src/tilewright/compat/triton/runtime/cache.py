@@ -1,6 +1,5 @@
-"""``triton.runtime.cache``: directories of files by key, for tools that keep things beside Triton's kernels.
-
-Kernels of Tilewright themselves lie in its own cache (``tilewright cache info``), in the directory that ``TRITON_CACHE_DIR`` names where it is set.
+"""``triton.runtime.cache``: directories of files by key, for the files of kernels (:mod:`tilewright.compat.triton.compiler.kept`), and for tools that
+keep things beside them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,118 @@
+"""The files of compiled kernels, as Triton lays them out: ``<directory>/<key>/<name>.<stage>``, with ``<name>.json`` for the facts and
+``__grp__<name>.json`` for the paths of all.
+
+They are written where the program or its environment names a directory in Triton's terms (``TRITON_CACHE_DIR``, ``TRITON_CACHE_MANAGER`` …). The cache of
+Tilewright keeps its entries in the same directories there, so that who carries a kernel's directory to another machine carries the kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tilewright.compat.triton import knobs
+from tilewright.errors import TilewrightError
+from tilewright.runtime import cache
+from tilewright.runtime.files import warn_user
+
+if TYPE_CHECKING:
+    from tilewright.compat.triton.compiler.compiled import CompiledKernel
+
+#: Stages that are files, by their endings.
+_STAGES: Final = ("source", "ttir", "llir", "ptx", "amdgcn", "cubin", "hsaco")
+#: Those that others launch by themselves.
+_LAUNCHED: Final = ("cubin", "hsaco")
+#: Types of arguments whose words are what others write of them.
+_PLAIN: Final = frozenset({"i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64"})
+_ENTRY: Final = "tilewright.kernel"
+#: Letters of 32 bytes in base 32, which keys of Triton's directories are.
+_KEY_LENGTH: Final = 52
+
+
+def directory() -> str | None:
+    """The directory of the kernel cache, where the program or its environment names one in Triton's terms."""
+    settings = knobs.cache
+    chosen = "dir" in settings.__dict__ or "home_dir" in settings.__dict__
+    return settings.dir if chosen or os.environ.get("TRITON_CACHE_DIR") or os.environ.get("TRITON_HOME") else None
+
+
+class TritonDirectory(cache.DiskCache):
+    """The cache of Tilewright in a directory of Triton's: an entry is one file in the directory of its kernel, and goes with all of it."""
+
+    def path(self, key: str) -> Path:
+        from tilewright.compat.triton.runtime.cache import _base32
+
+        return self.directory / _base32(key) / _ENTRY
+
+    def _is_folder(self, name: str) -> bool:
+        return len(name) == _KEY_LENGTH
+
+    def _take_out(self, entry: Path) -> None:
+        shutil.rmtree(entry.parent)
+
+
+cache.directory_setting = directory
+cache.cache_of_setting = TritonDirectory
+
+
+def keep(kernel: CompiledKernel) -> None:
+    """Write the files of a kernel, unless they are there or nobody asks for them. What cannot be written is warned of."""
+    if not kernel.hash or not (knobs.cache.manager_class or directory()):
+        return
+    from tilewright.compat.triton.runtime.cache import get_cache_manager
+
+    name = file_name(kernel)
+    try:
+        manager = get_cache_manager(kernel.hash)
+        if manager.get_group(f"{name}.json") is not None:
+            return
+        found = {f"{name}.{stage}": text for stage in _STAGES if (text := _content(kernel, stage)) is not None}
+        found[f"{name}.json"] = json.dumps(kernel.metadata._asdict(), default=_plain)
+        group = {file: manager.put(text, file, binary=isinstance(text, bytes)) for file, text in found.items()}
+        manager.put_group(f"{name}.json", group)
+    except OSError as error:
+        warn_user(f"the files of kernel {name} cannot be written ({error}); set TRITON_CACHE_DIR to a directory that can")
+
+
+def files_of(kernel: CompiledKernel) -> dict[str, str] | None:
+    """The paths of a kernel's files by name; None where it has none."""
+    if not kernel.hash or not (knobs.cache.manager_class or directory()):
+        return None
+    from tilewright.compat.triton.runtime.cache import get_cache_manager
+
+    return get_cache_manager(kernel.hash).get_group(f"{file_name(kernel)}.json")
+
+
+def file_name(kernel: CompiledKernel) -> str:
+    """What the files of a kernel are called."""
+    name: str = kernel.src.fn.__name__
+    return name[:150]
+
+
+def launches_alone(kernel: CompiledKernel) -> bool:
+    """Whether others may load the code and launch it with the arguments alone, each as its type says: it has the function's name, takes nothing beside the
+    arguments, and is launched as it is.
+    """
+    facts = kernel.artifact.code.metadata
+    return (
+        facts.get("kernel") == kernel.src.fn.__name__
+        and not facts.get("tensor_maps")
+        and not facts.get("launch_pdl")
+        and all(parameter.type in _PLAIN or parameter.type.startswith("ptr<") for parameter in kernel.parameters)
+    )
+
+
+def _content(kernel: CompiledKernel, stage: str) -> str | bytes | None:
+    if stage in _LAUNCHED and not launches_alone(kernel):
+        return None
+    try:
+        return kernel.asm[stage] if stage in kernel.asm else None
+    except TilewrightError:
+        return None
+
+
+def _plain(value: Any) -> Any:
+    return vars(value) if hasattr(value, "__dict__") else str(value)
