@@ -21,7 +21,7 @@ from tilewright_cpu.launch import PythonLauncher
 from tilewright_cpu.runtime import STATUS_WORDS, LoadedKernel
 
 #: Slots that the native launcher has for arguments.
-MAX_ARGUMENTS = 64
+MAX_ARGUMENTS = 400
 #: Seconds of expected work up to which the interpreter lock is kept.
 KEEP_LOCK_SECONDS = 3e-6
 

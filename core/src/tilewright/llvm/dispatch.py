@@ -29,7 +29,7 @@ ENTRY: Final = ("table", "launcher", "kernel", "keywords", "names", "defaults", 
 #: Marks a source among the entry's defaults.
 DEFAULT: Final = 1 << 31
 #: Arguments of a call, at most.
-MAX_ARGUMENTS: Final = 120
+MAX_ARGUMENTS: Final = 400
 #: Greatest extents of a grid that are started from here, so that their product fits 63 bits.
 _EXTENTS: Final = (2**31 - 1, 65535, 65535)
 

@@ -218,7 +218,7 @@ def test_native_launches_keep_no_reference(native: tuple[Any, Any], table: Drive
 
 def test_kernels_that_native_code_cannot_launch_have_the_python_launcher(driver: Driver, toy: SimpleNamespace) -> None:
     library = toy.library(driver.table, 0)
-    for parameters in ((Parameter("h", "f16"),), (Parameter("n", "i32"),) * 200, (Parameter("d", "desc<4x4x4x4x4xf32>"),) * 12):
+    for parameters in ((Parameter("h", "f16"),), (Parameter("n", "i32"),) * 401, (Parameter("d", "desc<4x4x4x4x4xf32>"),) * 37):
         loaded = toy.load(driver)
         assert native_launcher(loaded, parameters, PythonLauncher(loaded, parameters), library) is None
 

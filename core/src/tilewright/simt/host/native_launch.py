@@ -27,7 +27,7 @@ from tilewright.simt.host.streams import torch_source
 from tilewright.simt.host.table import OPERANDS, DriverTable, LaunchAttribute, NativeEntries
 
 #: Slots that the native launcher has for arguments, and addresses of opaque structures and bytes for them.
-MAX_SLOTS, MAX_STRUCTURES, MAX_STRUCTURE_BYTES = 128, 32, 4096
+MAX_SLOTS, MAX_STRUCTURES, MAX_STRUCTURE_BYTES = 400, 32, 4096
 
 
 class _Context(ctypes.Structure):

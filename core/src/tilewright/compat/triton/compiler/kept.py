@@ -109,7 +109,7 @@ def _content(kernel: CompiledKernel, stage: str) -> str | bytes | None:
     if stage in _LAUNCHED and not launches_alone(kernel):
         return None
     try:
-        return kernel.asm[stage] if stage in kernel.asm else None
+        return kernel.asm.get(stage)
     except TilewrightError:
         return None
 
