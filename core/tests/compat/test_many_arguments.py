@@ -5,8 +5,10 @@ import threading
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("tilewright_cpu")
+
+import torch
 
 import tilewright.language as tl
 from tilewright.compat import triton

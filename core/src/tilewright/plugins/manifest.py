@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tilewright.ir import IR_VERSION, Module, OpSpec
 from tilewright.ir.table import OpTable
@@ -311,4 +311,21 @@ class Timer(Protocol):
 
     def flush_cache(self) -> None:
         """Drop the device's caches between repetitions."""
+        ...
+
+
+@runtime_checkable
+class MomentTimer(Timer, Protocol):
+    """A timer that also times what is not its own to call, such as launches that are profiled."""
+
+    def mark(self, stream: int | None = None) -> object:
+        """A moment in the work of a stream, the current one for None, without waiting for it."""
+        ...
+
+    def milliseconds_between(self, start: object, end: object) -> float:
+        """The time from one moment to another, waiting for it."""
+        ...
+
+    def forget(self, *moments: object) -> None:
+        """Let go of moments."""
         ...

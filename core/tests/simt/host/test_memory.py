@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.errors import BackendError, KernelError
+from tilewright.plugins.manifest import MomentTimer
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.memory import DeviceMemory
 from tilewright.simt.host.timer import DeviceTimer
@@ -83,3 +84,16 @@ def test_more_is_overwritten_than_caches_hold(bindings: Any, driver: Driver, cac
     timer.flush_cache()
     assert [(byte, size, stream) for _, byte, size, stream in bindings.named("toyFill")] == [(0, flushed, 0)] * 2
     assert len(bindings.named("toyAllocate")) == 1
+
+
+def test_timer_marks_moments_of_a_stream(bindings: Any, driver: Driver) -> None:
+    timer = DeviceTimer(1, driver)
+    start, end = timer.mark(), timer.mark(7)
+    assert isinstance(timer, MomentTimer) and bindings.named("toyRecord") == [(5, 0), (5, 7)] and bindings.current == 0
+    assert timer.milliseconds_between(start, end) == 0.25 == timer.milliseconds_between(start, end)
+    assert not bindings.named("toyForget")
+    timer.forget(start, end)
+    assert len(bindings.named("toyForget")) == 2
+    bindings.settings.failures["toyWaitFor"] = 30
+    with pytest.raises(KernelError, match="divided"):
+        timer.milliseconds_between(start, end)

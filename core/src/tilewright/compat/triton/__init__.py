@@ -36,7 +36,7 @@ _MODULES: dict[str, str] = {
     "set_allocator": "tilewright.runtime.allocator",
 }
 
-_SUBMODULES = frozenset({"_C", "_internal_testing", "_utils", "backends", "compiler", "errors", "knobs", "language", "runtime", "testing", "tools"})
+_SUBMODULES = frozenset({"_C", "_internal_testing", "_utils", "backends", "compiler", "errors", "knobs", "language", "profiler", "runtime", "testing", "tools"})
 
 __all__ = [
     "AsyncCompileMode",

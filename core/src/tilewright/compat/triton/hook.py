@@ -13,7 +13,7 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Sequence
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from tilewright.compat.triton.outside import OutsideModuleError, reason_of
 from tilewright.errors import TilewrightError
@@ -49,6 +49,12 @@ class TritonFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if spec.name == "triton.language":
             _write_types_as(spec.name)
         return module
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """What ``python -m`` runs of a module."""
+        name = counterpart(fullname)
+        loader = getattr(importlib.util.find_spec(name), "loader", None)
+        return loader.get_code(name) if isinstance(loader, importlib.abc.InspectLoader) else None
 
     def exec_module(self, module: ModuleType) -> None:
         spec = module.__spec__

@@ -276,7 +276,7 @@ class amd_knobs(base_knobs):  # noqa: N801
 
 
 class proton_knobs(base_knobs):  # noqa: N801
-    """Switches of the Proton profiler, which is not part of the shim."""
+    """Switches of :mod:`tilewright.compat.triton.profiler`: ``disable`` records nothing, ``enable_nvtx`` makes scopes NVTX ranges too."""
 
     disable = env_bool("TRITON_PROTON_DISABLE")
     cupti_lib_dir = env_opt_str("TRITON_CUPTI_LIB_PATH")

@@ -35,7 +35,6 @@ MODULES: dict[str, str] = {
     "triton._C": "a part of Triton's own compiler (MLIR and C++). Tile IR is in tilewright.ir, and tilewright inspect shows what becomes of a kernel",
     "triton.experimental": "the Gluon language and the sanitizer, which speak of one vendor's hardware. Write the kernel in triton.language; checked runs are "
     'kernel[grid](..., backend="reference", checked=True)',
-    "triton.profiler": "the Proton profiler, bound to Triton's compiler. Use the hooks of triton.knobs.runtime, or the profiler of the hardware's vendor",
     "triton.instrumentation": "instrumentation passes of Triton's compiler",
     "triton._compile_warmup": "a plugin for Triton's own test suite",
     "triton.tools.build_extern": "a generator of Triton's own source",

@@ -38,6 +38,33 @@ class DeviceTimer:
                 for event in (*starts, *ends):
                     driver(entries.event_destroy, event)
 
+    def mark(self, stream: int | None = None) -> object:
+        """A moment in the work of a stream, the current one for None, without waiting for it.
+
+        Raises:
+            KernelError: a kernel failed.
+        """
+        driver, entries = self._driver, self._driver.entries
+        with driver.use(self._device), translated(driver.table.statuses):
+            event = driver(entries.event_create)
+            driver(entries.event_record, event, current_stream(driver.table.streams, self._device) if stream is None else stream)
+            return event
+
+    def milliseconds_between(self, start: object, end: object) -> float:
+        """The time from one moment to another, waiting for it. The moments stay as they are: :meth:`forget` them.
+
+        Raises:
+            KernelError: a kernel failed.
+        """
+        with self._driver.use(self._device), translated(self._driver.table.statuses):
+            return self._milliseconds(start, end)
+
+    def forget(self, *moments: object) -> None:
+        """Let go of moments."""
+        with self._driver.use(self._device):
+            for event in moments:
+                self._driver(self._driver.entries.event_destroy, event)
+
     def _milliseconds(self, start: object, end: object) -> float:
         self._driver(self._driver.entries.event_wait, end)
         return float(self._driver(self._driver.entries.event_milliseconds, start, end))
