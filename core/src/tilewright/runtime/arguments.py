@@ -305,11 +305,16 @@ def _host_view(value: Any) -> ArrayView:
 
 
 def _device_view(value: Any) -> ArrayView:
+    """The type has the interface of CUDA's arrays; an array that is not there, such as one of JAX's on the host, is described by DLPack."""
     place = ("cuda", 0)
     if hasattr(value, "__dlpack_device__"):
         code, index = (int(item) for item in value.__dlpack_device__())
         place = _dlpack_place(code, index)
-    return _interface_view(value, value.__cuda_array_interface__, place)
+        if place[0] == "cpu" or not hasattr(value, "__cuda_array_interface__"):
+            return _dlpack_view(value)
+    view = _interface_view(value, value.__cuda_array_interface__, place)
+    view.readonly = view.readonly or _is_immutable(value)
+    return view
 
 
 def _dlpack_view(value: Any) -> ArrayView:
@@ -326,7 +331,17 @@ def _dlpack_view(value: Any) -> ArrayView:
             "have no counterpart in kernels"
         )
     place = _dlpack_place(exported.device_type, exported.device_index)
-    return ArrayView((exported.owner, value), exported.address, dtype, exported.shape, exported.strides, place, exported.readonly)
+    readonly = exported.readonly or _is_immutable(value)
+    return ArrayView((exported.owner, value), exported.address, dtype, exported.shape, exported.strides, place, readonly)
+
+
+def _is_immutable(value: Any) -> bool:
+    """Whether the arrays of a library never change, though what they export does not say so."""
+    return type(value).__module__.partition(".")[0] in _IMMUTABLE
+
+
+#: Libraries of such arrays.
+_IMMUTABLE = frozenset(("jax", "jaxlib"))
 
 
 def _dlpack_place(code: int, index: int) -> tuple[str, int]:

@@ -1,0 +1,173 @@
+"""From a call of a kernel with traced arrays to XLA."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.errors import LaunchError
+from tilewright.jax.batched import Batch, axes_read
+from tilewright.runtime.arguments import ArrayView
+from tilewright.runtime.dlpack import contiguous_strides
+from tilewright.runtime.dtypes import dtype_text
+from tilewright.runtime.grid import grid_of
+from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.keys import UnstableError, digest, stable_text
+
+TARGET = "tilewright_call"
+#: An address that has every alignment, for arrays that are not there yet.
+_ALIGNED = 1 << 12
+
+
+@dataclass(frozen=True)
+class Call:
+    """A kernel with everything about its launch but the arrays.
+
+    Attributes:
+        key: a text that is the same for the same call in every process.
+        operands: parameter -> rank, of the arrays that come in, in order.
+        results: parameter -> rank, of those that go out, in order; one that is among ``operands``, too, begins as what comes in.
+        others: parameter -> value, of all other parameters.
+        axis: the axis of the grid that may number the elements of a batch; None where the kernel reads all of them.
+    """
+
+    key: str
+    kernel: JITFunction
+    operands: Mapping[str, int]
+    results: Mapping[str, int]
+    others: Mapping[str, Any]
+    options: Mapping[str, Any]
+    grid: tuple[int, int, int]
+    axis: int | None
+
+    def run(self, arrays: Sequence[ArrayView], outputs: Sequence[ArrayView]) -> None:
+        """Launch on memory, one array an operand and a result. Leading axes beyond an array's rank are those of a batch."""
+        Batch(self, arrays, outputs).run()
+
+
+#: C functions that XLA may call as long as the process lives.
+_kept: list[Any] = []
+#: Calls that were traced in this process, by key.
+calls: dict[str, Call] = {}
+
+
+def call(kernel: JITFunction, /, *args: Any, grid: Any, out: Mapping[str, Any], inout: Sequence[str] = (), **keywords: Any) -> Any:
+    """Call a kernel on JAX's arrays, traced or not. Arrays do not change: what the kernel stores to are new ones.
+
+    Args:
+        args: the arguments of all parameters but those in ``out``, in order; arrays are passed as pointers to their elements, row by row, numbers as they are.
+        grid: as in a launch, of one to three extents or a function of the arguments that are no arrays.
+        out: parameter -> the array that the kernel makes, as anything with ``shape`` and ``dtype``. It begins with arbitrary elements.
+        inout: the parameters whose arrays the kernel changes.
+        keywords: arguments by name, and launch options.
+
+    Returns:
+        The arrays of ``out``, then those of ``inout``, in their order: a tuple, or the array where there is one.
+
+    Raises:
+        LaunchError: arguments are missing or too many, or the kernel stores to an array that is neither in ``out`` nor in ``inout``.
+        TypeError: the kernel was not made by ``jit``.
+        ImportError: JAX is not installed.
+    """
+    jax = _jax()
+    if not isinstance(kernel, JITFunction):
+        raise TypeError(f"tilewright.jax.call takes a kernel made by jit, not a {type(kernel).__name__}: give the configuration that tuning found by name")
+    bound, options = _bind(kernel, args, out, keywords)
+    arrays = {name: value for name, value in bound.items() if _is_array(jax, value)}
+    for name in inout:
+        if name not in arrays:
+            raise LaunchError(f"{kernel.__name__}: inout= names {name!r}, which is given no array")
+    shaped = {**out, **{name: arrays[name] for name in inout}}
+    results = {name: jax.ShapeDtypeStruct(tuple(each.shape), each.dtype) for name, each in shaped.items()}
+    traced = _traced(kernel, bound, arrays, results, grid, options)
+    calls[traced.key] = traced
+    function = jax.ffi.ffi_call(TARGET, tuple(results.values()), vmap_method="expand_dims")
+    found = function(*arrays.values(), key=traced.key)
+    return found[0] if len(results) == 1 else tuple(found)
+
+
+def _bind(kernel: JITFunction, args: Sequence[Any], out: Mapping[str, Any], keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(parameter -> value of those not in ``out``, options)."""
+    name = kernel.__name__
+    for unknown in out.keys() - set(kernel.arg_names):
+        raise LaunchError(f"{name}: out= names {unknown!r}, which is no parameter; there are {', '.join(kernel.arg_names)}")
+    positional = [parameter for parameter in kernel.arg_names if parameter not in out]
+    if len(args) > len(positional):
+        raise LaunchError(f"{name} takes {len(positional)} arguments beside those in out=, not {len(args)}")
+    bound = dict(zip(positional, args, strict=False))
+    for parameter in kernel.params:
+        if parameter.name in keywords:
+            if parameter.name in bound or parameter.name in out:
+                raise LaunchError(f"{name}: argument {parameter.name!r} is given twice")
+            bound[parameter.name] = keywords[parameter.name]
+        elif parameter.name in positional and parameter.name not in bound:
+            if not parameter.has_default:
+                raise LaunchError(f"{name}: argument {parameter.name!r} is missing")
+            bound[parameter.name] = parameter.default
+    return {parameter: bound[parameter] for parameter in positional}, {key: value for key, value in keywords.items() if key not in kernel.arg_names}
+
+
+def _traced(
+    kernel: JITFunction, bound: Mapping[str, Any], arrays: Mapping[str, Any], results: Mapping[str, Any], grid: Any, options: Mapping[str, Any]
+) -> Call:
+    others = {name: value for name, value in bound.items() if name not in arrays}
+    sizes = grid_of(grid, others)
+    stand_ins = {name: _stand_in(value) for name, value in {**arrays, **results}.items()}
+    given = [{**others, **stand_ins}[name] for name in kernel.arg_names]
+    compiled = kernel.warmup(*given, grid=sizes, **options)
+    assert compiled is not None
+    for parameter in compiled.parameters:
+        if parameter.stored and parameter.name.split(".")[0] in arrays.keys() - results.keys():
+            raise LaunchError(
+                f"{kernel.__name__}: the kernel may store to {parameter.name!r}, and arrays of JAX do not change; name it in inout=, or in out= if it is new"
+            )
+    used = max((axis + 1 for axis, extent in enumerate(sizes) if extent != 1), default=0)
+    axis = max((used, *(read + 1 for read in axes_read(compiled))))
+    try:
+        key = digest(kernel.cache_key, *(stable_text(part) for part in (list(arrays), list(results), dict(others), dict(options), sizes)))
+    except UnstableError:
+        key = f"{id(kernel)}-{len(calls)}"
+    operands = {name: len(value.shape) for name, value in arrays.items()}
+    ranks = {name: len(value.shape) for name, value in results.items()}
+    return Call(key, kernel, operands, ranks, others, dict(options), sizes, axis if axis < 3 else None)
+
+
+def _stand_in(array: Any) -> ArrayView:
+    shape = tuple(array.shape)
+    return ArrayView(None, _ALIGNED, dtype_text(array.dtype), shape, contiguous_strides(shape), ("cpu", 0))
+
+
+def _is_array(jax: Any, value: Any) -> bool:
+    import numpy as np
+
+    return isinstance(value, jax.Array | np.ndarray)
+
+
+@functools.cache
+def _jax() -> Any:
+    """JAX, which knows of our function from then on."""
+    try:
+        jax: Any = importlib.import_module("jax")
+    except ImportError as error:
+        raise ImportError(f"tilewright.jax needs JAX: pip install jax ({error})") from error
+    from tilewright.jax.ffi import make_handler
+
+    handler = make_handler(_run)
+    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(handler), platform="cpu")
+    _kept.append(handler)
+    return jax
+
+
+def _run(attributes: Mapping[str, str], arrays: Sequence[ArrayView], outputs: Sequence[ArrayView]) -> None:
+    """What XLA calls.
+
+    Raises:
+        LaunchError: the program was compiled in another process, and this one has not traced the call.
+    """
+    found = calls.get(attributes["key"])
+    if found is None:
+        raise LaunchError("a program that JAX has kept calls a kernel that this process has not traced: call the function that tilewright.jax.call is in")
+    found.run(arrays, outputs)

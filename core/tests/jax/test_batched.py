@@ -1,0 +1,179 @@
+"""What a call of a kernel from JAX does to memory, without JAX: batches, results that begin as operands, and the interface of XLA."""
+
+import ctypes
+from collections import Counter
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tilewright_cpu")
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.jax import ffi
+from tilewright.jax.batched import axes_read, batched
+from tilewright.jax.call import Call
+from tilewright.runtime.arguments import ArrayView
+from tilewright.runtime.dtypes import dtype_text
+
+
+@tw.jit
+def scaled(x, factor, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < n
+    tl.store(out + offsets, tl.load(x + offsets, mask=inside) * tl.load(factor) + tl.load(out + offsets, mask=inside), mask=inside)
+
+
+def view(array):
+    strides = tuple(stride // array.itemsize for stride in array.strides)
+    return ArrayView(array, array.ctypes.data, dtype_text(array.dtype), array.shape, strides, ("cpu", 0))
+
+
+def run(x, factor, start, shape, axis=1, grid=(3, 1, 1)):
+    """The result for a batch of ``shape``, and how many launches it took."""
+    call = Call("k", scaled, {"x": 1, "factor": 0, "out": 1}, {"out": 1}, {"n": 10, "BLOCK": 4}, {}, grid, axis)
+    out = np.empty((*shape, 10), np.float32)
+    with launches() as counted:
+        call.run([view(x), view(factor), view(start)], [view(out)])
+    return out, counted["launches"]
+
+
+class launches:
+    def __enter__(self):
+        self.counted = Counter()
+        self.hook = lambda metadata: self.counted.update(["launches"])
+        tw.hooks.launch_enter.add(self.hook)
+        return self.counted
+
+    def __exit__(self, *error):
+        tw.hooks.launch_enter.remove(self.hook)
+
+
+def random(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    ("x", "factor", "start", "shape", "axis", "expected"),
+    [
+        ((), (), (), (), 1, 1),
+        ((5,), (5,), (5,), (5,), 1, 1),
+        ((5,), (1,), (1,), (5,), 1, 1),
+        ((1,), (5,), (5,), (5,), 2, 1),
+        ((2, 3), (2, 3), (1, 1), (2, 3), 1, 1),
+        ((2, 3), (1, 3), (2, 1), (2, 3), 1, 6),  # no one step from element to element
+        ((5,), (1,), (5,), (5,), None, 5),  # no axis is left
+    ],
+)
+def test_batches(seed, x, factor, start, shape, axis, expected):
+    arrays = random(seed, *x, 10), random(seed + 1, *factor), random(seed + 2, *start, 10)
+    out, count = run(*arrays, shape, axis)
+    np.testing.assert_allclose(out, np.broadcast_to(arrays[0] * arrays[1][..., None] + arrays[2], (*shape, 10)), rtol=1e-5, atol=1e-6)
+    assert count == expected
+
+
+def test_empty_batches_and_grids_launch_nothing():
+    assert run(random(0, 0, 10), random(0, 1), random(0, 1, 10), (0,))[1] == 0
+    out, count = run(random(0, 10), random(0), random(1, 10), (), grid=(0, 1, 1))
+    assert count == 0 and np.array_equal(out, random(1, 10))
+
+
+def test_the_kernel_of_a_batch_is_made_once():
+    assert batched(scaled, 1, ("x", "out")) is batched(scaled, 1, ("x", "out")) is not batched(scaled, 2, ("x", "out"))
+    assert batched(scaled, 1, ("x",)).arg_names == ["x", "factor", "out", "n", "BLOCK", "step_of_x_in_the_batch"]
+
+
+def test_axes_that_a_kernel_reads():
+    @tw.jit
+    def reads(out):
+        tl.store(out, tl.program_id(0) + tl.num_programs(2))
+
+    compiled = reads.warmup(np.zeros(1, np.int32))
+    assert axes_read(compiled) == {0, 2}
+
+
+# ---- XLA's interface
+
+
+class Frame:
+    """A call as XLA makes it."""
+
+    def __init__(self, arrays, results, attributes, stage=3, extension=None, major=0):
+        self.errors, self.kept = [], []
+
+        def create(error):
+            self.errors.append((error.contents.message.decode(), error.contents.code))
+            return 77
+
+        create = self.keep(ffi._CreateError(create))
+        version = ffi._Version(ctypes.sizeof(ffi._Version), None, major, 3)
+        api = self.keep(ffi._Api(ctypes.sizeof(ffi._Api), None, version, None, ctypes.cast(create, ctypes.c_void_p)))
+        self.frame = ffi._Frame(
+            ctypes.sizeof(ffi._Frame),
+            extension,
+            ctypes.pointer(api),
+            None,
+            stage,
+            self.listed(arrays),
+            self.listed(results),
+            self.texts(attributes),
+        )
+
+    def keep(self, item):
+        self.kept.append(item)
+        return item
+
+    def listed(self, arrays):
+        addresses = []
+        for number, array in arrays:
+            extents = self.keep((ctypes.c_int64 * array.ndim)(*array.shape))
+            buffer = ffi._Buffer(ctypes.sizeof(ffi._Buffer), None, number, array.ctypes.data, array.ndim, ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64)))
+            addresses.append(ctypes.addressof(self.keep(buffer)))
+        items = self.keep((ctypes.c_void_p * len(arrays))(*addresses))
+        return ffi._Buffers(ctypes.sizeof(ffi._Buffers), None, len(arrays), None, ctypes.cast(items, ctypes.POINTER(ctypes.c_void_p)))
+
+    def texts(self, attributes):
+        def spans(texts):
+            found = []
+            for text in texts:
+                data = self.keep(ctypes.create_string_buffer(text.encode()))
+                found.append(ctypes.addressof(self.keep(ffi._Span(ctypes.addressof(data), len(text)))))
+            return ctypes.cast(self.keep((ctypes.c_void_p * len(found))(*found)), ctypes.POINTER(ctypes.c_void_p))
+
+        return ffi._Attributes(ctypes.sizeof(ffi._Attributes), None, len(attributes), None, spans(attributes), spans(attributes.values()))
+
+    def call(self, run):
+        return ffi.make_handler(run)(ctypes.addressof(self.frame))
+
+
+def test_arrays_and_attributes_arrive():
+    x, half, out = random(0, 2, 3), np.zeros(4, np.float16), np.zeros((2, 3), np.float32)
+    seen = []
+
+    def take(attributes, arrays, outputs):
+        seen.append((attributes, [(array.dtype, array.shape, array.pointer) for array in arrays]))
+        ctypes.memmove(outputs[0].pointer, arrays[0].pointer, arrays[0].nbytes)
+
+    frame = Frame([(11, x), (10, half)], [(11, out)], {"key": "a key", "more": ""})
+    assert frame.call(take) is None and np.array_equal(out, x)
+    assert seen == [({"key": "a key", "more": ""}, [("fp32", (2, 3), x.ctypes.data), ("fp16", (4,), half.ctypes.data)])]
+    assert Frame([(11, x)], [(11, out)], {}, stage=0).call(take) is None and len(seen) == 1  # before it runs
+
+
+def test_errors_are_told():
+    frame = Frame([], [], {})
+    assert frame.call(lambda *given: 1 / 0) == 77
+    assert frame.errors == [("ZeroDivisionError: division by zero", 13)]
+
+
+@pytest.mark.parametrize("major", [0, 1])
+def test_the_version_is_told(major):
+    told = ffi._Metadata(ctypes.sizeof(ffi._Metadata))
+    extension = ffi._MetadataExtension(ffi._Extension(ctypes.sizeof(ffi._MetadataExtension), 1, None), ctypes.pointer(told))
+    frame = Frame([], [], {}, extension=ctypes.addressof(extension), major=major)
+    found = frame.call(lambda *given: 1 / 0)
+    if major:
+        assert found == 77 and "this is version 1" in frame.errors[0][0]
+    else:
+        assert found is None and (told.version.major, told.version.minor) == (0, 3)
