@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
+from tilewright.plugins.manifest import CodeObject, CProgram, Device, Launcher, Manifest, Parameter, Target
 
 if TYPE_CHECKING:
     from tilewright_cpu.runtime import HostMemory, HostTimer, LoadedKernel
@@ -32,6 +32,13 @@ def tilewright_target(device: Device) -> Target:
     from tilewright_cpu.target import host
 
     return host()
+
+
+@hookimpl
+def tilewright_export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram:
+    from tilewright_cpu.export import export
+
+    return export(name, code, parameters, target)
 
 
 @hookimpl

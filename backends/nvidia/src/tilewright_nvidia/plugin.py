@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
+from tilewright.plugins.manifest import CodeObject, CProgram, Device, Launcher, Manifest, Parameter, Target
 
 if TYPE_CHECKING:
     from tilewright.ir.work import Work
@@ -36,6 +36,13 @@ def tilewright_target(device: Device) -> Target:
     from tilewright_nvidia.devices import target_of_device
 
     return target_of_device(device)
+
+
+@hookimpl
+def tilewright_export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram:
+    from tilewright_nvidia.export import export
+
+    return export(name, code, parameters, target)
 
 
 @hookimpl

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from tilewright.ir import Module
-from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Memory, Parameter, Pass, Target, Timer
+from tilewright.plugins.manifest import CodeObject, CProgram, Device, Launcher, Manifest, Memory, Parameter, Pass, Target, Timer
 
 if TYPE_CHECKING:
     from tilewright.ir.work import Work
@@ -109,6 +109,12 @@ def tilewright_link(code: CodeObject, target: Target) -> CodeObject | None:
 def tilewright_assemble(code: CodeObject, target: Target) -> bytes | None:
     """The code of a kernel in the format that the vendor's own tools load, made with whatever the machine has for it, a device or not; None where the code
     object's binary is that already. Raises BackendError where the machine has nothing for it, and says what to install."""
+
+
+@hookspec(firstresult=True)
+def tilewright_export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram | None:
+    """Files with which C programs launch a kernel, for ``tilewright compile``; ``name`` begins the names of files and functions. Raises BackendError for a
+    kernel that C programs cannot launch."""
 
 
 @hookspec(firstresult=True)

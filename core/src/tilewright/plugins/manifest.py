@@ -279,6 +279,19 @@ class Parameter:
     stored: bool = True
 
 
+@dataclass(frozen=True)
+class CProgram:
+    """Files with which C programs launch a kernel.
+
+    Attributes:
+        files: name -> content.
+        link: the arguments of a C compiler, in the files' directory, that make a shared library of them; empty where that takes more than a C compiler.
+    """
+
+    files: Mapping[str, bytes]
+    link: tuple[str, ...] = ()
+
+
 #: Start a kernel: (grid of three, stream or None, argument values in parameter order). Values are what the caller passed: tensors, ints, floats.
 Launcher = Callable[[tuple[int, int, int], Any, tuple[Any, ...]], None]
 

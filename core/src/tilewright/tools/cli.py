@@ -3,6 +3,7 @@
 tilewright backends [--json]
 tilewright inspect FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 [--stage llir] [--backend cpu]
 tilewright inspect FILE.tileir [--stage asm]
+tilewright compile FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 --output DIR
 tilewright opt FILE --passes canonicalize,cse [--target BACKEND:ARCH] [--options num_warps=8]
 tilewright cache info|clear [--json]
 tilewright doctor [--json]
@@ -36,17 +37,15 @@ def build_parser() -> argparse.ArgumentParser:
 
     inspect = _command(commands, "inspect", "compile a kernel and print every stage with its time", _inspect)
     inspect.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file, or a file of Tile IR text (.tileir)")
-    inspect.add_argument(
-        "--signature", default="", help="types of the runtime parameters in order ('*fp32:16, i32'), or by name ('x=*fp32, n=i32'); :16 states divisibility"
-    )
-    inspect.add_argument(
-        "--constants", action="append", default=[], metavar="NAME=VALUE", help="values of constexpr parameters; several, with commas or by repeating"
-    )
-    inspect.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="a launch option, for example num_warps=8; may be repeated")
+    _what_is_compiled(inspect)
     inspect.add_argument("--stage", help="print this stage alone, without a heading")
-    inspect.add_argument("--backend", help="the backend to compile with; the default one otherwise")
-    inspect.add_argument("--arch", help="a target of the backend to compile for without a device")
     inspect.add_argument("--locations", action="store_true", help="keep source locations in Tile IR text")
+
+    export = _command(commands, "compile", "write a kernel as a shared library and a header for C programs", _compile)
+    export.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file")
+    _what_is_compiled(export)
+    export.add_argument("--name", help="what files and functions are called; the kernel's name otherwise")
+    export.add_argument("--output", type=Path, default=Path(), metavar="DIR", help="where the files are written; the current directory otherwise")
 
     opt = _command(commands, "opt", "run passes on a text of Tile IR, or of a stage of the GPU toolkit, and print the result", _opt)
     opt.add_argument("file", nargs="?", metavar="FILE", help="a file of text; - reads standard input")
@@ -78,6 +77,18 @@ def build_parser() -> argparse.ArgumentParser:
     new.add_argument("name", metavar="NAME", help="of the backend: lower-case letters, digits, '-' and '_'; the package is tilewright-NAME")
     new.add_argument("--directory", type=Path, default=Path(), metavar="DIR", help="where the package's folder is made; the current directory otherwise")
     return parser
+
+
+def _what_is_compiled(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--signature", default="", help="types of the runtime parameters in order ('*fp32:16, i32'), or by name ('x=*fp32, n=i32'); :16 states divisibility"
+    )
+    command.add_argument(
+        "--constants", action="append", default=[], metavar="NAME=VALUE", help="values of constexpr parameters; several, with commas or by repeating"
+    )
+    command.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="a launch option, for example num_warps=8; may be repeated")
+    command.add_argument("--backend", help="the backend to compile with; the default one otherwise")
+    command.add_argument("--arch", help="a target of the backend to compile for without a device")
 
 
 def _command(commands: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -131,6 +142,12 @@ def _inspect(options: argparse.Namespace) -> int:
     from tilewright.tools.inspect import inspect_command
 
     return inspect_command(options)
+
+
+def _compile(options: argparse.Namespace) -> int:
+    from tilewright.tools.export import compile_command
+
+    return compile_command(options)
 
 
 def _opt(options: argparse.Namespace) -> int:

@@ -104,11 +104,16 @@ def inspect_kernel(
         UsageError: types or constants do not fit the parameters.
     """
     types, attributes, values = bind_types(kernel, signature, constants)
-    resolved = _resolved(backend, kernel.__name__, options or {})
+    resolved = resolved_options(backend, kernel.__name__, options or {})
     return compile_kernel(Specialization(kernel, types, values, attributes, resolved), backend, target, keep_stages=True)
 
 
-def _resolved(backend: Backend, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def resolved_options(backend: Backend, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Every option of a compilation.
+
+    Raises:
+        UsageError: an option is unknown.
+    """
     try:
         return resolve(backend, name, options, {})
     except (KeyError, AssertionError) as error:
@@ -131,7 +136,7 @@ def inspect_module(path: Path, backend: Backend, target: Target, options: Mappin
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, VerificationError, TilewrightError) as error:
         raise UsageError(f"{path} is not valid Tile IR: {error}") from None
-    resolved = _resolved(backend, path.name, options)
+    resolved = resolved_options(backend, path.name, options)
     return lower_module(module, resolved, backend, target, stages={"parsed": str(module)}, keep_stages=True)
 
 

@@ -1,0 +1,70 @@
+"""Kernels for C programs: an object file, and a function that runs a grid of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.errors import BackendError
+from tilewright.plugins.manifest import CodeObject, CProgram, Parameter, Target
+from tilewright.runtime.c_interface import c_parameters, comment, header, text_of_c, words
+from tilewright_cpu.runtime import STATUS_WORDS
+
+#: Words before the arguments, see :mod:`.runtime`.
+_HEADER_WORDS = 5
+
+
+def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram:
+    """``name.o``, ``name.h`` and ``name_launch.c``, which become a shared library by any C compiler.
+
+    Raises:
+        BackendError: the kernel prints, which takes Python.
+    """
+    if b"tilewright_print" in code.binary:
+        raise BackendError(f"kernel {name} prints, which C programs cannot show: leave device_print out of it")
+    symbol, messages = str(code.metadata.get("kernel", code.name)), list(code.metadata.get("asserts", ()))
+    given = c_parameters(parameters)
+    declared = ", ".join(("uint32_t grid_x", "uint32_t grid_y", "uint32_t grid_z", *(each.declaration for each in given)))
+    said = f"Run kernel {name} on a grid of programs, for {target.arch}, and wait for it. The threads are OpenMP's where this is compiled with it, else the\ncaller's."
+    fails = " Gives 0, or the number of an assertion that failed, from 1 on." if messages else " Gives 0."
+    lines = [*comment(said + fails, given), f"int32_t {name}_launch({declared});"]
+    if messages:
+        lines += ["", "/* What the assertions say, the first at index 0. */", f"extern const char *const {name}_messages[{len(messages)}];"]
+    size = _HEADER_WORDS + len(given)
+    body = [
+        f'#include "{name}.h"',
+        "",
+        "#include <string.h>",
+        "#ifdef _OPENMP",
+        "#include <omp.h>",
+        "#endif",
+        "",
+        f"extern void {symbol}(const uint64_t *words, int64_t first, int64_t last);",
+        "",
+    ]
+    if messages:
+        body += [f"const char *const {name}_messages[{len(messages)}] = {{{', '.join(map(text_of_c, messages))}}};", ""]
+    body += [
+        f"int32_t {name}_launch({declared}) {{",
+        f"    int32_t status[{STATUS_WORDS}] = {{0}};",
+        f"    uint64_t words[{size}] = {{grid_x, grid_y, grid_z, (uint64_t)(uintptr_t)status}};",
+        *(f"    {statement}" for statement in words(given, "words", _HEADER_WORDS)),
+        "    const int64_t programs = (int64_t)grid_x * grid_y * grid_z;",
+        "#ifdef _OPENMP",
+        "#pragma omp parallel",
+        "    {",
+        "        const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();",
+        f"        {symbol}(words, programs * thread / threads, programs * (thread + 1) / threads);",
+        "    }",
+        "#else",
+        f"    {symbol}(words, 0, programs);",
+        "#endif",
+        "    return status[0] ? status[1] + 1 : 0;",
+        "}",
+        "",
+    ]
+    files = {
+        f"{name}.o": code.binary,
+        f"{name}.h": header(name, ["stdint.h"], lines).encode(),
+        f"{name}_launch.c": "\n".join(body).encode(),
+    }
+    return CProgram(files, ("-O2", "-shared", "-fPIC", f"{name}_launch.c", f"{name}.o", "-lm"))

@@ -1,0 +1,79 @@
+"""Kernels for C programs: device code, and functions that load and launch it through the driver's interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.errors import BackendError
+from tilewright.plugins.manifest import CodeObject, CProgram, Parameter, Target
+from tilewright.runtime.c_interface import c_parameters, comment, header, words
+from tilewright_nvidia.linking import assembled
+
+#: Bytes of shared memory that a kernel may have without asking for more.
+_SHARED_UNASKED = 48 << 10
+_BYTES_A_LINE = 24
+
+
+def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram:
+    """``name.cubin``, ``name.h``, and ``name_launch.c``, which has the cubin in it and needs ``cuda.h`` and ``-lcuda``.
+
+    Raises:
+        BackendError: the kernel takes more than its arguments, or the machine has nothing that assembles it.
+    """
+    if code.metadata.get("tensor_maps"):
+        raise BackendError(f"kernel {name} takes maps of tensors for the copy engine, which its launcher makes: compile it with --option asynchronous=False")
+    if code.metadata.get("launch_pdl"):
+        raise BackendError(f"kernel {name} overlaps with the kernel before it, which its launcher asks for: compile it without launch_pdl")
+    device_code = assembled(code, target) or code.binary
+    symbol, threads, shared = str(code.metadata["kernel"]), 32 * int(code.metadata["num_warps"]), int(code.metadata["shared"])
+    given = c_parameters(parameters)
+    launched = ", ".join(
+        ("CUfunction function", "CUstream stream", "uint32_t grid_x", "uint32_t grid_y", "uint32_t grid_z", *(each.declaration for each in given))
+    )
+    loaded = "CUmodule *module, CUfunction *function"
+    said = f"Load kernel {name}, compiled for {target.arch}, in the current context; cuModuleUnload(*module) lets go of it."
+    lines = [
+        *comment(said),
+        f"CUresult {name}_load({loaded});",
+        "",
+        *comment("Launch it on a grid of programs. Addresses are the device's.", given),
+        f"CUresult {name}_launch({launched});",
+    ]
+    size = max(1, len(given))
+    rows = [device_code[start : start + _BYTES_A_LINE] for start in range(0, len(device_code), _BYTES_A_LINE)]
+    body = [
+        f'#include "{name}.h"',
+        "",
+        "#include <string.h>",
+        "",
+        "static const unsigned char image[] = {",
+        *(f"    {', '.join(map(str, row))}," for row in rows),
+        "};",
+        "",
+        f"CUresult {name}_load({loaded}) {{",
+        "    CUresult result = cuModuleLoadData(module, image);",
+        "    if (result != CUDA_SUCCESS) return result;",
+        f'    result = cuModuleGetFunction(function, *module, "{symbol}");',
+    ]
+    if shared > _SHARED_UNASKED:
+        body.append(f"    if (result == CUDA_SUCCESS) result = cuFuncSetAttribute(*function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, {shared});")
+    body += [
+        "    if (result != CUDA_SUCCESS) cuModuleUnload(*module);",
+        "    return result;",
+        "}",
+        "",
+        f"CUresult {name}_launch({launched}) {{",
+        f"    uint64_t words[{size}] = {{0}};",
+        f"    void *arguments[{size}];",
+        *(f"    {statement}" for statement in words(given, "words")),
+        f"    for (int position = 0; position < {size}; ++position) arguments[position] = &words[position];",
+        f"    return cuLaunchKernel(function, grid_x, grid_y, grid_z, {threads}, 1, 1, {shared}, stream, arguments, 0);",
+        "}",
+        "",
+    ]
+    files = {
+        f"{name}.cubin": device_code,
+        f"{name}.h": header(name, ["cuda.h", "stdint.h"], lines).encode(),
+        f"{name}_launch.c": "\n".join(body).encode(),
+    }
+    return CProgram(files)
