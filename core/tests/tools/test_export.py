@@ -195,7 +195,8 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image);
 CUresult cuModuleUnload(CUmodule module);
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
 CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value);
-CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **arguments, void **extra);
+CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s,
+                        void **arguments, void **extra);
 """
 DRIVER_C = """
 #include "cuda.h"
@@ -213,7 +214,8 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     return name[0] == 'n';
 }
 CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) { printf("attribute %d %d\\n", attribute, value); return function == 0; }
-CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **arguments, void **extra) {
+CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s,
+                        void **arguments, void **extra) {
     printf("launch %d %u %u %u %u %u %u %u %d %d", f != 0, x, y, z, bx, by, bz, shared, s != 0, extra != 0);
     printf(" %g %d %lld %g %g %d\\n", **(float **)arguments[0], *(int32_t *)arguments[3], (long long)*(int64_t *)arguments[4],
            *(float *)arguments[5], *(double *)arguments[6], *(int8_t *)arguments[7]);

@@ -24,7 +24,7 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
     symbol, messages = str(code.metadata.get("kernel", code.name)), list(code.metadata.get("asserts", ()))
     given = c_parameters(parameters)
     declared = ", ".join(("uint32_t grid_x", "uint32_t grid_y", "uint32_t grid_z", *(each.declaration for each in given)))
-    said = f"Run kernel {name} on a grid of programs, for {target.arch}, and wait for it. The threads are OpenMP's where this is compiled with it, else the\ncaller's."
+    said = f"Run kernel {name} on a grid of programs, for {target.arch}, and wait for it.\nThe threads are OpenMP's where this is compiled with it."
     fails = " Gives 0, or the number of an assertion that failed, from 1 on." if messages else " Gives 0."
     lines = [*comment(said + fails, given), f"int32_t {name}_launch({declared});"]
     if messages:

@@ -11,67 +11,13 @@ from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import F32, F64, DescriptorType, FloatType, IntType, PointerType, Type
 from tilewright.plugins.manifest import Parameter
 
-_KEYWORDS = frozenset(
-    [
-        "alignas",
-        "alignof",
-        "asm",
-        "auto",
-        "bool",
-        "break",
-        "case",
-        "char",
-        "class",
-        "const",
-        "constexpr",
-        "continue",
-        "default",
-        "delete",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "export",
-        "extern",
-        "false",
-        "float",
-        "for",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "namespace",
-        "new",
-        "nullptr",
-        "operator",
-        "private",
-        "register",
-        "restrict",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "static_assert",
-        "struct",
-        "switch",
-        "template",
-        "this",
-        "thread_local",
-        "true",
-        "typedef",
-        "typename",
-        "typeof",
-        "union",
-        "unsigned",
-        "using",
-        "virtual",
-        "void",
-        "volatile",
-        "while",
-    ]
-)
+#: Words of C and C++ that are no names.
+_WORDS = """
+    alignas alignof asm auto bool break case char class const constexpr continue default delete do double else enum export extern false float for goto if
+    inline int long namespace new nullptr operator private register restrict return short signed sizeof static static_assert struct switch template this
+    thread_local true typedef typename typeof union unsigned using virtual void volatile while
+    """
+_KEYWORDS = frozenset(_WORDS.split())
 
 
 @dataclass(frozen=True)
@@ -97,8 +43,8 @@ def c_parameters(parameters: Sequence[Parameter]) -> list[CParameter]:
         if isinstance(type_, DescriptorType):
             found.append(CParameter(f"{const}{c_type(type_.element)} *{name}", name, False, f"the first element of a tensor, {parameter.type}"))
             for kind, what in (("extent", "elements"), ("stride", "elements from one to the next")):
-                for axis in range(type_.rank):
-                    found.append(CParameter(f"int64_t {name}_{kind}{axis}", f"{name}_{kind}{axis}", False, f"{what} along axis {axis}"))
+                members = (f"{name}_{kind}{axis}" for axis in range(type_.rank))
+                found.extend(CParameter(f"int64_t {member}", member, False, f"{what} along axis {axis}") for axis, member in enumerate(members))
         elif isinstance(type_, PointerType):
             aligned = f", a multiple of {parameter.divisibility} bytes" if parameter.divisibility > 1 else ""
             found.append(CParameter(f"{const}{c_type(type_.pointee)} *{name}", name, False, f"{parameter.type}{aligned}"))
