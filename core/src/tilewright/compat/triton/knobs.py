@@ -199,6 +199,7 @@ class compilation_knobs(base_knobs):  # noqa: N801
     disable_line_info = env_bool("TRITON_DISABLE_LINE_INFO")
     front_end_debugging = env_bool("TRITON_FRONT_END_DEBUGGING")
     allow_non_constexpr_globals = env_bool("TRITON_ALLOW_NON_CONSTEXPR_GLOBALS")
+    fpsan_homomorphic_casts = env_bool("TRITON_FPSAN_HOMOMORPHIC_CASTS")
     instrumentation_mode: str = env_str("TRITON_INSTRUMENTATION_MODE", "").get()
     listener: CompilationListener | None = None
 
@@ -273,6 +274,11 @@ class amd_knobs(base_knobs):  # noqa: N801
     scalarize_packed_fops = env_bool("AMDGCN_SCALARIZE_PACKED_FOPS")
     global_prefetch = env_int("TRITON_HIP_GLOBAL_PREFETCH")
     local_prefetch = env_int("TRITON_HIP_LOCAL_PREFETCH")
+    use_coexec_scheduler = env_opt_bool("TRITON_HIP_USE_COEXEC_SCHEDULER")
+    use_expert_scheduling = env_bool("TRITON_HIP_USE_EXPERT_SCHEDULING")
+    dump_mir = env_opt_str("TRITON_DUMP_MIR")
+    swap_mir = env_opt_str("TRITON_SWAP_MIR")
+    swap_mir_enable_misched = env_bool("TRITON_SWAP_MIR_ENABLE_MISCHED")
 
 
 class proton_knobs(base_knobs):  # noqa: N801

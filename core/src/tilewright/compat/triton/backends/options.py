@@ -28,6 +28,7 @@ COMMON: Mapping[str, Any] = {
     "sanitize_overflow": True,
     "arch": None,
     "instrumentation_mode": "",
+    "fpsan_homomorphic_casts": False,
 }
 
 #: Kind of target -> the options it has besides, or with another default.

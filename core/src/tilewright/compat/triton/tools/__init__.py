@@ -1,4 +1,4 @@
-"""``triton.tools``: descriptors, microscaling formats, disassembly."""
+"""``triton.tools``: functions of C, descriptors, microscaling formats, disassembly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.compat.triton import outside
 
-_MODULES = frozenset({"disasm", "mxfp", "ragged_tma", "tensor_descriptor"})
+_MODULES = frozenset({"compile", "disasm", "mxfp", "ragged_tma", "tensor_descriptor"})
 
 
 def __getattr__(name: str) -> Any:
