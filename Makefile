@@ -1,5 +1,6 @@
 # make demo: the five classic kernels on this machine's CPU.  make test: everything the tests' gate checks.
 # make check: lint, types, and what guards most in a few minutes: the compiler's stages, the emulated machine, operations on the CPU.
+# make ecosystem: programs written for Triton, installed from the package index, and a table of what runs.
 # make gpu-test: every test that needs an NVIDIA GPU, on a machine that has one.  make gpu-sanitize: kernels under compute-sanitizer.
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,13 +8,16 @@ VENV ?= .venv
 TORCH ?= 0
 # a Python that has the packages, pytest-xdist, hypothesis and PyTorch for CUDA already; where empty, .venv gets them
 GPU_PYTHON ?=
+# where `make ecosystem` runs kernels of other programs, and where it installs these
+DEVICE ?= cpu
+ECOSYSTEM ?= build/ecosystem
 SANITIZER ?= compute-sanitizer
 BIN := $(VENV)/bin
 CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins reference simt test_layering.py) \
 	backends/cpu/tests/test_ops_samples.py backends/cpu/tests/test_launch.py backends/amd/tests
 PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e conformance
 
-.PHONY: demo test check lint docs bench gpu-test gpu-sanitize clean
+.PHONY: demo test check lint docs bench ecosystem gpu-test gpu-sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -37,6 +41,9 @@ bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/cpu/compile_time.py
 	$(BIN)/python benchmarks/cpu/classic_kernels.py
 
+ecosystem: $(ECOSYSTEM)/.installed
+	$(ECOSYSTEM)/bin/python ecosystem/run.py --device $(DEVICE)
+
 gpu-test: $(if $(GPU_PYTHON),,$(VENV)/.gpu)
 	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance/tests core/tests/tools examples
 	$(or $(GPU_PYTHON),$(BIN)/python) -m tilewright_conformance run --backend nvidia --report build/conformance-nvidia
@@ -55,6 +62,13 @@ $(VENV)/.installed: $(VENV)/.created core/pyproject.toml backends/cpu/pyproject.
 
 $(VENV)/.developer: $(VENV)/.installed requirements-dev.txt requirements-torch.txt
 	$(BIN)/python -m pip install --quiet -r requirements-dev.txt $(if $(filter 1,$(TORCH)),-r requirements-torch.txt)
+	touch $@
+
+# what needs Triton is installed without it, and without PyTorch's of another version
+$(ECOSYSTEM)/.installed: ecosystem/requirements.txt ecosystem/requirements-triton.txt requirements-torch.txt
+	$(PYTHON) -m venv $(ECOSYSTEM)
+	$(ECOSYSTEM)/bin/python -m pip install --quiet $(PACKAGES) -r requirements-torch.txt -r ecosystem/requirements.txt
+	$(ECOSYSTEM)/bin/python -m pip install --quiet --no-deps -r ecosystem/requirements-triton.txt
 	touch $@
 
 # PyTorch from the package index is the one for CUDA on Linux
