@@ -371,6 +371,30 @@ v_div_fixup_f32 v8, v8, v2, v1"""
         np.testing.assert_array_equal(out.view(np.float32), x / y)
 
 
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
+def test_a_quotient_below_the_normal_numbers_is_rounded_once(target: str) -> None:
+    """The last step of a division scales: what it gives is the exact sum, scaled, and rounded to what the subnormal numbers hold."""
+    mask = "s_mov_b64 vcc, -1" if lanes(target) == 64 else "s_mov_b32 vcc_lo, -1"
+    count = np.arange(lanes(target))
+    # halfway between two subnormal numbers, but for a product that is too small to show in the sum
+    z = ((2**18 + count + 0.5) * 2.0**-85).astype(np.float32)
+    x, y = np.where(count & 2, 2.0**-60, -(2.0**-60)).astype(np.float32), np.full(lanes(target), 2.0**-50, np.float32)
+    (out,) = execute(target, f"{mask}\nv_div_fmas_f32 v4, v1, v2, v3", {1: x, 2: y, 3: z}, [4])
+    expected = (2**18 + count + np.where(count & 2, 1, 0)) * 2.0**-149
+    np.testing.assert_array_equal(out.view(np.float32), expected.astype(np.float32))
+
+
+def test_functions_of_scalar_registers() -> None:
+    with np.errstate(all="ignore"):
+        for name, expected in (("sqrt", 1.5), ("rcp", 1 / 2.25), ("rsq", 1 / 1.5), ("exp", 2.0**-2.25), ("log", None)):
+            sign = "-" if name == "exp" else ""
+            (out,) = execute("gfx1201", f"s_mov_b32 s8, 0x40100000\nv_s_{name}_f32 s9, {sign}s8", {}, ["s9"])
+            wanted = np.float32(math.log2(2.25) if expected is None else expected)
+            np.testing.assert_allclose(out.view(np.float32), wanted, rtol=1e-7)
+    (out,) = execute("gfx1201", "s_mov_b32 s8, 0x4400\nv_s_sqrt_f16 s9, s8", {}, ["s9"])
+    assert (out & 0xFFFF == 0x4000).all()
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

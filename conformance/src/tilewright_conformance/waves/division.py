@@ -73,7 +73,9 @@ def _division_step(d: Decoder) -> Step:
     def step(m: Machine) -> None:
         estimate = z(m)
         value = a.fma(x(m), y(m), estimate)
-        write(m, np.where(m.mask_of(VCC), value * np.where(np.abs(estimate) >= 2, up, down), value))
+        # a quotient below the normal numbers is rounded once, after it is scaled
+        exact = a.fma(*(operand.astype(_F64) for operand in (x(m), y(m), estimate))) if kind == "f32" else value
+        write(m, np.where(m.mask_of(VCC), (exact * np.where(np.abs(estimate) >= 2, up, down)).astype(dtype), value))
 
     return step
 

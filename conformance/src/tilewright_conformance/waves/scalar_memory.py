@@ -98,7 +98,7 @@ for _name, _size, _signed in (("u8", 1, False), ("i8", 1, True), ("u16", 2, Fals
 
 @builds("s_memtime", "s_memrealtime", "s_sendmsg_rtn_b64", "s_sendmsg_rtn_b32")
 def _clock(d: Decoder) -> Step:
-    """A clock that counts what was issued."""
+    """A clock of 100 MHz, by which a microsecond goes by between two looks."""
     result = d.operands[0] if d.operands[0].kind == "s" else None
     if result is None:  # the notation of messages is left as text
         match = re.match(r"^s\[?(\d+)", d.operands[0].text)
@@ -111,7 +111,7 @@ def _clock(d: Decoder) -> Step:
         d.writes.add(-(index + i) - 1)
 
     def step(m: Machine) -> None:
-        m.clock += 1
+        m.clock += 100
         now = np.array([m.clock & 0xFFFFFFFF, m.clock >> 32][:words], np.uint32)
         _deliver(m, d, index, np.broadcast_to(now[:, None], (words, m.count)))
 

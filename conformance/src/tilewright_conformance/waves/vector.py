@@ -10,7 +10,7 @@ import numpy as np
 from tilewright_conformance.waves import arithmetic as a
 from tilewright_conformance.waves.decode import TABLE, Decoder, Reader, Step, builds
 from tilewright_conformance.waves.operands import VCC
-from tilewright_conformance.waves.values import KINDS, flushed
+from tilewright_conformance.waves.values import KINDS, flushed, modified
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine
@@ -199,6 +199,8 @@ _ROWS: dict[str, tuple[str, str, Formula]] = {
     "v_mad_i32_i24": ("i32", "i32 i32 i32", lambda x, y, z: _signed24(x) * _signed24(y) + z),
     "v_mul_lo_u16": ("u16", "u16 u16", lambda x, y: x * y),
     "v_mad_u16": ("u16", "u16 u16 u16", lambda x, y, z: x * y + z),
+    "v_mad_legacy_u16": ("u16", "u16 u16 u16", lambda x, y, z: x * y + z),
+    "v_mad_legacy_i16": ("i16", "i16 i16 i16", lambda x, y, z: x * y + z),
     "v_mad_i16": ("i16", "i16 i16 i16", lambda x, y, z: x * y + z),
     "v_mad_u32_u16": ("u32", "u16 u16 u32", lambda x, y, z: x.astype(np.uint32) * y.astype(np.uint32) + z),
     "v_mad_i32_i16": ("i32", "i16 i16 i32", lambda x, y, z: x.astype(np.int32) * y.astype(np.int32) + z),
@@ -535,3 +537,26 @@ def _masked_count(d: Decoder) -> Step:
     below = [((1 << lane) - 1) >> (32 if high else 0) & 0xFFFFFFFF for lane in range(d.lanes)]
     masks = np.array([below], np.uint32)
     return lambda m: write(m, a.ones(x(m) & masks) + y(m))
+
+
+def _of_a_scalar(kind: str, formula: Formula) -> Callable[[Decoder], Step]:
+    """A function of a number that is the same in all lanes: from scalar registers to scalar registers."""
+    width = KINDS[kind].width
+
+    def build(d: Decoder) -> Step:
+        d.allow()
+        d.expect(2)
+        read, write, operand = d.uniform(1, kind), d.uniform_result(0, kind), d.operands[1]
+
+        def step(m: Machine) -> None:
+            bits = modified(read(m).view(KINDS[kind].unsigned), width, operand.negated, operand.absolute)
+            write(m, formula(bits.view(KINDS[kind].dtype)))
+
+        return step
+
+    return build
+
+
+for _kind in ("f16", "f32"):
+    for _name, _formula in (("exp", _exp2), ("log", _log2), ("rcp", _reciprocal), ("rsq", _inverse_root), ("sqrt", _root)):
+        TABLE[f"v_s_{_name}_{_kind}"] = _of_a_scalar(_kind, _formula)
