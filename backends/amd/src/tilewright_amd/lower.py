@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.ir.core import Module
 from tilewright.passes.clone import clone_module
 from tilewright.plugins.manifest import CodeObject, Target
+from tilewright.runtime.files import write_whole
 from tilewright.simt.launch_options import check_portable, configuration_text, option_notes, refuse_externs
 from tilewright_amd.linker import link
 from tilewright_amd.manifest import OPTIONS
@@ -58,6 +62,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     started = time.perf_counter()
     binary = link(compile_to_object(text, **settings))
     timings["hsaco"] = (time.perf_counter() - started) * 1e3
+    _keep_listing(listing, binary)
     name, facts, usage = module.kernel.name, copy.kernel.attributes, usage_of(listing)
     metadata = {
         "kernel": name,
@@ -72,6 +77,13 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine), "llir": text, "amdgcn": listing, "hsaco": binary,
     }  # fmt: skip
     return CodeObject(name, binary, stages, metadata, timings)
+
+
+def _keep_listing(listing: str, binary: bytes) -> None:
+    """Leave the assembly where ``TILEWRIGHT_AMD_LISTINGS`` says, under the SHA-256 of the code object: for tools that are given the bytes alone."""
+    folder = os.environ.get("TILEWRIGHT_AMD_LISTINGS")
+    if folder:
+        write_whole(Path(folder) / hashlib.sha256(binary).hexdigest(), listing.encode())
 
 
 def check_options(name: str, options: Mapping[str, Any], machine: GcnTarget) -> None:

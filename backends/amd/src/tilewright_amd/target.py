@@ -19,7 +19,7 @@ from tilewright.simt.linear_layout import LinearLayout, log2
 from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, SimtTarget, Threads
 from tilewright_amd import arithmetic, casts, lanes, matrix, memory_access
-from tilewright_amd.architectures import architecture
+from tilewright_amd.architectures import MFMA, architecture
 from tilewright_amd.costs import costs_of
 from tilewright_amd.vectors import join
 
@@ -35,8 +35,13 @@ _UNUSED: Final = (
 )  # fmt: skip
 #: Scopes of atomics as LLVM names them here.
 _SCOPES: Final = {"program": "workgroup", "device": "agent", "system": ""}
-#: Letter of a constraint of assembly that a kernel brings: vector, scalar and accumulator registers, as wide as what they hold.
-_LETTERS: Final = {"v": "", "s": "", "a": ""}
+#: Loads of before it stay before it: the code generator knows that no load may pass a store, but moves those past a fence whose result is used in a later
+#: block alone.
+_KEEP: Final = 'call void asm sideeffect "", "~{memory}"()'
+#: Letter of a constraint of assembly that a kernel brings: any, vector, scalar and accumulator registers, as wide as what they hold.
+_LETTERS: Final = {"r": "", "v": "", "s": "", "a": ""}
+#: Wait for all that a wave has stored, and for nothing of LDS: the operand of ``s_waitcnt`` of MFMA's generations.
+_STORED: Final = 0x0F70
 
 
 class GcnTarget(SimtTarget):
@@ -66,6 +71,8 @@ class GcnTarget(SimtTarget):
         self._vectors: dict[LinearLayout, int] = {}
         #: what the machine need not set up for this kernel
         self._unused: tuple[str, ...] = _UNUSED
+        #: whether what a program stores may be announced to others
+        self._announces = False
 
     # ---- the function
 
@@ -73,6 +80,7 @@ class GcnTarget(SimtTarget):
         axes = {operation.attribute("axis") for operation in function.walk() if operation.name == "program_id"}
         groups = tuple(f"workgroup-id-{'xyz'[axis]}" for axis in (1, 2) if axis not in axes)
         counts = any(operation.name == "num_programs" for operation in function.walk())
+        self._announces = any(operation.name.startswith("atomic_") for operation in function.walk())
         self._unused = (*_UNUSED, *groups, *(() if counts else ("implicitarg-ptr",)))
 
     def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
@@ -124,12 +132,17 @@ class GcnTarget(SimtTarget):
         if threads.count == 1:
             self.warp_barrier(w)
             return
+        w.do(_KEEP)
+        if self._announces and self.row.matrix == MFMA:
+            # one wave's release waits for what this wave has stored, but not for what the others have
+            w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(_STORED))])
         w.do('fence syncscope("workgroup") release')
         w.call("llvm.amdgcn.s.barrier", "void", [])
         w.do('fence syncscope("workgroup") acquire')
 
     def warp_barrier(self, w: FunctionWriter) -> None:
         """The accesses of a wave are done in order; only the code generator must not change it."""
+        w.do(_KEEP)
         w.do('fence syncscope("wavefront") release')
         w.call("llvm.amdgcn.wave.barrier", "void", [])
         w.do('fence syncscope("wavefront") acquire')
@@ -217,7 +230,16 @@ class GcnTarget(SimtTarget):
         return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for vector in vectors for i in range(count)]
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
-        return emit_inline_asm(context.writer, _LETTERS, text, constraints, result_types, operands)
+        """``r`` is a vector register here, as a general register is one of each thread elsewhere.
+
+        Raises:
+            LoweringError: the constraints do not fit, or want a value in a scalar register: lanes have their own.
+        """
+        listed = [part.strip() for part in constraints.split(",")]
+        if "s" in listed:
+            raise LoweringError(f"inline assembly: constraint 's' in {constraints!r} takes what all lanes share, and elements are a lane's own: take 'v'")
+        own = ",".join("v".join(part.rsplit("r", 1)) if part.lstrip("=&") == "r" else part for part in listed)
+        return emit_inline_asm(context.writer, _LETTERS, text, own, result_types, operands)
 
     # ---- reports
 
