@@ -17,27 +17,7 @@ from tilewright.plugins.registry import registry
 from tilewright.runtime.devices import named_target
 from tilewright_amd.lower import lower
 from tilewright_conformance.waves import Arena, Coverage, load, run
-
-
-def packed(listing: str, values: Sequence[bytes | int], grid: tuple[int, int, int]) -> bytes:
-    """The argument bytes of a launch: the given ones, and the counts of groups where the kernel asks for them."""
-    (size,) = map(int, re.findall(r"^    \.kernarg_segment_size: (\d+)$", listing, re.M))
-    block = bytearray(size)
-    given = iter(values)
-    hidden = {f"hidden_block_count_{axis}": count for axis, count in zip("xyz", grid, strict=True)}
-    metadata = listing[listing.index("amdhsa.kernels:") :]
-    for offset, width, kind in re.findall(r"\.offset: +(\d+)\n +\.size: +(\d+)\n +\.value_kind: +(\w+)", metadata):
-        if kind in hidden:
-            value: bytes | int = hidden[kind]
-        elif kind.startswith("hidden"):
-            continue
-        else:
-            value = next(given)
-        written = value if isinstance(value, bytes) else (value & ((1 << 8 * int(width)) - 1)).to_bytes(int(width), "little")
-        assert len(written) == int(width), f"an argument of {width} bytes, not {len(written)}"
-        block[int(offset) : int(offset) + int(width)] = written
-    assert next(given, None) is None
-    return bytes(block)
+from tilewright_conformance.waves.arguments import packed
 
 
 class Launch:

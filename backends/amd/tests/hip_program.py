@@ -12,23 +12,23 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 import amd_kernels as kernels
 from amd_support import example
-from stand_in_hip import StandIn
 
 from tilewright.errors import KernelError
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
 from tilewright.simt.host import launch
+from tilewright_conformance.emulation import emulate
 
 arch = sys.argv[1]
 if os.environ["TILEWRIGHT_AMD_LAUNCHER"] == "native":
     # machine code launches, and leaves nothing to Python
     launch.PythonLauncher.__call__ = None  # type: ignore[method-assign]
 lanes = 64 if arch in ("gfx90a", "gfx942", "gfx950") else 32
-stand_in = StandIn(arch, lanes)
+stand_in = emulate("amd", arch)
 backend = registry().get("amd")
 assert backend.manifest.status == "", backend.manifest.status
 (device,) = backend.call("tilewright_devices")
-assert isinstance(device, Device) and device.properties["arch"] == arch
+assert isinstance(device, Device) and (device.name, device.properties["arch"]) == ("emulated waves", arch)
 memory = backend.call("tilewright_memory", device=device)
 
 
@@ -69,7 +69,7 @@ example("matmul").matmul(Array(a), Array(b), product, block=(64, 64, 32))
 np.testing.assert_array_equal(product.numpy(), a.astype(np.float32) @ b.astype(np.float32))
 
 timer = backend.call("tilewright_timer", device=device)
-assert timer.measure(lambda: kernels.where_programs_are[(2, 3, 4)](places), 2) == [0.5, 0.5]
+assert min(timer.measure(lambda: kernels.where_programs_are[(2, 3, 4)](places), 2)) > 0
 
 try:
     kernels.checks[(1,)](Array(np.array([7], np.int32)), 7, debug=True)

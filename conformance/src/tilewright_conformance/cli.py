@@ -1,6 +1,7 @@
 """The command line of the suite.
 
-python -m tilewright_conformance run --backend NAME [--profile PROFILE] [--quick] [-j N] [--resume] [--expectations FILE] [--report DIR] [--seed N]
+python -m tilewright_conformance run --backend NAME [--profile PROFILE] [--quick] [-j N] [--resume] [--sample N] [--expectations FILE] [--report DIR] [--seed N]
+                                     [--emulate TARGET]
 python -m tilewright_conformance verify REPORT... [--rerun N]
 python -m tilewright_conformance compare REPORT REPORT
 python -m tilewright_conformance scoreboard REPORT... [--html]
@@ -40,12 +41,14 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--profile", action="append", default=[], choices=PROFILES, help="run the cases of this profile; may be repeated; all otherwise")
     run.add_argument("--case", action="append", default=[], metavar="PATTERN", help="run the cases that match, such as 'math/exp/*'; may be repeated")
     run.add_argument("--quick", action="store_true", help="run a part of the cases; not valid for a claim")
+    run.add_argument("--sample", type=_count, default=0, metavar="N", help="run N of the chosen cases, drawn by the seed; not valid for a claim")
     run.add_argument("-j", "--jobs", type=_positive, default=0, metavar="N", help="worker processes at once; one for each processor otherwise")
     run.add_argument("--resume", action="store_true", help="go on with the run that the report folder has the journal of")
     run.add_argument("--expectations", type=Path, metavar="FILE", help="the vendor's list of what the backend does not do, in TOML")
     run.add_argument("--report", type=Path, default=Path("conformance-report"), metavar="DIR", help="where journal and reports go (%(default)s)")
     run.add_argument("--seed", type=_count, default=0, metavar="N", help="of the random numbers (%(default)s)")
     run.add_argument("--load", action="append", default=[], metavar="MODULE", help="a plugin module to register under the backend's name; may be repeated")
+    run.add_argument("--emulate", default="", metavar="TARGET", help="emulate this hardware, as gfx942, or gfx942:lockstep for another order of its waves")
     run.add_argument("--memory", type=_positive, default=4096, metavar="MIB", help="what a worker may grow by during one case (%(default)s)")
     run.add_argument("--time-scale", type=float, default=1.0, metavar="X", help="multiply the time limits, for slow machines")
 
@@ -110,8 +113,9 @@ def _run(options: argparse.Namespace) -> int:
         load=tuple(options.load),
         memory=options.memory << 20,
         time_scale=options.time_scale,
+        emulate=options.emulate,
     )
-    wanted = Options(setup, tuple(options.profile), tuple(options.case), options.jobs, options.report, options.resume, options.expectations)
+    wanted = Options(setup, tuple(options.profile), tuple(options.case), options.jobs, options.report, options.resume, options.expectations, options.sample)
     printer = Printer(sys.stderr)
     try:
         report = run(wanted, printer)
@@ -130,6 +134,7 @@ def _conclusion(report: dict[str, Any]) -> str:
         rest = ", ".join(f"{count} {what}" for what, count in counts.items() if what != "cases")
         lines.append(f"{name:{width}}  {counts['cases']} cases: {rest}")
     lines += [f"profile {claim['profile']}: {'claimed' if claim['holds'] else 'not claimed: ' + '; '.join(claim['reasons'])}" for claim in report["claims"]]
+    lines.append(f"{report['run']['seconds']:.1f} s on {report['run']['workers']} workers")
     return "\n".join(lines)
 
 

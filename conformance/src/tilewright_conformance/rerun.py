@@ -40,7 +40,7 @@ def rerun(document: Document, count: int, *, load: tuple[str, ...] = (), workers
         BackendError, WorkerRefusedError: the backend is not here.
     """
     run = document["run"]
-    setup = Setup(document["backend"]["name"], seed=run["seed"], quick=run["quick"], load=load, time_scale=run["time_scale"])
+    setup = Setup(document["backend"]["name"], seed=run["seed"], quick=run["quick"], load=load, time_scale=run["time_scale"], emulate=run.get("emulate", ""))
     load_plugins(setup)
     about = provenance(Subject(setup.backend))
     same = all(about[name] == document[name] for name in ("core", "backend", "distributions", "device"))

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tilewright_conformance.case import Case, Outcome
 from tilewright_conformance.catalogue import Catalogue, catalogue
 from tilewright_conformance.engine.journal import Journal
@@ -35,6 +37,7 @@ class Options:
         folder: where the journal and the reports go; made where it is missing.
         resume: go on with the journal in the folder.
         expectations: the vendor's file.
+        sample: run so many of the chosen cases, drawn by the seed; 0 for all.
     """
 
     setup: Setup
@@ -44,6 +47,7 @@ class Options:
     folder: Path = Path("conformance-report")
     resume: bool = False
     expectations: Path | None = None
+    sample: int = 0
 
 
 def run(options: Options, progress: Progress = lambda total, done, outcome, verdict: None) -> document.Document:
@@ -56,6 +60,8 @@ def run(options: Options, progress: Progress = lambda total, done, outcome, verd
     setup = options.setup
     cases = catalogue(setup.packages)
     selected = cases.select(profiles=options.profiles, patterns=options.patterns, quick=setup.quick)
+    if options.sample:
+        selected = _drawn(selected, options.sample, setup.seed)
     expectations = Expectations() if options.expectations is None else read_expectations(options.expectations, cases)
     load_plugins(setup)
     about = provenance(Subject(setup.backend))
@@ -80,6 +86,7 @@ def run(options: Options, progress: Progress = lambda total, done, outcome, verd
         "profiles": list(options.profiles),
         "patterns": list(options.patterns),
         "time_scale": setup.time_scale,
+        "emulate": setup.emulate,
         "workers": options.workers or default_workers(),
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - clock, 3),
@@ -96,6 +103,12 @@ def write_all(report: document.Document, folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
+def _drawn(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
+    """``count`` of the cases, in their order."""
+    kept = np.random.default_rng(seed).permutation(len(cases))[:count]
+    return [cases[index] for index in sorted(kept)]
+
+
 def _slow_first(cases: Sequence[Case]) -> list[Case]:
     """Cases that may take long come first, so that no worker is left alone with one at the end; else the order stays."""
     return sorted(cases, key=lambda case: -case.time_limit)
@@ -105,7 +118,7 @@ def _identity(options: Options, about: Mapping[str, Any], cases: Catalogue) -> d
     """What the outcomes of a run depend on."""
     setup = dataclasses.asdict(options.setup)
     return {
-        **{name: setup[name] for name in ("backend", "seed", "quick", "load", "time_scale", "memory")},
+        **{name: setup[name] for name in ("backend", "seed", "quick", "load", "time_scale", "memory", "emulate")},
         "suite": suite_version(),
         "catalogue": cases.digest(),
         "core": about["core"]["version"],

@@ -72,7 +72,7 @@ class WorkerProcess:
         """Run a case. The process is killed where it takes too long or too much memory."""
         started, before = time.monotonic(), self.memory
         self._mark = self._errors.seek(0, os.SEEK_END)
-        limit = case.time_limit * self._setup.time_scale
+        limit = case.time_limit * self._setup.patience
         try:
             assert self._process.stdin is not None
             self._process.stdin.write((json.dumps(case.id) + "\n").encode())

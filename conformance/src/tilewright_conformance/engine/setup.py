@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tilewright_conformance.catalogue import CASES
+
+if TYPE_CHECKING:
+    from tilewright_conformance.waves.hip_runtime import EmulatedDevice
+
+#: What the time limits of cases are multiplied with where the hardware is emulated.
+_EMULATED = 20.0
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,7 @@ class Setup:
         memory: bytes that a worker may grow by while it runs one case.
         time_scale: what the time limits are multiplied with.
         start_limit: seconds that a worker has for loading the backend.
+        emulate: the hardware to emulate; see :func:`tilewright_conformance.emulation.emulate`. Empty: the backend's own.
     """
 
     backend: str
@@ -32,6 +39,12 @@ class Setup:
     memory: int = 4 << 30
     time_scale: float = 1.0
     start_limit: float = 180.0
+    emulate: str = ""
+
+    @property
+    def patience(self) -> float:
+        """What the time limits of cases are multiplied with, in all."""
+        return self.time_scale * (_EMULATED if self.emulate else 1.0)
 
     def as_text(self) -> str:
         """One line of JSON."""
@@ -43,11 +56,11 @@ class Setup:
         return cls(**cast(dict[str, Any], data))
 
 
-def load_plugins(setup: Setup) -> None:
-    """Register the plugins that the setup names, in this process.
+def load_plugins(setup: Setup) -> EmulatedDevice | None:
+    """Register the plugins that the setup names, in this process, and give the backend an emulated device where that is asked for; gives that.
 
     Raises:
-        BackendError: one is malformed.
+        BackendError: one is malformed; what is asked for cannot be emulated.
         ImportError, AttributeError: there is no such module or object.
     """
     import importlib
@@ -58,3 +71,8 @@ def load_plugins(setup: Setup) -> None:
         module, _, name = reference.partition(":")
         plugin = importlib.import_module(module)
         registry().register(getattr(plugin, name) if name else plugin, setup.backend, distribution=f"loaded from {reference}")
+    if not setup.emulate:
+        return None
+    from tilewright_conformance.emulation import emulate
+
+    return emulate(setup.backend, setup.emulate, setup.seed)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import faulthandler
 import gc
 import json
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
 
     setup = Setup.from_text(arguments[0])
     try:
-        load_plugins(setup)
+        emulated = load_plugins(setup)
         subject = Subject(setup.backend)
     except BaseException as error:
         _write(answers, {"refused": f"{type(error).__name__}: {error}"})
@@ -51,6 +52,8 @@ def main(arguments: Sequence[str]) -> int:
         try:
             case = cases[case_id]
             outcome = execute(case, Session(subject, case_id, setup.seed, quick=setup.quick))
+            if emulated is not None and emulated.error is not None:
+                outcome = dataclasses.replace(outcome, message=f"{outcome.message}\nThe emulated device found: {emulated.error}")
         except BaseException as error:  # a family that does not import; the engine's own mistakes
             outcome = Outcome(case_id, Status.ERROR, f"the case could not be run: {type(error).__name__}: {error}", type(error).__name__)
         _collect()

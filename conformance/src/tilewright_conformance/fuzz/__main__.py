@@ -16,6 +16,7 @@ from pathlib import Path
 from tilewright.errors import TilewrightError
 from tilewright.plugins.registry import registry
 from tilewright_conformance import faulty
+from tilewright_conformance.emulation import emulate
 from tilewright_conformance.fuzz.differential import Differential, Verdict
 from tilewright_conformance.fuzz.reproducer import reproducer, write
 from tilewright_conformance.fuzz.search import Found, Search
@@ -27,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         load = _loaded(given.backend, given.load)
+        if given.emulate:
+            emulate(given.backend, given.emulate, given.seed)
         differential = Differential(given.backend, given.time_limit)
     except (TilewrightError, ImportError, AttributeError, KeyError) as error:
         print(f"cannot run on {given.backend!r}: {error.args[0] if isinstance(error, KeyError) else error}", file=sys.stderr)
@@ -93,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--count", type=int, default=1000, help="programs to run (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the programs and their data (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("fuzz"), help="where reproducers are written (default: %(default)s)")
+    parser.add_argument("--emulate", default="", metavar="TARGET", help="emulate this hardware, as gfx942, or gfx942:lockstep for another order of its waves")
     parser.add_argument("--load", default="", metavar="MODULE[:OBJECT]", help="the backend's plugin, where no distribution ships it")
     parser.add_argument("--stop-after", type=int, default=5, metavar="N", help="stop after N failures (default: %(default)s)")
     parser.add_argument("--time-limit", type=float, default=120.0, metavar="S", help="seconds for one program; then all ends (default: %(default)s)")

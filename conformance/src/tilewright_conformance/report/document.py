@@ -46,7 +46,7 @@ def build(
     Args:
         cases: that were selected, in order; one without an outcome is skipped.
         about: of :func:`~tilewright_conformance.provenance.provenance`.
-        run: how it was run: ``seed``, ``quick``, ``profiles``, ``patterns``, ``time_scale``, ``workers``, ``started``, ``seconds``.
+        run: how it was run: ``seed``, ``quick``, ``profiles``, ``patterns``, ``time_scale``, ``emulate``, ``workers``, ``started``, ``seconds``.
     """
     results = []
     for case in cases:

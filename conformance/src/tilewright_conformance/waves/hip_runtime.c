@@ -1,17 +1,21 @@
 /* A HIP runtime whose device is what the functions behind `stand_in` make of it: the calls that the host's side makes, and nothing else. */
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct {
     int (*attribute)(int number, int device);
     void (*properties)(void *place, int device);
     uint64_t (*load)(const void *image);
+    void (*unload)(uint64_t module);
     uint64_t (*function)(uint64_t module, const char *name);
     int (*function_attribute)(int number, uint64_t function);
     uint64_t (*allocate)(uint64_t size);
     void (*release)(uint64_t address);
     int (*launch)(uint64_t function, const uint32_t *grid, uint32_t threads, uint32_t shared, uint64_t stream, void **arguments);
+    const char *(*explain)(int code);
 } Device;
 
 static Device device;
@@ -24,14 +28,14 @@ void stand_in(const Device *made) { device = *made; }
 int hipInit(unsigned flags) { return 0; }
 int hipGetDeviceCount(int *count) { return *count = 1, 0; }
 int hipDeviceGet(int *found, int ordinal) { return *found = ordinal, 0; }
-int hipDeviceGetName(char *name, int size, int number) { return strncpy(name, "Stand-in", size), 0; }
-int hipDeviceTotalMem(size_t *bytes, int number) { return *bytes = 1 << 26, 0; }
+int hipDeviceGetName(char *name, int size, int number) { return strncpy(name, "emulated waves", size), 0; }
+int hipDeviceTotalMem(size_t *bytes, int number) { return *bytes = (size_t)1 << 30, 0; }
 int hipDeviceGetAttribute(int *value, int number, int which) { return *value = device.attribute(number, which), 0; }
 int hipGetDevicePropertiesR0600(void *place, int number) { return device.properties(place, number), 0; }
 int hipGetDevice(int *number) { return *number = current, 0; }
 int hipSetDevice(int number) { return current = number, 0; }
 int hipModuleLoadData(uint64_t *module, const void *image) { return (*module = device.load(image)) ? 0 : 209; }
-int hipModuleUnload(uint64_t module) { return 0; }
+int hipModuleUnload(uint64_t module) { return device.unload(module), 0; }
 int hipModuleGetFunction(uint64_t *function, uint64_t module, const char *name) { return (*function = device.function(module, name)) ? 0 : 500; }
 int hipFuncGetAttribute(int *value, int number, uint64_t function) { return *value = device.function_attribute(number, function), 0; }
 int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, uint64_t function, int threads, size_t shared) { return *blocks = 2, 0; }
@@ -48,14 +52,17 @@ int hipFree(uint64_t address) { return device.release(address), 0; }
 int hipMemcpyHtoD(void *to, const void *from, size_t size) { return memcpy(to, from, size), 0; }
 int hipMemcpyDtoH(void *to, const void *from, size_t size) { return memcpy(to, from, size), 0; }
 int hipMemsetAsync(void *place, int byte, size_t size, uint64_t stream) { return memset(place, byte, size), 0; }
-int hipEventCreate(uint64_t *event) { return *event = 1, 0; }
-int hipEventRecord(uint64_t event, uint64_t stream) { return 0; }
-int hipEventSynchronize(uint64_t event) { return fault; }
-int hipEventElapsedTime(float *milliseconds, uint64_t start, uint64_t end) { return *milliseconds = 0.5f, 0; }
-int hipEventDestroy(uint64_t event) { return 0; }
+/* Launches are done when they return: the time of an event is that of the host. */
+int hipEventCreate(struct timespec **event) { return (*event = calloc(1, sizeof **event)) ? 0 : 2; }
+int hipEventRecord(struct timespec *event, uint64_t stream) { return clock_gettime(CLOCK_MONOTONIC, event) ? 999 : fault; }
+int hipEventSynchronize(struct timespec *event) { return fault; }
+int hipEventElapsedTime(float *milliseconds, const struct timespec *start, const struct timespec *end) {
+    return *milliseconds = (end->tv_sec - start->tv_sec) * 1e3f + (end->tv_nsec - start->tv_nsec) * 1e-6f, fault;
+}
+int hipEventDestroy(struct timespec *event) { return free(event), 0; }
 int hipThreadExchangeStreamCaptureMode(int *exchanged) {
     int before = mode;
     return mode = *exchanged, *exchanged = before, 0;
 }
-const char *hipGetErrorString(int code) { return "what the runtime says"; }
+const char *hipGetErrorString(int code) { return device.explain(code); }
 const char *hipGetErrorName(int code) { return "a name"; }

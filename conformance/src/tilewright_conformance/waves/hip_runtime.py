@@ -1,25 +1,47 @@
-"""A HIP runtime for programs of tests: the library of ``stand_in_hip.c``, whose device is one of emulated waves, and which hip-python loads unmodified.
+"""A HIP runtime whose device is one of emulated waves: the library of ``hip_runtime.c``, which hip-python loads, unmodified, in the runtime's place.
 
-ROCM_PATH=folder python program.py        # in it: emulate("gfx942")
+    os.environ["ROCM_PATH"] = str(build(folder))      # before anything asks for the runtime
+    device = EmulatedDevice("gfx942", listings)
+    ...                                               # launches through hip-python
+    device.error, device.covered
+
+The memory of the device is checked; a kernel that fails leaves the device unusable, as hardware does. The code that runs is the assembly text of the code
+object that was loaded, found in the folder ``listings`` under the SHA-256 of its bytes, or the bytes themselves where AMD's disassembler is installed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
-import re
+import hashlib
+import os
 import subprocess
+import tempfile
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from amd_emulated import packed
+from tilewright_conformance.waves.arena import Arena
+from tilewright_conformance.waves.arguments import packed, sizes_of_arguments
+from tilewright_conformance.waves.assembly import Program, load
+from tilewright_conformance.waves.coverage import Coverage
+from tilewright_conformance.waves.disassembly import disassembled
+from tilewright_conformance.waves.errors import WaveError
+from tilewright_conformance.waves.launch import LDS_LIMIT, run
 
-from tilewright_conformance.waves import Arena, WaveError, load, run
+#: bytes of the device's memory; pages that nothing uses are not there
+MEMORY = 1 << 30
+#: the architectures whose waves have 64 lanes
+_WIDE = ("gfx90a", "gfx942", "gfx950")
+#: what the runtime says of a kernel that accessed what it must not, and of one that stopped itself
+_ILLEGAL_ADDRESS, _LAUNCH_FAILURE = 700, 719
 
-_CALLBACKS = {
+_CALLBACKS: dict[str, tuple[Any, ...]] = {
     "attribute": (ctypes.c_int, ctypes.c_int, ctypes.c_int),
     "properties": (None, ctypes.c_void_p, ctypes.c_int),
     "load": (ctypes.c_uint64, ctypes.c_void_p),
+    "unload": (None, ctypes.c_uint64),
     "function": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p),
     "function_attribute": (ctypes.c_int, ctypes.c_int, ctypes.c_uint64),
     "allocate": (ctypes.c_uint64, ctypes.c_uint64),
@@ -27,18 +49,149 @@ _CALLBACKS = {
     "launch": (
         ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p),
     ),
+    "explain": (ctypes.c_void_p, ctypes.c_int),
 }  # fmt: skip
 
+#: Devices of this process: the library calls the last one to the end, and nothing else may keep it.
+_DEVICES: list[EmulatedDevice] = []
 
-class _Device(ctypes.Structure):
+
+class _Callbacks(ctypes.Structure):
     _fields_ = [(name, ctypes.CFUNCTYPE(*types)) for name, types in _CALLBACKS.items()]
 
 
-def build(folder: Path) -> None:
-    """Compile the library into ``folder/lib``, for ROCM_PATH to name ``folder``."""
+def build(folder: Path) -> Path:
+    """Compile the library into ``folder/lib``, for ROCM_PATH to name ``folder``, which is given back.
+
+    Raises:
+        WaveError: there is no C compiler (``cc``), or it fails.
+    """
     (folder / "lib").mkdir(parents=True, exist_ok=True)
-    source = Path(__file__).with_suffix(".c")
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(folder / "lib" / "libamdhip64.so"), str(source)], check=True)
+    library = folder / "lib" / "libamdhip64.so"
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / library.name
+        command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(made), str(Path(__file__).with_suffix(".c"))]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        except FileNotFoundError:
+            raise WaveError("the stand-in of the HIP runtime is made by a C compiler, and there is no cc on this machine") from None
+        except subprocess.CalledProcessError as error:
+            raise WaveError(f"the stand-in of the HIP runtime cannot be compiled: {error.stderr}") from None
+        os.replace(made, library)
+    return folder
+
+
+class EmulatedDevice:
+    """The device of the stand-in that ROCM_PATH names, in this process.
+
+    Args:
+        target: the architecture it is of.
+        listings: folder of assembly texts.
+        schedule, seed: which waves run when; see :func:`tilewright_conformance.waves.launch.run`. Each launch has a seed of its own.
+
+    Attributes:
+        launches: (symbol, grid, threads, bytes of LDS, stream) of each launch.
+        error: what an emulated kernel did wrong, if one did.
+        covered: the mnemonics that were executed.
+    """
+
+    def __init__(self, target: str, listings: Path, schedule: Literal["lockstep", "random"] = "random", seed: int = 0) -> None:
+        self.target, self.listings, self.schedule, self.seed = target, listings, schedule, seed
+        self.lanes = 64 if target in _WIDE else 32
+        self.covered = Coverage()
+        # the runtime of AMD has its devices access words at any address
+        self.arena = Arena(MEMORY, unaligned=True)
+        self.launches: list[tuple[str, tuple[int, ...], int, int, int]] = []
+        self.error: WaveError | None = None
+        self._lock = threading.RLock()
+        self._text = ctypes.create_string_buffer(b"what the runtime says")
+        self._modules: dict[int, tuple[str, Program]] = {}
+        self._functions: list[tuple[int, str]] = []
+        self._callbacks = _Callbacks(**{name: ctypes.CFUNCTYPE(*types)(getattr(self, f"_{name}")) for name, types in _CALLBACKS.items()})
+        library = ctypes.CDLL(str(Path(os.environ["ROCM_PATH"]) / "lib" / "libamdhip64.so"))
+        library.stand_in(ctypes.byref(self._callbacks))
+        _DEVICES.append(self)
+
+    def _attribute(self, number: int, device: int) -> int:
+        from rocm.bindings import hip
+
+        values = {
+            "WarpSize": self.lanes,
+            "MaxSharedMemoryPerBlock": LDS_LIMIT.get(self.target, 64 << 10),
+            "MultiprocessorCount": 4,
+            "MaxThreadsPerMultiProcessor": 2048,
+        }
+        return values.get(hip.hipDeviceAttribute_t(number).name.removeprefix("hipDeviceAttribute"), 1 << 16)
+
+    def _properties(self, place: int, device: int) -> None:
+        name = f"{self.target}:sramecc+:xnack-".encode()
+        ctypes.memmove(place + _place_of_name(), name + b"\0", len(name) + 1)
+
+    def _load(self, image: int) -> int:
+        headers = int.from_bytes(ctypes.string_at(image + 40, 8), "little")
+        count = int.from_bytes(ctypes.string_at(image + 60, 2), "little")
+        try:
+            listing = self._listing(ctypes.string_at(image, headers + 64 * count))
+            program = load(listing)
+        except WaveError as error:
+            self.error = error
+            return 0
+        number = max(self._modules, default=0) + 1
+        self._modules[number] = listing, program
+        return number
+
+    def _listing(self, binary: bytes) -> str:
+        with contextlib.suppress(OSError):
+            return (self.listings / hashlib.sha256(binary).hexdigest()).read_text()
+        return disassembled(binary)
+
+    def _unload(self, module: int) -> None:
+        self._modules.pop(module, None)
+
+    def _function(self, module: int, name: bytes) -> int:
+        if module not in self._modules or name.decode() not in self._modules[module][1].kernels:
+            return 0
+        self._functions.append((module, name.decode()))
+        return len(self._functions)
+
+    def _function_attribute(self, number: int, function: int) -> int:
+        from rocm.bindings import hip
+
+        return 1024 if hip.hipFunction_attribute(number).name.endswith("MAX_THREADS_PER_BLOCK") else 0
+
+    def _allocate(self, size: int) -> int:
+        # atomics of two bytes are of the word that they lie in, which an allocation has
+        try:
+            return int(self.arena.allocate(-(-size // 4) * 4))
+        except WaveError:
+            return 0
+
+    def _release(self, address: int) -> None:
+        self.arena.release(address)
+
+    def _launch(self, function: int, grid: Any, threads: int, shared: int, stream: int, arguments: Any) -> int:
+        with self._lock:
+            return self._run(function, (grid[0], grid[1], grid[2]), threads, shared, stream, arguments)
+
+    def _run(self, function: int, groups: tuple[int, int, int], threads: int, shared: int, stream: int, arguments: Any) -> int:
+        module, symbol = self._functions[function - 1]
+        listing, program = self._modules[module]
+        self.launches.append((symbol, groups, threads, shared, stream))
+        try:
+            values: list[bytes | int] = [ctypes.string_at(arguments[i], size) for i, size in enumerate(sizes_of_arguments(listing))]
+            self.covered += run(
+                program, symbol, grid=groups, threads=threads, arguments=packed(listing, values, groups), dynamic_lds=shared, arena=self.arena,
+                schedule=self.schedule, seed=self.seed + len(self.launches),
+            )  # fmt: skip
+        except WaveError as error:
+            self.error = error
+            return _LAUNCH_FAILURE if "s_trap" in str(error) else _ILLEGAL_ADDRESS
+        return 0
+
+    def _explain(self, code: int) -> int:
+        if self.error is not None:
+            self._text = ctypes.create_string_buffer(str(self.error).encode())
+        return ctypes.addressof(self._text)
 
 
 @functools.cache
@@ -48,86 +201,3 @@ def _place_of_name() -> int:
 
     words = ctypes.create_string_buffer("".join(f"{place:04d}" for place in range(1000)).encode() + bytes(4000))
     return 4 * int(hip.hipDeviceProp_t.fromObj(ctypes.addressof(words)).gcnArchName[:4])
-
-
-class StandIn:
-    """The device.
-
-    Attributes:
-        arch: what it says it is.
-        launches: (symbol, grid, threads, bytes of LDS, stream) of each launch.
-        error: what an emulated kernel did wrong.
-    """
-
-    def __init__(self, arch: str, lanes: int) -> None:
-        from tilewright_amd import lower as lowering
-        from tilewright_amd.driver import library
-
-        self.arch, self.lanes, self.arena = arch, lanes, Arena()
-        self.launches: list[tuple[str, tuple[int, ...], int, int, int]] = []
-        self.error: WaveError | None = None
-        self._listings: dict[bytes, str] = {}
-        self._modules: list[bytes] = []
-        lower = lowering.lower
-
-        def kept(*arguments: Any) -> Any:
-            """What was compiled: the emulator takes the assembly of the code that is loaded."""
-            code = lower(*arguments)
-            self._listings[code.binary] = code.stages["amdgcn"]
-            return code
-
-        lowering.lower = kept
-        self._table = _Device(**{name: ctypes.CFUNCTYPE(*types)(getattr(self, f"_{name}")) for name, types in _CALLBACKS.items()})
-        library().stand_in(ctypes.byref(self._table))
-
-    def _attribute(self, number: int, device: int) -> int:
-        from rocm.bindings import hip
-
-        values = {"WarpSize": self.lanes, "MaxSharedMemoryPerBlock": 64 << 10, "MultiprocessorCount": 4, "MaxThreadsPerMultiProcessor": 2048}
-        name = hip.hipDeviceAttribute_t(number).name.removeprefix("hipDeviceAttribute")
-        return values.get(name, 1 << 16)
-
-    def _properties(self, place: int, device: int) -> None:
-        name = f"{self.arch}:sramecc+:xnack-".encode()
-        ctypes.memmove(place + _place_of_name(), name + b"\0", len(name) + 1)
-
-    def _load(self, image: int) -> int:
-        headers = int.from_bytes(ctypes.string_at(image + 40, 8), "little")
-        count = int.from_bytes(ctypes.string_at(image + 60, 2), "little")
-        binary = ctypes.string_at(image, headers + 64 * count)
-        if binary not in self._listings:
-            return 0
-        self._modules.append(binary)
-        return len(self._modules)
-
-    def _function(self, module: int, name: bytes) -> int:
-        return module if f".amdhsa_kernel {name.decode()}\n" in self._listings[self._modules[module - 1]] else 0
-
-    def _function_attribute(self, number: int, function: int) -> int:
-        from rocm.bindings import hip
-
-        return 1024 if hip.hipFunction_attribute(number).name.endswith("MAX_THREADS_PER_BLOCK") else 0
-
-    def _allocate(self, size: int) -> int:
-        return int(self.arena.allocate(size))
-
-    def _release(self, address: int) -> None:
-        self.arena.release(address)
-
-    def _launch(self, function: int, grid: Any, threads: int, shared: int, stream: int, arguments: Any) -> int:
-        listing = self._listings[self._modules[function - 1]]
-        (symbol,) = re.findall(r"\.amdhsa_kernel (\w+)", listing)
-        metadata = listing[listing.index("amdhsa.kernels:") :]
-        found = re.findall(r"\.size: +(\d+)\n +\.value_kind: +(?:by_value|global_buffer)", metadata)
-        values: list[bytes | int] = [ctypes.string_at(arguments[i], int(size)) for i, size in enumerate(found)]
-        x, y, z = grid[0], grid[1], grid[2]
-        self.launches.append((symbol, (x, y, z), threads, shared, stream))
-        try:
-            run(
-                load(listing), symbol, grid=(x, y, z), threads=threads, arguments=packed(listing, values, (x, y, z)), dynamic_lds=shared,
-                arena=self.arena, schedule="random", seed=len(self.launches),
-            )  # fmt: skip
-        except WaveError as error:
-            self.error = error
-            return 719 if "s_trap" in str(error) else 700
-        return 0

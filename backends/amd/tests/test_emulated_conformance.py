@@ -1,0 +1,64 @@
+"""The conformance suite through hip-python on emulated devices: a part of it that is drawn anew for each architecture, and the cases that told most."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PROFILES = ("core", "math", "memory", "control", "matmul", "atomics", "descriptors", "fp8", "launch")
+#: Loads that were moved behind a barrier; a lock whose data came after it; words at odd addresses; registers that are exchanged; small quotients; 16 bits.
+TELLING = (
+    "access/barrier/i32/64", "atomics/lock", "atomics/poll/time/waiting", "branches/for/bounds/i8", "control/inline_asm/exchange/pure",
+    "math/div_rn/f32/values", "scans/recurrence/i16/32x1_0", "dots/product/u8/into_i32/2x2x16x32x16",
+)  # fmt: skip
+
+_there = importlib.util.find_spec("rocm") is not None and importlib.util.find_spec("rocm.bindings.hip") is not None
+pytestmark = pytest.mark.skipif(not _there or shutil.which("cc") is None, reason="rocm-bindings-hip and a C compiler are needed")
+
+
+def started(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    for name in ("TILEWRIGHT_BACKEND", "TILEWRIGHT_EMULATION_DIR"):
+        environment.pop(name, None)
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
+
+
+def conforms(tmp_path: Path, *arguments: str) -> None:
+    done = started("tilewright_conformance", "run", "--backend", "amd", "-j", "1", "--report", str(tmp_path), *arguments)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("arch", "seed"), [("gfx942", 1), ("gfx950", 2), ("gfx1100", 3), ("gfx1201", 4)])
+def test_a_part_of_the_suite(arch: str, seed: int, tmp_path: Path) -> None:
+    profiles = [f"--profile={name}" for name in PROFILES]
+    conforms(tmp_path, "--emulate", arch, "--quick", "--sample", "30", "--seed", str(seed), *profiles)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100:lockstep"])
+def test_cases_that_told_most(target: str, tmp_path: Path) -> None:
+    conforms(tmp_path, "--emulate", target, *(f"--case={name}" for name in TELLING))
+
+
+def test_random_programs(tmp_path: Path) -> None:
+    done = started("tilewright_conformance.fuzz", "--backend", "amd", "--emulate", "gfx1100", "--count", "10", "--seed", "5", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "10 programs, 0 failing" in done.stdout
+
+
+def test_what_cannot_be_emulated_is_refused() -> None:
+    for arguments, message in (
+        (("--backend", "amd", "--emulate", "gfx906"), "backend 'amd' has no target 'gfx906'; it has gfx90a,"),
+        (("--backend", "amd", "--emulate", "gfx942:sideways"), "asks for the schedule 'sideways'; there are random and lockstep"),
+        (("--backend", "cpu", "--emulate", "gfx942"), "the devices of backend 'cpu' (cpu) cannot be emulated"),
+    ):
+        done = started("tilewright_conformance", "run", *arguments)
+        assert done.returncode == 2 and message in done.stderr, done.stderr
