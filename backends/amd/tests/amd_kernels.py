@@ -67,3 +67,9 @@ def product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISIO
     left, right = tl.load(a + rows[:, None] * K + k[None, :]), tl.load(b + k[:, None] * N + columns[None, :])
     total = tl.dot(left, right, out_dtype=c.dtype.element_ty, input_precision=PRECISION)
     tl.store(c + rows[:, None] * N + columns[None, :], total)
+
+
+@tw.jit
+def widened(x, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, tl.load(x + at).to(out.dtype.element_ty))

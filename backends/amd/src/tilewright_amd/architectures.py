@@ -56,7 +56,7 @@ class Architecture:
 
 #: Programs of RDNA run on one compute unit of the two that are joined: what a barrier orders is then in one cache, and loads from memory stay under way
 #: across it.
-_ONE_UNIT: Final = ("+cumode",)
+_ONE_UNIT: Final = ("+cumode", "-real-true16")
 _K: Final = 1024
 
 ARCHITECTURES: Final[dict[str, Architecture]] = {

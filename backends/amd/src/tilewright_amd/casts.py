@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.ir.types import BF16, F16, F32, FloatType, Type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.ir.types import BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F16, F32, FloatType, Type
+from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright_amd.architectures import MFMA, Architecture
 
 
@@ -16,6 +16,9 @@ def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Typ
         single = _widened(w, operand, source)
         # every fp8 number is one of f16
         return single if result is F32 else w.emit(f"fptrunc float {single} to half")
+    if isinstance(source, FloatType) and source.bits == 8 and result in (F16, F32):
+        half = _half(w, operand, source)
+        return w.emit(f"fpext half {half} to float") if half is not None and result is F32 else half
     return None
 
 
@@ -23,3 +26,19 @@ def _widened(w: FunctionWriter, operand: str, source: FloatType) -> str:
     """An fp8 number as f32: of the lowest byte of a word."""
     word = w.emit(f"zext i8 {operand} to i32")
     return w.call(f"llvm.amdgcn.cvt.f32.{'fp8' if source.mantissa == 3 else 'bf8'}", "float", [("i32", word), ("i32", "0")])
+
+
+def _half(w: FunctionWriter, operand: str, source: Type) -> str | None:
+    """An fp8 number as f16, for machines without an instruction: its bits in the places of those of f16, scaled by what the exponents differ; None where
+    that does not serve."""
+    wide = w.emit(f"zext i8 {operand} to i16")
+    if source is F8E5M2:
+        return w.emit(f"bitcast i16 {w.emit(f'shl i16 {wide}, 8')} to half")
+    if source not in (F8E4M3FN, F8E4M3FNUZ):
+        return None
+    sign = w.emit(f"shl i16 {w.emit(f'and i16 {wide}, 128')}, 8")
+    low = w.emit(f"and i16 {wide}, 127")
+    bits = w.emit(f"or disjoint i16 {w.emit(f'shl i16 {low}, 7')}, {sign}")
+    scaled = w.emit(f"fmul half {w.emit(f'bitcast i16 {bits} to half')}, {float_constant('half', 256.0 if source is F8E4M3FN else 128.0)}")
+    nan = w.emit(f"icmp eq i16 {low}, 127" if source is F8E4M3FN else f"icmp eq i16 {wide}, 128")
+    return w.emit(f"select i1 {nan}, half {float_constant('half', float('nan'))}, half {scaled}")

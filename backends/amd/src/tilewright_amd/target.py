@@ -54,6 +54,7 @@ class GcnTarget(SimtTarget):
 
     max_threads, max_access = 1024, 16
     native_ldexp = True
+    turned_by_loads = True
     shared_pointer = "ptr addrspace(3)"
 
     def __init__(self, target: Target, options: Mapping[str, Any] | None = None) -> None:

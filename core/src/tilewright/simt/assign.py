@@ -17,7 +17,7 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import TileType, bit_width, element_type
 from tilewright.passes.axis import axis_info
 from tilewright.simt.carried import CARRIERS, Carried, all_carried, operations_of_program
-from tilewright.simt.coalesce import ACCESSES, TileAccess, coalesced, default_layout, tile_access, widened
+from tilewright.simt.coalesce import ACCESSES, TileAccess, coalesced, default_layout, tile_access, turned, widened
 from tilewright.simt.costs import operation_cost
 from tilewright.simt.facts import WARPS, note
 from tilewright.simt.fma import FMA
@@ -249,16 +249,21 @@ class LayoutStatement:
                 if read is None:
                     continue
                 if operation.name == "dot" and weight > 1:
-                    self._keep_coalesced(operand)
+                    self._keep_coalesced(operand, read, operation.operands.index(operand))
                 self.problem.connect(Edge(operand, read.root() if isinstance(read, Variable) else read, weight))
 
-    def _keep_coalesced(self, operand: Value) -> None:
+    def _keep_coalesced(self, operand: Value, read: Variable | LinearLayout, position: int) -> None:
         """A load in a loop that feeds a matrix product is copied to shared memory ahead of its use, from where any layout may be read."""
         for leaf, _ in self.problem.paths(operand):
             operation = leaf.owner
             source = self.origins[leaf].source
             if isinstance(operation, Operation) and operation.name == "load" and isinstance(source, Variable):
                 source.root().closed = True
+                access = self.accesses.get(operation)
+                if self.target.turned_by_loads and access is not None and isinstance(read, LinearLayout) and read.shape == access.shape:
+                    layout = turned(access, len(access.shape) - 1 - position, read, self.target.warp_size, self.num_warps)
+                    if layout is not None:
+                        source.root().candidates = [layout]
 
     # ---- rewriting
 

@@ -107,6 +107,23 @@ def warps_apart(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lan
     return LinearLayout(shape, images([*registers, *rest], 0), images(lane_bits, log2(lanes)), images(warp_bits, log2(warps)))
 
 
+def turned(access: TileAccess, axis: int, reader: LinearLayout, lanes: int, warps: int) -> LinearLayout | None:
+    """A layout for a load that a product reads, in which a thread has elements that the product sums over together: those along ``axis`` that the reader has
+    in one thread, beside what lies together in memory. None where these are the same, or a thread has too few elements."""
+    shape, shifts = access.shape, axis_shifts(access.shape)
+    own = log2(math.prod(shape)) - log2(lanes * warps)
+    count = min(log2(access.vector), log2(shape[access.order[0]]))
+    along = [1 << shifts[axis] + bit for bit in range(log2(shape[axis]))]
+    together = [image for image in reader.registers if image in along][: min(own - count, log2(max(1, 16 // access.size)))]
+    if access.order[0] == axis or count < 1 or not together:
+        return None
+    free = [1 << shifts[one] + bit for one in access.order for bit in range(log2(shape[one]))]
+    registers = (*free[:count], *together)
+    rest = [image for image in free if image not in registers]
+    threads = log2(lanes * warps)
+    return LinearLayout(shape, (*registers, *rest[threads:]), tuple(rest[: log2(lanes)]), tuple(rest[log2(lanes) : threads]))
+
+
 def widened(layout: LinearLayout, axis: int, width: int) -> LinearLayout | None:
     """``layout`` with ``width`` consecutive elements along an axis in each thread, for which threads of a warp exchange others; None where they cannot.
 

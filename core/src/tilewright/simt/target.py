@@ -94,8 +94,11 @@ class SimtTarget(ABC):
         published: whether copies of blocks, and products that read shared memory themselves, see what threads write there only after :meth:`publish`.
         part_warps: parts of a partition have a multiple of so many warps; 0 where a program cannot be divided.
         resident_programs: how many programs share a multiprocessor at most, where the toolkit decides on that.
-
         descriptor_bytes: bytes of shared memory, and their alignment, in which a descriptor is put together that a kernel makes; 0: the machine copies by none.
+
+
+        turned_by_loads: whether an operand whose neighbours in memory a product does not sum over is turned by the threads that load it: each has some rows of
+            what it sums over, which it puts side by side into shared memory.
         operations: rows of the op table for operations of its own (``vendor.op``).
     """
 
@@ -116,6 +119,9 @@ class SimtTarget(ABC):
     resident_programs: int = 1
 
     descriptor_bytes: int = 0
+
+
+    turned_by_loads: bool = False
     operations: tuple[OpSpec, ...] = ()
 
     def __init__(self) -> None:

@@ -1,0 +1,74 @@
+"""What the hot loops of compiled kernels are made of: registers that are kept, and elements that are moved once."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks" / "amd"))
+from amd_emulated import launched
+from amd_kernels import widened
+from amd_support import compiled
+from listings import figures, hot_loop, instructions
+from static_quality import kernels, ours
+
+from tilewright.reference.numerics import decode
+
+NAMES = list(kernels("gfx942"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_spills(name: str) -> None:
+    one = ours("gfx942", name, None)
+    assert one.spilled == 0 and one.loop > 0
+    assert (one.matrix > 0) == (name.startswith("matmul") or name == "attention")
+
+
+@pytest.mark.parametrize(("arch", "moves"), [("gfx942", 16), ("gfx1100", 32)])
+def test_elements_of_a_product_are_turned_once(arch: str, moves: int, tmp_path: Path) -> None:
+    """The operand that lies across is turned by the threads that load it, two elements a move: not again by each wave that reads it."""
+    ours(arch, "matmul f16", tmp_path)
+    counts = Counter(hot_loop(instructions((tmp_path / f"{arch}-matmul-f16-ours.s").read_text())))
+    assert counts["v_perm_b32"] == moves
+    assert not any(name.startswith(("ds_read_u16", "ds_load_u16", "v_mov_b16")) for name in counts)
+
+
+@pytest.mark.parametrize("kind", ["fp8e5", "fp8e4nv", "fp8e4b8"])
+@pytest.mark.parametrize("result", ["fp16", "fp32"])
+def test_every_fp8_number_is_widened(kind: str, result: str) -> None:
+    """Without an instruction for it, by the bits."""
+    code = compiled(widened, f"x=*{kind}:16, out=*{result}:16", "gfx1100", {"N": 256})
+    x = np.arange(256, dtype=np.uint8)
+    out = np.zeros(256, {"fp16": np.float16, "fp32": np.float32}[result])
+    launched(code, [x, out])
+    from tilewright.ir.types import F8E4M3FN, F8E4M3FNUZ, F8E5M2
+
+    expected = decode(x, {"fp8e5": F8E5M2, "fp8e4nv": F8E4M3FN, "fp8e4b8": F8E4M3FNUZ}[kind])
+    np.testing.assert_array_equal(out, expected.astype(out.dtype))
+    finite = np.isfinite(expected)
+    assert (np.signbit(out) == np.signbit(expected))[finite].all()
+
+
+def test_figures_of_a_listing() -> None:
+    text = """k:
+	s_mov_b32 s0, 8
+.LBB0_1:
+	global_load_dwordx4 v[0:3], v4, s[2:3]
+	v_mfma_f32_32x32x8_f16 v[0:15], v[16:17], v[18:19], v[0:15]
+	s_cbranch_scc1 .LBB0_1
+.LBB0_2:
+	s_endpgm
+.LBB0_3:
+	s_nop 0
+	s_branch .LBB0_2
+	.section	.rodata
+    .vgpr_count:     20
+    .vgpr_spill_count: 3
+"""
+    one = figures(text, 64)
+    assert (one.loop, one.matrix, one.work, one.vector, one.spilled, one.lds) == (3, 1, 32 * 32 * 8, 20, 3, 64)
