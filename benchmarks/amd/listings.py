@@ -86,35 +86,49 @@ def instructions(listing: str) -> list[tuple[str, str]]:
 
 def hot_loop(code: list[tuple[str, str]]) -> list[str]:
     """The mnemonics of the innermost loop with most matrix instructions; where none has any those of all innermost loops; of the whole kernel without loops."""
-    places = {operands: place for place, (name, operands) in enumerate(code) if not name}
+    after, before = _ways(code)
     loops = []
-    for place, (name, operands) in enumerate(code):
-        first = places.get(operands.strip(), place) if name.startswith(("s_cbranch", "s_branch")) else place
-        # code that is seldom run stands behind the end, and comes back from there
-        if first < place and place in _reached(code, places, first):
-            loops.append((first, place))
-    inner = [loop for loop in loops if not any(other != loop and loop[0] <= other[0] and other[1] <= loop[1] for other in loops)]
-    bodies = [[name for name, _ in code[first : last + 1] if name] for first, last in inner]
+    for place, ways in enumerate(after):
+        for first in ways:
+            # of a way back, all that is run between; code that is seldom run may stand behind the end, and is part of no loop
+            if first <= place and place in (ahead := _reached(after, first)):
+                loops.append(ahead & _reached(before, first))
+    # ways back to one place, or that meet, are of one loop
+    whole: list[set[int]] = []
+    for loop in sorted(loops, key=len):
+        if not any(other & loop for other in whole):
+            whole.append(loop)
+    bodies = [[code[place][0] for place in sorted(loop) if code[place][0]] for loop in whole]
     hottest = max(bodies, key=lambda body: (sum(1 for name in body if _EXTENTS.match(name)), len(body)), default=[])
     if any(_EXTENTS.match(name) for name in hottest):
         return hottest
     return [name for body in bodies for name in body] or [name for name, _ in code if name]
 
 
-def _reached(code: list[tuple[str, str]], places: dict[str, int], start: int) -> set[int]:
-    """Places that may be executed after one."""
-    found: set[int] = set()
+def _ways(code: list[tuple[str, str]]) -> tuple[list[list[int]], list[list[int]]]:
+    """The places that may be executed right after each, and right before each."""
+    places = {operands: place for place, (name, operands) in enumerate(code) if not name}
+    after: list[list[int]] = [[] for _ in code]
+    before: list[list[int]] = [[] for _ in code]
+    for place, (name, operands) in enumerate(code):
+        if name not in ("s_endpgm", "s_branch", "s_setpc_b64") and place + 1 < len(code):
+            after[place].append(place + 1)
+        if name.startswith(("s_cbranch", "s_branch")) and operands.strip() in places:
+            after[place].append(places[operands.strip()])
+        for following in after[place]:
+            before[following].append(place)
+    return after, before
+
+
+def _reached(ways: list[list[int]], start: int) -> set[int]:
+    """Places that are reached from one."""
+    found = {start}
     waiting = [start]
     while waiting:
         place = waiting.pop()
-        while place < len(code) and place not in found:
-            found.add(place)
-            name, operands = code[place]
-            if name.startswith(("s_cbranch", "s_branch")):
-                waiting.append(places.get(operands.strip(), len(code)))
-            if name in ("s_endpgm", "s_branch", "s_setpc_b64"):
-                break
-            place += 1
+        fresh = [way for way in ways[place] if way not in found]
+        found.update(fresh)
+        waiting += fresh
     return found
 
 

@@ -73,3 +73,26 @@ def product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISIO
 def widened(x, out, N: tl.constexpr):
     at = tl.arange(0, N)
     tl.store(out + at, tl.load(x + at).to(out.dtype.element_ty))
+
+
+@tw.jit
+def passed_on(scratch, out, BLOCK: tl.constexpr):
+    start, at = tl.program_id(0) * BLOCK, tl.arange(0, BLOCK)
+    tl.store(scratch + start + at, at)
+    tl.debug_barrier()
+    backwards = tl.load(scratch + start + (BLOCK - 1) - at)
+    tl.debug_barrier()
+    tl.store(scratch + start + at, backwards + 1)
+    tl.debug_barrier()
+    tl.store(out + start + at, tl.load(scratch + start + at))
+
+
+@tw.jit
+def taken_in_turn(lock, data, BLOCK: tl.constexpr):
+    while tl.atomic_cas(lock, 0, 1, sem="acquire") == 1:
+        pass
+    tl.debug_barrier()
+    at = tl.arange(0, BLOCK)
+    tl.store(data + at, tl.load(data + at) * 2 + 1)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock, 0, sem="release")

@@ -36,8 +36,9 @@ def test_wide_elements_fill_an_access() -> None:
 def test_what_lies_as_the_product_sums_stays() -> None:
     assert turned(access(order=(0, 1)), 0, READER, 32, 4) is None
     assert turned(access(vector=1), 0, READER, 32, 4) is None
-    # each thread has but one access
+    # each thread has but one access, or a part of one
     assert turned(access(), 0, READER, 64, 16) is None
+    assert turned(access(), 0, READER, 64, 64) is None
 
 
 def test_the_other_threads_are_as_in_a_plain_layout() -> None:

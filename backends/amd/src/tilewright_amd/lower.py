@@ -20,8 +20,8 @@ from tilewright_amd.manifest import OPTIONS
 from tilewright_amd.resources import usage_of
 from tilewright_amd.target import TRIPLE, GcnTarget
 
-#: LLVM's passes before code generation, which brings those of the machine itself.
-PASSES = ("instruction_combine",)
+#: LLVM's passes before code generation, which brings those of the machine itself: pairs of f32 are computed with at once where the machine can.
+PASSES = ("pairs",)
 #: LLVM's own options. Sums of products stay whole where loops carry them, and in the registers that all instructions reach: else they are moved in every
 #: iteration.
 _LLVM_OPTIONS = ("--amdgpu-codegenprepare-break-large-phis=0", "--amdgpu-mfma-vgpr-form=1")

@@ -102,7 +102,8 @@ def write_reproducer(content: str | bytes, suffix: str = ".ll") -> Path:
 
 
 def run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Sequence[str]) -> None:
-    """Run LLVM's IR passes on a module. A name is a level, ``O1`` to ``O3``, or a pass as llvmlite names it (``sroa``, ``instruction_combine``).
+    """Run LLVM's IR passes on a module. A name is a level, ``O1`` to ``O3``, or a pass as llvmlite names it (``sroa``, ``instruction_combine``); ``pairs``
+    is the second level without changes to loops, and with neighbouring scalars made vectors where the machine computes with those.
 
     Raises:
         ValueError: no such pass.
@@ -114,6 +115,13 @@ def run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Sequ
             options.speed_level = int(name[1])
             leveled = llvm.create_pass_builder(machine, options)
             leveled.getModulePassManager().run(module, leveled)
+            continue
+        if name == "pairs":
+            paired = llvm.create_pipeline_tuning_options(speed_level=2)
+            paired.slp_vectorization = True
+            paired.loop_unrolling = paired.loop_vectorization = paired.loop_interleaving = False
+            levelled = llvm.create_pass_builder(machine, paired)
+            levelled.getModulePassManager().run(module, levelled)
             continue
         manager = llvm.create_new_module_pass_manager()
         add = getattr(manager, f"add_{name}_pass", None)

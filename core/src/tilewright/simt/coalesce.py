@@ -115,7 +115,7 @@ def turned(access: TileAccess, axis: int, reader: LinearLayout, lanes: int, warp
     count = min(log2(access.vector), log2(shape[access.order[0]]))
     along = [1 << shifts[axis] + bit for bit in range(log2(shape[axis]))]
     together = [image for image in reader.registers if image in along][: min(own - count, log2(max(1, 16 // access.size)))]
-    if access.order[0] == axis or count < 1 or not together:
+    if access.order[0] == axis or not 1 <= count < own or not together:
         return None
     free = [1 << shifts[one] + bit for one in access.order for bit in range(log2(shape[one]))]
     registers = (*free[:count], *together)
