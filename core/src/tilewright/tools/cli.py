@@ -73,6 +73,14 @@ def build_parser() -> argparse.ArgumentParser:
     surface.add_argument("--family", default="", metavar="TEXT", help="print only the families whose title contains this")
     surface.add_argument("--seed", type=int, default=0, help="of the random operands")
 
+    selftest = _command(commands, "selftest", "test a backend on this machine, and write a sealed report with figures of speed, to send", _selftest)
+    selftest.add_argument("--backend", required=True, metavar="NAME", help="the backend to test")
+    selftest.add_argument("--report", type=Path, default=Path("selftest"), metavar="DIR", help="where the report goes (%(default)s)")
+    selftest.add_argument("--whole", action="store_true", help="run every case, and not only the quick ones; takes long, and is valid for a claim")
+    selftest.add_argument("--emulate", default="", metavar="TARGET", help="emulate this hardware: nothing is measured then")
+    selftest.add_argument("--sample", type=int, default=0, metavar="N", help="run N cases alone")
+    selftest.add_argument("-j", "--jobs", type=int, default=0, metavar="N", help="worker processes at once; one for each processor otherwise")
+
     new = _command(commands, "new-backend", "write the package of a new backend: it installs and registers, and lowers nothing yet", _new_backend)
     new.add_argument("name", metavar="NAME", help="of the backend: lower-case letters, digits, '-' and '_'; the package is tilewright-NAME")
     new.add_argument("--directory", type=Path, default=Path(), metavar="DIR", help="where the package's folder is made; the current directory otherwise")
@@ -203,6 +211,21 @@ def _surface(options: argparse.Namespace) -> int:
     from tilewright.tools.surface import surface_command
 
     return surface_command(options)
+
+
+def _selftest(options: argparse.Namespace) -> int:
+    import importlib
+
+    try:
+        suite = importlib.import_module("tilewright_conformance.selftest")
+        process = importlib.import_module("tilewright_conformance.engine.process")
+    except ImportError as error:
+        raise UsageError(f"the conformance suite is not installed ({error}): pip install tilewright-conformance") from error
+    try:
+        code: int = suite.selftest(options.backend, options.report, whole=options.whole, emulate=options.emulate, sample=options.sample, workers=options.jobs)
+    except process.WorkerRefusedError as error:
+        raise UsageError(str(error)) from error
+    return code
 
 
 def _new_backend(options: argparse.Namespace) -> int:
