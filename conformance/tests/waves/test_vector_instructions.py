@@ -384,6 +384,17 @@ def test_a_quotient_below_the_normal_numbers_is_rounded_once(target: str) -> Non
     np.testing.assert_array_equal(out.view(np.float32), expected.astype(np.float32))
 
 
+def test_parts_of_words_are_extended_as_the_operand_says() -> None:
+    """By zeros, in instructions for signed numbers too, where it does not say sext."""
+    x, y = INTEGERS[0], INTEGERS[1]
+    line = "v_mul_i32_i24_sdwa v4, sext(v1), v2 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_1 src1_sel:BYTE_2"
+    (out,) = execute("gfx942", line, {1: x, 2: y}, [4])
+    np.testing.assert_array_equal(out, by_lane(lambda a, b: signed(a >> 8 & 255, 8) * (b >> 16 & 255), x, y))
+    line = "v_add_u32_sdwa v4, v1, sext(v2) dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:WORD_1 src1_sel:WORD_0"
+    (out,) = execute("gfx942", line, {1: x, 2: y}, [4])
+    np.testing.assert_array_equal(out, by_lane(lambda a, b: (a >> 16) + signed(b & 0xFFFF, 16), x, y))
+
+
 def test_functions_of_scalar_registers() -> None:
     with np.errstate(all="ignore"):
         for name, expected in (("sqrt", 1.5), ("rcp", 1 / 2.25), ("rsq", 1 / 1.5), ("exp", 2.0**-2.25), ("log", None)):

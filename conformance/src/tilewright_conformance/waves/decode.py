@@ -207,7 +207,7 @@ class Decoder:
     def _selected(self, operand: Operand, kind: Kind, index: int) -> Reader:
         """A byte, a half or all of a word (SDWA)."""
         what = self.instruction.modifiers.get(f"src{index}_sel", "DWORD")
-        signed = operand.signed or kind.name[0] == "i"
+        signed = operand.signed
         if operand.kind == "v":
             register = operand.index
             read: Reader = lambda m: m.vector(register)  # noqa: E731
