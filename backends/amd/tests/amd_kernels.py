@@ -96,3 +96,9 @@ def taken_in_turn(lock, data, BLOCK: tl.constexpr):
     tl.store(data + at, tl.load(data + at) * 2 + 1)
     tl.debug_barrier()
     tl.atomic_xchg(lock, 0, sem="release")
+
+
+@tw.jit
+def from_zero(x, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, (0.0 - tl.load(x + at)) * 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks" / "amd"))
 from amd_emulated import launched
-from amd_kernels import widened
+from amd_kernels import from_zero, widened
 from amd_support import compiled
 from listings import figures, hot_loop, instructions
 from static_quality import kernels, ours
@@ -52,6 +53,20 @@ def test_every_fp8_number_is_widened(kind: str, result: str) -> None:
     np.testing.assert_array_equal(out, expected.astype(out.dtype))
     finite = np.isfinite(expected)
     assert (np.signbit(out) == np.signbit(expected))[finite].all()
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
+def test_zero_less_zero_is_zero(arch: str, kind: type[np.floating[Any]]) -> None:
+    """The code generator would negate: the sign of a zero would be another."""
+    name = {np.float16: "fp16", np.float32: "fp32", np.float64: "fp64"}[kind]
+    code = compiled(from_zero, f"x=*{name}:16, out=*{name}:16", arch, {"N": 64})
+    x = np.resize(np.array([0.0, -0.0, 1.5, -2.0, np.inf], kind), 64)
+    out = np.zeros_like(x)
+    launched(code, [x, out])
+    expected = (kind(0) - x) * kind(3)
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(np.signbit(out), np.signbit(expected))
 
 
 def test_figures_of_a_listing() -> None:
