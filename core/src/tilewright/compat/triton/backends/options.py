@@ -41,11 +41,17 @@ BY_KIND: Mapping[str, Mapping[str, Any]] = {
         "max_num_imprecise_acc_default": None,
     },
     "hip": {
+        "num_stages": 2,
+        "enable_fp_fusion": False,
+        "allowed_dot_input_precisions": ("ieee", "bf16x3", "bf16x6"),
+        "supported_fp8_dtypes": ("fp8e4nv", "fp8e5", "fp8e5b16", "fp8e4b8"),
         "waves_per_eu": 0,
         "kpack": 1,
         "matrix_instr_nonkdim": 0,
-        "schedule_hint": "none",
+        "schedule_hint": "",
         "allow_flush_denorm": False,
+        "llvm_fn_attrs": "",
+        "wgp_cu_mode": "wgp",
     },
     "cpu": {"num_cpu_threads": 0},
 }
