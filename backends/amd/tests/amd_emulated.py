@@ -24,7 +24,8 @@ class Launch:
     """One launch of a kernel: its arrays in memory, each as a whole, so that what lies around a view is seen to be untouched."""
 
     def __init__(self) -> None:
-        self.arena = Arena()
+        # AMD's runtime has its devices access words at any address
+        self.arena = Arena(unaligned=True)
         self.wholes: dict[int, tuple[np.ndarray[Any, Any], int]] = {}
 
     def address(self, array: np.ndarray[Any, Any]) -> int:

@@ -28,9 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         load = _loaded(given.backend, given.load)
-        if given.emulate:
-            emulate(given.backend, given.emulate, given.seed)
-        differential = Differential(given.backend, given.time_limit)
+        emulated = emulate(given.backend, given.emulate, given.seed) if given.emulate else None
+        differential = Differential(given.backend, given.time_limit, emulated)
     except (TilewrightError, ImportError, AttributeError, KeyError) as error:
         print(f"cannot run on {given.backend!r}: {error.args[0] if isinstance(error, KeyError) else error}", file=sys.stderr)
         return 2

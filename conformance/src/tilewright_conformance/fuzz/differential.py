@@ -5,7 +5,7 @@ from __future__ import annotations
 import faulthandler
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from tilewright_conformance.needs import needs_of
 from tilewright_conformance.placement import OutOfBoundsWriteError
 from tilewright_conformance.programs import Program, mismatch
 from tilewright_conformance.session import Session, Subject
+
+if TYPE_CHECKING:
+    from tilewright_conformance.waves.hip_runtime import EmulatedDevice
 
 #: Integers wrap around in the IR; all else that the checked mode finds makes a program undefined.
 _CHECKED = CheckedOptions(overflow=False)
@@ -50,13 +53,14 @@ class Differential:
     Args:
         time_limit: seconds that the backend may take for a program, where not None. Then the process ends, with status 1, and says where it was: neither
             machine code nor a compiler written in C can be stopped otherwise.
+        emulated: the device, where it is one that can be used again after a kernel that failed.
 
     Raises:
         BackendError: there is no such backend, or it has no device.
     """
 
-    def __init__(self, backend: str, time_limit: float | None = None) -> None:
-        self.backend, self.time_limit = backend, time_limit
+    def __init__(self, backend: str, time_limit: float | None = None, emulated: EmulatedDevice | None = None) -> None:
+        self.backend, self.time_limit, self._emulated = backend, time_limit, emulated
         self._session = Session(Subject(backend), "fuzz")
 
     @property
@@ -77,6 +81,14 @@ class Differential:
             return Verdict(UNDEFINED, str(error))
         return Verdict(AGREES, "", tuple(arguments))
 
+    def _recovered(self) -> str:
+        """What an emulated device has found, which is then as good as new."""
+        if self._emulated is None or self._emulated.error is None:
+            return ""
+        found = f"\nThe emulated device found: {self._emulated.error}"
+        self._emulated.recover()
+        return found
+
     def judge(self, program: Program, known: Verdict | None = None) -> Verdict:
         """Run a program on both. ``known`` is what :meth:`expected` gave for it, where that is known."""
         known = known or self.expected(program)
@@ -90,7 +102,7 @@ class Differential:
         except OutOfBoundsWriteError as error:
             return Verdict(MISMATCH, str(error), known.expected)
         except Exception as error:  # a backend may raise anything
-            return Verdict(ERROR, f"{type(error).__name__}: {error}", known.expected)
+            return Verdict(ERROR, f"{type(error).__name__}: {error}{self._recovered()}", known.expected)
         finally:
             if self.time_limit is not None:
                 faulthandler.cancel_dump_traceback_later()

@@ -24,8 +24,9 @@ FILLING = 0xA5
 class Memory:
     """Bytes that kernels access by offset: the words of each size, and which bytes are allocated."""
 
-    def __init__(self, size: int, filled: bool = True) -> None:
-        """``filled``: with a pattern; else the pages are not touched before they are used."""
+    def __init__(self, size: int, filled: bool = True, unaligned: bool = False) -> None:
+        """``filled``: with a pattern; else the pages are not touched before they are used. ``unaligned``: accesses may be at any place."""
+        self.unaligned = unaligned
         words = -(-size // 8)
         #: words of 8 bytes decide the block's alignment
         self.words: dict[int, Array] = {8: np.full(words, 0xA5A5A5A5A5A5A5A5, np.uint64) if filled else np.zeros(words, np.uint64)}
@@ -33,14 +34,28 @@ class Memory:
         self.words[4], self.words[2], self.words[1] = self.words[8].view(np.uint32), self.words[8].view(np.uint16), self.bytes
 
     def gather(self, offsets: Array, size: int) -> Array:
-        """uint32 [count, ...]: ``size`` bytes at each of ``offsets``, as words; 1 and 2 bytes are extended by zeros."""
+        """uint32 [count, ...]: ``size`` bytes at each of ``offsets``, as words; 1 and 2 bytes are extended by zeros. By bytes where one is unaligned."""
+        step = min(size, 4)
+        if self.unaligned and (offsets & (step - 1)).any():
+            return np.stack([self._word(offsets + first, step) for first in range(0, size, 4)])
         if size <= 2:
             return self.words[size][offsets >> (size - 1)].astype(np.uint32)[None]
         first = offsets >> 2
         return np.stack([self.words[4][first + i] for i in range(size // 4)])
 
+    def _word(self, offsets: Array, count: int) -> Array:
+        word = np.zeros(offsets.shape, np.uint32)
+        for byte in range(count):
+            word |= self.bytes[offsets + byte].astype(np.uint32) << np.uint32(8 * byte)
+        return word
+
     def scatter(self, offsets: Array, size: int, values: Array) -> None:
         """Store words [count, n] at offsets [n]."""
+        step = min(size, 4)
+        if self.unaligned and (offsets & (step - 1)).any():
+            for place in range(size):
+                self.bytes[offsets + place] = (values[place // 4] >> np.uint32(8 * (place % 4))).astype(np.uint8)
+            return
         if size <= 2:
             self.words[size][offsets >> (size - 1)] = values[0].astype(self.words[size].dtype)
             return
@@ -52,11 +67,11 @@ class Memory:
 class Arena:
     """Device memory of ``size`` bytes.
 
-    ``unaligned=True`` allows what AMD's machines do in their unaligned mode: a global access at any address.
+    ``unaligned=True`` allows what AMD's machines do in their unaligned mode: an access at any address, of local memory too.
     """
 
     def __init__(self, size: int = 1 << 26, unaligned: bool = False) -> None:
-        self.memory = Memory(size, filled=False)
+        self.memory = Memory(size, filled=False, unaligned=unaligned)
         self.base = self.memory.bytes.ctypes.data
         self.size, self.unaligned = size, unaligned
         self._allocated = np.zeros(size, np.bool_)
@@ -136,27 +151,12 @@ class Arena:
         return inside & (self._allocated[safe] | self._allocated[safe + 1] | self._allocated[safe + 2] | self._allocated[safe + 3])
 
     def gather(self, offsets: Array, size: int) -> Array:
-        """uint32 [count, ...]: see :meth:`Memory.gather`; by bytes where an offset is unaligned."""
-        step = min(size, 4)
-        if not self.unaligned or not (offsets & (step - 1)).any():
-            return self.memory.gather(offsets, size)
-        words = []
-        for first in range(0, size, 4):
-            word = np.zeros(offsets.shape, np.uint32)
-            for byte in range(step):
-                word |= self.memory.bytes[offsets + (first + byte)].astype(np.uint32) << np.uint32(8 * byte)
-            words.append(word)
-        return np.stack(words)
+        """uint32 [count, ...]: see :meth:`Memory.gather`."""
+        return self.memory.gather(offsets, size)
 
     def scatter(self, offsets: Array, size: int, values: Array) -> None:
-        """Store words [count, n] at offsets [n]: see :meth:`gather`."""
-        step = min(size, 4)
-        if not self.unaligned or not (offsets & (step - 1)).any():
-            self.memory.scatter(offsets, size, values)
-            return
-        for first in range(0, size, 4):
-            for byte in range(step):
-                self.memory.bytes[offsets + (first + byte)] = (values[first // 4] >> np.uint32(8 * byte)).astype(np.uint8)
+        """Store words [count, n] at offsets [n]."""
+        self.memory.scatter(offsets, size, values)
 
     def _nearest(self, offset: int) -> str:
         if not self._parts:

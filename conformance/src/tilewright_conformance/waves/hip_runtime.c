@@ -24,6 +24,7 @@ static _Thread_local int mode;
 static int fault;
 
 void stand_in(const Device *made) { device = *made; }
+void stand_in_recover(void) { fault = 0; }
 
 int hipInit(unsigned flags) { return 0; }
 int hipGetDeviceCount(int *count) { return *count = 1, 0; }

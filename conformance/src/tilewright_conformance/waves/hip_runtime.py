@@ -109,8 +109,14 @@ class EmulatedDevice:
         self._functions: list[tuple[int, str]] = []
         self._callbacks = _Callbacks(**{name: ctypes.CFUNCTYPE(*types)(getattr(self, f"_{name}")) for name, types in _CALLBACKS.items()})
         library = ctypes.CDLL(str(Path(os.environ["ROCM_PATH"]) / "lib" / "libamdhip64.so"))
+        self._library = library
         library.stand_in(ctypes.byref(self._callbacks))
         _DEVICES.append(self)
+
+    def recover(self) -> None:
+        """Let the device be used again after a kernel that failed, as no hardware would."""
+        self.error = None
+        self._library.stand_in_recover()
 
     def _attribute(self, number: int, device: int) -> int:
         from rocm.bindings import hip

@@ -27,7 +27,7 @@ def local_lanes(m: Machine, offsets: Array, size: int, mask: Array) -> Lanes:
         raise WaveError(
             f"{size} bytes at {int(offsets[tuple(where)])} (lane {int(where[1])}) are outside of the workgroup's {m.lds_bytes} bytes of local memory"
         )
-    if (mask & ((offsets & (min(size, 4) - 1)) != 0)).any():
+    if not m.lds.unaligned and (mask & ((offsets & (min(size, 4) - 1)) != 0)).any():
         raise WaveError(f"an access of {size} bytes of local memory is not aligned to {min(size, 4)} bytes")
     return Lanes(m.lds, np.where(mask, offsets + (m.group[m.selected] * m.lds_stride)[:, None], 0), mask)
 

@@ -64,7 +64,7 @@ class Machine:
         self.pc = np.zeros(waves, np.int64)
         self.execute = np.zeros((waves, lanes), np.bool_)
         self.lds_bytes, self.lds_stride = lds_bytes, -(-max(lds_bytes, 8) // 16) * 16
-        self.lds = Memory(self.lds_stride * groups)
+        self.lds = Memory(self.lds_stride * groups, unaligned=arena.unaligned)
         self.private_bytes, self.private_stride = private_bytes, -(-max(private_bytes, 8) // 16) * 16
         self.private = Memory(self.private_stride * waves * lanes)
         self.pending: Pending
