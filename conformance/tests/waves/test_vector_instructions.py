@@ -407,6 +407,17 @@ def test_functions_of_scalar_registers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "expected"), [("fmac", 1.5 * -2.5 + 7), ("floor", -3), ("ceil", -2), ("trunc", -2), ("rndne", -2), ("minimum", -2.5), ("maximum", 1.5)]
+)
+def test_halves_in_scalar_registers(name: str, expected: float) -> None:
+    x, y, total = (int(np.float16(value).view(np.uint16)) for value in (1.5, -2.5, 7))
+    operands = "s8, s9" if name in ("fmac", "minimum", "maximum") else "s9"
+    lines = f"s_mov_b32 s8, {x}\ns_mov_b32 s9, {y}\ns_mov_b32 s10, {total}\ns_{name}_f16 s10, {operands}"
+    (out,) = execute("gfx1201", lines, {}, ["s10"])
+    assert (out.astype(np.uint16).view(np.float16) == np.float16(expected)).all()
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
         ("v_frobnicate_b32 v1, v2", "not known"),

@@ -128,6 +128,12 @@ _ROWS: dict[str, tuple[str, str, Formula, Formula | None]] = {
     "s_mul_f16": ("f16", "f16 f16", lambda x, y: x * y, None),
     "s_min_num_f16": ("f16", "f16 f16", a.minimum_number, None),
     "s_max_num_f16": ("f16", "f16 f16", a.maximum_number, None),
+    "s_minimum_f16": ("f16", "f16 f16", a.minimum_nan, None),
+    "s_maximum_f16": ("f16", "f16 f16", a.maximum_nan, None),
+    "s_ceil_f16": ("f16", "f16", np.ceil, None),
+    "s_floor_f16": ("f16", "f16", np.floor, None),
+    "s_trunc_f16": ("f16", "f16", np.trunc, None),
+    "s_rndne_f16": ("f16", "f16", np.rint, None),
     "s_fmaak_f32": ("f32", "f32 f32 f32", a.fma, None),
     "s_fmamk_f32": ("f32", "f32 f32 f32", a.fma, None),
 }
@@ -343,10 +349,11 @@ def _short_literal(d: Decoder) -> Step:
     return step
 
 
-@builds("s_fmac_f32")
+@builds("s_fmac_f32", "s_fmac_f16")
 def _multiply_add(d: Decoder) -> Step:
-    x, y, total, write = d.uniform(1, "f32"), d.uniform(2, "f32"), d.uniform(0, "f32"), d.uniform_result(0, "f32")
-    return lambda m: write(m, a.fma32(x(m), y(m), total(m)))
+    kind = d.instruction.name[-3:]
+    x, y, total, write = d.uniform(1, kind), d.uniform(2, kind), d.uniform(0, kind), d.uniform_result(0, kind)
+    return lambda m: write(m, a.fma(x(m), y(m), total(m)))
 
 
 @builds("s_cselect_b32", "s_cselect_b64")
