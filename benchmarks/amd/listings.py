@@ -87,12 +87,9 @@ def instructions(listing: str) -> list[tuple[str, str]]:
 def hot_loop(code: list[tuple[str, str]]) -> list[str]:
     """The mnemonics of the innermost loop with most matrix instructions; where none has any those of all innermost loops; of the whole kernel without loops."""
     after, before = _ways(code)
-    loops = []
-    for place, ways in enumerate(after):
-        for first in ways:
-            # of a way back, all that is run between; code that is seldom run may stand behind the end, and is part of no loop
-            if first <= place and place in (ahead := _reached(after, first)):
-                loops.append(ahead & _reached(before, first))
+    # of a way back, all that is run between; code that is seldom run may stand behind the end, and is part of no loop
+    back = [(place, first) for place, ways in enumerate(after) for first in ways if first <= place]
+    loops = [ahead & _reached(before, first) for place, first in back if place in (ahead := _reached(after, first))]
     # ways back to one place, or that meet, are of one loop
     whole: list[set[int]] = []
     for loop in sorted(loops, key=len):

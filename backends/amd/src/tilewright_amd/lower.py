@@ -11,7 +11,6 @@ from typing import Any
 
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.ir.core import Module
-from tilewright.passes.clone import clone_module
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.runtime.files import write_whole
 from tilewright.simt.launch_options import check_portable, configuration_text, option_notes, refuse_externs
@@ -40,7 +39,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         OutOfResources: a program needs more than the target has.
     """
     from tilewright.llvm.compile import assembly, compile_to_object, set_option
-    from tilewright.simt.compile import compile_kernel
+    from tilewright.simt.compile import compile_fitting
     from tilewright.simt.facts import SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report
 
@@ -48,9 +47,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     check_options(module.kernel.name, options, machine)
     refuse_externs(module)
     timings: dict[str, float] = {}
-    copy = clone_module(module)
     try:
-        text = compile_kernel(copy, machine, options, timings)
+        copy, text = compile_fitting(module, machine, options, timings)
     except OutOfResources as error:
         raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
     settings: dict[str, Any] = {"triple": TRIPLE, "cpu": target.cpu, "features": ",".join(target.features), "opt": 3, "passes": PASSES}

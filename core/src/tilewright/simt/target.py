@@ -120,7 +120,6 @@ class SimtTarget(ABC):
 
     descriptor_bytes: int = 0
 
-
     turned_by_loads: bool = False
     operations: tuple[OpSpec, ...] = ()
 
