@@ -40,7 +40,7 @@ def conforms(tmp_path: Path, *arguments: str) -> None:
 @pytest.mark.parametrize(("arch", "seed"), [("gfx942", 1), ("gfx950", 2), ("gfx1100", 3), ("gfx1201", 4)])
 def test_a_part_of_the_suite(arch: str, seed: int, tmp_path: Path) -> None:
     profiles = [f"--profile={name}" for name in PROFILES]
-    conforms(tmp_path, "--emulate", arch, "--quick", "--sample", "30", "--seed", str(seed), *profiles)
+    conforms(tmp_path, "--emulate", arch, "--quick", "--sample", "16", "--seed", str(seed), *profiles)
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100:lockstep"])
