@@ -104,7 +104,7 @@ def persistent_module(block: tuple[int, int, int], halves: bool, flatten: bool, 
     shapes = {"a": [bm, bk], "b": [bk, bn], "c": [bm, bn // 2 if halves else bn]}
     types = {name: f"tensordesc<{dtype}{shape}>" for name, shape in shapes.items()}
     signature = {**types, **dict.fromkeys("MNK", "i32"), **dict.fromkeys(constants, "constexpr")}
-    module = compile_function(device_function(persistent), signature, constants, {name: {"divisibility": 16} for name in types})
+    module = compile_function(device_function(persistent), signature, constants, {name: {"divisibility": 16, "extent_divisibility": 8} for name in types})
     pipeline.run(module)
     return module
 
