@@ -366,6 +366,16 @@ def disassembly(on: Machine, rng: Any) -> None:
         assert callable(importlib.import_module("triton.tools.disasm").get_sass)
 
 
+@probe("triton.tools.compile", host=True)
+def functions_of_c(on: Machine, rng: Any) -> None:
+    with shim():
+        import importlib
+
+        tool = importlib.import_module("triton.tools.compile")
+        assert callable(tool.compile_kernel) and callable(tool.main)
+        assert tool.CompileArgs(path="kernels.py", kernel_name="scale", signature="*fp32, i32", grid="n, 1, 1").num_warps >= 1
+
+
 @probe(*(f"triton.tools.{name}" for name in _TOOLS.split() if name.startswith("ragged_tma")), host=True)
 def ragged(on: Machine, rng: Any) -> None:
     with shim():
