@@ -54,8 +54,8 @@ def steps_of(code: CodeObject) -> str:
 def test_attention_is_assembled_without_spills_and_products_stay_asynchronous(element: str, shape: tuple[int, int, int, int, int], causal: bool) -> None:
     code = lowered(element, shape, causal)
     linked = assemble(code.stages["ptx"], "sm_90a")
-    # two programs of a multiprocessor are worth more than a few registers that each of them lacks
-    few = 48 if ".minnctapersm 2" in str(code.stages["ptx"]) else 0
+    # bytes, stored and loaded: two programs of a multiprocessor are worth more than a few registers that each of them lacks
+    few = 80 if ".minnctapersm 2" in str(code.stages["ptx"]) else 0
     assert linked.spills <= few, linked.log
     assert not re.search(r"\bwarning\b|C75\d\d", linked.log, re.I), linked.log
 

@@ -291,21 +291,34 @@ def test_a_number_may_be_the_address_of_what_is_written() -> None:
     y = np.zeros((4, 8), np.float32)
     emulator.run(module, [y.ctypes.data, y, 4], target=BulkTarget(8), num_warps=1)
     np.testing.assert_array_equal(y, np.full((4, 8), 6))
-    assert "simt.block_load_start" not in names_in(module)
+    assert_published(names_in(module))
 
 
-@pytest.mark.parametrize("fn", [_stored_to_by_threads, _carried])
-def test_what_threads_write_and_what_control_flow_carries_is_accessed_by_threads(fn: Any) -> None:
-    module = compiled(fn, {"addresses": "*i64", "n": "i32"}, {})
+def assert_published(names: list[str]) -> None:
+    """What threads store is told to the copies that may come after."""
+    assert "simt.block_load_start" in names
+    store = names.index("store")
+    assert names[store + 1 : store + 3] == ["simt.publish", "barrier"]
+
+
+@pytest.mark.parametrize("completion", ["late", "early", "random"])
+def test_what_threads_store_is_published_for_loads_that_come_after(completion: str) -> None:
+    module = compiled(_stored_to_by_threads, {"addresses": "*i64", "n": "i32"}, {})
+    array = np.zeros((4, 8), np.float32)
+    emulator.run(module, [addresses_of([array] * 5), 5], target=BulkTarget(8, completion=completion), num_warps=2)
+    np.testing.assert_array_equal(array, np.full((4, 8), 5))
+    assert_published(names_in(module))
+
+
+def test_what_control_flow_carries_is_accessed_by_threads() -> None:
+    module = compiled(_carried, {"addresses": "*i64", "n": "i32"}, {})
     arrays = [np.zeros((4, 8), np.float32) for _ in range(3)]
     emulator.run(module, [addresses_of(arrays), 3], target=BulkTarget(8), num_warps=1)
     names = names_in(module)
     assert "simt.make_descriptor" not in names and "simt.block_load_start" not in names
-    expected = np.ones((4, 8)) if fn is _stored_to_by_threads else np.array([[2, 2, 2, 2, 2, 2, 2, 2]] * 4)
-    if fn is _carried:
-        expected = np.ones((4, 8))
-        expected[:, :4] += 1  # the second iteration
-        expected[:, 4:] += 1  # the third
+    expected = np.ones((4, 8))
+    expected[:, :4] += 1  # the second iteration
+    expected[:, 4:] += 1  # the third
     np.testing.assert_array_equal(arrays[0], expected)
 
 
