@@ -77,22 +77,18 @@ def settle_chains(function: Function, target: SimtTarget) -> None:
 
 def _share(function: Function, chains: Sequence[Operation], words: int, programs: int, target: SimtTarget) -> _Share | None:
     """What each of some programs gets; None where that is too little."""
-    limit = _registers(chains[0], programs, target)
-    if programs > 1 and (
-        words + _BESIDE > limit or max(_widest(loop, target) for loop in chains) + _INSTRUCTION > _first_registers(chains[0], programs, target)
-    ):
+    limit, widest = _registers(chains[0], programs, target), max(_widest(loop, target) for loop in chains)
+    if programs > 1 and (words + _BESIDE > limit or widest + _INSTRUCTION > _first_registers(chains[0], programs, target)):
         return None
     # copies are started by others, and what they need is not needed here
     chained = programs <= _SIDE_BY_SIDE and words + target.costs.other_registers * 3 // 4 <= limit
     loops = [operation for operation in function.walk() if SLOTS in operation.attributes]
     # loops whose loads are alike share their rings where the halves of chains are side by side
     rings = {(rings_of(loop) if chained and loop in chains else loop): loop for loop in loops}
-    around = [operation for operation in function.walk() if operation.name in ("descriptor_load", "descriptor_store") and BY not in operation.attributes]
-    if (
-        programs > 1
-    ):  # then a guess too small costs no more than a program: blocks are stored when the rings are no longer needed, and loaded ones are read in place
-        around = [operation for operation in around if operation.name == "descriptor_load"]
-    there = {view.value for load in around if load.results for view in views_of(load.results[0])} if programs > 1 else set()
+    # of several programs, a guess too small costs one: blocks are taken to be stored when no ring is needed any more, and loaded ones to be read in place
+    names = ("descriptor_load",) if programs > 1 else ("descriptor_load", "descriptor_store")
+    around = [operation for operation in function.walk() if operation.name in names and BY not in operation.attributes]
+    there = {view.value for load in around for view in views_of(load.results[0])} if programs > 1 else set()
     beside = sum(map(block_bytes, around)) + max(scratch_beside(loop, target, there) for loop in loops) + _OBJECTS
     free = target.resident_memory(programs) - beside
     slots = min(*(loop.attributes[SLOTS] for loop in chains), max(0, free) // sum(slot_bytes(load) for loop in rings.values() for load in selected(loop)))
