@@ -160,6 +160,13 @@ def test_minimising_keeps_the_addresses_of_stores_and_drops_the_rest() -> None:
     assert Differential("cpu").judge(small).kind == "agrees"
 
 
+def test_a_program_that_fails_whatever_it_does_keeps_its_outputs() -> None:
+    """As one does that a backend refuses to compile: nothing reads its arguments in the end."""
+    small = minimise(_program(3), lambda smaller: True)
+    assert [operation.name for operation in small.module.walk()] == ["return"]
+    assert len(small.arguments()) == len(small.module.kernel.arguments) == len(small.outputs)
+
+
 def test_a_reproducer_keeps_every_bit(tmp_path: Path) -> None:
     program = _program(3, F64)
     verdict = Differential("cpu").judge(program)

@@ -177,15 +177,16 @@ def _constant(operation: Operation, result: Value) -> Value | None:
 
 
 def _without_unused_arguments(program: Fewer) -> Fewer:
-    """The program without arguments that nobody reads and functions that nobody calls."""
+    """The program without arguments that nobody reads, unless they are outputs, and without functions that nobody calls."""
     module = copy_of(program.module)
     function = module.kernel
-    used = [index for index, argument in enumerate(function.arguments) if argument.uses]
+    outputs = {output.index for output in program.outputs}
+    used = [index for index, argument in enumerate(function.arguments) if argument.uses or index in outputs]
     function.body.arguments[:] = [function.arguments[index] for index in used]
     function.argument_attributes[:] = [function.argument_attributes[index] for index in used]
     called = {operation.attribute("callee") for operation in module.walk() if operation.name == "call"}
     for name in [name for name, other in module.functions.items() if not other.kernel and name not in called]:
         del module.functions[name]
-    outputs = tuple(dataclasses.replace(output, index=used.index(output.index)) for output in program.outputs)
+    moved = tuple(dataclasses.replace(output, index=used.index(output.index)) for output in program.outputs)
     parameters, kept = tuple(program.parameters[index] for index in used), tuple(program.kept[index] for index in used)
-    return dataclasses.replace(program, module=module, parameters=parameters, outputs=outputs, kept=kept)
+    return dataclasses.replace(program, module=module, parameters=parameters, outputs=moved, kept=kept)
