@@ -289,17 +289,25 @@ def sink_conversions(region: Region) -> None:
                 sink_conversions(inner)
     if not movable:
         return
-    keys: dict[Operation, tuple[int, int]] = {operation: (i, 0) for i, operation in enumerate(operations)}
-    moved = 0
+    #: each operation of the region as it was, behind those that were moved before it, in order; and the list that an operation is in
+    groups = [[operation] for operation in operations]
+    group_of = {operation: i for i, operation in enumerate(operations)}
+
+    def place(operation: Operation) -> tuple[int, int]:
+        number = group_of[operation]
+        return number, groups[number].index(operation)
+
     for operation in reversed(operations):
         if operation not in movable:
             continue
         readers = [_ancestor_in(region, reader) for result in operation.results for reader in result.uses]
         if not readers:
             continue
-        first = min(readers, key=keys.__getitem__)
-        moved -= 1
-        keys[operation] = (keys[first][0], moved)
+        first = min(readers, key=place)
+        groups[group_of[operation]].remove(operation)
+        number, position = place(first)
+        groups[number].insert(position, operation)
+        group_of[operation] = number
         if operation.next is not first:
             operation.move_before(first)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tilewright.ir.verifier import verify
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.testing.stage_text import after, plain
+from tilewright.simt.rematerialize import sink_conversions
+from tilewright.testing.stage_text import after, plain, read
 
 #: four lanes
 TARGET = EmulatedTarget(4)
@@ -181,3 +183,26 @@ def test_a_carried_tile_has_one_layout() -> None:
     }
     """
     assert after(text, "layouts", target=TARGET) == plain(expected)
+
+
+def test_conversions_that_are_moved_down_stay_behind_what_they_read() -> None:
+    """Two readers of a conversion move down to one reader of both: the conversion goes before the first of them, wherever they came to stand."""
+    text = """
+    #L0 = layout<8, registers [(1)], lanes [(2) (4)], warps [(0)]>
+    #L1 = layout<8, registers [(4)], lanes [(1) (2)], warps [(0)]>
+
+    kernel @k(%x: tile<8xf32, #L0>) attributes {warps = 2} {
+      %y = simt.convert %x : tile<8xf32, #L1>
+      %a = cast %y : tile<8xf16, #L1>
+      %b = cast %y : tile<8xf16, #L1>
+      %c = cast %y : tile<8xf16, #L1>
+      %n = constant 1 : i32
+      %s = fma %a, %b, %c : tile<8xf16, #L1>
+      return
+    }
+    """
+    module = read(text)
+    sink_conversions(module.kernel.body)
+    verify(module)
+    names = [operation.name for operation in module.kernel.body]
+    assert names == ["constant", "simt.convert", "cast", "cast", "cast", "fma", "return"]
