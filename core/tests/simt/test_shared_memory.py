@@ -154,6 +154,26 @@ def test_memory_that_products_under_way_read_is_not_used_again(waits: list[str],
     assert placed.overlap("x", "b") is shared
 
 
+LOOP = "for %zero, %n, %one body(%i: i32) {"
+WAIT = "%e = simt.wait tokens=[%t], tiles=[%r] : tile<4x4xf32>"
+
+
+@pytest.mark.parametrize(
+    ("lines", "shared"),
+    [
+        ([*PRODUCT[:2], LOOP, *PRODUCT[2:], WAIT, "yield", "}"], True),
+        ([*PRODUCT[:2], LOOP, *PRODUCT[2:], "yield", "}"], False),
+        # on some ways alone
+        ([*PRODUCT, "%q = cmp %n, %one {predicate = lt} : i1", "if %q then {", WAIT, "yield", "} else {", "yield", "}"], False),
+        ([*PRODUCT, LOOP, WAIT, "yield", "}"], False),
+    ],
+    ids=["in the loop", "never", "in a branch", "in a loop that may not run"],
+)
+def test_memory_is_used_again_where_every_way_has_waited_for_what_read_it(lines: list[str], shared: bool) -> None:
+    placed = Placed(*lines, "buffer b 256", "use b")
+    assert placed.overlap("x", "b") is shared
+
+
 @pytest.mark.parametrize(
     ("waits", "shared"), [(["simt.wait tokens=[%t]"], True), (["%u = simt.commit : token<stores>", "simt.wait tokens=[%t]"], False), ([], False)]
 )

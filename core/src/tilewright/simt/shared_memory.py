@@ -86,8 +86,8 @@ class _Allocation:
         self.positions: dict[Operation, int] = {}
         #: the first and last position in each operation with regions
         self.spans: dict[Operation, tuple[int, int]] = {}
-        #: positions of waits for all of a queue
-        self.waits: dict[str, list[int]] = {}
+        #: waits for all of a queue, in order: where they are, and in which region
+        self.waits: dict[str, list[tuple[int, Region | None]]] = {}
 
     def run(self) -> None:
         self._number(self.function.body)
@@ -137,7 +137,7 @@ class _Allocation:
             start = self.positions[operation] = len(self.positions)
             for queue, left in self.tokens.pending(operation):
                 if not left:
-                    self.waits.setdefault(queue, []).append(start)
+                    self.waits.setdefault(queue, []).append((start, operation.parent))
             if operation.name in CARRIERS or operation.name in PARTED:
                 for inner in operation.regions:
                     self._number(inner)
@@ -203,9 +203,14 @@ class _Allocation:
         if effects is not None:
             for queue, slots in ((COPIES, effects.copies), (PRODUCTS, effects.products), (STORES, effects.stores)):
                 if slots:
-                    waits = self.waits.get(queue.queue, ())
-                    end = max(end, next((position for position in waits if position > end), len(self.positions)))
+                    end = max(end, self._end_of_queue(user, queue.queue))
         return end
+
+    def _end_of_queue(self, user: Operation, queue: str) -> int:
+        """Where what an operation starts in a queue has ended: at the first wait for all of it that every way from there comes to."""
+        regions = {user.parent, *(operation.parent for operation in user.ancestors())}
+        waits = self.waits.get(queue, ())
+        return next((position for position, region in waits if position > self.positions[user] and region in regions), len(self.positions))
 
 
 def _beside(part: Operation | None, other: Operation | None) -> bool:
