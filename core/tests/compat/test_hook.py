@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import venv
 
 import pytest
 
@@ -157,3 +158,18 @@ def test_importing_the_shim_imports_little(tmp_path):
         "-c", "import sys, tilewright.compat.triton; print([m for m in ('numpy', 'torch', 'llvmlite', 'tilewright.ir') if m in sys.modules])", cwd=tmp_path
     )
     assert found.stdout.strip() == "[]", found.stderr
+
+
+@pytest.mark.parametrize("path", ["", ", env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}"], ids=["inherited", "of sys.path"])
+def test_children_have_the_shim_where_python_runs_no_lines_of_site_directories(tmp_path, path):
+    """An environment whose own site directory has nothing, the packages on PYTHONPATH; a ``sitecustomize`` that was there still runs."""
+    venv.create(tmp_path / "bare", symlinks=True)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "sitecustomize.py").write_text("import sys; sys.theirs = True")
+    program = "import sys, triton; print(triton.__spec__.name, hasattr(sys, 'theirs'))"
+    parent = f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}], check=True{path})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "theirs"), *filter(None, sys.path)])}
+    environment.pop("TILEWRIGHT_TRITON", None)
+    command = [tmp_path / "bare" / "bin" / "python", "-m", "tilewright.compat.triton", "-c", parent]
+    found = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    assert found.stdout == "tilewright.compat.triton True\n", found.stderr

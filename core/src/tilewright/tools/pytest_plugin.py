@@ -60,7 +60,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         os.environ[_HOST_TENSORS] = "1"
     if mode is not None:
         os.environ[_MODE] = mode
-        os.environ["TILEWRIGHT_TRITON"] = "1"  # of processes that tests start
+        from tilewright.compat.children import inherit
+
+        inherit()  # also in processes that tests start
     mode = os.environ.get(_MODE)
     if mode is None:
         return

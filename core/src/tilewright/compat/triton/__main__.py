@@ -6,6 +6,8 @@ import os
 import runpy
 import sys
 
+from tilewright.compat.children import inherit
+
 _USAGE = """usage: python -m tilewright.compat.triton script.py [arguments ...]
        python -m tilewright.compat.triton -m module [arguments ...]
        python -m tilewright.compat.triton -c code [arguments ...]
@@ -18,7 +20,7 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help") or (arguments[0] in ("-m", "-c") and len(arguments) < 2):
         print(_USAGE, file=sys.stderr if not arguments else sys.stdout)
         return 0 if arguments and arguments[0] in ("-h", "--help") else 2
-    os.environ["TILEWRIGHT_TRITON"] = "1"
+    inherit()
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         sys.path[0] = os.getcwd()

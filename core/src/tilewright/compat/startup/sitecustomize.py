@@ -1,0 +1,19 @@
+"""What an interpreter runs at its start where this directory is the first of PYTHONPATH and no site directory has ``tilewright_triton.pth``: the shim, if
+``TILEWRIGHT_TRITON`` asks for it, and then the ``sitecustomize`` that this file stands before, if there is one."""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+
+def _run_the_next(here: str) -> None:
+    path = [entry for entry in sys.path if os.path.realpath(entry or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec(__name__, path)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+if os.environ.get("TILEWRIGHT_TRITON", "0") not in ("", "0"):
+    import tilewright.compat.triton  # noqa: F401
+_run_the_next(os.path.realpath(os.path.dirname(__file__)))
