@@ -1,10 +1,12 @@
 """``triton.compile``: sources, targets, options, errors; the backends and drivers it knows them by."""
 
+import dataclasses
 import os
 import pickle
 import re
 import warnings
 
+import numpy as np
 import pytest
 
 pytest.importorskip("tilewright_cpu")
@@ -323,6 +325,15 @@ def test_the_environment_names_the_default_driver(monkeypatch, variable, value, 
     assert active_backend_name() == (backend or "nvidia")
 
 
+def test_a_kernel_compiled_where_there_was_no_device_is_launched_where_there_is_one():
+    kernel = triton.compile(ASTSource(add, SIGNATURE, constexprs={"BLOCK": 64}))
+    kernel.device = None
+    kernel = pickle.loads(pickle.dumps(kernel))
+    x, y = np.arange(64, dtype=np.float32), np.full(64, np.nan, np.float32)
+    kernel[1, 1, 1](x, x, y, 64, 64)
+    assert np.array_equal(y, 2 * x)
+
+
 def test_no_active_driver_is_an_error(monkeypatch):
     monkeypatch.setenv("TRITON_DEFAULT_BACKEND", "abacus")
     config = type(triton.runtime.driver)()
@@ -336,6 +347,26 @@ def test_backends_are_found_by_name():
     assert backends["cpu"].driver.has_devices() and issubclass(backends["cpu"].compiler, triton.backends.compiler.BaseBackend)
     with pytest.raises(KeyError):
         backends["abacus"]
+
+
+@pytest.mark.parametrize(("hip", "active"), [(None, {"nvidia"}), ("7.0", {"amd"})])
+def test_a_process_whose_driver_does_not_start_compiles_for_the_devices_that_pytorch_has(monkeypatch, hip, active):
+    """Workers are forked from a process that uses the devices: their drivers do not start anew."""
+    torch = pytest.importorskip("torch")
+    from tilewright.compat.triton.backends import driver
+    from tilewright.plugins.registry import registry
+
+    gpus = [registry().get(name) for name in ("nvidia", "amd")]
+    for gpu in gpus:
+        monkeypatch.setattr(gpu, "manifest", dataclasses.replace(gpu.manifest, status=""))
+    cpu = registry().get("cpu")
+    monkeypatch.setattr(driver.devices, "devices", lambda backend: [] if backend in gpus else [cpu])
+    assert driver.active_backend_name() == "cpu"
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert {driver.active_backend_name()} == active
+    found = {name for name, backend in triton.backends.backends.items() if name != "cpu" and backend.driver.has_devices()}
+    assert found == active
 
 
 def test_keys_change_with_everything():

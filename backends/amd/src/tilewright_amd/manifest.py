@@ -63,5 +63,6 @@ def manifest() -> Manifest:
         capabilities=CAPABILITIES,
         options=OPTIONS,
         language={"hip": "tilewright_amd.language"},
+        priority=200,
         status=status,
     )

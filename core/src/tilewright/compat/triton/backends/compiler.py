@@ -213,13 +213,14 @@ def overridden(target: GPUTarget) -> GPUTarget:
 
 
 def place_of(target: GPUTarget, backend: Backend) -> tuple[Target, Device | None]:
-    """A backend's target, and its device, for a target in Triton's terms. The device is None where this machine has none of the kind.
+    """A backend's target, and its device, for a target in Triton's terms: the current device, if it is of that kind. None where this machine has none.
 
     Raises:
         BackendError: the backend does not compile for it.
     """
     present = [] if backend.manifest.status else [device for device in devices.devices(backend) if device.kind == target.backend]
-    for device in present:
+    current = _current_device(backend) if len(present) > 1 else 0
+    for device in sorted(present, key=lambda one: one.index != current):
         found = devices.target_of(backend, device)
         if target.backend == "cpu" or target_of(found).arch == target.arch:
             return found, device
@@ -227,6 +228,13 @@ def place_of(target: GPUTarget, backend: Backend) -> tuple[Target, Device | None
     if arch is None:
         raise BackendError(f"backend {backend.name!r} does not compile for {target.backend} {target.arch}; it has {', '.join(backend.manifest.targets)}")
     return devices.named_target(backend, arch), None
+
+
+def _current_device(backend: Backend) -> int:
+    from tilewright.compat.triton.backends import backends
+
+    found = getattr(backends[backend.name].driver(), "get_current_device", None) if backend.name in backends else None
+    return found() if found is not None else 0
 
 
 def target_for(backend: Backend, target: Target) -> Target:

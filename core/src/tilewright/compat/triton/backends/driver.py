@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import sys
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -138,8 +140,7 @@ class TilewrightDriver(GPUDriver):
     def has_devices(cls) -> bool:
         """Whether kernels can run on this backend at all."""
         try:
-            backend = cls.backend()
-            return not backend.manifest.status and bool(devices.devices(backend))
+            return _has_devices(cls.backend())
         except BackendError:
             return False
 
@@ -176,8 +177,6 @@ class TilewrightDriver(GPUDriver):
 
     def _interface(self) -> Any:
         """PyTorch's module for the devices, where PyTorch is loaded and serves them."""
-        import sys
-
         kind = self._torch_kind()
         module = None if kind == "cpu" else getattr(sys.modules.get("torch"), kind, None)
         if module is None:
@@ -259,14 +258,24 @@ def active_backend_name() -> str | None:
     if named:
         return backend_called(named)
     for backend in registry().backends():
-        if backend.manifest.status:
-            continue
-        try:
-            if devices.devices(backend):
-                return backend.name
-        except BackendError:
-            continue
+        if _has_devices(backend):
+            return backend.name
     return None
+
+
+def _has_devices(backend: Backend) -> bool:
+    """Whether a backend can run kernels here; or could, if this process were not forked from one that uses the devices, whose driver does not start anew: such
+    a process compiles for its parent, and PyTorch knows of the devices without the driver."""
+    if backend.manifest.status:
+        return False
+    with contextlib.suppress(BackendError):
+        if devices.devices(backend):
+            return True
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    kind = "hip" if getattr(torch.version, "hip", None) else "cuda"
+    return kind in backend.manifest.device_kinds and bool(torch.cuda.is_available())
 
 
 def backend_called(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.compat.triton import knobs
-from tilewright.compat.triton.backends.compiler import target_of
+from tilewright.compat.triton.backends.compiler import place_of, target_of
 from tilewright.compat.triton.backends.options import BINARY, frozen
 from tilewright.compat.triton.compiler.kept import files_of, keep
 from tilewright.compat.triton.compiler.pipeline import compile_artifact, triton_options
@@ -133,6 +133,11 @@ class CompiledKernel(own.CompiledKernel):
     @staticmethod
     def _compile(specialization: Specialization, backend: Backend, target: Target) -> Artifact:
         return compile_artifact(specialization, backend, target)[0]
+
+    def _init_handles(self) -> None:
+        if self.device is None:  # compiled for a target, by a process that may have had no device
+            _, self.device = place_of(target_of(self.target), self.backend)
+        super()._init_handles()
 
     @property
     def run(self) -> Any:
