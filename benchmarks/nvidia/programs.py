@@ -1,30 +1,18 @@
-"""The programs of ``examples/triton``, unchanged, on Triton and on Tilewright, each in a process of its own, PyTorch's libraries in turns in both.
-
-A case names a program and what it is called with. A child process times its calls and PyTorch's in turns; ``speedup`` is Triton's time over ours, both
-divided by PyTorch's in the same process, which takes the clocks of two moments out of the figure. Host time is in the calls, as users make them.
-"""
+"""The programs of ``examples/triton``, unchanged, on Triton and on Tilewright: :mod:`both_libraries`. A case names a program and what it is called with."""
 
 from __future__ import annotations
 
-import argparse
-import fnmatch
-import json
-import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import outputs
+from both_libraries import Calls, main
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = (2048, 4096, 8192)
 #: (batch, heads, length) of attention
 SEQUENCES = ((4, 32, 4096), (1, 16, 16384))
-#: what a child prints its figures after
-MARK = "figures:"
-Calls = tuple[float, dict[str, Callable[[], Any]]]
 
 
 def cases() -> Iterator[str]:
@@ -114,79 +102,5 @@ def _backward(out: Any, inputs: Any, slope: Any) -> Callable[[], Any]:
     return lambda: torch.autograd.grad(out, inputs, slope, retain_graph=True)
 
 
-def child(names: list[str], rounds: int) -> None:
-    """Check and time cases on the library that this process has as ``triton``; a line for each."""
-    import torch
-    from side_by_side import milliseconds
-
-    for name in names:
-        try:
-            work, calls = calls_of(name)
-            found, wanted = (_flat(call()) for call in (calls["program"], calls["torch"]))
-            error = float((found - wanted).norm() / wanted.norm())
-            if not error < 2e-2:
-                raise AssertionError(f"the results differ by {error:.1e} of their norm")
-            figures: dict[str, Any] = {"ms": milliseconds(calls, rounds), "operations": work, "error": error}
-        except Exception as failure:
-            figures = {"failure": f"{type(failure).__name__}: {str(failure)[:200]}"}
-        print(MARK, json.dumps({"case": name, **figures}), flush=True)
-        torch.cuda.empty_cache()
-
-
-def _flat(result: Any) -> Any:
-    import torch
-
-    return torch.cat([one.detach().flatten().float() for one in (result if isinstance(result, list | tuple) else [result])])
-
-
-def run(library: str, names: list[str], rounds: int) -> dict[str, dict[str, Any]]:
-    """The figures of cases, by name, from a process of a library."""
-    shim = ["-m", "tilewright.compat.triton"] if library == "tilewright" else []
-    command = [sys.executable, *shim, str(Path(__file__).resolve()), "--child", "--rounds", str(rounds), *names]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent, check=False)
-    lines = [json.loads(line[len(MARK) :]) for line in done.stdout.splitlines() if line.startswith(MARK)]
-    return {line["case"]: line for line in lines}
-
-
-def rows_of(found: dict[str, dict[str, dict[str, Any]]], names: list[str]) -> Iterator[dict[str, Any]]:
-    """A row for each case from the figures of the libraries."""
-    for name in names:
-        row: dict[str, Any] = {"case": name}
-        parts = {}
-        for library, figures in found.items():
-            one = figures.get(name, {"failure": "the process ended"})
-            if "failure" in one:
-                row[f"{library}_failure"] = one["failure"]
-                continue
-            taken, rival = one["ms"]["program"], one["ms"]["torch"]
-            parts[library] = taken / rival
-            row[f"{library}_TFLOPs" if one["operations"] else f"{library}_us"] = one["operations"] / taken / 1e9 if one["operations"] else taken * 1e3
-            row[f"{library}_of_torch"] = rival / taken
-        if len(parts) == 2:
-            row["speedup"] = parts["triton"] / parts["tilewright"]
-        yield row
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("cases", nargs="*", default=["*"], help="names or patterns, such as 'attention * forward'")
-    parser.add_argument("--libraries", nargs="*", default=["tilewright", "triton"])
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    outputs.add_options(parser)
-    options = parser.parse_args()
-    if options.child:
-        child(options.cases, options.rounds)
-        return
-    from side_by_side import report
-
-    names = [name for name in cases() if any(fnmatch.fnmatch(name, pattern) for pattern in options.cases)]
-    rows = list(rows_of({library: run(library, names, options.rounds) for library in options.libraries}, names))
-    report("programs of examples/triton", rows, ("speedup", "tilewright_of_torch"), options)
-    speedups = [row["speedup"] for row in rows if "speedup" in row]
-    if speedups:
-        print(f"geometric mean of the speedups: {statistics.geometric_mean(speedups):.3f}")
-
-
 if __name__ == "__main__":
-    main()
+    main("programs of examples/triton", list(cases()), calls_of, __file__)

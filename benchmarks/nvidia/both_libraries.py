@@ -1,0 +1,105 @@
+"""Programs written for Triton on Triton and on Tilewright, each library in a process of its own, PyTorch's own functions in turns with it in both.
+
+A benchmark gives cases by name, and for each its calls: ``program`` and ``torch``. ``speedup`` is Triton's time over ours, both divided by PyTorch's in the
+same process, which takes the clocks of two moments out of the figure. Host time is in the calls, as users make them; with ``--lead`` it is the device's alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import outputs
+
+#: what a child prints its figures after
+MARK = "figures:"
+#: operations of a call (0: only its time tells), and the calls ``program`` and ``torch``
+Calls = tuple[float, dict[str, Callable[[], Any]]]
+
+
+def child(names: Sequence[str], calls_of: Callable[[str], Calls], rounds: int, lead: int) -> None:
+    """Check and time cases on the library that this process has as ``triton``; a line for each."""
+    import torch
+    from side_by_side import milliseconds
+
+    for name in names:
+        try:
+            started = time.perf_counter()
+            work, calls = calls_of(name)
+            found, wanted = (_flat(call()) for call in (calls["program"], calls["torch"]))
+            first = time.perf_counter() - started
+            error = float((found - wanted).norm() / wanted.norm())
+            if not error < 2e-2:
+                raise AssertionError(f"the results differ by {error:.1e} of their norm")
+            figures: dict[str, Any] = {"ms": milliseconds(calls, rounds, lead), "operations": work, "error": error, "first_s": first}
+        except Exception as failure:
+            figures = {"failure": f"{type(failure).__name__}: {str(failure)[:200]}"}
+        print(MARK, json.dumps({"case": name, **figures}), flush=True)
+        torch.cuda.empty_cache()
+
+
+def _flat(result: Any) -> Any:
+    import torch
+
+    return torch.cat([one.detach().flatten().float() for one in (result if isinstance(result, list | tuple) else [result])])
+
+
+def run(library: str, script: str, names: list[str], options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """The figures of cases, by name, from a process of a library."""
+    shim = ["-m", "tilewright.compat.triton"] if library == "tilewright" else []
+    timing = ["--rounds", str(options.rounds), "--lead", str(options.lead)]
+    command = [sys.executable, *shim, str(Path(script).resolve()), "--child", *timing, *names]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=Path(script).parent, check=False)
+    lines = [json.loads(line[len(MARK) :]) for line in done.stdout.splitlines() if line.startswith(MARK)]
+    return {line["case"]: line for line in lines}
+
+
+def rows_of(found: dict[str, dict[str, dict[str, Any]]], names: list[str]) -> Iterator[dict[str, Any]]:
+    """A row for each case from the figures of the libraries."""
+    for name in names:
+        row: dict[str, Any] = {"case": name}
+        parts = {}
+        for library, figures in found.items():
+            one = figures.get(name, {"failure": "the process ended"})
+            if "failure" in one:
+                row[f"{library}_failure"] = one["failure"]
+                continue
+            taken, rival = one["ms"]["program"], one["ms"]["torch"]
+            parts[library] = taken / rival
+            row[f"{library}_TFLOPs" if one["operations"] else f"{library}_us"] = one["operations"] / taken / 1e9 if one["operations"] else taken * 1e3
+            row[f"{library}_of_torch"] = rival / taken
+            row[f"{library}_first_s"] = one["first_s"]
+        if len(parts) == 2:
+            row["speedup"] = parts["triton"] / parts["tilewright"]
+        yield row
+
+
+def main(title: str, cases: Sequence[str], calls_of: Callable[[str], Calls], script: str) -> None:
+    """The benchmark ``script``, whose cases are ``cases``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cases", nargs="*", default=["*"], help="names or patterns, such as 'attention * forward'")
+    parser.add_argument("--libraries", nargs="*", default=["tilewright", "triton"])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--lead", type=int, default=0, metavar="CYCLES", help="the device waits so long before each call, while the host prepares it")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    outputs.add_options(parser)
+    options = parser.parse_args()
+    if options.child:
+        child(options.cases, calls_of, options.rounds, options.lead)
+        return
+    from side_by_side import report
+
+    names = [name for name in cases if any(fnmatch.fnmatch(name, pattern) for pattern in options.cases)]
+    rows = list(rows_of({library: run(library, script, names, options) for library in options.libraries}, names))
+    report(title, rows, ("speedup", "tilewright_of_torch"), options)
+    speedups = [row["speedup"] for row in rows if "speedup" in row]
+    if speedups:
+        print(f"geometric mean of the speedups: {statistics.geometric_mean(speedups):.3f}")
