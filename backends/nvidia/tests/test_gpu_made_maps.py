@@ -206,7 +206,7 @@ def test_more_programs_than_run_at_a_time_take_turns_with_the_places() -> None:
     distances = 4 * row * torch.arange(count, device="cuda")
     addresses = torch.stack([x.data_ptr() + distances, y.data_ptr() + distances], dim=1).contiguous()
     assert math.gcd(*addresses.flatten()[:8].tolist()) % 16 == 0
-    constants = {"TYPE": tl.float32, "RANK": 2, "B": 8, "LAST": row}
+    constants = {"TYPE": tl.float32, "RANK": 2, "B": 8, "LAST": row, "WIDTH": 4}
     streams = [torch.cuda.Stream() for _ in range(3)]
     for stream in streams:
         stream.wait_stream(torch.cuda.current_stream())
