@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
+from tilewright.plugins.manifest import CodeObject, Device, Manifest, Target
+from tilewright.simt.host.hooks import launching
 
 if TYPE_CHECKING:
-    from tilewright.simt.host.kernels import LoadedKernel
-    from tilewright.simt.host.memory import DeviceMemory
-    from tilewright.simt.host.timer import DeviceTimer
+    from tilewright.simt.host.driver import Driver
     from tilewright_amd.target import GcnTarget
 
 
@@ -58,32 +57,10 @@ def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
     return resources(code, target)
 
 
-@hookimpl
-def tilewright_load(code: CodeObject, device: Device) -> LoadedKernel:
-    from tilewright.simt.host.kernels import load
+def _driver() -> Driver:
     from tilewright_amd.driver import driver
 
-    return load(code, device, driver())
+    return driver()
 
 
-@hookimpl
-def tilewright_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
-    from tilewright.simt.host.launch import make_launcher
-
-    return make_launcher(loaded, parameters, options)
-
-
-@hookimpl
-def tilewright_memory(device: Device) -> DeviceMemory:
-    from tilewright.simt.host.memory import DeviceMemory
-    from tilewright_amd.driver import driver
-
-    return DeviceMemory(device.index, driver())
-
-
-@hookimpl
-def tilewright_timer(device: Device) -> DeviceTimer:
-    from tilewright.simt.host.timer import DeviceTimer
-    from tilewright_amd.driver import driver
-
-    return DeviceTimer(device.index, driver())
+tilewright_load, tilewright_launcher, tilewright_memory, tilewright_timer = launching(_driver)

@@ -102,10 +102,6 @@ STATUSES = Statuses(
 )
 
 
-def _named(type_: str, prefix: str, **members: str) -> Enumeration:
-    return Enumeration(type_, {name: prefix + member for name, member in members.items()})
-
-
 TABLE = DriverTable(
     backend="amd",
     kind=KIND,
@@ -117,7 +113,7 @@ TABLE = DriverTable(
         operands=("function", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared", "stream", "addresses", "null"),
     ),
     streams=StreamNames(torch="cuda", attributes=("cuda_stream", "ptr", "handle"), protocol="__cuda_stream__", libraries="PyTorch, CuPy or hip-python"),
-    device_attributes=_named(
+    device_attributes=Enumeration.prefixed(
         "hipDeviceAttribute_t",
         "hipDeviceAttribute",
         shared_memory="MaxSharedMemoryPerBlock",
@@ -127,7 +123,7 @@ TABLE = DriverTable(
         cache_bytes="L2CacheSize",
         lanes="WarpSize",
     ),
-    function_attributes=_named(
+    function_attributes=Enumeration.prefixed(
         "hipFunction_attribute", "HIP_FUNC_ATTRIBUTE_", registers="NUM_REGS", local_bytes="LOCAL_SIZE_BYTES", max_threads="MAX_THREADS_PER_BLOCK"
     ),
     library=library,

@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
-from tilewright.plugins.manifest import Capabilities, Manifest
+from tilewright.plugins.common import every_type, why_disabled
+from tilewright.plugins.manifest import Manifest
 from tilewright_cpu import __version__
 
-INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
-FLOATS = ("f16", "bf16", "f32", "f64")
-FP8 = ("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e4b15")
-
-_ATOMICS: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("i32", "i64", "u32", "u64"), frozenset({"add", "min", "max", "and", "or", "xor", "xchg", "cas"})),
-    **dict.fromkeys(("i16", "u16"), frozenset({"xchg", "cas"})),
-    **dict.fromkeys(("f32", "f64"), frozenset({"add", "min", "max", "xchg", "cas"})),
-    **dict.fromkeys(("f16", "bf16"), frozenset({"add", "xchg", "cas"})),
-}
-
-CAPABILITIES = Capabilities(
-    dtypes=frozenset(("i1", *INTEGERS, *FLOATS, *FP8)),
-    dot={
-        "bf16": ("f32",),
-        **dict.fromkeys(("f16", *FP8), ("f32", "f16")),
-        "f32": ("f32",),
-        "f64": ("f64",),
-        **dict.fromkeys(("i8", "u8"), ("i32",)),
-    },
-    # Every precision is computed as IEEE: the others permit less, they do not ask for it.
-    dot_precisions=("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"),
-    min_dot=(1, 1, 1),
-    atomics=_ATOMICS,
-    power_of_two=False,
-    features=frozenset({"descriptors", "print", "assert", "inline_asm", "extern", "dot_scaled", "noinline"}),
-)
+#: Every precision of products is computed as IEEE: the others permit less, they do not ask for it.
+CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "extern", "dot_scaled", "noinline"}, power_of_two=False, narrow_floats=("add",))
 
 #: Launch options of this backend beyond the portable ones.
 #:
@@ -44,11 +17,6 @@ OPTIONS = {"num_threads": 0}
 
 def manifest() -> Manifest:
     """The backend's manifest. ``TILEWRIGHT_CPU_DISABLE=1`` in the environment keeps the backend out of use."""
-    status = ""
-    if importlib.util.find_spec("llvmlite") is None:
-        status = "llvmlite is not installed: pip install tilewright[cpu]"
-    elif os.environ.get("TILEWRIGHT_CPU_DISABLE") == "1":
-        status = "disabled by TILEWRIGHT_CPU_DISABLE=1"
     return Manifest(
         name="cpu",
         version=__version__,
@@ -59,5 +27,5 @@ def manifest() -> Manifest:
         options=OPTIONS,
         language={"cpu": "tilewright_cpu.language"},
         priority=100,
-        status=status,
+        status=why_disabled("cpu", "cpu"),
     )

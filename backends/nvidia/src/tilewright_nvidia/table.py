@@ -117,10 +117,6 @@ STATUSES = Statuses(
 )
 
 
-def _named(type_: str, prefix: str, **members: str) -> Enumeration:
-    return Enumeration(type_, {name: prefix + member for name, member in members.items()})
-
-
 TABLE = DriverTable(
     backend="nvidia",
     kind=KIND,
@@ -134,7 +130,7 @@ TABLE = DriverTable(
         attribute=LaunchAttribute,
     ),
     streams=StreamNames(torch="cuda", attributes=("cuda_stream", "ptr", "handle"), protocol="__cuda_stream__", libraries="PyTorch, CuPy or cuda-python"),
-    device_attributes=_named(
+    device_attributes=Enumeration.prefixed(
         "CUdevice_attribute",
         "CU_DEVICE_ATTRIBUTE_",
         shared_memory="MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
@@ -145,7 +141,7 @@ TABLE = DriverTable(
         capability_major="COMPUTE_CAPABILITY_MAJOR",
         capability_minor="COMPUTE_CAPABILITY_MINOR",
     ),
-    function_attributes=_named(
+    function_attributes=Enumeration.prefixed(
         "CUfunction_attribute", "CU_FUNC_ATTRIBUTE_", registers="NUM_REGS", local_bytes="LOCAL_SIZE_BYTES", max_threads="MAX_THREADS_PER_BLOCK"
     ),
     library=library,

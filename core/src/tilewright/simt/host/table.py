@@ -111,6 +111,11 @@ class Enumeration:
     type: str
     members: Mapping[str, str]
 
+    @classmethod
+    def prefixed(cls, type_: str, prefix: str, **members: str) -> Enumeration:
+        """One whose members' names all begin alike there: ``members`` are what follows."""
+        return cls(type_, {name: prefix + member for name, member in members.items()})
+
     def member(self, bindings: Any, name: str) -> Any:
         return getattr(getattr(bindings, self.type), self.members[name])
 

@@ -1,0 +1,56 @@
+"""The hooks of the launching family, for backends whose driver is a :class:`~tilewright.simt.host.table.DriverTable`.
+
+    tilewright_load, tilewright_launcher, tilewright_memory, tilewright_timer = launching(driver)
+
+in a plugin's module. What they need is imported when they are called, so that looking at the manifest stays cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright.plugins.hooks import hookimpl
+from tilewright.plugins.manifest import CodeObject, Device, Launcher, Parameter
+
+if TYPE_CHECKING:
+    from tilewright.simt.host.driver import Driver
+    from tilewright.simt.host.kernels import LoadedKernel
+    from tilewright.simt.host.memory import DeviceMemory
+    from tilewright.simt.host.timer import DeviceTimer
+
+Hooks = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+
+
+def launching(driver: Callable[[], Driver]) -> Hooks:
+    """The hooks ``tilewright_load``, ``tilewright_launcher``, ``tilewright_memory`` and ``tilewright_timer`` of a driver.
+
+    Args:
+        driver: gives the driver of this process; it is asked at each call, and raises a BackendError where there is none.
+    """
+
+    @hookimpl
+    def tilewright_load(code: CodeObject, device: Device) -> LoadedKernel:
+        from tilewright.simt.host.kernels import load
+
+        return load(code, device, driver())
+
+    @hookimpl
+    def tilewright_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+        from tilewright.simt.host.launch import make_launcher
+
+        return make_launcher(loaded, parameters, options)
+
+    @hookimpl
+    def tilewright_memory(device: Device) -> DeviceMemory:
+        from tilewright.simt.host.memory import DeviceMemory
+
+        return DeviceMemory(device.index, driver())
+
+    @hookimpl
+    def tilewright_timer(device: Device) -> DeviceTimer:
+        from tilewright.simt.host.timer import DeviceTimer
+
+        return DeviceTimer(device.index, driver())
+
+    return tilewright_load, tilewright_launcher, tilewright_memory, tilewright_timer
