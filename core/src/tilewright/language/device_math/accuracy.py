@@ -22,7 +22,7 @@ ULP: dict[str, tuple[float, float]] = {
     "acos": (3, 3),
     "cbrt": (1, 1),
     "erfc": (1, 5),
-    "erfcx": (1, 5),
+    "erfcx": (1, 6),
     "erfinv": (1, 5),
     "normcdf": (1, 6),
     "lgamma": (1, 6),
