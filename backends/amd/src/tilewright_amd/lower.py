@@ -31,8 +31,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
 
     Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
     left the fast path), ``llir``, ``amdgcn`` (assembly) and ``hsaco``, the code object, which is the binary too. Metadata: ``kernel`` (the symbol),
-    ``num_warps``, ``shared`` (bytes of LDS of a program), ``n_regs``, ``n_spills`` (registers), ``configuration`` (for messages), ``notes`` (what left the
-    fast path).
+    ``num_warps``, ``shared`` (bytes of LDS of a program), ``n_regs``, ``n_spills`` (registers), ``assertions`` (what each is called, see :mod:`.reports`),
+    ``configuration`` (for messages), ``notes`` (what left the fast path).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
@@ -68,6 +68,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "shared": facts[SHARED_BYTES],
         "n_regs": usage.registers,
         "n_spills": usage.spilled,
+        "assertions": machine.assertions,
         "configuration": configuration_text(options),
         "notes": [*option_notes(options), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
     }

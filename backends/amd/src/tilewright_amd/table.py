@@ -11,6 +11,7 @@ from tilewright.simt.host.table import Call, DriverTable, Entries, Enumeration, 
 from tilewright_amd.architectures import architecture
 from tilewright_amd.devices import architecture_name
 from tilewright_amd.driver import library
+from tilewright_amd.reports import argument, told
 
 #: The kind of our devices, as argument protocols call it.
 KIND = "hip"
@@ -52,6 +53,7 @@ def image(hip: Driver, device: int, code: CodeObject) -> Image:
         threads=wave * int(metadata["num_warps"]),
         shared=int(metadata["shared"]),
         spills=4 * int(metadata["n_spills"]),
+        opaque=(argument(hip, metadata["assertions"]),) if metadata.get("assertions") else (),
     )
 
 
@@ -99,6 +101,7 @@ STATUSES = Statuses(
     },
     capture=frozenset(range(900, 909)),
     texts=_texts,
+    told=told,
 )
 
 

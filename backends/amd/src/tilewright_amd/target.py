@@ -18,7 +18,7 @@ from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import LinearLayout, log2
 from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, SimtTarget, Threads
-from tilewright_amd import arithmetic, casts, lanes, matrix, memory_access
+from tilewright_amd import arithmetic, casts, lanes, matrix, memory_access, reports
 from tilewright_amd.architectures import MFMA, architecture
 from tilewright_amd.costs import costs_of
 from tilewright_amd.vectors import join
@@ -74,6 +74,9 @@ class GcnTarget(SimtTarget):
         self._unused: tuple[str, ...] = _UNUSED
         #: whether what a program stores may be announced to others
         self._announces = False
+        #: what failed assertions are called, by their numbers less 1
+        self.assertions: list[str] = []
+        self._asserts = False
 
     # ---- the function
 
@@ -82,6 +85,7 @@ class GcnTarget(SimtTarget):
         groups = tuple(f"workgroup-id-{'xyz'[axis]}" for axis in (1, 2) if axis not in axes)
         counts = any(operation.name == "num_programs" for operation in function.walk())
         self._announces = any(operation.name.startswith("atomic_") for operation in function.walk())
+        self._asserts = any(operation.name == "assert" for operation in function.walk())
         self._unused = (*_UNUSED, *groups, *(() if counts else ("implicitarg-ptr",)))
 
     def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
@@ -98,6 +102,8 @@ class GcnTarget(SimtTarget):
             attributes.append(f'"amdgpu-waves-per-eu"="{waves}"')
         self._warps = num_warps
         given = [(memory_access.GLOBAL, f"{parameter}.global") if type_ == "ptr" else (type_, parameter) for type_, parameter in parameters]
+        if self._asserts:
+            given.append(reports.PARAMETER)
         w = module.function(name, given, linkage="amdgpu_kernel", attributes=" ".join(attributes))
         for type_, parameter in parameters:
             if type_ == "ptr":
@@ -249,9 +255,10 @@ class GcnTarget(SimtTarget):
         raise LoweringError(f"print at {context.operation.location}: kernels for {self.name} cannot print; store what is to be seen, or take another backend")
 
     def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
-        """A trap: the queue ends with an error."""
+        """The queue ends with an error, and the host finds which assertion it was."""
+        self.assertions.append(reports.text_of(message, file, line, function))
         with context.writer.when(predicate, likely=False):
-            context.writer.call("llvm.trap", "void", [])
+            reports.emit_failure(context.writer, len(self.assertions))
 
 
 def _thread(w: FunctionWriter) -> str:

@@ -49,6 +49,7 @@ int hipModuleLaunchKernel(uint64_t function, uint32_t gx, uint32_t gy, uint32_t 
 }
 int hipDeviceSynchronize(void) { return fault; }
 int hipMalloc(uint64_t *address, size_t size) { return (*address = device.allocate(size)) ? 0 : 2; }
+int hipHostMalloc(uint64_t *address, size_t size, unsigned flags) { return hipMalloc(address, size); }
 int hipFree(uint64_t address) { return device.release(address), 0; }
 int hipMemcpyHtoD(void *to, const void *from, size_t size) { return memcpy(to, from, size), 0; }
 int hipMemcpyDtoH(void *to, const void *from, size_t size) { return memcpy(to, from, size), 0; }

@@ -55,8 +55,12 @@ class Driver:
     def error(self, call: str, code: int) -> DriverError:
         """The error of a status code."""
         name, text = self.table.statuses.texts(self.bindings, code)
-        fault = self.table.statuses.faults.get(code)
-        return DriverError(call, code, name, text) if fault is None else DeviceFaultError(call, code, name, text, fault)
+        statuses = self.table.statuses
+        fault = statuses.faults.get(code)
+        if fault is None:
+            return DriverError(call, code, name, text)
+        said = statuses.told(self.bindings) if statuses.told is not None else ""
+        return DeviceFaultError(call, code, name, text, said or fault)
 
     def start(self) -> Driver:
         """Initialise it.

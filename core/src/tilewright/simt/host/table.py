@@ -137,6 +137,8 @@ class Statuses:
         faults: what a kernel did wrong. After such a status the context is of no more use: every call gives it again until the process ends.
         capture: a call that cannot be part of a graph, while one is being captured.
         texts: (bindings, code) -> the status's name and what the driver says of it.
+        told: (bindings) -> what kernels said of themselves before they failed, to be told in a fault's place, and then no more; empty where they said
+            nothing. None where the driver prints it.
     """
 
     out_of_memory: int
@@ -145,6 +147,7 @@ class Statuses:
     faults: Mapping[int, str]
     capture: frozenset[int]
     texts: Callable[[Any, int], tuple[str, str]]
+    told: Callable[[Any], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

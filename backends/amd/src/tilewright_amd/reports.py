@@ -1,0 +1,70 @@
+"""What kernels say before they fail: a failed assertion leaves its number in memory of the host, and the trap that follows ends the queue.
+
+The memory is of the host and the device's to reach, so that it can be read when the device cannot be used any more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.host.driver import Driver
+from tilewright.simt.host.table import Call, OpaqueArgument
+
+#: The parameter behind those of the source, of kernels with assertions: the address where a failed one leaves its number, from 1 on.
+PARAMETER: Final = ("i64", "tilewright_reports")
+_BYTES: Final = 64
+
+_HOST_MEMORY = Call("hipHostMalloc", lambda hip, size: hip.hipHostMalloc(size, 0))
+_lock = threading.Lock()
+#: (driver, messages) -> address of their memory, which is kept to the end of the process
+_places: dict[tuple[Driver, tuple[str, ...]], int] = {}
+
+
+def emit_failure(w: FunctionWriter, number: int) -> None:
+    """Tell the number of an assertion, and trap. All lanes that are active take part."""
+    place = w.emit(f"inttoptr i64 %{PARAMETER[1]} to ptr addrspace(1)")
+    w.do(f"store volatile i32 {number}, ptr addrspace(1) {place}, align 4")
+    # the number has arrived, and not in a cache of the device, before the queue ends
+    w.do("fence seq_cst")
+    w.call("llvm.trap", "void", [])
+
+
+def text_of(message: str, file: str, line: int, function: str) -> str:
+    """What a failed assertion is called to its user."""
+    return f"an assertion failed: {message or 'it has no message'} ({file}:{line}, in {function})"
+
+
+def argument(hip: Driver, messages: Sequence[str]) -> OpaqueArgument:
+    """The parameter :data:`PARAMETER` of a kernel with these assertions.
+
+    Raises:
+        DriverError: the runtime has no memory of the host for it.
+    """
+    address = _place(hip, tuple(messages)).to_bytes(8, "little")
+    return OpaqueArgument(subject="what its assertions tell", inputs=(), size=8, encode=lambda values: address)
+
+
+def _place(hip: Driver, messages: tuple[str, ...]) -> int:
+    with _lock:
+        found = _places.get((hip, messages))
+        if found is None:
+            found = int(hip(_HOST_MEMORY, _BYTES))
+            ctypes.memset(found, 0, _BYTES)
+            _places[hip, messages] = found
+        return found
+
+
+def told(bindings: Any) -> str:
+    """What kernels have told since this was asked last, each message once; empty where none did."""
+    said = []
+    with _lock:
+        for (hip, messages), place in _places.items():
+            word = ctypes.c_uint32.from_address(place)
+            if hip.bindings is bindings and 0 < word.value <= len(messages):
+                said.append(messages[word.value - 1])
+                word.value = 0
+    return "; ".join(said)
