@@ -1,4 +1,7 @@
-"""Fresh environments with wheels in them, for tests of what a vendor does."""
+"""Fresh environments with wheels in them, for tests of what a vendor does; and the examples on emulated GPUs:
+
+python -m pytest examples/tests/test_kernels.py examples/tests/test_triton_examples.py --emulate gfx942
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,46 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--emulate", default="", metavar="TARGET", help="run the examples' kernels on an emulated AMD GPU, as gfx942 or gfx942:lockstep")
+
+
+@pytest.fixture(scope="session")
+def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The emulated device that arrays of the host are on, where the command asks for one; None otherwise."""
+    target = request.config.getoption("--emulate", "")
+    if not target:
+        yield None
+        return
+    pytest.importorskip("torch")
+    from tilewright_conformance.emulation import emulate
+    from tilewright_conformance.waves.host_arrays import host_arrays
+
+    os.environ["TILEWRIGHT_BACKEND"] = "amd"  # of kernels without arrays, and of what asks for the device's properties
+    device = emulate("amd", target, shared=True)
+    with host_arrays(device):
+        yield device
+
+
+@pytest.fixture(autouse=True)
+def on_the_emulated_device(emulated: Any) -> Iterator[None]:
+    """With an emulated device, each test runs kernels on it, and none of them does what it must not."""
+    launched = 0 if emulated is None else len(emulated.launches)
+    yield
+    if emulated is not None:
+        found, emulated.error = emulated.error, None
+        emulated.recover()
+        assert found is None, found
+        assert len(emulated.launches) > launched, "no kernel ran on the emulated device"
 
 
 def completed(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -37,13 +37,14 @@ def parsed(text: str) -> tuple[str, Literal["lockstep", "random"]]:
     return target, cast(Any, schedule or "random")
 
 
-def emulate(backend: str, text: str, seed: int = 0) -> EmulatedDevice:
+def emulate(backend: str, text: str, seed: int = 0, shared: bool = False) -> EmulatedDevice:
     """Give a backend an emulated device.
 
     Args:
         backend: its name; its devices are of the kind ``hip``.
         text: what to emulate, and how; see :func:`parsed`.
         seed: of the order in which waves run.
+        shared: the device's memory is the host's; see :func:`tilewright_conformance.waves.host_arrays.host_arrays`.
 
     Raises:
         BackendError: the backend's devices cannot be emulated, its bindings are not installed, or it has no such target.
@@ -63,7 +64,7 @@ def emulate(backend: str, text: str, seed: int = 0) -> EmulatedDevice:
         raise BackendError(f"backend {backend!r} has no target {target!r}; it has {', '.join(manifest.targets)}")
     if manifest.status:
         raise BackendError(f"backend {backend!r} cannot be emulated: {manifest.status}")
-    return EmulatedDevice(target, folder / "listings", schedule, seed)
+    return EmulatedDevice(target, folder / "listings", schedule, seed, shared)
 
 
 def _folder() -> Path:

@@ -109,7 +109,7 @@ class Arena:
         wanted = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * wanted.itemsize
         offset = address - self.base
-        if size and not (offset >= 0 and offset + size <= self.size and self._allocated[offset : offset + size].all()):
+        if size and not (offset >= 0 and offset + size <= self.size and self._holds_all(offset, size)):
             raise WaveError(f"{size} bytes at {address:#x} are not all allocated; {self._nearest(offset)}")
         return self.memory.bytes[offset : offset + size].copy().view(wanted).reshape(shape)
 
@@ -128,7 +128,7 @@ class Arena:
         if mask is not None:
             offsets = np.where(mask, offsets, 0)
         inside = (offsets >= 0) & (offsets <= self.size - size)
-        fine = self._allocated[np.where(inside, offsets, 0)] & self._allocated[np.where(inside, offsets + (size - 1), 0)] & inside
+        fine = inside & self._holds(np.where(inside, offsets, 0), size)
         if mask is not None:
             fine |= ~mask
         if not fine.all():
@@ -148,7 +148,15 @@ class Arena:
         """bool: whether any of the four bytes at each offset is allocated."""
         inside = (offsets >= 0) & (offsets <= self.size - 4)
         safe = np.where(inside, offsets, 0)
-        return inside & (self._allocated[safe] | self._allocated[safe + 1] | self._allocated[safe + 2] | self._allocated[safe + 3])
+        return inside & (self._holds(safe, 1) | self._holds(safe + 1, 1) | self._holds(safe + 2, 1) | self._holds(safe + 3, 1))
+
+    def _holds(self, offsets: Array, size: int) -> Array:
+        """bool: whether ``size`` bytes, fewer than a red zone has, at each offset of the block are allocated."""
+        held: Array = self._allocated[offsets] & self._allocated[offsets + (size - 1)]
+        return held
+
+    def _holds_all(self, offset: int, size: int) -> bool:
+        return bool(self._allocated[offset : offset + size].all())
 
     def gather(self, offsets: Array, size: int) -> Array:
         """uint32 [count, ...]: see :meth:`Memory.gather`."""

@@ -28,6 +28,7 @@ from tilewright_conformance.waves.assembly import Program, load
 from tilewright_conformance.waves.coverage import Coverage
 from tilewright_conformance.waves.disassembly import disassembled
 from tilewright_conformance.waves.errors import WaveError
+from tilewright_conformance.waves.host_arena import HostArena
 from tilewright_conformance.waves.launch import LDS_LIMIT, run
 
 #: bytes of the device's memory; pages that nothing uses are not there
@@ -88,6 +89,7 @@ class EmulatedDevice:
         target: the architecture it is of.
         listings: folder of assembly texts.
         schedule, seed: which waves run when; see :func:`tilewright_conformance.waves.launch.run`. Each launch has a seed of its own.
+        shared: its memory is the host's, of which kernels access what :meth:`share` was told of too.
 
     Attributes:
         launches: (symbol, grid, threads, bytes of LDS, stream) of each launch.
@@ -95,12 +97,12 @@ class EmulatedDevice:
         covered: the mnemonics that were executed.
     """
 
-    def __init__(self, target: str, listings: Path, schedule: Literal["lockstep", "random"] = "random", seed: int = 0) -> None:
+    def __init__(self, target: str, listings: Path, schedule: Literal["lockstep", "random"] = "random", seed: int = 0, shared: bool = False) -> None:
         self.target, self.listings, self.schedule, self.seed = target, listings, schedule, seed
         self.lanes = 64 if target in _WIDE else 32
         self.covered = Coverage()
         # the runtime of AMD has its devices access words at any address
-        self.arena = Arena(MEMORY, unaligned=True)
+        self.arena = HostArena(unaligned=True) if shared else Arena(MEMORY, unaligned=True)
         self.launches: list[tuple[str, tuple[int, ...], int, int, int]] = []
         self.error: WaveError | None = None
         self._lock = threading.RLock()
@@ -112,6 +114,17 @@ class EmulatedDevice:
         self._library = library
         library.stand_in(ctypes.byref(self._callbacks))
         _DEVICES.append(self)
+
+    def share(self, address: int, size: int) -> None:
+        """Let kernels access memory of the host.
+
+        Raises:
+            WaveError: the device has memory of its own.
+        """
+        if not isinstance(self.arena, HostArena):
+            raise WaveError("the emulated device has memory of its own: make it with shared=True")
+        # atomics of two bytes are of the word that they lie in
+        self.arena.share(address, -(-size // 4) * 4)
 
     def recover(self) -> None:
         """Let the device be used again after a kernel that failed, as no hardware would."""

@@ -1,0 +1,56 @@
+"""The example kernels and the programs written for Triton on emulated devices, through hip-python: those of a device that shares the host's memory, so that
+arrays and tensors of the host are the kernels' own. Each is run on one device here, and on all by
+
+    python -m pytest -n 0 backends/amd/tests/test_emulated_examples.py --every-device
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+DEVICES = ("gfx942", "gfx1100:lockstep", "gfx950:lockstep", "gfx1201")
+#: Tests of ``examples/tests``, one of each program: what they start takes seconds.
+PROGRAMS = (
+    "test_kernels.py::test_vector_add[torch-1000]",
+    "test_kernels.py::test_softmax[numpy-4-781]",
+    "test_kernels.py::test_layer_norm[torch-2-1024]",
+    "test_kernels.py::test_matmul[numpy-leaky_relu-33-65-17]",
+    "test_kernels.py::test_split_k_matmul[numpy-33-70-300-3]",
+    "test_kernels.py::test_attention[torch-2-64-32-True]",
+    "test_kernels.py::test_attention_backward[numpy-block0-2-64-32-True]",
+    "test_triton_examples.py::test_vector_add[cpu-bfloat16-1000]",
+    "test_triton_examples.py::test_softmax[cpu-float16-5-128]",
+    "test_triton_examples.py::test_matmul[cpu-33-17-1-True-4]",
+    "test_triton_examples.py::test_dropout[cpu-1000]",
+    "test_triton_examples.py::test_layer_norm_and_its_gradients[cpu-float16-shape1]",
+    "test_triton_examples.py::test_gradients_of_attention[cpu-shape0-float16-0-True]",
+    "test_triton_examples.py::test_extern_functions[cpu-float32-3e-07]",
+    "test_triton_examples.py::test_grouped_gemm_of_aligned_matrices[cpu]",
+    "test_triton_examples.py::test_persistent_matmul[cpu-device-5]",
+    "test_triton_examples.py::test_block_scaled_matmul[cpu-1-8-128-mxfp4]",
+)
+
+_modules = ("rocm", "torch")
+pytestmark = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, _modules)) or shutil.which("cc") is None, reason="rocm-bindings-hip, PyTorch and a C compiler are needed"
+)
+
+
+@pytest.mark.parametrize("place", range(len(DEVICES)))
+def test_examples(place: int, request: pytest.FixtureRequest) -> None:
+    chosen = PROGRAMS if request.config.getoption("--every-device", False) else PROGRAMS[place :: len(DEVICES)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    for name in ("TILEWRIGHT_BACKEND", "TILEWRIGHT_EMULATION_DIR", "PYTEST_XDIST_WORKER"):
+        environment.pop(name, None)
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "--durations=5", f"--emulate={DEVICES[place]}"]
+    done = subprocess.run([*command, *(f"examples/tests/{name}" for name in chosen)], capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
+    print(done.stdout)
+    assert done.returncode == 0 and f"{len(chosen)} passed" in done.stdout, done.stdout + done.stderr
