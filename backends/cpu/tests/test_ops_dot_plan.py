@@ -13,6 +13,8 @@ from tilewright_cpu.lowering.dot_plan import (
     FMA32,
     FMA64,
     INT32,
+    SIGNED_DOT,
+    UNSIGNED_DOT,
     WORD_PAIRS,
     choose_block,
     choose_scheme,
@@ -20,14 +22,19 @@ from tilewright_cpu.lowering.dot_plan import (
     split_columns,
     split_rows,
 )
+from tilewright_cpu.machine import USUAL_CACHES, Machine
 
 _EXTENTS = st.integers(1, 300)
+
+
+def machine(arch: str, bits: int, registers: int = 16, *features: str, **limits: int) -> Machine:
+    return Machine(arch, frozenset(features), bits, registers, {**USUAL_CACHES, **limits})
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(m=_EXTENTS, n=_EXTENTS, lanes=st.sampled_from([2, 4, 8, 16]), registers=st.sampled_from([8, 16, 32]))
 def test_blocks_cover_every_element_once_and_fit_the_registers(m: int, n: int, lanes: int, registers: int) -> None:
-    block = choose_block(m, n, lanes, registers)
+    block = choose_block(m, n, lanes, machine("x86-64", 256, registers))
     assert block.rows * block.vectors + block.vectors + 1 <= registers
     columns: list[int] = []
     for panel in split_columns(n, block):
@@ -41,10 +48,18 @@ def test_blocks_cover_every_element_once_and_fit_the_registers(m: int, n: int, l
     assert rows == list(range(m))
 
 
-@pytest.mark.parametrize(("lanes", "registers", "rows", "vectors"), [(16, 32, 8, 2), (8, 16, 6, 2), (8, 32, 8, 2), (4, 32, 8, 3)])
-def test_large_products_use_the_measured_blocks(lanes: int, registers: int, rows: int, vectors: int) -> None:
-    block = choose_block(120, 96, lanes, registers)
-    assert (block.rows, block.vectors, block.lanes) == (rows, vectors, lanes)
+@pytest.mark.parametrize(("registers", "rows", "vectors"), [(8, 2, 2), (16, 6, 2), (32, 6, 4), (64, 14, 4)])
+def test_blocks_follow_from_the_registers(registers: int, rows: int, vectors: int) -> None:
+    found = machine("x86-64", 256, registers)
+    assert found.block == (rows, vectors)
+    block = choose_block(120, 96, 8, found)
+    assert (block.rows, block.vectors, block.lanes) == (rows, vectors, 8)
+
+
+def test_few_columns_or_rows_keep_as_many_sums() -> None:
+    wide = machine("x86-64", 512, 32)
+    assert choose_block(128, 16, 16, wide).rows == 12
+    assert choose_block(2, 128, 16, wide).vectors == 8
 
 
 @pytest.mark.parametrize(
@@ -66,9 +81,23 @@ def test_large_products_use_the_measured_blocks(lanes: int, registers: int, rows
     ],
 )
 def test_scheme_by_features(a: object, b: object, features: tuple[str, ...], bits: int, scheme: object) -> None:
-    assert choose_scheme(a, b, frozenset(features), True, bits) is scheme  # type: ignore[arg-type]
+    assert choose_scheme(a, b, machine("x86-64", bits, 16, *features)) is scheme  # type: ignore[arg-type]
 
 
-def test_other_architectures_use_no_x86_instruction() -> None:
-    assert choose_scheme(I8, I8, frozenset({"avx512vnni"}), False, 128) is INT32
-    assert choose_scheme(BF16, BF16, frozenset({"avx512bf16", "avx512vl"}), False, 128) is FMA32
+@pytest.mark.parametrize(
+    ("a", "b", "features", "scheme"),
+    [
+        (I8, I8, (), INT32),
+        (I8, I8, ("dotprod",), SIGNED_DOT),
+        (U8, U8, ("dotprod",), UNSIGNED_DOT),
+        (I8, U8, ("dotprod",), INT32),
+        (BF16, BF16, ("avx512bf16", "avx512vl"), FMA32),
+        (F64, F64, ("dotprod",), FMA64),
+    ],
+)
+def test_arm_has_schemes_of_its_own(a: object, b: object, features: tuple[str, ...], scheme: object) -> None:
+    assert choose_scheme(a, b, machine("aarch64", 128, 32, *features)) is scheme  # type: ignore[arg-type]
+
+
+def test_other_architectures_use_no_instruction_of_these() -> None:
+    assert choose_scheme(I8, I8, machine("riscv64", 128, 32, "avx512vnni", "dotprod")) is INT32

@@ -94,20 +94,6 @@ def test_a_level_the_machine_lacks_is_refused(monkeypatch):
         target._host.cache_clear()
 
 
-@pytest.mark.parametrize(
-    "arch, features, bits",
-    [
-        ("x86-64", ("+sse2", "-avx"), 128),
-        ("x86-64", ("+avx", "+avx2"), 256),
-        ("x86-64", ("+avx", "+avx512f"), 512),
-        ("aarch64", ("+neon",), 128),
-        ("riscv64", (), 128),
-    ],
-)
-def test_vector_bits(arch, features, bits):
-    assert target.vector_bits(arch, features) == bits
-
-
 def test_architectures_are_named_alike():
     assert [target.architecture(t) for t in ("x86_64-unknown-linux-gnu", "arm64-apple-darwin", "aarch64-linux-gnu", "riscv64-linux")] == [
         "x86-64",

@@ -26,8 +26,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
 
     triple, cpu, features = llvm_target(target)
     started = time.perf_counter()
-    vector_bits = int(target.limits.get("vector_bits", 128))
-    found = write_module(module, target.arch, cpu, tuple(features.split(",")) if features else (), vector_bits, options)
+    found = write_module(module, target, options)
     timings = {"lower": (time.perf_counter() - started) * 1e3}
     binary = compile_to_object(found.text, triple=triple, cpu=cpu, features=features, timings=timings)
     metadata = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.plugins.common import every_type, why_disabled
 from tilewright.plugins.manifest import Manifest
 from tilewright_cpu import __version__
+from tilewright_cpu.machine import NAMED
 
 #: Every precision of products is computed as IEEE: the others permit less, they do not ask for it.
 CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "extern", "dot_scaled", "noinline"}, power_of_two=False, narrow_floats=("add",))
@@ -22,7 +23,7 @@ def manifest() -> Manifest:
         version=__version__,
         summary="fused vector loops through LLVM on the host's cores",
         device_kinds=("cpu",),
-        targets=("x86-64", "aarch64"),
+        targets=tuple(NAMED),
         capabilities=CAPABILITIES,
         options=OPTIONS,
         language={"cpu": "tilewright_cpu.language"},

@@ -29,9 +29,9 @@ def tilewright_devices() -> Sequence[Device]:
 
 @hookimpl
 def tilewright_target(device: Device) -> Target:
-    from tilewright_cpu.target import host
+    from tilewright_cpu.target import target_of
 
-    return host()
+    return target_of(device)
 
 
 @hookimpl

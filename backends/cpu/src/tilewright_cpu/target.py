@@ -5,31 +5,15 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import Device, Target
-
-#: (architecture, what a feature means for vectors): the first that the host has gives the width in bits.
-_VECTOR_BITS: dict[str, tuple[tuple[str, int], ...]] = {
-    "x86-64": (("avx512f", 512), ("avx", 256), ("sse2", 128)),
-    "aarch64": (("neon", 128),),
-}
-
-_X86_64_V2 = ("cmov", "cx8", "cx16", "fxsr", "mmx", "popcnt", "sahf", "sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2")
-_X86_64_V3 = (*_X86_64_V2, "avx", "avx2", "bmi", "bmi2", "crc32", "f16c", "fma", "lzcnt", "movbe", "xsave")
-_X86_64_V4 = (*_X86_64_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-#: Levels of the x86-64 psABI that code may be limited to, for machines of a fleet that share one cache or to try a narrower instruction set.
-LEVELS: dict[str, tuple[str, ...]] = {
-    "x86-64": ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2"),
-    "x86-64-v2": _X86_64_V2,
-    "x86-64-v3": _X86_64_V3,
-    "x86-64-v4": _X86_64_V4,
-}
-
-_DEFAULT_CACHES = {"l1d_bytes": 32 << 10, "l2_bytes": 1 << 20, "l3_bytes": 8 << 20}
+from tilewright_cpu.machine import LEVELS, NAMED, USUAL_CACHES, named_target, vector_unit
 
 
 def architecture(triple: str) -> str:
@@ -38,29 +22,71 @@ def architecture(triple: str) -> str:
     return {"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64"}.get(word, word)
 
 
-def vector_bits(arch: str, features: tuple[str, ...]) -> int:
-    """The width of the widest vector registers, from features spelled ``+avx2`` or ``-avx2``."""
-    return next((bits for name, bits in _VECTOR_BITS.get(arch, ()) if f"+{name}" in features), 128)
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A data cache: its level, bytes, ways (0 where the system does not tell), bytes of a line, and how many processors share one."""
+
+    level: int
+    bytes: int
+    ways: int
+    line: int
+    sharing: int
 
 
 @functools.cache
-def caches() -> dict[str, int]:
-    """Sizes in bytes of the first core's data caches, with usual ones where the system does not tell."""
-    found = dict(_DEFAULT_CACHES)
-    if sys.platform == "darwin":
-        for name, key in (("l1d_bytes", "hw.l1dcachesize"), ("l2_bytes", "hw.l2cachesize"), ("l3_bytes", "hw.l3cachesize")):
-            value = _sysctl(key)
-            if value.isdigit() and int(value):
-                found[name] = int(value)
-        return found
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+def caches(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> tuple[Cache, ...]:
+    """The first processor's data caches, nearest first; empty where the system does not tell."""
+    found = _caches_of_macos() if sys.platform == "darwin" else [cache for index in root.glob("index*") if (cache := _cache(index)) is not None]
+    return tuple(sorted(found, key=lambda cache: cache.level))
+
+
+def _cache(index: Path) -> Cache | None:
+    def read(name: str) -> str:
         try:
-            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+            return (index / name).read_text().strip()
         except OSError:
+            return ""
+
+    size, level = re.fullmatch(r"(\d+)([KM]?)", read("size")), read("level")
+    if read("type") not in ("Data", "Unified") or size is None or not level.isdigit():
+        return None
+    ways, line = (_number(read(name)) for name in ("ways_of_associativity", "coherency_line_size"))
+    return Cache(int(level), int(size[1]) << {"": 0, "K": 10, "M": 20}[size[2]], ways, line, processors(read("shared_cpu_list")))
+
+
+def processors(text: str) -> int:
+    """How many a list of processors names, ``0-3,8``; 1 where it names none."""
+    count = 0
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit():
+            count += int(last or first) - int(first) + 1
+    return max(1, count)
+
+
+def _caches_of_macos() -> list[Cache]:
+    line = _number(_sysctl("hw.cachelinesize"))
+    sizes = ((1, _number(_sysctl("hw.l1dcachesize"))), (2, _number(_sysctl("hw.l2cachesize"))), (3, _number(_sysctl("hw.l3cachesize"))))
+    return [Cache(level, size, 0, line, 1) for level, size in sizes if size]
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def cache_limits(found: tuple[Cache, ...]) -> dict[str, int]:
+    """What code generation asks of caches, by the names of :data:`~tilewright_cpu.machine.USUAL_CACHES`; usual quantities for what is not known."""
+    limits = dict(USUAL_CACHES)
+    for cache in found:
+        level = {1: "l1d", 2: "l2", 3: "l3"}.get(cache.level)
+        if level is None:
             continue
-        if kind != "Instruction" and size[:-1].isdigit():
-            found["l1d_bytes" if level == "1" else f"l{level}_bytes"] = int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20}.get(size[-1], 1)
-    return found
+        limits[f"{level}_bytes"] = cache.bytes
+        if cache.ways and f"{level}_ways" in limits:
+            limits[f"{level}_ways"] = cache.ways
+        if cache.level == 1 and cache.line:
+            limits["line_bytes"] = cache.line
+    return limits
 
 
 def _sysctl(key: str) -> str:
@@ -91,17 +117,27 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def threads_a_core() -> int:
+    """Processors of the system that are one core's."""
+    try:
+        return processors(Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").read_text().strip())
+    except OSError:
+        return 1
+
+
 def devices() -> list[Device]:
-    """The host, as the one device of this backend. Properties: cores, vector_bits, l1d_bytes, l2_bytes, l3_bytes, llvm_cpu."""
+    """The host, as the one device of this backend. Properties: cores, threads_a_core, the target's limits, l2_sharing and l3_sharing (processors that share
+    one), llvm_cpu."""
     target = host()
-    properties = {"cores": available_cores(), **target.limits, "llvm_cpu": target.cpu, "arch": target.arch}
+    sharing = {f"l{cache.level}_sharing": cache.sharing for cache in caches() if cache.level > 1}
+    properties = {"cores": available_cores(), "threads_a_core": threads_a_core(), **target.limits, **sharing, "llvm_cpu": target.cpu, "arch": target.arch}
     return [Device("cpu", "cpu", 0, model_name(), properties)]
 
 
 def host() -> Target:
     """The target of this machine, or of the level named by ``TILEWRIGHT_CPU_LEVEL`` (``x86-64`` to ``x86-64-v4``), which the machine must have.
 
-    ``limits`` has what code generation depends on: ``vector_bits`` and the cache sizes.
+    ``limits`` has what code generation depends on: ``vector_bits``, and bytes and ways of the caches.
 
     Raises:
         BackendError: the machine lacks the level.
@@ -122,11 +158,20 @@ def _host(level: str) -> Target:
         if missing:
             raise BackendError(f"TILEWRIGHT_CPU_LEVEL={level}: this machine lacks {', '.join(missing)}")
         cpu, features = level, tuple(f"+{name}" for name in LEVELS[level])
-    return Target("cpu", arch, cpu, features, 1, {"vector_bits": vector_bits(arch, features), **caches()}, kind="cpu")
+    present = frozenset(name[1:] for name in features if name.startswith("+"))
+    return Target("cpu", arch, cpu, features, 1, {"vector_bits": vector_unit(arch, present).bits, **cache_limits(caches())}, kind="cpu")
+
+
+def target_of(device: Device) -> Target:
+    """The target of the host, or of a processor of :data:`~tilewright_cpu.machine.NAMED` that the device stands for."""
+    return named_target(device.name) if device.name in NAMED else host()
 
 
 def llvm_target(target: Target) -> tuple[str, str, str]:
-    """(triple, cpu, features) for :mod:`tilewright.llvm.compile`."""
+    """(triple, cpu, features) for :mod:`tilewright.llvm.compile`: of this system where the architecture is the host's, else of Linux."""
     from tilewright.llvm.compile import host_target
 
-    return host_target()[0], target.cpu, ",".join(target.features)
+    triple = host_target()[0]
+    if architecture(triple) != target.arch:
+        triple = f"{target.arch.replace('-', '_')}-unknown-linux-gnu"
+    return triple, target.cpu, ",".join(target.features)

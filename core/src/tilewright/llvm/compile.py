@@ -72,7 +72,9 @@ def target_machine(triple: str, cpu: str = "", features: str = "", opt: int = 2,
         target = llvm.Target.from_triple(triple)
     except RuntimeError as error:
         raise LoweringError(f"this LLVM generates no code for {triple!r}: {error}") from None
-    return target.create_target_machine(cpu=cpu, features=features, opt=opt, reloc=reloc, codemodel=codemodel, jit=native)
+    # LLVM takes the calling convention of this architecture from a name alone, not from the features
+    convention = "lp64d" if triple.startswith("riscv64") and "+d" in features.split(",") else ""
+    return target.create_target_machine(cpu=cpu, features=features, opt=opt, reloc=reloc, codemodel=codemodel, jit=native, abiname=convention)
 
 
 def parse(ir_text: str) -> llvm.ModuleRef:

@@ -26,6 +26,7 @@ from tilewright_cpu.lowering import machine
 if TYPE_CHECKING:
     from tilewright_cpu.lowering.analysis import Analysis
     from tilewright_cpu.lowering.calls import Callee
+    from tilewright_cpu.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +109,16 @@ class KernelState:
 
     Attributes:
         functions: the module's functions, by name.
-        vector_bytes: size of a vector register.
-        features: names of the target's ISA features, without signs.
+        machine: what code is generated for.
         options: the launch options.
         messages: what each assertion says, by its index in the status block.
         callees: the functions written so far but for the kernel, by name and paddings of descriptor arguments.
         arena_bytes: heap memory of the functions written so far.
     """
 
-    def __init__(
-        self, module: ModuleWriter, functions: Mapping[str, Function], arch: str, vector_bytes: int, features: frozenset[str], options: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, module: ModuleWriter, functions: Mapping[str, Function], machine: Machine, options: Mapping[str, Any]) -> None:
         self.module, self.functions = module, functions
-        self.arch = arch
-        self.vector_bytes = vector_bytes
-        self.features = features
+        self.machine = machine
         self.options = options
         self.messages: list[str] = []
         self.callees: dict[tuple[str, tuple[str, ...]], Callee] = {}
@@ -413,7 +409,7 @@ class Context:
 
     @property
     def native_ldexp(self) -> bool:
-        return machine.has_ldexp(self.state.features)
+        return self.state.machine.can("ldexp")
 
     def machine_operation(self, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
         return machine.machine_operation(self, name, operands, width, element, attributes)
@@ -423,7 +419,7 @@ class Context:
 
     def elements_for(self, element: Type) -> int:
         """Elements of a type that a vector register holds."""
-        return max(1, self.state.vector_bytes // storage_size(element))
+        return max(1, self.state.machine.vector_bytes // storage_size(element))
 
     # ---- regions of scalars
 

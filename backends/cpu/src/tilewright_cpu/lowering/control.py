@@ -229,7 +229,7 @@ def lower_for(context: Context, operation: Operation) -> None:
 
 
 def _lane_sum_width(context: Context, value: Value) -> int:
-    return context.state.vector_bytes // (8 if element_type(value.type) is F64 else 4)
+    return context.state.machine.vector_bytes // (8 if element_type(value.type) is F64 else 4)
 
 
 def _widened(context: Context, value: Value) -> str:

@@ -19,7 +19,7 @@ from tilewright_cpu.lowering.dot_edges import ALL, Limits, limits_of
 from tilewright_cpu.lowering.dot_kernel import Accumulator
 from tilewright_cpu.lowering.dot_pack import Matrix, scaled
 from tilewright_cpu.lowering.dot_plan import Extent
-from tilewright_cpu.lowering.dot_product import Machine, write_product
+from tilewright_cpu.lowering.dot_product import write_product
 from tilewright_cpu.lowering.forms import constant_value
 from tilewright_cpu.lowering.materialize import copy_buffer, materialize_into
 
@@ -32,12 +32,6 @@ def lower_dot(context: Context, operation: Operation) -> None:
     target, zero = sums_of(context, c, (place_a.pointer, place_b.pointer))
     multiply(context, (element_type(a.type), element_type(b.type)), place_a, place_b, target, zero, limits)
     context.bind_buffer(operation.results[0], target)
-
-
-def machine_of(context: Context) -> Machine:
-    """What the target's dots are chosen by."""
-    state = context.state
-    return Machine(state.features, state.arch == "x86-64", state.vector_bytes * 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +131,7 @@ def multiply(context: Context, elements: tuple[Type, Type], a: Place, b: Place, 
 
     ``elements`` are the operands' own types, which those of the places may be narrower than.
     """
-    w, machine = context.writer, machine_of(context)
+    w, machine = context.writer, context.state.machine
 
     def allocate(count: int, element: Type) -> str:
         return context.scratch(count * storage_size(element))

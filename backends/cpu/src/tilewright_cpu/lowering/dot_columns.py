@@ -12,23 +12,21 @@ from tilewright.llvm.writer import FunctionWriter, vector
 from tilewright_cpu.lowering.dot_kernel import Accumulator, masked_load, masked_store, multiply_add, narrowed, widened
 from tilewright_cpu.lowering.dot_pack import Matrix, plus, scaled
 from tilewright_cpu.lowering.dot_plan import Extent
+from tilewright_cpu.machine import Machine
 
 #: Up to this many columns; with more, vectors along N do as well.
 MOST_COLUMNS = 4
-
-#: Rows of a block: more would not stay in a set of the nearest cache where rows lie a power of two apart.
-_MOST_ROWS = 8
 
 #: Makes elements as they lie in memory (LLVM name, lanes) elements of the accumulator's type.
 Convert = Callable[[str, int], str]
 
 
-def write_columns(w: FunctionWriter, element: str, lanes: int, fused: bool, a: Matrix, b: Matrix, c: Accumulator, convert: Convert) -> None:
+def write_columns(w: FunctionWriter, element: str, lanes: int, machine: Machine, a: Matrix, b: Matrix, c: Accumulator, convert: Convert) -> None:
     """Write ``c += a @ b`` for A with contiguous rows and B with contiguous columns of accumulator elements (LLVM type ``element``).
 
     ``c`` must be dense. ``convert`` is for elements of A.
     """
-    block = min(_MOST_ROWS, max(1, lanes // b.columns))
+    block, fused = min(machine.column_rows, max(1, lanes // b.columns)), machine.can("fused")
     whole, rest = divmod(a.rows, block)
     if whole:
         with w.loop("0", str(whole * block), block, nonempty=True) as loop:

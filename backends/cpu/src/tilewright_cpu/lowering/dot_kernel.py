@@ -13,7 +13,19 @@ from tilewright.ir.types import F16, Type
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter, mangle, vector
 from tilewright_cpu.lowering.dot_pack import plus, scaled
-from tilewright_cpu.lowering.dot_plan import BF16_PAIRS, BYTE_QUADS, FMA32, FMA64, INT32, WORD_PAIRS, Extent, Panel, Scheme
+from tilewright_cpu.lowering.dot_plan import (
+    BF16_PAIRS,
+    BYTE_QUADS,
+    FMA32,
+    FMA64,
+    INT32,
+    SIGNED_DOT,
+    UNSIGNED_DOT,
+    WORD_PAIRS,
+    Extent,
+    Panel,
+    Scheme,
+)
 
 _WORD_PAIRS = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
 
@@ -225,6 +237,11 @@ def _multiply_add(w: FunctionWriter, kernel: Kernel, a: str, b: str, total: str,
         total = _resize(w, scheme.accumulator, total, width, _NARROWEST)
         return _resize(w, scheme.accumulator, _multiply_add(w, kernel, a, b, total, _NARROWEST), _NARROWEST, width)
     bits, i32s = width * 32, vector("i32", width)
+    if scheme in (SIGNED_DOT, UNSIGNED_DOT):
+        quads = vector("i8", 4 * width)
+        a, b = (w.emit(f"bitcast {i32s} {value} to {quads}") for value in (a, b))
+        name = "sdot" if scheme is SIGNED_DOT else "udot"
+        return w.call(f"llvm.aarch64.neon.{name}.v{width}i32.v{4 * width}i8", i32s, [(i32s, total), (quads, a), (quads, b)])
     if scheme is BYTE_QUADS:
         return byte_quads(w, total, a, b, width) if kernel.a_unsigned else byte_quads(w, total, b, a, width)
     if scheme is BF16_PAIRS:

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewright.ir.types import BF16, F64, I8, IntType, Type
+from tilewright.ir.types import I8, IntType, Type
+from tilewright_cpu.machine import Machine
+
+#: Sums that hide the latency of additions: four steps of four additions each.
+_SUMS = 16
 
 #: A stride or an extent: known now, or the name of an i64.
 Extent = int | str
@@ -44,21 +48,53 @@ FMA64 = Scheme("fma", "double", 8, 1, "double", "double")
 BF16_PAIRS = Scheme("bf16 pairs", "i32", 4, 2, "float", "i16")
 BYTE_QUADS = Scheme("byte quads", "i32", 4, 4, "i32", "i8")
 WORD_PAIRS = Scheme("word pairs", "i32", 4, 2, "i32", "i16")
+SIGNED_DOT = Scheme("signed dot", "i32", 4, 4, "i32", "i8")
+UNSIGNED_DOT = Scheme("unsigned dot", "i32", 4, 4, "i32", "i8")
 INT32 = Scheme("int32", "i32", 4, 1, "i32", "i32")
 
 
-def choose_scheme(a: Type, b: Type, features: frozenset[str], x86: bool, vector_bits: int) -> Scheme:
-    """The scheme for operands of elements ``a`` and ``b`` on a target with these LLVM feature names and vectors of ``vector_bits``."""
-    if isinstance(a, IntType):
-        if x86 and (("avx512vnni" in features and (vector_bits == 512 or "avx512vl" in features)) or ("avxvnni" in features and vector_bits <= 256)):
-            return BYTE_QUADS
-        if x86 and (vector_bits < 512 or "avx512bw" in features):
-            return WORD_PAIRS
-        return INT32
-    if a is F64:
-        return FMA64
-    if a is BF16 and b is BF16 and x86 and "avx512bf16" in features and (vector_bits == 512 or "avx512vl" in features):
-        return BF16_PAIRS
+@dataclass(frozen=True, slots=True)
+class Row:
+    """When a scheme can be used: for an element type of both operands (``integers`` is any pair of bytes), on an architecture (any where None), with
+    vectors of ``bits`` or less where all ``features`` are there."""
+
+    scheme: Scheme
+    elements: str
+    arch: str | None
+    bits: int
+    features: frozenset[str]
+    least_bits: int = 0
+
+
+def _row(scheme: Scheme, elements: str, arch: str | None, bits: int, *features: str, least_bits: int = 0) -> Row:
+    return Row(scheme, elements, arch, bits, frozenset(features), least_bits)
+
+
+#: The first row that fits is used; what none fits is multiplied and added as f32 or f64.
+_ROWS = (
+    _row(BYTE_QUADS, "integers", "x86-64", 512, "avx512vnni", least_bits=512),
+    _row(BYTE_QUADS, "integers", "x86-64", 256, "avx512vnni", "avx512vl"),
+    _row(BYTE_QUADS, "integers", "x86-64", 256, "avxvnni"),
+    _row(WORD_PAIRS, "integers", "x86-64", 512, "avx512bw", least_bits=512),
+    _row(WORD_PAIRS, "integers", "x86-64", 256),
+    _row(SIGNED_DOT, "i8", "aarch64", 128, "dotprod"),
+    _row(UNSIGNED_DOT, "u8", "aarch64", 128, "dotprod"),
+    _row(INT32, "integers", None, 1 << 16),
+    _row(FMA64, "f64", None, 1 << 16),
+    _row(BF16_PAIRS, "bf16", "x86-64", 512, "avx512bf16", least_bits=512),
+    _row(BF16_PAIRS, "bf16", "x86-64", 256, "avx512bf16", "avx512vl"),
+)
+
+
+def choose_scheme(a: Type, b: Type, machine: Machine) -> Scheme:
+    """The scheme for operands of elements ``a`` and ``b``."""
+    kinds = {"integers"} if isinstance(a, IntType) else set()
+    if a is b:
+        kinds.add(str(a))
+    for row in _ROWS:
+        fits = row.elements in kinds and row.arch in (None, machine.arch)
+        if fits and row.least_bits <= machine.vector_bits <= row.bits and row.features <= machine.features:
+            return row.scheme
     return FMA32
 
 
@@ -86,29 +122,23 @@ class Block:
         return self.vectors * self.lanes
 
 
-def choose_block(m: int, n: int, lanes: int, registers: int) -> Block:
-    """The block for an M x N product. One register is kept for the broadcast unit of A, ``vectors`` for B, and one to spare.
-
-    Measured on a machine with 32 registers of 512 bits: 8 rows of 2 vectors reach 92 to 95 % of the peak; 12x2, 4x4, 6x4 and 16x1 are not
-    better. With 16 registers 6x2 is the largest block of two vectors that does not spill.
-    """
+def choose_block(m: int, n: int, lanes: int, machine: Machine) -> Block:
+    """The block for an M x N product: the machine's, cut to the extents. Where columns are few the registers they leave hold more rows, and the other way
+    around: many sums hide the latency of the additions."""
     while lanes > 1 and lanes >= 2 * n:
         lanes //= 2
     columns = -(-n // lanes)
-    if registers >= 32:
-        rows, vectors = (8, 2) if lanes > 4 else (8, 3)
-    else:
-        rows, vectors = (6, 2) if registers >= 16 else (2, 2)
+    rows, vectors = machine.block
     if columns < vectors:
         vectors = columns
+        rows = min(2 * rows, (machine.registers - 1) // vectors - 1)
     if m < rows:
         rows = m
-        # Few rows: more vectors hide the latency of the additions.
-        budget = (registers - 2) // (rows + 1)
-        while vectors * 2 <= budget and vectors * rows < 16 and vectors * 2 <= columns:
+        budget = (machine.registers - 2) // (rows + 1)
+        while vectors * 2 <= budget and vectors * rows < _SUMS and vectors * 2 <= columns:
             vectors *= 2
-    elif m % rows and m % 4 == 0 and rows == 6:
-        rows = 4 if m % 6 in (1, 2) and m < 24 else 6
+    elif rows > 4 and m % rows in (1, 2) and m % 4 == 0 and m < 4 * rows:
+        rows = 4
     return Block(rows, vectors, lanes)
 
 

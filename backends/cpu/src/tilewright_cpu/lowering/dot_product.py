@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.ir.types import F32, F64, I32, FloatType, IntType, Type, byte_size
 from tilewright.llvm.registers import storage_type
@@ -28,12 +28,11 @@ from tilewright_cpu.lowering.dot_plan import (
     split_rows,
 )
 from tilewright_cpu.lowering.widen import widen
+from tilewright_cpu.machine import Machine
 
 #: Gives the address of room for a number of elements, aligned to 64 bytes.
 Allocate = Callable[[int, Type], str]
 
-#: Rows of B further apart than this are packed even where they could be read in place: each would be in a page, or a cache set, of its own.
-_FAR_BYTES = 1024
 #: As many blocks along M must read a panel of B before packing it pays.
 _REUSES_TO_PACK = 3
 
@@ -41,32 +40,6 @@ _REUSES_TO_PACK = 3
 _LEAST_K = 16
 
 _BUFFER_ELEMENT: dict[str, Type] = {"float": F32, "double": F64, "i32": I32}
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What a dot needs to know of a target: LLVM feature names, whether it is an x86, its vector registers."""
-
-    features: frozenset[str]
-    x86: bool
-    vector_bits: int
-
-    @property
-    def registers(self) -> int:
-        """Vector registers."""
-        if self.x86:
-            return 32 if self.vector_bits == 512 else 16
-        return 32
-
-    @property
-    def fused(self) -> bool:
-        """Whether it has fused multiply-add."""
-        return not self.x86 or "fma" in self.features or "avx512f" in self.features
-
-    @property
-    def half_is_fast(self) -> bool:
-        """Whether it converts f16 to f32."""
-        return not self.x86 or "f16c" in self.features or "avx512f" in self.features
 
 
 def write_product(
@@ -86,16 +59,16 @@ def write_product(
     if b.columns <= MOST_COLUMNS and isinstance(c.element, FloatType) and a.column_stride == 1 and a.columns >= _LEAST_K:
         _write_columns(w, machine, a, b, c, allocate)
         return
-    scheme = choose_scheme(*elements, machine.features, machine.x86, machine.vector_bits)
-    lanes = machine.vector_bits // 8 // scheme.unit_bytes
-    block = choose_block(a.rows, b.columns, lanes, machine.registers)
+    scheme = choose_scheme(*elements, machine)
+    lanes = machine.vector_bytes // scheme.unit_bytes
+    block = choose_block(a.rows, b.columns, lanes, machine)
     panels = split_columns(b.columns, block)
     flip = flips_sign(scheme, *elements)
     units_a = _operand_a(w, machine, scheme, a, flip, lanes, allocate)
     units_b = _operand_b(w, machine, scheme, b, panels, -(-a.rows // block.rows), allocate)
     units = -(-a.columns // scheme.group)
     steps = limits.blocks(w, limits.k, 0, scheme.group, units)
-    kernel = Kernel(scheme, machine.fused, a_is_unsigned(a.element, flip), units, steps)
+    kernel = Kernel(scheme, machine.can("fused"), a_is_unsigned(a.element, flip), units, steps)
     if flip:
         kernel = _corrected(w, kernel, b, units_b, panels, allocate)
     _write_blocks(w, kernel, units_a, units_b, c, a.rows, block, panels, limits)
@@ -104,17 +77,17 @@ def write_product(
 def _write_columns(w: FunctionWriter, machine: Machine, a: Matrix, b: Matrix, c: Accumulator, allocate: Allocate) -> None:
     """The product with few columns: each column of B made contiguous, rows of A read in place."""
     scheme = FMA64 if c.element is F64 else FMA32
-    lanes = machine.vector_bits // 8 // scheme.unit_bytes
+    lanes = machine.vector_bytes // scheme.unit_bytes
     columns = b
     if storage_type(b.element) != scheme.element or b.row_stride != 1:
         packed = allocate(b.rows * b.columns, _BUFFER_ELEMENT[scheme.unit])
-        Packer(w, scheme, b, False, machine.half_is_fast).pack_transposed(packed, lanes)
+        Packer(w, scheme, b, False, machine.can("half")).pack_transposed(packed, lanes)
         columns = Matrix(packed, _BUFFER_ELEMENT[scheme.unit], b.rows, b.columns, 1, b.rows)
 
     def convert(value: str, width: int) -> str:
-        return widen(w, a.element, value, width, scheme.element, machine.half_is_fast)
+        return widen(w, a.element, value, width, scheme.element, machine.can("half"))
 
-    write_columns(w, scheme.element, lanes, machine.fused, a, columns, c, convert)
+    write_columns(w, scheme.element, lanes, machine, a, columns, c, convert)
 
 
 def _corrected(w: FunctionWriter, kernel: Kernel, b: Matrix, units_b: UnitsB, panels: tuple[Panel, ...], allocate: Allocate) -> Kernel:
@@ -130,7 +103,7 @@ def _operand_a(w: FunctionWriter, machine: Machine, scheme: Scheme, a: Matrix, f
     """A in place where its memory holds units already, else packed: along K where that is contiguous, else as its transpose is."""
     if storage_type(a.element) == scheme.element and not flip and (scheme.group == 1 or (a.column_stride == 1 and a.columns % scheme.group == 0)):
         return UnitsA(a.pointer, scheme.element, a.row_stride, scaled(w, scheme.group, a.column_stride), byte_size(a.element))
-    packer = Packer(w, scheme, a.transposed, flip, machine.half_is_fast)
+    packer = Packer(w, scheme, a.transposed, flip, machine.can("half"))
     element = _BUFFER_ELEMENT[scheme.unit]
     if a.column_stride == 1:
         target = allocate(a.rows * packer.units, element)
@@ -147,14 +120,14 @@ def _operand_b(w: FunctionWriter, machine: Machine, scheme: Scheme, b: Matrix, p
     """B in place where its rows are contiguous and packing would not pay, else packed."""
     if scheme.group == 1 and b.column_stride == 1:
         same = storage_type(b.element) == scheme.element
-        near = isinstance(b.row_stride, int) and b.row_stride * byte_size(b.element) <= _FAR_BYTES
+        near = isinstance(b.row_stride, int) and b.row_stride * byte_size(b.element) <= machine.far_bytes
         if row_blocks < _REUSES_TO_PACK or (same and near):
 
             def convert(value: str, lanes: int) -> str:
-                return widen(w, b.element, value, lanes, scheme.element, machine.half_is_fast)
+                return widen(w, b.element, value, lanes, scheme.element, machine.can("half"))
 
             return UnitsB(b.pointer, False, b.row_stride, byte_size(b.element), storage_type(b.element), None if same else convert)
-    packer = Packer(w, scheme, b, False, machine.half_is_fast)
+    packer = Packer(w, scheme, b, False, machine.can("half"))
     target = allocate(packed_columns(panels) * packer.units, _BUFFER_ELEMENT[scheme.unit])
     packer.pack_panels(panels, target)
     return UnitsB(target, True, 0, scheme.unit_bytes, scheme.unit)

@@ -16,10 +16,12 @@ from tilewright.ir.core import Function, Module, Value
 from tilewright.ir.types import I1, DescriptorType
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import ModuleWriter
+from tilewright.plugins.manifest import Target
 from tilewright_cpu.lowering.context import Context, KernelState
 from tilewright_cpu.lowering.functions import begin_function, end_function, load_grid
-from tilewright_cpu.lowering.soft_half import SOFT_HALF, needs_soft_half
+from tilewright_cpu.lowering.soft_half import SOFT_HALF
 from tilewright_cpu.lowering.statements import lower_region
+from tilewright_cpu.machine import machine_of
 
 #: Slots of the argument array before the first argument.
 FIRST_ARGUMENT = 5
@@ -41,20 +43,20 @@ class KernelText:
         self.text, self.symbol, self.messages, self.arena_bytes = text, symbol, messages, arena_bytes
 
 
-def write_module(module: Module, arch: str, cpu: str, features: tuple[str, ...], vector_bits: int, options: Mapping[str, Any]) -> KernelText:
+def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> KernelText:
     """The LLVM IR of a module with one kernel."""
+    machine = machine_of(target)
     attributes = ["nounwind", '"no-trapping-math"="true"']
-    if arch == "x86-64":
-        attributes += [f'"prefer-vector-width"="{vector_bits}"', f'"min-legal-vector-width"="{vector_bits}"']
-    if cpu:
-        attributes.append(f'"target-cpu"="{cpu}"')
-    if features:
-        attributes.append(f'"target-features"="{",".join(features)}"')
+    if machine.x86:
+        attributes += [f'"prefer-vector-width"="{machine.vector_bits}"', f'"min-legal-vector-width"="{machine.vector_bits}"']
+    if target.cpu:
+        attributes.append(f'"target-cpu"="{target.cpu}"')
+    if target.features:
+        attributes.append(f'"target-features"="{",".join(target.features)}"')
     text = ModuleWriter(" ".join(attributes))
-    names = frozenset(feature[1:] for feature in features if feature.startswith("+"))
-    if needs_soft_half(arch, names):
+    if not machine.can("half"):
         text.add_global(SOFT_HALF)
-    state = KernelState(text, module.functions, arch, vector_bits // 8, names, options)
+    state = KernelState(text, module.functions, machine, options)
     kernel = module.kernel
     symbol = kernel.name if all(c.isalnum() or c == "_" for c in kernel.name) and kernel.name.isascii() else "kernel"
     _write_kernel(state, kernel, symbol)

@@ -12,16 +12,11 @@ if TYPE_CHECKING:
     from tilewright_cpu.lowering.context import Context
 
 
-def has_ldexp(features: frozenset[str]) -> bool:
-    """Whether there is an instruction for ``x * 2**n``."""
-    return "avx512f" in features and "avx512vl" in features
-
-
 def machine_operation(context: Context, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
     """AVX-512's range instruction for ``min`` and ``max`` that ignore NaN: one step where the rule takes three otherwise."""
     if name not in ("min", "max") or attributes.get("nan", "ignore") != "ignore":
         return None
-    if element not in (F32, F64) or width * element.bits != 512 or "avx512dq" not in context.state.features:
+    if element not in (F32, F64) or width * element.bits != 512 or not context.state.machine.can("range"):
         return None
     type_ = vector_type(element, width)
     suffix, mask = ("ps", "i16") if element is F32 else ("pd", "i8")

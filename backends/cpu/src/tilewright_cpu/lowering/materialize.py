@@ -150,7 +150,7 @@ def copy_buffer(context: Context, source: Buffer, target: Buffer) -> None:
     """Copy a tile of the same shape and element."""
     size = source.numel * storage_size(source.element)
     writer = context.writer
-    chunk = context.state.vector_bytes
+    chunk = context.state.machine.vector_bytes
     if size < chunk or size % chunk:
         writer.call("llvm.memcpy.p0.p0.i64", "void", [("ptr", target.pointer), ("ptr", source.pointer), ("i64", str(size)), ("i1", "false")])
         return

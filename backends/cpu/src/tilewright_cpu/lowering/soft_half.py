@@ -1,4 +1,4 @@
-"""Conversions between f16 and f32 for x86 processors without F16C.
+"""Conversions between f16 and f32 for processors that have no instruction for them.
 
 There code generation calls two functions of the compiler's runtime library, which a process need not export; so a module brings its own.
 """
@@ -68,8 +68,3 @@ define internal half @__truncsfhf2(float %x) nounwind {
   ret half %result
 }
 """
-
-
-def needs_soft_half(arch: str, features: frozenset[str]) -> bool:
-    """Whether a target calls the functions."""
-    return arch == "x86-64" and not features & {"f16c", "avx512f", "avx512fp16"}
