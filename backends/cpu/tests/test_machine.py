@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import BackendError
+from tilewright.ir.parser import parse_module
 from tilewright.plugins.registry import registry
 from tilewright.runtime.devices import named_target
 from tilewright_cpu import target
+from tilewright_cpu.lower import lower
 from tilewright_cpu.machine import NAMED, USUAL_CACHES, machine_of, vector_unit
 from tilewright_cpu.machine import named_target as row_target
+from tilewright_cpu.runtime import load
 
 
 @pytest.mark.parametrize(
@@ -94,3 +97,15 @@ def test_a_processor_is_a_target_by_its_name() -> None:
     assert target.llvm_target(found)[0] == "aarch64-unknown-linux-gnu"
     with pytest.raises(BackendError, match="has no target 'z80'; it has x86-64, x86-64-v2"):
         named_target(backend, "z80")
+
+
+def test_code_for_another_processor_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = parse_module("tilewright.ir 1.0\nkernel @one(%x: ptr<i32>, %v: i32) {\n  store %x, %v\n  return\n}\n")
+    other = "aarch64" if target.host().arch == "x86-64" else "x86-64"
+    with pytest.raises(BackendError, match=f"kernel one is compiled for {other}, and this machine is"):
+        load(lower(module, row_target(other), {}))
+    code = lower(module, target.host(), {})
+    assert load(code).function
+    monkeypatch.setitem(code.metadata, "features", [*code.metadata["features"], "amx-fp64", "sse9"])
+    with pytest.raises(BackendError, match="with amx-fp64, sse9, which this machine lacks"):
+        load(code)

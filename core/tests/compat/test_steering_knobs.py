@@ -45,7 +45,7 @@ def test_another_architecture_is_compiled_for(said, arch, monkeypatch):
 
 def test_an_architecture_that_is_none_is_refused(monkeypatch):
     monkeypatch.setenv("TRITON_OVERRIDE_ARCH", "z80")
-    with pytest.raises(BackendError, match="has no target 'z80'; it has x86-64, aarch64"):
+    with pytest.raises(BackendError, match="has no target 'z80'; it has x86-64, x86-64-v2"):
         compiled()
 
 
@@ -57,7 +57,7 @@ def test_launches_are_of_the_architecture_too():
     kernel = add[(1,)](x, x, out, 64, BLOCK=64)
     assert kernel.metadata.target.arch == here and out.sum() == 128
     knobs.runtime.override_arch = "aarch64" if here == "x86-64" else "x86-64"
-    with pytest.raises(BackendError, match=r"backend 'cpu' compiles for .* on this machine alone"):
+    with pytest.raises(BackendError, match=rf"kernel add is compiled for {knobs.runtime.override_arch}, and this machine is {here}"):
         add[(1,)](x, x, out, 64, BLOCK=32)
 
 

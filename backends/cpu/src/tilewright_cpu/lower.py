@@ -15,7 +15,7 @@ from tilewright_cpu.lowering.kernel import write_module
 def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
     """Turn a module of one kernel into an object file.
 
-    The module is left as it is. Stages: ``tileir``, ``llir``. Metadata: ``kernel`` (the symbol), ``asserts`` (messages by index), ``arena_bytes`` (heap
+    The module is left as it is. Stages: ``tileir``, ``llir``. Metadata: ``kernel`` (the symbol), ``arch`` and ``features`` that it needs, ``asserts`` (messages by index), ``arena_bytes`` (heap
     memory a thread takes), ``contracted`` (whether products and sums were fused), ``writes`` (see :mod:`tilewright.runtime.bounds`).
 
     Raises:
@@ -31,6 +31,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     binary = compile_to_object(found.text, triple=triple, cpu=cpu, features=features, timings=timings)
     metadata = {
         "kernel": found.symbol,
+        "arch": target.arch,
+        "features": [feature[1:] for feature in target.features if feature.startswith("+")],
         "asserts": found.messages,
         "arena_bytes": found.arena_bytes,
         "contracted": bool(options.get("enable_fp_fusion", True)),

@@ -42,6 +42,7 @@ class LoadedKernel:
     def __init__(self, code: CodeObject) -> None:
         from tilewright.llvm.link import load_object
 
+        refuse_foreign(code)
         symbol = code.metadata.get("kernel", code.name)
         self._object = load_object(code.binary, (symbol,), {"tilewright_print": print_address()})
         self.name = code.name
@@ -61,10 +62,28 @@ class LoadedKernel:
         raise KernelError(f"kernel {self.name}: {text}; program ({x}, {y}, {z})")
 
 
+def refuse_foreign(code: CodeObject) -> None:
+    """Raise where this machine lacks what code was made for: its first instruction of that kind would end the process.
+
+    Raises:
+        BackendError: the architecture is another one, or the machine has no such instructions.
+    """
+    from tilewright_cpu.target import processor
+
+    here = processor()
+    arch = code.metadata.get("arch", here.arch)
+    if arch != here.arch:
+        raise BackendError(f"kernel {code.name} is compiled for {arch}, and this machine is {here.arch}")
+    missing = sorted(set(code.metadata.get("features", ())) - here.features)
+    if missing:
+        raise BackendError(f"kernel {code.name} is compiled for a processor with {', '.join(missing)}, which this machine lacks")
+
+
 def load(code: CodeObject) -> LoadedKernel:
     """Map a kernel's code into the process.
 
     Raises:
+        BackendError: the code is for another processor.
         LoweringError: the code is damaged, or refers to a function that no library of the process has.
     """
     return LoadedKernel(code)

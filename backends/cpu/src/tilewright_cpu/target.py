@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import Device, Target
-from tilewright_cpu.machine import LEVELS, NAMED, USUAL_CACHES, named_target, vector_unit
+from tilewright_cpu.machine import LEVELS, NAMED, USUAL_CACHES, Machine, machine_of, named_target, vector_unit
 
 
 def architecture(triple: str) -> str:
@@ -143,6 +143,12 @@ def host() -> Target:
         BackendError: the machine lacks the level.
     """
     return _host(os.environ.get("TILEWRIGHT_CPU_LEVEL", ""))
+
+
+@functools.cache
+def processor() -> Machine:
+    """This machine itself, whatever level is named."""
+    return machine_of(_host(""))
 
 
 @functools.cache
