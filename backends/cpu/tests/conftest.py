@@ -12,6 +12,7 @@ import pytest
 
 from tilewright.ir import Module
 from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, Type
+from tilewright.plugins.manifest import Target
 from tilewright.reference import interpreter
 from tilewright.reference.numerics import encode, numpy_dtype
 from tilewright.testing.op_samples import Sample, check_outputs
@@ -23,13 +24,13 @@ _GUARD = 128
 class CompiledModule:
     """A module's kernel in this process; call it with arguments in the kernel's order, and a grid."""
 
-    def __init__(self, module: Module, options: dict[str, Any] | None = None, imports: dict[str, int] | None = None) -> None:
+    def __init__(self, module: Module, options: dict[str, Any] | None = None, imports: dict[str, int] | None = None, target: Target | None = None) -> None:
         from tilewright.llvm.link import load_object
         from tilewright_cpu.lower import lower
         from tilewright_cpu.target import host
 
         self.module = module
-        self.code = lower(module, host(), options or {})
+        self.code = lower(module, target or host(), options or {})
         symbol = self.code.metadata["kernel"]
         self.loaded = load_object(self.code.binary, [symbol], imports or {})
         self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(self.loaded.address(symbol))
@@ -182,7 +183,6 @@ def module_of() -> Callable[..., Module]:
     from tilewright.ir.printer import print_module
     from tilewright.language.options import Options
     from tilewright.passes import pipeline
-    from tilewright.plugins.manifest import Target
     from tilewright_cpu.manifest import CAPABILITIES
 
     language = Options(target=Target("cpu", "x86-64", kind="cpu", capabilities=CAPABILITIES))
