@@ -15,8 +15,9 @@ from tilewright_cpu.lowering.kernel import write_module
 def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
     """Turn a module of one kernel into an object file.
 
-    The module is left as it is. Stages: ``tileir``, ``llir``. Metadata: ``kernel`` (the symbol), ``arch`` and ``features`` that it needs, ``asserts`` (messages by index), ``arena_bytes`` (heap
-    memory a thread takes), ``contracted`` (whether products and sums were fused), ``writes`` (see :mod:`tilewright.runtime.bounds`).
+    The module is left as it is. Stages: ``tileir``, ``llir``. Metadata: ``kernel`` (the symbol), ``arch`` and ``features`` that it needs, ``asserts``
+    (messages by index), ``arena_bytes`` (heap memory a thread takes), ``contracted`` (whether products and sums were fused), ``writes`` (see
+    :mod:`tilewright.runtime.bounds`).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location.

@@ -49,6 +49,8 @@ COSTS: dict[str, int] = {
 }
 #: From this cost on a tile is kept rather than evaluated again.
 EXPENSIVE = 10
+#: Lazy operations that may depend on each other in a row; twice as many where they compute addresses or only move elements, which cost little to walk over.
+DEEPEST = 48
 #: Independent accumulators of a sum that a loop keeps in registers.
 LANE_SUM_GROUPS = 4
 _LAZY_SHAPE = frozenset(("splat", "broadcast", "expand_dims", "permute", "reshape"))
@@ -66,6 +68,11 @@ def is_lazy(operation: Operation) -> bool:
 
 def is_tile(value: Value) -> bool:
     return isinstance(value.type, TileType)
+
+
+def _pays_to_keep(operation: Operation) -> bool:
+    """Whether a result in memory could be cheaper than evaluating the operation: not where it only reads or moves elements."""
+    return operation.name not in _LAZY_SHAPE and operation.name not in ("hint", "load", "arange")
 
 
 def unit_reshape(source: tuple[int, ...], result: tuple[int, ...]) -> list[int | None] | None:
@@ -87,6 +94,7 @@ class Analysis:
         inductions: loop -> {number of the carried value: (first value, scalar inside, scalar after, step value)}.
         lane_sums: loop -> numbers of carried tiles kept in vector registers.
         kept, eager: tiles to keep in memory.
+        deep: those of them that are kept because too much depends on each other in a row.
         writes: operations that may write memory, themselves or inside.
     """
 
@@ -100,17 +108,23 @@ class Analysis:
         self.lane_sums: dict[Operation, dict[int, LaneSum]] = {}
         self.kept: set[Value] = set()
         self.eager: set[Value] = set()
+        self.deep: set[Value] = set()
         self.writes: set[Operation] = set()
         self._synthetic: list[Operation] = []
         self._readers: dict[Value, Operation] = {}
         self._costs: dict[Value, int] = {}
         self._loops: dict[Region, tuple[Region, ...]] = {}
+        self._cut: set[Value] = set()
+        self._uniform: set[Value] = set()
         self._number(function.body, 0, ())
+        for operation in self.start:
+            self._note_uniform(operation)
         for operation in list(self.start):
             if operation.name == "for":
                 self._find_carried(operation)
+        self._cut_chains()
         for operation in self.start:
-            if not is_lazy(operation) or not operation.results or not is_tile(operation.results[0]):
+            if not is_lazy(operation) or not operation.results or not is_tile(operation.results[0]) or operation.results[0] in self.deep:
                 self._read(operation)
 
     def detach(self) -> None:
@@ -207,18 +221,14 @@ class Analysis:
                 return a, False
         return None
 
+    def _note_uniform(self, operation: Operation) -> None:
+        moves = operation.spec.elementwise or operation.name in _LAZY_SHAPE
+        if operation.name == "splat" or (moves and all(self.is_uniform(operand) for operand in operation.operands)):
+            self._uniform.update(operation.results)
+
     def is_uniform(self, value: Value) -> bool:
         """Whether all elements of a tile are equal because of how it is made."""
-        if not is_tile(value):
-            return True
-        operation = value.definition
-        if operation is None:
-            return False
-        if operation.name == "splat":
-            return True
-        if operation.spec.elementwise or operation.name in _LAZY_SHAPE:
-            return all(self.is_uniform(operand) for operand in operation.operands)
-        return False
+        return not is_tile(value) or value in self._uniform
 
     def _induction(self, loop: Operation, number: int, step: tuple[Value, bool]) -> None:
         (body,) = loop.regions
@@ -261,8 +271,30 @@ class Analysis:
 
     # ---- reads
 
+    def _cut_chains(self) -> None:
+        """Find the cost of every tile, in program order, and cut what depends on itself too long: a tile at the end of a long chain is evaluated in a nest of
+        its own, so that neither a nest's block nor the recursion of those who walk over lazy tiles grows with the kernel."""
+        depths: dict[Value, int] = {}
+        for operation in self.start:
+            for value in operation.results:
+                if not is_tile(value):
+                    continue
+                if not is_lazy(operation):
+                    self.cost(value)
+                    continue
+                depth = 1 + max((depths.get(self._resolved(operand), 0) for operand in operation.operands), default=0)
+                pointers = isinstance(element_type(value.type), PointerType)
+                limit = DEEPEST if operation.spec.elementwise and not pointers else 2 * DEEPEST
+                if depth >= limit:
+                    self.eager.add(value)
+                    self.deep.add(value)
+                    depth = 0
+                depths[value] = depth
+                if self.cost(value) >= EXPENSIVE * 4 and _pays_to_keep(operation) and len(value.uses) > 1:
+                    self._cut.add(value)
+
     def cost(self, value: Value) -> int:
-        """What evaluating a value once a lane costs, in additions; capped."""
+        """What evaluating a value once a lane costs, in additions; capped. What is kept in memory costs as much as a load."""
         value = self._resolved(value)
         if not is_tile(value):
             return 0
@@ -283,7 +315,9 @@ class Analysis:
                 operands = operation.operands[1:]
             if name in ("splat", "constant"):
                 operands = []
-            cost += sum(self.cost(operand) for operand in operands)
+            for operand in operands:
+                source = self._resolved(operand)
+                cost += 1 if source in self._cut or source in self.deep else self.cost(source)
         self._costs[value] = min(cost, 1000)
         return self._costs[value]
 
@@ -346,12 +380,13 @@ class Analysis:
     def _own_cost(self, operation: Operation) -> bool:
         """Whether keeping this operation's result saves work of its own, and not just of an operand that is kept anyway."""
         own = COSTS.get(operation.name, 1)
-        if operation.name in _LAZY_SHAPE or operation.name in ("hint", "load", "splat", "arange"):
+        if not _pays_to_keep(operation):
             return False
         if own >= 8 or (operation.name in ("div", "rem")):
             return True
         # a long chain of cheap operations
-        return all(self.cost(operand) < EXPENSIVE * 4 for operand in operation.operands) and self.cost(operation.results[0]) >= EXPENSIVE * 4
+        operands = (self._resolved(operand) for operand in operation.operands)
+        return all(operand in self._cut or self.cost(operand) < EXPENSIVE * 4 for operand in operands) and self.cost(operation.results[0]) >= EXPENSIVE * 4
 
     def reaches(self, value: Value, target: Value) -> bool:
         """Whether evaluating ``value`` reads ``target``."""

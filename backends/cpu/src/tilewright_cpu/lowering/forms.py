@@ -35,6 +35,8 @@ def form(context: Context, value: Value, axis: int) -> Form:
     if not isinstance(type_, TileType) or type_.shape[axis] == 1:
         return 0
     value = context.resolve(value)
+    if value in context.analysis.deep:
+        return None  # it is in memory, and what it is made of may be any number of operations away
     key = (value, axis)
     try:
         return context.forms[key]
