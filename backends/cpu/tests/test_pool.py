@@ -285,3 +285,34 @@ def test_costly_programs_run_on_two_threads_at_once(mode):
         assert begun[0] != begun[1] and not together.broken
     assert sorted(seen) == sorted(5 * list(range(32)))
     pool.stop()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 64])
+@pytest.mark.parametrize("programs", [1, 2, 7, 64, 1000, 2**40 + 1])
+def test_lanes_cover_the_programs_evenly(kernel, pools, programs, threads):
+    pool = pools["python", 2]
+    job, lanes, record = pool_module._Job(), (ctypes.c_int64 * (8 * threads))(), KernelRecord(kernel, 0, 0, 0)
+    pool._prepare(ctypes.addressof(job), ctypes.addressof(lanes), ctypes.addressof(record), None, programs, threads)
+    assert job.lanes == min(programs, threads) and job.programs == programs
+    bounds = [(lanes[8 * lane], lanes[8 * lane + 1]) for lane in range(job.lanes)]
+    assert [first for first, _ in bounds] == [0, *(end for _, end in bounds[:-1])] and bounds[-1][1] == programs
+    lengths = [end - first for first, end in bounds]
+    assert max(lengths) - min(lengths) <= 1 <= min(lengths)
+
+
+@pytest.mark.skipif(not NATIVE, reason="the native pool is for Linux on x86-64 and aarch64")
+def test_the_hand_off_is_measured_when_work_is_first_shared(kernel):
+    pool = Pool(2, "native")
+    try:
+        hot = ctypes.c_int64.from_address(pool._object.address("hot"))
+        measured, usual = ctypes.c_int32.from_address(pool._object.address("measured")), hot.value
+        assert measured.value == 0
+        launch = Launch(kernel, 64, rounds=2000)
+        launch.run(pool)
+        assert (launch.counts == 1).all()
+        assert measured.value == 1 and usual // 8 <= hot.value <= usual
+        hot.value = usual  # what was measured once is not measured again
+        launch.run(pool)
+        assert (launch.counts == 2).all() and hot.value == usual
+    finally:
+        pool.stop()

@@ -32,7 +32,7 @@ from tilewright_cpu.target import available_cores
 
 MODES = ("auto", "openmp", "native", "python", "serial")
 
-#: Seconds of work worth sharing with threads that are awake, and with threads that sleep (measured: the break-even is at about half of this).
+#: Seconds of work worth sharing with threads that are awake, until the hand-off to them has been measured; and with threads that sleep.
 HOT_SECONDS, COLD_SECONDS = 10e-6, 100e-6
 
 #: Looks a worker takes for the next job before it sleeps, about 30 microseconds; and the caller's for workers to leave.
@@ -40,13 +40,13 @@ SPIN, SPIN_CALLER = 2000, 1000
 
 
 class KernelRecord(ctypes.Structure):
-    """What the pool knows of a kernel: see :mod:`tilewright_cpu.pool_ir`. Its address must stay the same while the kernel can be launched."""
+    """What the pool knows of a kernel: see :mod:`tilewright_cpu.sharing_ir`. Its address must stay the same while the kernel can be launched."""
 
     _fields_ = (("function", ctypes.c_void_p), ("cost", ctypes.c_int64), ("launches", ctypes.c_int64), ("limit", ctypes.c_int32))
 
 
 class _Job(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_int64) for name in ("function", "arguments", "programs", "chunk", "next", "cycles", "done"))
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("function", "arguments", "programs", "chunk", "entered", "cycles", "done", "lanes", "lane"))
 
 
 def requested_threads() -> int:
@@ -114,6 +114,8 @@ class Pool:
             os.register_at_fork(after_in_child=self._after_fork)
             atexit.register(self.stop)
         self._share = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address("share_timed"))
+        pointers = [ctypes.c_void_p] * 4
+        self._prepare = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64, ctypes.c_int64)(address("prepare"))
         self._executor: ThreadPoolExecutor | None = None
         self._executor_lock = threading.Lock()
         if self.mode == "python" and hasattr(os, "register_at_fork"):
@@ -151,6 +153,7 @@ class Pool:
         if entries is None:
             return False
         self._set("openmp_threads", ctypes.c_void_p, entries[1])
+        self._set("openmp_number", ctypes.c_void_p, entries[2])
         self._set("forced", ctypes.c_int32, requested_threads())
         self._set("openmp", ctypes.c_void_p, entries[0])
         self.mode = "openmp"
@@ -187,7 +190,8 @@ class Pool:
             self._serial(record, arguments, programs)
             return
         start = arguments if isinstance(arguments, int) else ctypes.cast(ctypes.c_char_p(arguments), ctypes.c_void_p).value
-        job = _Job(kernel.function, start, programs, max(1, programs // (8 * threads)), 0, 0, 0)
+        job, lanes = _Job(), (ctypes.c_int64 * (8 * threads))()
+        self._prepare(ctypes.addressof(job), ctypes.addressof(lanes), record, start, programs, threads)
         address = ctypes.addressof(job)
         futures: list[Future[None]] = [self._threads().submit(self._share, address) for _ in range(threads - 1)]
         self._share(address)
@@ -205,8 +209,9 @@ class Pool:
             return self._executor
 
 
-def _torch_openmp() -> tuple[int, int] | None:
-    """The addresses of GOMP_parallel and omp_get_max_threads in the OpenMP runtime of the PyTorch that is loaded; None where there is none."""
+def _torch_openmp() -> tuple[int, int, int] | None:
+    """The addresses of GOMP_parallel, omp_get_max_threads and omp_get_thread_num in the OpenMP runtime of the PyTorch that is loaded; None where there
+    is none."""
     torch = sys.modules.get("torch")
     file = getattr(torch, "__file__", None)
     if file is None:
@@ -215,11 +220,12 @@ def _torch_openmp() -> tuple[int, int] | None:
         try:
             # looks through what the library depends on as well, so it finds the runtime PyTorch itself calls
             loaded = ctypes.CDLL(str(library))
-            found = [ctypes.cast(getattr(loaded, name), ctypes.c_void_p).value for name in ("GOMP_parallel", "omp_get_max_threads")]
+            names = ("GOMP_parallel", "omp_get_max_threads", "omp_get_thread_num")
+            found = [ctypes.cast(getattr(loaded, name), ctypes.c_void_p).value for name in names]
         except (OSError, AttributeError):
             continue
-        if found[0] and found[1]:
-            return found[0], found[1]
+        if found[0] and found[1] and found[2]:
+            return found[0], found[1], found[2]
     return None
 
 

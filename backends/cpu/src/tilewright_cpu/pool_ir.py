@@ -1,10 +1,6 @@
-"""The native part of the thread pool, as LLVM IR: sharing a grid among threads, the decision to do so, and workers that sleep on a futex.
+"""The native part of the thread pool, as LLVM IR: the decision to share a grid among threads, what that costs, and workers that sleep on a futex.
 
-Everything works on two structures. A *kernel record* belongs to one loaded kernel:
-
-    { ptr function, i64 cost, i64 launches, i32 limit }     cost: cycles a program takes, times 16, 0 while unknown; limit: threads, 0 for all
-
-A *job* is one launch: ``next`` is the first program nobody has taken yet. Threads take ``chunk`` programs at a time until none is left.
+The kernel records and jobs of :mod:`.sharing_ir` are what all of it works on.
 
 The state word of the pool has an epoch in its upper half, odd while a job is open, and in its lower half how many workers are inside the job. A worker
 joins by a compare-and-swap that fails once the job is closed, so the caller waits for those only that joined. Every spin is bounded and ends in a futex
@@ -13,157 +9,28 @@ wait: where threads outnumber processors, a thread that spins keeps the one it w
 
 from __future__ import annotations
 
+from tilewright_cpu.sharing_ir import SHARING
+
 #: Most workers a pool can have.
 MAX_WORKERS = 1023
+#: Meetings of threads that the hand-off is measured by.
+_MEETINGS = 8
 
 _FUTEX_CALL = {"x86_64": 202, "aarch64": 98}
 _PAUSE = {"x86_64": ("llvm.x86.sse2.pause", ""), "aarch64": ("llvm.aarch64.hint", "i32 1")}
 _CYCLES = {"x86_64": "llvm.readcyclecounter", "aarch64": "llvm.readsteadycounter"}
-
-_COMMON = """
-%Kernel = type { ptr, i64, i64, i32 }
-%Job = type { ptr, ptr, i64, i64, i64, i64, i64 }          ; function, arguments, programs, chunk, next, cycles, done
-@hot = global i64 0                                         ; cycles of work worth sharing with threads that are awake
-@cold = global i64 0                                        ; ... that sleep
-
-declare i64 @CYCLES()
-declare i64 @llvm.umin.i64(i64, i64)
-declare i64 @llvm.umax.i64(i64, i64)
-
-; Take chunks of a job until none is left; programs run.
-define i64 @share(ptr %job) #0 {
-entry:
-  %function = load ptr, ptr %job
-  %p1 = getelementptr %Job, ptr %job, i64 0, i32 1
-  %arguments = load ptr, ptr %p1
-  %p2 = getelementptr %Job, ptr %job, i64 0, i32 2
-  %programs = load i64, ptr %p2
-  %p3 = getelementptr %Job, ptr %job, i64 0, i32 3
-  %chunk = load i64, ptr %p3
-  %next = getelementptr %Job, ptr %job, i64 0, i32 4
-  br label %take
-take:
-  %done = phi i64 [ 0, %entry ], [ %sum, %run ]
-  %first = atomicrmw add ptr %next, i64 %chunk monotonic
-  %some = icmp ult i64 %first, %programs
-  br i1 %some, label %run, label %none
-run:
-  %end = add i64 %first, %chunk
-  %last = call i64 @llvm.umin.i64(i64 %end, i64 %programs)
-  call void %function(ptr %arguments, i64 %first, i64 %last)
-  %count = sub i64 %last, %first
-  %sum = add i64 %done, %count
-  br label %take
-none:
-  ret i64 %done
-}
-
-; Take chunks, and add the cycles and programs to the job's sums.
-define void @share_timed(ptr %job) #0 {
-  %start = call i64 @CYCLES()
-  %done = call i64 @share(ptr %job)
-  %end = call i64 @CYCLES()
-  %cycles = sub i64 %end, %start
-  %some = icmp ne i64 %done, 0
-  br i1 %some, label %add, label %out
-add:
-  %p5 = getelementptr %Job, ptr %job, i64 0, i32 5
-  %p6 = getelementptr %Job, ptr %job, i64 0, i32 6
-  %x = atomicrmw add ptr %p5, i64 %cycles monotonic
-  %y = atomicrmw add ptr %p6, i64 %done monotonic
-  br label %out
-out:
-  ret void
-}
-
-; Move a kernel's cost a quarter of the way to what was measured.
-define internal void @learn(ptr %kernel, i64 %cycles, i64 %done) #0 {
-  %some = icmp ne i64 %done, 0
-  br i1 %some, label %go, label %out
-go:
-  %cost = getelementptr %Kernel, ptr %kernel, i64 0, i32 1
-  %old = load atomic i64, ptr %cost monotonic, align 8
-  %scaled = shl i64 %cycles, 4
-  %each0 = udiv i64 %scaled, %done
-  %each = call i64 @llvm.umax.i64(i64 %each0, i64 1)
-  %first = icmp eq i64 %old, 0
-  %three = mul i64 %old, 3
-  %four = add i64 %three, %each
-  %mean0 = lshr i64 %four, 2
-  %mean = call i64 @llvm.umax.i64(i64 %mean0, i64 1)
-  %new = select i1 %first, i64 %each, i64 %mean
-  store atomic i64 %new, ptr %cost monotonic, align 8
-  br label %out
-out:
-  ret void
-}
-
-; Cycles that the kernel's cost predicts; all ones while it is unknown.
-define i64 @estimate(ptr %kernel, i64 %programs) #0 {
-  %p = getelementptr %Kernel, ptr %kernel, i64 0, i32 1
-  %cost = load atomic i64, ptr %p monotonic, align 8
-  %unknown = icmp eq i64 %cost, 0
-  %product = mul i64 %cost, %programs
-  %cycles = lshr i64 %product, 4
-  %found = select i1 %unknown, i64 -1, i64 %cycles
-  ret i64 %found
-}
-
-; Run all programs in the calling thread. One program alone is timed now and then only: its cost decides nothing but whether to keep the interpreter lock.
-define void @serial(ptr %kernel, ptr %arguments, i64 %programs) #0 {
-  %function = load ptr, ptr %kernel
-  %p = getelementptr %Kernel, ptr %kernel, i64 0, i32 2
-  %launches = load atomic i64, ptr %p monotonic, align 8
-  %more = add i64 %launches, 1
-  store atomic i64 %more, ptr %p monotonic, align 8
-  %phase = and i64 %launches, 15
-  %due = icmp eq i64 %phase, 0
-  %several = icmp ugt i64 %programs, 1
-  %timed = or i1 %due, %several
-  br i1 %timed, label %measure, label %plain
-plain:
-  call void %function(ptr %arguments, i64 0, i64 %programs)
-  ret void
-measure:
-  %start = call i64 @CYCLES()
-  call void %function(ptr %arguments, i64 0, i64 %programs)
-  %end = call i64 @CYCLES()
-  %cycles = sub i64 %end, %start
-  call void @learn(ptr %kernel, i64 %cycles, i64 %programs)
-  ret void
-}
-
-; A job for a launch. Eight chunks a thread even out what programs differ in.
-define void @prepare(ptr %job, ptr %kernel, ptr %arguments, i64 %programs, i64 %threads) #0 {
-  %function = load ptr, ptr %kernel
-  %parts = shl i64 %threads, 3
-  %share = udiv i64 %programs, %parts
-  %chunk = call i64 @llvm.umax.i64(i64 %share, i64 1)
-  store ptr %function, ptr %job
-  %p1 = getelementptr %Job, ptr %job, i64 0, i32 1
-  store ptr %arguments, ptr %p1
-  %p2 = getelementptr %Job, ptr %job, i64 0, i32 2
-  store i64 %programs, ptr %p2
-  %p3 = getelementptr %Job, ptr %job, i64 0, i32 3
-  store i64 %chunk, ptr %p3
-  %p4 = getelementptr %Job, ptr %job, i64 0, i32 4
-  store i64 0, ptr %p4
-  %p5 = getelementptr %Job, ptr %job, i64 0, i32 5
-  store i64 0, ptr %p5
-  %p6 = getelementptr %Job, ptr %job, i64 0, i32 6
-  store i64 0, ptr %p6
-  ret void
-}
-"""
 
 _THREADS = """
 %Pool = type { i64, [7 x i64], i32, i32, i32, i32, i32, i32, i64, [4 x i64] }
 ; 0 state | 2 sleepers 3 lock 4 shutdown 5 started 6 wanted workers 7 workers let in 8 end of the last shared launch
 @pool = global %Pool zeroinitializer, align 64
 @job = global %Job zeroinitializer, align 64
+@lanes = internal global [LANES x [8 x i64]] zeroinitializer, align 64
 @workers = internal global [MAX_WORKERS x i64] zeroinitializer
 @openmp = global ptr null                                   ; GOMP_parallel, where another library's OpenMP runs the threads
 @openmp_threads = global ptr null                           ; omp_get_max_threads
+@openmp_number = global ptr null                            ; omp_get_thread_num
+@measured = global i32 0                           ; 1 once the hand-off has been measured
 @forced = global i32 0                                      ; threads asked for by the user; 0: as many as OpenMP would use
 
 declare void @PAUSE(PAUSE_TYPE)
@@ -186,8 +53,9 @@ define internal void @wake(ptr %word, i32 %count) #0 {
   ret void
 }
 
-define internal ptr @worker(ptr %unused) #0 {
+define internal ptr @worker(ptr %self) #0 {
 entry:
+  %number = ptrtoint ptr %self to i64
   br label %idle
 idle:
   ; %seen: the epoch, in the upper half, of the job this worker was in last
@@ -245,7 +113,7 @@ join:
   %ok = extractvalue { i64, i1 } %swap, 1
   br i1 %ok, label %run, label %idle
 run:
-  %done = call i64 @share(ptr @job)
+  %done = call i64 @share(ptr @job, i64 %number)
   %old = atomicrmw sub ptr @pool, i64 1 acq_rel
   %count = trunc i64 %old to i32
   %one = icmp eq i32 %count, 1
@@ -280,7 +148,11 @@ next:
   br i1 %more, label %make, label %out
 make:
   %slot = getelementptr [MAX_WORKERS x i64], ptr @workers, i64 0, i32 %i
-  %r4 = call i32 @pthread_create(ptr %slot, ptr %attributes, ptr @worker, ptr null)
+  ; the caller's lane is the first
+  %number = add i32 %i, 1
+  %wide = zext i32 %number to i64
+  %self = inttoptr i64 %wide to ptr
+  %r4 = call i32 @pthread_create(ptr %slot, ptr %attributes, ptr @worker, ptr %self)
   %ok = icmp eq i32 %r4, 0
   %i1 = add i32 %i, 1
   br i1 %ok, label %made, label %out
@@ -333,11 +205,22 @@ define void @set_workers(i32 %wanted) #0 {
   ret void
 }
 
+; A thread of OpenMP's: the lane of its number, so that it is the same one at every launch.
+define internal void @share_openmp(ptr %job) #0 {
+  %get = load ptr, ptr @openmp_number
+  %narrow = call i32 %get()
+  %number = zext i32 %narrow to i64
+  call void @share_numbered(ptr %job, i64 %number)
+  ret void
+}
+
 define internal void @with_openmp(ptr %kernel, ptr %arguments, i64 %programs, i64 %threads, i32 %asked) #0 {
   %job = alloca %Job, align 64
-  call void @prepare(ptr %job, ptr %kernel, ptr %arguments, i64 %programs, i64 %threads)
+  %count = call i64 @llvm.umin.i64(i64 %threads, i64 LANES)
+  %lanes = alloca [8 x i64], i64 %count, align 64
+  call void @prepare(ptr %job, ptr %lanes, ptr %kernel, ptr %arguments, i64 %programs, i64 %count)
   %parallel = load ptr, ptr @openmp
-  call void %parallel(ptr @share_timed, ptr %job, i32 %asked, i32 0)
+  call void %parallel(ptr @share_openmp, ptr %job, i32 %asked, i32 0)
   %p5 = getelementptr %Job, ptr %job, i64 0, i32 5
   %p6 = getelementptr %Job, ptr %job, i64 0, i32 6
   %cycles = load i64, ptr %p5
@@ -346,11 +229,76 @@ define internal void @with_openmp(ptr %kernel, ptr %arguments, i64 %programs, i6
   ret void
 }
 
+; A kernel in which threads meet: each program waits, but not for long, until all have begun. How long that takes is what handing work over costs.
+define internal void @meet(ptr %place, i64 %first, i64 %last) #0 {
+entry:
+  %mine = sub i64 %last, %first
+  %before = atomicrmw add ptr %place, i64 %mine seq_cst
+  %p = getelementptr i64, ptr %place, i64 1
+  %wanted = load i64, ptr %p
+  br label %look
+look:
+  %k = phi i64 [ 0, %entry ], [ %k1, %again ]
+  %arrived = load atomic i64, ptr %place acquire, align 8
+  %all = icmp uge i64 %arrived, %wanted
+  %enough = icmp uge i64 %k, SPIN_CALLER
+  %leave = or i1 %all, %enough
+  br i1 %leave, label %out, label %again
+again:
+  call void @PAUSE(PAUSE_ARG)
+  %k1 = add i64 %k, 1
+  br label %look
+out:
+  ret void
+}
+
+; Measure the hand-off to threads that are awake: the least of some meetings. Work of three times that is worth sharing; two threads break even at twice.
+define internal void @measure(i64 %threads, i32 %asked) #0 {
+entry:
+  %kernel = alloca %Kernel, align 8
+  %place = alloca [2 x i64], align 64
+  store %Kernel zeroinitializer, ptr %kernel
+  store ptr @meet, ptr %kernel
+  %p = getelementptr i64, ptr %place, i64 1
+  store i64 %threads, ptr %p
+  %parallel = load ptr, ptr @openmp
+  %foreign = icmp ne ptr %parallel, null
+  %narrow = trunc i64 %threads to i32
+  br label %meeting
+meeting:
+  %i = phi i64 [ 0, %entry ], [ %i1, %met ]
+  %least = phi i64 [ -1, %entry ], [ %less, %met ]
+  store atomic i64 0, ptr %place monotonic, align 64
+  %start = call i64 @CYCLES()
+  br i1 %foreign, label %theirs, label %ours
+theirs:
+  call void @with_openmp(ptr %kernel, ptr %place, i64 %threads, i64 %threads, i32 %asked)
+  br label %met
+ours:
+  call void @with_workers(ptr %kernel, ptr %place, i64 %threads, i32 %narrow)
+  br label %met
+met:
+  %end = call i64 @CYCLES()
+  %took = sub i64 %end, %start
+  %less = call i64 @llvm.umin.i64(i64 %least, i64 %took)
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, MEETINGS
+  br i1 %more, label %meeting, label %out
+out:
+  %three = mul i64 %less, 3
+  %usual = load i64, ptr @hot
+  %least.hot = lshr i64 %usual, 3
+  %raised = call i64 @llvm.umax.i64(i64 %three, i64 %least.hot)
+  %bounded = call i64 @llvm.umin.i64(i64 %raised, i64 %usual)
+  store i64 %bounded, ptr @hot
+  ret void
+}
+
 ; Share a launch with the pool's workers. The lock is held.
 define internal void @with_workers(ptr %kernel, ptr %arguments, i64 %programs, i32 %threads) #0 {
 entry:
   %wide = zext i32 %threads to i64
-  call void @prepare(ptr @job, ptr %kernel, ptr %arguments, i64 %programs, i64 %wide)
+  call void @prepare(ptr @job, ptr @lanes, ptr %kernel, ptr %arguments, i64 %programs, i64 %wide)
   %guests = sub i32 %threads, 1
   store atomic i32 %guests, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 7) monotonic, align 4
   %opened = atomicrmw add ptr @pool, i64 4294967296 seq_cst
@@ -362,7 +310,7 @@ rouse:
   br label %go
 go:
   %start = call i64 @CYCLES()
-  %done = call i64 @share(ptr @job)
+  %done = call i64 @share(ptr @job, i64 0)
   %end = call i64 @CYCLES()
   %cycles = sub i64 %end, %start
   call void @learn(ptr %kernel, i64 %cycles, i64 %done)
@@ -431,6 +379,13 @@ team:
   br i1 %pair, label %both, label %alone
 both:
   %wide = zext i32 %count to i64
+  %first0 = atomicrmw xchg ptr @measured, i32 1 monotonic
+  %fresh0 = icmp eq i32 %first0, 0
+  br i1 %fresh0, label %measure0, label %shared
+measure0:
+  call void @measure(i64 %wide, i32 %asked)
+  br label %shared
+shared:
   call void @with_openmp(ptr %kernel, ptr %arguments, i64 %programs, i64 %wide, i32 %asked)
   %after = call i64 @CYCLES()
   store atomic i64 %after, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 8) monotonic, align 8
@@ -465,6 +420,17 @@ share:
   %fewer = icmp ult i32 %limit, %all
   %bounded = select i1 %fewer, i32 %limit, i32 %all
   %threads = select i1 %unlimited, i32 %all, i32 %bounded
+  %pairs = icmp ugt i32 %threads, 1
+  br i1 %pairs, label %known, label %go
+known:
+  %first1 = atomicrmw xchg ptr @measured, i32 1 monotonic
+  %fresh1 = icmp eq i32 %first1, 0
+  br i1 %fresh1, label %measure1, label %go
+measure1:
+  %team1 = zext i32 %threads to i64
+  call void @measure(i64 %team1, i32 0)
+  br label %go
+go:
   call void @with_workers(ptr %kernel, ptr %arguments, i64 %programs, i32 %threads)
   store atomic i32 0, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 3) release, align 4
   ret void
@@ -477,8 +443,8 @@ alone:
 _ATTRIBUTES = "\nattributes #0 = { nounwind }\n"
 
 #: What the IR defines that Python calls or sets.
-COMMON_SYMBOLS = ("share_timed", "serial", "estimate", "hot", "cold")
-THREAD_SYMBOLS = ("launch", "stop", "forget", "set_workers", "pool", "openmp", "openmp_threads", "forced")
+COMMON_SYMBOLS = ("prepare", "share_timed", "serial", "estimate", "hot", "cold")
+THREAD_SYMBOLS = ("launch", "stop", "forget", "set_workers", "pool", "openmp", "openmp_threads", "openmp_number", "measured", "forced")
 
 
 def supports_threads(machine: str, system: str) -> bool:
@@ -494,11 +460,13 @@ def pool_ir(machine: str, *, threads: bool, spin: int, spin_caller: int) -> str:
         spin: how often a worker looks for a job before it sleeps.
         spin_caller: how often the caller looks whether the workers have left before it sleeps.
     """
-    text = _COMMON + (_THREADS if threads else "") + _ATTRIBUTES
+    text = SHARING + (_THREADS if threads else "") + _ATTRIBUTES
     pause, argument = _PAUSE.get(machine, ("", ""))
     cycles = _CYCLES.get(machine, "llvm.readcyclecounter")
     words = {
         "MAX_WORKERS": str(MAX_WORKERS),
+        "LANES": str(MAX_WORKERS + 1),
+        "MEETINGS": str(_MEETINGS),
         "PAUSE_TYPE": argument.split(" ")[0],
         "PAUSE_ARG": argument,
         "PAUSE": pause,
