@@ -12,6 +12,7 @@ import tilewright.language as tl
 from tilewright.errors import LaunchError
 from tilewright.llvm import native
 from tilewright.runtime.arguments import ArgumentError
+from tilewright.runtime.backend_choice import backend
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.tensors import MockTensor
 
@@ -49,11 +50,35 @@ def test_each_kind_of_arguments_has_its_warm_up(recorder, scale):
             assert call() is found[name]
 
 
-def test_stand_ins_are_looked_up_each_time(recorder, scale):
-    for stand_in in (MockTensor(tl.float32), tl.float32, torch.float32):
-        known = [scale.warmup(stand_in, 32, BLOCK=16, grid=(1,)) for _ in range(4)]
-        assert len(set(map(id, known))) == 1
-    assert not scale._warm and len(recorder.lowered) == 1
+def test_warm_ups_of_element_types_run_no_python(recorder, scale):
+    for element in (tl.float32, torch.float32, np.float32, np.dtype("float32")):
+        before = python_calls(scale._warmer)
+        known = [scale.warmup(element, 32, BLOCK=16, grid=(1,)) for _ in range(8)]
+        assert len(set(map(id, known))) == 1 and python_calls(scale._warmer) <= before + 2
+    other = [scale.warmup(element, 32, BLOCK=16, grid=(1,)) for element in (torch.float16, tl.float16, torch.float16)]
+    assert len(set(map(id, other))) == 1 and other[0] is not known[0] and len(recorder.lowered) == 2
+
+
+def test_warm_ups_of_stand_ins_select_once(recorder, scale, monkeypatch):
+    stand_in = MockTensor(tl.float32)
+    known = [scale.warmup(stand_in, 32, BLOCK=16, grid=(1,))]
+    selected = []
+    monkeypatch.setattr(type(scale), "_select", lambda *args: selected.append(args))
+    known += [scale.warmup(each, 32, BLOCK=16, grid=(1,)) for each in (stand_in, MockTensor(torch.float32), tl.float32) * 3]
+    assert len(set(map(id, known))) == 1 and not selected
+    monkeypatch.undo()
+    stand_in.dtype = tl.float16
+    assert scale.warmup(stand_in, 32, BLOCK=16, grid=(1,)) is not known[0]
+    with pytest.raises(LaunchError, match="only stands for a tensor"):
+        scale[(1,)](stand_in, 32, BLOCK=16)
+
+
+def test_warm_ups_of_element_types_belong_to_a_choice_of_backend(recorder, scale):
+    first = [scale.warmup(tl.float32, 32, BLOCK=16, grid=(1,)) for _ in range(4)][-1]
+    with backend("reference"):
+        found = [scale.warmup(tl.float32, 32, BLOCK=16, grid=(1,)) for _ in range(4)]
+        assert len(set(map(id, found))) == 1 and found[0] is not first
+    assert scale.warmup(tl.float32, 32, BLOCK=16, grid=(1,)) is first
 
 
 def test_warm_ups_of_options_and_refusals(install_recorder, scale):

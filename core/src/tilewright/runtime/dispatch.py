@@ -24,6 +24,7 @@ from tilewright.runtime.arguments import ALIGNMENT, ArrayKind
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.dtypes import ITEM_SIZE
 from tilewright.runtime.hooks import hooks
+from tilewright.runtime.tensors import MockTensor
 
 if TYPE_CHECKING:
     from tilewright.language.callable import FunctionParameter, JitCallable
@@ -171,6 +172,9 @@ def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, kee
     aligned = specialized and not parameter.do_not_specialize_on_alignment
     type_ = type(value)
     if isinstance(kind, ArrayKind):
+        if type(value) is MockTensor and value.given is not None:
+            keep.append(value.given)
+            return Check(Condition.OBJECT, source, id(value.given))
         if kind.convert is not None or kind.device is None:
             raise _UnsuitedError
         alignment = (Alignment.DIVISIBLE if kind.divisible else Alignment.INDIVISIBLE) if aligned else Alignment.ANY

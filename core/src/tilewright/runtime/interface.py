@@ -26,10 +26,14 @@ class KernelInterface:
 
     def _standing(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a warm-up, with stand-ins for element types that are no constants."""
-        parameters = getattr(getattr(self, "base_fn", self), "params", ())
-        constants = {name for parameter in parameters if parameter.is_constexpr for name in (parameter.num, parameter.name)}
+        constants = self._constant_names()
         positional = [value if position in constants else MockTensor.wrap_dtype(value) for position, value in enumerate(args)]
         return tuple(positional), {name: value if name in constants else MockTensor.wrap_dtype(value) for name, value in keywords.items()}
+
+    def _constant_names(self) -> frozenset[int | str]:
+        """The constexpr parameters, by position and by name."""
+        parameters = getattr(getattr(self, "base_fn", self), "params", ())
+        return frozenset(name for parameter in parameters if parameter.is_constexpr for name in (parameter.num, parameter.name))
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         return partial(self.run, grid=grid, warmup=False)

@@ -113,6 +113,7 @@ class JITFunction(KernelInterface, JitCallable):
             self._binder: Binder | None = None
             self._dispatcher: Dispatcher | None = None
             self._warm: dict[Any, CompiledKernel] = {}
+            self._constants: frozenset[int | str] | None = None
             self._warmer = Dispatcher(self, self._warm_up, self._known_warm_up)
 
     def clear_cache(self) -> None:
@@ -156,31 +157,44 @@ class JITFunction(KernelInterface, JitCallable):
         return self.warmup(*args, **kwargs) if warmup else self[grid](*args, **kwargs)
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> CompiledKernel | None:
-        """As in :class:`KernelInterface`. For tensors that lie on a device it costs no more than a launch, once it was done."""
+        """As in :class:`KernelInterface`. Once it was done it costs no more than a launch."""
         collected = trials.collecting.get()
         if collected is None:
             found: CompiledKernel | None = self._warmer.start((1,), *args, **kwargs)
             return found
-        *_, selected = self._selected(args, kwargs)
-        collected.append((self, selected))
+        collected.append((self, self._selected(args, kwargs)))
         return None
 
-    def _selected(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Selected]:
-        """The kinds of a warm-up's arguments, its options, and what they select."""
+    def _constant_names(self) -> frozenset[int | str]:
+        found = self._constants
+        if found is None:
+            found = self._constants = super()._constant_names()
+        return found
+
+    def _selected(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Selected:
+        """What a warm-up's arguments select."""
         args, keywords = self._standing(args, keywords)
         bound, kinds, options = (self._binder or self._make_binder()).bind(*args, **keywords)
-        return kinds, options, self._select(bound, kinds, options, backend_choice.current.get())
+        return self._select(bound, kinds, options, backend_choice.current.get())
 
     def _warm_up(self, grid: Any, /, *args: Any, **keywords: Any) -> CompiledKernel | None:
-        """A warm-up in Python. Its kernel is kept for the next one where the arguments alone say on which device it runs."""
-        kinds, options, selected = self._selected(args, keywords)
-        found: CompiledKernel | None = self._kernel(selected, warmup=True)
-        if isinstance(found, CompiledKernel) and selected.signature.devices and not selected.signature.stand_ins:
-            with contextlib.suppress(TypeError):  # an option that is not hashable
-                self._warm[(*kinds, backend_choice.current.get(), *options.items())] = found
+        """A warm-up in Python. Its kernel is kept for the next one of arguments of the same kinds."""
+        args, keywords = self._standing(args, keywords)
+        bound, kinds, options = (self._binder or self._make_binder()).bind(*args, **keywords)
+        choice = backend_choice.current.get()
+        key = (*kinds, choice, *options.items())
+        with contextlib.suppress(TypeError):  # an option that is not hashable
+            known = self._warm.get(key)
+            if known is not None:
+                return known
+        found: CompiledKernel | None = self._kernel(self._select(bound, kinds, options, choice), warmup=True)
+        if isinstance(found, CompiledKernel):
+            with contextlib.suppress(TypeError):
+                self._warm[key] = found
         return found
 
     def _known_warm_up(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Known | None:
+        args, keywords = self._standing(args, keywords)
         known = _known(self._binder or self._make_binder(), self._warm, args, keywords)
         if known is None:
             return None
@@ -406,7 +420,7 @@ def _by_name(module: str, qualname: str) -> JITFunction | None:
 
 
 #: Attributes of a kernel that only mean something in this process.
-_OF_THIS_PROCESS = ("_plans", "_binder", "_dispatcher", "_warm", "_warmer", "_launch_lock", "_compile_locks", "device_caches")
+_OF_THIS_PROCESS = ("_plans", "_binder", "_dispatcher", "_warm", "_warmer", "_constants", "_launch_lock", "_compile_locks", "device_caches")
 _MISSING: Any = object()
 _kernels: weakref.WeakSet[JITFunction] = weakref.WeakSet()
 

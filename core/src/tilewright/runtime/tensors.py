@@ -22,6 +22,8 @@ class MockTensor:
     """
 
     device = None
+    #: the element type that was given for a tensor; None where a stand-in was
+    given: Any = None
 
     def __init__(self, dtype: Any, shape: tuple[int, ...] | None = None) -> None:
         self.dtype = dtype
@@ -30,8 +32,11 @@ class MockTensor:
     @staticmethod
     def wrap_dtype(value: Any) -> Any:
         """A bare element type as a stand-in of it; anything else as it is."""
-        is_dtype = any(base.__name__ == "dtype" for base in type(value).__mro__) or (isinstance(value, type) and value.__module__ in ("numpy", "ml_dtypes"))
-        return MockTensor(value) if is_dtype else value
+        if not _ARE_DTYPES[type(value)] and not (isinstance(value, type) and value.__module__ in ("numpy", "ml_dtypes")):
+            return value
+        found = MockTensor(value)
+        found.given = value
+        return found
 
     def data_ptr(self) -> int:
         return 0
@@ -53,6 +58,17 @@ class MockTensor:
 
     def __repr__(self) -> str:
         return f"MockTensor({self.dtype}, {self.shape})"
+
+
+class _AreDtypes(dict[type, bool]):
+    """Whether the instances of a type are element types, of any library."""
+
+    def __missing__(self, type_: type) -> bool:
+        found = self[type_] = any(base.__name__ == "dtype" for base in type_.__mro__)
+        return found
+
+
+_ARE_DTYPES = _AreDtypes()
 
 
 class TensorWrapper:

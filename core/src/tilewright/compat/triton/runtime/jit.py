@@ -119,8 +119,7 @@ class JITFunction(own.JITFunction):
 
     def key_of_launch(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> str:
         """The key of the kernel that a launch with these arguments runs, among those of its device."""
-        *_, selected = self._selected(args, keywords)
-        return self._key(selected)
+        return self._key(self._selected(args, keywords))
 
     @property
     def type(self) -> Any:
