@@ -34,6 +34,10 @@ _FACTS: dict[str, Any] = {
 }
 
 
+#: What PyTorch's packages take of a kernel for the CPU.
+_LIBRARIES = ("so", "launcher.so")
+
+
 class Launcher:
     """``kernel.run``: Triton's launch call.
 
@@ -87,7 +91,18 @@ class CompiledKernel(own.CompiledKernel):
     @property
     def asm(self) -> Any:
         ending = BINARY.get(self.target.kind)
-        return Asm(super().asm, {ending: self._device_code} if ending else None)
+        if ending:
+            return Asm(super().asm, {ending: self._device_code})
+        return Asm(super().asm, dict.fromkeys(_LIBRARIES, self._library) if self.target.kind == "cpu" else None)
+
+    def _library(self) -> bytes:
+        """The code as a shared library, see :mod:`.libraries`."""
+        from tilewright.compat.triton.compiler.libraries import library_of
+
+        stages = self.artifact.code.stages
+        found = library_of(self)
+        stages.update(dict.fromkeys(_LIBRARIES, found))
+        return found
 
     def _device_code(self) -> bytes:
         """The code in the format of the vendor's tools, made with what this machine has for it.
