@@ -24,6 +24,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,8 @@ def run_here(name: str, device: str, timed: bool, warm: bool, precision: str) ->
                 check(model, compiled, given, trained, case.tolerance)
             outcome.compile_s += time.perf_counter() - began
             if timed and way == "train static":
-                outcome.step_ms = milliseconds(lambda: step(compiled, given), device)
-                outcome.eager_ms = milliseconds(lambda: step(model, given), device)
+                outcome.step_ms = milliseconds(partial(step, compiled, given), device)
+                outcome.eager_ms = milliseconds(partial(step, model, given), device)
         except Exception as error:
             traceback.print_exc()
             outcome.failures[way] = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
@@ -162,7 +163,6 @@ def run_apart(name: str, given: argparse.Namespace, warm: bool, caches: str) -> 
     if not given.triton:
         environment |= {"TILEWRIGHT_TRITON": "1", "TILEWRIGHT_CACHE_DIR": f"{caches}/tilewright"}
     try:
-        # Torch looks for the shim in processes that it starts, too, wherever this one finds it
         launcher = [] if given.triton else ["-m", "tilewright.compat.triton"]
         done = subprocess.run([command[0], *launcher, *command[1:]], capture_output=True, text=True, timeout=given.limit, env=environment, check=False)
     except subprocess.TimeoutExpired:
