@@ -283,6 +283,10 @@ SCALARS: dict[str, tuple[int, int]] = {
     "s_mov_b32 s10, s9\ns_bitset1_b32 s10, 4": (21, 0),
     "s_cmp_gt_u32 s8, s9\ns_cselect_b32 s10, 11, 22": (11, 1),
     "s_cmp_gt_i32 s8, s9\ns_cselect_b32 s10, 11, 22": (22, 0),
+    "s_cmpk_lt_i32 s8, 0xffe1\ns_cselect_b32 s10, 11, 22": (11, 1),
+    "s_cmpk_gt_i32 s9, 0xffe1\ns_cselect_b32 s10, 11, 22": (11, 1),
+    "s_cmpk_lt_u32 s9, 0xffe1\ns_cselect_b32 s10, 11, 22": (11, 1),
+    "s_cmp_eq_u32 s9, s9\ns_cmovk_i32 s10, 0xfff0": (0xFFFFFFF0, 1),
     "s_bitcmp1_b32 s8, 31\ns_mov_b32 s10, 0": (0, 1),
     "s_mov_b32 s10, 1.0": (0x3F800000, 0),
 }

@@ -287,9 +287,30 @@ def _comparison(kind: str, compare: Formula) -> Callable[[Decoder], Step]:
     return build
 
 
+def _short(d: Decoder, signed: bool = True) -> int:
+    """The literal of 16 bits behind the first operand, extended."""
+    bits = constant(d.operands[1], KINDS["b32"]) & 0xFFFF
+    return bits - 0x10000 if signed and bits >> 15 else bits
+
+
+def _short_comparison(kind: str, compare: Formula) -> Callable[[Decoder], Step]:
+    def build(d: Decoder) -> Step:
+        d.allow()
+        d.expect(2)
+        x, y = d.uniform(0, kind), np.array([_short(d, kind == "i32")], KINDS[kind].dtype)
+
+        def step(m: Machine) -> None:
+            m.scc[m.selected] = compare(x(m), y)
+
+        return step
+
+    return build
+
+
 for _kind in ("i32", "u32"):
     for _which, _compare in _COMPARISONS.items():
-        TABLE[f"s_cmp_{_which}_{_kind}"] = TABLE[f"s_cmpk_{_which}_{_kind}"] = _comparison(_kind, _compare)
+        TABLE[f"s_cmp_{_which}_{_kind}"] = _comparison(_kind, _compare)
+        TABLE[f"s_cmpk_{_which}_{_kind}"] = _short_comparison(_kind, _compare)
 for _which in ("eq", "lg"):
     TABLE[f"s_cmp_{_which}_u64"] = _comparison("u64", _COMPARISONS[_which])
 for _kind in ("f32", "f16"):
@@ -332,8 +353,7 @@ def _bit_set(d: Decoder) -> Step:
 @builds("s_movk_i32", "s_addk_i32", "s_addk_co_i32", "s_mulk_i32")
 def _short_literal(d: Decoder) -> Step:
     d.allow()
-    bits = constant(d.operands[1], KINDS["b32"]) & 0xFFFF
-    value = np.array([bits - 0x10000 if bits >> 15 else bits], np.int64)
+    value = np.array([_short(d)], np.int64)
     write = d.uniform_result(0, "i32")
     if d.instruction.name == "s_movk_i32":
         moved = value.astype(np.int32)
@@ -364,11 +384,17 @@ def _select(d: Decoder) -> Step:
     return lambda m: write(m, np.where(m.scc[m.selected], x(m), y(m)))
 
 
-@builds("s_cmov_b32", "s_cmov_b64", "s_cmovk_i32")
+@builds("s_cmov_b32", "s_cmov_b64")
 def _conditional_move(d: Decoder) -> Step:
-    kind = "b32" if d.instruction.name == "s_cmovk_i32" else d.instruction.name[-3:]
+    kind = d.instruction.name[-3:]
     x, old, write = d.uniform(1, kind), d.uniform(0, kind), d.uniform_result(0, kind)
     return lambda m: write(m, np.where(m.scc[m.selected], x(m), old(m)))
+
+
+@builds("s_cmovk_i32")
+def _conditional_short_literal(d: Decoder) -> Step:
+    value, old, write = np.array([_short(d)], np.int32), d.uniform(0, "i32"), d.uniform_result(0, "i32")
+    return lambda m: write(m, np.where(m.scc[m.selected], value, old(m)))
 
 
 _SAVING: dict[str, Formula] = {
