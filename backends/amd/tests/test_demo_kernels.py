@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from amd_emulated import launched
 from amd_support import compiled, example
 
+from tilewright.errors import LoweringError
 from tilewright.plugins.manifest import CodeObject
 from tilewright_conformance.oracles import attention
 
@@ -83,6 +84,38 @@ def test_matmul(arch: str, schedule: str, aligned: bool) -> None:
     run(code, [a, b, c, m, n, k, k, n, n], (-(-m // 64) * -(-n // 64),), schedule)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     np.testing.assert_allclose(c, np.where(exact >= 0, exact, 0.01 * exact), rtol=2e-3, atol=2e-2)
+
+
+SIGNATURE = "a_ptr=*fp16:16, b_ptr=*fp16:16, c_ptr=*fp16:16, M=i32:16, N=i32:16, K=i32:16, stride_am=i32:16, stride_bk=i32:16, stride_cm=i32:16"
+CONSTANTS = {"stride_ak": 1, "stride_bn": 1, "stride_cn": 1, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 8, "ACTIVATION": ""}
+
+
+@pytest.mark.parametrize("options", [{"kpack": 2}, {"schedule_hint": "attention"}, {"kpack": 2, "matrix_instr_nonkdim": 16}])
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1201"])
+def test_options_of_matrix_instructions(arch: str, options: dict[str, Any]) -> None:
+    kernel = example("matmul").matmul_kernel
+    code, plain = (compiled(kernel, SIGNATURE, arch, CONSTANTS, **given) for given in (options, {}))
+    notes = "\n".join(code.metadata["notes"])
+    if arch == "gfx1201":
+        assert code.binary == plain.binary
+        assert all(f"{name}={value!r} changes nothing on gfx1201: it is of MFMA instructions" in notes for name, value in options.items())
+        return
+    assert "changes nothing" not in notes and code.stages["amdgcn"] != plain.stages["amdgcn"]
+    if "kpack" in options:
+        assert " x 2" in code.stages["simt"]
+    rng = np.random.default_rng(6)
+    a, b = rng.integers(-3, 4, (64, 192)).astype(np.float16), rng.integers(-3, 4, (192, 64)).astype(np.float16)
+    c = np.full((64, 64), np.nan, np.float16)
+    run(code, [a, b, c, 64, 64, 192, 192, 64, 64], (1,), "random")
+    np.testing.assert_array_equal(c, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"kpack": 4}, "kpack must be 1 or 2, not 4"), ({"schedule_hint": "fast"}, "must be one of '', 'attention', ")]
+)
+def test_options_that_say_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(LoweringError, match=message):
+        compiled(example("matmul").matmul_kernel, SIGNATURE, "gfx942", CONSTANTS, **options)
 
 
 @both

@@ -10,7 +10,7 @@ rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.simt.tiling import Fragment, MatrixShape, powers
@@ -28,6 +28,7 @@ class Instruction:
         operand: LLVM type of a lane's elements of A or B.
         accumulator: LLVM type of an element of C.
         family, generations: the architectures that have it.
+        times: how often it is issued, one after the other, for what a lane holds of A and B; see :meth:`packed`.
     """
 
     name: str
@@ -37,6 +38,13 @@ class Instruction:
     accumulator: str
     family: str
     generations: tuple[int, ...]
+    times: int = 1
+
+    def packed(self) -> Instruction:
+        """Two of it, one after the other, of whose operands a lane holds neighbours along k: it loads them at once."""
+        shape, extent = self.shape, self.shape.m
+        groups = 64 // extent
+        return replace(self, shape=_mfma_shape(extent, 2 * shape.k // groups), times=2 * self.times)
 
     @property
     def sums(self) -> str:

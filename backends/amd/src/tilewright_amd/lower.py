@@ -14,10 +14,11 @@ from tilewright.ir.core import Module
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.runtime.files import write_whole
 from tilewright.simt.launch_options import check_portable, configuration_text, option_notes, refuse_externs
+from tilewright_amd.architectures import MFMA
 from tilewright_amd.linker import link
 from tilewright_amd.manifest import OPTIONS
 from tilewright_amd.resources import usage_of
-from tilewright_amd.target import TRIPLE, GcnTarget
+from tilewright_amd.target import SCHEDULE_HINTS, TRIPLE, GcnTarget
 
 #: LLVM's passes before code generation, which brings those of the machine itself: pairs of f32 are computed with at once where the machine can.
 PASSES = ("pairs",)
@@ -70,7 +71,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "n_spills": usage.spilled,
         "assertions": machine.assertions,
         "configuration": configuration_text(options),
-        "notes": [*option_notes(options), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
+        "notes": [*option_notes(options), *machine_notes(options, machine), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
     }
     stages: dict[str, str | bytes] = {
         "tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine), "llir": text, "amdgcn": listing, "hsaco": binary,
@@ -83,6 +84,18 @@ def _keep_listing(listing: str, binary: bytes) -> None:
     folder = os.environ.get("TILEWRIGHT_AMD_LISTINGS")
     if folder:
         write_whole(Path(folder) / hashlib.sha256(binary).hexdigest(), listing.encode())
+
+
+def machine_notes(options: Mapping[str, Any], machine: GcnTarget) -> list[str]:
+    """What options ask for in vain."""
+    hint = options.get("schedule_hint", "")
+    if hint and SCHEDULE_HINTS[hint] is None:
+        return [f"schedule_hint={hint!r} changes nothing: LLVM's strategy for it is not sound"]
+    if machine.row.matrix == MFMA:
+        return []
+    defaults = {"kpack": 1, "matrix_instr_nonkdim": 0, "schedule_hint": ""}
+    asked = {name: options[name] for name, default in defaults.items() if options.get(name, default) != default}
+    return [f"{name}={value!r} changes nothing on {machine.name}: it is of MFMA instructions" for name, value in asked.items()]
 
 
 def check_options(name: str, options: Mapping[str, Any], machine: GcnTarget) -> None:
@@ -100,5 +113,9 @@ def check_options(name: str, options: Mapping[str, Any], machine: GcnTarget) -> 
     waves = options.get("waves_per_eu", 0)
     if isinstance(waves, bool) or not isinstance(waves, int) or not 0 <= waves <= 16:
         raise LoweringError(f"kernel {name}: waves_per_eu must be a number from 0 to 16, not {waves!r}")
+    if options.get("kpack", 1) not in (1, 2):
+        raise LoweringError(f"kernel {name}: kpack must be 1 or 2, not {options['kpack']!r}")
+    if options.get("schedule_hint", "") not in SCHEDULE_HINTS:
+        raise LoweringError(f"kernel {name}: schedule_hint must be one of {', '.join(map(repr, SCHEDULE_HINTS))}, not {options['schedule_hint']!r}")
     if options.get("matrix_instr_nonkdim", 0) not in (0, 16, 32):
         raise LoweringError(f"kernel {name}: matrix_instr_nonkdim must be 0, 16 or 32, not {options['matrix_instr_nonkdim']!r}")

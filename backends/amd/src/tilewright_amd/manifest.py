@@ -14,7 +14,10 @@ CAPABILITIES = every_type({"descriptors", "assert", "inline_asm", "dot_scaled", 
 #: math: ``relaxed`` takes the machine's own f32 exp2, rsqrt and exp, and divides within 2.5 ULP; ``strict`` keeps to the shared functions and IEEE division.
 #: waves_per_eu: so many waves at least are to fit each SIMD, for which a thread gets fewer registers; 0 leaves it to the code generator.
 #: matrix_instr_nonkdim: rows and columns of the MFMA instruction to take, 16 or 32, where there is one; 0 chooses.
-OPTIONS = {"math": "relaxed", "waves_per_eu": 0, "matrix_instr_nonkdim": 0, "num_stages": 2}
+#: kpack: elements of a product's operands that a lane holds side by side along k, for one MFMA instruction or, with 2, for two of them.
+#: schedule_hint: how the code generator orders instructions. ``attention`` has those beside MFMA instructions go between these, most of all exponentials;
+#: ``memory-bound-attention`` is taken, and changes nothing: the strategy that LLVM has for it ends the process for some kernels.
+OPTIONS = {"math": "relaxed", "waves_per_eu": 0, "matrix_instr_nonkdim": 0, "kpack": 1, "schedule_hint": "", "num_stages": 2}
 
 
 def manifest() -> Manifest:

@@ -66,9 +66,9 @@ def _kinds(row: Architecture, a: Type, b: Type, accumulator: Type, precision: st
     return found
 
 
-def choose(row: Architecture, wanted: Product, extent: int = 0) -> Choice | None:
+def choose(row: Architecture, wanted: Product, extent: int = 0, pack: int = 1) -> Choice | None:
     """The instruction for a product; None where there is none of its types and extents. ``extent`` asks for its rows and columns, 0 chooses: greater ones
-    where each warp gets one."""
+    where each warp gets one. ``pack`` of 2 has lanes hold twice as many neighbours along k, where the product is as deep."""
     m, n = wanted.shape[-2:]
     for kind, through, parts in _kinds(row, wanted.a, wanted.b, wanted.accumulator, wanted.precision):
         fitting = [
@@ -80,31 +80,35 @@ def choose(row: Architecture, wanted: Product, extent: int = 0) -> Choice | None
         shared = [one for one in fitting if (m // one.shape.n) * (n // one.shape.m) >= wanted.warps]
         asked = [one for one in fitting if one.shape.m == extent]
         for instruction in (*asked, *shared, *fitting):
-            return Choice(instruction, through, parts)
+            packs = pack == 2 and instruction.family == MFMA and instruction.kind != "f64" and 2 * instruction.shape.k <= wanted.k
+            return Choice(instruction.packed() if packs else instruction, through, parts)
     return None
 
 
-def plan(row: Architecture, wanted: Product, extent: int = 0) -> tuple[ProductPlan, int] | None:
-    """How a product is computed, and how many elements of the result an instruction gives a lane; None where there is no instruction for it."""
-    choice = choose(row, wanted, extent)
+def plan(row: Architecture, wanted: Product, extent: int = 0, pack: int = 1, interleaving: int | None = None) -> tuple[ProductPlan, int] | None:
+    """How a product is computed, and how many elements of the result an instruction gives a lane; None where there is no instruction for it. ``interleaving``
+    is the code generator's strategy for what stands beside MFMA instructions, if it is asked for one."""
+    choice = choose(row, wanted, extent, pack)
     if choice is None:
         return None
     instruction = choice.instruction
     turned = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
     tiling = tile(instruction.shape, turned, wanted.k, wanted.warps)
     left, right, sums = layouts(instruction.shape, tiling, turned, wanted.k, wanted.warps)
-    product = _Product(choice, tiling, (wanted.a, wanted.b), wanted.accumulator)
+    product = _Product(choice, tiling, (wanted.a, wanted.b), wanted.accumulator, interleaving if row.matrix == MFMA else None)
     # narrower sums are rounded once, after all of K
     step = instruction.shape.k if product.sums_type is wanted.accumulator else 0
-    name = f"{product.name}{f' {choice.split}' if choice.split else ''}"
+    times = f" x {instruction.times}" if instruction.times > 1 else ""
+    name = f"{product.name}{times}{f' {choice.split}' if choice.split else ''}"
     return ProductPlan(name, transposed(right), transposed(left), transposed(sums), product.emit, k_step=step), instruction.shape.c.elements
 
 
 class _Product:
     """Writes one product."""
 
-    def __init__(self, choice: Choice, tiling: Tiling, elements: tuple[Type, Type], accumulator: FloatType | IntType) -> None:
+    def __init__(self, choice: Choice, tiling: Tiling, elements: tuple[Type, Type], accumulator: FloatType | IntType, interleaving: int | None = None) -> None:
         self.choice, self.tiling, self.elements, self.accumulator = choice, tiling, elements, accumulator
+        self.interleaving = interleaving
         #: what sums are kept in
         self.sums_type: Type = F32 if choice.instruction.accumulator == "float" else accumulator
         # the first operand of the instruction is the product's second
@@ -115,8 +119,11 @@ class _Product:
         """Registers of the result after the steps along K whose operands are given."""
         w, t, shape = context.writer, self.tiling, self.choice.instruction.shape
         parts, products = BF16_SPLITS[self.choice.split] if self.choice.split else (1, ((0, 0),))
-        left = self._vectors(context, b, 1, parts, shape.a.elements)
-        right = self._vectors(context, a, 0, parts, shape.b.elements)
+        if self.interleaving is not None:
+            w.call("llvm.amdgcn.iglp.opt", "void", [("i32", str(self.interleaving))])
+        times = self.choice.instruction.times
+        left = self._vectors(context, b, 1, parts, shape.a.elements // times)
+        right = self._vectors(context, a, 0, parts, shape.b.elements // times)
         held = shape.c.elements
         steps = len(left[0]) // (t.batches * t.repeats_m)
         scalars = [emit_cast(context, name, self.accumulator, self.sums_type, 0) for name in c]

@@ -33,6 +33,8 @@ _UNUSED: Final = (
     "workitem-id-y", "workitem-id-z", "dispatch-ptr", "queue-ptr", "dispatch-id", "heap-ptr", "hostcall-ptr", "multigrid-sync-arg", "default-queue",
     "completion-action", "lds-kernel-id", "flat-scratch-init",
 )  # fmt: skip
+#: Values of the option ``schedule_hint`` -> LLVM's strategy for blocks of instructions with MFMA, where there is one.
+SCHEDULE_HINTS: Final[Mapping[str, int | None]] = {"": None, "attention": 2, "memory-bound-attention": None}
 #: Scopes of atomics as LLVM names them here.
 _SCOPES: Final = {"program": "workgroup", "device": "agent", "system": ""}
 #: Loads of before it stay before it: the code generator knows that no load may pass a store, but moves those past a fence whose result is used in a later
@@ -66,7 +68,8 @@ class GcnTarget(SimtTarget):
         self.costs = costs_of(self.row)
         chosen = options or {}
         self.relaxed = chosen.get("math", "relaxed") == "relaxed"
-        self._extent = int(chosen.get("matrix_instr_nonkdim", 0))
+        self._extent, self._pack = int(chosen.get("matrix_instr_nonkdim", 0)), int(chosen.get("kpack", 1))
+        self._interleaving = SCHEDULE_HINTS.get(chosen.get("schedule_hint", ""))
         self._warps = 0
         #: layouts of products' results -> elements that an instruction gives a lane
         self._vectors: dict[LinearLayout, int] = {}
@@ -207,7 +210,7 @@ class GcnTarget(SimtTarget):
         return casts.machine_cast(context.writer, self.row, operand, source, result, rounding)
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
-        found = matrix.plan(self.row, product, self._extent)
+        found = matrix.plan(self.row, product, self._extent, self._pack, self._interleaving)
         if found is None:
             return ()
         plan, together = found
