@@ -102,3 +102,8 @@ def taken_in_turn(lock, data, BLOCK: tl.constexpr):
 def from_zero(x, out, N: tl.constexpr):
     at = tl.arange(0, N)
     tl.store(out + at, (0.0 - tl.load(x + at)) * 3)
+
+
+@tw.jit
+def in_order_of_places(counter, out):
+    tl.store(out + tl.atomic_add(counter, 1), tl.program_id(0))

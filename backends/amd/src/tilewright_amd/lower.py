@@ -113,6 +113,9 @@ def check_options(name: str, options: Mapping[str, Any], machine: GcnTarget) -> 
     waves = options.get("waves_per_eu", 0)
     if isinstance(waves, bool) or not isinstance(waves, int) or not 0 <= waves <= 16:
         raise LoweringError(f"kernel {name}: waves_per_eu must be a number from 0 to 16, not {waves!r}")
+    chiplets = options.get("chiplets", 0)
+    if isinstance(chiplets, bool) or not isinstance(chiplets, int) or not 0 <= chiplets <= 64:
+        raise LoweringError(f"kernel {name}: chiplets must be a number from 0 to 64, not {chiplets!r}")
     if options.get("kpack", 1) not in (1, 2):
         raise LoweringError(f"kernel {name}: kpack must be 1 or 2, not {options['kpack']!r}")
     if options.get("schedule_hint", "") not in SCHEDULE_HINTS:

@@ -17,7 +17,9 @@ CAPABILITIES = every_type({"descriptors", "assert", "inline_asm", "dot_scaled", 
 #: kpack: elements of a product's operands that a lane holds side by side along k, for one MFMA instruction or, with 2, for two of them.
 #: schedule_hint: how the code generator orders instructions. ``attention`` has those beside MFMA instructions go between these, most of all exponentials;
 #: ``memory-bound-attention`` is taken, and changes nothing: the strategy that LLVM has for it ends the process for some kernels.
-OPTIONS = {"math": "relaxed", "waves_per_eu": 0, "matrix_instr_nonkdim": 0, "kpack": 1, "schedule_hint": "", "num_stages": 2}
+#: chiplets: the device has so many, to which it deals programs out in turn along the first axis of the grid; programs get their numbers so that neighbours are
+#: on one chiplet, and share its cache. 0 leaves the numbers as they are: programs that wait for those of lower numbers need that.
+OPTIONS = {"math": "relaxed", "waves_per_eu": 0, "matrix_instr_nonkdim": 0, "kpack": 1, "schedule_hint": "", "chiplets": 0, "num_stages": 2}
 
 
 def manifest() -> Manifest:

@@ -69,6 +69,7 @@ class GcnTarget(SimtTarget):
         chosen = options or {}
         self.relaxed = chosen.get("math", "relaxed") == "relaxed"
         self._extent, self._pack = int(chosen.get("matrix_instr_nonkdim", 0)), int(chosen.get("kpack", 1))
+        self._chiplets = int(chosen.get("chiplets", 0))
         self._interleaving = SCHEDULE_HINTS.get(chosen.get("schedule_hint", ""))
         self._warps = 0
         #: layouts of products' results -> elements that an instruction gives a lane
@@ -86,7 +87,7 @@ class GcnTarget(SimtTarget):
     def prepare(self, function: Function) -> None:
         axes = {operation.attribute("axis") for operation in function.walk() if operation.name == "program_id"}
         groups = tuple(f"workgroup-id-{'xyz'[axis]}" for axis in (1, 2) if axis not in axes)
-        counts = any(operation.name == "num_programs" for operation in function.walk())
+        counts = any(operation.name == "num_programs" for operation in function.walk()) or (self._chiplets > 1 and 0 in axes)
         self._announces = any(operation.name.startswith("atomic_") for operation in function.walk())
         self._asserts = any(operation.name == "assert" for operation in function.walk())
         self._unused = (*_UNUSED, *groups, *(() if counts else ("implicitarg-ptr",)))
@@ -128,7 +129,18 @@ class GcnTarget(SimtTarget):
         return w.intrinsic("llvm.amdgcn.readfirstlane", "i32", [("i32", w.emit(f"lshr i32 {_thread(w)}, {log2(self.warp_size)}"))])
 
     def program_id(self, w: FunctionWriter, axis: int) -> str:
-        return w.call(f"llvm.amdgcn.workgroup.id.{'xyz'[axis]}", "i32", [])
+        place = w.call(f"llvm.amdgcn.workgroup.id.{'xyz'[axis]}", "i32", [])
+        return self._on_chiplets(w, place) if axis == 0 and self._chiplets > 1 else place
+
+    def _on_chiplets(self, w: FunctionWriter, place: str) -> str:
+        """The number of the program at a place of the grid, where those of one chiplet are all places that are alike in what is left of a division by the
+        number of chiplets: the first chiplets have one program more than the others, if the grid does not divide."""
+        count, chiplets = self.num_programs(w, 0), self._chiplets
+        each, more = w.emit(f"udiv i32 {count}, {chiplets}"), w.emit(f"urem i32 {count}, {chiplets}")
+        chiplet, own = w.emit(f"urem i32 {place}, {chiplets}"), w.emit(f"udiv i32 {place}, {chiplets}")
+        longer = w.intrinsic("llvm.umin", "i32", [("i32", chiplet), ("i32", more)])
+        first = w.emit(f"add i32 {w.emit(f'mul i32 {chiplet}, {each}')}, {longer}")
+        return w.emit(f"add i32 {first}, {own}")
 
     def num_programs(self, w: FunctionWriter, axis: int) -> str:
         # the first of the arguments that every launch adds are the counts of groups
