@@ -107,3 +107,9 @@ def from_zero(x, out, N: tl.constexpr):
 @tw.jit
 def in_order_of_places(counter, out):
     tl.store(out + tl.atomic_add(counter, 1), tl.program_id(0))
+
+
+@tw.jit
+def converted(x, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, tl.load(x + at).to(out.dtype.element_ty))

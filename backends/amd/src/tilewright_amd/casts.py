@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from tilewright.ir.types import BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F16, F32, FloatType, Type
 from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright_amd.architectures import MFMA, Architecture
+
+#: Types all of whose numbers are of f32 -> such a number as f32.
+_SINGLE: Final[Mapping[Type, Callable[[FunctionWriter, str], str]]] = {
+    F32: lambda w, operand: operand,
+    F16: lambda w, operand: w.emit(f"fpext half {operand} to float"),
+    BF16: lambda w, operand: _of_upper_half(w, w.emit(f"zext i16 {operand} to i32")),
+}
 
 
 def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Type, result: Type, rounding: str) -> str | None:
     """See :meth:`tilewright.simt.target.SimtTarget.cast`."""
     if source is F32 and result is BF16 and rounding == "rtne" and (row.matrix, row.generation) == (MFMA, 4):
         return w.emit(f"bitcast bfloat {w.emit(f'fptrunc float {operand} to bfloat')} to i16")
+    if source in _SINGLE and result in row.fp8 and rounding == "rtne":
+        assert isinstance(result, FloatType)
+        return _narrowed(w, _SINGLE[source](w, operand), result)
     if source in row.fp8 and result in (F16, F32):
         assert isinstance(source, FloatType)
         single = _widened(w, operand, source)
@@ -20,6 +33,17 @@ def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Typ
         half = _half(w, operand, source)
         return w.emit(f"fpext half {half} to float") if half is not None and result is F32 else half
     return None
+
+
+def _of_upper_half(w: FunctionWriter, bits: str) -> str:
+    return w.emit(f"bitcast i32 {w.emit(f'shl i32 {bits}, 16')} to float")
+
+
+def _narrowed(w: FunctionWriter, operand: str, result: FloatType) -> str:
+    """An f32 number as fp8, rounded to the nearest: in the lowest byte of a word. The same number twice: the second is not looked at."""
+    kind = "fp8" if result.mantissa == 3 else "bf8"
+    word = w.call(f"llvm.amdgcn.cvt.pk.{kind}.f32", "i32", [("float", operand), ("float", operand), ("i32", "poison"), ("i1", "false")])
+    return w.emit(f"trunc i32 {word} to i8")
 
 
 def _widened(w: FunctionWriter, operand: str, source: FloatType) -> str:
