@@ -56,7 +56,10 @@ class _Edges:
         return value
 
 
-_BOUNDS = [(_M, _N, _K, _K), (19, 30, 11, 11), (1, 1, 1, 1), (0, 5, 5, 5), (5, 0, 5, 5), (7, 33, 0, 0), (20, 48, 5, 13), (32, 17, 13, 5), (-3, 40, 24, 0)]
+_BOUNDS = [
+    (_M, _N, _K, _K), (19, 30, 11, 11), (1, 1, 1, 1), (0, 5, 5, 5), (5, 0, 5, 5), (7, 33, 0, 0), (20, 48, 5, 13), (32, 17, 13, 5), (-3, 40, 24, 0),
+    (1, 48, 24, 24), (2, 47, 23, 18),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("stored", [(False, False), (True, False), (False, True), (True, True)], ids=["unmasked", "rows", "columns", "both"])

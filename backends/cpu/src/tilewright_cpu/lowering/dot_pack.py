@@ -16,10 +16,13 @@ from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter, vector
 from tilewright_cpu.lowering.dot_plan import Extent, Panel, Scheme, packed_columns
 from tilewright_cpu.lowering.widen import widen
+from tilewright_cpu.machine import Machine
 
 #: Blocks of this many units a side are transposed in registers: 16 a side run 10 % faster, and take LLVM five times as long to compile.
 _TRANSPOSED = 8
 _SMALLEST_TRANSPOSED = 4
+#: Rows ahead of the one being packed that are asked for: what memory delivers late while a row takes a few dozen cycles.
+_AHEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,11 @@ def address(w: FunctionWriter, matrix: Matrix, row: Extent, column: Extent) -> s
     return w.gep(storage_type(matrix.element), matrix.pointer, offset)
 
 
+def fetch(w: FunctionWriter, place: str) -> None:
+    """Ask for the cache line at an address, for reading, in the second-level cache. It need not be one of the process."""
+    w.call("llvm.prefetch.p0", "void", [("ptr", place), ("i32", "0"), ("i32", "2"), ("i32", "1")])
+
+
 class Packer:
     """Packs one operand for a scheme.
 
@@ -76,8 +84,8 @@ class Packer:
         flip: flip the sign bit of each packed byte.
     """
 
-    def __init__(self, w: FunctionWriter, scheme: Scheme, source: Matrix, flip: bool, half_is_fast: bool) -> None:
-        self.w, self.scheme, self.source, self.flip, self.half_is_fast = w, scheme, source, flip, half_is_fast
+    def __init__(self, w: FunctionWriter, scheme: Scheme, source: Matrix, flip: bool, machine: Machine) -> None:
+        self.w, self.scheme, self.source, self.flip, self.machine = w, scheme, source, flip, machine
         self.stored = storage_type(source.element)
         self.align = byte_size(source.element)
         self.k = source.rows
@@ -89,7 +97,7 @@ class Packer:
     def convert(self, value: str, lanes: int) -> str:
         """A vector (scalar for 0 lanes) of source elements as packed elements."""
         w, element = self.w, self.scheme.element
-        value = widen(w, self.source.element, value, lanes, element, self.half_is_fast)
+        value = widen(w, self.source.element, value, lanes, element, self.machine.can("half"))
         if self.flip:
             high = "-128" if not lanes else "splat (i8 -128)"
             value = w.emit(f"xor {vector(element, lanes)} {value}, {high}")
@@ -142,6 +150,7 @@ class Packer:
                     base, column = self._panel_base(panel, loop.index, target)
                     row = w.gep(self.scheme.unit, base, scaled(w, unit, panel.columns))
                     first = scaled(w, unit, group)
+                    self._fetch_ahead(plus(w, first, _AHEAD), column, panel)
                     pointers = [address(w, self.source, plus(w, first, g), column) for g in range(present)]
                     self._row_of_vectors(panel, pointers, row)
 
@@ -150,6 +159,14 @@ class Packer:
                 rows(loop.index, group)
         if rest:
             rows(whole, rest)
+
+    def _fetch_ahead(self, row: Extent, column: Extent, panel: Panel) -> None:
+        """Ask for a panel's part of a row that is packed later, perhaps in the next tile along K: rows that lie far apart are not foreseen by hardware."""
+        w, stride = self.w, self.source.row_stride
+        if isinstance(stride, int) and stride * self.align <= self.machine.far_bytes:
+            return
+        for start in range(0, panel.columns, max(1, self.machine.limit("line_bytes") // self.align)):
+            fetch(w, address(w, self.source, row, plus(w, column, start)))
 
     def _row_of_vectors(self, panel: Panel, pointers: list[str], row: str) -> None:
         w, group, element = self.w, self.scheme.group, self.scheme.element

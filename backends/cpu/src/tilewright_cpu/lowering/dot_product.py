@@ -11,7 +11,7 @@ from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.lowering.dot_columns import MOST_COLUMNS, write_columns
 from tilewright_cpu.lowering.dot_edges import ALL, Limits
 from tilewright_cpu.lowering.dot_kernel import Accumulator, Kernel, UnitsA, UnitsB, write_block, write_column_sums
-from tilewright_cpu.lowering.dot_pack import Matrix, Packer, plus, scaled
+from tilewright_cpu.lowering.dot_pack import Matrix, Packer, address, fetch, plus, scaled
 from tilewright_cpu.lowering.dot_plan import (
     FMA32,
     FMA64,
@@ -36,6 +36,9 @@ Allocate = Callable[[int, Type], str]
 #: As many blocks along M must read a panel of B before packing it pays.
 _REUSES_TO_PACK = 3
 
+#: Rows that are multiplied without packing B, a slice of so many steps along K at a time, where a mask leaves no more of them.
+_FEW_ROWS, _SLICE = 2, 4
+
 #: With fewer products a sum, adding up the lanes of vectors along K costs more than it saves.
 _LEAST_K = 16
 
@@ -59,6 +62,57 @@ def write_product(
     if b.columns <= MOST_COLUMNS and isinstance(c.element, FloatType) and a.column_stride == 1 and a.columns >= _LEAST_K:
         _write_columns(w, machine, a, b, c, allocate)
         return
+    if limits.rows is None or a.rows <= _FEW_ROWS or a.columns % _SLICE or not _readable_in_place(choose_scheme(*elements, machine), b):
+        _write_whole(w, machine, elements, a, b, c, allocate, limits)
+        return
+    narrow, wide, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
+    w.branch_if(w.emit(f"icmp ule i64 {limits.rows}, {_FEW_ROWS}"), narrow, wide)
+    w.place(narrow)
+    _write_slices(w, machine, elements, replace(a, rows=_FEW_ROWS), b, c, allocate, limits)
+    w.branch(join)
+    w.place(wide)
+    _write_whole(w, machine, elements, a, b, c, allocate, limits)
+    w.branch(join)
+    w.place(join)
+
+
+def _write_slices(
+    w: FunctionWriter,
+    machine: Machine,
+    elements: tuple[Type, Type],
+    a: Matrix,
+    b: Matrix,
+    c: Accumulator,
+    allocate: Allocate,
+    limits: Limits,
+) -> None:
+    """The product with few rows, a few steps along K at a time: B is read once, straight through its rows, and nothing but that takes time. The sums, which are
+    few as well, go to memory and back instead."""
+    if c.zero:
+        stored, count = storage_type(c.element), a.rows * c.row_stride
+        with w.loop("0", str(count), 1, nonempty=True) as sums:
+            w.store(stored, "0.0" if isinstance(c.element, FloatType) else "0", w.gep(stored, c.pointer, sums.index), c.align)
+    size = byte_size(b.element)
+    with w.loop("0", limits.k or str(a.columns), _SLICE, nonempty=limits.k is None) as steps:
+        left, right = address(w, a, 0, steps.index), address(w, b, steps.index, 0)
+        for row in range(_SLICE):
+            with w.loop("0", str(b.columns), max(1, machine.limit("line_bytes") // size), nonempty=True) as lines:
+                fetch(w, address(w, b, plus(w, steps.index, 2 * _SLICE + row), lines.index))
+        slice_a, slice_b = replace(a, pointer=left, columns=_SLICE), replace(b, pointer=right, rows=_SLICE)
+        _write_whole(w, machine, elements, slice_a, slice_b, replace(c, zero=False), allocate, replace(limits, k=None))
+
+
+def _write_whole(
+    w: FunctionWriter,
+    machine: Machine,
+    elements: tuple[Type, Type],
+    a: Matrix,
+    b: Matrix,
+    c: Accumulator,
+    allocate: Allocate,
+    limits: Limits,
+) -> None:
+    """The product by blocks of sums in registers."""
     scheme = choose_scheme(*elements, machine)
     lanes = machine.vector_bytes // scheme.unit_bytes
     block = choose_block(a.rows, b.columns, lanes, machine)
@@ -81,7 +135,7 @@ def _write_columns(w: FunctionWriter, machine: Machine, a: Matrix, b: Matrix, c:
     columns = b
     if storage_type(b.element) != scheme.element or b.row_stride != 1:
         packed = allocate(b.rows * b.columns, _BUFFER_ELEMENT[scheme.unit])
-        Packer(w, scheme, b, False, machine.can("half")).pack_transposed(packed, lanes)
+        Packer(w, scheme, b, False, machine).pack_transposed(packed, lanes)
         columns = Matrix(packed, _BUFFER_ELEMENT[scheme.unit], b.rows, b.columns, 1, b.rows)
 
     def convert(value: str, width: int) -> str:
@@ -103,7 +157,7 @@ def _operand_a(w: FunctionWriter, machine: Machine, scheme: Scheme, a: Matrix, f
     """A in place where its memory holds units already, else packed: along K where that is contiguous, else as its transpose is."""
     if storage_type(a.element) == scheme.element and not flip and (scheme.group == 1 or (a.column_stride == 1 and a.columns % scheme.group == 0)):
         return UnitsA(a.pointer, scheme.element, a.row_stride, scaled(w, scheme.group, a.column_stride), byte_size(a.element))
-    packer = Packer(w, scheme, a.transposed, flip, machine.can("half"))
+    packer = Packer(w, scheme, a.transposed, flip, machine)
     element = _BUFFER_ELEMENT[scheme.unit]
     if a.column_stride == 1:
         target = allocate(a.rows * packer.units, element)
@@ -116,9 +170,14 @@ def _operand_a(w: FunctionWriter, machine: Machine, scheme: Scheme, a: Matrix, f
     return UnitsA(target, scheme.unit, 1, panels[0].columns, scheme.unit_bytes)
 
 
+def _readable_in_place(scheme: Scheme, b: Matrix) -> bool:
+    """Whether rows of B are vectors of units as they lie in memory."""
+    return scheme.group == 1 and b.column_stride == 1
+
+
 def _operand_b(w: FunctionWriter, machine: Machine, scheme: Scheme, b: Matrix, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate) -> UnitsB:
     """B in place where its rows are contiguous and packing would not pay, else packed."""
-    if scheme.group == 1 and b.column_stride == 1:
+    if _readable_in_place(scheme, b):
         same = storage_type(b.element) == scheme.element
         near = isinstance(b.row_stride, int) and b.row_stride * byte_size(b.element) <= machine.far_bytes
         if row_blocks < _REUSES_TO_PACK or (same and near):
@@ -127,7 +186,7 @@ def _operand_b(w: FunctionWriter, machine: Machine, scheme: Scheme, b: Matrix, p
                 return widen(w, b.element, value, lanes, scheme.element, machine.can("half"))
 
             return UnitsB(b.pointer, False, b.row_stride, byte_size(b.element), storage_type(b.element), None if same else convert)
-    packer = Packer(w, scheme, b, False, machine.can("half"))
+    packer = Packer(w, scheme, b, False, machine)
     target = allocate(packed_columns(panels) * packer.units, _BUFFER_ELEMENT[scheme.unit])
     packer.pack_panels(panels, target)
     return UnitsB(target, True, 0, scheme.unit_bytes, scheme.unit)
