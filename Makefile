@@ -39,7 +39,7 @@ docs: $(VENV)/.developer
 
 bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/cpu/compile_time.py
-	$(BIN)/python benchmarks/cpu/classic_kernels.py
+	$(BIN)/python benchmarks/cpu/sweep.py
 
 ecosystem: $(ECOSYSTEM)/.installed
 	$(ECOSYSTEM)/bin/python ecosystem/run.py --device $(DEVICE)

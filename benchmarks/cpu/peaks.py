@@ -1,0 +1,100 @@
+"""What a machine can do at most, measured: multiply-adds of f32 in registers, and bytes a second to and from memory."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.llvm.compile import compile_to_object, host_target
+from tilewright.llvm.link import load_object
+from tilewright.llvm.writer import ModuleWriter, vector
+from tilewright_cpu.machine import machine_of
+from tilewright_cpu.target import host
+
+#: Sums that are independent of each other: more than the latency of one times how many begin in a cycle.
+_CHAINS = 12
+_STEPS = 4096
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Measured limits of some threads: f32 operations a second, and bytes a second of a copy (read and written)."""
+
+    threads: int
+    flops: float
+    bytes: float
+
+    def seconds(self, flops: float, bytes_: float) -> float:
+        """The least time of work that takes so many operations and moves so many bytes from memory."""
+        return max(flops / self.flops, bytes_ / self.bytes)
+
+
+def _multiply_add_loop() -> tuple[Callable[[int], None], int]:
+    """A function of a number of turns, and the operations of a turn."""
+    triple, cpu, features = host_target()
+    machine = machine_of(host())
+    lanes = machine.vector_bytes // 4
+    type_ = vector("float", lanes)
+    module = ModuleWriter("nounwind")
+    w = module.function("turns", [("i64", "count"), ("ptr", "out")])
+    factor = w.load(type_, "%out", 4)
+    with w.loop("0", "%count", 1, [(type_, factor)] * _CHAINS) as loop:
+        values = list(loop.values)
+        for _ in range(4):
+            values = [
+                w.intrinsic("llvm.fma" if machine.can("fused") else "llvm.fmuladd", type_, [(type_, value), (type_, factor), (type_, factor)])
+                for value in values
+            ]
+        loop.next_values = values
+    for value in loop.results:
+        w.store(type_, value, "%out", 4)
+    w.ret()
+    loaded = load_object(compile_to_object(module.text(), triple=triple, cpu=cpu, features=features), ["turns"])
+    function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(loaded.address("turns"))
+
+    def run(count: int) -> None:
+        out = np.zeros(64, np.float32)
+        function(count, out.ctypes.data)
+
+    run.loaded = loaded  # type: ignore[attr-defined]
+    return run, 4 * _CHAINS * lanes * 2
+
+
+def _best(work: Callable[[], None], threads: int, rounds: int = 15) -> float:
+    """Seconds that ``threads`` threads take for ``work`` each, at best."""
+    best = float("inf")
+    for _ in range(rounds):
+        others = [threading.Thread(target=work) for _ in range(threads - 1)]
+        began = time.perf_counter()
+        for other in others:
+            other.start()
+        work()
+        for other in others:
+            other.join()
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def measure(threads: int) -> Peaks:
+    """The peaks of ``threads`` threads, a fraction of a second of each."""
+    turns, each = _multiply_add_loop()
+    count = 40 * _STEPS
+    flops = threads * count * each / _best(lambda: turns(count), threads)
+    size = max(64 << 20, 2 * host().limits["l3_bytes"])
+    source, target = np.zeros(size, np.uint8), np.ones(size, np.uint8)
+    parts = [slice(size * part // threads, size * (part + 1) // threads) for part in range(threads)]
+    lock, left = threading.Lock(), list(parts)
+
+    def copy() -> None:
+        with lock:
+            if not left:
+                left.extend(parts)
+            part = left.pop()
+        target[part] = source[part]
+
+    return Peaks(threads, flops, 2 * size / _best(copy, threads, 9))
