@@ -28,7 +28,7 @@ def lower_dot(context: Context, operation: Operation) -> None:
     """``a @ b + c``."""
     a, b, c = operation.operands
     limits = limits_of(context, operation)
-    place_a, place_b = _operand(context, a), _operand(context, b)
+    place_a, place_b = _operand(context, a, limits.rows), _operand(context, b)
     target, zero = sums_of(context, c, (place_a.pointer, place_b.pointer))
     multiply(context, (element_type(a.type), element_type(b.type)), place_a, place_b, target, zero, limits)
     context.bind_buffer(operation.results[0], target)
@@ -63,8 +63,8 @@ def place_of_buffer(buffer: Buffer) -> Place:
     return Place(buffer.pointer, buffer.shape, buffer.strides, buffer.element)
 
 
-def _operand(context: Context, value: Value) -> Place:
-    """Where an operand lies in memory, perhaps in a narrower type that packing widens; it is put there if it must be."""
+def _operand(context: Context, value: Value, rows: str | None = None) -> Place:
+    """Where an operand lies in memory, perhaps in a narrower type that packing widens; it is put there if it must be. Its first ``rows`` (an i64) count."""
     value = context.resolve(value)
     operation = value.definition
     if value not in context.buffers and operation is not None and value not in context.analysis.eager:
@@ -76,16 +76,16 @@ def _operand(context: Context, value: Value) -> Place:
         if operation.name == "cast" and source is not None and element_type(value.type) is F32:
             narrow = element_type(source.type)
             if isinstance(narrow, FloatType) and narrow.bits < 32:
-                return _operand(context, source)
+                return _operand(context, source, rows)
     strided = context.in_place(value)
     if strided is None or (strided.valid != "true" and strided.strides[-1] != "1"):
         return place_of_buffer(context.materialize(value))
     assert isinstance(value.type, TileType)
     place = Place(strided.pointer, value.type.shape, tuple(_extent(stride) for stride in strided.strides), strided.element)
-    return place if strided.valid == "true" else _in_place_or_copied(context, value, place, strided.valid)
+    return place if strided.valid == "true" else _in_place_or_copied(context, value, place, strided.valid, rows)
 
 
-def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str) -> Place:
+def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str, rows: str | None) -> Place:
     """A masked load where it lies if an i1 tells that no lane is masked off, else a copy in memory: decided when the kernel runs, once a tile."""
     w, copy = context.writer, context.new_buffer(place.shape, place.element)
     whole, edge = w.current, w.new_block("edge")
@@ -95,7 +95,7 @@ def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str
     # What is put into memory here is in memory on this way only.
     saved = context.buffers, context.pending, context.partial, context.lane_sums
     context.buffers, context.pending, context.partial, context.lane_sums = dict(saved[0]), dict(saved[1]), dict(saved[2]), dict(saved[3])
-    materialize_into(context, value, copy)
+    materialize_into(context, value, copy, rows)
     context.buffers, context.pending, context.partial, context.lane_sums = saved
     edge = w.current
     w.branch(join)

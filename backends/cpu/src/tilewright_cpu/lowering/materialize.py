@@ -68,10 +68,12 @@ def _reached(plan: Plan) -> set[Value]:
 # ---- writing tiles to memory
 
 
-def write_rows(plan: Plan, store: Callable[[Index], None], *, stores_only: bool = False, bounded_by: Sequence[Bound] = ()) -> None:
-    """Run ``store`` on every chunk of a nest. ``bounded_by`` are the bounds of a store's own mask: beyond the least of them nothing is written."""
+def write_rows(plan: Plan, store: Callable[[Index], None], *, stores_only: bool = False, bounded_by: Sequence[Bound] = (), leading: str | None = None) -> None:
+    """Run ``store`` on every chunk of a nest. ``bounded_by`` are the bounds of a store's own mask: beyond the least of them nothing is written. From
+    ``leading`` on along the first axis (an i64) nothing need be written."""
     context = plan.context
     filled = begin_fill(plan)
+    plan.leading = None if filled else leading
 
     def body(index: Index, values: list[str], copy: int) -> Sequence[str]:
         store(index)
@@ -125,8 +127,8 @@ def materialize(context: Context, value: Value) -> Buffer:
     return buffer
 
 
-def materialize_into(context: Context, value: Value, buffer: Buffer) -> None:
-    """Evaluate a tile into a buffer, which may be one that it reads itself at the same coordinates only."""
+def materialize_into(context: Context, value: Value, buffer: Buffer, leading: str | None = None) -> None:
+    """Evaluate a tile into a buffer, which may be one that it reads itself at the same coordinates only; the first ``leading`` rows (an i64) at least."""
     value = context.resolve(value)
     source = context.buffers.get(value)
     if source is not None:
@@ -137,7 +139,7 @@ def materialize_into(context: Context, value: Value, buffer: Buffer) -> None:
     plan = Plan(context, buffer.shape, [(value, axes)])
     complete_partial(plan, frozenset())
     with context.nest():
-        write_rows(plan, lambda index: store_to_buffer(context, buffer, value, index))
+        write_rows(plan, lambda index: store_to_buffer(context, buffer, value, index), leading=leading)
 
 
 def store_to_buffer(context: Context, buffer: Buffer, value: Value, index: Index) -> None:

@@ -45,6 +45,7 @@ class Plan:
         bounds: comparisons that bound the lanes.
         row_conditions: conditions of loads' and stores' masks that a row decides, with their axes.
         loads: the loads that are evaluated.
+        leading: an i64, how far along the first axis the nest goes where that is no axis of lanes; None for all of it.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class Plan:
         "cost",
         "fresh",
         "lane",
+        "leading",
         "loads",
         "roots",
         "row_conditions",
@@ -74,6 +76,7 @@ class Plan:
         volatile: bool = False,
     ) -> None:
         self.context, self.shape, self.roots = context, shape, roots
+        self.leading: str | None = None
         self.fresh: list[Value] = []
         self.loads: list[Root] = []
         visited = self._prepare(volatile)
@@ -255,7 +258,8 @@ class Plan:
         if not axes:
             yield tuple(index)
             return
-        with self.context.loop("0", str(self.shape[axes[0]]), 1, nonempty=True) as (_, coordinate):
+        end = self.leading if axes[0] == 0 else None
+        with self.context.loop("0", end or str(self.shape[axes[0]]), 1, nonempty=end is None) as (_, coordinate):
             index[axes[0]] = coordinate
             yield from self._loops(axes[1:], index)
 
