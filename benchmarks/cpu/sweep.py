@@ -1,7 +1,8 @@
-"""Kernels over a range of sizes against NumPy, PyTorch, torch.compile and Numba, in one process: medians of interleaved rounds.
+"""Kernels over a range of sizes against NumPy, PyTorch, torch.compile and Numba, in one process and in rounds that alternate.
 
-Each line has the rivals' times over ours (above 1: ours is faster) and how much of what the machine can do at most ours reaches, by the measured peaks. The
-rounds of all contenders alternate, so that they meet the same machine; rivals that are not installed are left out.
+Each line has the rivals' times over ours (above 1: ours is faster), of the medians and in brackets of the best rounds, and how much of what the machine can
+do at most ours reaches, by the measured peaks. The rounds of all contenders alternate, so that they meet the same machine; rivals that are not installed
+are left out.
 
     sweep.py                          all kernels, all threads
     sweep.py --threads 1 --only matmul --json matmul.json
@@ -67,11 +68,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of a case: seconds a call, and the share of the roofline that ours reaches."""
+    """What was measured of a case: seconds a call, the median and the least of the rounds, and the share of the roofline that ours reaches at best."""
 
     kernel: str
     size: str
     seconds: dict[str, float]
+    least: dict[str, float]
     of_roof: float
 
 
@@ -209,8 +211,8 @@ KERNELS = {
 }
 
 
-def medians(calls: Calls, rounds: int, window: float) -> dict[str, float]:
-    """Seconds a call, the median of interleaved rounds of about ``window`` seconds a contender."""
+def measured(calls: Calls, rounds: int, window: float) -> dict[str, list[float]]:
+    """Seconds a call of each of interleaved rounds of about ``window`` seconds a contender."""
     repetitions: dict[str, int] = {}
     found: dict[str, list[float]] = {name: [] for name in calls}
     for name, call in calls.items():
@@ -224,7 +226,7 @@ def medians(calls: Calls, rounds: int, window: float) -> dict[str, float]:
             for _ in range(repetitions[name]):
                 call()
             found[name].append((time.perf_counter() - began) / repetitions[name])
-    return {name: statistics.median(times) for name, times in found.items()}
+    return found
 
 
 def plot(rows: list[Row], path: Path) -> None:
@@ -279,11 +281,13 @@ def main() -> None:
     rows = []
     for name in options.only or KERNELS:
         for case in KERNELS[name](sweep):
-            seconds = medians(case.calls, options.rounds, options.window)
-            ours = seconds["tilewright"]
-            row = Row(case.kernel, case.size, seconds, peaks.seconds(case.flops, case.bytes) / ours)
+            times = measured(case.calls, options.rounds, options.window)
+            seconds = {name: statistics.median(found) for name, found in times.items()}
+            least = {name: min(found) for name, found in times.items()}
+            ours, best = seconds["tilewright"], least["tilewright"]
+            row = Row(case.kernel, case.size, seconds, least, peaks.seconds(case.flops, case.bytes) / best)
             rows.append(row)
-            ratios = "".join(f"  {rival} {value / ours:5.2f}" for rival, value in seconds.items() if rival != "tilewright")
+            ratios = "".join(f"  {rival} {seconds[rival] / ours:5.2f} ({least[rival] / best:.2f})" for rival in seconds if rival != "tilewright")
             print(f"{row.kernel:17s} {row.size:15s} {ours * 1e6:10.1f} us  {row.of_roof:4.2f} of the roof{ratios}", flush=True)
     if options.json:
         machine = {"name": device.name, **device.properties}
