@@ -45,7 +45,19 @@ def wait(name: str, tile: str, *tokens: str) -> str:
     return f"%{name} = simt.wait tokens=[{', '.join('%' + token for token in tokens)}], tiles=[%{tile}] : tile<8x8xf32>\n"
 
 
+def carried_with_operand(inside: str, after: str) -> str:
+    """A loop that carries a product, its token, and the operand that it reads in registers; ``inside`` and ``after`` are what the waits for it hold."""
+    return (
+        "%acc, %tacc, %kept = for %zero, %n, %one, inits=[%c, %t0, %c] : tile<8x8xf32>, token<products>, tile<8x8xf32> "
+        "body(%i: i32, %x: tile<8x8xf32>, %t: token<products>, %k: tile<8x8xf32>) {\n"
+        f"%r = simt.wait tokens=[%t], tiles=[%x]{inside} : tile<8x8xf32>\n%w = add %r, %c : tile<8x8xf32>\n"
+        '%d, %u = simt.dot_start %w, %a, %r {plan = "p"} : tile<8x8xf32>, token<products>\nyield %d, %u, %w\n}\n'
+        f"%last = simt.wait tokens=[%tacc], tiles=[%acc]{after} : tile<8x8xf32>"
+    )
+
+
 RIGHT = {
+    "carried beside an operand in registers": carried_with_operand(", held=[%k]", ", held=[%kept]"),
     "waited for": start("d", "c") + wait("r", "d", "t_d") + "%s = add %r, %c : tile<8x8xf32>",
     "an accumulator": start("d", "c") + start("e", "d") + wait("r", "e", "t_e"),
     "waited for with a later token": start("d", "c") + start("e", "c") + wait("r", "d", "t_e"),
@@ -75,6 +87,8 @@ WRONG = {
         loop('%d, %u = simt.dot_start %c, %a, %x {plan = "p"} : tile<8x8xf32>, token<products>\nsimt.wait tokens=[%t]\n', "%d, %u"),
         "reads %c in registers, which the yield for it does not hold",
     ),
+    "an operand in registers that the next iteration does not hold": (carried_with_operand("", ", held=[%kept]"), "reads %k in registers, which the simt.wait"),
+    "an operand in registers that is not held after the loop": (carried_with_operand(", held=[%k]", ""), "reads %kept in registers, which the simt.wait"),
     "of another plan": (start("d", "c") + start("e", "d", "other"), "goes on by other with %d, which is in flight by p"),
     "carried and read": (loop("%s = add %x, %c : tile<8x8xf32>\n" + start("d", "x"), "%d, %t_d"), "add at .*: reads %x"),
     "read after the loop": (loop(start("d", "x"), "%d, %t_d") + "%s = add %acc, %c : tile<8x8xf32>", "add at .*: reads %acc"),

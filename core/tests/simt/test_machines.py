@@ -191,6 +191,29 @@ def test_matmul_by_groups(size: tuple[int, int, int], completion: str) -> None:
 
 
 @pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("rows", [False, True], ids=["staged", "in registers"])
+@pytest.mark.parametrize("length", [3, 8, 27])
+def test_attention_by_groups(length: int, rows: bool, completion: str) -> None:
+    """The last product of an iteration is under way until the next one has its first, and one wait is for both: where it reads its operand in registers, and
+    not from a place that the next iteration writes anew."""
+    rng = np.random.default_rng(length)
+    for stages in (2, 3, 4):
+        q, k, v = rng.standard_normal((3, length, 8)).astype(np.float32)
+        out = np.full_like(q, np.nan)
+        module = build(attention_by_pointers, {**dict.fromkeys(("q", "k", "v", "out"), "*fp32"), "n": "i32"}, BM=16, BN=8, HEAD=8)
+        options = {"num_stages": stages, "completion": completion, "debug": True}
+        emulator.run(module, [q, k, v, out, length], (-(-length // 16), 1, 1), num_warps=2, target=BulkTarget(8, groups=True, rows=rows), **options)
+        np.testing.assert_allclose(out, softmax_of_products(q, k, v), rtol=1e-5, atol=1e-6)
+        _, last = operations(module, "simt.dot_start")
+        (loop,) = operations(module, "for")
+        carried = [position for position, value in enumerate(loop.regions[0].terminator.operands) if value is last.results[1]]
+        assert len(carried) == rows and len(last.results[1].uses) == 1
+        for position in carried:
+            (waited,) = loop.regions[0].arguments[1 + position].uses
+            assert waited.name == "simt.wait" and len(waited.group("tokens")) == 2 and waited.group("held")
+
+
+@pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("parts", [False, True])
 @pytest.mark.parametrize("depth", [8, 21, 40])
 def test_a_persistent_matmul(depth: int, parts: bool, completion: str) -> None:

@@ -117,11 +117,24 @@ def check_in_flight(function: Function) -> None:
 
 
 def _check_held(start: Operation) -> None:
-    """What a product reads in registers stays there until a wait for it, which names it."""
-    read = [operand for operand in start.operands[:2] if isinstance(operand.type, TileType)]
-    for user in start.results[1].uses if read else ():
-        if user.name != "simt.wait" or any(operand not in user.group("held") for operand in read):
+    """What a product reads in registers stays there until a wait for it, which names it; where a loop carries its token, the loop carries that too."""
+    _check_kept(start, start.results[1], [operand for operand in start.operands[:2] if isinstance(operand.type, TileType)], set())
+
+
+def _check_kept(start: Operation, token: Value, read: list[Value], seen: set[Value]) -> None:
+    """Check the users of a product's token, beside which its operands in registers are ``read``."""
+    if not read or token in seen:
+        return
+    seen.add(token)
+    for user in token.uses:
+        if user.name == "simt.wait" and all(operand in user.group("held") for operand in read):
+            continue
+        loop = user.parent.owner if user.spec.terminator and user.parent is not None else None
+        if not isinstance(loop, Operation) or loop.name != "for" or any(operand not in user.operands for operand in read):
             raise _error(start, f"reads {', '.join(map(_named, read))} in registers, which the {user.name} for it does not hold")
+        yielded = list(user.operands)
+        for place in (loop.regions[0].arguments[1:], loop.results):
+            _check_kept(start, place[yielded.index(token)], [place[yielded.index(operand)] for operand in read], seen)
 
 
 def _check_use(flights: InFlight, value: Value, user: Operation, position: int, plans: set[str]) -> None:

@@ -22,6 +22,12 @@ def peak_words_in(region: Region) -> int:
     return _Pressure().region(region)
 
 
+def words_of(tile: Value) -> int:
+    """32-bit words of a tile that a thread holds."""
+    assert isinstance(tile.type, TileType)
+    return -(-layout_of(tile).register_count * bit_width(tile.type.element) // 32)
+
+
 class _Pressure:
     def words(self, value: Value) -> int:
         type_ = value.type
@@ -30,7 +36,7 @@ class _Pressure:
         operation = value.definition
         if operation is not None and (operation.name in SOURCES or operation.name in SHAPE_OPERATIONS):
             return 0
-        return 0 if value.layout is None else -(-layout_of(value).register_count * bit_width(type_.element) // 32)
+        return 0 if value.layout is None else words_of(value)
 
     def region(self, region: Region) -> int:
         """The peak within a region, of what is defined in it."""

@@ -133,4 +133,4 @@ class _Blocks(BlockRing):
         advanced = self.advanced(refill, mapping, ahead)
         self.yield_more([*(advanced[key] for key in keys), following, one_less, self.next_phase(refill, following, phase), *more])
         if found is not None:
-            self.settle(found, earlier)
+            self.settle(found, [earlier])

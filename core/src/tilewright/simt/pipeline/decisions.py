@@ -21,6 +21,8 @@ DISTANCE: Final = "simt.distance"
 FORM: Final = "simt.form"
 #: Of a product: it is computed step by step along K, the fragments of its first step loaded in the iteration before (``early``) or in its own (``late``).
 STEPS: Final = "simt.steps"
+#: Of a product: it is waited for in the next iteration, with the first product of that one.
+TRAILS: Final = "simt.trails"
 
 EARLY, LATE = "early", "late"
 

@@ -1,7 +1,8 @@
 """Asynchronous products: each is started, and waited for where its result is read.
 
 Outside of pipelined loops that is at once. A product in such a loop that only adds to an accumulator is waited for in the next iteration, after that one's
-product was started: one is always under way.
+product was started: one is always under way. So is the last product of a chain whose result is read nowhere before the next iteration has waited for its first
+product: products end in order, and the one wait is for both.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import TileType
 from tilewright.simt.facts import is_made_in
 from tilewright.simt.ops import PRODUCTS, SIMT_TABLE
@@ -82,13 +83,63 @@ def accumulation(loop: Operation, target: SimtTarget) -> Accumulation | None:
     if len(products) != 1:
         return None
     (product,) = products
-    if held_by(product, target) or any(isinstance(operand.type, TileType) and is_made_in(operand, loop) for operand in product.operands[:2]):
+    if held_by(product, target) or reads_what_is_staged(product, loop, target):
         return None
     accumulator, result = product.operands[2], product.results[0]
     if accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1 or set(result.uses) != {last} or result.uses[last] != 1:
         return None
     index = accumulator.index - 1
     return Accumulation(product, index) if last.operands[index] is result else None
+
+
+@dataclass(frozen=True, slots=True)
+class Trailing:
+    """The last product of a loop, whose result the loop carries as number ``index``, and the first one, before whose end nothing reads that."""
+
+    product: Operation
+    first: Operation
+    index: int
+
+
+def trailing_product(loop: Operation, target: SimtTarget) -> Trailing | None:
+    """The last asynchronous product of a loop of several, if the loop only carries what it gives, and what reads that comes after the first product of the next
+    iteration."""
+    (body,) = loop.regions
+    products = [operation for operation in body if operation.name == "simt.dot" and plan_of(operation, target).asynchronous]
+    last = body.terminator
+    assert last is not None
+    if len(products) < 2 or any(operation.name == "simt.dot" and operation not in products for operation in body):
+        return None
+    first, product = products[0], products[-1]
+    result = product.results[0]
+    if set(result.uses) != {last} or result.uses[last] != 1:
+        return None
+    index = next(number for number, operand in enumerate(last.operands) if operand is result)
+    before = set()
+    for operation in body:
+        before.add(operation)
+        if operation is first:
+            break
+    readers = [_of_region(body, user) for user in body.arguments[1 + index].uses]
+    return None if any(reader in before for reader in readers) else Trailing(product, first, index)
+
+
+def reads_what_is_staged(product: Operation, loop: Operation, target: SimtTarget) -> bool:
+    """Whether a product of a loop whose loads are read from their slots reads a place that threads put an operand to in each iteration."""
+    reads = plan_of(product, target).reads
+    return any(
+        isinstance(operand.type, TileType) and reads[position] != REGISTERS and is_made_in(operand, loop)
+        for position, operand in enumerate(product.operands[:2])
+    )
+
+
+def _of_region(region: Region, operation: Operation) -> Operation:
+    """The operation of a region that is, or holds, another one."""
+    while operation.parent is not region:
+        owner = operation.parent.owner if operation.parent is not None else None
+        assert isinstance(owner, Operation)
+        operation = owner
+    return operation
 
 
 def no_product(builder: Builder) -> Value:

@@ -217,7 +217,7 @@ class _Math(BlockRing):
         running = self.carry(before.constant(value=False, result=I1))
         self.create(self.after_wait(earlier), "simt.arrive", [empty], [previous], [running])
         self.yield_more([following, self.next_phase(after, following, phase), token, after.constant(value=True, result=I1)])
-        ended = self.settle(found, earlier)
+        ended = self.settle(found, [earlier])
         last, ran = self.results_of([slot, running])
         self.create(ended, "simt.arrive", [empty], [self.neighbours(ended, last)[0]], [ran])
         self._release(ended, buffers)

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.ir.core import Function, Operation, Value
-from tilewright.ir.types import bit_width, element_type
+from tilewright.ir.core import Function, Operation
 from tilewright.simt.copies import BARRIER
-from tilewright.simt.facts import PROGRAMS, layout_of, note, warps_of
+from tilewright.simt.facts import PROGRAMS, note, warps_of
 from tilewright.simt.pipeline.blocks import block_bytes
 from tilewright.simt.pipeline.chain import asynchronous_products
 from tilewright.simt.pipeline.chained_parts import rings_of
@@ -23,6 +22,7 @@ from tilewright.simt.pipeline.overlap import held_by
 from tilewright.simt.pipeline.parts import LOAD, MATH
 from tilewright.simt.pipeline.room import scratch_beside, slot_bytes
 from tilewright.simt.pipeline.views import views_of
+from tilewright.simt.pressure import words_of
 from tilewright.simt.target import SimtTarget
 
 #: Bytes that are left for barrier objects and alignment.
@@ -100,16 +100,12 @@ def _words_under_way(loop: Operation, target: SimtTarget) -> int:
     (body,) = loop.regions
     products = asynchronous_products(body, target)
     tiles = {value for product in products for value in (product.results[0], *held_by(product, target))}
-    return sum(map(_words, tiles))
+    return sum(map(words_of, tiles))
 
 
 def _widest(loop: Operation, target: SimtTarget) -> int:
     """Words that a thread holds of the largest result of a product."""
-    return max(_words(product.results[0]) for product in asynchronous_products(loop.regions[0], target))
-
-
-def _words(tile: Value) -> int:
-    return -(-layout_of(tile).register_count * bit_width(element_type(tile.type)) // 32)
+    return max(words_of(product.results[0]) for product in asynchronous_products(loop.regions[0], target))
 
 
 def _registers(loop: Operation, programs: int, target: SimtTarget) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir.builder import Builder
@@ -12,7 +12,7 @@ from tilewright.ir.types import I1, I32, IntType, TileType, Type
 from tilewright.passes.clone import clone_operation
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.decisions import FORM, SLOTS, selected, shared_layout
-from tilewright.simt.pipeline.overlap import Accumulation, no_product, start, wait
+from tilewright.simt.pipeline.overlap import Accumulation, Trailing, held_by, no_product, start, start_and_wait, wait
 from tilewright.simt.pipeline.slices import slice_of
 from tilewright.simt.pipeline.views import View, views_of
 from tilewright.simt.products import PRODUCTS, plan_of
@@ -189,13 +189,41 @@ class Ring:
         assert waiting.next is not None
         return Builder(self.body, waiting.next, self.loop.location)
 
-    def settle(self, found: Accumulation, earlier: Value) -> Builder:
-        """Wait after the loop for the last product; where that is over."""
+    def trail(self, found: Trailing, before: Builder) -> tuple[list[Value], list[Value]]:
+        """Let the last product be waited for with the first one of the next iteration: (the token and the operands in registers of the product before, which
+        are carried; those of this one, which the loop is to yield for them)."""
+        held = held_by(found.product, self.target)
+        tile, token = start(found.product)
+        earlier = [self.carry(no_product(before)), *(self.carry(self._nothing(before, value)) for value in held)]
+        found.product.results[0].replace_all_uses(tile)
+        found.product.erase()
+        _, waiting = start_and_wait(found.first, self.target)
+        carried = self.body.arguments[1 + found.index]
+        tokens, tiles, kept = (waiting.group(name) for name in ("tokens", "tiles", "held"))
+        readers = [user for user in carried.uses if user is not waiting]
+        ended, settled = wait(Builder.at(waiting), [*tokens, earlier[0]], [*tiles, carried], held=[*kept, *earlier[1:]])
+        waiting.results[0].replace_all_uses(ended)
+        waiting.erase()
+        for reader in readers:
+            for position, operand in enumerate(reader.operands):
+                if operand is carried:
+                    reader.set_operand(position, settled)
+        return earlier, [token, *held]
+
+    def _nothing(self, builder: Builder, like: Value) -> Value:
+        """A tile of zeros with the layout of another."""
+        found: Value = builder.constant_like(like.type, 0)
+        found.layout = like.layout
+        return found
+
+    def settle(self, found: Accumulation | Trailing, earlier: Sequence[Value]) -> Builder:
+        """Wait after the loop for the last product, given its token and operands in registers; where that is over."""
         loop = self.loop
         result = loop.results[found.index]
         readers = list(result.uses)
         builder = Builder(loop.parent, loop.next, loop.location)
-        (settled,) = wait(builder, self.results_of([earlier]), [result])
+        token, *held = self.results_of(list(earlier))
+        (settled,) = wait(builder, [token], [result], held=held)
         for reader in readers:
             for position, operand in enumerate(reader.operands):
                 if operand is result:

@@ -10,18 +10,18 @@ from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, bit_width, element_type
 from tilewright.passes.effects import clobbers_memory
 from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
-from tilewright.simt.facts import function_of, layout_of, note, warps_of
+from tilewright.simt.facts import PROGRAMS, function_of, layout_of, note, warps_of
 from tilewright.simt.lowering.dot import fragment
 from tilewright.simt.pipeline.chain import asynchronous_products, is_chain, late_half
-from tilewright.simt.pipeline.decisions import BY, CHAIN, DISTANCE, EARLY, FORM, LATE, PARTS, SLOTS, STEPS, WIDTH, deselect, forget, selected
+from tilewright.simt.pipeline.decisions import BY, CHAIN, DISTANCE, EARLY, FORM, LATE, PARTS, SLOTS, STEPS, TRAILS, WIDTH, deselect, forget, selected
 from tilewright.simt.pipeline.loads import stepped_product
-from tilewright.simt.pipeline.overlap import held_by
+from tilewright.simt.pipeline.overlap import held_by, trailing_product
 from tilewright.simt.pipeline.parts import is_separable
 from tilewright.simt.pipeline.residence import settle_chains
 from tilewright.simt.pipeline.room import fitting_slots, slot_bytes
 from tilewright.simt.pipeline.select import pipelined_loops, stages_of
 from tilewright.simt.pipeline.slices import slice_of
-from tilewright.simt.pressure import peak_words_in
+from tilewright.simt.pressure import peak_words_in, words_of
 from tilewright.simt.products import plan_of
 from tilewright.simt.roots import reached, root_of
 from tilewright.simt.target import SimtTarget
@@ -36,6 +36,20 @@ def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any])
         if selected(loop) and not _schedule(loop, target, options):
             forget(loop)
     settle_chains(function, target)
+    forms = {operation: operation.attributes[FORM] for operation in function.walk() if FORM in operation.attributes}
+    # where warps have registers of their own, or programs share a multiprocessor, there are none to spare
+    if not {PARTS, CHAIN} & set(forms.values()) and PROGRAMS not in function.attributes:
+        for loop in (loop for loop, form in forms.items() if form == GROUPS):
+            _let_trail(loop, target, options)
+
+
+def _let_trail(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> None:
+    """Let the last product of a loop be under way at the beginning of the next iteration, if there are registers for what it reads."""
+    last = trailing_product(loop, target)
+    if last is not None:
+        held = sum(map(words_of, held_by(last.product, target)))
+        if peak_words_in(loop.regions[0]) + held <= _register_budget(loop, target, options):
+            last.product.attributes[TRAILS] = True
 
 
 def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> bool:
@@ -141,7 +155,7 @@ def _distance(loop: Operation, loads: list[Operation], most: int, target: SimtTa
 def _words_in_steps(loop: Operation, loads: list[Operation], product: Operation, target: SimtTarget) -> int:
     """About how many words a thread holds where ``product`` is computed step by step: what the loop carries, fragments of two steps, a pointer a copy."""
     carried = [argument for argument in loop.regions[0].arguments if isinstance(argument.type, TileType) and not isinstance(argument.type.element, PointerType)]
-    words = sum(-(-layout_of(argument).register_count * bit_width(element_type(argument.type)) // 32) for argument in carried)
+    words = sum(map(words_of, carried))
     for position, operand in enumerate(product.operands[:2]):
         type_, layout = fragment(plan_of(product, target), position, element_type(operand.type), warps_of(product), target)
         words += 2 * -(-layout.register_count * bit_width(type_.element) // 32)

@@ -43,8 +43,8 @@ from tilewright.simt.facts import warps_of
 from tilewright.simt.lowering.dot import fragment
 from tilewright.simt.lowering.shared import slot_type
 from tilewright.simt.ops import COPIES
-from tilewright.simt.pipeline.decisions import BY, EARLY, STEPS
-from tilewright.simt.pipeline.overlap import accumulation
+from tilewright.simt.pipeline.decisions import BY, EARLY, STEPS, TRAILS
+from tilewright.simt.pipeline.overlap import Accumulation, Trailing, accumulation, reads_what_is_staged, trailing_product
 from tilewright.simt.pipeline.ring import Ring
 from tilewright.simt.products import plan_of, product_of, step_attributes
 from tilewright.simt.target import SimtTarget
@@ -105,15 +105,20 @@ class _Stream(Ring):
         ahead = dict(zip(keys, values, strict=True))
         free, filled = ([self.slot(top, buffer, which) for buffer in buffers] for which in (previous, slot))
         made: list[Value] = []
-        found = None
+        late: list[Value] = []
+        found: Accumulation | Trailing | None = None
         if self.stepped is None:
             self.read(filled)
-            found = accumulation(self.loop, self.target)
             refill = top
-            if found is not None:
-                earlier, product = self.overlap(found, before)
-                made.append(product)
-                refill = self.after_wait(earlier)
+            if (only := accumulation(self.loop, self.target)) is not None:
+                found = only
+                earlier, product = self.overlap(only, before)
+                late, made = [earlier], [product]
+            elif (last := self._trailing()) is not None:
+                found = last
+                late, made = self.trail(last, before)
+            if late:
+                refill = self.after_wait(late[0])
             mapping = dict(ahead)
             self.repeat(refill, mapping, live)
             for load, place in zip(self.loads, free, strict=True):
@@ -129,7 +134,14 @@ class _Stream(Ring):
         after = Builder(self.loop.parent, self.loop.next, self.loop.location)
         self.create(after, "simt.wait", self.results_of(waiting), [])
         if found is not None:
-            self.settle(found, earlier)
+            self.settle(found, late)
+
+    def _trailing(self) -> Trailing | None:
+        """The product that was chosen to be waited for in the next iteration."""
+        found = trailing_product(self.loop, self.target)
+        if found is None or not found.product.attributes.pop(TRAILS, False) or reads_what_is_staged(found.product, self.loop, self.target):
+            return None
+        return found
 
     def _in_steps(
         self,
