@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tilewright.errors import LoweringError
-from tilewright.llvm.compile import assembly, compile_to_object, host_target, parse, target_machine, write_reproducer
+from tilewright.llvm.compile import LONG, assembly, compile_to_object, host_target, options_set, parse, target_machine, write_reproducer
 from tilewright.llvm.link import load_object
 
 ADD = "define i64 @add(i64 %a, i64 %b) {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"
@@ -128,3 +128,15 @@ def test_assembly_that_the_assembler_rejects_is_an_error_and_not_the_end() -> No
         compile_to_object(text, **host())
     good = text.replace("frobnicate $1, $0", "")
     assert compile_to_object(good, **host())[:4] == b"\x7fELF"
+
+
+def test_long_text_has_options_of_its_own() -> None:
+    """They are for that text alone: the process does not keep them, and shorter text does not get them."""
+    settings = {"triple": "x86_64-unknown-linux-gnu", "if_long": ("--x86-asm-syntax=intel",)}
+    long = ADD + "; a line\n" * LONG
+    assert ".intel_syntax" in assembly(long, **settings)
+    assert ".intel_syntax" not in assembly(ADD, **settings)
+    assert compile_to_object(long, **settings) == compile_to_object(ADD, **settings)
+    with pytest.raises(LoweringError, match="has no pass"):
+        assembly(long, **settings, passes=["nonsense"])
+    assert "--x86-asm-syntax=intel" not in options_set()

@@ -116,6 +116,14 @@ def test_threads_that_hold_the_same_elements_wait_for_the_one_that_writes() -> N
     assert placed(module_of("%y = load %here : tile<64xf32>\nstore %here, %y"), num_warps=4) == "L|S"
 
 
+def test_roots_of_pointers_are_found_through_chains_of_any_length() -> None:
+    steps = "".join(
+        f"%p{i + 1} = addptr %{f'p{i}' if i else 'p'}, %one : ptr<f32>\n%q{i + 1} = addptr %{f'q{i}' if i else 'q'}, %one : ptr<f32>\n" for i in range(1500)
+    )
+    assert placed(module_of(f"{steps}store %p1500, %f\n%y = load %q1500 : f32")) == "SL"
+    assert placed(module_of(f"{steps}store %p1500, %f\n%y = load %p1499 : f32")) == "S|L"
+
+
 def test_addresses_from_memory_may_be_anywhere() -> None:
     body = """
     %i = bitcast %q : i64

@@ -25,6 +25,8 @@ PASSES = ("pairs",)
 #: LLVM's own options. Sums of products stay whole where loops carry them, and in the registers that all instructions reach: else they are moved in every
 #: iteration.
 _LLVM_OPTIONS = ("--amdgpu-codegenprepare-break-large-phis=0", "--amdgpu-mfma-vgpr-form=1")
+#: Those of long kernels: the reduction of strength compares all addresses of a block with each other.
+_IF_LONG = ("--opt-disable=slsr",)
 
 
 def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
@@ -52,7 +54,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         copy, text = compile_fitting(module, machine, options, timings)
     except OutOfResources as error:
         raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
-    settings: dict[str, Any] = {"triple": TRIPLE, "cpu": target.cpu, "features": ",".join(target.features), "opt": 3, "passes": PASSES}
+    settings: dict[str, Any] = {"triple": TRIPLE, "cpu": target.cpu, "features": ",".join(target.features), "opt": 3, "passes": PASSES, "if_long": _IF_LONG}
     for option in _LLVM_OPTIONS:
         set_option(option)
     started = time.perf_counter()

@@ -18,6 +18,8 @@ from tilewright_nvidia.target import TRIPLE, PtxTarget
 #: LLVM's passes before code generation. Without this one, code generation takes ten times as long for products of matrices: its reduction of strength
 #: compares all addresses of a block with each other.
 PASSES = ("instruction_combine",)
+#: Options for long kernels, which go without that reduction.
+IF_LONG = ("--opt-disable=slsr",)
 
 #: ptxas (CUDA 13.0) widens negations and magnitudes of 16 bits that are compared, and takes those of the least integer for +32768. It leaves shifts, sums and
 #: complements alone.
@@ -134,7 +136,7 @@ def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -
 
     set_option("--nvptx-short-ptr")  # addresses of shared memory have 32 bits
     started = time.perf_counter()
-    ptx = assembly(text, triple=TRIPLE, cpu=target.cpu, features=",".join(target.features), opt=3, passes=PASSES)
+    ptx = assembly(text, triple=TRIPLE, cpu=target.cpu, features=",".join(target.features), opt=3, passes=PASSES, if_long=IF_LONG)
     for instruction, replacement in _REWRITTEN:
         ptx = instruction.sub(replacement, ptx)
     if timings is not None:

@@ -13,11 +13,12 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import llvmlite.binding as llvm
 
 from tilewright.errors import LoweringError
-from tilewright.llvm.apart import has_inline_assembly, object_apart
+from tilewright.llvm.apart import generated_apart, has_inline_assembly
 
 
 @functools.cache
@@ -143,6 +144,10 @@ def prepared(ir_text: str, machine: llvm.TargetMachine, passes: Sequence[str]) -
     return module
 
 
+#: Lines of IR text from which on it counts as long: tiled kernels stay below, what was unrolled hundreds of times does not.
+LONG: Final = 10_000
+
+
 def compile_to_object(
     ir_text: str,
     *,
@@ -151,12 +156,14 @@ def compile_to_object(
     features: str = "",
     opt: int = 2,
     passes: Sequence[str] = (),
+    if_long: Sequence[str] = (),
     timings: dict[str, float] | None = None,
 ) -> bytes:
     """Object code of LLVM IR text. No IR pass runs unless ``passes`` names it: see :func:`run_passes`.
 
     Args:
         opt: the code generator's level, 0 to 3.
+        if_long: options of LLVM's for texts of more than :data:`LONG` lines, for which code generation takes longer than in proportion without them.
         timings: gets ``parse`` and ``codegen`` in milliseconds.
 
     Raises:
@@ -164,10 +171,12 @@ def compile_to_object(
     """
     start = time.perf_counter()
     machine = target_machine(triple, cpu, features, opt)
-    module = prepared(ir_text, machine, passes)
+    options = _options_for(ir_text, if_long)
+    apart = bool(options) or has_inline_assembly(ir_text)
+    module = parse(ir_text) if apart else prepared(ir_text, machine, passes)
     parsed = time.perf_counter()
-    if has_inline_assembly(ir_text):
-        binary = object_apart(ir_text, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes)
+    if apart:
+        binary = generated_apart(ir_text, "object", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options)
     else:
         binary = machine.emit_object(module)
     if timings is not None:
@@ -176,8 +185,16 @@ def compile_to_object(
     return binary
 
 
-def assembly(ir_text: str, *, triple: str, cpu: str = "", features: str = "", opt: int = 2, passes: Sequence[str] = ()) -> str:
+def assembly(ir_text: str, *, triple: str, cpu: str = "", features: str = "", opt: int = 2, passes: Sequence[str] = (), if_long: Sequence[str] = ()) -> str:
     """The target's assembly of LLVM IR text; arguments and errors as :func:`compile_to_object`."""
     machine = target_machine(triple, cpu, features, opt)
+    options = _options_for(ir_text, if_long)
+    if options:
+        parse(ir_text)
+        return generated_apart(ir_text, "assembly", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options).decode()
     text: str = machine.emit_assembly(prepared(ir_text, machine, passes))
     return text
+
+
+def _options_for(ir_text: str, if_long: Sequence[str]) -> Sequence[str]:
+    return if_long if if_long and ir_text.count("\n") > LONG else ()

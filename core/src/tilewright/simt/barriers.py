@@ -414,29 +414,36 @@ class _Barriers:
         """The arguments that a pointer, or a tile of them, may come from."""
         found = self._roots.get(pointer)
         if found is None:
-            reached: set[Value | None] = set()
-            self._search(pointer, reached, set())
-            found = self._roots[pointer] = frozenset(reached)
+            found = self._roots[pointer] = frozenset(self._reached(pointer))
         return found
 
-    def _search(self, value: Value, found: set[Value | None], seen: set[Value]) -> None:
-        if value in seen:
-            return
-        seen.add(value)
+    def _reached(self, pointer: Value) -> set[Value | None]:
+        found: set[Value | None] = set()
+        pending, seen = [pointer], {pointer}
+        while pending:
+            value = pending.pop()
+            known = self._roots.get(value)
+            if known is not None:
+                found |= known
+                continue
+            sources = self._sources(value, found)
+            pending += [source for source in sources if source not in seen]
+            seen.update(sources)
+        return found
+
+    def _sources(self, value: Value, found: set[Value | None]) -> list[Value]:
+        """The pointers that a pointer comes from; a root is put into ``found`` instead."""
         carried: Carried | None = self.carried.get(value)
         if carried is not None:
-            for source in carried.incoming():
-                self._search(source, found, seen)
-            return
+            return list(carried.incoming())
         operation = value.definition
         if operation is None:
             found.add(value)  # an argument
-            return
+            return []
         sources = [operand for operand in operation.operands if _is_pointer(operand)] if _passes_on(operation) else []
         if not sources and operation.name != "constant":
             found.add(_ANYWHERE)
-        for source in sources:
-            self._search(source, found, seen)
+        return sources
 
 
 def _effects(operation: Operation, target: SimtTarget) -> SharedEffects:
