@@ -27,6 +27,8 @@ class Launch:
         # AMD's runtime has its devices access words at any address
         self.arena = Arena(unaligned=True)
         self.wholes: dict[int, tuple[np.ndarray[Any, Any], int]] = {}
+        #: where a kernel with assertions leaves the number of one that failed
+        self.reports = np.zeros(16, np.uint32)
 
     def address(self, array: np.ndarray[Any, Any]) -> int:
         whole = array
@@ -43,6 +45,8 @@ class Launch:
         assert isinstance(listing, str)
         (lanes,) = map(int, re.findall(r"^    \.wavefront_size: +(\d+)$", listing, re.M))
         x, y, z = (*grid, 1, 1)[:3]
+        if code.metadata["assertions"]:
+            values = [*values, self.address(self.reports)]
         covered = run(
             load(listing), code.name, grid=(x, y, z), threads=lanes * code.metadata["num_warps"], arguments=packed(listing, values, (x, y, z)),
             dynamic_lds=code.metadata["shared"], arena=self.arena, schedule=schedule, seed=seed,
