@@ -94,6 +94,20 @@ def test_places_are_those_in_tile_ir(tmp_path):
         compiled()
 
 
+def test_code_says_lines_unless_they_are_switched_off(monkeypatch):
+    pytest.importorskip("tilewright_nvidia")
+    target = GPUTarget("cuda", 90, 32)
+    assert f'"{__file__}"' in compiled(target).asm["ptx"]
+    assert ".loc" not in compiled(target, line_info=False).asm["ptx"]
+    monkeypatch.setenv("TRITON_DISABLE_LINE_INFO", "1")
+    assert ".loc" not in compiled(target).asm["ptx"]
+    assert ".loc" in compiled(target, line_info=True).asm["ptx"]
+    monkeypatch.delenv("TRITON_DISABLE_LINE_INFO")
+    knobs.compilation.disable_line_info = True
+    kernel = compiled(target)
+    assert ".file" not in kernel.asm["ptx"] and kernel.metadata.line_info is False
+
+
 def test_every_operation_says_its_own_line():
     text = """tilewright.ir 1.0
 

@@ -40,6 +40,8 @@ def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
         option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: len(error),
         option.CU_JIT_LOG_VERBOSE: 1,
     }
+    if says_lines(ptx):
+        options[option.CU_JIT_GENERATE_LINE_INFO] = 1
     text = ptx if ptx.endswith(b"\0") else ptx + b"\0"
     with cuda.use(device):
         if _is_compiled_whole(ptx):
@@ -63,6 +65,11 @@ def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
             cuda("cuLinkDestroy", state)
     log = log_text(info)
     return Linked(cubin, log, spills_of(log))
+
+
+def says_lines(ptx: bytes) -> bool:
+    """Whether the PTX says which lines of the source it comes from."""
+    return b"\n\t.loc\t" in ptx
 
 
 def _is_compiled_whole(ptx: bytes) -> bool:
@@ -164,7 +171,8 @@ def assemble(ptx: str | bytes, arch: str) -> Linked:
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_bytes(text)
-        done = subprocess.run([str(program), "-v", f"-arch={arch}", str(source), "-o", str(result)], capture_output=True, text=True, check=False)
+        lines = ("--generate-line-info",) if says_lines(text) else ()
+        done = subprocess.run([str(program), "-v", *lines, f"-arch={arch}", str(source), "-o", str(result)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise rejected(f"{program} rejects the PTX: {done.stderr.strip()}", text, ".ptx")
         log = done.stdout + done.stderr

@@ -13,6 +13,7 @@ from tilewright.ir.types import DescriptorType
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.simt.host.expressions import Expression, word
 from tilewright.simt.launch_options import check_portable, configuration_text, option_notes, refuse_externs
+from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.target import TRIPLE, PtxTarget
 
 #: LLVM's passes before code generation. Without this one, code generation takes ten times as long for products of matrices: its reduction of strength
@@ -92,8 +93,9 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
         raise LoweringError(f"kernel {name}: maxnreg must be None or a number of registers from 24 to 255, not {registers!r}")
     if options.get("math", "relaxed") not in ("relaxed", "strict"):
         raise LoweringError(f"kernel {name}: math must be 'relaxed' or 'strict', not {options['math']!r}")
-    if not isinstance(options.get("asynchronous", True), bool):
-        raise LoweringError(f"kernel {name}: asynchronous must be True or False, not {options['asynchronous']!r}")
+    for switch in ("asynchronous", "line_info"):
+        if not isinstance(options.get(switch, OPTIONS[switch]), bool):
+            raise LoweringError(f"kernel {name}: {switch} must be True or False, not {options[switch]!r}")
 
 
 def tensor_maps(source: Function, function: Function, machine: PtxTarget) -> list[dict[str, Any]]:

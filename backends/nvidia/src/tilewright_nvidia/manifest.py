@@ -17,7 +17,8 @@ CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "dot_
 #: or where its source says so.
 #: asynchronous: multiply by warpgroups and copy whole blocks (``wgmma`` and the copy engine; ``sm_90a``), where operands allow it.
 #: warp_specialize: loads of all pipelined loops on warps of their own, where copies are of blocks; a loop may ask for it itself.
-OPTIONS = {"math": "relaxed", "launch_pdl": False, "asynchronous": True, "warp_specialize": False}
+#: line_info: the code says which lines of the source it comes from, for profilers and debuggers; its instructions are the same.
+OPTIONS = {"math": "relaxed", "launch_pdl": False, "asynchronous": True, "warp_specialize": False, "line_info": False}
 
 
 def manifest() -> Manifest:

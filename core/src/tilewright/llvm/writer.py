@@ -141,6 +141,12 @@ class FunctionWriter:
         self.blocks: list[Block] = [self.entry]
         self.current = self.entry
         self._types: dict[str, str] = {}
+        #: put behind each instruction from now on
+        self.mark = ""
+
+    def attach(self, text: str) -> None:
+        """Give the function metadata, ``!dbg !3``."""
+        self._head = f"{self._head.removesuffix('{')}{text} {{"
 
     # ---- names and plain instructions
 
@@ -153,14 +159,14 @@ class FunctionWriter:
         """Append ``name = text`` to the current block and return the name. ``type_`` is remembered for :meth:`type_of` where given."""
         self._count += 1
         name = f"%t{self._count}"
-        self.current.lines.append(f"  {name} = {text}")
+        self.current.lines.append(f"  {name} = {text}{self.mark}")
         if type_:
             self._types[name] = type_
         return name
 
     def do(self, text: str) -> None:
         """Append an instruction without a result."""
-        self.current.lines.append(f"  {text}")
+        self.current.lines.append(f"  {text}{self.mark}")
 
     def type_of(self, name: str) -> str:
         """The type given to :meth:`emit` with this name."""
@@ -301,7 +307,7 @@ class FunctionWriter:
         return self.emit(f"load {type_}, ptr {pointer}, align {align}{suffix}")
 
     def store(self, type_: str, value: str, pointer: str, align: int = 1, suffix: str = "") -> None:
-        self.current.lines.append(f"  store {type_} {value}, ptr {pointer}, align {align}{suffix}")
+        self.current.lines.append(f"  store {type_} {value}, ptr {pointer}, align {align}{suffix}{self.mark}")
 
     def gep(self, type_: str, pointer: str, index: str | int) -> str:
         """The address of element ``index`` (i64) of type ``type_``; the pointer itself for index 0."""

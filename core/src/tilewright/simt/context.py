@@ -13,6 +13,7 @@ from tilewright.llvm.writer import FunctionWriter
 from tilewright.passes.axis import AxisInfo
 from tilewright.simt.facts import WARPS, layout_of, offset_of
 from tilewright.simt.linear_layout import LinearLayout, bits_of
+from tilewright.simt.lines import LineTable
 from tilewright.simt.target import SimtTarget, Threads
 from tilewright.simt.tokens import Tokens
 from tilewright.simt.types import BarriersType, MemoryType, TokenType
@@ -41,6 +42,8 @@ class SimtContext:
         needs: Mapping[Value, int],
     ) -> None:
         self.writer, self.target, self.axes, self.options = writer, target, axes, options
+        #: the places of what is written, where lines of the source are asked for
+        self.lines: LineTable | None = None
         self.registers: dict[Value, list[str]] = {}
         self._needs = needs
         #: the threads that run what is being written

@@ -13,6 +13,7 @@ from tilewright.llvm.writer import ModuleWriter
 from tilewright.passes.axis import axis_info
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import WARPS
+from tilewright.simt.lines import LineTable
 from tilewright.simt.target import SimtTarget
 
 
@@ -26,6 +27,8 @@ def lower_function(function: Function, target: SimtTarget, options: Mapping[str,
     target.prepare(function)
     writer = target.begin(module, function.name, [(type_, f"a{i}") for i, type_ in enumerate(types)], function.attributes[WARPS], options)
     context = SimtContext(writer, target, function, axes, options, needed_registers(function, target, axes))
+    if options.get("line_info") and function.location is not None:
+        context.lines = LineTable(writer, function.location)
     body = writer.place(writer.new_block("body"))
     for i, argument in enumerate(function.arguments):
         context.registers[argument] = [f"%a{i}"]
@@ -39,11 +42,14 @@ def lower_region(context: SimtContext, region: Region) -> Operation:
     """Write the operations of a region but its terminator, which is returned."""
     from tilewright.simt.lowering.elementwise import lower_elementwise
 
-    interface_of = context.target.interface
+    interface_of, mark = context.target.interface, context.writer.mark
     for operation in region:
         if operation.spec.terminator:
+            context.writer.mark = mark
             return operation
         context.operation = operation
+        if context.lines is not None:
+            context.writer.mark = context.lines.mark(operation.location)
         try:
             interface = interface_of(operation.name)
             if interface is not None:

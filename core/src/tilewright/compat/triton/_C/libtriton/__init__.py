@@ -13,7 +13,15 @@ from tilewright.compat.triton.runtime.specialize import native_specialize_impl
 _SUBMODULES = frozenset({"amd", "ir"})
 
 #: Environment variables that change the code of a kernel here.
-_OF_THE_CODE = ("TRITON_DEFAULT_FP_FUSION", "TRITON_F32_DEFAULT", "TRITON_OVERRIDE_ARCH", "TRITON_DEBUG", "TRITON_KERNEL_OVERRIDE", "USE_IR_LOC")
+_OF_THE_CODE = (
+    "TRITON_DEBUG",
+    "TRITON_DEFAULT_FP_FUSION",
+    "TRITON_DISABLE_LINE_INFO",
+    "TRITON_F32_DEFAULT",
+    "TRITON_KERNEL_OVERRIDE",
+    "TRITON_OVERRIDE_ARCH",
+    "USE_IR_LOC",
+)
 
 
 def get_cache_invalidating_env_vars() -> dict[str, str]:
