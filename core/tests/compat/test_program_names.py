@@ -168,11 +168,11 @@ def test_small_functions(monkeypatch):
 def print_table():
     for name, users in NAMES.items():
         try:
-            answer = f"there: {type(found(name)).__name__}"
+            answer = f"resolves: {type(found(name)).__name__}"
         except OutsideError as error:
             answer = f"refused: {error}"
         except RuntimeError as error:  # what it needs is not on this machine
-            answer = f"there, and says: {error}"
+            answer = f"resolves, and says: {error}"
         print(f"{name:62} {users:28} {answer}")
 
 

@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any
 
 from tilewright.errors import BackendError, LaunchError, OutOfResources
-from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.manifest import CodeObject, Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.cache import disk_cache
-from tilewright.runtime.compile import Specialization, compile_kernel
+from tilewright.runtime.compile import Specialization, compile_kernel, lower_module
 from tilewright.runtime.dispatch import Dispatcher, Known
 from tilewright.runtime.grid import Grid, grid_of
 from tilewright.runtime.hooks import LazyDict, hooks
@@ -60,10 +60,11 @@ class _Here:
         checked: kinds of arguments of ``compiled[grid](...)`` that were checked -> how the runtime values are picked from them, as a function and in words.
         positional: the dispatcher of such launches.
         otherwise, metadata: see :class:`CompiledKernel`.
+        alone: the kernel as others launch it, where it is another and was asked for.
         launch_metadata: what ``jit(launch_metadata=)`` says.
     """
 
-    __slots__ = ("call", "checked", "launch_metadata", "launcher", "lock", "metadata", "otherwise", "pick", "positional", "process")
+    __slots__ = ("alone", "call", "checked", "launch_metadata", "launcher", "lock", "metadata", "otherwise", "pick", "positional", "process")
 
     def __init__(self) -> None:
         self.lock, self.process = threading.Lock(), os.getpid()
@@ -73,6 +74,7 @@ class _Here:
         self.checked: dict[tuple[Any, ...], tuple[Callable[[tuple[Any, ...]], tuple[Any, ...]], list[Converter]]] = {}
         self.positional: Dispatcher | None = None
         self.otherwise: Variant | None = None
+        self.alone: CompiledKernel | None = None
         self.metadata: Any = None
         self.launch_metadata: Callable[..., dict[str, Any]] | None = None
 
@@ -213,7 +215,7 @@ class CompiledKernel:
         if changed is None:
             return module, launcher
         specialization = replace(self.specialization, options={**self.specialization.options, **changed})
-        self._here.otherwise = Variant(partial(_other, self._compile, specialization, self.backend, self.target, self.device))
+        self._here.otherwise = Variant(partial(_other, self._compile, specialization, self.backend, self.target, self.device, self.artifact.code))
         return module, self._here.otherwise.launcher(launcher)
 
     @staticmethod
@@ -332,5 +334,29 @@ class CompiledKernel:
         return f"<CompiledKernel {self.name} for {self.target.backend} {self.target.arch}>"
 
 
-def _other(compile_: Callable[..., Artifact], specialization: Specialization, backend: Backend, target: Target, device: Device | None) -> CompiledKernel:
-    return CompiledKernel(compile_(specialization, backend, target), specialization, backend, target, device)
+def _other(
+    compile_: Callable[..., Artifact], specialization: Specialization, backend: Backend, target: Target, device: Device | None, code: CodeObject
+) -> CompiledKernel:
+    return CompiledKernel(with_other_options(compile_, specialization, backend, target, code), specialization, backend, target, device)
+
+
+def with_other_options(
+    compile_: Callable[..., Artifact], specialization: Specialization, backend: Backend, target: Target, code: CodeObject
+) -> Artifact:
+    """A kernel compiled again, from its Python function by ``compile_``, or where this process has none, from its Tile IR.
+
+    Args:
+        specialization: the kernel's, with the options wanted, which none but the backend reads.
+        code: what it was compiled to before.
+
+    Raises:
+        BackendError: there is neither function nor Tile IR.
+    """
+    if getattr(specialization.fn, "fn", None) is not None:
+        return compile_(specialization, backend, target)
+    text = code.stages.get("tileir")
+    if not isinstance(text, str):
+        raise BackendError(f"kernel {code.name} came from another process without its Tile IR, and is to be compiled again; keep the texts of its stages")
+    from tilewright.ir.parser import parse_module
+
+    return lower_module(parse_module(text, backend.table), specialization.options, backend, target)

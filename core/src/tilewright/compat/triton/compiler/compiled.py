@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tilewright.compat.triton import knobs
@@ -19,6 +20,7 @@ from tilewright.runtime import kernel as own
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.compile import Specialization
 from tilewright.runtime.hooks import hooks
+from tilewright.runtime.kernel import with_other_options
 from tilewright.runtime.positional import Converter
 
 #: Facts that a kernel of Triton has besides its options; kernels of Tilewright take no scratch memory that its launch call would have to bring.
@@ -90,6 +92,8 @@ class CompiledKernel(own.CompiledKernel):
 
     @property
     def asm(self) -> Any:
+        if isinstance(self._here.alone, CompiledKernel):
+            return self._here.alone.asm
         ending = BINARY.get(self.target.kind)
         if ending:
             return Asm(super().asm, {ending: self._device_code})
@@ -125,14 +129,33 @@ class CompiledKernel(own.CompiledKernel):
     @property
     def launch_metadata_schema(self) -> dict[str, Any]:
         """What others need to launch the code themselves: ``entry_name``, ``num_warps``, ``shared_mem`` in bytes, and ``tensordesc_meta``, None because a
-        descriptor is passed as its address, extents and strides."""
-        metadata = self.metadata
+        descriptor is passed as its address, extents and strides.
+
+        Code that takes more than its arguments, which Tilewright's launcher makes, is compiled again without: who asks for this gets that code's stages by
+        ``asm`` from then on. ``run`` and ``metadata`` stay those of Tilewright's launches.
+        """
+        launched = self._alone()
+        metadata = launched.metadata
         return {
-            "entry_name": self.artifact.code.metadata.get("kernel", self.name),
+            "entry_name": launched.artifact.code.metadata.get("kernel", self.name),
             "num_warps": metadata.num_warps,
             "shared_mem": metadata.shared,
             "tensordesc_meta": metadata.tensordesc_meta,
         }
+
+    def _alone(self) -> CompiledKernel:
+        """The kernel as it can be launched with its arguments alone."""
+        changed = self.artifact.code.metadata.get("otherwise")
+        if changed is None:
+            return self
+        with self._here.lock:
+            if self._here.alone is None:
+                specialization = replace(self.specialization, options={**self.specialization.options, **changed})
+                artifact = with_other_options(self._compile, specialization, self.backend, self.target, self.artifact.code)
+                converters = type_converters(dict(specialization.signature))
+                self._here.alone = CompiledKernel(artifact, specialization, self.backend, self.target, self.device, converters)
+            assert isinstance(self._here.alone, CompiledKernel)
+            return self._here.alone
 
     @property
     def metadata(self) -> Any:
