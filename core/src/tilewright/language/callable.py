@@ -76,6 +76,22 @@ def _annotations_of(fn: Any) -> dict[str, Any]:
     return dict(fn.__annotations__)
 
 
+def _declared(fn: Any) -> list[inspect.Parameter]:
+    """A function's parameters: those of ``__signature__`` where it has one, which is how programs that write functions say them, else its code's."""
+    if "__signature__" in vars(fn):
+        return list(fn.__signature__.parameters.values())
+    code, kind = fn.__code__, inspect.Parameter
+    positional, keyword_only = code.co_argcount, code.co_kwonlyargcount
+    names = code.co_varnames
+    kinds: list[tuple[str, Any]] = [(name, kind.POSITIONAL_OR_KEYWORD) for name in names[:positional]]
+    if code.co_flags & inspect.CO_VARARGS:
+        kinds.append((names[positional + keyword_only], kind.VAR_POSITIONAL))
+    kinds += [(name, kind.KEYWORD_ONLY) for name in names[positional : positional + keyword_only]]
+    defaults = dict(zip(reversed(names[:positional]), reversed(fn.__defaults__ or ()), strict=False)) | (fn.__kwdefaults__ or {})
+    annotations = _annotations_of(fn)
+    return [kind(name, which, default=defaults.get(name, _EMPTY), annotation=annotations.get(name, _EMPTY)) for name, which in kinds]
+
+
 #: Names of types that annotations use and the language does not have -> the name it has.
 _SPELLINGS = {"uint1": "int1"}
 
@@ -238,17 +254,12 @@ class JitCallable:
         return [parameter.name for parameter in self.params]
 
     def _read_params(self) -> list[FunctionParameter]:
-        fn, code = self.fn, self.fn.__code__
-        positional = list(code.co_varnames[: code.co_argcount])
-        keyword_only = list(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
-        variadic = [code.co_varnames[code.co_argcount + code.co_kwonlyargcount]] if code.co_flags & inspect.CO_VARARGS else []
-        defaults = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False)) | (fn.__kwdefaults__ or {})
-        annotations = _annotations_of(fn)
         params = []
-        for num, name in enumerate((*positional, *variadic, *keyword_only)):
-            parameter = FunctionParameter(num, name, annotations.get(name, _EMPTY), defaults.get(name, _EMPTY), fn.__globals__)
-            parameter.keyword_only = num >= len(positional) + len(variadic)
-            parameter.variadic = name in variadic
+        for num, declared in enumerate(_declared(self.fn)):
+            name = declared.name
+            parameter = FunctionParameter(num, name, declared.annotation, declared.default, self.fn.__globals__)
+            parameter.keyword_only = declared.kind is declared.KEYWORD_ONLY
+            parameter.variadic = declared.kind is declared.VAR_POSITIONAL
             parameter.do_not_specialize = num in self.do_not_specialize or name in self.do_not_specialize
             parameter.do_not_specialize_on_alignment = num in self.do_not_specialize_on_alignment or name in self.do_not_specialize_on_alignment
             if parameter.is_constexpr and (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment):

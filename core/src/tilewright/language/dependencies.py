@@ -81,7 +81,8 @@ def dependencies(function: JitCallable) -> Dependencies:
     nonlocals, namespace = function.nonlocals, function.fn.__globals__
     used: UsedGlobals = {}
     callees: list[JitCallable] = []
-    parts = [function.src, str(function.starting_line_number), function.file, str(function.noinline)]
+    place = f"{function.file}:{function.starting_line_number}:{function.definition_line}:{function.indent}"
+    parts = [function.src, place, str(function.noinline)]
     parts.append(describe(function.fn.__defaults__, callees))
     parts.append(describe(function.fn.__kwdefaults__, callees))
     for chain in names:

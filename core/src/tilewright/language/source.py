@@ -65,6 +65,22 @@ class FunctionSource:
         """How many columns :attr:`text` was moved to the left."""
         return self._definition()[2]
 
+    def relocate(
+        self,
+        *,
+        file: str | None = None,
+        first_line: int | None = None,
+        definition_line: int | None = None,
+        indent: int | None = None,
+        raw_lines: list[str] | None = None,
+    ) -> None:
+        """Say that the function is written elsewhere, of which messages and tables of lines tell; its text stays. What is None stays, too."""
+        text, line, columns = self._definition()
+        self._parsed = text, line if definition_line is None else definition_line, columns if indent is None else indent
+        self.file = self.file if file is None else file
+        self.first_line = self.first_line if first_line is None else first_line
+        self._raw = self.raw_lines if raw_lines is None else raw_lines
+
     def parse(self) -> ast.FunctionDef:
         """The syntax tree of :attr:`text`.
 

@@ -96,6 +96,17 @@ class JITFunction(own.JITFunction):
     def launch_metadata(self, function: Callable[..., dict[str, Any]] | None) -> None:
         self._launch_metadata = function
 
+    def _relocate(self, **places: Any) -> None:
+        self._source.relocate(**places)
+        self.hash = None
+
+    #: Where the source is said to be written: programs that write kernels from others' texts say those others' places.
+    raw_src = property(lambda self: self._source.raw_lines, lambda self, lines: self._relocate(raw_lines=lines))
+    starting_line_number = property(lambda self: self._source.first_line, lambda self, line: self._relocate(first_line=line))
+    file_name = property(lambda self: self._source.file, lambda self, file: self._relocate(file=file))
+    def_file_line_number = property(lambda self: self._source.definition_line, lambda self, line: self._relocate(definition_line=line))
+    def_file_col_number = property(lambda self: self._source.indent + 1, lambda self, column: self._relocate(indent=column - 1))
+
     def is_gluon(self) -> bool:
         """Whether the kernel is written in Gluon: never."""
         return False
