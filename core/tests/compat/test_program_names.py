@@ -8,7 +8,11 @@ import importlib
 
 import pytest
 
+import tilewright.language as tl
+from tilewright.compat import triton
 from tilewright.compat.triton.outside import OutsideError
+from tilewright.errors import LoweringError
+from tilewright.language import core
 
 pytest.importorskip("torch")
 
@@ -42,6 +46,7 @@ NAMES = {
     "backends.nvidia.driver.make_tensordesc_arg": "torch",
     "experimental.gluon": "aiter, SGLang, tritonbench",
     "knobs.nvidia.nvdisasm": "tritonparse",
+    "knobs.nvidia.nvdisasm.path": "tritonparse",
     "language.core._unwrap_iterable": "aiter",
     "profiler": "aiter, tritonbench, FBGEMM",
     "profiler.activate": "tritonbench, aiter",
@@ -89,6 +94,16 @@ def found(name):
     raise AssertionError(name)
 
 
+@pytest.fixture
+def nvdisasm(tmp_path, monkeypatch):
+    """A program that is asked for its version."""
+    program = tmp_path / "nvdisasm"
+    program.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 12.4, V12.4.131'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("TRITON_NVDISASM_PATH", str(program))
+
+
+@pytest.mark.usefixtures("nvdisasm")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_there_or_is_refused_with_a_reason(name):
     try:
@@ -165,6 +180,48 @@ def test_small_functions(monkeypatch):
         triton.knobs.nvidia.cuobjdump
 
 
+@triton.jit
+def _filled(x):
+    tl.store(x, 1.0)
+
+
+@core.extern
+def _put(dest, source, size_bytes, pe, _semantic=None):
+    int32, int64 = core.dtype("int32"), core.dtype("int64")
+    functions = {(int64, int64, int64, int32): ("nvshmemx_putmem_block", int32)}
+    return core.extern_elementwise("", "", [dest, source, size_bytes, pe], functions, is_pure=False, _semantic=_semantic)
+
+
+@triton.jit
+def _sent(dest, source, n, pe):
+    _put(dest.to(tl.int64), source.to(tl.int64), n.to(tl.int64), pe)
+
+
+def test_symmetric_memory_finds_the_modules_of_kernels(monkeypatch):
+    """PyTorch's own hook, for a kernel that it has registered."""
+    import torch
+
+    nvshmem = pytest.importorskip("torch.distributed._symmetric_memory._nvshmem_triton")
+    distributed = pytest.importorskip("torch._C._distributed_c10d")
+    seen = []
+    monkeypatch.setattr(distributed, "_nvshmemx_cumodule_init", seen.append, raising=False)
+    monkeypatch.setattr(triton.knobs.runtime, "jit_post_compile_hook", nvshmem._nvshmem_init_hook)
+    nvshmem.NvshmemKernelRegistry.register("_filled")
+    x = torch.zeros(4)
+    kernel = nvshmem.GridCallableWithExtern(_filled, {"libnvshmem_device": "/nowhere/libnvshmem_device.bc"})[(1,)](x)
+    assert x.tolist() == [1, 0, 0, 0] and seen == [kernel.module] and kernel.module is not None
+
+
+def test_functions_of_symmetric_memory_are_refused_with_a_reason():
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    pytest.importorskip("tilewright_nvidia")
+    source = ASTSource(_sent, {"dest": "*fp32", "source": "*fp32", "n": "i32", "pe": "i32"})
+    with pytest.raises(LoweringError, match=r"extern at .*test_program_names.py:\d+:\d+ in _sent: backend 'nvidia' does not declare feature 'extern'"):
+        triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"extern_libs": {"libnvshmem_device": "/nowhere/libnvshmem_device.bc"}})
+
+
 def print_table():
     for name, users in NAMES.items():
         try:
@@ -173,6 +230,8 @@ def print_table():
             answer = f"refused: {error}"
         except RuntimeError as error:  # what it needs is not on this machine
             answer = f"resolves, and says: {error}"
+        except AttributeError:
+            answer = "refused: the program is not on this machine, and its setting is None"
         print(f"{name:62} {users:28} {answer}")
 
 
