@@ -244,6 +244,15 @@ def test_a_worker_that_takes_too_long_is_ended(crooked, monkeypatch):
     assert all(is_gone(int(process)) for process in (crooked / "hangs").read_text().split())
 
 
+@pytest.fixture
+def interruptible():
+    """Interrupts raise KeyboardInterrupt, also where this process was started with them ignored, as in the background of a shell's script."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_workers_and_tells_the_best_so_far(crooked, monkeypatch):
     monkeypatch.setenv("CROOKED", "16=hang 64=hang")
     hangs = crooked / "hangs"
