@@ -1,6 +1,7 @@
 """Builtin functions made by LLVM, and native reading of Python objects."""
 
 import ctypes
+import dataclasses
 import gc
 import math
 import struct
@@ -95,6 +96,35 @@ def test_numbers(reader):
     with np.errstate(over="ignore"):
         assert reader(["f32"] * 5, singles) == [int(np.float32(x).view(np.uint32)) for x in singles]
     assert reader(["i1"] * 4, [True, False, 1, 0]) == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("forms", ["as the interpreter's", "by calls"])
+def test_integers_of_one_digit_and_of_more(forms):
+    objects = native.layout()
+    assert sys.version_info[:2] != (3, 11) or objects.int_signs == "size"
+    if forms == "by calls":
+        objects = dataclasses.replace(objects, int_signs="")
+    module = ModuleWriter("nounwind")
+    native_values.write_readers(module, objects)
+    w = module.function("read", [("ptr", "object"), ("ptr", "slot"), ("i1", "signed")], "i1")
+    signed, unsigned = w.new_block("signed"), w.new_block("unsigned")
+    w.branch_if("%signed", signed, unsigned)
+    for block, name in ((signed, "read_signed"), (unsigned, "read_unsigned")):
+        w.place(block)
+        w.ret(f"i1 {w.emit(f'call i1 @{name}(ptr %object, ptr %slot)')}")
+    loaded = load_object(compiled(module.text()), ["read", "addresses"])
+    native.fill_addresses(loaded.address("addresses"))
+    function = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.py_object, ctypes.c_void_p, ctypes.c_bool)(loaded.address("read"))
+    slot = (ctypes.c_int64 * 1)()
+    edges = [2**bits + more for bits in (0, 15, 29, 30, 31, 32, 60, 62, 63) for more in (-1, 0, 1)]
+    for number in (*edges, *(-edge for edge in edges), 0, True, False, np.int32(-7)):
+        for sign in (True, False):
+            low, high = (-(2**63), 2**63 - 1) if sign else (0, 2**64 - 1)
+            fits = low <= number <= high and (sign or not isinstance(number, np.integer))
+            assert function(number, ctypes.addressof(slot), sign) == fits, (number, sign)
+            if fits:
+                assert slot[0] % 2**64 == int(number) % 2**64, (number, sign)
+    assert not function("7", ctypes.addressof(slot), True)
 
 
 def test_arrays(reader):

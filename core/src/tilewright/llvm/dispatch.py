@@ -165,7 +165,10 @@ class _Writer:
             self.w.call("Py_DecRef", "void", [("ptr", value)])
 
     def hold(self, value: str) -> None:
-        self.w.call("Py_IncRef", "void", [("ptr", value)])
+        if self.objects.plain_counts:
+            self.w.store("i64", self.w.emit(f"add i64 {self.w.load('i64', value, 8)}, 1"), value, 8)
+        else:
+            self.w.call("Py_IncRef", "void", [("ptr", value)])
 
 
 def _write_aligned(module: ModuleWriter) -> None:
@@ -199,18 +202,8 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
 
     w.place(blocks[Condition.INTEGER])
     f.need(f.is_type("%object", native.address(w, "int")), failed)
-    number = w.call("PyLong_AsLongLong", "i64", [("ptr", "%object")])
-    doubtful, known = w.new_block("doubtful"), w.new_block("known")
-    w.branch_if(w.emit(f"icmp eq i64 {number}, -1"), doubtful, known, likely=False)
-    w.place(doubtful)
-    raised, fine = w.new_block("raised"), w.new_block("fine")
-    w.branch_if(w.emit(f"icmp eq ptr {w.call('PyErr_Occurred', 'ptr', [])}, null"), fine, raised, likely=True)
-    w.place(raised)
-    w.call("PyErr_Clear", "void", [])
-    w.branch(failed)
-    w.place(fine)
-    w.branch(known)
-    w.place(known)
+    f.need(w.emit(f"call i1 @read_signed(ptr %object, ptr {slot})"), failed)
+    number = w.load("i64", slot, 8)
     for comparison, bound in (("sge", a), ("sle", b), ("ne", c)):
         f.need(w.emit(f"icmp {comparison} i64 {number}, {bound}"), failed)
     aligned(number)
@@ -355,14 +348,11 @@ def _write_extent(module: ModuleWriter, objects: native.Layout) -> None:
     """``extent(object, limit)``: whether an object is an int of 1 to ``limit``."""
     f = _Writer(module, objects, "extent", [("ptr", "object"), ("i64", "limit")], "i1")
     w = f.w
-    failed, raised = w.new_block("failed"), w.new_block("raised")
+    failed, slot = w.new_block("failed"), w.alloca("i64", 1, 8)
     f.need(f.is_type("%object", native.address(w, "int")), failed)
-    number = w.call("PyLong_AsLongLong", "i64", [("ptr", "%object")])
-    f.need(w.emit(f"icmp ult i64 {w.emit(f'sub i64 {number}, 1')}, %limit"), raised)
-    w.ret("i1 true")
-    w.place(raised)
-    w.call("PyErr_Clear", "void", [])
-    w.branch(failed)
+    f.need(w.emit(f"call i1 @read_signed(ptr %object, ptr {slot})"), failed)
+    below = w.emit(f"sub i64 {w.load('i64', slot, 8)}, 1")
+    w.ret(f"i1 {w.emit(f'icmp ult i64 {below}, %limit')}")
     f.give_false(failed)
 
 

@@ -40,6 +40,10 @@ class Layout:
         array_data: the address in a NumPy array.
         array_dtype: its element type, an object.
         array_flags: its flags, of 4 bytes.
+        digit: the lowest digit of an int, of 4 bytes.
+        int_signs: how an int of one digit at the most tells its sign in the word at ``size``: by its value (-1, 0, 1: ``"size"``), by 1 less its low two bits,
+            below those of the count (``"tag"``), or in a way that native code does not read (``""``).
+        plain_counts: every object's reference count is a word at its start that is counted up, with no value that means more.
     """
 
     type_offset: int
@@ -50,6 +54,9 @@ class Layout:
     array_data: int
     array_dtype: int
     array_flags: int
+    digit: int
+    int_signs: str
+    plain_counts: bool
 
 
 #: NPY_ARRAY_WRITEABLE
@@ -69,7 +76,8 @@ def layout() -> Layout | None:
 
     header = object.__basicsize__
     # Of an array, in NumPy's stable ABI: address, rank, shape, strides, base, element type, flags.
-    found = Layout(header - 8, header, tuple.__basicsize__, header, bytes.__basicsize__ - 1, header, header + 40, header + 48)
+    at, digit, plain_counts = header, header + 8, sys.version_info < (3, 12)
+    found = Layout(header - 8, header, tuple.__basicsize__, header, bytes.__basicsize__ - 1, at, at + 40, at + 48, digit, _int_signs(at, digit), plain_counts)
     items, number, text, array = (object(), 1, "two"), 2.5e-300, b"\x01" * 8 + b"tilewright", np.arange(5, dtype=np.int8)[2:]
     frozen = np.frombuffer(text, np.uint8).reshape(3, 6).T
     checks = (
@@ -84,6 +92,29 @@ def layout() -> Layout | None:
         *((bool(x.flags.num & WRITEABLE), x.flags.writeable) for x in (array, frozen)),
     )
     return found if all(read == expected for read, expected in checks) else None
+
+
+#: How the word behind an int's header tells of one digit at the most, and its sign: whether it does, and the sign, of the word.
+_INT_SIGNS: Final[dict[str, Callable[[int], tuple[bool, int]]]] = {
+    "size": lambda word: ((word + 1) % 2**64 < 3, (word + 2**63) % 2**64 - 2**63),
+    "tag": lambda word: (word < 16, 1 - (word & 3)),
+}
+
+
+def _int_signs(word: int, digit: int) -> str:
+    """The form of this interpreter's ints, verified on some; see :attr:`Layout.int_signs`."""
+    most = 2**sys.int_info.bits_per_digit - 1
+    numbers = [0, 1, -1, 5, -7, 300, -300, most, -most, most + 1, -most - 1, 2**40, -(2**40), 2**62, 2**64, -(2**64)]
+
+    def fits(form: Callable[[int], tuple[bool, int]]) -> bool:
+        for number in numbers:
+            short, sign = form(_word(id(number) + word))
+            value = sign and sign * ctypes.c_uint32.from_address(id(number) + digit).value
+            if short != (abs(number) <= most) or (short and value != number):
+                return False
+        return True
+
+    return next((name for name, form in _INT_SIGNS.items() if fits(form)), "")
 
 
 # ---- functions for the interpreter

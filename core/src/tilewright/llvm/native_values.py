@@ -122,9 +122,32 @@ def _write_pointer(module: ModuleWriter, objects: Layout, name: str, *, stored: 
 
 def _write_integer(module: ModuleWriter, objects: Layout, name: str, convert: str) -> None:
     r = _Reader(module, name, objects)
+    if objects.int_signs:
+        _give_short_integer(r, negative=convert == "PyLong_AsLongLong")
     value = r.writer.call(convert, "i64", [("ptr", "%object")])
     r.refuse_error(value, "i64", "-1")
     r.give("i64", value)
+
+
+def _give_short_integer(r: _Reader, *, negative: bool) -> None:
+    """Return an int of one digit at the most, ``negative`` ones too; go on for every other object."""
+    w = r.writer
+    exact, short, other = w.new_block("exact"), w.new_block("short"), w.new_block("other")
+    w.branch_if(r.has_type("int"), exact, other, likely=True)
+    w.place(exact)
+    word = r.field("i64", r.objects.size)
+    if r.objects.int_signs == "size":
+        is_short, sign = w.emit(f"icmp ult i64 {w.emit(f'add i64 {word}, 1')}, 3"), word
+    else:
+        is_short, sign = w.emit(f"icmp ult i64 {word}, 16"), w.emit(f"sub i64 1, {w.emit(f'and i64 {word}, 3')}")
+    if not negative:
+        is_short = w.emit(f"and i1 {is_short}, {w.emit(f'icmp sge i64 {sign}, 0')}")
+    w.branch_if(is_short, short, other, likely=True)
+    w.place(short)
+    digit = w.load("i32", w.emit(f"getelementptr i8, ptr %object, i64 {r.objects.digit}"), 4)
+    w.store("i64", w.emit(f"mul i64 {sign}, {w.emit(f'zext i32 {digit} to i64')}"), "%slot", 8)
+    w.ret("i1 true")
+    w.place(other)
 
 
 def _write_descriptor(module: ModuleWriter, objects: Layout, name: str, pointer: str) -> None:
