@@ -18,6 +18,11 @@ from tilewright.runtime.devices import named_target
 from tilewright_amd.lower import lower
 from tilewright_conformance.waves import Arena, Coverage, load, run
 from tilewright_conformance.waves.arguments import packed
+from tilewright_conformance.waves.errors import WaveError
+
+
+class AssertionFailed(Exception):
+    """A kernel stopped itself; the text is what it calls the assertion whose number it left."""
 
 
 class Launch:
@@ -27,8 +32,6 @@ class Launch:
         # AMD's runtime has its devices access words at any address
         self.arena = Arena(unaligned=True)
         self.wholes: dict[int, tuple[np.ndarray[Any, Any], int]] = {}
-        #: where a kernel with assertions leaves the number of one that failed
-        self.reports = np.zeros(16, np.uint32)
 
     def address(self, array: np.ndarray[Any, Any]) -> int:
         whole = array
@@ -45,12 +48,20 @@ class Launch:
         assert isinstance(listing, str)
         (lanes,) = map(int, re.findall(r"^    \.wavefront_size: +(\d+)$", listing, re.M))
         x, y, z = (*grid, 1, 1)[:3]
-        if code.metadata["assertions"]:
-            values = [*values, self.address(self.reports)]
-        covered = run(
-            load(listing), code.name, grid=(x, y, z), threads=lanes * code.metadata["num_warps"], arguments=packed(listing, values, (x, y, z)),
-            dynamic_lds=code.metadata["shared"], arena=self.arena, schedule=schedule, seed=seed,
-        )  # fmt: skip
+        assertions = code.metadata["assertions"]
+        told = self.arena.put(np.zeros(1, np.uint32))
+        given = [*values, told] if assertions else values
+        try:
+            covered = run(
+                load(listing), code.name, grid=(x, y, z), threads=lanes * code.metadata["num_warps"], arguments=packed(listing, given, (x, y, z)),
+                dynamic_lds=code.metadata["shared"], arena=self.arena, schedule=schedule, seed=seed,
+            )  # fmt: skip
+        except WaveError as error:
+            number = int(self.arena.get(told, np.uint32, 1)[0])
+            if number:
+                raise AssertionFailed(assertions[number - 1]) from error
+            raise
+        assert not self.arena.get(told, np.uint32, 1)[0], "the kernel tells of an assertion, and goes on"
         for whole, address in self.wholes.values():
             if whole.flags.writeable and whole.nbytes:
                 whole[...] = self.arena.get(address, whole.dtype, whole.shape)

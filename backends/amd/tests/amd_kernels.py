@@ -33,6 +33,15 @@ def transposed(x, out, N: tl.constexpr):
 
 
 @tw.jit
+def asserted(x, least, greatest, out, N: tl.constexpr):
+    places = tl.arange(0, N)
+    values = tl.load(x + places)
+    tl.device_assert(values >= least, "too small")
+    tl.device_assert(values <= greatest, "too great")
+    tl.store(out + places, values)
+
+
+@tw.jit
 def says(x):
     print("x", tl.load(x))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 import amd_kernels as kernels
-from amd_emulated import launched, run_module
+from amd_emulated import AssertionFailed, launched, run_module
 from amd_support import ARCHS, compiled
 
 from tilewright.errors import LoweringError
@@ -117,6 +117,18 @@ def test_products_of_fp8(arch: str, kind: str, left: str, right: str) -> None:
     assert isinstance(listing, str)
     if arch in own:
         assert {"e4e5": "bf8_fp8", "e5e4": "fp8_bf8"}[left + right] in listing and f"v_{own[arch]}" in listing
+
+
+@pytest.mark.parametrize("schedule", ["lockstep", "random"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_failed_assertion_tells_which_it_was(arch: str, schedule: str) -> None:
+    code = compiled(kernels.asserted, "x=*i32:16, least=i32, greatest=i32, out=*i32:16", arch, {"N": 256}, debug=True)
+    x, out = np.arange(256, dtype=np.int32), np.zeros(256, np.int32)
+    launched(code, [x, 0, 255, out], schedule=schedule)
+    np.testing.assert_array_equal(out, x)
+    for least, greatest, message in ((1, 255, "too small"), (0, 254, "too great")):
+        with pytest.raises(AssertionFailed, match=rf"an assertion failed: {message} \(.*amd_kernels\.py:\d+, in asserted\)"):
+            launched(code, [x, least, greatest, out], schedule=schedule)
 
 
 def test_extents_of_instructions_are_chosen_and_asked_for() -> None:
