@@ -19,6 +19,7 @@ import llvmlite.binding as llvm
 
 from tilewright.errors import LoweringError
 from tilewright.llvm.apart import generated_apart, has_inline_assembly
+from tilewright.llvm.interrupts import uninterrupted
 
 
 @functools.cache
@@ -134,6 +135,7 @@ def run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Sequ
         manager.run(module, builder)
 
 
+@uninterrupted
 def prepared(ir_text: str, machine: llvm.TargetMachine, passes: Sequence[str]) -> llvm.ModuleRef:
     """The module of IR text, verified, for a machine, after the passes."""
     module = parse(ir_text)
@@ -148,6 +150,7 @@ def prepared(ir_text: str, machine: llvm.TargetMachine, passes: Sequence[str]) -
 LONG: Final = 10_000
 
 
+@uninterrupted
 def compile_to_object(
     ir_text: str,
     *,
@@ -185,6 +188,7 @@ def compile_to_object(
     return binary
 
 
+@uninterrupted
 def assembly(ir_text: str, *, triple: str, cpu: str = "", features: str = "", opt: int = 2, passes: Sequence[str] = (), if_long: Sequence[str] = ()) -> str:
     """The target's assembly of LLVM IR text; arguments and errors as :func:`compile_to_object`."""
     machine = target_machine(triple, cpu, features, opt)

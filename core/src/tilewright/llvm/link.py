@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 
 import llvmlite.binding as llvm
 
 from tilewright.errors import LoweringError
 from tilewright.llvm.compile import host_target
+from tilewright.llvm.interrupts import uninterrupted
 
 _names = itertools.count()
 
@@ -28,17 +30,22 @@ def _jit() -> llvm.orcjit.LLJIT:
 class LoadedObject:
     """Object code mapped into the process. The code is unmapped when this is collected: keep it as long as any address taken from it."""
 
-    __slots__ = ("_addresses", "_tracker")
+    __slots__ = ("_addresses", "_unmap")
 
     def __init__(self, tracker: llvm.orcjit.ResourceTracker, symbols: Iterable[str]) -> None:
-        self._tracker = tracker
+        self._unmap = uninterrupted(tracker.close)
         self._addresses: dict[str, int] = {symbol: tracker[symbol] for symbol in symbols}
+
+    def __del__(self, _ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not _ending():
+            self._unmap()
 
     def address(self, symbol: str) -> int:
         """The address of one of the symbols asked for when the object was loaded."""
         return self._addresses[symbol]
 
 
+@uninterrupted
 def load_object(binary: bytes, symbols: Iterable[str], imports: Mapping[str, int] | None = None) -> LoadedObject:
     """Link an object into the process.
 
