@@ -88,9 +88,20 @@ def __getattr__(name: str) -> Any:
     elif name in _SUBMODULES:
         found = importlib.import_module(f"tilewright.{name}")
     else:
-        raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+        found = _of_a_backend(name)
     globals()[name] = found
     return found
+
+
+def _of_a_backend(name: str) -> Any:
+    """What the installed backend of a name brings for programs."""
+    if not name.startswith("_"):
+        from tilewright.plugins.registry import registry
+
+        module = registry().host_module(name)
+        if module is not None:
+            return importlib.import_module(module)
+    raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -20,10 +20,11 @@ from tilewright.runtime.arguments import address_of
 from tilewright.runtime.slots import MISFITS, misfit, slot_codec
 from tilewright.runtime.writability import write_guard
 from tilewright_cpu.pool import Pool, pool
+from tilewright_cpu.prepack import packed_list
 from tilewright_cpu.runtime import PRINTED, STATUS_WORDS, LoadedKernel
 
-#: Words before the arguments: the grid, the status block's address, a reserved word.
-HEADER = "qqqQq"
+#: Words before the arguments: the grid, the addresses of the status block and of the list of packed operands.
+HEADER = "qqqQQ"
 
 Grid = tuple[int, int, int]
 
@@ -36,13 +37,13 @@ def _address_of(value: Any) -> int:
     return value if type(value) is int else address_of(value)
 
 
-def make_packer(types: Sequence[Type]) -> Callable[[int, int, int, int, tuple[Any, ...]], bytes]:
-    """A generated function (x, y, z, address of the status block, values) -> the kernel's slots.
+def make_packer(types: Sequence[Type]) -> Callable[[int, int, int, int, int, tuple[Any, ...]], bytes]:
+    """A generated function (x, y, z, address of the status block, that of the list of packed operands, values) -> the kernel's slots.
 
     It raises what ``struct.pack`` or an encoder raises where a value does not fit, and ValueError for another number of values.
     """
     names: dict[str, Any] = {"address_of": address_of}
-    codes, words = [HEADER], ["x", "y", "z", "status", "0"]
+    codes, words = [HEADER], ["x", "y", "z", "status", "packed"]
     for position, type_ in enumerate(types):
         code, encode = slot_codec(type_, _address_of)
         codes.append(code)
@@ -57,9 +58,9 @@ def make_packer(types: Sequence[Type]) -> Callable[[int, int, int, int, tuple[An
     names["pack"] = struct.Struct("<" + "".join(codes)).pack
     unpacked = "".join(f"a{position}, " for position in range(len(types)))
     body = f"({unpacked}) = values" if types else "() = values"
-    source = f"def packer(x, y, z, status, values):\n    {body}\n    return pack({', '.join(words)})\n"
+    source = f"def packer(x, y, z, status, packed, values):\n    {body}\n    return pack({', '.join(words)})\n"
     exec(compile(source, "<packer of a kernel's arguments>", "exec"), names)
-    packer: Callable[[int, int, int, int, tuple[Any, ...]], bytes] = names["packer"]
+    packer: Callable[[int, int, int, int, int, tuple[Any, ...]], bytes] = names["packer"]
     return packer
 
 
@@ -72,6 +73,7 @@ class PythonLauncher:
         self._guard = write_guard(loaded.name, parameters)
         self._record = ctypes.addressof(loaded.record)
         self._run = threads.run
+        self._prepackable = bool(loaded.metadata.get("prepackable"))
 
     def __call__(self, grid: Grid, stream: Any, values: tuple[Any, ...]) -> None:
         """Run the kernel on ``grid`` and wait for it.
@@ -88,7 +90,8 @@ class PythonLauncher:
             return
         status = (ctypes.c_int32 * STATUS_WORDS)() if self.loaded.messages else _no_status
         try:
-            slots = self._pack(x, y, z, _address(status), values)
+            packed = packed_list(values) if self._prepackable else None
+            slots = self._pack(x, y, z, _address(status), 0 if packed is None else _address(packed), values)
         except MISFITS as error:
             name = self.loaded.name
             raise misfit(name, self.parameters, values, _address_of) or LaunchError(f"{name}: the grid {error} does not fit 64 bits") from error

@@ -16,8 +16,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     """Turn a module of one kernel into an object file.
 
     The module is left as it is. Stages: ``tileir``, ``llir``. Metadata: ``kernel`` (the symbol), ``arch`` and ``features`` that it needs, ``asserts``
-    (messages by index), ``arena_bytes`` (heap memory a thread takes), ``contracted`` (whether products and sums were fused), ``writes`` (see
-    :mod:`tilewright.runtime.bounds`).
+    (messages by index), ``arena_bytes`` (heap memory a thread takes), ``contracted`` (whether products and sums were fused), ``prepackable`` (whether it asks
+    for operands that were packed before the launch), ``writes`` (see :mod:`tilewright.runtime.bounds`).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location.
@@ -37,6 +37,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "asserts": found.messages,
         "arena_bytes": found.arena_bytes,
         "contracted": bool(options.get("enable_fp_fusion", True)),
+        "prepackable": found.prepackable,
     }
     writes = certain_writes(module)
     if writes:

@@ -27,6 +27,7 @@ def manifest() -> Manifest:
         capabilities=CAPABILITIES,
         options=OPTIONS,
         language={"cpu": "tilewright_cpu.language"},
+        host="tilewright_cpu.host",
         priority=100,
         status=why_disabled("cpu", "cpu"),
     )

@@ -1,7 +1,8 @@
 """The native launcher (see :mod:`tilewright.llvm.launchers`): reads a kernel's arguments and starts the pool without running Python code.
 
-A value of another type, a failed conversion, a read-only array to be stored to go to the Python launcher. The interpreter lock is kept for launches that
-are expected to take less than a few microseconds, since giving it up and taking it back costs tens of nanoseconds; it is released for all others.
+A value of another type, a failed conversion, a read-only array to be stored to, and for products a matrix packed before go to the Python launcher. The
+interpreter lock is kept for launches that are expected to take less than a few microseconds, since giving it up and taking it back costs tens of nanoseconds;
+it is released for all others.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.host_code import load_host_code
 from tilewright.runtime.writability import writable_address
 from tilewright_cpu.launch import PythonLauncher
+from tilewright_cpu.prepack import PackedMatrix
 from tilewright_cpu.runtime import STATUS_WORDS, LoadedKernel
 
 #: Slots that the native launcher has for arguments.
@@ -27,7 +29,8 @@ KEEP_LOCK_SECONDS = 3e-6
 
 
 class _Context(ctypes.Structure):
-    """What a launcher knows of its kernel. ``estimate``, ``serial`` and ``launch`` are the pool's entries; ``hold`` is in its cycles."""
+    """What a launcher knows of its kernel. ``estimate``, ``serial`` and ``launch`` are the pool's entries; ``hold`` is in its cycles;
+    ``refused`` is the type of values that the Python launcher is to see, 0 where there is none."""
 
     _fields_ = (
         ("record", ctypes.c_uint64),
@@ -37,6 +40,7 @@ class _Context(ctypes.Structure):
         ("estimate", ctypes.c_uint64),
         ("serial", ctypes.c_uint64),
         ("launch", ctypes.c_uint64),
+        ("refused", ctypes.c_uint64),
     )
 
 
@@ -59,6 +63,7 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
         threads.estimate_address,
         threads.serial_address,
         threads.launch_address,
+        id(PackedMatrix) if loaded.metadata.get("prepackable") else 0,
     )
     # the function's ``self``: what it calls, the context's bytes, and what those point to
     bound = (slow, loaded.raise_failure, bytes(context), loaded, kinds_buffer)
@@ -91,6 +96,7 @@ def launcher_ir(objects: native.Layout) -> str:
     w.store("i32", "0", status, 16)
     w.store("ptr", status, w.gep("i64", slots, 3), 8)
     w.store("i64", "0", w.gep("i64", slots, 4), 8)
+    _refuse(frame)
     frame.read_values(w.gep("i64", slots, 5))
 
     record = frame.field("record", "ptr")
@@ -110,3 +116,17 @@ def launcher_ir(objects: native.Layout) -> str:
     w.place(done)
     words = [w.load("i32", w.gep("i32", status, word), 4) for word in range(STATUS_WORDS)]
     return frame.finish(w.emit(f"icmp eq i32 {words[0]}, 0"), words)
+
+
+def _refuse(frame: LauncherFrame) -> None:
+    """Leave a launch with values of the context's ``refused`` type to the Python launcher."""
+    w, refused = frame.w, frame.field("refused", "ptr")
+    look, done = w.new_block("look"), w.new_block("done")
+    w.branch_if(w.emit(f"icmp eq ptr {refused}, null"), done, look)
+    w.place(look)
+    with w.loop("0", frame.count, 1) as loop:
+        items = w.emit(f"getelementptr i8, ptr {w.load('ptr', w.gep('ptr', '%arguments', 2), 8)}, i64 {frame.objects.tuple_items}")
+        value = w.load("ptr", w.gep("ptr", items, loop.index), 8)
+        frame.need(w.emit(f"icmp ne ptr {frame.at(value, frame.objects.type_offset)}, {refused}"))
+    w.branch(done)
+    w.place(done)

@@ -1,8 +1,8 @@
 """Loaded kernels, host memory, timing, and what kernels call back: prints.
 
-A kernel is a function ``void (slots, first, last)`` that runs programs first .. last - 1 of a grid. ``slots`` are words of 8 bytes: the grid's extents,
-the address of the status block, a reserved word, then the arguments. The status block is five i32: 1 once an assertion has failed, the index
-of its message, and the program's position.
+A kernel is a function ``void (slots, first, last)`` that runs programs first .. last - 1 of a grid. ``slots`` are words of 8 bytes: the grid's extents, the
+address of the status block, that of the list of packed operands (0: none), then the arguments. The status block is five i32: 1 once an assertion has failed,
+the index of its message, and the program's position.
 """
 
 from __future__ import annotations

@@ -120,6 +120,8 @@ class Manifest:
         language: modules of functions that kernels for its targets call: name below ``tl.extra`` -> the module's full name. A module is imported when a
             program first asks for it, on any machine: it must need neither driver nor compiler. Where several backends bring one name, the one of the
             highest priority is taken.
+        host: the full name of a module of functions for programs that use its devices, which is then ``tilewright.NAME``, after the backend; imported when a
+            program first asks for it. Empty where it brings none.
         ops: operations it adds to the table (dotted names).
         priority: among backends that serve one device kind the highest is the default; equal ones go by name.
         status: why it cannot run anything now; empty where it can.
@@ -134,6 +136,7 @@ class Manifest:
     ir_versions: tuple[tuple[int, int], tuple[int, int]] = ((IR_VERSION[0], 0), IR_VERSION)
     options: Mapping[str, Any] = field(default_factory=dict)
     language: Mapping[str, str] = field(default_factory=dict)
+    host: str = ""
     ops: tuple[OpSpec, ...] = ()
     priority: int = 0
     status: str = ""
@@ -170,6 +173,8 @@ class Manifest:
                 )
             if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
                 raise ManifestError(f"language: {name!r} must be the full name of a module, package.module, not {module!r}")
+        if not isinstance(self.host, str) or (self.host and not all(part.isidentifier() for part in self.host.split("."))):
+            raise ManifestError(f"host must be the full name of a module, package.module, or empty, not {self.host!r}")
         object.__setattr__(self, "options", MappingProxyType({**PORTABLE_OPTIONS, **_frozen("options", self.options)}))
 
 

@@ -222,6 +222,10 @@ class Registry:
                 found.setdefault(name, (backend, module))
         return found
 
+    def host_module(self, name: str) -> str | None:
+        """The module that is ``tilewright.NAME``: what the backend of that name brings for programs. None where there is none."""
+        return next((backend.manifest.host for backend in self.backends() if backend.name == name and backend.manifest.host), None)
+
     def distribution_of(self, package: str) -> str | None:
         """The name of the distribution that ships a plugin in ``package`` (a top-level one); empty where the package only has the language of a backend that
         is loaded, and None where it is no plugin's. Imports nothing."""

@@ -114,6 +114,7 @@ class KernelState:
         messages: what each assertion says, by its index in the status block.
         callees: the functions written so far but for the kernel, by name and paddings of descriptor arguments.
         arena_bytes: heap memory of the functions written so far.
+        prepackable: whether a product asks for operands that were packed before the launch.
     """
 
     def __init__(self, module: ModuleWriter, functions: Mapping[str, Function], machine: Machine, options: Mapping[str, Any]) -> None:
@@ -123,6 +124,7 @@ class KernelState:
         self.messages: list[str] = []
         self.callees: dict[tuple[str, tuple[str, ...]], Callee] = {}
         self.arena_bytes = 0
+        self.prepackable = False
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
 
 

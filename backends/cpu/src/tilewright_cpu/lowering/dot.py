@@ -19,6 +19,7 @@ from tilewright_cpu.lowering.dot_edges import ALL, Limits, limits_of
 from tilewright_cpu.lowering.dot_kernel import Accumulator
 from tilewright_cpu.lowering.dot_pack import Matrix, scaled
 from tilewright_cpu.lowering.dot_plan import Extent
+from tilewright_cpu.lowering.dot_prepacked import SLOT
 from tilewright_cpu.lowering.dot_product import write_product
 from tilewright_cpu.lowering.forms import constant_value
 from tilewright_cpu.lowering.materialize import copy_buffer, materialize_into
@@ -30,7 +31,7 @@ def lower_dot(context: Context, operation: Operation) -> None:
     limits = limits_of(context, operation)
     place_a, place_b = _operand(context, a, limits.rows), _operand(context, b)
     target, zero = sums_of(context, c, (place_a.pointer, place_b.pointer))
-    multiply(context, (element_type(a.type), element_type(b.type)), place_a, place_b, target, zero, limits)
+    multiply(context, (element_type(a.type), element_type(b.type)), place_a, place_b, target, zero, limits, _prepacked(context, b))
     context.bind_buffer(operation.results[0], target)
 
 
@@ -126,10 +127,30 @@ def sums_of(context: Context, c: Value, operands: tuple[str, ...]) -> tuple[Buff
     return copy, False
 
 
-def multiply(context: Context, elements: tuple[Type, Type], a: Place, b: Place, target: Buffer, zero: bool, limits: Limits = ALL) -> None:
+def _prepacked(context: Context, b: Value) -> str | None:
+    """The list of matrices that were packed before the launch; None where B is computed, so that none of them holds it."""
+    value = context.resolve(b)
+    while value.definition is not None and value.definition.name in ("permute", "cast"):
+        value = context.resolve(value.definition.operands[0])
+    if value.definition is None or value.definition.name not in ("load", "descriptor_load"):
+        return None
+    context.state.prepackable = True
+    return context.writer.load("ptr", context.writer.gep("i64", "%args", SLOT), 8)
+
+
+def multiply(
+    context: Context,
+    elements: tuple[Type, Type],
+    a: Place,
+    b: Place,
+    target: Buffer,
+    zero: bool,
+    limits: Limits = ALL,
+    prepacked: str | None = None,
+) -> None:
     """Write the product of two places into ``target``, or add it to what is there unless ``zero``, for each batch.
 
-    ``elements`` are the operands' own types, which those of the places may be narrower than.
+    ``elements`` are the operands' own types, which those of the places may be narrower than. ``prepacked``: see :func:`write_product`.
     """
     w, machine = context.writer, context.state.machine
 
@@ -139,7 +160,7 @@ def multiply(context: Context, elements: tuple[Type, Type], a: Place, b: Place, 
     def batch(axis: int, a_at: str, b_at: str, c_at: str) -> None:
         if axis == len(target.shape) - 2:
             sums = Accumulator(c_at, target.element, target.shape[-1], storage_size(target.element), zero)
-            write_product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits)
+            write_product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits, prepacked)
             return
         with w.loop("0", str(target.shape[axis]), 1, nonempty=True) as loop:
             moved = []

@@ -50,8 +50,8 @@ class UnitsA:
 class UnitsB:
     """Operand B in units.
 
-    Packed: panels as :mod:`dot_pack` lays them out. Else unit (k, n) lies at ``pointer`` + k * row_stride + n, in ``stored`` elements that ``convert``
-    makes units.
+    Packed: panels as :mod:`dot_pack` lays them out, each of ``units`` along K. Else unit (k, n) lies at ``pointer`` + k * row_stride + n, in ``stored``
+    elements that ``convert`` makes units.
     """
 
     pointer: str
@@ -60,6 +60,7 @@ class UnitsB:
     align: int
     stored: str
     convert: Callable[[str, int], str] | None = None
+    units: Extent = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def write_block(
     a_row = w.gep(a.element, a.pointer, scaled(w, row, a.row_stride))
     b_stride: Extent
     if b.packed:
-        b_column, b_stride = w.gep(scheme.unit, b.pointer, scaled(w, column, kernel.units)), panel.columns
+        b_column, b_stride = w.gep(scheme.unit, b.pointer, scaled(w, column, b.units)), panel.columns
     else:
         b_column, b_stride = w.gep(b.stored, b.pointer, column), b.row_stride
     stored = storage_type(c.element)
@@ -267,13 +268,13 @@ def byte_quads(w: FunctionWriter, total: str, unsigned: str, signed: str, width:
     return w.call(f"llvm.x86.avx512.vpdpbusd.{width * 32}", i32s, [(i32s, total), (quads, unsigned), (quads, signed)])
 
 
-def write_column_sums(w: FunctionWriter, kernel: Kernel, packed: str, panels: Sequence[Panel], b_unsigned: bool, factor: int, target: str) -> None:
+def write_column_sums(w: FunctionWriter, kernel: Kernel, packed: UnitsB, panels: Sequence[Panel], b_unsigned: bool, factor: int, target: str) -> None:
     """For each packed column of bytes, ``factor`` times the sum along K, into ``target`` (i32)."""
     ones = "splat (i8 1)"
     for panel in panels:
         with w.loop("0", str(panel.count), 1, nonempty=True) as loop:
             column = plus(w, scaled(w, loop.index, panel.columns), panel.start)
-            base = w.gep("i32", packed, scaled(w, column, kernel.units))
+            base = w.gep("i32", packed.pointer, scaled(w, column, packed.units))
             start = 0
             for width in panel.widths:
                 type_, wide = vector("i32", width), max(width, _NARROWEST)

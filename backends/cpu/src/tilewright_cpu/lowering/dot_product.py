@@ -27,6 +27,7 @@ from tilewright_cpu.lowering.dot_plan import (
     split_columns,
     split_rows,
 )
+from tilewright_cpu.lowering.dot_prepacked import can_be_prepacked, find_or_pack
 from tilewright_cpu.lowering.widen import widen
 from tilewright_cpu.machine import Machine
 
@@ -54,16 +55,18 @@ def write_product(
     c: Accumulator,
     allocate: Allocate,
     limits: Limits = ALL,
+    prepacked: str | None = None,
 ) -> None:
     """Write ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for matrices M x K and K x N.
 
-    ``elements`` are the operand types of the dot; a matrix may hold narrower floats, which are widened exactly.
+    ``elements`` are the operand types of the dot; a matrix may hold narrower floats, which are widened exactly. ``prepacked`` is the address of the list of
+    matrices that were packed before (see :mod:`.dot_prepacked`), or the null pointer; None where B is not one of them for certain.
     """
     if b.columns <= MOST_COLUMNS and isinstance(c.element, FloatType) and a.column_stride == 1 and a.columns >= _LEAST_K:
         _write_columns(w, machine, a, b, c, allocate)
         return
     if limits.rows is None or a.rows <= _FEW_ROWS or a.columns % _SLICE or not _readable_in_place(choose_scheme(*elements, machine), b):
-        _write_whole(w, machine, elements, a, b, c, allocate, limits)
+        _write_whole(w, machine, elements, a, b, c, allocate, limits, prepacked)
         return
     narrow, wide, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
     w.branch_if(w.emit(f"icmp ule i64 {limits.rows}, {_FEW_ROWS}"), narrow, wide)
@@ -71,7 +74,7 @@ def write_product(
     _write_slices(w, machine, elements, replace(a, rows=_FEW_ROWS), b, c, allocate, limits)
     w.branch(join)
     w.place(wide)
-    _write_whole(w, machine, elements, a, b, c, allocate, limits)
+    _write_whole(w, machine, elements, a, b, c, allocate, limits, prepacked)
     w.branch(join)
     w.place(join)
 
@@ -111,6 +114,7 @@ def _write_whole(
     c: Accumulator,
     allocate: Allocate,
     limits: Limits,
+    prepacked: str | None = None,
 ) -> None:
     """The product by blocks of sums in registers."""
     scheme = choose_scheme(*elements, machine)
@@ -119,7 +123,7 @@ def _write_whole(
     panels = split_columns(b.columns, block)
     flip = flips_sign(scheme, *elements)
     units_a = _operand_a(w, machine, scheme, a, flip, lanes, allocate)
-    units_b = _operand_b(w, machine, scheme, b, panels, -(-a.rows // block.rows), allocate)
+    units_b = _operand_b(w, machine, scheme, b, panels, -(-a.rows // block.rows), allocate, prepacked)
     units = -(-a.columns // scheme.group)
     steps = limits.blocks(w, limits.k, 0, scheme.group, units)
     kernel = Kernel(scheme, machine.can("fused"), a_is_unsigned(a.element, flip), units, steps)
@@ -149,7 +153,7 @@ def _corrected(w: FunctionWriter, kernel: Kernel, b: Matrix, units_b: UnitsB, pa
     assert isinstance(b.element, IntType)
     sums = allocate(packed_columns(panels), I32)
     # A + 128 unsigned adds 128 * B too much, A - 128 signed as much too little.
-    write_column_sums(w, kernel, units_b.pointer, panels, not b.element.signed, -128 if kernel.a_unsigned else 128, sums)
+    write_column_sums(w, kernel, units_b, panels, not b.element.signed, -128 if kernel.a_unsigned else 128, sums)
     return replace(kernel, correction=sums)
 
 
@@ -175,8 +179,10 @@ def _readable_in_place(scheme: Scheme, b: Matrix) -> bool:
     return scheme.group == 1 and b.column_stride == 1
 
 
-def _operand_b(w: FunctionWriter, machine: Machine, scheme: Scheme, b: Matrix, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate) -> UnitsB:
-    """B in place where its rows are contiguous and packing would not pay, else packed."""
+def _operand_b(
+    w: FunctionWriter, machine: Machine, scheme: Scheme, b: Matrix, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate, prepacked: str | None
+) -> UnitsB:
+    """B in place where its rows are contiguous and packing would not pay, else packed: before the launch, or here."""
     if _readable_in_place(scheme, b):
         same = storage_type(b.element) == scheme.element
         near = isinstance(b.row_stride, int) and b.row_stride * byte_size(b.element) <= machine.far_bytes
@@ -188,8 +194,15 @@ def _operand_b(w: FunctionWriter, machine: Machine, scheme: Scheme, b: Matrix, p
             return UnitsB(b.pointer, False, b.row_stride, byte_size(b.element), storage_type(b.element), None if same else convert)
     packer = Packer(w, scheme, b, False, machine)
     target = allocate(packed_columns(panels) * packer.units, _BUFFER_ELEMENT[scheme.unit])
-    packer.pack_panels(panels, target)
-    return UnitsB(target, True, 0, scheme.unit_bytes, scheme.unit)
+
+    def pack() -> str:
+        packer.pack_panels(panels, target)
+        return target
+
+    if prepacked is None or not can_be_prepacked(b, panels):
+        return UnitsB(pack(), True, 0, scheme.unit_bytes, scheme.unit, units=packer.units)
+    pointer, units = find_or_pack(w, scheme, b, panels[0], packer.units, prepacked, pack)
+    return UnitsB(pointer, True, 0, scheme.unit_bytes, scheme.unit, units=units)
 
 
 def _write_blocks(

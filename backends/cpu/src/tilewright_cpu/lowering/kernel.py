@@ -3,8 +3,8 @@
     void NAME(ptr args, i64 lo, i64 hi)
 
 runs the programs lo .. hi-1 of a grid, numbered x + gx * (y + gy * z). ``args`` is an array of 8-byte slots: the grid's extents (3), a pointer to the
-status block, one that is reserved, then the arguments in order: integers and floats in the low bytes, pointers, and for a descriptor its base, extents
-and strides.
+status block, the list of packed operands (see :mod:`.dot_prepacked`) or 0, then the arguments in order: integers and floats in the low bytes, pointers, and
+for a descriptor its base, extents and strides.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ class KernelText:
         symbol: the kernel's name.
         messages: what assertions say, by index.
         arena_bytes: heap memory a running kernel takes a thread.
+        prepackable: whether it asks for operands that were packed before the launch.
     """
 
-    __slots__ = ("arena_bytes", "messages", "symbol", "text")
+    __slots__ = ("arena_bytes", "messages", "prepackable", "symbol", "text")
 
-    def __init__(self, text: str, symbol: str, messages: list[str], arena_bytes: int) -> None:
-        self.text, self.symbol, self.messages, self.arena_bytes = text, symbol, messages, arena_bytes
+    def __init__(self, text: str, symbol: str, messages: list[str], arena_bytes: int, prepackable: bool) -> None:
+        self.text, self.symbol, self.messages, self.arena_bytes, self.prepackable = text, symbol, messages, arena_bytes, prepackable
 
 
 def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> KernelText:
@@ -60,7 +61,7 @@ def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> 
     kernel = module.kernel
     symbol = kernel.name if all(c.isalnum() or c == "_" for c in kernel.name) and kernel.name.isascii() else "kernel"
     _write_kernel(state, kernel, symbol)
-    return KernelText(text.text(), symbol, state.messages, state.arena_bytes)
+    return KernelText(text.text(), symbol, state.messages, state.arena_bytes, state.prepackable)
 
 
 def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
