@@ -117,6 +117,34 @@ def test_costly_programs_are_shared_and_their_cost_is_learnt(pools, kernel, mode
     assert Pool.expected_seconds(pool, ctypes.addressof(Launch(kernel, 1).record), 1) is None
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_launch_that_was_held_up_raises_the_cost_to_twice_at_most_and_cheap_ones_lower_it_soon(pools, mode):
+    seconds = [0.0]
+
+    def program(slots, low, high):
+        time.sleep(seconds[0])
+
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(program)
+    launch, pool = Launch(ctypes.cast(kernel, ctypes.c_void_p).value, 8), pools[mode, 1]
+
+    def run(pause):
+        seconds[0] = pause
+        launch.run(pool)
+        return launch.record.cost
+
+    before = run(0.002)
+    assert before > 0
+    for _ in range(2):
+        held = run(0.5)
+        assert before < held <= 2 * before
+        before = held
+    for _ in range(1000):  # one of them, on any machine, takes a fraction of that
+        if run(0.0) < held / 8:
+            break
+    else:
+        pytest.fail("the cost stays where it was")
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 def test_the_number_of_threads_can_be_limited(pools, kernel, limit):
     for mode in MODES:

@@ -200,7 +200,9 @@ class Pool:
             if not future.cancel():
                 future.result()
         each = max(1, 16 * job.cycles // job.done)
-        kernel.cost = each if not kernel.cost else max(1, (3 * kernel.cost + each) // 4)
+        # down soon, up slowly, as the native pool has it
+        low, high = sorted((each, kernel.cost))
+        kernel.cost = each if not kernel.cost else max(1, min((3 * low + high) // 4, 2 * kernel.cost))
 
     def _threads(self) -> ThreadPoolExecutor:
         with self._executor_lock:

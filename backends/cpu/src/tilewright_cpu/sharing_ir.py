@@ -93,7 +93,8 @@ out:
   ret void
 }
 
-; Move a kernel's cost a quarter of the way to what was measured.
+; Move a kernel's cost most of the way down to what was measured, or a quarter of the way up, at most to twice what it was: a thread that lost its processor
+; for a while measures thousands of times the kernel's cost, and one that believes it goes on sharing what is too short for that, with threads that lose theirs.
 define internal void @learn(ptr %kernel, i64 %cycles, i64 %done) #0 {
   %some = icmp ne i64 %done, 0
   br i1 %some, label %go, label %out
@@ -104,10 +105,15 @@ go:
   %each0 = udiv i64 %scaled, %done
   %each = call i64 @llvm.umax.i64(i64 %each0, i64 1)
   %first = icmp eq i64 %old, 0
-  %three = mul i64 %old, 3
-  %four = add i64 %three, %each
+  %less = icmp ult i64 %each, %old
+  %heavy = select i1 %less, i64 %each, i64 %old
+  %light = select i1 %less, i64 %old, i64 %each
+  %three = mul i64 %heavy, 3
+  %four = add i64 %three, %light
   %mean0 = lshr i64 %four, 2
-  %mean = call i64 @llvm.umax.i64(i64 %mean0, i64 1)
+  %double = shl i64 %old, 1
+  %mean1 = call i64 @llvm.umin.i64(i64 %mean0, i64 %double)
+  %mean = call i64 @llvm.umax.i64(i64 %mean1, i64 1)
   %new = select i1 %first, i64 %each, i64 %mean
   store atomic i64 %new, ptr %cost monotonic, align 8
   br label %out
