@@ -340,9 +340,7 @@ def _other(
     return CompiledKernel(with_other_options(compile_, specialization, backend, target, code), specialization, backend, target, device)
 
 
-def with_other_options(
-    compile_: Callable[..., Artifact], specialization: Specialization, backend: Backend, target: Target, code: CodeObject
-) -> Artifact:
+def with_other_options(compile_: Callable[..., Artifact], specialization: Specialization, backend: Backend, target: Target, code: CodeObject) -> Artifact:
     """A kernel compiled again, from its Python function by ``compile_``, or where this process has none, from its Tile IR.
 
     Args:
