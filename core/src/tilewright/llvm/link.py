@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import llvmlite.binding as llvm
 
@@ -27,18 +26,21 @@ def _jit() -> llvm.orcjit.LLJIT:
     return llvm.create_lljit_compiler(machine)
 
 
+class _Mapped(llvm.orcjit.ResourceTracker):
+    """Code in the process, whose removal, by whatever destructor, no interrupt cuts."""
+
+    close = uninterrupted(llvm.orcjit.ResourceTracker.close)
+
+
 class LoadedObject:
     """Object code mapped into the process. The code is unmapped when this is collected: keep it as long as any address taken from it."""
 
-    __slots__ = ("_addresses", "_unmap")
+    __slots__ = ("_addresses", "_tracker")
 
     def __init__(self, tracker: llvm.orcjit.ResourceTracker, symbols: Iterable[str]) -> None:
-        self._unmap = uninterrupted(tracker.close)
+        tracker.__class__ = _Mapped
+        self._tracker = tracker
         self._addresses: dict[str, int] = {symbol: tracker[symbol] for symbol in symbols}
-
-    def __del__(self, _ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not _ending():
-            self._unmap()
 
     def address(self, symbol: str) -> int:
         """The address of one of the symbols asked for when the object was loaded."""
