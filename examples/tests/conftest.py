@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Instructions of a batch of emulated waves: the examples execute some 100,000 at most, and a kernel that does not end is one of a minute, not of many.
+LIMIT = 1 << 23
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,7 +37,7 @@ def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
     from tilewright_conformance.waves.host_arrays import host_arrays
 
     os.environ["TILEWRIGHT_BACKEND"] = "amd"  # of kernels without arrays, and of what asks for the device's properties
-    device = emulate("amd", target, shared=True)
+    device = emulate("amd", target, shared=True, limit=LIMIT)
     with host_arrays(device):
         yield device
 

@@ -80,4 +80,14 @@ except KernelError as error:
     assert "an assertion failed: too great (" in str(error) and "amd_kernels.py:" in str(error) and "s_trap" in str(stand_in.error), (error, stand_in.error)
 else:
     raise AssertionError("a failed assertion went unseen")
+
+stand_in.recover()
+stand_in.limit = 100
+try:
+    kernels.add[(3,)](left, right, out, 3000, BLOCK=1024)
+    memory.synchronize()
+except KernelError as error:
+    assert "the kernel seems not to end" in str(stand_in.error), (error, stand_in.error)
+else:
+    raise AssertionError("a kernel ran on behind its limit")
 print("all right")

@@ -37,7 +37,7 @@ def parsed(text: str) -> tuple[str, Literal["lockstep", "random"]]:
     return target, cast(Any, schedule or "random")
 
 
-def emulate(backend: str, text: str, seed: int = 0, shared: bool = False) -> EmulatedDevice:
+def emulate(backend: str, text: str, seed: int = 0, shared: bool = False, limit: int = 1 << 28) -> EmulatedDevice:
     """Give a backend an emulated device.
 
     Args:
@@ -45,6 +45,7 @@ def emulate(backend: str, text: str, seed: int = 0, shared: bool = False) -> Emu
         text: what to emulate, and how; see :func:`parsed`.
         seed: of the order in which waves run.
         shared: the device's memory is the host's; see :func:`tilewright_conformance.waves.host_arrays.host_arrays`.
+        limit: instructions that the waves of a batch may execute before their kernel counts as one that does not end.
 
     Raises:
         BackendError: the backend's devices cannot be emulated, its bindings are not installed, or it has no such target.
@@ -64,7 +65,7 @@ def emulate(backend: str, text: str, seed: int = 0, shared: bool = False) -> Emu
         raise BackendError(f"backend {backend!r} has no target {target!r}; it has {', '.join(manifest.targets)}")
     if manifest.status:
         raise BackendError(f"backend {backend!r} cannot be emulated: {manifest.status}")
-    return EmulatedDevice(target, folder / "listings", schedule, seed, shared)
+    return EmulatedDevice(target, folder / "listings", schedule, seed, shared, limit)
 
 
 def _folder() -> Path:

@@ -20,5 +20,5 @@ def test_what_is_stored_is_loaded_wherever_it_lies(size: int, step: int) -> None
     for row, offset in zip(data, offsets[0], strict=True):
         np.testing.assert_array_equal(memory.bytes[offset : offset + size], row)
         # what lies beside it is as it was
-        assert memory.bytes[offset - 1] == memory.bytes[offset + size] == 0xA5
+        assert memory.bytes[offset - 1] == memory.bytes[offset + size] == 0xFF
     np.testing.assert_array_equal(memory.gather(offsets, size), words)

@@ -25,11 +25,12 @@ class Memory:
     """Bytes that kernels access by offset: the words of each size, and which bytes are allocated."""
 
     def __init__(self, size: int, filled: bool = True, unaligned: bool = False) -> None:
-        """``filled``: with a pattern; else the pages are not touched before they are used. ``unaligned``: accesses may be at any place."""
+        """``filled``: with ones, a NaN in every type of floats; else the pages are not touched before they are used. ``unaligned``: accesses may be at any
+        place."""
         self.unaligned = unaligned
         words = -(-size // 8)
         #: words of 8 bytes decide the block's alignment
-        self.words: dict[int, Array] = {8: np.full(words, 0xA5A5A5A5A5A5A5A5, np.uint64) if filled else np.zeros(words, np.uint64)}
+        self.words: dict[int, Array] = {8: np.full(words, 0xFFFFFFFFFFFFFFFF, np.uint64) if filled else np.zeros(words, np.uint64)}
         self.bytes = self.words[8].view(np.uint8)
         self.words[4], self.words[2], self.words[1] = self.words[8].view(np.uint32), self.words[8].view(np.uint16), self.bytes
 

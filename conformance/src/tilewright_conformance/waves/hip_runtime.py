@@ -90,6 +90,7 @@ class EmulatedDevice:
         listings: folder of assembly texts.
         schedule, seed: which waves run when; see :func:`tilewright_conformance.waves.launch.run`. Each launch has a seed of its own.
         shared: its memory is the host's, of which kernels access what :meth:`share` was told of too.
+        limit: instructions that the waves of a batch may execute before their kernel counts as one that does not end, an error.
 
     Attributes:
         launches: (symbol, grid, threads, bytes of LDS, stream) of each launch.
@@ -97,8 +98,10 @@ class EmulatedDevice:
         covered: the mnemonics that were executed.
     """
 
-    def __init__(self, target: str, listings: Path, schedule: Literal["lockstep", "random"] = "random", seed: int = 0, shared: bool = False) -> None:
-        self.target, self.listings, self.schedule, self.seed = target, listings, schedule, seed
+    def __init__(
+        self, target: str, listings: Path, schedule: Literal["lockstep", "random"] = "random", seed: int = 0, shared: bool = False, limit: int = 1 << 28
+    ) -> None:
+        self.target, self.listings, self.schedule, self.seed, self.limit = target, listings, schedule, seed, limit
         self.lanes = 64 if target in _WIDE else 32
         self.covered = Coverage()
         # the runtime of AMD has its devices access words at any address
@@ -200,7 +203,7 @@ class EmulatedDevice:
             values: list[bytes | int] = [ctypes.string_at(arguments[i], size) for i, size in enumerate(sizes_of_arguments(listing))]
             self.covered += run(
                 program, symbol, grid=groups, threads=threads, arguments=packed(listing, values, groups), dynamic_lds=shared, arena=self.arena,
-                schedule=self.schedule, seed=self.seed + len(self.launches),
+                schedule=self.schedule, seed=self.seed + len(self.launches), limit=self.limit,
             )  # fmt: skip
         except WaveError as error:
             self.error = error
