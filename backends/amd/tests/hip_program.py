@@ -81,13 +81,16 @@ except KernelError as error:
 else:
     raise AssertionError("a failed assertion went unseen")
 
-stand_in.recover()
-stand_in.limit = 100
-try:
-    kernels.add[(3,)](left, right, out, 3000, BLOCK=1024)
-    memory.synchronize()
-except KernelError as error:
-    assert "the kernel seems not to end" in str(stand_in.error), (error, stand_in.error)
-else:
-    raise AssertionError("a kernel ran on behind its limit")
+for name, value, message in (("limit", 100, "the kernel seems not to end"), ("seed", None, "the emulator failed: TypeError")):
+    stand_in.recover()
+    good = getattr(stand_in, name)
+    setattr(stand_in, name, value)
+    try:
+        kernels.add[(3,)](left, right, out, 3000, BLOCK=1024)
+        memory.synchronize()
+    except KernelError as error:
+        assert message in str(stand_in.error), (error, stand_in.error)
+    else:
+        raise AssertionError(f"a launch that failed went unseen: {message}")
+    setattr(stand_in, name, good)
 print("all right")
