@@ -48,8 +48,8 @@ def fma32(a: Array, b: Array, c: Array) -> Array:
     return rounded
 
 
-def fma64(a: Array, b: Array, c: Array) -> Array:
-    """f64 of a * b + c, rounded once: computed with mantissas, so that nothing in between leaves the range."""
+def fma64(a: Array, b: Array, c: Array, power: Array | int = 0) -> Array:
+    """f64 of (a * b + c) * 2**power, rounded once: computed with mantissas, so that nothing in between leaves the range."""
     a, b, c = np.broadcast_arrays(a, b, c)
     (first, first_exponent), (second, second_exponent) = np.frexp(a), np.frexp(b)
     exponent = first_exponent + second_exponent
@@ -58,11 +58,14 @@ def fma64(a: Array, b: Array, c: Array) -> Array:
     partial, lost = _two_sum(addend, low)
     total, rest = _two_sum(high, partial)
     rounded, below = _two_sum(total, _odd(*_two_sum(lost, rest)))
-    # a denormal result is rounded when the exponent comes back: until then the last bit keeps what is below
-    denormal = np.frexp(rounded)[1] + exponent < -1021
-    result = np.ldexp(np.where(denormal, _odd(rounded, below), rounded), exponent)
-    result = np.where(np.isfinite(c) & ~np.isfinite(addend), c, result)
-    return np.where(np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0), result, a * b + c)
+    exponent = exponent + power
+    result = np.ldexp(rounded, exponent)
+    # a denormal result is rounded when the exponent comes back, and on its midpoints what is below decides
+    off = rounded - np.ldexp(result, -exponent)
+    tie = (np.frexp(rounded)[1] + exponent < -1021) & (np.abs(off) == np.ldexp(0.5, -1074 - exponent)) & (off * below > 0)
+    result = np.where(tie, np.nextafter(result, np.copysign(np.inf, below)), result)
+    result = np.where(np.isfinite(c) & ~np.isfinite(addend), np.ldexp(c, power), result)
+    return np.where(np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0), result, np.ldexp(a * b + c, power))
 
 
 def fma16(a: Array, b: Array, c: Array) -> Array:

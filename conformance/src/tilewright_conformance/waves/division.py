@@ -33,11 +33,9 @@ def _division_scale(d: Decoder) -> Step:
         value, bottom, top = np.broadcast_arrays(x(m), y(m), z(m))
         up, down = value.dtype.type(2.0**power), value.dtype.type(2.0**-power)
         e_top, e_bottom = np.frexp(top)[1], np.frexp(bottom)[1]
-        tiny = np.finfo(value.dtype).tiny
-        denormal_bottom = np.abs(bottom) < tiny
-        small_inverse = np.abs(1 / bottom.astype(_F64)) < tiny if kind == "f32" else e_bottom > 1 - smallest
+        denormal_bottom = np.abs(bottom) < np.finfo(value.dtype).tiny
         exponent = e_top - e_bottom
-        small_quotient = (np.abs(top.astype(_F64) / bottom.astype(_F64)) < tiny) if kind == "f32" else exponent < smallest
+        small_inverse, small_quotient = _below(np.ones_like(top), bottom, smallest), _below(top, bottom, smallest)
         scaled, marked = value, np.zeros(value.shape, np.bool_)
         is_bottom = value == bottom
         nothing = (top == 0) | (bottom == 0)
@@ -59,6 +57,12 @@ def _division_scale(d: Decoder) -> Step:
     return step
 
 
+def _below(top: Array, bottom: Array, exponent: int) -> Array:
+    """Where the magnitude of top / bottom, before it is rounded, is less than 2**exponent."""
+    (m_top, e_top), (m_bottom, e_bottom) = np.frexp(top), np.frexp(bottom)
+    return (e_top - e_bottom < exponent) | ((e_top - e_bottom == exponent) & (np.abs(m_top) < np.abs(m_bottom)))
+
+
 @builds("v_div_fmas_f32", "v_div_fmas_f64")
 def _division_step(d: Decoder) -> Step:
     d.allow_vector()
@@ -66,16 +70,16 @@ def _division_step(d: Decoder) -> Step:
     kind = d.instruction.name[-3:]
     d.note_vcc(False)
     power, dtype = (64, np.float32) if kind == "f32" else (128, np.float64)
-    up, down = dtype(2.0**power), dtype(2.0**-power)
     write = d.result(0, kind)
     x, y, z = (d.source(1 + i, kind, i) for i in range(3))
 
     def step(m: Machine) -> None:
-        estimate = z(m)
-        value = a.fma(x(m), y(m), estimate)
+        operands = x(m), y(m), z(m)
+        scale = np.where(m.mask_of(VCC), np.where(np.abs(operands[2]) >= 2, power, -power), 0)
         # a quotient below the normal numbers is rounded once, after it is scaled
-        exact = a.fma(*(operand.astype(_F64) for operand in (x(m), y(m), estimate))) if kind == "f32" else value
-        write(m, np.where(m.mask_of(VCC), (exact * np.where(np.abs(estimate) >= 2, up, down)).astype(dtype), value))
+        left, right, addend = (operand.astype(_F64) for operand in operands)
+        scaled = a.fma64(left, right, addend, scale).astype(dtype)
+        write(m, np.where(scale == 0, a.fma(*operands), scaled))
 
     return step
 
