@@ -28,6 +28,7 @@ from tilewright.simt.partial_sums import defer_sums
 from tilewright.simt.pipeline import expand, schedule, select
 from tilewright.simt.raising import raise_loads
 from tilewright.simt.shared_memory import SHARED_MEMORY, allocate
+from tilewright.simt.shorter_products import shorten_products
 from tilewright.simt.staging import stage_operands
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.unseen import mark_unseen
@@ -61,6 +62,9 @@ def _check(function: Function, options: Mapping[str, Any]) -> None:
         check_in_flight(function)
 
 
+#: What part of the shared memory the operands of a product may take, one after the other, where whole products do not fit.
+_PARTS: Final = (1, 2, 4)
+
 #: The toolkit's own stages, in order.
 STAGES: Final = (
     Stage("prepare", lambda module, target, options: prepare(module, target), "calls, descriptors and block-scaled products become plain operations"),
@@ -82,18 +86,22 @@ STAGES: Final = (
 
 
 def compile_fitting(module: Module, target: SimtTarget, options: Mapping[str, Any], timings: MutableMapping[str, float] | None = None) -> tuple[Module, str]:
-    """As :func:`compile_kernel`, but loads are copied less far ahead where a program would need more shared memory than there is; ``module`` stays as it is.
+    """As :func:`compile_kernel`, but where a program would need more shared memory than there is loads are copied less far ahead, and where that is not enough
+    products are cut along K; ``module`` stays as it is.
 
     Returns:
         The module in its form after the last stage, and the LLVM IR text.
 
     Raises:
-        OutOfResources: a program needs too much with ``num_stages=2`` as well; for ``num_stages`` as it was given.
+        OutOfResources: a program needs too much so as well; for ``num_stages`` and products as they were given.
     """
     stages = int(options.get("num_stages") or 1)
+    least = min(stages, 2)
     first: OutOfResources | None = None
-    for fewer in range(stages, min(stages, 2) - 1, -1):
+    for fewer, parts in (*((fewer, 0) for fewer in range(stages, least - 1, -1)), *((least, parts) for parts in _PARTS)):
         copy = clone_module(module)
+        if parts and not shorten_products(kernel_of(copy), target.shared_memory // parts):
+            continue
         try:
             text = compile_kernel(copy, target, {**options, "num_stages": fewer}, timings)
         except OutOfResources as error:
