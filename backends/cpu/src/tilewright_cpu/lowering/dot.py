@@ -20,7 +20,7 @@ from tilewright_cpu.lowering.dot_kernel import Accumulator
 from tilewright_cpu.lowering.dot_pack import Matrix, scaled
 from tilewright_cpu.lowering.dot_plan import Extent
 from tilewright_cpu.lowering.dot_prepacked import SLOT
-from tilewright_cpu.lowering.dot_product import write_product
+from tilewright_cpu.lowering.dot_product import Product, write_product
 from tilewright_cpu.lowering.forms import constant_value
 from tilewright_cpu.lowering.materialize import copy_buffer, materialize_into
 
@@ -150,7 +150,7 @@ def multiply(
 ) -> None:
     """Write the product of two places into ``target``, or add it to what is there unless ``zero``, for each batch.
 
-    ``elements`` are the operands' own types, which those of the places may be narrower than. ``prepacked``: see :func:`write_product`.
+    ``elements`` are the operands' own types, which those of the places may be narrower than. ``prepacked``: see :class:`Product`.
     """
     w, machine = context.writer, context.state.machine
 
@@ -160,7 +160,7 @@ def multiply(
     def batch(axis: int, a_at: str, b_at: str, c_at: str) -> None:
         if axis == len(target.shape) - 2:
             sums = Accumulator(c_at, target.element, target.shape[-1], storage_size(target.element), zero)
-            write_product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits, prepacked)
+            write_product(Product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits, prepacked))
             return
         with w.loop("0", str(target.shape[axis]), 1, nonempty=True) as loop:
             moved = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilewright.ir.types import F32, F64, I32, FloatType, IntType, Type, byte_size
 from tilewright.llvm.registers import storage_type
@@ -46,106 +46,103 @@ _LEAST_K = 16
 _BUFFER_ELEMENT: dict[str, Type] = {"float": F32, "double": F64, "i32": I32}
 
 
-def write_product(
-    w: FunctionWriter,
-    machine: Machine,
-    elements: tuple[Type, Type],
-    a: Matrix,
-    b: Matrix,
-    c: Accumulator,
-    allocate: Allocate,
-    limits: Limits = ALL,
-    prepacked: str | None = None,
-) -> None:
-    """Write ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for matrices M x K and K x N.
+@dataclass(frozen=True)
+class Product:
+    """What is to be written: ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for matrices M x K and K x N.
 
-    ``elements`` are the operand types of the dot; a matrix may hold narrower floats, which are widened exactly. ``prepacked`` is the address of the list of
-    matrices that were packed before (see :mod:`.dot_prepacked`), or the null pointer; None where B is not one of them for certain.
+    Attributes:
+        elements: the operand types of the dot; a matrix may hold narrower floats, which are widened exactly.
+        limits: how much of the matrices counts.
+        prepacked: the address of the list of matrices that were packed before (see :mod:`.dot_prepacked`), or the null pointer; None where B is not one of
+            them for certain.
     """
-    if b.columns <= MOST_COLUMNS and isinstance(c.element, FloatType) and a.column_stride == 1 and a.columns >= _LEAST_K:
-        _write_columns(w, machine, a, b, c, allocate)
+
+    w: FunctionWriter
+    machine: Machine
+    elements: tuple[Type, Type]
+    a: Matrix
+    b: Matrix
+    c: Accumulator
+    allocate: Allocate
+    limits: Limits = ALL
+    prepacked: str | None = None
+
+    @property
+    def scheme(self) -> Scheme:
+        return choose_scheme(*self.elements, self.machine)
+
+
+def write_product(product: Product) -> None:
+    """Write a product at the writer's place."""
+    w, a, b = product.w, product.a, product.b
+    if b.columns <= MOST_COLUMNS and isinstance(product.c.element, FloatType) and a.column_stride == 1 and a.columns >= _LEAST_K:
+        _write_columns(product)
         return
-    if limits.rows is None or a.rows <= _FEW_ROWS or a.columns % _SLICE or not _readable_in_place(choose_scheme(*elements, machine), b):
-        _write_whole(w, machine, elements, a, b, c, allocate, limits, prepacked)
+    rows = product.limits.rows
+    if rows is None or a.rows <= _FEW_ROWS or a.columns % _SLICE or not _readable_in_place(product.scheme, b):
+        _write_whole(product)
         return
     narrow, wide, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
-    w.branch_if(w.emit(f"icmp ule i64 {limits.rows}, {_FEW_ROWS}"), narrow, wide)
+    w.branch_if(w.emit(f"icmp ule i64 {rows}, {_FEW_ROWS}"), narrow, wide)
     w.place(narrow)
-    _write_slices(w, machine, elements, replace(a, rows=_FEW_ROWS), b, c, allocate, limits)
+    _write_slices(replace(product, a=replace(a, rows=_FEW_ROWS), prepacked=None))
     w.branch(join)
     w.place(wide)
-    _write_whole(w, machine, elements, a, b, c, allocate, limits, prepacked)
+    _write_whole(product)
     w.branch(join)
     w.place(join)
 
 
-def _write_slices(
-    w: FunctionWriter,
-    machine: Machine,
-    elements: tuple[Type, Type],
-    a: Matrix,
-    b: Matrix,
-    c: Accumulator,
-    allocate: Allocate,
-    limits: Limits,
-) -> None:
+def _write_slices(product: Product) -> None:
     """The product with few rows, a few steps along K at a time: B is read once, straight through its rows, and nothing but that takes time. The sums, which are
     few as well, go to memory and back instead."""
+    w, a, b, c, limits = product.w, product.a, product.b, product.c, product.limits
     if c.zero:
         stored, count = storage_type(c.element), a.rows * c.row_stride
         with w.loop("0", str(count), 1, nonempty=True) as sums:
             w.store(stored, "0.0" if isinstance(c.element, FloatType) else "0", w.gep(stored, c.pointer, sums.index), c.align)
-    size = byte_size(b.element)
+    step = max(1, product.machine.limit("line_bytes") // byte_size(b.element))
     with w.loop("0", limits.k or str(a.columns), _SLICE, nonempty=limits.k is None) as steps:
         left, right = address(w, a, 0, steps.index), address(w, b, steps.index, 0)
         for row in range(_SLICE):
-            with w.loop("0", str(b.columns), max(1, machine.limit("line_bytes") // size), nonempty=True) as lines:
+            with w.loop("0", str(b.columns), step, nonempty=True) as lines:
                 fetch(w, address(w, b, plus(w, steps.index, 2 * _SLICE + row), lines.index))
         slice_a, slice_b = replace(a, pointer=left, columns=_SLICE), replace(b, pointer=right, rows=_SLICE)
-        _write_whole(w, machine, elements, slice_a, slice_b, replace(c, zero=False), allocate, replace(limits, k=None))
+        _write_whole(replace(product, a=slice_a, b=slice_b, c=replace(c, zero=False), limits=replace(limits, k=None)))
 
 
-def _write_whole(
-    w: FunctionWriter,
-    machine: Machine,
-    elements: tuple[Type, Type],
-    a: Matrix,
-    b: Matrix,
-    c: Accumulator,
-    allocate: Allocate,
-    limits: Limits,
-    prepacked: str | None = None,
-) -> None:
+def _write_whole(product: Product) -> None:
     """The product by blocks of sums in registers."""
-    scheme = choose_scheme(*elements, machine)
+    w, machine, a, b, limits, scheme = product.w, product.machine, product.a, product.b, product.limits, product.scheme
     lanes = machine.vector_bytes // scheme.unit_bytes
     block = choose_block(a.rows, b.columns, lanes, machine)
     panels = split_columns(b.columns, block)
-    flip = flips_sign(scheme, *elements)
-    units_a = _operand_a(w, machine, scheme, a, flip, lanes, allocate)
-    units_b = _operand_b(w, machine, scheme, b, panels, -(-a.rows // block.rows), allocate, prepacked)
+    flip = flips_sign(scheme, *product.elements)
+    units_a = _operand_a(w, machine, scheme, a, flip, lanes, product.allocate)
+    units_b = _operand_b(product, panels, -(-a.rows // block.rows))
     units = -(-a.columns // scheme.group)
     steps = limits.blocks(w, limits.k, 0, scheme.group, units)
     kernel = Kernel(scheme, machine.can("fused"), a_is_unsigned(a.element, flip), units, steps)
     if flip:
-        kernel = _corrected(w, kernel, b, units_b, panels, allocate)
-    _write_blocks(w, kernel, units_a, units_b, c, a.rows, block, panels, limits)
+        kernel = _corrected(w, kernel, b, units_b, panels, product.allocate)
+    _write_blocks(w, kernel, units_a, units_b, product.c, a.rows, block, panels, limits)
 
 
-def _write_columns(w: FunctionWriter, machine: Machine, a: Matrix, b: Matrix, c: Accumulator, allocate: Allocate) -> None:
+def _write_columns(product: Product) -> None:
     """The product with few columns: each column of B made contiguous, rows of A read in place."""
-    scheme = FMA64 if c.element is F64 else FMA32
+    w, machine, b = product.w, product.machine, product.b
+    scheme = FMA64 if product.c.element is F64 else FMA32
     lanes = machine.vector_bytes // scheme.unit_bytes
     columns = b
     if storage_type(b.element) != scheme.element or b.row_stride != 1:
-        packed = allocate(b.rows * b.columns, _BUFFER_ELEMENT[scheme.unit])
+        packed = product.allocate(b.rows * b.columns, _BUFFER_ELEMENT[scheme.unit])
         Packer(w, scheme, b, False, machine).pack_transposed(packed, lanes)
         columns = Matrix(packed, _BUFFER_ELEMENT[scheme.unit], b.rows, b.columns, 1, b.rows)
 
     def convert(value: str, width: int) -> str:
-        return widen(w, a.element, value, width, scheme.element, machine.can("half"))
+        return widen(w, product.a.element, value, width, scheme.element, machine.can("half"))
 
-    write_columns(w, scheme.element, lanes, machine, a, columns, c, convert)
+    write_columns(w, scheme.element, lanes, machine, product.a, columns, product.c, convert)
 
 
 def _corrected(w: FunctionWriter, kernel: Kernel, b: Matrix, units_b: UnitsB, panels: tuple[Panel, ...], allocate: Allocate) -> Kernel:
@@ -179,10 +176,9 @@ def _readable_in_place(scheme: Scheme, b: Matrix) -> bool:
     return scheme.group == 1 and b.column_stride == 1
 
 
-def _operand_b(
-    w: FunctionWriter, machine: Machine, scheme: Scheme, b: Matrix, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate, prepacked: str | None
-) -> UnitsB:
+def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int) -> UnitsB:
     """B in place where its rows are contiguous and packing would not pay, else packed: before the launch, or here."""
+    w, machine, scheme, b = product.w, product.machine, product.scheme, product.b
     if _readable_in_place(scheme, b):
         same = storage_type(b.element) == scheme.element
         near = isinstance(b.row_stride, int) and b.row_stride * byte_size(b.element) <= machine.far_bytes
@@ -193,15 +189,15 @@ def _operand_b(
 
             return UnitsB(b.pointer, False, b.row_stride, byte_size(b.element), storage_type(b.element), None if same else convert)
     packer = Packer(w, scheme, b, False, machine)
-    target = allocate(packed_columns(panels) * packer.units, _BUFFER_ELEMENT[scheme.unit])
+    target = product.allocate(packed_columns(panels) * packer.units, _BUFFER_ELEMENT[scheme.unit])
 
     def pack() -> str:
         packer.pack_panels(panels, target)
         return target
 
-    if prepacked is None or not can_be_prepacked(b, panels):
+    if product.prepacked is None or not can_be_prepacked(b, panels):
         return UnitsB(pack(), True, 0, scheme.unit_bytes, scheme.unit, units=packer.units)
-    pointer, units = find_or_pack(w, scheme, b, panels[0], packer.units, prepacked, pack)
+    pointer, units = find_or_pack(w, scheme, b, panels[0], packer.units, product.prepacked, pack)
     return UnitsB(pointer, True, 0, scheme.unit_bytes, scheme.unit, units=units)
 
 
