@@ -131,13 +131,13 @@ class FunctionWriter:
     def __init__(
         self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], result: str = "void", *, linkage: str = "", attributes: str = "#0"
     ) -> None:
-        self.module, self.name = module, name
+        self.module, self.name, self.parameters = module, name, tuple(parameters)
         listed = ", ".join(f"{type_} %{parameter}" for type_, parameter in parameters)
         self._head = f"define {linkage + ' ' if linkage else ''}{result} @{name}({listed}) {attributes} {{"
         self._count = 0
         self.entry = Block("entry")
         #: first lines of the entry block
-        self._allocas: list[str] = []
+        self.allocations: list[str] = []
         self.blocks: list[Block] = [self.entry]
         self.current = self.entry
         self._types: dict[str, str] = {}
@@ -300,7 +300,7 @@ class FunctionWriter:
     def alloca(self, type_: str, count: int = 1, align: int = 64) -> str:
         """Stack space in the entry block."""
         name = self.fresh("stack")
-        self._allocas.append(f"  {name} = alloca {f'[{count} x {type_}]' if count != 1 else type_}, align {align}")
+        self.allocations.append(f"  {name} = alloca {f'[{count} x {type_}]' if count != 1 else type_}, align {align}")
         return name
 
     def load(self, type_: str, pointer: str, align: int = 1, suffix: str = "") -> str:
@@ -343,7 +343,7 @@ class FunctionWriter:
         return self.emit(text)
 
     def text(self) -> str:
-        lines = [self._head, "entry:", *self._allocas]
+        lines = [self._head, "entry:", *self.allocations]
         for block in self.blocks:
             if block is not self.entry:
                 lines.append(f"{block.label}:")

@@ -376,7 +376,7 @@ class Context:
         """64 zero bytes that a lane that is off may read."""
         if not self._dummy:
             self._dummy = self.writer.alloca("i8", 64, 64)
-            self.writer._allocas.append(f"  call void @llvm.memset.p0.i64(ptr align 64 {self._dummy}, i8 0, i64 64, i1 false)")
+            self.writer.allocations.append(f"  call void @llvm.memset.p0.i64(ptr align 64 {self._dummy}, i8 0, i64 64, i1 false)")
             self.state.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
         return self._dummy
 

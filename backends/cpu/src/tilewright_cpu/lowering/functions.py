@@ -1,10 +1,15 @@
-"""What every function that is written has: its context, the way out in the middle, and heap memory for tiles that the stack should not hold."""
+"""What every function that is written has: its context, the way out in the middle, and heap memory for tiles that the stack should not hold.
+
+A function that has become long is cut when it ends, so that generating its code takes time in proportion to its length: see
+:mod:`tilewright.llvm.outline`. Of the others not a letter changes.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from tilewright.ir.core import Function
+from tilewright.llvm.outline import cut_function
 from tilewright.llvm.writer import Block, FunctionWriter
 from tilewright_cpu.lowering.analysis import Analysis
 from tilewright_cpu.lowering.context import Context, KernelState
@@ -67,6 +72,7 @@ def end_function(frame: Frame, result: str, stopped: str) -> None:
         ]
         fail.terminator = f"  ret {stopped}"
         writer.blocks.append(fail)
+    cut_function(writer, context.stop_block)
     context.state.arena_bytes += size
     context.analysis.detach()
 
