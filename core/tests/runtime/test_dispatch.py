@@ -74,6 +74,17 @@ def test_launches_seen_twice_run_no_python(recorder, fresh, count_python):
     assert all(values[0] is x and values[1] == 7 for _, _, values in recorder.launches)
 
 
+def test_what_was_bound_before_the_first_launch_runs_no_python_either(recorder, fresh, count_python):
+    kernel, x = fresh(two), np.zeros(4, np.float32)
+    calls, bound = count_python(kernel), kernel[(3,)]
+    for _ in range(6):
+        bound(x, 7)
+    assert len(calls) == 2
+    assert [grid for grid, _, _ in recorder.launches] == [(3, 1, 1)] * 6
+    bound(x, 7.5)  # of another kind: it is the Python function's
+    assert len(calls) == 3
+
+
 def array(rng):
     base = np.zeros(64, [np.float32, np.float16, np.int64][rng.integers(3)])
     offset = int(rng.integers(0, 5))

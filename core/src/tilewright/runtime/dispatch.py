@@ -78,7 +78,11 @@ class Dispatcher:
         self._launches = 0
         self._entries: list[tuple[Any, ...]] = [()]
         self._native: Callable[..., Any] | None = None
-        self.start: Callable[..., Any] = self._launch
+        self.start: Callable[..., Any] = self._early
+
+    def _early(self, grid: Any, /, *args: Any, **keywords: Any) -> Any:
+        """A call of what was bound (``launch = kernel[grid]``) before there was a native dispatcher."""
+        return (self._native or self._launch)(grid, *args, **keywords)
 
     def _launch(self, grid: Any, /, *args: Any, **keywords: Any) -> Any:
         found = self._python(grid, *args, **keywords)
