@@ -7,8 +7,9 @@ The programs of a launch are shared among
 - else workers of our own, which sleep on a futex (Linux on x86-64 and aarch64);
 - else a pool of Python threads, which run the kernel with the interpreter lock released.
 
-Work that is too little to share runs in the calling thread: each kernel's cost a program is measured as it runs. So does a launch that finds the
-pool busy with another thread's. The pool starts its threads at the first launch that can use them, again in the child of a fork, and stops at exit.
+Work that is too little to share runs in the calling thread: each kernel's cost a program is measured as it runs. More work is worth waking threads for
+that sleep, and launches that follow one another closely are added up for that. A launch that finds the pool busy with another thread's runs in the
+calling thread too. The pool starts its threads at the first launch that can use them, again in the child of a fork, and stops at exit.
 
 Environment: ``TILEWRIGHT_NUM_THREADS`` (default: the cores this process may run on; with OpenMP: as many threads as PyTorch uses) and
 ``TILEWRIGHT_CPU_POOL``: ``auto``, ``openmp``, ``native``, ``python`` or ``serial``.

@@ -5,6 +5,10 @@ The kernel records and jobs of :mod:`.sharing_ir` are what all of it works on.
 The state word of the pool has an epoch in its upper half, odd while a job is open, and in its lower half how many workers are inside the job. A worker
 joins by a compare-and-swap that fails once the job is closed, so the caller waits for those only that joined. Every spin is bounded and ends in a futex
 wait: where threads outnumber processors, a thread that spins keeps the one it waits for from running.
+
+A launch that is worth sharing with threads that are awake, and too short to wake them for, runs alone. Where such launches follow one another, closer than
+threads take to fall asleep, what they came to is added up, and once that is worth waking threads for they are woken: the next launches find them awake.
+Where they do not, since other processes keep the threads from running, waking gets dearer each time, and cheaper with each launch that others took part in.
 """
 
 from __future__ import annotations
@@ -30,7 +34,10 @@ _THREADS = """
 @openmp = global ptr null                                   ; GOMP_parallel, where another library's OpenMP runs the threads
 @openmp_threads = global ptr null                           ; omp_get_max_threads
 @openmp_number = global ptr null                            ; omp_get_thread_num
-@measured = global i32 0                           ; 1 once the hand-off has been measured
+@owed = global i64 0                                        ; cycles of launches one after another that sleeping threads were not woken for
+@price = global i64 0                                       ; cycles owed that are worth waking threads for; the cold threshold is the least
+@owed_until = internal global i64 0                         ; when the last of these ended
+@measured = global i32 0                                    ; 1 once the hand-off has been measured
 @forced = global i32 0                                      ; threads asked for by the user; 0: as many as OpenMP would use
 
 declare void @PAUSE(PAUSE_TYPE)
@@ -221,6 +228,8 @@ define internal void @with_openmp(ptr %kernel, ptr %arguments, i64 %programs, i6
   call void @prepare(ptr %job, ptr %lanes, ptr %kernel, ptr %arguments, i64 %programs, i64 %count)
   %parallel = load ptr, ptr @openmp
   call void %parallel(ptr @share_openmp, ptr %job, i32 %asked, i32 0)
+  ; its threads meet at the end, so that all of them have been awake
+  call void @helped(i64 %programs, i64 0)
   %p5 = getelementptr %Job, ptr %job, i64 0, i32 5
   %p6 = getelementptr %Job, ptr %job, i64 0, i32 6
   %cycles = load i64, ptr %p5
@@ -294,6 +303,22 @@ out:
   ret void
 }
 
+; Others took part in a launch of which this thread did some programs: waking them has paid.
+define internal void @helped(i64 %programs, i64 %done) #0 {
+  %price = load atomic i64, ptr @price monotonic, align 8
+  %dear = icmp ne i64 %price, 0
+  %some = icmp ult i64 %done, %programs
+  %cheaper = and i1 %dear, %some
+  br i1 %cheaper, label %lower, label %out
+lower:
+  %quarter = lshr i64 %price, 2
+  %less = sub i64 %price, %quarter
+  store atomic i64 %less, ptr @price monotonic, align 8
+  br label %out
+out:
+  ret void
+}
+
 ; Share a launch with the pool's workers. The lock is held.
 define internal void @with_workers(ptr %kernel, ptr %arguments, i64 %programs, i32 %threads) #0 {
 entry:
@@ -314,6 +339,7 @@ go:
   %end = call i64 @CYCLES()
   %cycles = sub i64 %end, %start
   call void @learn(ptr %kernel, i64 %cycles, i64 %done)
+  call void @helped(i64 %programs, i64 %done)
   %closing = atomicrmw add ptr @pool, i64 4294967296 seq_cst
   br label %waiting
 waiting:
@@ -362,7 +388,7 @@ openmp:
   %awake = icmp ult i64 %gap, %recently
   %big = icmp uge i64 %work, %cold
   %worth = or i1 %awake, %big
-  br i1 %worth, label %ask, label %alone
+  br i1 %worth, label %ask, label %owing
 ask:
   %forced = load i32, ptr @forced
   %limited = icmp ne i32 %limit, 0
@@ -395,7 +421,35 @@ own:
   %asleep = icmp ne i32 %sleepers, 0
   %small = icmp ult i64 %work, %cold
   %unfit = and i1 %asleep, %small
-  br i1 %unfit, label %alone, label %lock
+  ; our own spin for about a third of the cold threshold
+  %shortly = lshr i64 %cold, 2
+  br i1 %unfit, label %owing, label %lock
+owing:
+  %window = phi i64 [ %recently, %openmp ], [ %shortly, %own ]
+  %began = call i64 @CYCLES()
+  %ended = load atomic i64, ptr @owed_until monotonic, align 8
+  %pause = sub i64 %began, %ended
+  %soon = icmp ult i64 %pause, %window
+  %old = load atomic i64, ptr @owed monotonic, align 8
+  %carried = select i1 %soon, i64 %old, i64 0
+  %owed = add i64 %carried, %work
+  %asked0 = load atomic i64, ptr @price monotonic, align 8
+  %price = call i64 @llvm.umax.i64(i64 %asked0, i64 %cold)
+  %due = icmp uge i64 %owed, %price
+  %left = select i1 %due, i64 0, i64 %owed
+  store atomic i64 %left, ptr @owed monotonic, align 8
+  br i1 %due, label %rouse, label %postpone
+rouse:
+  %dearer = shl i64 %price, 2
+  %dearest = shl i64 %cold, 8
+  %raised = call i64 @llvm.umin.i64(i64 %dearer, i64 %dearest)
+  store atomic i64 %raised, ptr @price monotonic, align 8
+  br i1 %foreign, label %ask, label %lock
+postpone:
+  call void @serial(ptr %kernel, ptr %arguments, i64 %programs)
+  %finished = call i64 @CYCLES()
+  store atomic i64 %finished, ptr @owed_until monotonic, align 8
+  ret void
 lock:
   %wanted = load i32, ptr getelementptr (%Pool, ptr @pool, i64 0, i32 6)
   %nobody = icmp eq i32 %wanted, 0
@@ -444,7 +498,7 @@ _ATTRIBUTES = "\nattributes #0 = { nounwind }\n"
 
 #: What the IR defines that Python calls or sets.
 COMMON_SYMBOLS = ("prepare", "share_timed", "serial", "estimate", "hot", "cold")
-THREAD_SYMBOLS = ("launch", "stop", "forget", "set_workers", "pool", "openmp", "openmp_threads", "openmp_number", "measured", "forced")
+THREAD_SYMBOLS = ("launch", "stop", "forget", "set_workers", "pool", "openmp", "openmp_threads", "openmp_number", "owed", "measured", "forced")
 
 
 def supports_threads(machine: str, system: str) -> bool:
