@@ -12,6 +12,8 @@
     add[(tw.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)
 
 Everything is imported when it is first used, so that ``import tilewright`` costs next to nothing.
+
+PYTEST_DONT_REWRITE: where ``import triton`` is answered the package is imported before pytest, which would warn that it cannot rewrite the asserts in it.
 """
 
 from __future__ import annotations
@@ -101,7 +103,10 @@ def _of_a_backend(name: str) -> Any:
         module = registry().host_module(name)
         if module is not None:
             return importlib.import_module(module)
-    raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+    from tilewright.errors import similar, with_help
+
+    message = with_help(f"module 'tilewright' has no attribute {name!r}", "" if name.startswith("_") else similar(name, (*_MODULES, *_SUBMODULES)))
+    raise AttributeError(message)
 
 
 def __dir__() -> list[str]:

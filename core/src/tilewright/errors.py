@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import ast
+    from collections.abc import Iterable
 
 E = TypeVar("E", bound=BaseException)
 
@@ -17,6 +18,33 @@ def noted(error: E, note: str) -> E:
     """``error`` with what is at hand told apart from the rule: ``str`` gives the rule alone, and what shows the error adds the note."""
     error.add_note(note)
     return error
+
+
+def with_help(message: str, remedy: str) -> str:
+    """``message``, then the remedy."""
+    return f"{message}\n  help: {remedy}" if remedy else message
+
+
+def helped(error: E, remedy: str) -> E:
+    """``error`` with a remedy told apart from the rule, as :func:`noted` does; an error of a kernel's source shows it below the caret."""
+    error.add_note(with_help("", remedy).lstrip("\n"))
+    return error
+
+
+def similar(name: str, names: Iterable[str], *, shortened: bool = False) -> str:
+    """A remedy that proposes the name most like ``name``; empty where none is.
+
+    Args:
+        shortened: whether a name may also be meant where one of the two begins with the other, as ``BLOCK`` for ``B``.
+    """
+    import difflib
+
+    known = {other.lower(): other for other in names if other.isidentifier() and other != name}
+    wanted = name.lower()
+    found = difflib.get_close_matches(wanted, known, n=1, cutoff=0.8) or [other for other in known if sorted(other) == sorted(wanted)]
+    if not found and shortened:
+        found = sorted((other for other in known if other.startswith(wanted) or wanted.startswith(other)), key=lambda other: abs(len(other) - len(wanted)))
+    return f"did you mean {known[found[0]]}?" if found else ""
 
 
 class TilewrightError(Exception):
@@ -93,6 +121,20 @@ class LaunchError(TilewrightError):
     """A launch's arguments, grid or options do not fit the kernel."""
 
 
+class BindingError(LaunchError, TypeError):
+    """A launch's arguments cannot be bound to the kernel's parameters as Python binds them."""
+
+
+class UnknownOptionError(LaunchError, KeyError):
+    """A keyword of a launch is neither a parameter of the kernel nor an option of the backend."""
+
+    __str__ = Exception.__str__  # a KeyError shows its message in quotes
+
+
+class ReservedOptionError(LaunchError, AssertionError):
+    """A keyword of a launch would set what follows from its arguments."""
+
+
 class RefusedError(LaunchError):
     """A launch's arguments do not allow what the kernel's code relies on. Nothing was started; see :mod:`tilewright.runtime.variants`."""
 
@@ -101,8 +143,20 @@ class KernelError(TilewrightError, RuntimeError):
     """A kernel failed while it ran: an assertion, an access the reference's checked mode refuses."""
 
 
+class HostCallError(TilewrightError, RuntimeError, ValueError):
+    """A function of the language was called from the host, outside of every kernel."""
+
+
 class AutotunerError(TilewrightError):
     """The autotuner has no configuration that works."""
 
     def __str__(self) -> str:
         return f"Autotuner error: {super().__str__()}"
+
+
+class TuningArgumentError(TilewrightError, ValueError):
+    """What ``autotune`` was given makes no sense for the kernel."""
+
+
+class ConfigError(TilewrightError, TypeError):
+    """What was given is no configuration, or sets what configurations do not have."""

@@ -108,7 +108,7 @@ def test_an_error_inside_a_call_has_the_errors_of_both_places(source: Any) -> No
     assert [line.strip() for line in str(inner).splitlines() if "(at" in line] == [f"--> {made.__file__}:9:11 in inner (at 3:11:)"]
     assert (outer.line, inner.line) == (9, 9)
     for error, function, call in ((outer, "kernel", "middle(x)"), (inner, "inner", "tl.arange(0, 3)")):
-        assert error.error_message == "arange's range must be a power of 2: it is 3"
+        assert error.error_message.splitlines()[0] == "arange's range must be a power of 2: it is 3"
         assert error.src.startswith(f"def {function}(x):")
         assert ast.unparse(error.node) == call
     # What the builtin said comes last, with the frames that led to it, and tells the rule alone.

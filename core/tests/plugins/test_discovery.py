@@ -213,10 +213,37 @@ def test_an_entry_point_that_two_paths_show_is_one_plugin(install):
     assert len(discovery._sources([entry, entry])) == 1
 
 
-def test_a_missing_backend_is_told_with_the_installed_ones_and_the_command(install):
-    install("good", module_of("good", tilewright_backend=lambda: manifest("good")))
-    with pytest.raises(BackendError, match=r"no backend named 'npu' is installed; installed: good\. Install it with: pip install tilewright-npu"):
+def test_a_missing_backend_is_told_with_the_installed_ones_and_no_package_of_a_name_that_is_not_ours(install):
+    install("good", module_of("good", tilewright_backend=lambda: manifest("good", device_kinds=("cuda",))))
+    with pytest.raises(BackendError) as raised:
         install.registry().get("npu")
+    assert str(raised.value) == "no backend named 'npu' is installed; installed: good"
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("goood", "did you mean good?"),
+        ("cdua", "did you mean cuda? It is a kind of devices, which backend 'good' serves"),
+        ("cuda", "cuda is a kind of devices, which backend 'good' serves"),
+    ],
+)
+def test_a_misspelt_backend(install, name, remedy):
+    install("good", module_of("good", tilewright_backend=lambda: manifest("good", device_kinds=("cuda",))))
+    with pytest.raises(BackendError) as raised:
+        install.registry().get(name)
+    assert str(raised.value) == f"no backend named {name!r} is installed; installed: good\n  help: {remedy}"
+
+
+def test_a_missing_backend_that_this_project_ships_is_told_with_the_command(install, monkeypatch):
+    needed = ["pluggy>=1.5", "tilewright-own; extra == 'all'", "tilewright-own; extra == 'own'", "other; extra == 'else'"]
+    monkeypatch.setattr(discovery.importlib.metadata, "requires", lambda name: needed)
+    found = install.registry()
+    for name, command in (("own", True), ("all", False), ("else", False), ("pluggy", False)):
+        with pytest.raises(BackendError) as raised:
+            found.get(name)
+        assert str(raised.value).endswith(f"Install it with: pip install tilewright[{name}]") is command
+        assert ("pip" in str(raised.value)) is command
 
 
 def test_order_is_by_priority_then_name(install):

@@ -1,12 +1,14 @@
 """Binding arguments to a kernel's parameters, and grids. A recording backend stands for hardware."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.errors import LaunchError
+from tilewright.errors import BindingError, ConfigError, LaunchError, TilewrightError, TuningArgumentError
 from tilewright.runtime.kernel import CompiledKernel
 
 
@@ -69,6 +71,69 @@ def test_an_unknown_keyword(recorder, scale):
         scale[(1,)](np.zeros(4, np.float32), 4, colour=3)
     assert "num_warps" in str(raised.value)
     assert "'recorder'" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error"),
+    [
+        ({"n": 4, "num_warp": 4}, "did you mean num_warps?"),
+        ({"n": 4, "BLOKC": 4}, "did you mean BLOCK?"),
+        ({"n_elements": 4}, "_scale has no parameter n_elements: did you mean n?"),
+        ({"size": 4}, "_scale has no parameter size: did you mean n?"),
+        ({"num_warps": 2}, "the parameters of _scale are x, n, factor, BLOCK"),
+    ],
+)
+def test_what_a_keyword_may_have_meant(recorder, keywords, error, scale):
+    with pytest.raises(LaunchError) as raised:
+        scale[(1,)](np.zeros(4, np.float32), **keywords)
+    assert str(raised.value).splitlines()[-1] == f"  help: {error}"
+    with pytest.raises(LaunchError):
+        scale.warmup(np.zeros(4, np.float32), grid=(1,), **keywords)
+
+
+@tw.jit
+def filled(x, B: tl.constexpr):
+    tl.store(x + tl.arange(0, B), 1.0)
+
+
+def test_a_block_by_another_name(recorder):
+    with pytest.raises(BindingError) as raised:
+        filled[(1,)](np.zeros(16, np.float32), BLOCK=16)
+    assert str(raised.value) == "filled() missing 1 required positional argument: 'B'\n  help: filled has no parameter BLOCK: did you mean B?"
+    assert isinstance(raised.value, TypeError)
+    with pytest.raises(BindingError, match="filled has no parameter BLOCK: did you mean B"):
+        tw.autotune([tw.Config({"BLOCK": 16}), tw.Config({"BLOCK": 8})], key=[])(filled)[(1,)](np.zeros(16, np.float32))
+    with pytest.raises(BindingError, match="takes 2 positional arguments but 3 were given"):
+        filled[(1,)](np.zeros(16, np.float32), 16, 4)
+
+
+def test_what_a_configuration_may_have_meant():
+    with pytest.raises(ConfigError, match=r"no keyword 'num_warp'[\s\S]*did you mean num_warps\?"):
+        tw.Config({"B": 16}, num_warp=4)
+    with pytest.raises(TuningArgumentError, match=r"names 'm'"):
+        tw.autotune([tw.Config({"B": 16})], key=["m"])(filled)
+    with pytest.raises(TuningArgumentError, match=r"did you mean B\?"):
+        tw.autotune([tw.Config({})], key=["BLOCK"])(filled)
+
+
+def test_errors_of_a_launch_are_of_one_family_and_of_pythons_kind(recorder, scale):
+    x = np.zeros(4, np.float32)
+    wrong = {
+        lambda: scale[(1,)](): TypeError,
+        lambda: scale[(1,)](x, 4, nope=1): KeyError,
+        lambda: scale[(1,)](x, 4, stream=1): AssertionError,
+        lambda: scale(x, 4): RuntimeError,
+        lambda: tl.load(x): ValueError,
+        lambda: tw.Config(5): TypeError,
+        lambda: tw.autotune([3], key=[])(scale): TypeError,
+        lambda: tw.autotune([tw.Config({})], key=["q"])(scale): ValueError,
+    }
+    for call, kind in wrong.items():
+        with pytest.raises(TilewrightError) as raised:
+            call()
+        assert isinstance(raised.value, kind)
+        again = pickle.loads(pickle.dumps(raised.value))
+        assert (type(again), str(again)) == (type(raised.value), str(raised.value))
 
 
 @pytest.mark.parametrize("name", ["device", "stream", "device_type"])

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright import ir
-from tilewright.errors import CompilationError
+from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import Names
-from tilewright.frontend.errors import located, with_help
+from tilewright.frontend.errors import located
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, Undefined, is_hidden
 from tilewright.frontend.values import decay, describe_type, flatten, is_number, name_values, placeholder, type_of, unflatten
 from tilewright.language.core import constexpr, tensor

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import CompilationError
-from tilewright.frontend.errors import cause, located, unsupported, with_help
+from tilewright.errors import CompilationError, helped, similar, with_help
+from tilewright.frontend import remedies
+from tilewright.frontend.errors import cause, located, unsupported
 from tilewright.frontend.python_builtins import PYTHON_BUILTINS, PythonBuiltin, items_of, plain
 from tilewright.frontend.values import describe, lift
 from tilewright.language.binding import BoundCallable, asked_for, is_builtin, is_host_function
@@ -36,7 +37,23 @@ _LANGUAGE = "tilewright.language"
 
 def call(g: Generator, node: ast.Call) -> Any:
     """Evaluate a call."""
-    return call_function(g, node, g.evaluate(node.func))
+    return call_function(g, node, _called(g, node))
+
+
+def _called(g: Generator, node: ast.Call) -> Any:
+    """What a call calls.
+
+    Raises:
+        CompilationError: the function is a method that there is not.
+    """
+    try:
+        return g.evaluate(node.func)
+    except CompilationError as error:
+        if isinstance(node.func, ast.Attribute) and isinstance(error.__cause__, AttributeError) and error.node is node.func:
+            remedy = remedies.of_method(g, node, node.func)
+            if remedy:
+                raise located(g.frame, node.func, with_help(error.message, remedy), CompilationError) from error.__cause__
+        raise
 
 
 def call_function(g: Generator, node: ast.Call, fn: Any) -> Any:
@@ -52,7 +69,8 @@ def call_function(g: Generator, node: ast.Call, fn: Any) -> Any:
             raise g.relocated(node, error) from cause(error)
         raise
     except Exception as error:
-        raise g.relocated(node, error) from cause(error)
+        remedy = remedies.of_call(g, node, fn, error)
+        raise g.relocated(node, helped(error, remedy) if remedy else error) from cause(error)
 
 
 def _call(g: Generator, node: ast.Call, fn: Any) -> Any:
@@ -98,7 +116,7 @@ def call_statement(g: Generator, node: ast.Call) -> None:
     Raises:
         CompilationError: the function's result must be used.
     """
-    fn = g.evaluate(node.func)
+    fn = _called(g, node)
     target = fn.fn if isinstance(fn, BoundCallable) else fn.__func__ if isinstance(fn, BoundConstexprFunction) else fn
     must_use = getattr(target, "_must_use_result", None) if not isinstance(target, base_value) else None
     if must_use:
@@ -197,15 +215,20 @@ def _host_function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     if of_value or getattr(fn, "__module__", None) in _EVALUATED_MODULES or isinstance(owner, constexpr):
         if not of_value and fn is not getattr(math, name, None) and getattr(fn, "__module__", None) == "math":
             raise TypeError(f"{name} cannot be called from a kernel")
-        values = [plain(value, f"{name}()") for value in args]
-        return lift(fn(*values, **{key: plain(value, f"{name}()") for key, value in kwargs.items()}))
+        try:
+            values = [plain(value, f"{name}()") for value in args]
+            named = {key: plain(value, f"{name}()") for key, value in kwargs.items()}
+        except TypeError as error:
+            raise TypeError(with_help(str(error), remedies.of_library(fn, name))) from None
+        return lift(fn(*values, **named))
     if str(getattr(fn, "__module__", "")).startswith(_LANGUAGE):
         # A function of the language that describes, such as get_int_dtype.
         return lift(fn(*map(_unwrap_if_constexpr, args), **{key: _unwrap_if_constexpr(value) for key, value in kwargs.items()}))
     if owner is builtins:
         raise TypeError(f"Python's {name}() is not available in a kernel")
     message = f"{name} is a plain Python function: a kernel cannot call it"
-    raise TypeError(with_help(message, "decorate it with @jit, or with @constexpr_function if it runs at compile time"))
+    own = remedies.of_library(fn, name)
+    raise TypeError(with_help(message, own or "decorate it with @jit, or with @constexpr_function if it runs at compile time"))
 
 
 def _name_of(fn: Any) -> str:
@@ -278,13 +301,16 @@ def bind(fn: JitCallable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
             bound[name] = _argument(parameter.default)
         else:
             missing = [p.name for p in params if not p.has_default and not p.variadic and p.name not in bound and p.name not in kwargs]
-            raise TypeError(f"{fn.__name__}() is missing {_plural('argument', missing)}: {', '.join(map(repr, missing))}")
+            message = f"{fn.__name__}() is missing {_plural('argument', missing)}: {', '.join(map(repr, missing))}"
+            meant = (similar(keyword, missing, shortened=True) for keyword in kwargs if keyword not in fn.arg_names)
+            raise TypeError(with_help(message, next(filter(None, meant), "")))
     if position < given:
         takes = sum(not parameter.keyword_only for parameter in params)
         raise TypeError(f"{fn.__name__}() takes {takes} positional {'argument' if takes == 1 else 'arguments'}, not {given}")
     for name in kwargs:
         if name not in bound or any(parameter.variadic and parameter.name == name for parameter in params):
-            raise TypeError(f"{fn.__name__}() has no parameter {name!r}; its parameters are {', '.join(fn.arg_names)}")
+            message = f"{fn.__name__}() has no parameter {name!r}; its parameters are {', '.join(fn.arg_names)}"
+            raise TypeError(with_help(message, similar(name, (other for other in fn.arg_names if other not in kwargs), shortened=True)))
     return bound
 
 

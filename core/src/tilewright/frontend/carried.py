@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright import ir
-from tilewright.errors import CompilationError
+from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import BREAK, CONTINUE, Facts
-from tilewright.frontend.errors import located, with_help
+from tilewright.frontend.errors import located
 from tilewright.frontend.frame import Scope, Undefined, is_hidden
 from tilewright.frontend.values import decay, describe_type, flatten, is_number, name_values, placeholder, type_of, unflatten
 

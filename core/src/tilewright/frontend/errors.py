@@ -16,11 +16,10 @@ from Triton.
 from __future__ import annotations
 
 import ast
-import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from tilewright.errors import CompilationError, UnsupportedLanguageConstruct
+from tilewright.errors import CompilationError, UnsupportedLanguageConstruct, with_help
 
 if TYPE_CHECKING:
     from tilewright.frontend.frame import Frame
@@ -31,17 +30,6 @@ E = TypeVar("E", bound=CompilationError)
 _CONTEXT_LINES = 3
 #: Of a longer chain of calls, as many are shown at either end.
 _CHAIN_ENDS = 4
-
-
-def with_help(message: str, remedy: str) -> str:
-    """``message``, then the remedy."""
-    return f"{message}\n  help: {remedy}" if remedy else message
-
-
-def similar(name: str, names: Iterable[str]) -> str:
-    """A remedy that proposes the name most like ``name``; empty where none is."""
-    found = difflib.get_close_matches(name, [known for known in names if known.isidentifier()], n=1, cutoff=0.8)
-    return f"did you mean {found[0]}?" if found else ""
 
 
 def located(frame: Frame, node: ast.AST, message: str, kind: type[E], conclusion: str = "") -> E:
@@ -98,7 +86,9 @@ def relocated(frame: Frame, node: ast.AST, error: Exception) -> CompilationError
     """
     if isinstance(error, CompilationError):
         return located(frame, node, error.message, type(error))
-    message = ": ".join((str(error), *getattr(error, "__notes__", ())))
+    notes = getattr(error, "__notes__", ())
+    remedies = [note for note in notes if note.startswith("  help: ")]
+    message = "\n".join((": ".join((str(error), *(note for note in notes if note not in remedies))), *remedies))
     if isinstance(error, KeyError) and len(error.args) == 1:
         message = str(error.args[0])
     return located(frame, node, message or type(error).__name__, CompilationError)

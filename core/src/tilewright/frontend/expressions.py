@@ -7,10 +7,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import CompilationError, TilewrightError
+from tilewright.errors import CompilationError, TilewrightError, helped, similar, with_help
+from tilewright.frontend import remedies
 from tilewright.frontend.branches import Branch, merge
 from tilewright.frontend.calls import call
-from tilewright.frontend.errors import located, similar, unsupported, with_help
+from tilewright.frontend.errors import located, unsupported
 from tilewright.frontend.frame import NORMAL, Completion
 from tilewright.frontend.python_builtins import items_of
 from tilewright.frontend.values import describe, is_number, lift
@@ -270,7 +271,10 @@ def _subscript(g: Generator, node: ast.Subscript) -> Any:
     index = g.evaluate(node.slice)
     g.locate(node)
     if isinstance(value, tensor):
-        return g.semantic.subscript(value, index)
+        try:
+            return g.semantic.subscript(value, index)
+        except ValueError as error:
+            raise helped(error, remedies.of_index(node, value, index)) from None
     if type(value) is constexpr:
         return lift(value.value[_python_index(index)])
     if isinstance(value, tl_tuple):

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright import ir
-from tilewright.errors import CompilationError, UnsupportedLanguageConstruct
+from tilewright.errors import CompilationError, UnsupportedLanguageConstruct, with_help
 from tilewright.frontend import calls, errors, expressions, names, statements
 from tilewright.frontend.analysis import NONE
-from tilewright.frontend.errors import with_help
 from tilewright.frontend.frame import RETURN_VALUE, Completion, Frame, Scope, Undefined
 from tilewright.frontend.values import decay, describe, describe_type, flatten, name_values, type_of, unflatten
 from tilewright.language.binding import is_builtin

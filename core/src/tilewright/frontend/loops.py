@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright import ir
-from tilewright.errors import CompilationError
+from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import BREAK, RETURN, Facts
 from tilewright.frontend.branches import Branch, guarded, merge, not_taken
 from tilewright.frontend.carried import Carried, assigned_names, walrus_names
-from tilewright.frontend.errors import located, unsupported, with_help
+from tilewright.frontend.errors import located, unsupported
 from tilewright.frontend.frame import NORMAL, Completion, Undefined, break_flag, continue_flag, end_of_iteration, is_hidden
 from tilewright.frontend.values import describe, is_number, lift, name_values, unflatten
 from tilewright.frontend.while_loop import WhileLoop

@@ -8,8 +8,8 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import CompilationError
-from tilewright.frontend.errors import located, similar, with_help
+from tilewright.errors import CompilationError, similar, with_help
+from tilewright.frontend.errors import located
 from tilewright.frontend.frame import Undefined
 from tilewright.frontend.python_builtins import PYTHON_BUILTINS
 from tilewright.frontend.values import lift

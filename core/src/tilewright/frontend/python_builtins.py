@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.frontend.errors import with_help
+from tilewright.errors import with_help
 from tilewright.frontend.values import describe, lift
 from tilewright.language import elementwise
 from tilewright.language.core import base_value, constexpr, is_negative_zero, tensor

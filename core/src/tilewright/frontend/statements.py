@@ -6,10 +6,11 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import CompilationError, UnsupportedLanguageConstruct
+from tilewright.errors import CompilationError, UnsupportedLanguageConstruct, with_help
+from tilewright.frontend import remedies
 from tilewright.frontend.analysis import Facts, Names
 from tilewright.frontend.branches import guarded, if_statement
-from tilewright.frontend.errors import cause, located, unsupported, with_help
+from tilewright.frontend.errors import cause, located, unsupported
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Undefined, break_flag, continue_flag
 from tilewright.frontend.loops import for_statement, while_statement
 from tilewright.frontend.values import decay, decayed_type, describe, describe_type, name_values
@@ -93,7 +94,7 @@ def assign_target(g: Generator, target: ast.expr, value: Any, plain: bool = True
     elif isinstance(target, ast.Tuple | ast.List):
         _unpack(g, target, value, plain)
     elif isinstance(target, ast.Subscript):
-        remedy = "tensors cannot be changed in place: use tl.where, or write to memory with tl.store"
+        remedy = remedies.of_assignment(target, g.evaluate(target.value))
         raise located(g.frame, target, with_help("__setitem__ is not supported", remedy), CompilationError)
     elif isinstance(target, ast.Attribute):
         _set_field(g, target, value)

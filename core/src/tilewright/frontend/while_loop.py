@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright import ir
-from tilewright.errors import CompilationError
+from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import BREAK, RETURN, Facts
 from tilewright.frontend.branches import Branch, merge
 from tilewright.frontend.carried import Carried
-from tilewright.frontend.errors import located, with_help
+from tilewright.frontend.errors import located
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, Undefined, break_flag, end_of_iteration, is_hidden
 from tilewright.frontend.values import flatten, name_values, placeholder, type_of, unflatten
 from tilewright.ir import types as ir_types

@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tilewright.errors import HostCallError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MARK = "__tilewright_builtin__"
@@ -17,7 +19,7 @@ def builtin(fn: F) -> F:
 
     ``fn`` must take a keyword ``_semantic``; with a keyword ``_generator`` it gets what runs functions of the language, by ``_generator.call(fn, args,
     kwargs)``. Arguments arrive as tensors, constexprs, tuples or plain Python values. Called from ordinary Python
-    it raises ValueError, because there is no kernel under construction.
+    it raises HostCallError, because there is no kernel under construction.
 
         @builtin
         def twice(x, _semantic=None):
@@ -32,7 +34,7 @@ def builtin(fn: F) -> F:
         if len(args) > limit:
             raise TypeError(f"{name}() takes {limit} positional {'argument' if limit == 1 else 'arguments'} at most, not {len(args)}")
         if kwargs.get("_semantic") is None:
-            raise ValueError(f"{name} can be called only inside a kernel. Did you forget to add @jit? (`_semantic` must be provided outside of kernels.)")
+            raise HostCallError(f"{name} can be called only inside a kernel. Did you forget to add @jit? (`_semantic` must be provided outside of kernels.)")
         if with_generator and kwargs.get("_generator") is None:
             kwargs["_generator"] = kwargs["_semantic"].generator
         return fn(*args, **kwargs)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from tilewright.errors import CompilationError
+from tilewright.errors import CompilationError, HostCallError
 from tilewright.language.source import FunctionSource, parse_definition
 
 _EMPTY = inspect.Parameter.empty
@@ -312,7 +312,7 @@ class JitCallable:
         return self is other
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(f"Cannot call @jit function {self.__name__!r} outside of the scope of a kernel")
+        raise HostCallError(f"Cannot call @jit function {self.__name__!r} outside of the scope of a kernel")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.__module__}:{self.__qualname__})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.errors import noted
+from tilewright.errors import helped, noted
 from tilewright.language.binding import builtin
 from tilewright.language.dtypes import block_type, dtype, int32
 from tilewright.language.semantic import shape_of
@@ -83,7 +83,9 @@ def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
     if length <= 0:
         raise ValueError(f"arange's end argument must be greater than the start argument, got {start} and {end}")
     if length & (length - 1):
-        raise noted(ValueError("arange's range must be a power of 2"), f"it is {length}")
+        above, start_text = 1 << length.bit_length(), f"{start}, {start + (1 << length.bit_length())}"
+        remedy = f"take the next power of two, {above}, and a mask: offsets = tl.arange({start_text}), and mask=offsets < {end} in tl.load and tl.store"
+        raise helped(noted(ValueError("arange's range must be a power of 2"), f"it is {length}"), remedy)
     return tensor(_semantic.builder.arange(start=start, end=end), block_type(int32, (length,)))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from tilewright import ir
+from tilewright.errors import helped
 from tilewright.language.conversion import common_shape, shape_of
 from tilewright.language.descriptors import EMITTED_MEMBERS, tensor_descriptor_base
 from tilewright.language.dtypes import base_type, int1
@@ -108,7 +109,11 @@ class Semantic(Operators):
             return x if isinstance(x, constexpr) else constexpr(x)
         if x.extents:
             if x.numel.value != 1:
-                raise ValueError(f"Boolean value of Tensor with more than one value is ambiguous: it is {x}")
+                remedy = (
+                    "choose for each element with tl.where(condition, a, b), or reduce to one value: tl.max(condition.to(tl.int32)) is 1 where the condition "
+                    "holds for any element, tl.min(...) where it does for all"
+                )
+                raise helped(ValueError(f"Boolean value of Tensor with more than one value is ambiguous: it is {x}"), remedy)
             self.warn("If conditional called with multidimensional Tensor instead of scalar; please use `.item()` or a reduction")
             x = self.scalar_of(x)
         return self.cast(x, int1)

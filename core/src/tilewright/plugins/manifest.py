@@ -305,7 +305,7 @@ Pass = Callable[[Module], Any]
 
 
 class Memory(Protocol):
-    """A backend's memory of one device."""
+    """A backend's memory of one device. Buffers to copy from and to are those of ``allocate``, and others' with ``data_ptr()`` and ``nbytes``."""
 
     def allocate(self, size: int, alignment: int) -> Any:
         """``size`` bytes; an object with ``data_ptr()`` that frees itself."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pluggy
 
-from tilewright.errors import BackendError, TilewrightError
+from tilewright.errors import BackendError, TilewrightError, similar, with_help
 from tilewright.ir import IR_VERSION, TABLE
 from tilewright.ir.table import OpTable
 from tilewright.plugins import hooks
@@ -302,11 +302,31 @@ class Registry:
             return found
 
     def _missing(self, name: str) -> BackendError:
-        remedy = f"Install it with: pip install tilewright-{name}" if is_backend_name(name) else "Names are lower-case letters, digits, '-' and '_'"
-        return BackendError(f"no backend named {name!r} is installed; installed: {self._installed()}. {remedy}")
+        message = f"no backend named {name!r} is installed; installed: {self._installed()}"
+        if not is_backend_name(name):
+            return BackendError(f"{message}. Names are lower-case letters, digits, '-' and '_'")
+        if _is_ours(name):
+            return BackendError(f"{message}. Install it with: pip install tilewright[{name}]")
+        kinds = {kind: backend.name for backend in self.backends() for kind in backend.manifest.device_kinds if kind != backend.name}
+        if name in kinds:
+            return BackendError(with_help(message, f"{name} is a kind of devices, which backend {kinds[name]!r} serves"))
+        meant = similar(name, (*self.names(), *kinds))
+        of_kind = next((f" It is a kind of devices, which backend {own!r} serves" for kind, own in kinds.items() if meant == f"did you mean {kind}?"), "")
+        return BackendError(with_help(message, f"{meant}{of_kind}"))
 
     def _installed(self) -> str:
         return ", ".join(self.names()) or "none"
+
+
+def _is_ours(name: str) -> bool:
+    """Whether the backend of a name is one that this distribution has an extra for: only then is it known what a package of that name would be."""
+    import importlib.metadata
+
+    try:
+        needed = importlib.metadata.requires("tilewright") or []
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return any(need.replace('"', "'").replace(" ", "").endswith(f"extra=='{name}'") and need.startswith(f"tilewright-{name}") for need in needed)
 
 
 _registry: Registry | None = None

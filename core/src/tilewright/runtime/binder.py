@@ -15,15 +15,16 @@ so that a launch whose signature was seen costs the binding Python does anyway, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tilewright.errors import BindingError, similar, with_help
 from tilewright.runtime import backend_choice
 from tilewright.runtime.arguments import ArgumentError
 from tilewright.runtime.grid import sizes
 from tilewright.runtime.hooks import hooks
-from tilewright.runtime.options import option_key
+from tilewright.runtime.options import known_options, option_key
 from tilewright.runtime.specialize import constant_key, specializer
 
 if TYPE_CHECKING:
@@ -116,7 +117,43 @@ def _tw_bind({bind_parameters}):
 _tw_bind.__name__ = _tw_bind.__qualname__ = {kernel.__name__!r}
 """
     exec(compile(source, f"<launcher of {kernel.__name__}>", "exec"), names)
-    return Binder(names[name], names["_tw_bind"])
+    return Binder(_explained(kernel, names[name], 1), _explained(kernel, names["_tw_bind"], 0))
+
+
+def _explained(kernel: JITFunction, function: Callable[..., Any], skipped: int) -> Callable[..., Any]:
+    """``function``, whose refusals by Python to bind its arguments, after the first ``skipped``, are errors of ours that say what was meant."""
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        try:
+            return function(*args, **keywords)
+        except TypeError as error:
+            trace = error.__traceback__
+            if trace is not None and trace.tb_next is None:  # raised by the call itself
+                raise _unbound(kernel, error, len(args) - skipped, keywords, function.__code__.co_name) from None
+            raise
+
+    return call
+
+
+def _unbound(kernel: JITFunction, error: TypeError, given: int, keywords: Mapping[str, Any], name: str) -> BindingError:
+    """What is wrong with a launch that Python cannot bind, and which parameters its keywords may mean."""
+    params = [parameter for parameter in kernel.params if not parameter.variadic]
+    missing = [p.name for p in params[given:] if not p.has_default and p.name not in keywords]
+    free = [p.name for p in params[given:] if p.name not in keywords]
+    options = known_options()
+    unknown = [keyword for keyword in keywords if keyword not in kernel.arg_names and keyword not in options]
+    takes = sum(not parameter.keyword_only for parameter in params)
+    message = str(error).replace(f"{name}()", f"{kernel.__name__}()", 1)
+    if given > takes and len(params) == len(kernel.params):  # Python counts the grid, too
+        message = f"{kernel.__name__}() takes {takes} positional arguments but {given} were given"
+    remedies = []
+    for keyword in unknown:
+        meant = similar(keyword, free, shortened=True)
+        if not meant and len(missing) == len(unknown) == 1:
+            meant = f"did you mean {missing[0]}?"
+        remedies.append(f"{kernel.__name__} has no parameter {keyword}{': ' if meant else ''}{meant}")
+    remedies = remedies or [f"the parameters of {kernel.__name__} are {', '.join(kernel.arg_names)}"]
+    return BindingError(with_help(message, "; ".join(remedies)))
 
 
 def _blame(kernel: JITFunction, error: ArgumentError, arguments: tuple[Any, ...]) -> ArgumentError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tilewright.errors import ConfigError, similar, with_help
 from tilewright.runtime.keys import stable_text
 from tilewright.runtime.options import option_key
 
@@ -20,6 +21,9 @@ class Config:
         num_warps, num_stages, num_ctas, maxnreg: the launch options of those names.
         pre_hook: called with a dict of all arguments before each launch of this configuration.
         ir_override: path of a file of Tile IR text that is compiled in place of the kernel's source.
+
+    Raises:
+        ConfigError: another keyword is given, or ``kwargs`` is no dictionary by name.
     """
 
     def __init__(
@@ -31,9 +35,13 @@ class Config:
         maxnreg: int | None = None,
         pre_hook: Callable[[dict[str, Any]], Any] | None = None,
         ir_override: str | None = None,
+        **unknown: Any,
     ) -> None:
+        for name in unknown:
+            message = f"Config() has no keyword {name!r}: it takes meta-parameters in a dictionary, Config({{{name!r}: ...}}), and {', '.join(OPTIONS)}"
+            raise ConfigError(with_help(message, similar(name, (*OPTIONS, "pre_hook"))))
         if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
-            raise TypeError(f"a Config takes meta-parameters by name, Config({{'BLOCK': 64}}), not {kwargs!r}")
+            raise ConfigError(f"a Config takes meta-parameters by name, Config({{'BLOCK': 64}}), not {kwargs!r}")
         self.kwargs: dict[str, Any] = dict(kwargs)
         self.num_warps, self.num_stages, self.num_ctas, self.maxnreg = num_warps, num_stages, num_ctas, maxnreg
         self.pre_hook = pre_hook
@@ -68,15 +76,17 @@ def check_configs(configs: Any, source: str) -> list[Config]:
     """Configurations from ``source`` as a list.
 
     Raises:
-        TypeError: some are none.
+        ConfigError: some are none.
     """
     try:
         found: list[Any] = list(configs)
     except TypeError:
-        raise TypeError(f"{source} must be several Config objects, not {configs!r:.200}") from None
+        raise ConfigError(f"{source} must be several Config objects, not {configs!r:.200}") from None
     for config in found:
         if not isinstance(config, Config):
-            raise TypeError(f"{source} must be Config objects, and one is a {type(config).__name__}: {config!r:.200}. Write tilewright.Config({{'BLOCK': 64}})")
+            raise ConfigError(
+                f"{source} must be Config objects, and one is a {type(config).__name__}: {config!r:.200}. Write tilewright.Config({{'BLOCK': 64}})"
+            )
     return found
 
 

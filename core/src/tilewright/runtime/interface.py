@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tilewright.errors import HostCallError
 from tilewright.runtime.tensors import MockTensor
 
 
@@ -40,7 +41,7 @@ class KernelInterface:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = getattr(self, "__name__", "kernel")
-        raise RuntimeError(f"Cannot call @jit'd outside of the scope of a kernel: launch {name} on a grid, {name}[grid](...)")
+        raise HostCallError(f"Cannot call @jit'd outside of the scope of a kernel: launch {name} on a grid, {name}[grid](...)")
 
 
 def launchable(kernel: Any, decorator: str) -> Any:

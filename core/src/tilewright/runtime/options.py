@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from operator import index
 from typing import Any
 
-from tilewright.errors import LaunchError
-from tilewright.plugins.registry import Backend
+from tilewright.errors import LaunchError, ReservedOptionError, UnknownOptionError, similar, with_help
+from tilewright.plugins.registry import Backend, registry
 
 #: Where a launch runs follows from its arguments; these are refused with an explanation.
 RESERVED: Mapping[str, str] = {
@@ -21,19 +21,21 @@ RESERVED: Mapping[str, str] = {
 _POSITIVE = ("num_warps", "num_stages", "num_ctas")
 
 
-def resolve(backend: Backend, kernel: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(backend: Backend, kernel: str, given: Mapping[str, Any], defaults: Mapping[str, Any], parameters: Iterable[str] = ()) -> dict[str, Any]:
     """Every option of the backend's manifest, with what the launch gave and, before that, ``defaults``.
 
+    ``parameters`` are those of the kernel that a keyword of another name may have meant.
+
     Raises:
-        KeyError: a keyword is neither a parameter of the kernel nor an option of the backend.
-        AssertionError: ``device``, ``device_type`` or ``stream`` was given.
+        UnknownOptionError: a keyword is neither a parameter of the kernel nor an option of the backend.
+        ReservedOptionError: ``device``, ``device_type`` or ``stream`` was given.
         LaunchError: an option's value makes no sense.
     """
     known = backend.manifest.options
     options = dict(known)
     for name, value in (*defaults.items(), *given.items()):
         if name not in known:
-            raise _refuse(backend, kernel, name)
+            raise _refuse(backend, kernel, name, parameters)
         options[name] = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
     for name in _POSITIVE:
         value = options.get(name)
@@ -54,13 +56,19 @@ def _integer(value: Any) -> int | None:
         return None
 
 
-def _refuse(backend: Backend, kernel: str, name: str) -> Exception:
+def _refuse(backend: Backend, kernel: str, name: str, parameters: Iterable[str]) -> Exception:
     if name in RESERVED:
-        return AssertionError(f"{name}= is not an option of a launch: {RESERVED[name]}")
-    return KeyError(
+        return ReservedOptionError(f"{name}= is not an option of a launch: {RESERVED[name]}")
+    message = (
         f"Keyword argument {name} was specified but unrecognised: it is no parameter of {kernel} and no option of backend {backend.name!r} "
         f"(options: {', '.join(sorted(backend.manifest.options))})"
     )
+    return UnknownOptionError(with_help(message, similar(name, (*backend.manifest.options, *parameters))))
+
+
+def known_options() -> frozenset[str]:
+    """The launch options of every installed backend that works."""
+    return frozenset(("backend", *(name for backend in registry().backends() for name in backend.manifest.options)))
 
 
 def debug_default(jit_debug: bool | None) -> dict[str, Any]:

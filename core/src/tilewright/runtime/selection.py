@@ -60,7 +60,7 @@ def select(kernel: JITFunction, args: tuple[Any, ...], kinds: tuple[Any, ...], o
         defaults.update(choice.options)
     known = backend.manifest.options
     defaults.update({parameter.name: signature.constants[parameter.name] for parameter in kernel.params if parameter.is_constexpr and parameter.name in known})
-    resolved = resolve(backend, kernel.__name__, given, defaults)
+    resolved = resolve(backend, kernel.__name__, given, defaults, kernel.arg_names)
     symbol = kernel.repr(ReprContext(signature.constants, signature.types)) if kernel._repr is not None else None
     specialization = Specialization(kernel, signature.types, signature.constants, signature.attributes, resolved, symbol, ir_override)
     return Selected(specialization, backend, device, devices.target_of(backend, device), signature, kinds)

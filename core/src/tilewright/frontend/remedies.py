@@ -1,0 +1,127 @@
+"""What to write instead: remedies that quote the kernel's own source, for mistakes that those make who know Python and NumPy better than the language."""
+
+from __future__ import annotations
+
+import ast
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from tilewright.errors import similar
+from tilewright.language.core import constexpr, tensor
+from tilewright.language.core import tuple as tl_tuple
+
+if TYPE_CHECKING:
+    from tilewright.frontend.generator import Generator
+
+#: Packages whose functions work on arrays or numbers of the host.
+_LIBRARIES = frozenset({"cmath", "cupy", "jax", "math", "numpy", "scipy", "torch"})
+#: Their names of functions that the language has by another one.
+_OTHER_NAMES = {
+    "absolute": "abs",
+    "amax": "max",
+    "amin": "min",
+    "concat": "cat",
+    "concatenate": "cat",
+    "fabs": "abs",
+    "fmax": "maximum",
+    "fmin": "minimum",
+    "matmul": "dot",
+    "power": "extra.libdevice.pow",
+    "pow": "extra.libdevice.pow",
+    "prod": "reduce",
+    "take": "gather",
+    "tanh": "extra.libdevice.tanh",
+    "transpose": "trans",
+}
+#: Methods of lists that change them, and what has the same outcome.
+_OF_LISTS = {
+    "append": "{value} = {value} + ({arguments},)",
+    "extend": "{value} = {value} + tuple({arguments})",
+    "insert": "{value} = {value}[:i] + (x,) + {value}[i:]",
+    "pop": "{value} = {value}[:-1]",
+    "remove": "{value} = {value}[:i] + {value}[i + 1:]",
+    "clear": "{value} = ()",
+    "reverse": "{value} = {value}[::-1]",
+}
+
+
+def of_library(fn: Any, name: str) -> str:
+    """For a function of the host called on values of a kernel: the language's own, where it has one."""
+    from tilewright import language
+
+    module = str(getattr(fn, "__module__", None) or "").partition(".")[0]
+    if isinstance(fn, FunctionType) and module not in _LIBRARIES:
+        return ""
+    own = _OTHER_NAMES.get(name, name)
+    return f"use tl.{own}" if own in _OTHER_NAMES.values() or callable(getattr(language, own, None)) else ""
+
+
+def of_call(g: Generator, node: ast.Call, fn: Any, error: Exception) -> str:
+    """For a call that was refused: arguments that must be constants and are not, and keywords that are misspelt."""
+    text = str(error)
+    if "  help: " in "".join((text, *getattr(error, "__notes__", ()))):
+        return ""
+    if "constexpr" in text and not g.frame.function.__module__.startswith("tilewright."):
+        return _to_constants(g, node)
+    _, found, rest = text.partition("unexpected keyword argument '")
+    if found:
+        code = getattr(getattr(fn, "__wrapped__", fn), "__code__", None)
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code is not None else ()
+        return similar(rest.partition("'")[0], (name for name in names if not name.startswith("_")))
+    return ""
+
+
+def _to_constants(g: Generator, node: ast.Call) -> str:
+    """Which values of the arguments of a call are known only when the kernel runs, and how a parameter becomes a constant."""
+    parameters: list[str] = []
+    computed: list[str] = []
+    for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+        for name in (part.id for part in ast.walk(argument) if isinstance(part, ast.Name)):
+            value = g.scope.get(name)
+            if isinstance(value, tensor) and not value.dtype.is_ptr():
+                found = parameters if name in g.frame.function.arg_names else computed
+                found.extend([] if name in found else [name])
+    mask = "where it may be any number, take the next power of two as a constant instead, and a mask for what is beyond it"
+    if parameters:
+        annotations = ", ".join(f"`{name}: tl.constexpr`" for name in parameters)
+        verb, what = ("is", "an argument") if len(parameters) == 1 else ("are", "arguments")
+        return f"{' and '.join(parameters)} {verb} {what} known only when the kernel runs: annotate {annotations} in the `def` of {g.frame.name}; {mask}"
+    if computed:
+        verb = "is" if len(computed) == 1 else "are"
+        return f"{' and '.join(computed)} {verb} computed when the kernel runs: compute with parameters that are annotated tl.constexpr; {mask}"
+    return ""
+
+
+def of_method(g: Generator, node: ast.Call, method: ast.Attribute) -> str:
+    """For a call of a list's method: they are tuples, which do not change."""
+    if method.attr not in _OF_LISTS or not isinstance(method.value, ast.Name) or not isinstance(g.scope.get(method.value.id), tl_tuple):
+        return ""
+    arguments = ", ".join(map(ast.unparse, node.args)) or "x"
+    return f"lists are tuples here, and do not change: `{_OF_LISTS[method.attr].format(value=method.value.id, arguments=arguments)}`"
+
+
+def of_index(node: ast.Subscript, value: tensor, index: Any) -> str:
+    """For a tensor that is indexed as an array is: a load through a pointer, or what takes elements of a tile."""
+    of, at = ast.unparse(node.value), ast.unparse(node.slice)
+    if value.dtype.is_ptr():
+        at = f"({at})" if isinstance(node.slice, ast.BinOp) and not isinstance(node.slice.op, ast.Add | ast.Mult) else at
+        if isinstance(node.slice, ast.Tuple):
+            return f"read memory with tl.load, at the offset of the element: tl.load({of} + row * stride + column)"
+        if isinstance(node.slice, ast.Slice):
+            return f"read memory with tl.load: tl.load({of} + tl.arange(start, end))"
+        return f"read memory with tl.load: tl.load({of} + {at})"
+    if isinstance(index, tensor) and index.extents:
+        return f"pick elements of a tile with tl.gather: tl.gather({of}, {at}, axis=0)"
+    if len(value.extents) == 1 and (isinstance(index, tensor) or (type(index) is constexpr and isinstance(index.value, int))):
+        return f"sum up the tile without its other elements: tl.sum(tl.where(tl.arange(0, {value.extents[0]}) == {at}, {of}, 0), axis=0)"
+    return "a tile has no parts: load the part that is needed, or pick elements with tl.gather"
+
+
+def of_assignment(node: ast.Subscript, value: Any) -> str:
+    """For an assignment to an element."""
+    of, at = ast.unparse(node.value), ast.unparse(node.slice)
+    if isinstance(value, tl_tuple):
+        return f"lists are tuples here, and do not change: `{of} = {of}[:i] + (x,) + {of}[i + 1:]`"
+    if isinstance(value, tensor) and value.dtype.is_ptr() and not isinstance(node.slice, ast.Tuple | ast.Slice):
+        return f"write to memory with tl.store: tl.store({of} + {at}, value)"
+    return "tensors cannot be changed in place: use tl.where, or write to memory with tl.store"

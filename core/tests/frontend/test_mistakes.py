@@ -1,0 +1,244 @@
+"""What a newcomer's mistakes are answered with: each kernel has one, on the line with the mark, and the remedy, tried in its place, works."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.errors import CompilationError
+
+
+@tw.jit
+def numpy_exp(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    tl.store(out_ptr + tl.arange(0, 16), np.exp(x))  # here
+
+
+@tw.jit
+def math_exp(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    tl.store(out_ptr + tl.arange(0, 16), math.exp(x))  # here
+
+
+@tw.jit
+def numpy_absolute(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    tl.store(out_ptr + tl.arange(0, 16), np.absolute(x))  # here
+
+
+@tw.jit
+def numpy_concatenate(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 8))
+    tl.store(out_ptr + tl.arange(0, 16), np.concatenate((x, x)))  # here
+
+
+@tw.jit
+def if_tile(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    if x > 0:  # here
+        tl.store(out_ptr + tl.arange(0, 16), x)
+
+
+@tw.jit
+def while_tile(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    while x > 0:  # here
+        x -= 1
+    tl.store(out_ptr + tl.arange(0, 16), x)
+
+
+@tw.jit
+def conditional_tile(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    tl.store(out_ptr + tl.arange(0, 16), x if x > 0 else -x)  # here
+
+
+@tw.jit
+def not_constant(x_ptr, out_ptr, n):
+    x = tl.load(x_ptr + tl.arange(0, n))  # here
+    tl.store(out_ptr + tl.arange(0, 16), x)
+
+
+@tw.jit
+def computed(x_ptr, out_ptr, n):
+    half = n // 2
+    x = tl.load(x_ptr + tl.arange(0, half))  # here
+    tl.store(out_ptr + tl.arange(0, 16), x)
+
+
+@tw.jit
+def shape_not_constant(x_ptr, out_ptr, n):
+    x = tl.full((n,), 0, x_ptr.dtype.element_ty)  # here
+    tl.store(out_ptr + tl.arange(0, 16), x)
+
+
+@tw.jit
+def twelve(x_ptr, out_ptr):
+    tl.store(out_ptr + tl.arange(0, 12), 1.0)  # here
+
+
+@tw.jit
+def four_to_ten(x_ptr, out_ptr):
+    tl.store(out_ptr + tl.arange(4, 10), 1.0)  # here
+
+
+@tw.jit
+def append(x_ptr, out_ptr):
+    items = []
+    items.append(tl.load(x_ptr))  # here
+    tl.store(out_ptr, items[0])
+
+
+@tw.jit
+def indexed_pointer(x_ptr, out_ptr):
+    i = tl.arange(0, 16)
+    x = x_ptr[i]  # here
+    tl.store(out_ptr + i, x)
+
+
+@tw.jit
+def indexed_by_difference(x_ptr, out_ptr):
+    i = tl.arange(0, 16)
+    x = x_ptr[i % 4]  # here
+    tl.store(out_ptr + i, x)
+
+
+@tw.jit
+def indexed_tile(x_ptr, out_ptr):
+    i = tl.arange(0, 16)
+    x = tl.load(x_ptr + i)
+    y = x[15 - i]  # here
+    tl.store(out_ptr + i, y)
+
+
+@tw.jit
+def element_of_tile(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    tl.store(out_ptr, x[3])  # here
+
+
+@tw.jit
+def assigned_pointer(x_ptr, out_ptr):
+    out_ptr[2] = 1.0  # here
+
+
+@tw.jit
+def misspelt_function(x_ptr, out_ptr):
+    x = tl.laod(x_ptr)  # here
+    tl.store(out_ptr, x)
+
+
+@tw.jit
+def misspelt_name(x_ptr, out_ptr):
+    values = tl.load(x_ptr)  # noqa: F841
+    tl.store(out_ptr, vlaues)  # here # noqa: F821
+
+
+@tw.jit
+def misspelt_keyword(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16), maks=tl.arange(0, 16) < 3)  # here
+    tl.store(out_ptr, x)
+
+
+@tw.jit
+def scaled(x, FACTOR: tl.constexpr):
+    return x * FACTOR
+
+
+@tw.jit
+def misspelt_parameter(x_ptr, out_ptr):
+    tl.store(out_ptr, scaled(tl.load(x_ptr), FACTR=2))  # here
+
+
+MASK = "where it may be any number, take the next power of two as a constant instead, and a mask for what is beyond it"
+TRUTH = (
+    "choose for each element with tl.where(condition, a, b), or reduce to one value: tl.max(condition.to(tl.int32)) is 1 where the condition holds for any "
+    "element, tl.min(...) where it does for all"
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "remedy"),
+    [
+        (numpy_exp, "use tl.exp"),
+        (math_exp, "use tl.exp"),
+        (numpy_absolute, "use tl.abs"),
+        (numpy_concatenate, "use tl.cat"),
+        (if_tile, TRUTH),
+        (while_tile, TRUTH),
+        (conditional_tile, TRUTH),
+        (not_constant, f"n is an argument known only when the kernel runs: annotate `n: tl.constexpr` in the `def` of not_constant; {MASK}"),
+        (computed, f"half is computed when the kernel runs: compute with parameters that are annotated tl.constexpr; {MASK}"),
+        (shape_not_constant, f"n is an argument known only when the kernel runs: annotate `n: tl.constexpr` in the `def` of shape_not_constant; {MASK}"),
+        (twelve, "take the next power of two, 16, and a mask: offsets = tl.arange(0, 16), and mask=offsets < 12 in tl.load and tl.store"),
+        (four_to_ten, "take the next power of two, 8, and a mask: offsets = tl.arange(4, 12), and mask=offsets < 10 in tl.load and tl.store"),
+        (append, "lists are tuples here, and do not change: `items = items + (tl.load(x_ptr),)`"),
+        (indexed_pointer, "read memory with tl.load: tl.load(x_ptr + i)"),
+        (indexed_by_difference, "read memory with tl.load: tl.load(x_ptr + (i % 4))"),
+        (indexed_tile, "pick elements of a tile with tl.gather: tl.gather(x, 15 - i, axis=0)"),
+        (element_of_tile, "sum up the tile without its other elements: tl.sum(tl.where(tl.arange(0, 16) == 3, x, 0), axis=0)"),
+        (assigned_pointer, "write to memory with tl.store: tl.store(out_ptr + 2, value)"),
+        (misspelt_function, "did you mean load?"),
+        (misspelt_name, "did you mean values?"),
+        (misspelt_keyword, "did you mean mask?"),
+        (misspelt_parameter, "did you mean FACTOR?"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_remedy_of_a_mistake(kernel: Any, remedy: str) -> None:
+    x, out = np.zeros(16, np.float32), np.zeros(16, np.float32)
+    arguments = (x, out, 16) if "n" in kernel.arg_names else (x, out)
+    with pytest.raises(CompilationError) as raised, tw.backend("reference"):
+        kernel[(1,)](*arguments)
+    lines = str(raised.value).splitlines()
+    assert lines[-1] == f"  help: {remedy}"
+    assert sum(line.startswith("  help: ") for line in lines) == 1
+    source = kernel.src.splitlines()
+    (place,) = [number for number, line in enumerate(source) if "# here" in line]
+    assert raised.value.line == kernel.definition_line + place
+    assert raised.value.file == __file__
+
+
+def plain(x):
+    return x
+
+
+@tw.jit
+def calls_a_plain_function(x_ptr):
+    tl.store(x_ptr, plain(1.0))
+
+
+def test_a_function_of_the_programs_own_is_to_be_decorated() -> None:
+    with pytest.raises(CompilationError, match=r"help: decorate it with @jit"), tw.backend("reference"):
+        calls_a_plain_function[(1,)](np.zeros(4, np.float32))
+
+
+@tw.jit
+def by_remedies(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i)
+    items = ()
+    items = items + (tl.exp(x),)  # noqa: RUF005  # as the remedy says
+    picked = tl.gather(x, 15 - i, axis=0)
+    third = tl.sum(tl.where(tl.arange(0, 16) == 3, x, 0), axis=0)
+    condition = x > 14
+    if tl.max(condition.to(tl.int32)):
+        tl.store(out_ptr + i, items[0])
+    if tl.min(condition.to(tl.int32)) == 0:
+        tl.store(out_ptr + 16 + i, picked)
+    offsets = tl.arange(0, 16)
+    tl.store(out_ptr + 32 + offsets, third, mask=offsets < 12)
+
+
+def test_what_the_remedies_say_works() -> None:
+    x, out = np.arange(16, dtype=np.float32), np.zeros(48, np.float32)
+    with tw.backend("reference"):
+        by_remedies[(1,)](x, out, BLOCK=16)
+    np.testing.assert_allclose(out[:16], np.exp(x), rtol=1e-5)
+    assert out[16:32].tolist() == x[::-1].tolist()
+    assert out[32:].tolist() == [3.0] * 12 + [0.0] * 4
