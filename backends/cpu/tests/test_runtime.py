@@ -47,7 +47,7 @@ def test_memory_is_aligned_and_copied(alignment):
 
 
 def test_empty_memory_and_nonsense():
-    assert HostMemory().allocate(0, 16).view().size == 0
+    assert HostMemory().allocate(0, 16).nbytes == 0
     for size, alignment in ((-1, 16), (8, 0), (8, 24)):
         with pytest.raises(BackendError, match="alignment that is a power of two"):
             HostMemory().allocate(size, alignment)

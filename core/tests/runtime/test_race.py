@@ -15,6 +15,7 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
 from tilewright.runtime import progress, trials, tuning_records
+from tilewright.runtime import race as race_module
 from tilewright.runtime.race import race
 
 BLOCKS = (8, 16, 32, 64)
@@ -67,6 +68,45 @@ def test_what_may_be_faster_is_measured_in_full(times):
 def test_times_of_nothing_end():
     clock = Clock(0.0)
     assert race(clock, lambda: None, None, warmup=1, rep=1) == [0.0, 0.0, 0.0]
+
+
+class Simulated:
+    """A timer on a machine where time passes as the tests say: so many milliseconds for a run of the kernel, and for a flush."""
+
+    def __init__(self, monkeypatch, kernel, flush):
+        self.kernel, self.flush, self.now, self.taken = kernel, flush, 0.0, 0
+        monkeypatch.setattr(race_module.time, "perf_counter", lambda: self.now * 1e-3)
+
+    def measure(self, call, repetitions):
+        self.now += self.kernel
+        self.taken += 1
+        return [self.kernel]
+
+    def flush_cache(self):
+        self.now += self.flush
+
+
+@pytest.mark.parametrize("flush", [0.0, 0.2, 6.0, 12.0])
+@pytest.mark.parametrize("kernel", [0.001, 0.07, 1.0, 4.0, 30.0, 700.0])
+def test_a_trial_costs_little_more_than_its_kernel(monkeypatch, kernel, flush):
+    timer = Simulated(monkeypatch, kernel, flush)
+    assert race(timer, lambda: None, None)[0] == kernel
+    assert timer.now <= 20 * kernel + 50
+    assert timer.taken >= (3 if kernel < 50 else 1)
+    if kernel <= 4 and flush == 0.2:
+        assert timer.taken >= 14  # and what there is time for is used
+
+
+def test_three_times_are_taken_however_long_a_flush_is(monkeypatch):
+    timer = Simulated(monkeypatch, 0.07, 300.0)
+    race(timer, lambda: None, None)
+    assert timer.taken == 3
+
+
+def test_a_length_that_was_chosen_is_kept_to(monkeypatch):
+    timer = Simulated(monkeypatch, 1.0, 0.5)
+    race(timer, lambda: None, None, rep=300)
+    assert timer.taken == 25 + 300
 
 
 def test_a_deadline_leaves_one_time():
@@ -346,7 +386,19 @@ def test_progress_on_a_terminal(recorder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     launch(tuned(do_bench=lambda call, quantiles: [call() or 1.0] * 3, cache_results=False))
     drawn = terminal.getvalue()
-    assert "tuning add_one [#####...............] 1/4, best 1 ms [BLOCK: 8" in drawn and "4/4" in drawn and drawn.endswith("\r\x1b[K")
+    assert "tuning add_one [#####...............] 1/4, 0 s left, best 1 ms [BLOCK: 8" in drawn and "4/4" in drawn and drawn.endswith("\r\x1b[K")
+
+
+def test_progress_says_how_long_the_rest_may_take(monkeypatch):
+    terminal, now = Terminal(), [0.0]
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = progress.Progress("k", 10)
+    for seconds, left in ((8.0, "1 min 12 s"), (10.0, "40 s"), (30.0, "1 min 10 s")):
+        now[0] = seconds
+        shown.step("")
+        assert terminal.getvalue().endswith(f"/10, {left} left")
 
 
 @pytest.mark.parametrize("how", ["no terminal", "switched off", "quick"])

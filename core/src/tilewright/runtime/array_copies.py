@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.runtime.arguments import is_array_type
+from tilewright.runtime.device_bytes import SavedBytes, memory_of, view_of
+
 
 def set_to_zero(array: Any) -> None:
     """Set all elements to 0.
@@ -22,16 +25,28 @@ def clone(array: Any) -> Any:
     """A copy of an array, for :func:`copy_into`.
 
     Raises:
-        TypeError: it is no array.
+        TypeError: it is no array, or neither its library nor a backend can copy it.
     """
-    _need_array(array, "restore_value")
-    return array.clone() if hasattr(array, "clone") else array.copy()
+    if hasattr(array, "clone") and hasattr(array, "copy_"):
+        return (array.detach() if hasattr(array, "detach") else array).clone()
+    if hasattr(array, "copy") and hasattr(array, "__setitem__"):
+        return array.copy()
+    if not is_array_type(type(array)):
+        _need_array(array, "restore_value")
+    view = view_of(array)
+    memory = None if view is None else memory_of(view.device)
+    if view is None or memory is None:
+        raise TypeError(f"a {type(array).__name__} has no way to copy it and to take values back")
+    return SavedBytes(view, memory)
 
 
 def copy_into(array: Any, saved: Any) -> None:
-    """Give an array the values of a :func:`clone`."""
-    if hasattr(array, "copy_"):
-        array.copy_(saved)
+    """Give an array the values of a :func:`clone`. What is recorded for derivatives does not learn of it."""
+    if isinstance(saved, SavedBytes):
+        saved.write()
+    elif hasattr(array, "copy_"):
+        plain = getattr(array, "data", array)
+        (plain if hasattr(plain, "copy_") else array).copy_(saved)
     else:
         array[...] = saved
 

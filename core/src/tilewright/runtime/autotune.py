@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, SupportsFloat
 
-from tilewright.errors import AutotunerError, CompileTimeAssertionFailure, LaunchError, LoweringError, OutOfResources
+from tilewright.errors import AutotunerError, CompileTimeAssertionFailure, LaunchError, LoweringError, OutOfResources, TuningArgumentError, similar, with_help
 from tilewright.runtime import backend_choice, devices, trials, tuning_records
 from tilewright.runtime.arguments import array_kind, is_array_type
 from tilewright.runtime.array_copies import clone, copy_into, set_to_zero
@@ -23,6 +23,7 @@ from tilewright.runtime.config import check_configs, config_text
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.interface import KernelInterface, launchable
+from tilewright.runtime.kept_values import KeptValues
 from tilewright.runtime.keys import UnstableError, digest, stable_text
 from tilewright.runtime.progress import Progress
 from tilewright.runtime.race import QUANTILES, race
@@ -87,9 +88,8 @@ class Autotuner(KernelInterface):
         for label, names in (("key", self.keys), ("reset_to_zero", self.reset_to_zero), ("restore_value", self.restore_value)):
             unknown = [name for name in names if name not in self.arg_names]
             if unknown:
-                raise ValueError(
-                    f"{label} of autotune names {', '.join(map(repr, unknown))}, which is no parameter of the kernel ({', '.join(self.arg_names)})"
-                )
+                message = f"{label} of autotune names {', '.join(map(repr, unknown))}, which is no parameter of the kernel ({', '.join(self.arg_names)})"
+                raise TuningArgumentError(with_help(message, similar(unknown[0], self.arg_names, shortened=True)))
         self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
         self.pre_hook: Callable[..., Any] = pre_hook or self._save_arguments
         self.post_hook: Callable[..., Any] = post_hook or self._restore_arguments
@@ -338,6 +338,9 @@ class Autotuner(KernelInterface):
         tried = 0
         verbose = os.environ.get("TILEWRIGHT_PRINT_AUTOTUNING", "0") not in ("", "0")
         progress = Progress(self.__name__, len(found))
+        by_hooks = not (self.user_defined_pre_hook or self.user_defined_post_hook)
+        kept = KeptValues(self.__name__, {**(self.nargs or {}), **kwargs}, {*self.reset_to_zero, *self.restore_value} if by_hooks else ())
+        by_config = {trial.config: trial for trial in found}
         timer = timer_of(place.backend, place.device) if self._races() else None
 
         def failed(config: Config, error: Exception) -> None:
@@ -369,7 +372,8 @@ class Autotuner(KernelInterface):
         try:
             with contextlib.closing(ready):
                 for config in ready:
-                    timings[config] = self._measured(args, grid, config, kwargs, clock)
+                    with kept.restored(by_config[config]):
+                        timings[config] = self._measured(args, grid, config, kwargs, clock)
                     tried += 1
                     if math.isfinite(timings[config][0]) and (best is None or timings[config][0] < timings[best][0]):
                         best = config
@@ -393,7 +397,7 @@ class Autotuner(KernelInterface):
     def _refuse_conflicts(self, config: Config, kwargs: Mapping[str, Any]) -> None:
         conflicts = sorted(kwargs.keys() & config.kwargs.keys())
         if conflicts:
-            raise ValueError(
+            raise TuningArgumentError(
                 f"Conflicting meta-parameters: {', '.join(conflicts)}. Make sure that you don't re-define auto-tuned symbols: the configurations set them"
             )
 
@@ -491,7 +495,9 @@ def autotune(
 ) -> Callable[[Any], Autotuner]:
     """Decorate a kernel: run the fastest of ``configs``, found by measuring when the values of ``key`` or the arrays' types are new.
 
-    A kernel that is measured runs many times: name arguments it adds to in ``reset_to_zero``, and ones it overwrites its own input in in ``restore_value``.
+    A kernel that is measured runs many times. What it stores to has its values back after each configuration; while one is measured, each run goes on from
+    what the last one left. Name arguments in ``restore_value`` whose values decide how long the kernel takes, and ones that have to begin as zeros, such as
+    those it adds to, in ``reset_to_zero``: both are seen to around every run, which costs time that is measured with it.
 
     Args:
         configs: the configurations; where there are none, those the backend proposes.
@@ -509,9 +515,9 @@ def autotune(
         mode: what tuning does, as ``TILEWRIGHT_AUTOTUNE`` says where None: see ``tuning_records``. ``"model"`` measures nothing.
 
     Raises:
-        ValueError: ``key``, ``reset_to_zero`` or ``restore_value`` names no parameter; ``budget`` or ``mode`` is none;
-            at launch: a keyword is set by the configurations too.
-        AutotunerError: at launch: no configuration works, or pruning left none.
+        TuningArgumentError: ``key``, ``reset_to_zero`` or ``restore_value`` names no parameter; at launch: a keyword is set by the configurations too.
+        ValueError: ``budget`` or ``mode`` is none.
+        AutotunerError: at launch: no configuration works, or pruning left none; an array that the kernel reads and stores to cannot be copied.
     """
     return lambda fn: Autotuner(
         launchable(fn, "autotune"),

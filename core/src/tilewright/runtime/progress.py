@@ -16,7 +16,8 @@ class Progress:
 
     def __init__(self, name: str, total: int) -> None:
         self.name, self.total, self.done, self.failed = name, total, 0, 0
-        self._shown, self._next = False, time.perf_counter() + _FIRST
+        self._begun = time.perf_counter()
+        self._shown, self._next = False, self._begun + _FIRST
         self._on = os.environ.get("TILEWRIGHT_PROGRESS", "1") not in ("", "0") and sys.stderr is not None and sys.stderr.isatty()
 
     def step(self, best: str, *, failed: bool = False) -> None:
@@ -30,7 +31,9 @@ class Progress:
 
         filled = _WIDTH * self.done // max(1, self.total)
         failures = f", {self.failed} failed" if self.failed else ""
-        text = f"tuning {self.name} [{'#' * filled}{'.' * (_WIDTH - filled)}] {self.done}/{self.total}{failures}{f', best {best}' if best else ''}"
+        left = (time.perf_counter() - self._begun) / self.done * (self.total - self.done)
+        counts = f"{self.done}/{self.total}{failures}, {_spelt(left)} left"
+        text = f"tuning {self.name} [{'#' * filled}{'.' * (_WIDTH - filled)}] {counts}{f', best {best}' if best else ''}"
         sys.stderr.write("\r\x1b[K" + text[: max(1, shutil.get_terminal_size().columns - 1)])
         sys.stderr.flush()
 
@@ -39,3 +42,9 @@ class Progress:
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+def _spelt(seconds: float) -> str:
+    """A time as people say it, to the second."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

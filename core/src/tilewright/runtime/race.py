@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -17,37 +18,59 @@ _FIRST: Final = 3
 #: After each so many times: one whose lower quantile is above the best one's upper quantile by this factor is slower.
 _ROUND: Final = 10
 _SLOWER: Final = 1.03
+#: A trial whose length nobody chose takes at most so many times as long as the kernel, and so many milliseconds, with all flushes; three times are taken
+#: at least.
+MOST, BASE = 20.0, 50.0
+#: Milliseconds to warm up and to measure for, where there is time for that.
+_WARMUP, _REP = 25.0, 100.0
 
 
 def race(
-    timer: Timer, call: Callable[[], Any], best: Sequence[float] | None, *, warmup: float = 25, rep: float = 100, deadline: float | None = None
+    timer: Timer,
+    call: Callable[[], Any],
+    best: Sequence[float] | None,
+    *,
+    warmup: float | None = None,
+    rep: float | None = None,
+    deadline: float | None = None,
 ) -> list[float]:
     """The median, the 20 % and the 80 % quantile of the milliseconds that ``call()`` takes, the device's caches flushed before each.
 
     Args:
         best: those of the best configuration so far: the measurement ends early where this one is slower beyond doubt.
-        warmup, rep: milliseconds to warm up and to measure for.
+        warmup, rep: milliseconds to warm up and to measure for, however long that takes; where neither is given, no longer than ``MOST`` and ``BASE`` say.
         deadline: when to end, by ``time.perf_counter``; at least one time is taken.
     """
     call()  # loads the kernel
     all_times: list[float] = []
+    least = math.inf
+    bounded = warmup is None and rep is None
+    started = time.perf_counter()
+
+    def is_spent() -> bool:
+        """Whether one more time would be more than a trial may cost."""
+        count, spent = len(all_times), (time.perf_counter() - started) * 1e3
+        return bounded and count >= _FIRST and spent * (count + 1) / count > BASE + MOST * least
 
     def measure_for(milliseconds: float) -> tuple[list[float], bool]:
         """Times that add up to so many milliseconds; and whether the race is lost, or over."""
+        nonlocal least
         begun, times, total = time.perf_counter(), list[float](), 0.0
         while True:
             timer.flush_cache()
             times += timer.measure(call, 1)
             all_times.append(times[-1])
+            least = min(least, times[-1])
             total += times[-1]
-            if (best is not None and _is_lost(all_times, best)) or (deadline is not None and time.perf_counter() > deadline):
+            if (best is not None and _is_lost(all_times, best)) or (deadline is not None and time.perf_counter() > deadline) or is_spent():
                 return times, True
             if total >= milliseconds or (len(times) >= 2 * _ROUND and (time.perf_counter() - begun) * 1e3 > OVERHEAD * milliseconds):
                 return times, False
 
-    times, over = measure_for(warmup)
-    if not over and sum(times) < rep:
-        times, over = measure_for(rep)
+    wanted = _REP if rep is None else rep
+    times, over = measure_for(_WARMUP if warmup is None else warmup)
+    if not over and sum(times) < wanted:
+        times, over = measure_for(wanted)
         if over:
             times = all_times
     found: list[float] = summarize(times, QUANTILES)

@@ -22,6 +22,7 @@ from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launch
 from tilewright.runtime.arguments import ArrayView, address_of, array_kind, is_array_type
 from tilewright.runtime.backend_choice import ANY_DEVICE
 from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.device_bytes import SavedBytes, memory_of, view_of
 from tilewright.runtime.tensors import TensorWrapper
 from tilewright.runtime.writability import is_writable, write_guard
 
@@ -167,27 +168,14 @@ class _HostValues:
 
     def _copied(self, value: Any, place: tuple[str, int]) -> ArrayView:
         """A host copy of an array's bytes, made by the backend that serves its device."""
-        import numpy as np
-
-        from tilewright.plugins.registry import registry
-        from tilewright.runtime import devices
-
-        kind = array_kind(value)
-        if not isinstance(value, ArrayView) and not (hasattr(value, "nbytes") and callable(getattr(value, "element_size", None))):
+        view = view_of(value)
+        if view is None:
             raise LaunchError(f"the reference copies arrays to the host, and a {type(value).__name__} has no nbytes and element_size() that tell how much")
-        view = (
-            value
-            if isinstance(value, ArrayView)
-            else ArrayView(value, address_of(value), kind.dtype, (int(value.nbytes) // value.element_size(),), (1,), place)
-        )
-        for backend in registry().for_device_kind(place[0]):
-            memory = backend.call("tilewright_memory", device=devices.find(backend, place))
-            if memory is not None:
-                host: Any = np.empty(view.nbytes, np.uint8)
-                memory.synchronize()
-                memory.copy_to_host(view, memoryview(host))
-                readonly = not is_writable(value)
-                if not readonly:
-                    self._stack.callback(memory.copy_to_device, view, memoryview(host))
-                return ArrayView(host, address_of(host), kind.dtype, view.shape, view.strides, ("cpu", 0), readonly)
+        memory = memory_of(place)
+        if memory is not None:
+            saved = SavedBytes(view, memory)
+            readonly = not is_writable(value)
+            if not readonly:
+                self._stack.callback(saved.write)
+            return ArrayView(saved.host, address_of(saved.host), view.dtype, view.shape, view.strides, ("cpu", 0), readonly)
         raise LaunchError(f"the reference runs on the host's memory, and no installed backend can copy from {place[0]}:{place[1]}; pass a copy on the host")
