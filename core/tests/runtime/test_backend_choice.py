@@ -74,9 +74,9 @@ def test_the_context_is_of_its_thread(install_recorder, scale, fresh):
 
 
 def test_a_backend_that_is_not_there(recorder, scale):
-    with pytest.raises(BackendError, match="pip install tilewright-npu"):
+    with pytest.raises(BackendError, match=r"no backend named 'npu' is installed; installed: amd, cpu, nvidia, recorder, reference$"):
         tw.backend("npu")
-    with pytest.raises(BackendError, match="pip install tilewright-npu"):
+    with pytest.raises(BackendError, match=r"no backend named 'npu' is installed; installed: amd, cpu, nvidia, recorder, reference$"):
         scale[(1,)](np.zeros(8, np.float32), 8, backend="npu")
 
 

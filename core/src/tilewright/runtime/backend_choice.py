@@ -161,8 +161,31 @@ def _first_that_works(candidates: Sequence[Backend], place: tuple[str, int] | No
             if not other.manifest.status and failure.__cause__ is not None and other.name not in _passed_over:
                 _passed_over.add(other.name)
                 warn_user(f"backend {candidate.name!r} is used, since one that comes before it failed: {failure}")
+        _tell_substitute(candidate)
         return found
     raise BackendError("\n".join(str(failure) for _, failure in failures))
+
+
+def _tell_substitute(chosen: Backend) -> None:
+    """Say, once for each, which backends could not be chosen where kernels that asked for none fall to an interpreter, which is far slower.
+
+    What serves a kind of devices is not known of a plugin that does not load: all of those are told of.
+    """
+    capabilities = chosen.manifest.capabilities
+    if capabilities is None or ANY_DEVICE not in capabilities.features:
+        return
+    reasons = {name: str(error) for name, error in registry().broken().items()}
+    for other in registry().backends():
+        if other.manifest.status and not set(chosen.manifest.device_kinds).isdisjoint(other.manifest.device_kinds):
+            reasons[other.name] = f"backend {other.name!r} cannot run kernels: {other.manifest.status}"
+    untold = [reason for name, reason in reasons.items() if name not in _passed_over]
+    _passed_over.update(reasons)
+    if untold:
+        listed = "".join(f"\n  {reason}" for reason in untold)
+        warn_user(
+            f"kernels run on the interpreter, backend {chosen.name!r}, which is slow, since no other backend for {'/'.join(chosen.manifest.device_kinds)} "
+            f"works:{listed}\nAsk for it, with TILEWRIGHT_BACKEND={chosen.name} or tilewright.backend({chosen.name!r}), where that is meant"
+        )
 
 
 def environment_backend(choice: Choice) -> Backend:
