@@ -1,7 +1,10 @@
 """What a call of a kernel from JAX does to memory, without JAX: batches, results that begin as operands, and the interface of XLA."""
 
 import ctypes
+import math
+import sys
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +13,11 @@ pytest.importorskip("tilewright_cpu")
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.errors import LaunchError
 from tilewright.jax import ffi
 from tilewright.jax.batched import axes_read, batched
-from tilewright.jax.call import Call
+from tilewright.jax.call import Call, _jax, _kind
+from tilewright.jax.work import copy
 from tilewright.runtime.arguments import ArrayView
 from tilewright.runtime.dtypes import dtype_text
 
@@ -29,19 +34,19 @@ def view(array):
     return ArrayView(array, array.ctypes.data, dtype_text(array.dtype), array.shape, strides, ("cpu", 0))
 
 
-def run(x, factor, start, shape, axis=1, grid=(3, 1, 1)):
-    """The result for a batch of ``shape``, and how many launches it took."""
+def run(x, factor, start, shape, axis=1, grid=(3, 1, 1), stream=None):
+    """The result for a batch of ``shape``, and (stream, kernel) -> launches."""
     call = Call("k", scaled, {"x": 1, "factor": 0, "out": 1}, {"out": 1}, {"n": 10, "BLOCK": 4}, {}, grid, axis)
     out = np.empty((*shape, 10), np.float32)
     with launches() as counted:
-        call.run([view(x), view(factor), view(start)], [view(out)])
-    return out, counted["launches"]
+        call.run([view(x), view(factor), view(start)], [view(out)], stream)
+    return out, counted
 
 
 class launches:
     def __enter__(self):
         self.counted = Counter()
-        self.hook = lambda metadata: self.counted.update(["launches"])
+        self.hook = lambda metadata: self.counted.update([(metadata.data["stream"], metadata.data["name"])])
         tw.hooks.launch_enter.add(self.hook)
         return self.counted
 
@@ -53,7 +58,8 @@ def random(seed, *shape):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("stream", [None, 0, 77])
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("x", "factor", "start", "shape", "axis", "expected"),
     [
@@ -66,17 +72,31 @@ def random(seed, *shape):
         ((5,), (1,), (5,), (5,), None, 5),  # no axis is left
     ],
 )
-def test_batches(seed, x, factor, start, shape, axis, expected):
+def test_batches(seed, x, factor, start, shape, axis, expected, stream):
+    """On devices with streams what a result begins as is copied in the stream, too, by a kernel."""
     arrays = random(seed, *x, 10), random(seed + 1, *factor), random(seed + 2, *start, 10)
-    out, count = run(*arrays, shape, axis)
+    out, counted = run(*arrays, shape, axis, stream=stream)
     np.testing.assert_allclose(out, np.broadcast_to(arrays[0] * arrays[1][..., None] + arrays[2], (*shape, 10)), rtol=1e-5, atol=1e-6)
-    assert count == expected
+    copies = 0 if stream is None else counted.pop((stream, "copied"))
+    assert copies == (0 if stream is None else 1 if start == shape else math.prod(shape))
+    assert sum(counted.values()) == expected and {used for used, _ in counted} == {stream}
 
 
 def test_empty_batches_and_grids_launch_nothing():
-    assert run(random(0, 0, 10), random(0, 1), random(0, 1, 10), (0,))[1] == 0
-    out, count = run(random(0, 10), random(0), random(1, 10), (), grid=(0, 1, 1))
-    assert count == 0 and np.array_equal(out, random(1, 10))
+    for stream in (None, 5):
+        assert not run(random(0, 0, 10), random(0, 1), random(0, 1, 10), (0,), stream=stream)[1]
+    out, counted = run(random(0, 10), random(0), random(1, 10), (), grid=(0, 1, 1))
+    assert not counted and np.array_equal(out, random(1, 10))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float16", "int32", "float64", "fp8e5", "bf16"])
+def test_copies_are_of_the_same_bytes(dtype):
+    size = {"fp8e5": 1, "bf16": 2}.get(dtype) or np.dtype(dtype).itemsize
+    text = dtype if dtype in ("fp8e5", "bf16") else dtype_text(np.dtype(dtype))
+    source, target = np.random.default_rng(0).integers(0, 256, (2, 3001 * size), np.uint8)
+    before = target.copy()
+    copy(*(ArrayView(array, array.ctypes.data, text, (3001,), (1,), ("cpu", 0)) for array in (source, target)), 2999, 1)
+    assert np.array_equal(target[: 2999 * size], source[: 2999 * size]) and np.array_equal(target[2999 * size :], before[2999 * size :])
 
 
 def test_the_kernel_of_a_batch_is_made_once():
@@ -93,6 +113,36 @@ def test_axes_that_a_kernel_reads():
     assert axes_read(compiled) == {0, 2}
 
 
+# ---- JAX
+
+
+def imitated(platform, version=""):
+    """JAX, as far as it is asked before a call is traced."""
+    registered = {}
+    ffi_ = SimpleNamespace(pycapsule=lambda handler: handler, register_ffi_target=lambda name, handler, platform: registered.update({platform: handler}))
+    device = SimpleNamespace(client=SimpleNamespace(platform_version=version))
+    return SimpleNamespace(ffi=ffi_, default_backend=lambda: platform, devices=lambda: [device], registered=registered)
+
+
+@pytest.mark.parametrize(
+    ("platform", "version", "expected"), [("cpu", "<unknown>", "cpu"), ("gpu", "PJRT C API\ncuda 12090", "cuda"), ("gpu", "PJRT C API\nrocm 60400", "hip")]
+)
+def test_calls_are_traced_for_the_devices_that_jax_computes_on(platform, version, expected):
+    assert _kind(imitated(platform, version)) == expected
+
+
+def test_other_devices_are_refused():
+    with pytest.raises(LaunchError, match="on CPUs and GPUs, not on tpu"):
+        _kind(imitated("tpu", "TFRT TPU v5"))
+
+
+def test_jax_knows_a_function_for_each_kind_of_device(monkeypatch):
+    found = imitated("cpu")
+    monkeypatch.setitem(sys.modules, "jax", found)
+    assert _jax.__wrapped__() is found
+    assert list(found.registered) == ["cpu", "CUDA", "ROCM"] and len(set(map(id, found.registered.values()))) == 3
+
+
 # ---- XLA's interface
 
 
@@ -106,14 +156,14 @@ class Frame:
             self.errors.append((error.contents.message.decode(), error.contents.code))
             return 77
 
-        create = self.keep(ffi._CreateError(create))
         version = ffi._Version(ctypes.sizeof(ffi._Version), None, major, 3)
-        api = self.keep(ffi._Api(ctypes.sizeof(ffi._Api), None, version, None, ctypes.cast(create, ctypes.c_void_p)))
+        self.api = self.keep(ffi._Api(ctypes.sizeof(ffi._Api), None, version))
+        self.api.error_create = self.entry(ffi._CreateError(create))
         self.frame = ffi._Frame(
             ctypes.sizeof(ffi._Frame),
             extension,
-            ctypes.pointer(api),
-            None,
+            ctypes.pointer(self.api),
+            1234,
             stage,
             self.listed(arrays),
             self.listed(results),
@@ -123,6 +173,22 @@ class Frame:
     def keep(self, item):
         self.kept.append(item)
         return item
+
+    def entry(self, function):
+        return ctypes.cast(self.keep(function), ctypes.c_void_p)
+
+    def answers(self, question, answer):
+        """An entry that tells of this call, or fails with an error where there is no answer."""
+
+        def answered(address):
+            asked = question.from_address(address)
+            assert (asked.struct_size, asked.context) == (ctypes.sizeof(question), 1234)
+            if answer is None:
+                return 99
+            asked.answer = answer
+            return None
+
+        return self.entry(ffi._Ask(answered))
 
     def listed(self, arrays):
         addresses = []
@@ -143,15 +209,16 @@ class Frame:
 
         return ffi._Attributes(ctypes.sizeof(ffi._Attributes), None, len(attributes), None, spans(attributes), spans(attributes.values()))
 
-    def call(self, run):
-        return ffi.make_handler(run)(ctypes.addressof(self.frame))
+    def call(self, run, kind="cpu"):
+        return ffi.make_handler(run, kind)(ctypes.addressof(self.frame))
 
 
 def test_arrays_and_attributes_arrive():
     x, half, out = random(0, 2, 3), np.zeros(4, np.float16), np.zeros((2, 3), np.float32)
     seen = []
 
-    def take(attributes, arrays, outputs):
+    def take(attributes, arrays, outputs, stream):
+        assert stream is None and {array.device for array in (*arrays, *outputs)} == {("cpu", 0)}
         seen.append((attributes, [(array.dtype, array.shape, array.pointer) for array in arrays]))
         ctypes.memmove(outputs[0].pointer, arrays[0].pointer, arrays[0].nbytes)
 
@@ -159,6 +226,26 @@ def test_arrays_and_attributes_arrive():
     assert frame.call(take) is None and np.array_equal(out, x)
     assert seen == [({"key": "a key", "more": ""}, [("fp32", (2, 3), x.ctypes.data), ("fp16", (4,), half.ctypes.data)])]
     assert Frame([(11, x)], [(11, out)], {}, stage=0).call(take) is None and len(seen) == 1  # before it runs
+
+
+@pytest.mark.parametrize(("kind", "device", "stream"), [("cuda", 0, 0), ("cuda", 3, 1 << 40), ("hip", 1, 8)])
+def test_devices_and_streams_arrive(kind, device, stream):
+    x, seen = random(0, 4), []
+    frame = Frame([(11, x)], [(11, x)], {})
+    frame.api.stream_get, frame.api.device_ordinal_get = frame.answers(ffi._StreamQuestion, stream), frame.answers(ffi._DeviceQuestion, device)
+    assert frame.call(lambda attributes, arrays, outputs, stream: seen.append((arrays[0].device, outputs[0].device, stream)), kind) is None
+    assert seen == [((kind, device), (kind, device), stream)]
+    frame.api.stream_get = frame.answers(ffi._StreamQuestion, None)
+    assert frame.call(lambda *given: seen.append(given), kind) == 99 and len(seen) == 1 and not frame.errors
+
+
+def test_an_interface_that_does_not_tell_the_device_is_refused():
+    frame = Frame([], [], {})
+    frame.api.struct_size = ffi._Api.device_ordinal_get.offset
+    frame.api.stream_get = frame.answers(ffi._StreamQuestion, 1)
+    frame.api.device_ordinal_get = frame.answers(ffi._DeviceQuestion, 1)
+    assert frame.call(lambda *given: None, "cuda") == 77
+    assert "does not tell functions where they run (device_ordinal_get): update jax and jaxlib" in frame.errors[0][0]
 
 
 def test_errors_are_told():

@@ -51,6 +51,22 @@ def test_arrays_are_arguments_that_do_not_change():
     assert array_kind(jnp.zeros(4, jnp.bfloat16)).dtype == "bf16"
 
 
+def test_arrays_that_are_still_computed_are_waited_for():
+    @jax.jit
+    def later(x):
+        for _ in range(20):
+            x = jnp.tanh(x @ x)
+        return x
+
+    x, zeros, out = random(0, 256, 256), np.zeros((256, 256), np.float32), np.zeros((256, 256), np.float32)
+    expected = np.asarray(later(x))
+    added[(1024,)](x, zeros, out, 65536, BLOCK=64)
+    for _ in range(3):
+        added[(1024,)](later(x), zeros, out, 65536, BLOCK=64)
+        np.testing.assert_array_equal(out, expected)
+        out[:] = 0
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int32", "uint8"])
 def test_calls_with_and_without_jit(dtype):
     x, y = (random(seed, 10, 13).astype(dtype) for seed in (0, 1))

@@ -72,6 +72,17 @@ class Device:
         self.__cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (4096, readonly), "version": 3}
 
 
+class Computed(Device):
+    """An array of JAX's on a GPU, as far as it is looked at: it may not be computed yet, and never changes."""
+
+    __module__ = "jaxlib._jax"
+    ready = False
+
+    def block_until_ready(self):
+        self.ready = True
+        return self
+
+
 X = np.random.default_rng(3).random(37, np.float32)
 
 
@@ -128,6 +139,12 @@ def test_views_say_what_their_libraries_say():
     assert not dlpack.read(X).readonly
     assert not launch_value(Exporter(X, newest=False)).readonly
     assert TensorWrapper(view, np.int32).readonly
+
+
+def test_arrays_of_jax_on_a_gpu_are_waited_for_and_not_written():
+    array = Computed(False)
+    view = launch_value(array)
+    assert array.ready and view.readonly and (view.pointer, view.device) == (4096, ("cuda", 0))
 
 
 def test_the_read_only_bit_of_a_capsule():

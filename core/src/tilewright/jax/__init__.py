@@ -1,4 +1,4 @@
-"""Kernels as functions of JAX, on CPUs.
+"""Kernels as functions of JAX, on CPUs and GPUs.
 
     import tilewright.jax
 

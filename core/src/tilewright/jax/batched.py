@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import itertools
 import linecache
@@ -11,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.parser import parse_module
+from tilewright.jax.work import copy, moved, start
 from tilewright.runtime.arguments import ArrayView
 from tilewright.runtime.dlpack import contiguous_strides
-from tilewright.runtime.dtypes import ITEM_SIZE
 from tilewright.runtime.jit import JITFunction, jit
 from tilewright.runtime.kernel import CompiledKernel
 
@@ -30,11 +29,12 @@ def axes_read(compiled: CompiledKernel) -> set[int]:
 class Batch:
     """A call with the arrays of all elements of a batch.
 
-    An array's leading axes, those beyond its rank, are as long as the batch's or 1, where all elements have the array in common.
+    An array's leading axes, those beyond its rank, are as long as the batch's or 1, where all elements have the array in common. All work is put in a stream;
+    without one it is done when the call returns.
     """
 
-    def __init__(self, call: Call, arrays: Sequence[ArrayView], outputs: Sequence[ArrayView]) -> None:
-        self.call = call
+    def __init__(self, call: Call, arrays: Sequence[ArrayView], outputs: Sequence[ArrayView], stream: int | None) -> None:
+        self.call, self.stream = call, stream
         self.ranks = {**call.operands, **call.results}
         self.arrays = {**dict(zip(call.operands, arrays, strict=True)), **dict(zip(call.results, outputs, strict=True))}
         some = next(iter(call.results))
@@ -78,21 +78,20 @@ class Batch:
 
     def _copy(self, array: ArrayView, name: str) -> None:
         """Let a result begin as what comes in."""
-        result = self.arrays[name]
+        result, size = self.arrays[name], self._size(name)
         if array.shape == result.shape:
-            ctypes.memmove(result.pointer, array.pointer, result.nbytes)
+            copy(array, result, math.prod(result.shape), self.stream)
             return
-        came, self.arrays[name] = result, array
-        bytes_ = self._size(name) * ITEM_SIZE[array.dtype]
+        self.arrays[name] = array
         sources = [self._offset(name, element) for element in itertools.product(*map(range, self.shape))]
-        self.arrays[name] = came
+        self.arrays[name] = result
         for number, source in enumerate(sources):
-            ctypes.memmove(came.pointer + number * bytes_, array.pointer + source * ITEM_SIZE[array.dtype], bytes_)
+            copy(moved(array, source), moved(result, number * size), size, self.stream)
 
     def _launch(self, offsets: dict[str, int]) -> None:
         call = self.call
-        views = {name: _moved(self.arrays[name], offset) for name, offset in offsets.items()}
-        call.kernel[call.grid](*({**call.others, **views}[name] for name in call.kernel.arg_names), **call.options)
+        views = {name: moved(self.arrays[name], offset) for name, offset in offsets.items()}
+        start(call.kernel, call.grid, [{**call.others, **views}[name] for name in call.kernel.arg_names], call.options, self.stream)
 
     def _launch_at_once(self, count: int) -> None:
         call = self.call
@@ -101,12 +100,8 @@ class Batch:
         kernel = batched(call.kernel, call.axis, tuple(steps))
         grid = [*call.grid]
         grid[call.axis] = count
-        kernel[tuple(grid)](*({**call.others, **self.arrays}[name] for name in call.kernel.arg_names), *steps.values(), **call.options)
-
-
-def _moved(array: ArrayView, offset: int) -> ArrayView:
-    pointer = array.pointer + offset * ITEM_SIZE[array.dtype]
-    return ArrayView(array.owner, pointer, array.dtype, array.shape, array.strides, array.device)
+        given = [{**call.others, **self.arrays}[name] for name in call.kernel.arg_names]
+        start(kernel, (grid[0], grid[1], grid[2]), [*given, *steps.values()], call.options, self.stream)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.errors import LaunchError
 from tilewright.jax.batched import Batch, axes_read
-from tilewright.runtime.arguments import ArrayView
+from tilewright.runtime.arguments import XLA_PLATFORMS, ArrayView
 from tilewright.runtime.dlpack import contiguous_strides
 from tilewright.runtime.dtypes import dtype_text
 from tilewright.runtime.grid import grid_of
@@ -43,9 +43,9 @@ class Call:
     grid: tuple[int, int, int]
     axis: int | None
 
-    def run(self, arrays: Sequence[ArrayView], outputs: Sequence[ArrayView]) -> None:
+    def run(self, arrays: Sequence[ArrayView], outputs: Sequence[ArrayView], stream: int | None = None) -> None:
         """Launch on memory, one array an operand and a result. Leading axes beyond an array's rank are those of a batch."""
-        Batch(self, arrays, outputs).run()
+        Batch(self, arrays, outputs, stream).run()
 
 
 #: C functions that XLA may call as long as the process lives.
@@ -69,6 +69,7 @@ def call(kernel: JITFunction, /, *args: Any, grid: Any, out: Mapping[str, Any], 
 
     Raises:
         LaunchError: arguments are missing or too many, or the kernel stores to an array that is neither in ``out`` nor in ``inout``.
+        LaunchError: JAX computes on something else than CPUs and GPUs.
         TypeError: the kernel was not made by ``jit``.
         ImportError: JAX is not installed.
     """
@@ -82,7 +83,7 @@ def call(kernel: JITFunction, /, *args: Any, grid: Any, out: Mapping[str, Any], 
             raise LaunchError(f"{kernel.__name__}: inout= names {name!r}, which is given no array")
     shaped = {**out, **{name: arrays[name] for name in inout}}
     results = {name: jax.ShapeDtypeStruct(tuple(each.shape), each.dtype) for name, each in shaped.items()}
-    traced = _traced(kernel, bound, arrays, results, grid, options)
+    traced = _traced(kernel, bound, arrays, results, grid, options, _kind(jax))
     calls[traced.key] = traced
     function = jax.ffi.ffi_call(TARGET, tuple(results.values()), vmap_method="expand_dims")
     found = function(*arrays.values(), key=traced.key)
@@ -111,11 +112,11 @@ def _bind(kernel: JITFunction, args: Sequence[Any], out: Mapping[str, Any], keyw
 
 
 def _traced(
-    kernel: JITFunction, bound: Mapping[str, Any], arrays: Mapping[str, Any], results: Mapping[str, Any], grid: Any, options: Mapping[str, Any]
+    kernel: JITFunction, bound: Mapping[str, Any], arrays: Mapping[str, Any], results: Mapping[str, Any], grid: Any, options: Mapping[str, Any], kind: str
 ) -> Call:
     others = {name: value for name, value in bound.items() if name not in arrays}
     sizes = grid_of(grid, others)
-    stand_ins = {name: _stand_in(value) for name, value in {**arrays, **results}.items()}
+    stand_ins = {name: _stand_in(value, kind) for name, value in {**arrays, **results}.items()}
     given = [{**others, **stand_ins}[name] for name in kernel.arg_names]
     compiled = kernel.warmup(*given, grid=sizes, **options)
     assert compiled is not None
@@ -135,9 +136,9 @@ def _traced(
     return Call(key, kernel, operands, ranks, others, dict(options), sizes, axis if axis < 3 else None)
 
 
-def _stand_in(array: Any) -> ArrayView:
+def _stand_in(array: Any, kind: str) -> ArrayView:
     shape = tuple(array.shape)
-    return ArrayView(None, _ALIGNED, dtype_text(array.dtype), shape, contiguous_strides(shape), ("cpu", 0))
+    return ArrayView(None, _ALIGNED, dtype_text(array.dtype), shape, contiguous_strides(shape), (kind, 0))
 
 
 def _is_array(jax: Any, value: Any) -> bool:
@@ -155,13 +156,26 @@ def _jax() -> Any:
         raise ImportError(f"tilewright.jax needs JAX: pip install jax ({error})") from error
     from tilewright.jax.ffi import make_handler
 
-    handler = make_handler(_run)
-    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(handler), platform="cpu")
-    _kept.append(handler)
+    for kind, (platform, _) in XLA_PLATFORMS.items():
+        handler = make_handler(_run, kind)
+        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(handler), platform=platform)
+        _kept.append(handler)
     return jax
 
 
-def _run(attributes: Mapping[str, str], arrays: Sequence[ArrayView], outputs: Sequence[ArrayView]) -> None:
+def _kind(jax: Any) -> str:
+    """The kind of the devices that JAX computes on where nothing else is said. What is traced for it runs on others, too, compiled again."""
+    platform = jax.default_backend()
+    if platform == "cpu":
+        return "cpu"
+    version = str(jax.devices()[0].client.platform_version).lower()
+    for kind, (_, said) in XLA_PLATFORMS.items():
+        if said and said in version:
+            return kind
+    raise LaunchError(f"kernels are called by JAX on CPUs and GPUs, not on {platform}: jax.config.update('jax_platforms', 'cpu')")
+
+
+def _run(attributes: Mapping[str, str], arrays: Sequence[ArrayView], outputs: Sequence[ArrayView], stream: int | None) -> None:
     """What XLA calls.
 
     Raises:
@@ -170,4 +184,4 @@ def _run(attributes: Mapping[str, str], arrays: Sequence[ArrayView], outputs: Se
     found = calls.get(attributes["key"])
     if found is None:
         raise LaunchError("a program that JAX has kept calls a kernel that this process has not traced: call the function that tilewright.jax.call is in")
-    found.run(arrays, outputs)
+    found.run(arrays, outputs, stream)

@@ -1,4 +1,4 @@
-"""XLA's foreign function interface, as far as a function on CPUs needs it: its structures, and a C function that calls a Python one.
+"""XLA's foreign function interface, as far as a function on arrays needs it: its structures, and a C function that calls a Python one.
 
 Source: ``xla/ffi/api/c_api.h`` (version 0.3), which JAX installs. Structures grow at their end and say how large they are.
 """
@@ -9,11 +9,12 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tilewright.errors import LaunchError
 from tilewright.runtime.arguments import ArrayView
 from tilewright.runtime.dlpack import contiguous_strides
 
-#: What is called with attributes, operands and results.
-Run = Callable[[Mapping[str, str], Sequence[ArrayView], Sequence[ArrayView]], None]
+#: What is called with attributes, operands, results, and the handle of the stream to work in. On CPUs there is no stream: the work is done when it returns.
+Run = Callable[[Mapping[str, str], Sequence[ArrayView], Sequence[ArrayView], int | None], None]
 
 _METADATA, _EXECUTE, _MAJOR = 1, 3, 0
 _INTERNAL = 13
@@ -52,7 +53,12 @@ _Extension = _plain("_Extension", ("type", ctypes.c_int), ("next", ctypes.c_void
 _Version = _struct("_Version", ("major", ctypes.c_int), ("minor", ctypes.c_int))
 _Metadata = _plain("_Metadata", ("version", _Version), ("traits", ctypes.c_uint32))
 _MetadataExtension: Any = type("_MetadataExtension", (ctypes.Structure,), {"_fields_": [("base", _Extension), ("metadata", ctypes.POINTER(_Metadata))]})
-_Api = _struct("_Api", ("version", _Version), ("internal", ctypes.c_void_p), ("error_create", ctypes.c_void_p))
+_ENTRIES = (
+    *("error_create", "error_get_message", "error_destroy", "handler_register", "stream_get", "type_register", "execution_context_get", "state_set"),
+    *("state_get", "memory_allocate", "memory_free", "pool_schedule", "pool_num_threads", "future_create", "future_set_available", "future_set_error"),
+    *("run_id_get", "device_ordinal_get"),
+)
+_Api = _struct("_Api", ("version", _Version), ("internal", ctypes.c_void_p), *((entry, ctypes.c_void_p) for entry in _ENTRIES))
 _Listed = (("size", ctypes.c_int64), ("types", ctypes.POINTER(ctypes.c_int)))
 _Buffers = _struct("_Buffers", *_Listed, ("items", ctypes.POINTER(ctypes.c_void_p)))
 _Attributes = _struct("_Attributes", *_Listed, ("names", ctypes.POINTER(ctypes.c_void_p)), ("items", ctypes.POINTER(ctypes.c_void_p)))
@@ -68,12 +74,26 @@ _Frame = _struct(
     ("results", _Buffers),
     ("attributes", _Attributes),
 )
-_Handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+#: What an entry of the interface is asked, with the place of its answer last.
+_StreamQuestion = _struct("_StreamQuestion", ("context", ctypes.c_void_p), ("answer", ctypes.c_void_p))
+_DeviceQuestion = _struct("_DeviceQuestion", ("context", ctypes.c_void_p), ("answer", ctypes.c_int32))
+_Handler = _Ask = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _CreateError = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Error))
 
 
-def make_handler(run: Run) -> Any:
-    """A C function that XLA can call; keep it as long as that may be. What ``run`` raises is an error of the program that XLA runs."""
+class _XlaError(Exception):
+    """An error that XLA made itself: its address is what the function gives back."""
+
+    def __init__(self, address: int) -> None:
+        super().__init__(address)
+        self.address = address
+
+
+def make_handler(run: Run, kind: str = "cpu") -> Any:
+    """A C function that XLA can call for arrays on devices of a kind; keep it as long as that may be.
+
+    What ``run`` raises is an error of the program that XLA runs.
+    """
 
     def handle(address: int) -> int | None:
         frame = _Frame.from_address(address)
@@ -81,12 +101,34 @@ def make_handler(run: Run) -> Any:
             if frame.extension and _Extension.from_address(frame.extension).type == _METADATA:
                 return _describe(frame)
             if frame.stage == _EXECUTE:
-                run(_attributes(frame.attributes), _buffers(frame.arguments), _buffers(frame.results))
+                place, stream = ("cpu", 0), None
+                if kind != "cpu":
+                    place, stream = (kind, _ask(frame, "device_ordinal_get", _DeviceQuestion)), _ask(frame, "stream_get", _StreamQuestion)
+                run(_attributes(frame.attributes), _buffers(frame.arguments, place), _buffers(frame.results, place), stream)
+        except _XlaError as error:
+            return error.address
         except BaseException as error:
             return _error(frame, f"{type(error).__name__}: {error}")
         return None
 
     return _Handler(handle)
+
+
+def _ask(frame: Any, entry: str, question: Any) -> int:
+    """What an entry of the interface answers about the call.
+
+    Raises:
+        LaunchError: the interface is from before that entry.
+        _XlaError: it failed.
+    """
+    api = frame.api.contents
+    if getattr(_Api, entry).offset >= api.struct_size or not getattr(api, entry):
+        raise LaunchError(f"this version of JAX does not tell functions where they run ({entry}): update jax and jaxlib")
+    asked = question(ctypes.sizeof(question), None, frame.context)
+    error = _Ask(getattr(api, entry))(ctypes.addressof(asked))
+    if error:
+        raise _XlaError(error)
+    return asked.answer or 0
 
 
 def _describe(frame: Any) -> int | None:
@@ -117,10 +159,10 @@ def _text(address: int) -> str:
     return ctypes.string_at(span.start, span.length).decode()
 
 
-def _buffers(listed: Any) -> Sequence[ArrayView]:
-    return [_array(_Buffer.from_address(listed.items[number])) for number in range(listed.size)]
+def _buffers(listed: Any, place: tuple[str, int]) -> Sequence[ArrayView]:
+    return [_array(_Buffer.from_address(listed.items[number]), place) for number in range(listed.size)]
 
 
-def _array(buffer: Any) -> ArrayView:
+def _array(buffer: Any, place: tuple[str, int]) -> ArrayView:
     shape = tuple(buffer.extents[: buffer.rank])
-    return ArrayView(None, buffer.data or 0, _TYPES[buffer.dtype], shape, contiguous_strides(shape), ("cpu", 0))
+    return ArrayView(None, buffer.data or 0, _TYPES[buffer.dtype], shape, contiguous_strides(shape), place)

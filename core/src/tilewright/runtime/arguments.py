@@ -274,6 +274,8 @@ def _torch_kind(kind: str) -> str:
 
 #: DLDeviceType -> device kind; pinned host memory is the host's, managed memory the device's
 _DLPACK_KINDS = {1: "cpu", 2: "cuda", 3: "cpu", 4: "opencl", 7: "vulkan", 8: "metal", 10: "hip", 11: "cpu", 13: "cuda", 14: "oneapi"}
+#: Device kind -> (the platform that XLA has functions for it under, what the version of its client says: nothing of CPUs)
+XLA_PLATFORMS = {"cpu": ("cpu", ""), "cuda": ("CUDA", "cuda"), "hip": ("ROCM", "rocm")}
 
 
 def _interface_view(value: Any, interface: Mapping[str, Any], device: tuple[str, int]) -> ArrayView:
@@ -312,8 +314,11 @@ def _device_view(value: Any) -> ArrayView:
         place = _dlpack_place(code, index)
         if place[0] == "cpu" or not hasattr(value, "__cuda_array_interface__"):
             return _dlpack_view(value)
+    immutable = _is_immutable(value)
+    if immutable and hasattr(value, "block_until_ready"):
+        value.block_until_ready()  # it may be computed in a stream that launches do not wait for
     view = _interface_view(value, value.__cuda_array_interface__, place)
-    view.readonly = view.readonly or _is_immutable(value)
+    view.readonly = view.readonly or immutable
     return view
 
 

@@ -1,0 +1,62 @@
+"""What a call of a kernel from JAX does on a GPU, without JAX: memory of the device, a stream that is not the default one."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from gpu_support import gpu_is_there
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.jax.call import Call
+from tilewright.runtime.arguments import ArrayView
+from tilewright.runtime.dlpack import contiguous_strides
+from tilewright.simt.host.memory import DeviceMemory
+from tilewright_nvidia.driver import driver
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here")]
+
+
+@tw.jit
+def scaled(x: Any, factor: Any, out: Any, n: Any, block: tl.constexpr) -> None:
+    offsets = tl.program_id(0) * block + tl.arange(0, block)
+    inside = offsets < n
+    tl.store(out + offsets, tl.load(x + offsets, mask=inside) * tl.load(factor) + tl.load(out + offsets, mask=inside), mask=inside)
+
+
+def bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("x", "start", "shape", "axis"),
+    [((), (), (), 1), ((5,), (1,), (5,), 1), ((2, 3), (2, 1), (2, 3), 1), ((5,), (5,), (5,), None)],
+)
+@pytest.mark.parametrize("apart", [False, True], ids=["default stream", "own stream"])
+def test_batches(x: tuple[int, ...], start: tuple[int, ...], shape: tuple[int, ...], axis: int | None, apart: bool) -> None:
+    rng, memory, cuda = np.random.default_rng(0), DeviceMemory(0, driver()), driver()
+    host = [np.asarray(rng.standard_normal(extents), np.float32) for extents in ((*x, 3001), (*[1] * len(shape),), (*start, 3001), (*shape, 3001))]
+    expected = np.broadcast_to(host[0] * host[1][..., None] + host[2], host[3].shape)
+    buffers, views = [], []
+    for array in host:
+        buffers.append(memory.allocate(array.nbytes, 256))
+        memory.copy_to_device(buffers[-1], bytes_of(array))
+        views.append(ArrayView(buffers[-1], buffers[-1].data_ptr(), "fp32", array.shape, contiguous_strides(array.shape), ("cuda", 0)))
+    call = Call("k", scaled, {"x": 1, "factor": 0, "out": 1}, {"out": 1}, {"n": 3001, "block": 128}, {}, (math.ceil(3001 / 128), 1, 1), axis)
+    with cuda.use(0):
+        status, stream = cuda.bindings.cuStreamCreate(1) if apart else (0, 0)
+        assert not int(status)
+        memory.synchronize()
+        call.run(views[:3], views[3:], int(stream))
+        memory.synchronize()
+        memory.copy_to_host(buffers[3], bytes_of(host[3]))
+        if apart:
+            cuda.bindings.cuStreamDestroy(stream)
+    np.testing.assert_allclose(host[3], expected, rtol=1e-5, atol=1e-6)

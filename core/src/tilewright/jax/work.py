@@ -1,0 +1,51 @@
+"""Launches and copies in a stream of XLA's. Without one, on CPUs, they have ended when these functions return."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import tilewright.language as tl
+from tilewright.runtime.arguments import ArrayView
+from tilewright.runtime.dtypes import ITEM_SIZE
+from tilewright.runtime.integers import cdiv
+from tilewright.runtime.jit import JITFunction, jit
+
+#: Bytes of an element -> the type it is copied as: not every device computes with every type.
+_COPIED_AS: Final = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
+#: Elements that a program copies.
+_COPIED_AT_ONCE: Final = 1024
+
+
+@jit
+def copied(source: Any, target: Any, n: Any, block: tl.constexpr) -> None:
+    """Copy ``n`` elements."""
+    offsets = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    tl.store(target + offsets, tl.load(source + offsets, mask=offsets < n), mask=offsets < n)
+
+
+def start(kernel: JITFunction, grid: tuple[int, int, int], arguments: Sequence[Any], options: Mapping[str, Any], stream: int | None) -> None:
+    """Launch a kernel with the arguments of all its parameters."""
+    if stream is None:
+        kernel[grid](*arguments, **options)
+        return
+    compiled = kernel.warmup(*arguments, grid=grid, **options)
+    assert compiled is not None
+    compiled[grid](*arguments, stream=stream)
+
+
+def copy(source: ArrayView, target: ArrayView, count: int, stream: int | None) -> None:
+    """Copy the first ``count`` elements of an array to another of the same type; both are row-major."""
+    size = ITEM_SIZE[source.dtype]
+    if stream is None:
+        ctypes.memmove(target.pointer, source.pointer, count * size)
+    elif count:
+        plain = [moved(array, 0, _COPIED_AS[size]) for array in (source, target)]
+        start(copied, (cdiv(count, _COPIED_AT_ONCE), 1, 1), [*plain, count, _COPIED_AT_ONCE], {}, stream)
+
+
+def moved(array: ArrayView, offset: int, dtype: str = "") -> ArrayView:
+    """An array that begins ``offset`` elements further on, with elements of another type of the same size where one is given."""
+    pointer = array.pointer + offset * ITEM_SIZE[array.dtype]
+    return ArrayView(array.owner, pointer, dtype or array.dtype, array.shape, array.strides, array.device)
