@@ -269,6 +269,46 @@ def assembly_that_is_given_an_address(a, b, c, n):
     tl.store(c + o, x)
 
 
+@case("c", "a b")
+def pure_assembly_that_is_given_an_address(a, b, c, n):
+    x = tl.inline_asm_elementwise("ld.global.nc.b32 $0, [$1];", "=r,l", [b.to(tl.int64)], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(c, x + tl.load(a))
+
+
+@case("b", "")
+def address_that_is_put_in_memory(a, b, c, n):
+    tl.store(b.to(tl.pointer_type(tl.int64), bitcast=True), a.to(tl.int64))
+
+
+@case("a b", "b")
+def address_that_is_put_in_memory_and_followed(a, b, c, n):
+    table = b.to(tl.pointer_type(tl.int64), bitcast=True)
+    tl.store(table, a.to(tl.int64))
+    tl.store(tl.load(table).to(tl.pointer_type(tl.float32)), 1.0)
+
+
+@triton.jit(noinline=True)
+def further(pointer, steps):
+    return pointer + steps
+
+
+@case("b", "a")
+def pointer_that_a_call_returns(a, b, c, n):
+    tl.store(further(b, n), tl.load(a))
+
+
+@case("c", "a")
+def addresses_that_are_only_compared(a, b, c, n):
+    later = a.to(tl.int64) > b.to(tl.int64)
+    tl.store(c + tl.where(later, 1, 0), tl.load(a))
+
+
+@case("c", "a b")
+def extent_of_a_descriptor_as_an_offset(a, b, c, n):
+    x = tl.make_tensor_descriptor(a, [n, 16], [16, 1], [4, 16])
+    tl.store(c + x.shape[0] * x.strides[0], tl.sum(x.load([0, 0])) + tl.load(b))
+
+
 @triton.jit
 def larger(p, q):
     return tl.maximum(p, q)
@@ -303,7 +343,7 @@ def test_there_are_enough_kernels():
 
 
 def descriptors_of_the_host(before, x, between, y, out):
-    tl.store(out, 1.0)
+    tl.store(out + x.shape[0] * x.strides[0], 1.0)
     y.store([0, 0], x.load([0, 0]))
 
 
