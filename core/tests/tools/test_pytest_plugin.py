@@ -107,6 +107,22 @@ def test_tensors_of_a_gpu_lie_on_the_host(tmp_path):
     assert found == ["PASSED test_project.py::test_double"], said
 
 
+@pytest.mark.parametrize("start", [("-m", "pytest", "--tilewright"), ("-m", "tilewright.compat.triton", "-m", "pytest")], ids=["option", "launcher"])
+def test_projects_that_take_warnings_for_errors(start, tmp_path):
+    """With the plugin as it is installed, and in workers, which have Triton's name answered before pytest starts."""
+    installed = tmp_path / "tilewright-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: tilewright\nVersion: 1\n")
+    (installed / "RECORD").write_text("tilewright/__init__.py,,\ntilewright/tools/pytest_plugin.py,,\n")
+    (installed / "entry_points.txt").write_text("[pytest11]\ntilewright = tilewright.tools.pytest_plugin\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    (tmp_path / "test_project.py").write_text(textwrap.dedent(PROJECT))
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("TILEWRIGHT", "TRITON", "PYTEST"))}
+    variables |= {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)]), "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"), "EXPECTED": "cpu"}
+    run = subprocess.run([sys.executable, *start, "-n", "2"], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0 and "4 passed" in run.stdout and "warning" not in run.stdout, run.stdout + run.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
