@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # 1 to install PyTorch for the tests that use it
 TORCH ?= 0
+# 1 to draw the demo's times as bars
+PLOT ?= 0
 # a Python that has the packages, pytest-xdist, hypothesis and PyTorch for CUDA already; where empty, .venv gets them
 GPU_PYTHON ?=
 # where `make ecosystem` runs kernels of other programs, and where it installs these
@@ -20,7 +22,7 @@ PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -
 .PHONY: demo test check lint docs bench ecosystem gpu-test gpu-sanitize clean
 
 demo: $(VENV)/.installed
-	$(BIN)/python examples/demo.py
+	$(BIN)/python examples/demo.py $(if $(filter 1,$(PLOT)),--plot)
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal

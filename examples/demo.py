@@ -1,11 +1,13 @@
 """The five classic kernels on this machine's CPU: right against float64, timed against NumPy (and PyTorch where it is installed).
 
-Run by ``make demo``. A ratio is the rival's time over Tilewright's: above 1, Tilewright is faster. Exits with status 1 when a kernel is wrong, and only then:
-how fast a kernel is beside its rivals is the machine's matter too.
+Run by ``make demo``; ``make demo PLOT=1`` (``--plot``) also draws the times as bars. A ratio is the rival's time over Tilewright's: above 1, Tilewright is
+faster. Exits with status 1 when a kernel is wrong, and only then: how fast a kernel is beside its rivals is the machine's matter too.
 """
 
 from __future__ import annotations
 
+import argparse
+import platform
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tilewright.plugins.registry import registry
+from tilewright.runtime import devices
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -29,6 +34,20 @@ except ImportError:
     torch = None
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
+
+#: characters of the longest bar of a plot
+BAR = 50
+
+NEXT = (
+    ("make demo PLOT=1", "the times as bars"),
+    (
+        "{tilewright} inspect {examples}/kernels/vector_add.py:add_kernel --signature '*fp32, *fp32, *fp32, i32' --constants BLOCK=1024",
+        "from Tile IR to machine code",
+    ),
+    ("{tilewright} backends", "the devices that kernels run on here"),
+    ("docs/site/quickstart.md", "a kernel of your own; then docs/site/tutorials"),
+    ("{examples}/kernels", "these five, to copy from"),
+)
 
 
 @dataclass(frozen=True)
@@ -150,9 +169,47 @@ def attention_case(rng: np.random.Generator) -> Case:
     return Case("flash attention", f"{heads} heads x {length} x {head}", lambda: attention(q, k, v, out, lse), out, exact, rivals, 1e-4)
 
 
-def main() -> int:
+def machine() -> str:
+    """The processor that the kernels run on and what the rivals are, in a line."""
+    device = devices.find(registry().get("cpu"), None)
+    cores, bits = device.properties.get("cores"), device.properties.get("vector_bits")
+    rivals = f"NumPy {np.__version__}" + (f", PyTorch {torch.__version__}" if torch is not None else "")
+    return f"{device.name}, {cores} {'core' if cores == 1 else 'cores'}, vectors of {bits} bits; Python {platform.python_version()}, {rivals}"
+
+
+def plot(rows: list[tuple[str, dict[str, float]]]) -> list[str]:
+    """The times of each kernel as bars, the longest of a kernel as long as a bar may be."""
+    lines: list[str] = []
+    for name, times in rows:
+        longest = max(times.values())
+        lines.append(name)
+        for who, seconds in times.items():
+            length = max(1, round(BAR * seconds / longest))
+            lines.append(f"  {who:10s} {'#' * length} {seconds * 1e3:.3f} ms")
+    return lines
+
+
+def what_next() -> list[str]:
+    """What to try after the demo, as commands that work from the folder it was started in."""
+    examples = Path(__file__).resolve().parent
+    beside = Path(sys.executable).with_name("tilewright")
+    places = {"tilewright": _shown(beside) if beside.exists() else "tilewright", "examples": _shown(examples)}
+    return ["what to try next:", *(f"  {command.format(**places)}\n      {what}" for command, what in NEXT)]
+
+
+def _shown(path: Path) -> str:
+    """The path as it is typed from here."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="The five classic kernels on this machine's CPU, right against float64, timed beside NumPy and PyTorch.")
+    parser.add_argument("--plot", action="store_true", help="draw the times as bars, too")
+    wants = parser.parse_args(arguments)
     rng = np.random.default_rng(0)
     wrong: list[str] = []
+    rows: list[tuple[str, dict[str, float]]] = []
+    print(machine())
     header = f"{'kernel':21s} {'shape':22s} {'largest error':>13s} {'tilewright':>12s} {'numpy':>12s} {'ratio':>7s}"
     print(header + (f" {'torch':>12s} {'ratio':>7s}" if torch is not None else ""))
     for make in (vector_add_case, softmax_case, layer_norm_case, matmul_case, attention_case):
@@ -160,13 +217,19 @@ def main() -> int:
         case.run()
         error = float(np.abs(case.out - case.reference()).max())
         times = best_times({"tilewright": case.run, **case.rivals})
+        rows.append((case.name, times))
         right = error <= case.tolerance  # NaN is not
         if not right:
             wrong.append(case.name)
         columns = [f"{case.name:21s} {case.shape:22s} {error:13.2e} {times['tilewright'] * 1e3:9.3f} ms"]
         columns += [f"{times[name] * 1e3:9.3f} ms {times[name] / times['tilewright']:6.2f}x" for name in case.rivals]
         print(" ".join(columns), "" if right else f" WRONG: the error may be {case.tolerance:g}", flush=True)
-    print(f"wrong: {', '.join(wrong)}" if wrong else "all are right")
+    print("ratio: how many times as long as Tilewright the other took")
+    if wants.plot:
+        print("", *plot(rows), sep="\n")
+    print("", f"wrong: {', '.join(wrong)}" if wrong else "all are right", sep="\n")
+    if not wrong:
+        print("", *what_next(), sep="\n")
     return 1 if wrong else 0
 
 
