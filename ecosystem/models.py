@@ -63,7 +63,8 @@ def run_here(name: str, device: str, timed: bool, warm: bool, precision: str) ->
     from model_zoo import MODELS
     from torch._dynamo.utils import counters
 
-    config.cpu_backend = "triton"
+    if device == "cpu":
+        config.cpu_backend = "triton"
     torch.set_float32_matmul_precision(precision)
     outcome = Outcome(name)
     try:
