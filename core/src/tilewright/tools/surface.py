@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextvars
 import warnings
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -166,7 +167,7 @@ def run_probe(probe: Probe, machine: Machine, seed: int = 0) -> tuple[str, str]:
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            body(machine, rng)
+            contextvars.copy_context().run(body, machine, rng)  # an allocator that it sets is nobody else's
     except Exception as error:  # whatever a probe raises is its verdict
         return FAILS, f"{probe.title}: {type(error).__name__}: {error}"
     return DECLARED if lacks else WORKS if machine.runs or probe.host else COMPILES, ""
