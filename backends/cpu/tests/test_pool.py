@@ -349,7 +349,7 @@ def test_the_hand_off_is_measured_when_work_is_first_shared(kernel):
 @pytest.mark.skipif(not NATIVE, reason="the native pool is for Linux on x86-64 and aarch64")
 @pytest.mark.parametrize("pause", [0.0, 0.05])
 def test_short_launches_one_after_another_wake_the_workers_and_lonely_ones_do_not(kernel, pause):
-    pool = Pool(2, "native")
+    pool, work = Pool(2, "native"), 200_000  # cycles
     try:
 
         def symbol(name):
@@ -361,11 +361,11 @@ def test_short_launches_one_after_another_wake_the_workers_and_lonely_ones_do_no
         while ctypes.c_int32.from_address(pool._object.address("pool") + 64).value == 0:
             time.sleep(0.001)  # until the worker sleeps
         hot.value, shared, launches = 1, epoch.value >> 33, 0
-        cold.value = 5 * WORK  # five launches; one that comes later than a quarter of that does not follow closely
+        cold.value = 5 * work  # five launches; one that comes later than a quarter of that does not follow closely
         while launches < (12 if pause else 2000) and epoch.value >> 33 == shared:
             if pause:
                 time.sleep(pause)
-            launch.record.cost = 2 * WORK  # sixteenths of cycles, eight programs: what this machine's launches take has no say
+            launch.record.cost = 2 * work  # sixteenths of cycles, eight programs: what this machine's launches take has no say
             launch.run(pool)
             launches += 1
         assert (epoch.value >> 33 == shared) == bool(pause)
