@@ -31,7 +31,7 @@ def product(a_ptr, b_ptr, c_ptr, M, N, K, sbk, sbn, BLOCK_M: tl.constexpr, BLOCK
     tl.store(c_ptr + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
 
 
-def multiplied(a, b, shape, strides, block=(32, 32, 16), wide=False, sums=np.float32):
+def multiplied(a, b, shape, strides, block=(32, 64, 16), wide=False, sums=np.float32):
     """The product by the kernel; what it does not write is poison."""
     (m, k), n = a.shape, shape[1]
     c = np.full((m, n), 77, sums)
