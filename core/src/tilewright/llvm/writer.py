@@ -275,6 +275,11 @@ class FunctionWriter:
             ]
         return loop.results
 
+    def is_last(self, loop: Loop) -> str:
+        """An i1: no iteration of an open loop follows the one at hand. The index after the last one must be a number of its type."""
+        following = self.emit(f"add {loop._type} {loop.index}, {loop._step}")
+        return self.emit(f"icmp {'sge' if loop._signed else 'uge'} {loop._type} {following}, {loop._upper}")
+
     @contextlib.contextmanager
     def loop(
         self, lower: str, upper: str, step: str | int = 1, carried: Sequence[tuple[str, str]] = (), *, nonempty: bool = False, type_: str = "i64"

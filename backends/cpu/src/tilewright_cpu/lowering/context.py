@@ -180,6 +180,8 @@ class Context:
         self.partial: dict[Value, Partial] = {}
         #: results of loops that are kept in vector registers
         self.lane_sums: dict[Value, Any] = {}
+        #: ``for`` operations whose bodies are, or were, written
+        self.loops: dict[Operation, Loop] = {}
         self.forms: dict[tuple[Value, int], Any] = {}
         #: index tiles that are consecutive if an i1 holds (see :mod:`.contiguity`); those in ``assumed`` are
         self.consecutive: dict[Value, str] = {}
@@ -323,6 +325,13 @@ class Context:
         best.holders = []
         self._scratch.append(best)
         return best
+
+    def lasting(self, size: int, end: int) -> str:
+        """The address of ``size`` bytes (64-byte aligned) that nothing else uses before the position ``end``, in earlier turns of a loop neither."""
+        free, self._free = self._free, []
+        slot = self._allocate(size)
+        self._free, slot.end = free, end
+        return slot.pointer
 
     def release(self) -> None:
         """Make memory free whose last reader was lowered. Called between operations."""

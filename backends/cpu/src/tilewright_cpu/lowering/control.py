@@ -180,6 +180,7 @@ def lower_for(context: Context, operation: Operation) -> None:
         index = loop.index
     index = index if counter.bits == 64 else writer.emit(f"trunc i64 {loop.index} to i{counter.bits}")
     context.bind_scalar(body.arguments[0], index)
+    context.loops[operation] = loop
     names = iter(loop.values)
     for number, argument in enumerate(arguments):
         if number in inductions:

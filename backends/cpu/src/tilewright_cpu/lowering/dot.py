@@ -15,6 +15,7 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import F32, FloatType, TileType, Type, element_type
 from tilewright.llvm.registers import storage_size, storage_type
 from tilewright_cpu.lowering.context import Buffer, Context
+from tilewright_cpu.lowering.dot_deferred import Deferral, can_be_deferred
 from tilewright_cpu.lowering.dot_edges import ALL, Limits, limits_of
 from tilewright_cpu.lowering.dot_kernel import Accumulator
 from tilewright_cpu.lowering.dot_pack import Matrix, scaled
@@ -30,23 +31,39 @@ def lower_dot(context: Context, operation: Operation) -> None:
     a, b, c = operation.operands
     limits = limits_of(context, operation)
     place_a, place_b = _operand(context, a, limits.rows), _operand(context, b)
+    carried = context.buffers.get(c)
     target, zero = sums_of(context, c, (place_a.pointer, place_b.pointer))
-    multiply(context, (element_type(a.type), element_type(b.type)), place_a, place_b, target, zero, limits, _prepacked(context, b))
+    in_loop = carried is not None and carried.pointer == target.pointer and place_a.stays != "false"
+    deferral = _deferral(context, operation, place_a.stays) if in_loop else None
+    multiply(context, (element_type(a.type), element_type(b.type)), place_a, place_b, target, zero, limits, _prepacked(context, b), deferral)
     context.bind_buffer(operation.results[0], target)
+
+
+def _deferral(context: Context, dot: Operation, stays: str) -> Deferral | None:
+    """How a dot's products are added up together with those of the loop's other iterations; None where they are not."""
+    analysis = context.analysis
+    if not can_be_deferred(analysis, dot):
+        return None
+    assert dot.parent is not None and isinstance(dot.parent.owner, Operation)
+    loop = dot.parent.owner
+    end = analysis.end[loop]
+    return Deferral(context.writer.is_last(context.loops[loop]), stays, lambda size: context.lasting(size, end))
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tile of rank 2 or more lies: element ``i`` at ``pointer`` + sum(strides[d] * i[d]), in elements of ``element``."""
+    """Where a tile of rank 2 or more lies: element ``i`` at ``pointer`` + sum(strides[d] * i[d]), in elements of ``element``. ``stays``: an i1, whether it is
+    memory of the kernel's arguments, which nothing writes but stores."""
 
     pointer: str
     shape: tuple[int, ...]
     strides: tuple[Extent, ...]
     element: Type
+    stays: str = "false"
 
     def swapped(self) -> Place:
         """The place of the tile with its last two axes exchanged."""
-        return Place(self.pointer, _swapped(self.shape), _swapped(self.strides), self.element)
+        return Place(self.pointer, _swapped(self.shape), _swapped(self.strides), self.element, self.stays)
 
     def matrix(self, pointer: str) -> Matrix:
         """One batch, at ``pointer``."""
@@ -82,8 +99,18 @@ def _operand(context: Context, value: Value, rows: str | None = None) -> Place:
     if strided is None or (strided.valid != "true" and strided.strides[-1] != "1"):
         return place_of_buffer(context.materialize(value))
     assert isinstance(value.type, TileType)
-    place = Place(strided.pointer, value.type.shape, tuple(_extent(stride) for stride in strided.strides), strided.element)
+    stays = strided.valid if _is_loaded(context, value) else "false"
+    place = Place(strided.pointer, value.type.shape, tuple(_extent(stride) for stride in strided.strides), strided.element, stays)
     return place if strided.valid == "true" else _in_place_or_copied(context, value, place, strided.valid, rows)
+
+
+def _is_loaded(context: Context, value: Value) -> bool:
+    """Whether a tile that is read in place lies in memory of the kernel's arguments, and not in a buffer."""
+    while value not in context.buffers and value.definition is not None:
+        if value.definition.name == "load":
+            return True
+        value = context.resolve(value.definition.operands[0])
+    return False
 
 
 def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str, rows: str | None) -> Place:
@@ -106,7 +133,7 @@ def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str
         return here if here == there else w.phi(type_, ((str(here), whole), (str(there), edge)))
 
     strides = tuple(either("i64", here, there) for here, there in zip(place.strides, copy.strides, strict=True))
-    return Place(str(either("ptr", place.pointer, copy.pointer)), place.shape, strides, place.element)
+    return Place(str(either("ptr", place.pointer, copy.pointer)), place.shape, strides, place.element, place.stays)
 
 
 def _extent(text: str) -> Extent:
@@ -147,10 +174,11 @@ def multiply(
     zero: bool,
     limits: Limits = ALL,
     prepacked: str | None = None,
+    deferral: Deferral | None = None,
 ) -> None:
     """Write the product of two places into ``target``, or add it to what is there unless ``zero``, for each batch.
 
-    ``elements`` are the operands' own types, which those of the places may be narrower than. ``prepacked``: see :class:`Product`.
+    ``elements`` are the operands' own types, which those of the places may be narrower than. ``prepacked`` and ``deferral``: see :class:`Product`.
     """
     w, machine = context.writer, context.state.machine
 
@@ -160,7 +188,7 @@ def multiply(
     def batch(axis: int, a_at: str, b_at: str, c_at: str) -> None:
         if axis == len(target.shape) - 2:
             sums = Accumulator(c_at, target.element, target.shape[-1], storage_size(target.element), zero)
-            write_product(Product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits, prepacked))
+            write_product(Product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits, prepacked, deferral))
             return
         with w.loop("0", str(target.shape[axis]), 1, nonempty=True) as loop:
             moved = []

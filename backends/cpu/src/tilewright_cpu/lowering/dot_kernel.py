@@ -7,7 +7,8 @@ broadcasts into the arithmetic where the target can, so no more is done by hand.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tilewright.ir.types import F16, Type
 from tilewright.llvm.registers import storage_type
@@ -26,6 +27,9 @@ from tilewright_cpu.lowering.dot_plan import (
     Panel,
     Scheme,
 )
+
+if TYPE_CHECKING:
+    from tilewright_cpu.lowering.dot_deferred import Noted
 
 _WORD_PAIRS = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
 
@@ -104,11 +108,48 @@ def write_block(
     row_offsets: Sequence[Extent],
     panel: Panel,
     column: Extent,
+    noted: Noted | None = None,
 ) -> None:
     """Write one block: ``len(row_offsets)`` rows from ``row`` on, the columns of ``panel`` from ``column`` on.
 
-    ``row_offsets`` are r * a.row_stride for the rows of the block.
+    ``row_offsets`` are r * a.row_stride for the rows of the block. ``noted``: the iterations whose operands are taken in place of ``a`` and ``b``.
     """
+    rows, widths = len(row_offsets), panel.widths
+    stored = storage_type(c.element)
+    c_corner = w.gep(stored, c.pointer, plus(w, scaled(w, row, c.row_stride), column))
+    starts = [sum(widths[:v]) for v in range(len(widths))]
+    sums = [
+        _load_sum(w, kernel, c, c_corner, r, starts[v], width, panel.valid if v == len(widths) - 1 else width, column)
+        for r in range(rows)
+        for v, width in enumerate(widths)
+    ]
+    if noted is None:
+        sums = _add_up(w, kernel, a, b, row, row_offsets, panel, column, sums)
+    else:
+        types = [vector(kernel.scheme.accumulator, width) for _ in range(rows) for width in widths]
+        with w.loop("0", noted.count, 1, list(zip(types, sums, strict=True)), nonempty=True) as loop:
+            a, b, steps = noted.operands(w, loop.index)
+            offsets = [scaled(w, r, a.row_stride) for r in range(rows)]
+            loop.next_values = _add_up(w, replace(kernel, steps=steps), a, b, row, offsets, panel, column, loop.values)
+        sums = loop.results
+    for r in range(rows):
+        for v, width in enumerate(widths):
+            valid = panel.valid if v == len(widths) - 1 else width
+            _store_sum(w, kernel, c, c_corner, r, starts[v], width, valid, sums[r * len(widths) + v])
+
+
+def _add_up(
+    w: FunctionWriter,
+    kernel: Kernel,
+    a: UnitsA,
+    b: UnitsB,
+    row: Extent,
+    row_offsets: Sequence[Extent],
+    panel: Panel,
+    column: Extent,
+    sums: Sequence[str],
+) -> list[str]:
+    """The sums of a block with the products along K added to them."""
     scheme, rows, widths = kernel.scheme, len(row_offsets), panel.widths
     a_row = w.gep(a.element, a.pointer, scaled(w, row, a.row_stride))
     b_stride: Extent
@@ -116,8 +157,6 @@ def write_block(
         b_column, b_stride = w.gep(scheme.unit, b.pointer, scaled(w, column, b.units)), panel.columns
     else:
         b_column, b_stride = w.gep(b.stored, b.pointer, column), b.row_stride
-    stored = storage_type(c.element)
-    c_corner = w.gep(stored, c.pointer, plus(w, scaled(w, row, c.row_stride), column))
     starts = [sum(widths[:v]) for v in range(len(widths))]
 
     def step(k: Extent, sums: Sequence[str]) -> list[str]:
@@ -134,24 +173,15 @@ def write_block(
                 result.append(_multiply_add(w, kernel, splats[width], vectors[v], sums[r * len(widths) + v], width))
         return result
 
-    sums = [
-        _load_sum(w, kernel, c, c_corner, r, starts[v], width, panel.valid if v == len(widths) - 1 else width, column)
-        for r in range(rows)
-        for v, width in enumerate(widths)
-    ]
     if isinstance(kernel.steps, int) and kernel.steps <= _UNROLL:
         for k in range(kernel.steps):
             sums = step(k, sums)
-    else:
-        types = [vector(scheme.accumulator, width) for _ in range(rows) for width in widths]
-        known = isinstance(kernel.steps, int)
-        with w.loop("0", str(kernel.steps), 1, list(zip(types, sums, strict=True)), nonempty=known) as loop:
-            loop.next_values = step(loop.index, loop.values)
-        sums = loop.results
-    for r in range(rows):
-        for v, width in enumerate(widths):
-            valid = panel.valid if v == len(widths) - 1 else width
-            _store_sum(w, kernel, c, c_corner, r, starts[v], width, valid, sums[r * len(widths) + v])
+        return list(sums)
+    types = [vector(scheme.accumulator, width) for _ in range(rows) for width in widths]
+    known = isinstance(kernel.steps, int)
+    with w.loop("0", str(kernel.steps), 1, list(zip(types, sums, strict=True)), nonempty=known) as loop:
+        loop.next_values = step(loop.index, loop.values)
+    return loop.results
 
 
 def _mask(width: int, valid: int) -> str:
@@ -268,22 +298,43 @@ def byte_quads(w: FunctionWriter, total: str, unsigned: str, signed: str, width:
     return w.call(f"llvm.x86.avx512.vpdpbusd.{width * 32}", i32s, [(i32s, total), (quads, unsigned), (quads, signed)])
 
 
-def write_column_sums(w: FunctionWriter, kernel: Kernel, packed: UnitsB, panels: Sequence[Panel], b_unsigned: bool, factor: int, target: str) -> None:
-    """For each packed column of bytes, ``factor`` times the sum along K, into ``target`` (i32)."""
-    ones = "splat (i8 1)"
+def write_column_sums(
+    w: FunctionWriter, kernel: Kernel, packed: UnitsB, panels: Sequence[Panel], b_unsigned: bool, factor: int, target: str, noted: Noted | None = None
+) -> None:
+    """For each packed column of bytes, ``factor`` times the sum along K, into ``target`` (i32). The vectors of a panel are added up side by side: one sum waits
+    for the one before it."""
+
+    def add(units_b: UnitsB, column: Extent, panel: Panel, types: Sequence[str], totals: Sequence[str]) -> list[str]:
+        base, sums = w.gep("i32", units_b.pointer, scaled(w, column, units_b.units)), list[str]()
+        with w.loop("0", str(kernel.units), 1, list(zip(types, totals, strict=True)), nonempty=True) as steps:
+            row, start = w.gep("i32", base, scaled(w, steps.index, panel.columns)), 0
+            for width, total in zip(panel.widths, steps.values, strict=True):
+                wide = max(width, _NARROWEST)
+                units = w.load(vector("i32", width), w.gep("i32", row, start), 4)
+                if width != wide:
+                    units = _resize(w, "i32", units, width, wide)
+                operands = (units, "splat (i8 1)") if b_unsigned else ("splat (i8 1)", units)
+                sums.append(byte_quads(w, total, *operands, wide))
+                start += width
+            steps.next_values = sums
+        return steps.results
+
     for panel in panels:
         with w.loop("0", str(panel.count), 1, nonempty=True) as loop:
             column = plus(w, scaled(w, loop.index, panel.columns), panel.start)
-            base = w.gep("i32", packed.pointer, scaled(w, column, packed.units))
+            types = [vector("i32", max(width, _NARROWEST)) for width in panel.widths]
+            totals = ["zeroinitializer"] * len(types)
+            if noted is None:
+                totals = add(packed, column, panel, types, totals)
+            else:
+                with w.loop("0", noted.count, 1, list(zip(types, totals, strict=True)), nonempty=True) as iterations:
+                    _, b, _ = noted.operands(w, iterations.index)
+                    iterations.next_values = add(b, column, panel, types, iterations.values)
+                totals = iterations.results
             start = 0
-            for width in panel.widths:
-                type_, wide = vector("i32", width), max(width, _NARROWEST)
-                with w.loop("0", str(kernel.units), 1, [(vector("i32", wide), "zeroinitializer")], nonempty=True) as steps:
-                    units = w.load(type_, w.gep("i32", base, plus(w, scaled(w, steps.index, panel.columns), start)), 4)
-                    if width != wide:
-                        units = _resize(w, "i32", units, width, wide)
-                    operands = (units, ones) if b_unsigned else (ones, units)
-                    steps.next_values = [byte_quads(w, steps.values[0], *operands, wide)]
-                total = steps.results[0] if width == wide else _resize(w, "i32", steps.results[0], wide, width)
+            for width, total in zip(panel.widths, totals, strict=True):
+                type_ = vector("i32", width)
+                if width < _NARROWEST:
+                    total = _resize(w, "i32", total, _NARROWEST, width)
                 w.store(type_, w.emit(f"mul {type_} {total}, splat (i32 {factor})"), w.gep("i32", target, plus(w, column, start)), 4)
                 start += width

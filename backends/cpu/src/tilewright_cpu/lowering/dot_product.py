@@ -9,6 +9,7 @@ from tilewright.ir.types import F32, F64, I32, FloatType, IntType, Type, byte_si
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.lowering.dot_columns import MOST_COLUMNS, write_columns
+from tilewright_cpu.lowering.dot_deferred import Deferral, Noted, Notes, depth_of
 from tilewright_cpu.lowering.dot_edges import ALL, Limits
 from tilewright_cpu.lowering.dot_kernel import Accumulator, Kernel, UnitsA, UnitsB, write_block, write_column_sums
 from tilewright_cpu.lowering.dot_pack import Matrix, Packer, address, fetch, plus, scaled
@@ -55,6 +56,7 @@ class Product:
         limits: how much of the matrices counts.
         prepacked: the address of the list of matrices that were packed before (see :mod:`.dot_prepacked`), or the null pointer; None where B is not one of
             them for certain.
+        deferral: how it is added up together with those of other iterations of a loop; None where it is not.
     """
 
     w: FunctionWriter
@@ -66,6 +68,7 @@ class Product:
     allocate: Allocate
     limits: Limits = ALL
     prepacked: str | None = None
+    deferral: Deferral | None = None
 
     @property
     def scheme(self) -> Scheme:
@@ -85,7 +88,7 @@ def write_product(product: Product) -> None:
     narrow, wide, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
     w.branch_if(w.emit(f"icmp ule i64 {rows}, {_FEW_ROWS}"), narrow, wide)
     w.place(narrow)
-    _write_slices(replace(product, a=replace(a, rows=_FEW_ROWS), prepacked=None))
+    _write_slices(replace(product, a=replace(a, rows=_FEW_ROWS), prepacked=None, deferral=None))
     w.branch(join)
     w.place(wide)
     _write_whole(product)
@@ -118,14 +121,36 @@ def _write_whole(product: Product) -> None:
     block = choose_block(a.rows, b.columns, lanes, machine)
     panels = split_columns(b.columns, block)
     flip = flips_sign(scheme, *product.elements)
-    units_a = _operand_a(w, machine, scheme, a, flip, lanes, product.allocate)
-    units_b = _operand_b(product, panels, -(-a.rows // block.rows))
+    notes = _notes(product, block, panels)
+    room = product.allocate if notes is None else notes.room
+    units_a = _operand_a(w, machine, scheme, a, flip, lanes, room)
+    units_b = _operand_b(product, panels, -(-a.rows // block.rows), room)
     units = -(-a.columns // scheme.group)
     steps = limits.blocks(w, limits.k, 0, scheme.group, units)
     kernel = Kernel(scheme, machine.can("fused"), a_is_unsigned(a.element, flip), units, steps)
-    if flip:
-        kernel = _corrected(w, kernel, b, units_b, panels, product.allocate)
-    _write_blocks(w, kernel, units_a, units_b, product.c, a.rows, block, panels, limits)
+
+    def multiply(noted: Noted | None) -> None:
+        corrected = _corrected(w, kernel, b, units_b, panels, product.allocate, noted) if flip else kernel
+        _write_blocks(w, corrected, units_a, units_b, product.c, a.rows, block, panels, limits, noted)
+
+    if notes is None:
+        multiply(None)
+    else:
+        noted = notes.add(units_a, units_b, steps)
+        with w.when(noted.due):
+            multiply(noted)
+
+
+def _notes(product: Product, block: Block, panels: tuple[Panel, ...]) -> Notes | None:
+    """Where iterations wait until their products are added up together; None where they do not."""
+    a, scheme, machine = product.a, product.scheme, product.machine
+    if product.deferral is None or _reads_in_place(product, -(-a.rows // block.rows)):
+        return None
+    units = -(-a.columns // scheme.group)
+    columns, rows = packed_columns(panels), 0 if _a_in_place(scheme, a, flips_sign(scheme, *product.elements)) else a.rows
+    panel_units = machine.panel_bytes // (block.columns * scheme.unit_bytes)
+    depth = depth_of(units, panel_units, (rows + columns) * units * scheme.unit_bytes, machine.packed_bytes)
+    return Notes(product.w, product.deferral, depth) if depth > 1 else None
 
 
 def _write_columns(product: Product) -> None:
@@ -145,18 +170,18 @@ def _write_columns(product: Product) -> None:
     write_columns(w, scheme.element, lanes, machine, product.a, columns, product.c, convert)
 
 
-def _corrected(w: FunctionWriter, kernel: Kernel, b: Matrix, units_b: UnitsB, panels: tuple[Panel, ...], allocate: Allocate) -> Kernel:
+def _corrected(w: FunctionWriter, kernel: Kernel, b: Matrix, units_b: UnitsB, panels: tuple[Panel, ...], allocate: Allocate, noted: Noted | None) -> Kernel:
     """The kernel with the correction that A moved by 128 needs."""
     assert isinstance(b.element, IntType)
     sums = allocate(packed_columns(panels), I32)
     # A + 128 unsigned adds 128 * B too much, A - 128 signed as much too little.
-    write_column_sums(w, kernel, units_b, panels, not b.element.signed, -128 if kernel.a_unsigned else 128, sums)
+    write_column_sums(w, kernel, units_b, panels, not b.element.signed, -128 if kernel.a_unsigned else 128, sums, noted)
     return replace(kernel, correction=sums)
 
 
 def _operand_a(w: FunctionWriter, machine: Machine, scheme: Scheme, a: Matrix, flip: bool, lanes: int, allocate: Allocate) -> UnitsA:
     """A in place where its memory holds units already, else packed: along K where that is contiguous, else as its transpose is."""
-    if storage_type(a.element) == scheme.element and not flip and (scheme.group == 1 or (a.column_stride == 1 and a.columns % scheme.group == 0)):
+    if _a_in_place(scheme, a, flip):
         return UnitsA(a.pointer, scheme.element, a.row_stride, scaled(w, scheme.group, a.column_stride), byte_size(a.element))
     packer = Packer(w, scheme, a.transposed, flip, machine)
     element = _BUFFER_ELEMENT[scheme.unit]
@@ -171,25 +196,37 @@ def _operand_a(w: FunctionWriter, machine: Machine, scheme: Scheme, a: Matrix, f
     return UnitsA(target, scheme.unit, 1, panels[0].columns, scheme.unit_bytes)
 
 
+def _a_in_place(scheme: Scheme, a: Matrix, flip: bool) -> bool:
+    """Whether the memory of A holds units already."""
+    whole = scheme.group == 1 or (a.column_stride == 1 and a.columns % scheme.group == 0)
+    return storage_type(a.element) == scheme.element and not flip and whole
+
+
 def _readable_in_place(scheme: Scheme, b: Matrix) -> bool:
     """Whether rows of B are vectors of units as they lie in memory."""
     return scheme.group == 1 and b.column_stride == 1
 
 
-def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int) -> UnitsB:
-    """B in place where its rows are contiguous and packing would not pay, else packed: before the launch, or here."""
+def _reads_in_place(product: Product, row_blocks: int) -> bool:
+    """Whether B is read where it lies: its rows are contiguous, and packing would not pay."""
+    scheme, b = product.scheme, product.b
+    same = storage_type(b.element) == scheme.element
+    near = isinstance(b.row_stride, int) and b.row_stride * byte_size(b.element) <= product.machine.far_bytes
+    return _readable_in_place(scheme, b) and (row_blocks < _REUSES_TO_PACK or (same and near))
+
+
+def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate) -> UnitsB:
+    """B in place, or packed: before the launch, or here."""
     w, machine, scheme, b = product.w, product.machine, product.scheme, product.b
-    if _readable_in_place(scheme, b):
+    if _reads_in_place(product, row_blocks):
+
+        def convert(value: str, lanes: int) -> str:
+            return widen(w, b.element, value, lanes, scheme.element, machine.can("half"))
+
         same = storage_type(b.element) == scheme.element
-        near = isinstance(b.row_stride, int) and b.row_stride * byte_size(b.element) <= machine.far_bytes
-        if row_blocks < _REUSES_TO_PACK or (same and near):
-
-            def convert(value: str, lanes: int) -> str:
-                return widen(w, b.element, value, lanes, scheme.element, machine.can("half"))
-
-            return UnitsB(b.pointer, False, b.row_stride, byte_size(b.element), storage_type(b.element), None if same else convert)
+        return UnitsB(b.pointer, False, b.row_stride, byte_size(b.element), storage_type(b.element), None if same else convert)
     packer = Packer(w, scheme, b, False, machine)
-    target = product.allocate(packed_columns(panels) * packer.units, _BUFFER_ELEMENT[scheme.unit])
+    target = allocate(packed_columns(panels) * packer.units, _BUFFER_ELEMENT[scheme.unit])
 
     def pack() -> str:
         packer.pack_panels(panels, target)
@@ -202,7 +239,16 @@ def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int) -> 
 
 
 def _write_blocks(
-    w: FunctionWriter, kernel: Kernel, a: UnitsA, b: UnitsB, c: Accumulator, m: int, block: Block, panels: tuple[Panel, ...], limits: Limits
+    w: FunctionWriter,
+    kernel: Kernel,
+    a: UnitsA,
+    b: UnitsB,
+    c: Accumulator,
+    m: int,
+    block: Block,
+    panels: tuple[Panel, ...],
+    limits: Limits,
+    noted: Noted | None,
 ) -> None:
     """The loops over panels of columns and, inside, blocks of rows, so that a panel of B stays in the nearest cache."""
     row_offsets: list[Extent] = [scaled(w, r, a.row_stride) for r in range(min(m, block.rows))]
@@ -214,4 +260,4 @@ def _write_blocks(
             for first, count, rows in rows_of_blocks:
                 with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as blocks:
                     row = plus(w, scaled(w, blocks.index, rows), first)
-                    write_block(w, kernel, a, b, c, row, row_offsets[:rows], panel, column)
+                    write_block(w, kernel, a, b, c, row, row_offsets[:rows], panel, column, noted)
