@@ -18,7 +18,7 @@ from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import LinearLayout, log2
 from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, SimtTarget, Threads
-from tilewright_amd import arithmetic, casts, lanes, matrix, memory_access, reports
+from tilewright_amd import arithmetic, casts, lanes, matrix, memory_access, reports, waits
 from tilewright_amd.architectures import MFMA, architecture
 from tilewright_amd.costs import costs_of
 from tilewright_amd.vectors import join
@@ -42,8 +42,6 @@ _SCOPES: Final = {"program": "workgroup", "device": "agent", "system": ""}
 _KEEP: Final = 'call void asm sideeffect "", "~{memory}"()'
 #: Letter of a constraint of assembly that a kernel brings: any, vector, scalar and accumulator registers, as wide as what they hold.
 _LETTERS: Final = {"r": "", "v": "", "s": "", "a": ""}
-#: Wait for all that a wave has stored, and for nothing of LDS: the operand of ``s_waitcnt`` of MFMA's generations.
-_STORED: Final = 0x0F70
 
 
 class GcnTarget(SimtTarget):
@@ -155,9 +153,10 @@ class GcnTarget(SimtTarget):
             self.warp_barrier(w)
             return
         w.do(_KEEP)
+        waits.wait_for_shared(w, self.row)
         if self._announces and self.row.matrix == MFMA:
             # one wave's release waits for what this wave has stored, but not for what the others have
-            w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(_STORED))])
+            waits.wait_for_memory(w)
         w.do('fence syncscope("workgroup") release')
         w.call("llvm.amdgcn.s.barrier", "void", [])
         w.do('fence syncscope("workgroup") acquire')

@@ -1,0 +1,43 @@
+"""Barriers of loops: what a wave left under way at the end of an iteration is done before it tells the others."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from amd_support import ARCHS, compiled
+
+import tilewright as tw
+import tilewright.language as tl
+
+
+@tw.jit
+def products(a_ptr, b_ptr, c_ptr, M, N, K, a_row, a_column, b_row, b_column, c_row, BM: tl.constexpr, BK: tl.constexpr):  # type: ignore[no-untyped-def]
+    rows, columns, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BM + tl.arange(0, BM), tl.arange(0, BK)
+    a_at, b_at = a_ptr + rows[:, None] * a_row + k[None, :] * a_column, b_ptr + k[:, None] * b_row + columns[None, :] * b_column
+    c_at, inside = c_ptr + rows[:, None] * c_row + columns[None, :], (rows[:, None] < M) & (columns[None, :] < N)
+    total = tl.load(c_at, mask=inside, other=0)
+    for start in tl.range(0, K, BK, num_stages=3):
+        a = tl.load(a_at, mask=(rows[:, None] < M) & (k[None, :] < K - start), other=0)
+        b = tl.load(b_at, mask=(k[:, None] < K - start) & (columns[None, :] < N), other=0)
+        total = tl.dot(a, b, total)
+        a_at += BK * a_column
+        b_at += BK * b_row
+    tl.store(c_at, total, mask=inside)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_shared_memory_is_written_before_a_barrier(arch: str) -> None:
+    signature = "*fp32:16, *fp32:16, *fp32:16, i32, i32, i32, i32, i32, i32, i32, i32"
+    code = compiled(products, signature, arch, {"BM": 64, "BK": 32}, num_warps=4)
+    lines = [line.strip() for line in str(code.stages["amdgcn"]).splitlines()]
+    barriers = [number for number, line in enumerate(lines) if line.split(" ")[0] in ("s_barrier", "s_barrier_signal")]
+    assert barriers
+    for number in barriers:
+        before = lines[number - 1 :: -1]
+        waited = next(place for place, line in enumerate(before) if "lgkmcnt(0)" in line or (line.startswith("s_wait") and "dscnt 0x0" in line))
+        begun = next(place for place, line in enumerate(before) if line.startswith("ds_") or line.endswith(":"))
+        assert waited < begun, before[: waited + 1]
