@@ -1,5 +1,6 @@
 # make demo: the five classic kernels on this machine's CPU.  make test: everything the tests' gate checks.
 # make check: lint, types, and what guards most in a few minutes: the compiler's stages, the emulated machine, operations on the CPU.
+# make bench: sizes and compile times, measured.  make perf: the conformance suite's verdicts about speed, for a machine with nothing else to do.
 # make ecosystem: programs written for Triton, installed from the package index, and a table of what runs.
 # make gpu-test: every test that needs an NVIDIA GPU, on a machine that has one.  make gpu-sanitize: kernels under compute-sanitizer.
 PYTHON ?= python3
@@ -19,14 +20,14 @@ CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins refe
 	backends/cpu/tests/test_ops_samples.py backends/cpu/tests/test_launch.py backends/amd/tests
 PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e conformance
 
-.PHONY: demo test check lint docs bench ecosystem gpu-test gpu-sanitize clean
+.PHONY: demo test check lint docs bench perf ecosystem gpu-test gpu-sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py $(if $(filter 1,$(PLOT)),--plot)
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
-	$(BIN)/python -m tilewright_conformance run --backend cpu --report build/conformance
+	$(BIN)/python -m tilewright_conformance run --backend cpu --without perf --report build/conformance
 
 check: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(CHECKED)
@@ -42,6 +43,9 @@ docs: $(VENV)/.developer
 bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/cpu/compile_time.py
 	$(BIN)/python benchmarks/cpu/sweep.py
+
+perf: $(VENV)/.installed
+	$(BIN)/python -m tilewright_conformance run --backend cpu --profile perf --report build/conformance-perf
 
 ecosystem: $(ECOSYSTEM)/.installed
 	$(ECOSYSTEM)/bin/python ecosystem/run.py --device $(DEVICE)

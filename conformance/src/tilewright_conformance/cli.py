@@ -1,11 +1,11 @@
 """The command line of the suite.
 
-python -m tilewright_conformance run --backend NAME [--profile PROFILE] [--quick] [-j N] [--resume] [--sample N] [--expectations FILE] [--report DIR] [--seed N]
-                                     [--emulate TARGET]
+python -m tilewright_conformance run --backend NAME [--profile PROFILE] [--without PROFILE] [--quick] [-j N] [--resume] [--sample N] [--expectations FILE]
+                                     [--report DIR] [--seed N] [--emulate TARGET]
 python -m tilewright_conformance verify REPORT... [--rerun N]
 python -m tilewright_conformance compare REPORT REPORT
 python -m tilewright_conformance scoreboard REPORT... [--html]
-python -m tilewright_conformance list [--profile PROFILE] [--json] [PATTERN...]
+python -m tilewright_conformance list [--profile PROFILE] [--without PROFILE] [--json] [PATTERN...]
 python -m tilewright_conformance profiles --check | --write
 """
 
@@ -39,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     run = _command(commands, "run", "run the suite on a backend, and write a report", _run)
     run.add_argument("--backend", required=True, metavar="NAME", help="the backend to test, as 'tilewright backends' names it")
     run.add_argument("--profile", action="append", default=[], choices=PROFILES, help="run the cases of this profile; may be repeated; all otherwise")
+    run.add_argument("--without", action="append", default=[], choices=PROFILES, metavar="PROFILE", help="leave this profile out; may be repeated")
     run.add_argument("--case", action="append", default=[], metavar="PATTERN", help="run the cases that match, such as 'math/exp/*'; may be repeated")
     run.add_argument("--quick", action="store_true", help="run a part of the cases; not valid for a claim")
     run.add_argument("--sample", type=_count, default=0, metavar="N", help="run N of the chosen cases, drawn by the seed; not valid for a claim")
@@ -67,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     listing = _command(commands, "list", "print the ids of cases", _list)
     listing.add_argument("patterns", nargs="*", metavar="PATTERN")
     listing.add_argument("--profile", action="append", default=[], choices=PROFILES)
+    listing.add_argument("--without", action="append", default=[], choices=PROFILES, metavar="PROFILE", help="leave this profile out; may be repeated")
     listing.add_argument("--quick", action="store_true", help="those of a quick run")
     listing.add_argument("--json", action="store_true", help="print JSON, with profile, subject and needs")
 
@@ -115,7 +117,7 @@ def _run(options: argparse.Namespace) -> int:
         time_scale=options.time_scale,
         emulate=options.emulate,
     )
-    wanted = Options(setup, tuple(options.profile), tuple(options.case), options.jobs, options.report, options.resume, options.expectations, options.sample)
+    wanted = Options(setup, _profiles_left(options), tuple(options.case), options.jobs, options.report, options.resume, options.expectations, options.sample)
     printer = Printer(sys.stderr)
     try:
         report = run(wanted, printer)
@@ -124,6 +126,20 @@ def _run(options: argparse.Namespace) -> int:
     print(_conclusion(report))
     print(f"reports in {options.report}: report.json, report.html, junit.xml, badge.svg")
     return WRONG if any(result["verdict"] in BAD for result in report["results"]) else GOOD
+
+
+def _profiles_left(options: argparse.Namespace) -> tuple[str, ...]:
+    """The profiles that ``--profile`` and ``--without`` leave, which a report names; none where that is all of them.
+
+    Raises:
+        CatalogueError: none is left.
+    """
+    if not options.without:
+        return tuple(options.profile)
+    left = tuple(name for name in PROFILES if name in (options.profile or PROFILES) and name not in options.without)
+    if not left:
+        raise CatalogueError(f"no profile is left without {', '.join(options.without)}")
+    return left
 
 
 def _conclusion(report: dict[str, Any]) -> str:
@@ -195,7 +211,7 @@ def _scoreboard(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    cases = catalogue().select(profiles=options.profile, patterns=options.patterns, quick=options.quick)
+    cases = catalogue().select(profiles=_profiles_left(options), patterns=options.patterns, quick=options.quick)
     if options.json:
         rows = [
             {"case": case.id, "profile": case.profile, "subject": case.subject, "quick": case.quick, "time_limit": case.time_limit, "source": case.source}

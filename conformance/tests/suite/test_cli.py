@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilewright_conformance import cli
+from tilewright_conformance.case import PROFILES
 from tilewright_conformance.catalogue import catalogue
 from tilewright_conformance.report import document
 from tilewright_conformance.report.document import Document, write
@@ -100,6 +101,22 @@ def test_listing(capsys: pytest.CaptureFixture[str]) -> None:
     assert "elementwise/fma/f32/scalar" in ids and all(id_.startswith("elementwise/fma/") for id_ in ids)
     assert run("list", "elementwise/fma/", "--json", "--quick") == cli.GOOD
     assert {row["subject"] for row in json.loads(capsys.readouterr().out)} == {"fma"}
+
+
+def test_profiles_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def listed(*arguments: str) -> set[str]:
+        assert run("list", *arguments, "--json") == cli.GOOD
+        return {row["profile"] for row in json.loads(capsys.readouterr().out)}
+
+    assert listed("--without", "perf", "--without", "math") == set(PROFILES) - {"perf", "math"}
+    assert listed("--profile", "core", "--profile", "perf", "--without", "perf") == {"core"}
+    pick = ["--case", "elementwise/sqrt/f32/scalar", "--case", "math/rsqrt/f32/scalar"]
+    assert run("run", "--backend", "cpu", *pick, "-j", 1, "--without", "math", "--report", tmp_path) == cli.GOOD
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert [result["case"] for result in written["results"]] == ["elementwise/sqrt/f32/scalar"] and "math" not in written["run"]["profiles"]
+    document.verify(written, catalogue())
+    assert run("run", "--backend", "cpu", "--profile", "perf", "--without", "perf", "--report", tmp_path) == cli.USAGE
+    assert "no profile is left without perf" in capsys.readouterr().err
 
 
 def pytest_run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
