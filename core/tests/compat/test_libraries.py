@@ -139,7 +139,7 @@ def test_a_package_of_a_model_that_launches_kernels(tmp_path):
     package = """
         import tilewright.compat.triton, torch, torch._inductor.config as config
         from model import Model
-        config.aot_inductor.compile_wrapper_opt_level = "O0"
+        config.aot_inductor.compile_wrapper_opt_level, config.aot_inductor.precompile_headers = "O0", False
         shapes = ({0: torch.export.Dim("rows", min=2, max=512)},)
         exported = torch.export.export(Model(), (torch.randn(8, 40),), dynamic_shapes=shapes, strict=True)
         torch._inductor.aoti_compile_and_package(exported, package_path="model.pt2")
@@ -154,7 +154,8 @@ def test_a_package_of_a_model_that_launches_kernels(tmp_path):
     """
     for code, caches in ((package, "first"), (use, "second")):  # nothing of the first process is there for the second but the package
         # other tests' folders, which may have one named triton, are not on its path
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / caches)}
+        # and which vectors the compiler can make is not tried out by a dozen processes
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / caches), "TORCHINDUCTOR_VEC_ISA_OK": "1"}
         done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
         assert done.returncode == 0, done.stderr[-4000:]
         shutil.rmtree(tmp_path / caches, ignore_errors=True)
