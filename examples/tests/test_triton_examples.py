@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -376,12 +377,31 @@ def test_block_scaled_matmul(examples: Any, place: str, name: str, m: int, n: in
     assert error(module.block_scaled_matmul(a, b, torch.float32), exact) < 1e-5
 
 
+def compared(said: str) -> bool:
+    """Whether a program said how far it is from PyTorch, and never far."""
+    errors = [float(found) for found in re.findall(r"error +(\S+)$", said, re.M)]
+    return bool(errors) and all(found < 1e-2 for found in errors)
+
+
+@pytest.fixture
+def settings(place: str) -> dict[str, str]:
+    """The environment of a program."""
+    return {"TILEWRIGHT_AUTOTUNE": "deterministic", "TILEWRIGHT_BACKEND": {"cpu": "cpu", "cuda": "nvidia"}[place]}
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_program_itself(place: str, example: str, tmp_path: Path) -> None:
-    """Started as its readers start it, it compares itself with PyTorch."""
-    environment = {**os.environ, "TILEWRIGHT_AUTOTUNE": "deterministic", "TILEWRIGHT_BACKEND": {"cpu": "cpu", "cuda": "nvidia"}[place]}
-    command = [sys.executable, "-m", "tilewright.compat.triton", str(FOLDER / f"{example}.py"), "--check"]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    errors = [float(found) for found in re.findall(r"error +(\S+)$", done.stdout, re.M)]
-    assert errors and all(found < 1e-2 for found in errors), done.stdout
+def test_the_program_itself(examples: Any, settings: dict[str, str], example: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It compares itself with PyTorch."""
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    file = FOLDER / f"{example}.py"
+    monkeypatch.setattr(sys, "argv", [str(file), "--check"])
+    runpy.run_path(str(file), run_name="__main__")
+    said = capsys.readouterr().out
+    assert compared(said), said
+
+
+def test_a_program_is_started_as_its_readers_start_it(settings: dict[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tilewright.compat.triton", str(FOLDER / "vector_add.py"), "--check"]
+    done = subprocess.run(command, env={**os.environ, **settings}, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and compared(done.stdout), done.stdout + done.stderr
