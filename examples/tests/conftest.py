@@ -60,11 +60,11 @@ def completed(*command: object, **environment: str) -> subprocess.CompletedProce
 
 
 class Environment:
-    """A virtual environment of its own, with a kernel cache of its own."""
+    """A virtual environment of its own, with a kernel cache of its own; the pip of this one fills it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        venv.create(folder / "env", with_pip=True)
+        venv.create(folder / "env", with_pip=False)
         self.programs = folder / "env" / "bin"
 
     def python(self, *arguments: object, code: int = 0, path: Path | str = "") -> str:
@@ -74,7 +74,12 @@ class Environment:
         return done.stdout
 
     def pip(self, *arguments: object) -> None:
-        self.python("-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
+        done = completed(sys.executable, "-m", "pip", "--python", self.programs / "python", "--quiet", "--disable-pip-version-check", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def install(self, *what: object) -> None:
+        """Install wheels and projects; of what they need, only what is imported is compiled."""
+        self.pip("install", "--no-compile", *what)
 
     def backends(self) -> dict[str, Any]:
         """The report of ``tilewright backends``."""
@@ -110,5 +115,5 @@ def wheel_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]
 def environment(tmp_path_factory: pytest.TempPathFactory, wheel_of: Callable[[Path], Path]) -> Environment:
     """An environment with the wheels of the core and of the conformance suite."""
     found = Environment(tmp_path_factory.mktemp("vendor"))
-    found.pip("install", wheel_of(ROOT / "core"), wheel_of(ROOT / "conformance"))
+    found.install(wheel_of(ROOT / "core"), wheel_of(ROOT / "conformance"))
     return found
