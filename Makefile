@@ -17,7 +17,7 @@ ECOSYSTEM ?= build/ecosystem
 SANITIZER ?= compute-sanitizer
 BIN := $(VENV)/bin
 CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins reference simt test_layering.py) \
-	backends/cpu/tests/test_ops_samples.py backends/cpu/tests/test_launch.py backends/amd/tests
+	conformance/tests/test_every_op.py backends/cpu/tests/test_launch.py backends/amd/tests
 PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e conformance
 
 .PHONY: demo test check lint docs bench perf ecosystem gpu-test gpu-sanitize clean

@@ -1,4 +1,4 @@
-"""Random tile programs give the same results on the reference interpreter and on the CPU backend, as they are drawn and after the passes."""
+"""Random tile programs give the same results on the reference interpreter and on the CPU backend: half as they are drawn, half after the passes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ CPU = Session(Subject("cpu"), "random programs")
 @pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(programs(CPU.capabilities))
-def test_cpu_agrees_with_the_reference_before_and_after_the_passes(program: Program) -> None:
-    expected = program.arguments()
+def test_cpu_agrees_with_the_reference_before_or_after_the_passes(program: Program) -> None:
+    expected, found = program.arguments(), program.arguments()
     CPU.run_reference(program.module, expected, program.grid)
-    optimised = parse_module(print_module(program.module))
-    pipeline.run(optimised, pipeline.STANDARD, verify_each=True)
-    for module in (program.module, optimised):
-        found = program.arguments()
-        CPU.run_module(module, found, program.grid, with_passes=False)
-        for output in program.outputs:
-            wrong = mismatch(output, expected[output.index], found[output.index])
-            assert not wrong, f"output {output.index} of {output.element}: {wrong}\n{program.module}\nas lowered:\n{module}"
+    module = parse_module(print_module(program.module))
+    if program.seed % 2:  # the program says it, so that a failure can be repeated
+        pipeline.run(module, pipeline.STANDARD, verify_each=True)
+    CPU.run_module(module, found, program.grid, with_passes=False)
+    for output in program.outputs:
+        wrong = mismatch(output, expected[output.index], found[output.index])
+        assert not wrong, f"output {output.index} of {output.element}: {wrong}\n{program.module}\nas lowered:\n{module}"
 
 
 def test_a_wrong_result_is_noticed() -> None:

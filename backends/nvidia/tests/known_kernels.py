@@ -23,8 +23,8 @@ from tilewright.tools.inspect import bind_types
 ROOT = Path(__file__).resolve().parents[3]
 BENCHMARKS = "benchmarks/nvidia/kernels.py"
 TESTS = "backends/nvidia/tests/gpu_kernels.py"
-ROWS = "conformance/tests/test_row_kernels.py"
-MATRICES = "conformance/tests/test_matrix_kernels.py"
+ROWS = "conformance/src/tilewright_conformance/cases/_row_kernels.py"
+MATRICES = "conformance/src/tilewright_conformance/cases/_matrix_kernels.py"
 ATOMICS = "conformance/src/tilewright_conformance/cases/_atomic_order.py"
 REDUCTIONS = "conformance/tests/test_language_reductions.py"
 #: the modules imported so far, by file
