@@ -7,9 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tilewright_conformance import cli
 
 ROOT = Path(__file__).resolve().parents[3]
 PROFILES = ("core", "math", "memory", "control", "matmul", "atomics", "descriptors", "fp8", "launch")
@@ -23,42 +26,47 @@ _there = importlib.util.find_spec("rocm") is not None and importlib.util.find_sp
 pytestmark = pytest.mark.skipif(not _there or shutil.which("cc") is None, reason="rocm-bindings-hip and a C compiler are needed")
 
 
-def started(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+@pytest.fixture
+def conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., None]:
+    """Runs the suite with one worker process, whose device is emulated."""
     for name in ("TILEWRIGHT_BACKEND", "TILEWRIGHT_EMULATION_DIR"):
-        environment.pop(name, None)
-    command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
 
+    def run(*arguments: str) -> None:
+        code = cli.main(["run", "--backend", "amd", "-j", "1", "--report", str(tmp_path), *arguments])
+        assert code == cli.GOOD, capfd.readouterr()
 
-def conforms(tmp_path: Path, *arguments: str) -> None:
-    done = started("tilewright_conformance", "run", "--backend", "amd", "-j", "1", "--report", str(tmp_path), *arguments)
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
+    return run
 
 
 @pytest.mark.parametrize(("arch", "seed"), [("gfx942", 1), ("gfx950", 2), ("gfx1100", 3), ("gfx1201", 4)])
-def test_a_part_of_the_suite(arch: str, seed: int, tmp_path: Path) -> None:
+def test_a_part_of_the_suite(arch: str, seed: int, conforms: Callable[..., None]) -> None:
     profiles = [f"--profile={name}" for name in PROFILES]
-    conforms(tmp_path, "--emulate", arch, "--quick", "--sample", "16", "--seed", str(seed), *profiles)
+    conforms("--emulate", arch, "--quick", "--sample", "16", "--seed", str(seed), *profiles)
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100:lockstep"])
-def test_cases_that_told_most(target: str, tmp_path: Path) -> None:
-    conforms(tmp_path, "--emulate", target, *(f"--case={name}" for name in TELLING))
+def test_cases_that_told_most(target: str, conforms: Callable[..., None]) -> None:
+    conforms("--emulate", target, *(f"--case={name}" for name in TELLING))
 
 
 def test_random_programs(tmp_path: Path) -> None:
-    done = started("tilewright_conformance.fuzz", "--backend", "amd", "--emulate", "gfx1100", "--count", "10", "--seed", "5", "--out", str(tmp_path))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    for name in ("TILEWRIGHT_BACKEND", "TILEWRIGHT_EMULATION_DIR"):
+        environment.pop(name, None)
+    command = [sys.executable, "-m", "tilewright_conformance.fuzz", "--backend", "amd", "--emulate", "gfx1100", "--count", "10", "--seed", "5"]
+    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "10 programs, 0 failing" in done.stdout
 
 
-def test_what_cannot_be_emulated_is_refused() -> None:
+def test_what_cannot_be_emulated_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         (("--backend", "amd", "--emulate", "gfx906"), "backend 'amd' has no target 'gfx906'; it has gfx90a,"),
         (("--backend", "amd", "--emulate", "gfx942:sideways"), "asks for the schedule 'sideways'; there are random and lockstep"),
         (("--backend", "cpu", "--emulate", "gfx942"), "the devices of backend 'cpu' (cpu) cannot be emulated"),
     ):
-        done = started("tilewright_conformance", "run", *arguments)
-        assert done.returncode == 2 and message in done.stderr, done.stderr
+        code = cli.main(["run", "--report", str(tmp_path), *arguments])
+        said = capsys.readouterr().err
+        assert code == cli.USAGE and message in said, said
