@@ -111,7 +111,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def forget(self) -> None:
         """Find every name anew: plugins came or went."""
         for fullname, module in list(sys.modules.items()):
-            if getattr(module, "__name__", fullname) != fullname and _below(fullname) in self.given:
+            if _below(fullname) in self.given and getattr(module, "__name__", fullname) != fullname:
                 del sys.modules[fullname]
         package = sys.modules[_PACKAGE]
         for name in self.given:
