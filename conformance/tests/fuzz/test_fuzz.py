@@ -43,12 +43,12 @@ def _run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_backend_that_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--backend", "cpu", "--count", "30", "--seed", "11", "--out", str(tmp_path)]) == 0
+    assert main(["--backend", "cpu", "--count", "12", "--seed", "11", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "fuzzing cpu: 30 programs, seed 11" in printed
-    assert "cpu: 30 programs, 0 failing" in printed
+    assert "fuzzing cpu: 12 programs, seed 11" in printed
+    assert "cpu: 12 programs, 0 failing" in printed
     assert "programs with each operation:" in printed
-    assert re.search(r"\bstore 30\b", printed), printed
+    assert re.search(r"\bstore 12\b", printed), printed
     assert not list(tmp_path.glob("*.py"))
 
 
@@ -68,9 +68,8 @@ def test_a_planted_bug_is_found_and_made_small(switch: str, seed: int, tmp_path:
     broken = _run(path)
     assert broken.returncode == 1, broken.stderr
     assert f"{name}: WRONG" in broken.stdout
-    for healthy in ("cpu", "reference"):
-        found = _run(path, healthy)
-        assert (found.returncode, found.stdout) == (0, f"{healthy}: agrees\n"), found.stderr
+    found = _run(path, "cpu")
+    assert (found.returncode, found.stdout) == (0, "cpu: agrees\n"), found.stderr
 
 
 def test_the_same_seed_gives_the_same_programs() -> None:
@@ -78,10 +77,10 @@ def test_the_same_seed_gives_the_same_programs() -> None:
     for seed in (5, 5, 6):
         seen: list[tuple[str, int]] = []
         search = Search(Differential("cpu"), before=lambda program, known, seen=seen: seen.append((str(program.module), program.seed)))
-        assert list(search.run(10, seed)) == []
+        assert list(search.run(5, seed)) == []
         drawn.append(seen)
     assert drawn[0] == drawn[1] != drawn[2]
-    assert len(drawn[0]) == 10
+    assert len(drawn[0]) == 5
 
 
 def _program(divisor: int, element: object = I32) -> Program:
