@@ -26,8 +26,8 @@ from tilewright.testing.toy_targets import BulkTarget, StagedTarget
 from .test_machines import by_blocks, by_pointers, matmul_module, matrices
 
 M, N, K = 16, 8, 104
-#: Runs of each mode: some faults are races, which the order of threads decides.
-RUNS = 4
+#: Runs of each mode until a fault is found: some are races, which the order of threads decides, and which a busy machine hides for long.
+RUNS = 100
 Mutation = Callable[[Module], None]
 
 
@@ -179,18 +179,18 @@ def outcomes(kind: str, mutate: Mutation | None, runs: int = 1) -> Iterator[tupl
     a, b, out = matrices(M, N, K)
     by_block = kind in ("parts", "blocks")
     constants = {"PARTS": kind == "parts"} if by_block else {}
+    module, target = matmul_module(by_blocks if by_block else by_pointers, blocks=by_block, **constants), target_of(kind)
+    given = [argument.type for argument in kernel_of(module).arguments]
+    options: dict[str, Any] = {"num_warps": 2, "num_stages": 3, "enable_fp_fusion": False}
+    for stage in target.stages(STAGES):
+        stage.run(module, target, options)
+    if mutate is not None:
+        mutate(module)
+    function = kernel_of(module)
+    text = lower_function(function, target, options)
+    inputs = [EmulatedDescriptor(x) if by_block else x for x in (a, b)]
+    types = [argument.type for argument in function.arguments]
     for run, mode in itertools.product(range(runs), MODES):
-        module, target = matmul_module(by_blocks if by_block else by_pointers, blocks=by_block, **constants), target_of(kind)
-        given = [argument.type for argument in kernel_of(module).arguments]
-        options: dict[str, Any] = {"num_warps": 2, "num_stages": 3, "enable_fp_fusion": False}
-        for stage in target.stages(STAGES):
-            stage.run(module, target, options)
-        if mutate is not None:
-            mutate(module)
-        function = kernel_of(module)
-        text = lower_function(function, target, options)
-        inputs = [EmulatedDescriptor(x) if by_block else x for x in (a, b)]
-        types = [argument.type for argument in function.arguments]
         passed = emulator.expanded_arguments(given, types, [*inputs, out, M, N, K])
         out[:] = np.nan
         try:
