@@ -16,6 +16,8 @@ DEVICE ?= cpu
 ECOSYSTEM ?= build/ecosystem
 SANITIZER ?= compute-sanitizer
 BIN := $(VENV)/bin
+# tests start hundreds of processes: none of them compiles again what Python has compiled, whatever the environment says
+export PYTHONDONTWRITEBYTECODE :=
 CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins reference simt test_layering.py) \
 	conformance/tests/test_every_op.py backends/cpu/tests/test_launch.py backends/amd/tests
 PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e conformance

@@ -23,7 +23,10 @@ TELLING = (
 )  # fmt: skip
 
 _there = importlib.util.find_spec("rocm") is not None and importlib.util.find_spec("rocm.bindings.hip") is not None
-pytestmark = pytest.mark.skipif(not _there or shutil.which("cc") is None, reason="rocm-bindings-hip and a C compiler are needed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not _there or shutil.which("cc") is None, reason="rocm-bindings-hip and a C compiler are needed"),
+]
 
 
 @pytest.fixture

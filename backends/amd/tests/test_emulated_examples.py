@@ -38,9 +38,8 @@ PROGRAMS = (
 )
 
 _modules = ("rocm", "torch")
-pytestmark = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, _modules)) or shutil.which("cc") is None, reason="rocm-bindings-hip, PyTorch and a C compiler are needed"
-)
+_lacking = not all(map(importlib.util.find_spec, _modules)) or shutil.which("cc") is None
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(_lacking, reason="rocm-bindings-hip, PyTorch and a C compiler are needed")]
 
 
 @pytest.mark.parametrize("place", range(len(DEVICES)))
