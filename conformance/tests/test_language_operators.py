@@ -1,4 +1,6 @@
-"""Every operator on every pair of number types, on CPU and GPU: the type of the result by the rules of C and of this language, its values by NumPy."""
+"""Operators on pairs of number types, on CPU and GPU and the reference: the type of the result by the rules of C and of this language, its values by NumPy.
+
+The suite's family ``operators`` has every pair; this has each type with itself and one in four of the others."""
 
 from __future__ import annotations
 
@@ -33,6 +35,8 @@ from tilewright_conformance.cases._operators import (
 Run = Callable[..., None]
 
 BLOCK = 64
+SOME = [(a, b) for place, (a, b) in enumerate(PAIRS) if a == b or place % 4 == 0]
+SOME_INTEGERS = list(itertools.product(INTEGERS, INTEGERS))[::3]
 
 
 def draw(name: str, seed: int) -> Any:
@@ -40,7 +44,7 @@ def draw(name: str, seed: int) -> Any:
     return usual(np.random.default_rng(seed), name, BLOCK)
 
 
-@pytest.mark.parametrize(("a", "b"), PAIRS)
+@pytest.mark.parametrize(("a", "b"), SOME)
 def test_arithmetic_and_comparison(launch: Run, a: str, b: str) -> None:
     name = common(a, b)
     x, y = draw(a, 1), draw(b, 2)
@@ -59,7 +63,7 @@ def test_arithmetic_and_comparison(launch: Run, a: str, b: str) -> None:
         assert np.array_equal(found != 0, compare(p, q))
 
 
-@pytest.mark.parametrize(("a", "b"), PAIRS)
+@pytest.mark.parametrize(("a", "b"), SOME)
 def test_division_and_remainder(launch: Run, a: str, b: str) -> None:
     """``//`` and ``%`` truncate, as C does; ``/`` of integers is of fp32, and of narrow floats too; signed and unsigned do not go together."""
     x, y = draw(a, 3), draw(b, 4)
@@ -84,7 +88,7 @@ def test_division_and_remainder(launch: Run, a: str, b: str) -> None:
         assert np.array_equal(found[1], truncated_quotient(p, q))
 
 
-@pytest.mark.parametrize(("a", "b"), list(itertools.product(INTEGERS, INTEGERS)))
+@pytest.mark.parametrize(("a", "b"), SOME_INTEGERS)
 def test_bits(launch: Run, a: str, b: str) -> None:
     """``>>`` brings in the sign where the left operand is signed."""
     name = common(a, b)
@@ -101,7 +105,7 @@ def test_bits(launch: Run, a: str, b: str) -> None:
     assert np.array_equal(inverted, ~x)
 
 
-@pytest.mark.parametrize(("a", "b"), [(a, b) for a, b in PAIRS if common(a, b) not in UNSIGNED])
+@pytest.mark.parametrize(("a", "b"), [(a, b) for a, b in SOME if common(a, b) not in UNSIGNED])
 def test_choice_and_extremes(launch: Run, a: str, b: str) -> None:
     name = common(a, b)
     x, y, condition = draw(a, 7), np.abs(draw(b, 8)), np.random.default_rng(9).integers(0, 2, BLOCK).astype(np.int32)
