@@ -47,6 +47,13 @@ def says(x):
 
 
 @tw.jit
+def says_and_checks(x, n):
+    value = tl.load(x)
+    tl.device_print("found", value)
+    tl.device_assert(value < n, "too great")
+
+
+@tw.jit
 def checks(x, n):
     value = tl.load(x)
     tl.device_assert(value < n, "too great")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -13,16 +16,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 import amd_kernels as kernels
 from amd_support import example
 
-from tilewright.errors import KernelError
+from tilewright.errors import KernelError, LaunchError
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
 from tilewright.simt.host import launch
+from tilewright.simt.host.table import Call
+from tilewright_amd import prints
 from tilewright_conformance.emulation import emulate
 
 arch = sys.argv[1]
 in_python = launch.PythonLauncher.__call__
 if os.environ["TILEWRIGHT_AMD_LAUNCHER"] == "native":
-    # machine code launches, and leaves nothing to Python but kernels with assertions
+    # machine code launches, and leaves nothing to Python but kernels with assertions and prints
     launch.PythonLauncher.__call__ = None  # type: ignore[method-assign]
 lanes = 64 if arch in ("gfx90a", "gfx942", "gfx950") else 32
 stand_in = emulate("amd", arch)
@@ -73,6 +78,30 @@ timer = backend.call("tilewright_timer", device=device)
 assert min(timer.measure(lambda: kernels.where_programs_are[(2, 3, 4)](places), 2)) > 0
 
 launch.PythonLauncher.__call__ = in_python  # type: ignore[method-assign]
+
+
+def printed(grid: tuple[int, ...], value: int, limit: int, **options: Any) -> list[str]:
+    """The lines of a launch that prints, also if it fails."""
+    with contextlib.redirect_stdout(io.StringIO()) as text, contextlib.suppress(KernelError):
+        kernels.says_and_checks[grid](Array(np.array([value], np.int32)), limit, **options)
+    return text.getvalue().splitlines()
+
+
+assert sorted(printed((2,), 5, 9)) == ["pid (0, 0, 0) idx () found: 5", "pid (1, 0, 0) idx () found: 5"]
+with patch.object(prints, "BYTES", 3 * 5 * 8 + 8):  # three records of five words
+    lines = printed((7,), 6, 9)
+    assert len(set(lines[:3])) == 3 and all(line.endswith("idx () found: 6") for line in lines[:3]), lines
+    assert lines[3:] == ["4 lines that kernel says_and_checks printed are lost: 3 fit. Print in fewer programs, or fewer elements"], lines
+assert printed((1,), -5, 9) == ["pid (0, 0, 0) idx () found: -5"], "the lost lines come after"
+with patch.object(prints, "_CAPTURING", Call("capturing", lambda hip, stream: (0, 1))):
+    try:
+        printed((1,), 5, 9)
+    except LaunchError as error:
+        assert "it prints, for which its launch waits" in str(error), error
+    else:
+        raise AssertionError("a launch that prints was captured")
+assert printed((1,), 50, 9, debug=True, num_warps=1) == ["pid (0, 0, 0) idx () found: 50"], "what a failed kernel printed is lost"
+stand_in.recover()
 try:
     kernels.checks[(1,)](Array(np.array([7], np.int32)), 7, debug=True)
     memory.synchronize()

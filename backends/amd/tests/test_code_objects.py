@@ -16,6 +16,7 @@ from amd_support import ARCHS, compiled, sections
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.llvm.compile import compile_to_object
 from tilewright.tools import cli
+from tilewright_amd import prints
 from tilewright_amd.linker import link
 from tilewright_amd.target import TRIPLE
 
@@ -119,8 +120,6 @@ def test_accesses_are_16_bytes_wide(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
 def test_what_is_not_there_is_refused(arch: str) -> None:
-    with pytest.raises(LoweringError, match="print"):
-        compiled(kernels.says, "x=*fp32:16", arch)
     with pytest.raises(LoweringError, match="assembler rejects"):
         compiled(kernels.called_by_mistake, "x=*fp32:16, out=*fp32:16", arch)
     with pytest.raises(OutOfResources, match=r"shared memory.*gathered.*num_warps=8"):
@@ -129,6 +128,20 @@ def test_what_is_not_there_is_refused(arch: str) -> None:
         compiled(kernels.add, ADD, arch, {"BLOCK": 1024}, waves_per_eu=99)
     with pytest.raises(OutOfResources, match="threads"):
         compiled(kernels.add, ADD, arch, {"BLOCK": 1024}, num_warps=64)
+
+
+def test_what_is_printed_is_in_the_metadata() -> None:
+    code = compiled(kernels.says, "x=*fp32:16", "gfx942")
+    assert code.metadata["prints"] == {"formats": [("pid (%d, %d, %d) idx () x: %f\n", ("i32", "i32", "i32", "double"))], "words": 5}
+    assert compiled(kernels.add, ADD, "gfx942", {"BLOCK": 1024}).metadata["prints"] is None
+
+
+def test_records_are_written_as_c_would() -> None:
+    form = "%d %u %3d %lld %llu 0x%02x 0x%016llx %f 100%% %f\n"
+    types = ("i32", "i32", "i32", "i64", "i64", "i32", "i64", "double", "double")
+    words = (2**32 - 5, 2**32 - 5, 7, 2**64 - 1, 2**64 - 1, 10, 2**64 - 16, 0x3FF8000000000000, 0xFFF0000000000000)
+    expected = "-5 4294967291   7 -1 18446744073709551615 0x0a 0xfffffffffffffff0 1.500000 100% -inf\n"
+    assert prints.line(form, types, words) == expected
 
 
 def test_a_failed_assertion_is_a_trap() -> None:

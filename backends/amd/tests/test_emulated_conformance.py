@@ -16,10 +16,10 @@ from tilewright_conformance import cli
 
 ROOT = Path(__file__).resolve().parents[3]
 PROFILES = ("core", "math", "memory", "control", "matmul", "atomics", "descriptors", "fp8", "launch")
-#: Loads that were moved behind a barrier; a lock whose data came after it; words at odd addresses; registers that are exchanged; small quotients; 16 bits.
+#: Loads that were moved behind a barrier; a lock whose data came late; words at odd addresses; registers that are exchanged; small quotients; 16 bits; prints.
 TELLING = (
     "access/barrier/i32/64", "atomics/lock", "atomics/poll/time/waiting", "branches/for/bounds/i8", "control/inline_asm/exchange/pure",
-    "math/div_rn/f32/values", "scans/recurrence/i16/32x1_0", "dots/product/u8/into_i32/2x2x16x32x16",
+    "math/div_rn/f32/values", "scans/recurrence/i16/32x1_0", "control/print/programs", "dots/product/u8/into_i32/2x2x16x32x16",
 )  # fmt: skip
 
 _there = importlib.util.find_spec("rocm") is not None and importlib.util.find_spec("rocm.bindings.hip") is not None

@@ -21,7 +21,7 @@ from tilewright.reference.interpreter import run
 from tilewright.testing.op_samples import check_outputs, samples
 from tilewright_conformance.programs import Program, mismatch, programs
 
-#: What is printed is refused; the target's own code has its own meaning.
+#: What is printed is told by a launch; the target's own code has its own meaning.
 _APART = {"inline_asm", "extern", "print"}
 NAMES = [spec.name for spec in TABLE if spec.name not in _APART]
 #: Samples of an operation that are run, by the number of warps.

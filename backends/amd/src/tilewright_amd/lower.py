@@ -35,7 +35,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
     left the fast path), ``llir``, ``amdgcn`` (assembly) and ``hsaco``, the code object, which is the binary too. Metadata: ``kernel`` (the symbol),
     ``num_warps``, ``shared`` (bytes of LDS of a program), ``n_regs``, ``n_spills`` (registers), ``assertions`` (what each is called, see :mod:`.reports`),
-    ``configuration`` (for messages), ``notes`` (what left the fast path).
+    ``prints`` (formats and words of a record, see :mod:`.prints`; None where there are none), ``configuration`` (for messages), ``notes`` (what left the fast
+    path).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
@@ -72,6 +73,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "n_regs": usage.registers,
         "n_spills": usage.spilled,
         "assertions": machine.assertions,
+        "prints": {"formats": machine.formats, "words": machine.record_words} if machine.record_words else None,
         "configuration": configuration_text(options),
         "notes": [*option_notes(options), *machine_notes(options, machine), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
     }

@@ -8,10 +8,11 @@ from typing import Any
 from tilewright.plugins.manifest import CodeObject
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.table import Call, DriverTable, Entries, Enumeration, Image, Launch, NativeEntries, Statuses, StreamNames
+from tilewright_amd import prints, reports
 from tilewright_amd.architectures import architecture
 from tilewright_amd.devices import architecture_name
 from tilewright_amd.driver import library
-from tilewright_amd.reports import argument, told
+from tilewright_amd.reports import told
 
 #: The kind of our devices, as argument protocols call it.
 KIND = "hip"
@@ -46,6 +47,10 @@ def _texts(hip: Any, code: int) -> tuple[str, str]:
 def image(hip: Driver, device: int, code: CodeObject) -> Image:
     """What to load of a code object."""
     metadata = code.metadata
+    opaque = [reports.argument(hip, metadata["assertions"])] if metadata.get("assertions") else []
+    said = metadata.get("prints")
+    if said:
+        opaque.append(prints.argument(hip, device))
     wave = architecture(architecture_name(hip, device)).wave
     return Image(
         binary=lambda: code.binary,
@@ -53,7 +58,8 @@ def image(hip: Driver, device: int, code: CodeObject) -> Image:
         threads=wave * int(metadata["num_warps"]),
         shared=int(metadata["shared"]),
         spills=4 * int(metadata["n_spills"]),
-        opaque=(argument(hip, metadata["assertions"]),) if metadata.get("assertions") else (),
+        opaque=tuple(opaque),
+        around=prints.around(hip, device, code.name, said) if said else None,
     )
 
 

@@ -18,7 +18,7 @@ from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import LinearLayout, log2
 from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, SimtTarget, Threads
-from tilewright_amd import arithmetic, casts, lanes, matrix, memory_access, reports, waits
+from tilewright_amd import arithmetic, casts, lanes, matrix, memory_access, prints, reports, waits
 from tilewright_amd.architectures import MFMA, architecture
 from tilewright_amd.costs import costs_of
 from tilewright_amd.vectors import join
@@ -79,11 +79,16 @@ class GcnTarget(SimtTarget):
         #: what failed assertions are called, by their numbers less 1
         self.assertions: list[str] = []
         self._asserts = False
+        #: (C format, types of operands) of what is printed, by their numbers less 1; words of a record of it
+        self.formats: list[tuple[str, tuple[str, ...]]] = []
+        self.record_words = 0
 
     # ---- the function
 
     def prepare(self, function: Function) -> None:
-        axes = {operation.attribute("axis") for operation in function.walk() if operation.name == "program_id"}
+        self.record_words = prints.record_words(function)
+        # every line that is printed begins with its program
+        axes = set(range(3)) if self.record_words else {operation.attribute("axis") for operation in function.walk() if operation.name == "program_id"}
         groups = tuple(f"workgroup-id-{'xyz'[axis]}" for axis in (1, 2) if axis not in axes)
         counts = any(operation.name == "num_programs" for operation in function.walk()) or (self._chiplets > 1 and 0 in axes)
         self._announces = any(operation.name.startswith("atomic_") for operation in function.walk())
@@ -106,6 +111,8 @@ class GcnTarget(SimtTarget):
         given = [(memory_access.GLOBAL, f"{parameter}.global") if type_ == "ptr" else (type_, parameter) for type_, parameter in parameters]
         if self._asserts:
             given.append(reports.PARAMETER)
+        if self.record_words:
+            given.append(prints.PARAMETER)
         w = module.function(name, given, linkage="amdgpu_kernel", attributes=" ".join(attributes))
         for type_, parameter in parameters:
             if type_ == "ptr":
@@ -265,8 +272,11 @@ class GcnTarget(SimtTarget):
     # ---- reports
 
     def print(self, context: SimtContext, form: str, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
-        assert context.operation is not None
-        raise LoweringError(f"print at {context.operation.location}: kernels for {self.name} cannot print; store what is to be seen, or take another backend")
+        """The host finds the format's number and the operands, see :mod:`.prints`."""
+        told = form, tuple(type_ for type_, _ in operands)
+        if told not in self.formats:
+            self.formats.append(told)
+        prints.emit_record(context.writer, 1 + self.formats.index(told), self.record_words, operands, predicate)
 
     def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
         """The queue ends with an error, and the host finds which assertion it was."""

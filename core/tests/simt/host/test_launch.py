@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +58,23 @@ def test_python_launcher_gives_the_driver_grid_and_arguments(python: PythonLaunc
     assert (launch.function, launch.grid, launch.threads, launch.shared, launch.stream, launch.attributes) == (77, (3, 2, 1), 128, 1024, 99, ())
     assert words == WORDS
     assert bindings.current == 0  # the device was made current for the launch, and no longer
+
+
+def test_a_launch_is_done_within_what_its_kernel_asks_for(driver: Driver, bindings: Any, toy: SimpleNamespace, values: Sequence[Any]) -> None:
+    seen: list[tuple[str, int, int]] = []
+
+    @contextlib.contextmanager
+    def around(stream: int) -> Iterator[None]:
+        seen.append(("before", stream, len(bindings.launches)))
+        yield
+        seen.append(("after", bindings.current, len(bindings.launches)))
+
+    loaded = toy.load(driver, around=around)
+    launcher = make_launcher(loaded, PARAMETERS, {})
+    assert isinstance(launcher, PythonLauncher), "machine code does nothing around a launch"
+    launcher((1, 1, 1), 99, tuple(values))
+    assert seen == [("before", 99, 0), ("after", 1, 1)]
+    assert native_launcher(loaded, PARAMETERS, launcher, toy.library(driver.table, len(WORDS))) is None
 
 
 @pytest.mark.parametrize(

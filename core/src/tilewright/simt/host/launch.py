@@ -2,13 +2,14 @@
 
 There are two. The Python launcher takes every kind of argument and reports every error. The native launcher (:mod:`.native_launch`) takes what most
 launches are made of and hands everything else to the Python launcher. Neither synchronises nor allocates device memory, so both work while a stream is
-being captured into a graph.
+being captured into a graph, but for kernels whose backend does so around each launch (:attr:`~tilewright.simt.host.table.Image.around`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -47,8 +48,10 @@ class PythonLauncher:
             self._guard(values)
             handle = stream_handle(driver.table.streams, stream, loaded.device)
             launch = Launch(loaded.function, grid, loaded.threads, loaded.shared, handle, addresses, loaded.image.attributes)
+            around = loaded.image.around
             try:
-                driver(driver.entries.launch, launch)
+                with nullcontext() if around is None else around(handle):
+                    driver(driver.entries.launch, launch)
             except DriverError as error:
                 loaded.fail(error)
         del kept

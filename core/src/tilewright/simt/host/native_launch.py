@@ -53,13 +53,15 @@ class _Context(ctypes.Structure):
 
 
 def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow: PythonLauncher, library: Any = None) -> Launcher | None:
-    """The native launcher of a kernel; None where its arguments, its launches or the interpreter do not allow one.
+    """The native launcher of a kernel; None where its arguments, what is done around its launches, its launches or the interpreter do not allow one.
 
     Args:
         library: what has the driver's functions; its own library where None.
     """
     table, image = loaded.driver.table, loaded.image
     kinds = kinds_of([parameter.type for parameter in parameters], [parameter.stored for parameter in parameters])
+    if image.around is not None:
+        return None
     if kinds is None or slots_of(kinds) > MAX_SLOTS or len(image.opaque) > MAX_STRUCTURES or places_of(image.opaque)[-1] > MAX_STRUCTURE_BYTES:
         return None
     attributes = attribute_records(table.native, image.attributes)

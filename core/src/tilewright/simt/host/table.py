@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -311,6 +312,8 @@ class Image:
         spills: bytes that a thread stores for want of registers; its local memory where they are not known.
         attributes: of every launch.
         opaque: parameters behind those of the source, in order.
+        around: (stream, a handle as a number) -> what the driver's call is done within, for what a backend does before and after each launch, such as waiting
+            for what the kernel leaves on the host; the device's context is the thread's. Such launches are left to Python.
     """
 
     binary: Callable[[], bytes]
@@ -320,6 +323,7 @@ class Image:
     spills: int | None = None
     attributes: tuple[LaunchAttribute, ...] = ()
     opaque: tuple[OpaqueArgument, ...] = ()
+    around: Callable[[int], AbstractContextManager[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,0 +1,170 @@
+"""What kernels print: lanes leave a record for each line in memory of the host, and the launch waits for its kernel and writes the lines.
+
+A counter in the device's memory gives each record its slot; slots of a kernel are of one size, and a record is whole when the first of its words, the number
+of its format from 1 on, is there. What does not fit is counted by the same counter, and told. The records of a kernel that fails are in memory that outlives
+the device's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final
+
+from tilewright.errors import LaunchError
+from tilewright.ir.core import Function
+from tilewright.ir.types import shape_of
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.host.capture import beside_captures
+from tilewright.simt.host.driver import Driver
+from tilewright.simt.host.errors import DeviceFaultError
+from tilewright.simt.host.table import Call, OpaqueArgument
+
+#: The parameter behind those of the source, and that of assertions, of kernels that print: the address of three words of 8 bytes, of the device's memory: how
+#: many records were asked for, how many slots there are, and the address of the first.
+PARAMETER: Final = ("i64", "tilewright_prints")
+#: Bytes of the slots.
+BYTES: Final = 4 << 20
+_WORD: Final = 8
+
+_HOST_MEMORY = Call("hipHostMalloc", lambda hip, size: hip.hipHostMalloc(size, 0))
+_CAPTURING = Call("hipStreamIsCapturing", lambda hip, stream: hip.hipStreamIsCapturing(stream))
+
+# ---- in the kernel
+
+
+def record_words(function: Function) -> int:
+    """Words of the longest record of a kernel: format, program, coordinates and value; 0 where it prints nothing."""
+    ranks = [len(shape_of(value.type)) for operation in function.walk() if operation.name == "print" for value in operation.operands]
+    return 1 + 3 + max(ranks, default=0) + 1 if any(operation.name == "print" for operation in function.walk()) else 0
+
+
+def emit_record(w: FunctionWriter, number: int, words: int, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
+    """Leave a record of format ``number`` in a slot of ``words``; operands are (LLVM type, name) of i32, i64 or double."""
+    assert len(operands) < words
+    with w.when(predicate) if predicate is not None else nullcontext():
+        header = w.emit(f"inttoptr i64 %{PARAMETER[1]} to ptr addrspace(1)")
+        slot = w.emit(f'atomicrmw add ptr addrspace(1) {header}, i64 1 syncscope("agent") monotonic, align {_WORD}')
+        slots, first = (w.emit(f"load i64, ptr addrspace(1) {_place(w, header, index)}, align {_WORD}") for index in (1, 2))
+        with w.when(w.emit(f"icmp ult i64 {slot}, {slots}")):
+            record = _place(w, w.emit(f"inttoptr i64 {first} to ptr addrspace(1)"), w.emit(f"mul i64 {slot}, {words}"))
+            for index, (type_, name) in enumerate(operands, 1):
+                value = w.emit(f"zext i32 {name} to i64") if type_ == "i32" else w.emit(f"bitcast double {name} to i64") if type_ == "double" else name
+                w.do(f"store i64 {value}, ptr addrspace(1) {_place(w, record, index)}, align {_WORD}")
+            w.do(f"store atomic i64 {number}, ptr addrspace(1) {record} release, align {_WORD}")
+
+
+def _place(w: FunctionWriter, pointer: str, index: int | str) -> str:
+    return w.emit(f"getelementptr i64, ptr addrspace(1) {pointer}, i64 {index}")
+
+
+# ---- on the host
+
+
+def line(form: str, types: Sequence[str], words: Sequence[int]) -> str:
+    """The text of a record.
+
+    Args:
+        form: a C format.
+        types: of its operands, LLVM's: ``i32``, ``i64`` or ``double``.
+        words: the operands' bits.
+    """
+    # Python's formats know no lengths, and take the numbers as they are
+    conversions = re.findall(r"%[0-9]*(?:ll)?([duxf%])", form)
+    signed = [conversion == "d" for conversion in conversions if conversion != "%"]
+    values = [_value(type_, word, sign) for type_, word, sign in zip(types, words, signed, strict=True)]
+    return re.sub(r"%([0-9]*)ll", r"%\1", form) % tuple(values)
+
+
+def _value(type_: str, word: int, signed: bool) -> int | float:
+    if type_ == "double":
+        return float(struct.unpack("<d", struct.pack("<Q", word))[0])
+    bits = int(type_[1:])
+    number = word & ((1 << bits) - 1)
+    return number - (1 << bits) if signed and number >> (bits - 1) else number
+
+
+class _Queue:
+    """The records of a device: of one launch at a time."""
+
+    def __init__(self, hip: Driver, device: int) -> None:
+        self._hip, self._device = hip, device
+        self._lock = threading.Lock()
+        self.header = int(hip(hip.entries.memory_allocate, 3 * _WORD))
+        self._slots = int(hip(_HOST_MEMORY, BYTES))
+        ctypes.memset(self._slots, 0, BYTES)
+
+    @contextmanager
+    def of(self, kernel: str, facts: dict[str, Any], stream: int) -> Iterator[None]:
+        """Launch a kernel in the block, wait for it, and write to ``sys.stdout`` what it printed.
+
+        Raises:
+            LaunchError: the stream is being captured into a graph.
+            DriverError: the launch fails.
+        """
+        hip, size = self._hip, _WORD * int(facts["words"])
+        capacity = BYTES // size
+        with self._lock:
+            with beside_captures(hip, self._device):
+                if int(hip(_CAPTURING, stream)):
+                    raise LaunchError(f"kernel {kernel}: it prints, for which its launch waits, and its stream is captured into a graph: take the prints out")
+                self._copy(hip.entries.memory_to_device, (0, capacity, self._slots))
+            try:
+                yield
+                hip(hip.entries.synchronize)
+            except DeviceFaultError:
+                self._write(kernel, facts["formats"], size, capacity, None)
+                raise
+            self._write(kernel, facts["formats"], size, capacity, self._copy(hip.entries.memory_to_host)[0])
+
+    def _copy(self, entry: Any, words: tuple[int, ...] = (0, 0, 0)) -> tuple[int, ...]:
+        held = (ctypes.c_uint64 * 3)(*words)
+        pair = (self.header, ctypes.addressof(held))
+        self._hip(entry, *(pair if entry == self._hip.entries.memory_to_device else reversed(pair)), 3 * _WORD)
+        return tuple(held)
+
+    def _write(self, kernel: str, formats: Sequence[tuple[str, Sequence[str]]], size: int, capacity: int, asked: int | None) -> None:
+        """Write the lines, and clear the slots. ``asked`` is how many records were to be left, None where that cannot be known any more."""
+        used = capacity if asked is None else min(asked, capacity)
+        data = ctypes.string_at(self._slots, used * size)
+        ctypes.memset(self._slots, 0, used * size)
+        found = []
+        for number, *words in struct.iter_unpack(f"<{size // _WORD}Q", data):
+            if number:
+                form, types = formats[number - 1]
+                found.append(line(form, types, words[: len(types)]))
+        if asked is None and len(found) == capacity:
+            found.append(f"kernel {kernel} failed, and lines of its prints may be lost: {capacity} fit\n")
+        elif asked is not None and asked > len(found):
+            found.append(f"{asked - len(found)} lines that kernel {kernel} printed are lost: {capacity} fit. Print in fewer programs, or fewer elements\n")
+        sys.stdout.write("".join(found))
+        sys.stdout.flush()
+
+
+_lock = threading.Lock()
+#: (driver, device) -> its records, whose memory is kept to the end of the process
+_queues: dict[tuple[Driver, int], _Queue] = {}
+
+
+def _queue(hip: Driver, device: int) -> _Queue:
+    """Those of a device, whose context is this thread's."""
+    with _lock:
+        if (hip, device) not in _queues:
+            with beside_captures(hip, device):
+                _queues[hip, device] = _Queue(hip, device)
+        return _queues[hip, device]
+
+
+def argument(hip: Driver, device: int) -> OpaqueArgument:
+    """The parameter :data:`PARAMETER` of a kernel on a device."""
+    return OpaqueArgument(subject="what it prints", inputs=(), size=_WORD, encode=lambda values: _queue(hip, device).header.to_bytes(_WORD, "little"))
+
+
+def around(hip: Driver, device: int, kernel: str, facts: dict[str, Any]) -> Any:
+    """What a launch of a kernel that prints is done within, by its stream; ``facts`` are those of the code object's metadata."""
+    return lambda stream: _queue(hip, device).of(kernel, facts, stream)
