@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Function, Value
+from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import F32, F64, I32, U32, Type, element_type
 from tilewright.llvm.atomics import Reach, atomic_read, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.inline_assembly import emit_inline_asm
@@ -15,10 +15,11 @@ from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import layout_of
+from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout, log2
 from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, SimtTarget, Threads
-from tilewright_amd import arithmetic, casts, lanes, matrix, memory_access, prints, reports, waits
+from tilewright_amd import arithmetic, casts, lanes, matrix, memory_access, prints, reports, scaled, waits
 from tilewright_amd.architectures import MFMA, architecture
 from tilewright_amd.costs import costs_of
 from tilewright_amd.vectors import join
@@ -234,6 +235,19 @@ class GcnTarget(SimtTarget):
         plan, together = found
         self._vectors[plan.c] = together
         return (plan,)
+
+    def keeps_scaled(self, operation: Operation) -> bool:
+        return scaled.serves(self.row, operation)
+
+    @property
+    def interfaces(self) -> Mapping[str, Interface]:
+        return scaled.INTERFACES
+
+    def scaled_plan(self, operation: Operation, num_warps: int) -> scaled.ScaledPlan:
+        """How a ``dot_scaled`` that was kept is computed by so many warps."""
+        plan = scaled.plan_of(operation, num_warps, self._extent)
+        self._vectors[plan.c] = plan.extent**2 // 64
+        return plan
 
     def vector_of(self, value: Value) -> int:
         element = element_type(value.type)

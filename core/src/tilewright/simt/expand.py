@@ -19,7 +19,7 @@ def prepare(module: Module, target: SimtTarget) -> None:
     """Leave the module's kernel alone in it, made of operations that the toolkit lowers.
 
     A descriptor that is an argument becomes several: the tensor's base address, its extents, its strides (i64, in elements), which launchers pass in this
-    order. Where ``target.keeps_descriptor`` asks for it, the descriptor stays, before them.
+    order. Where ``target.keeps_descriptor`` asks for it, the descriptor stays, before them. So do block-scaled products where ``target.keeps_scaled`` does.
 
     Raises:
         LoweringError: descriptors with different paddings meet.
@@ -35,5 +35,5 @@ def prepare(module: Module, target: SimtTarget) -> None:
 
 def expand_function(kernel: Function, target: SimtTarget) -> bool:
     """Expand a kernel without calls; whether there was anything to expand."""
-    scaled = expand_scaled(kernel)
+    scaled = expand_scaled(kernel, target)
     return expand_descriptors(kernel, target) or scaled

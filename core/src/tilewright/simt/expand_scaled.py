@@ -9,6 +9,7 @@ from __future__ import annotations
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import BF16, F16, F32, U8, U16, U32, FloatType, TileType, Type, element_type, with_element
+from tilewright.simt.target import SimtTarget
 
 #: Significant bits of an element of each format, of a power of two, and of an f8e4m3fn scale.
 _BITS = {"e2m1": 2, "e4m3": 4, "e5m2": 3, "bf16": 8, "fp16": 11}
@@ -16,9 +17,9 @@ _SCALE_BITS = 4
 _BF16_BITS = 8
 
 
-def expand_scaled(function: Function) -> bool:
-    """Expand every ``dot_scaled``; whether there was one."""
-    found = [operation for operation in function.walk() if operation.name == "dot_scaled"]
+def expand_scaled(function: Function, target: SimtTarget) -> bool:
+    """Expand every ``dot_scaled`` but those that the target keeps; whether there was one."""
+    found = [operation for operation in function.walk() if operation.name == "dot_scaled" and not target.keeps_scaled(operation)]
     for operation in found:
         _expand(operation)
     return bool(found)

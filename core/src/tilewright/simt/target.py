@@ -354,6 +354,11 @@ class SimtTarget(ABC):
         block's offsets, one an axis; ``width`` is one that divides the tensor's last extent, in elements."""
         return False
 
+    def keeps_scaled(self, operation: Operation) -> bool:
+        """Whether a ``dot_scaled`` is left as it is, for the machine's own instructions: its interface is then among :attr:`interfaces`. Others become
+        products of operands that are scaled first."""
+        return False
+
     def wants_blocks(self, product: Product) -> bool:
         """Whether loads at pointers that feed a product in a loop are to be raised to copies of blocks, by descriptors made at the launch."""
         return False

@@ -1,0 +1,226 @@
+"""Products of block-scaled operands by the MFMA instructions that scale: 32 elements along k share a power of two, which the instruction takes as a byte.
+
+Of lanes l of 64, for instructions of m rows, n columns and k = 2048 / m, where g = l / m, as AMD's matrix instruction calculator says:
+
+- elements of 8 bits: the lane holds of A the row ``l % m``, and along k 16 neighbours from ``16 * g`` on and 16 from ``k / 2 + 16 * g`` on;
+- elements of 4 bits: 32 neighbours from ``32 * g`` on, two a byte, the low half first;
+- scales: that of row ``l % m`` and of the 32 elements from ``32 * g`` on, one of four bytes of a register, by choice;
+
+of B the same of its columns. C and D are those of other MFMA instructions. As in :mod:`.matrix`, the transpose of the product is what is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import U8, TileType, element_type
+from tilewright.llvm.registers import register_type
+from tilewright.simt.assign import LayoutStatement
+from tilewright.simt.context import SimtContext
+from tilewright.simt.facts import layout_of, warps_of
+from tilewright.simt.interface import Interface
+from tilewright.simt.linear_layout import LinearLayout
+from tilewright.simt.report import Report
+from tilewright.simt.target import SimtTarget
+from tilewright.simt.tiling import Fragment, MatrixShape, Tiling, layouts, powers, tile, transposed
+from tilewright.simt.variables import Origin
+from tilewright_amd.architectures import MFMA, Architecture
+from tilewright_amd.instructions import INSTRUCTIONS
+from tilewright_amd.vectors import elements, join
+
+#: Elements along k that share a scale.
+GROUP: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of operands.
+
+    Attributes:
+        code: its number in the instruction.
+        per_byte: elements of a byte.
+        operand: LLVM type of a lane's elements.
+    """
+
+    code: int
+    per_byte: int
+    operand: str
+
+
+FORMATS: Final = {"e4m3": Format(0, 1, "<8 x i32>"), "e5m2": Format(1, 1, "<8 x i32>"), "e2m1": Format(4, 2, "<4 x i32>")}
+#: Rows and columns of the instructions.
+_EXTENTS: Final = (32, 16)
+#: A scale of 1, in each byte of a register.
+_ONE: Final = str(0x7F7F7F7F)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledPlan:
+    """How a product is computed.
+
+    Attributes:
+        extent: rows and columns of the instruction.
+        depth: its elements along k.
+        tiling: how warps share the transposed product.
+        a, b, a_scale, b_scale, c: layouts of the operands, and of c and the result.
+    """
+
+    extent: int
+    depth: int
+    tiling: Tiling
+    a: LinearLayout
+    b: LinearLayout
+    a_scale: LinearLayout
+    b_scale: LinearLayout
+    c: LinearLayout
+
+    @property
+    def name(self) -> str:
+        """LLVM's intrinsic, less ``llvm.amdgcn.``."""
+        return f"mfma.scale.f32.{self.extent}x{self.extent}x{self.depth}.f8f6f4"
+
+    def operand(self, name: str) -> LinearLayout:
+        """The layout of an operand of the operation."""
+        found: LinearLayout = getattr(self, name)
+        return found
+
+
+# ---- which products
+
+
+def serves(row: Architecture, operation: Operation) -> bool:
+    """Whether there is an instruction for a ``dot_scaled``: of its formats, of scales by 32, of pairs along k, and small enough."""
+    if row.matrix != MFMA or row.generation < 4 or any(not _is_known(operation, name) for name in ("a", "b")):
+        return False
+    return bool(_fitting(operation))
+
+
+def _is_known(operation: Operation, name: str) -> bool:
+    format_, scale = operation.attribute(f"{name}_format"), operation.operand(f"{name}_scale")
+    return format_ in FORMATS and (format_ != "e2m1" or operation.attribute(f"{name}_pack_k")) and (scale is None or element_type(scale.type) is U8)
+
+
+def _extents(operation: Operation) -> tuple[tuple[int, ...], int]:
+    """The shape of the result, and the elements of a sum."""
+    a, c = operation.operand("a"), operation.operand("c")
+    assert a is not None and c is not None and isinstance(a.type, TileType) and isinstance(c.type, TileType)
+    return c.type.shape, a.type.shape[-1] * FORMATS[operation.attribute("a_format")].per_byte
+
+
+def _fitting(operation: Operation) -> list[int]:
+    """Extents of the instructions that are not greater than the product."""
+    shape, k = _extents(operation)
+    return [extent for extent in _EXTENTS if extent <= min(shape[-2:]) and 2048 // extent <= k]
+
+
+def plan_of(operation: Operation, num_warps: int, extent: int = 0) -> ScaledPlan:
+    """How a product that :func:`serves` found is computed; ``extent`` asks for rows and columns, 0 chooses: greater ones where each warp gets one."""
+    shape, k = _extents(operation)
+    fitting = _fitting(operation)
+    shared = [one for one in fitting if (shape[-2] // one) * (shape[-1] // one) >= num_warps]
+    chosen = next(iter((*(one for one in fitting if one == extent), *shared, *fitting)))
+    depth = 2048 // chosen
+    turned = (*shape[:-2], shape[-1], shape[-2])
+    tiling = tile(_shape(chosen, depth, 1), turned, k, num_warps)
+
+    def of(per_unit: int) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
+        """Of the transposed product's operands, of which so many elements along k are one of the tile."""
+        return layouts(_shape(chosen, depth, per_unit), tiling, turned, k // per_unit, num_warps)
+
+    by_format = {name: of(FORMATS[operation.attribute(f"{name}_format")].per_byte) for name in ("a", "b")}
+    left, right, sums = of(GROUP)
+    return ScaledPlan(chosen, depth, tiling, transposed(by_format["a"][1]), transposed(by_format["b"][0]), transposed(right), left, transposed(sums))
+
+
+def _shape(extent: int, depth: int, per_unit: int) -> MatrixShape:
+    """Of an instruction of whose operands one element of a tile is so many along k: 1, 2 a byte, or the 32 of a scale."""
+    run = {1: 16, 2: 16, GROUP: 1}[per_unit]
+    own = [*powers(1, run), *([depth // 2] if per_unit == 1 else [])]
+    others, along = [run * group for group in powers(1, 64 // extent)], powers(1, extent)
+    a = Fragment(tuple((0, k) for k in own), (*((row, 0) for row in along), *((0, k) for k in others)))
+    b = Fragment(tuple((k, 0) for _, k in a.registers), tuple((k, row) for row, k in a.lanes))
+    # results are where those of all instructions of these extents are
+    c = next(one.shape.c for one in INSTRUCTIONS if one.family == MFMA and one.kind == "f16" and one.shape.m == extent)
+    return MatrixShape(extent, extent, depth // per_unit, a, b, c)
+
+
+# ---- how they are written
+
+
+def _planned(operation: Operation, target: SimtTarget, num_warps: int = 0) -> ScaledPlan:
+    from tilewright_amd.target import GcnTarget
+
+    assert isinstance(target, GcnTarget)
+    return target.scaled_plan(operation, num_warps or warps_of(operation))
+
+
+def _layouts(statement: LayoutStatement, operation: Operation) -> None:
+    plan = _planned(operation, statement.target, statement.num_warps)
+    names = ("a", "a_scale", "b", "b_scale", "c")
+    statement.reads[operation] = [plan.operand(name) for name in names if operation.operand(name) is not None]
+    statement.origins[operation.results[0]] = Origin(plan.c)
+
+
+def _check(operation: Operation, target: SimtTarget) -> str:
+    plan = _planned(operation, target)
+    if layout_of(operation.results[0]) != plan.c:
+        return "the result's layout must be the instruction's"
+    for name in ("a", "a_scale", "b", "b_scale", "c"):
+        operand = operation.operand(name)
+        if operand is not None and layout_of(operand) != plan.operand(name):
+            return f"the layout of {name} must be the instruction's"
+    return ""
+
+
+def _lower(context: SimtContext, operation: Operation) -> None:
+    w, plan = context.writer, _planned(operation, context.target)
+    t, held = plan.tiling, plan.extent**2 // 64
+    formats = {name: FORMATS[operation.attribute(f"{name}_format")] for name in ("a", "b")}
+    # the first operand of the instruction is the product's second
+    left, right = (_vectors(context, operation.operand(name), formats[name]) for name in ("b", "a"))
+    scales = [_scales(context, operation.operand(f"{name}_scale")) for name in ("b", "a")]
+    names = context.registers[operation.operands[-1]]
+    sums = [join(w, "float", names[i : i + held]) for i in range(0, len(names), held)]
+    steps = len(left) // (t.batches * t.repeats_m)
+    for batch in range(t.batches):
+        for step in range(steps):
+            for m in range(t.repeats_m):
+                # there and back, so that neighbours in time share an operand
+                for n in range(t.repeats_n) if m % 2 == 0 else reversed(range(t.repeats_n)):
+                    x, y = (batch * t.repeats_m + m) * steps + step, (batch * t.repeats_n + n) * steps + step
+                    place = (batch * t.repeats_m + m) * t.repeats_n + n
+                    operands = [(formats["b"].operand, left[x]), (formats["a"].operand, right[y]), (f"<{held} x float>", sums[place])]
+                    operands += [("i32", str(formats[name].code)) for name in ("b", "a")]
+                    for side, index in zip(scales, (x, y), strict=True):
+                        operands += [("i32", str(index % 4 if side else 0)), ("i32", side[index // 4] if side else _ONE)]
+                    kinds = [operands[0][0], operands[1][0]]
+                    sums[place] = w.intrinsic(f"llvm.amdgcn.{plan.name}", f"<{held} x float>", operands, kinds)
+    context.bind(operation.results[0], [name for vector in sums for name in elements(w, "float", vector, held)])
+
+
+def _vectors(context: SimtContext, operand: Value | None, format_: Format) -> list[str]:
+    """What instructions take of an operand, in order."""
+    assert operand is not None
+    names, type_ = context.registers[operand], register_type(element_type(operand.type))
+    held = 32 // format_.per_byte
+    groups = [names[i : i + held] for i in range(0, len(names), held)]
+    return [context.writer.emit(f"bitcast <{held} x {type_}> {join(context.writer, type_, group)} to {format_.operand}") for group in groups]
+
+
+def _scales(context: SimtContext, scale: Value | None) -> Sequence[str]:
+    """Four scales of a lane a register, in order; nothing where there are none."""
+    if scale is None:
+        return ()
+    w, names = context.writer, context.registers[scale]
+    names = [*names, *["0"] * (-len(names) % 4)]
+    return [w.emit(f"bitcast <4 x i8> {join(w, 'i8', names[i : i + 4])} to i32") for i in range(0, len(names), 4)]
+
+
+def _describe(report: Report, operation: Operation) -> list[str]:
+    return [f"by {_planned(operation, report.target).name}"]
+
+
+INTERFACES: Final = {"dot_scaled": Interface(_lower, _layouts, _check, describe=_describe)}
