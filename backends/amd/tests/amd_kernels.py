@@ -129,3 +129,39 @@ def in_order_of_places(counter, out):
 def converted(x, out, N: tl.constexpr):
     at = tl.arange(0, N)
     tl.store(out + at, tl.load(x + at).to(out.dtype.element_ty))
+
+
+@tw.jit
+def scaled(
+    a, a_scale, b, b_scale, c, out, trips,
+    A: tl.constexpr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, SCALES: tl.constexpr, TRIPS: tl.constexpr,
+):  # fmt: skip
+    """``c`` plus the sum over ``trips`` pieces along K of a [M, TRIPS * K] times b [TRIPS * K, N], e2m1 in pairs along K; SCALES says which have scales."""
+    OF_A: tl.constexpr = K // 2 if A == "e2m1" else K
+    OF_B: tl.constexpr = K // 2 if B == "e2m1" else K
+    GROUPS: tl.constexpr = K // 32
+    rows, columns, groups = tl.arange(0, M), tl.arange(0, N), tl.arange(0, GROUPS)
+    sums = tl.load(c + rows[:, None] * N + columns[None, :])
+    for i in range(trips):
+        left = tl.load(a + rows[:, None] * (TRIPS * OF_A) + i * OF_A + tl.arange(0, OF_A)[None, :])
+        right = tl.load(b + (i * OF_B + tl.arange(0, OF_B))[:, None] * N + columns[None, :])
+        left_scale, right_scale = None, None
+        if SCALES[0]:
+            left_scale = tl.load(a_scale + rows[:, None] * (TRIPS * GROUPS) + i * GROUPS + groups[None, :])
+        if SCALES[1]:
+            right_scale = tl.load(b_scale + columns[:, None] * (TRIPS * GROUPS) + i * GROUPS + groups[None, :])
+        sums = tl.dot_scaled(left, left_scale, A, right, right_scale, B, sums)
+    tl.store(out + rows[:, None] * N + columns[None, :], sums)
+
+
+@tw.jit
+def scaled_otherwise(a, a_scale, b, out, A: tl.constexpr, PACKED: tl.constexpr):
+    rows, ks = tl.arange(0, 32), tl.arange(0, 128)
+    right = tl.load(b + ks[:, None] * 32 + rows[None, :])
+    if PACKED:
+        product = tl.dot_scaled(right.T, None, A, right, None, A)
+    else:
+        left = tl.load(a + tl.arange(0, 16)[:, None] * 128 + ks[None, :])
+        scale = tl.load(a_scale + rows[:, None] * 4 + tl.arange(0, 4)[None, :])
+        product = tl.dot_scaled(left, scale, A, left.T, scale, A, lhs_k_pack=False, rhs_k_pack=False)
+    tl.store(out + rows[:, None] * 32 + rows[None, :], product)

@@ -11,9 +11,10 @@ import pytest
 from tilewright.errors import LoweringError
 from tilewright.ir import Builder, verify
 from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops.linear import SCALED_FORMATS
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
-from tilewright.ir.types import F16, F32, I1, I32, I64, DescriptorType
+from tilewright.ir.types import F16, F32, I1, I32, I64, U8, DescriptorType
 from tilewright.reference.interpreter import DescriptorValue
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt.emulator import EmulatedTarget
@@ -258,6 +259,24 @@ def test_what_is_written_by_threads_is_not_read_by_copies() -> None:
     assert not any(operation.name.startswith("descriptor") for operation in module.walk())
 
 
+class KeepsPairs(EmulatedTarget):
+    def keeps_scaled(self, operation: Operation) -> bool:
+        return operation.attribute("a_format") == "e2m1"
+
+
+def test_a_target_may_keep_scaled_products() -> None:
+    kept = {"e2m1": True, "e4m3": False}
+    for format_, expected in kept.items():
+        kernel = SampleKernel("kept")
+        a = kernel.load(SCALED_FORMATS[format_], (16, 32 if format_ == "e2m1" else 64))
+        b = kernel.load(SCALED_FORMATS["e4m3"], (64, 16))
+        kernel.store(kernel.b.dot_scaled(a, None, b, None, kernel.load(F32, (16, 16), INTEGRAL), a_format=format_, b_format="e4m3"))
+        module = kernel.finish().module
+        prepare(module, KeepsPairs())
+        verify(module)
+        assert {operation.name for operation in module.walk()} & {"dot", "dot_scaled"} == {"dot_scaled" if expected else "dot"}
+
+
 @pytest.mark.parametrize(
     ("formats", "scaled", "expected"),
     [
@@ -272,9 +291,6 @@ def test_what_is_written_by_threads_is_not_read_by_copies() -> None:
     ],
 )
 def test_scaled_products_are_made_in_the_narrowest_exact_type(formats: tuple[str, str], scaled: bool | tuple[bool, bool], expected: str) -> None:
-    from tilewright.ir.ops.linear import SCALED_FORMATS
-    from tilewright.ir.types import U8
-
     kernel = SampleKernel("narrow")
     operands = []
     for name, format_, with_scale in zip("ab", formats, scaled if isinstance(scaled, tuple) else (scaled, scaled), strict=True):

@@ -447,6 +447,8 @@ def _batches(type_: str, result: str, session: Session) -> None:
 
 
 _FORMATS = ("e2m1", "e4m3", "e5m2", "bf16", "fp16")
+#: Rows, columns and depth of a product of which nothing else is said.
+_SCALED_SHAPE = 16, 32, 64
 _FORMAT_TYPES = {"e2m1": "u8", "e4m3": "u8", "e5m2": "u8", "bf16": "bf16", "fp16": "f16"}
 
 
@@ -464,6 +466,16 @@ def _scaled() -> Iterator[Case]:
     yield _scaled_case("e4m3_e4m3/right_scale_alone", "e4m3", "e4m3", with_scales=(False, True), quick=True)
     yield _scaled_case("e4m3_e4m3/scale_not_a_number", "e4m3", "e4m3", spoilt=True, quick=True)
     yield _scaled_case("e4m3_e4m3/fast_math", "e4m3", "e4m3", fast=True)
+    # as great as instructions that scale by themselves take at once, and greater
+    for left in _FORMATS[:3]:
+        for right in _FORMATS[:3]:
+            yield _scaled_case(f"{left}_{right}/32x64x256", left, right, quick=(left, right) == ("e4m3", "e2m1"), shape=(32, 64, 256))
+    for left, right in (("e2m1", "e4m3"), ("e5m2", "e5m2")):
+        yield _scaled_case(f"{left}_{right}/64x64x64", left, right, quick=left == "e5m2", shape=(64, 64, 64))
+    yield _scaled_case("e5m2_e4m3/64x64x128/scale_not_a_number", "e5m2", "e4m3", spoilt=True, shape=(64, 64, 128))
+    yield _scaled_case("e2m1_e4m3/16x32x128/batches", "e2m1", "e4m3", batches=(2,), shape=(16, 32, 128))
+    yield _scaled_case("e4m3_e2m1/32x32x128/right_scale_alone", "e4m3", "e2m1", with_scales=(False, True), shape=(32, 32, 128), quick=True)
+    yield _scaled_case("e4m3_e5m2/32x32x128/no_scales", "e4m3", "e5m2", with_scales=(False, False), shape=(32, 32, 128))
 
 
 def _scaled_case(id_: str, left: str, right: str, *, quick: bool = False, **own: Any) -> Case:
@@ -473,11 +485,13 @@ def _scaled_case(id_: str, left: str, right: str, *, quick: bool = False, **own:
     # the narrow formats are types too, though they come as bytes
     types |= {name for kind, name in (("e4m3", "f8e4m3fn"), ("e5m2", "f8e5m2")) if kind in (left, right)}
     body = functools.partial(_scaled_product, left, right, own)
-    return _case(f"scaled/{id_}", body, tuple(types), set(), (), subject="tl.dot_scaled", quick=quick, features={"dot_scaled"}, elements=1 << 12)
+    m, n, k = own.get("shape", _SCALED_SHAPE)
+    elements = 2 * max(m * k, k * n, m * n)  # there are two batches at most
+    return _case(f"scaled/{id_}", body, tuple(types), set(), (), subject="tl.dot_scaled", quick=quick, features={"dot_scaled"}, elements=elements)
 
 
 def _scaled_product(left: str, right: str, own: dict[str, Any], session: Session) -> None:
-    m, n, k, group = 16, 32, 64, own.get("group", 32)
+    (m, n, k), group = own.get("shape", _SCALED_SHAPE), own.get("group", 32)
     batches, pack, with_scales = own.get("batches", ()), own.get("pack", (True, True)), own.get("with_scales", (True, True))
     rng = session.rng
     a = matrix.scaled_operand(rng, left, (*batches, m, k), -1 if pack[0] else -2)

@@ -67,7 +67,7 @@ _PARTS: Final = (1, 2, 4)
 
 #: The toolkit's own stages, in order.
 STAGES: Final = (
-    Stage("prepare", lambda module, target, options: prepare(module, target), "calls, and what the machine has no way for of descriptors and block-scaled products, become plain operations"),
+    Stage("prepare", lambda module, target, options: prepare(module, target), "calls, descriptors and block-scaled products become plain operations"),
     Stage("warps", lambda module, target, options: set_warps(kernel_of(module), target, options), "how many warps run a program: those asked for, or more"),
     Stage("raise", raise_loads, "loads at pointers that feed products become loads of blocks, where the machine copies those better"),
     Stage("unseen", _on_kernel(lambda function, target: mark_unseen(function)), "loads whose left-out lanes nobody sees: no zeros are written there"),
