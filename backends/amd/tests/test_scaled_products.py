@@ -82,6 +82,19 @@ def test_products_are_scaled_by_the_instructions(
     close(out, left, right, c)
 
 
+def test_operands_and_scales_are_loaded_ahead() -> None:
+    """One barrier an iteration, and reads in the instructions' layouts: what is loaded goes through LDS once."""
+    for stages, ahead in ((2, 4), (1, 0)):
+        code = code_for(("e4m3", "e2m1"), (64, 64, 128), trips=4, num_stages=stages)
+        simt, listing = code.stages["simt"], code.stages["amdgcn"]
+        assert isinstance(simt, str) and isinstance(listing, str)
+        _, body = simt.split(" for ", 1)
+        assert body.count("simt.load_start") == ahead, body
+        assert "= shared<64x128>" not in simt, "rows of 128 bytes below each other are read from the same banks"
+        hot = max(listing.split("\n.LBB"), key=lambda block: block.count("v_mfma_scale"))
+        assert (hot.count("s_barrier") == 1) is (ahead > 0), hot
+
+
 @pytest.mark.parametrize("given", [(True, False), (False, True), (False, False)])
 def test_operands_without_scales_are_taken_as_they_are(given: tuple[bool, bool]) -> None:
     rng = np.random.default_rng(7)

@@ -133,6 +133,9 @@ class ProductPlan:
 #: Operations on products: those whose operands are the product's own, and those of one step of it, whose attributes describe the product.
 PRODUCTS: Final = frozenset({"simt.dot", "simt.dot_start"})
 STEPS: Final = frozenset({"simt.fragment", "simt.dot_step"})
+#: All that multiplies tiles, of which the last operand is what is added to: products, and those of scaled operands that a target keeps, which read theirs from
+#: registers.
+MULTIPLYING: Final = PRODUCTS | {"dot_scaled"}
 
 
 def product_of(operation: Operation) -> Product:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.testing.stage_text import after, plain
 
 #: four lanes
 TARGET = EmulatedTarget(4)
+#: copies of single bytes
+NARROW = EmulatedTarget(4, copy_widths=(1,))
 #: copies of 16 bytes only
 WIDE = EmulatedTarget(4, copy_widths=(16,))
 
@@ -44,6 +48,32 @@ def test_a_load_that_feeds_a_product_is_copied() -> None:
     }
     """
     assert after(text, "select", target=TARGET) == plain(expected)
+
+
+def test_loads_that_feed_scaled_products_are_copied_for_who_reads_them() -> None:
+    """What names the bytes otherwise comes after the conversion, which then reads its own layout from shared memory."""
+    text = """
+    #L0 = layout<4x4, registers [(0,1)], lanes [(0,2) (1,0)], warps [(2,0)]>
+    #L1 = layout<4x4, registers [(1,0)], lanes [(2,0) (0,1)], warps [(0,2)]>
+
+    kernel @k(%at: tile<4x4xptr<u8>, #L0>, %b: tile<4x4xf8e4m3fn, #L1>, %c: tile<4x4xf32, #L0>, %n: i32) attributes {warps = 2} {
+      %zero = constant 0 : i32
+      %one = constant 1 : i32
+      %sum = for %zero, %n, %one, inits=[%c] : tile<4x4xf32, #L0> body(%i: i32, %t: tile<4x4xf32, #L0>) {
+        %x = load %at : tile<4x4xu8, #L0>
+        %y = bitcast %x : tile<4x4xf8e4m3fn, #L0>
+        %z = simt.convert %y : tile<4x4xf8e4m3fn, #L1>
+        %r = dot_scaled %z, %b, %t {a_format = e4m3, b_format = e4m3} : tile<4x4xf32, #L0>
+        yield %r
+      }
+      return
+    }
+    """
+    found = after(text, "select", target=NARROW)
+    assert "#S0 = shared<4x4, 8 1 2 4>" in found, "what the product reads in few turns"
+    assert re.search(r"%x = load %at {simt.by = .*, simt.shared = #S0, simt.width = 1} : tile<4x4xu8, #L0>", found)
+    assert "%0 = simt.convert %x : tile<4x4xu8, #L1>" in found and "%1 = bitcast %0 : tile<4x4xf8e4m3fn, #L1>" in found
+    assert "dot_scaled %1, %b, %t" in found and "%y" not in found
 
 
 def test_other_loads_stay() -> None:

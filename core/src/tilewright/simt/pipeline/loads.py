@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.types import I1, FloatType, IntType, TileType
@@ -12,29 +12,26 @@ from tilewright.passes.rewriter import constant_of
 from tilewright.simt.copies import CopyMechanism
 from tilewright.simt.costs import access_width
 from tilewright.simt.facts import layout_of
-from tilewright.simt.linear_layout import SharedLayout, log2
+from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2
 from tilewright.simt.lowering.asynchronous import copy_width
-from tilewright.simt.pipeline.views import VIEWS, View, views_of
-from tilewright.simt.products import PRODUCTS, plan_of
+from tilewright.simt.pipeline.views import LOADS, VIEWS, View, views_of
+from tilewright.simt.products import MULTIPLYING, PRODUCTS, plan_of
 from tilewright.simt.swizzle import shared_between
 from tilewright.simt.target import SimtTarget
 
-#: Operations that a tile may come from.
-_LOADS = frozenset({"load", "descriptor_load"})
 
-
-def feeding_products(body: Region, products: frozenset[str] = PRODUCTS) -> list[Operation]:
-    """The loads from which operands of products, of these names, are computed, in program order."""
+def feeding_products(body: Region, products: frozenset[str] = MULTIPLYING) -> list[Operation]:
+    """The loads from which what products, of these names, multiply is computed, in program order."""
     reached: set[Operation] = set()
-    work = [operand for operation in body if operation.name in products for operand in operation.operands[:2]]
+    work = [operand for operation in body if operation.name in products for operand in operation.operands[:-1]]
     while work:
         operation = work.pop().definition
         if operation is None or operation.parent is not body or operation in reached:
             continue
         reached.add(operation)
-        if operation.name not in _LOADS and operation.spec.pure and not operation.regions:
+        if operation.name not in LOADS and operation.spec.pure and not operation.regions:
             work += operation.operands
-    return [operation for operation in body if operation in reached and operation.name in _LOADS]
+    return [operation for operation in body if operation in reached and operation.name in LOADS]
 
 
 def is_plain(load: Operation) -> bool:
@@ -79,12 +76,12 @@ def group_layout(load: Operation, mechanism: CopyMechanism, target: SimtTarget, 
 
     reader = layout
     for view, product, position in products_of(result):
-        plan = plan_of(product, target)
-        for wished in plan.wishes(position):
+        wishes, own = _wanted(product, position, target)
+        for wished in wishes:
             shared = view.unviewed_shared(wished, shape)
             if copies(shared):
                 return shared
-        reader = view.unviewed(plan.operand(position), shape)
+        reader = view.unviewed(own, shape)
         break
     shared = shared_between(layout, reader, size, target.max_access, target.banks, 0, layout.registers[: log2(width)])
     return shared if copies(shared) else None
@@ -97,11 +94,11 @@ def wished_layout(load: Operation, mechanism: CopyMechanism, target: SimtTarget)
     shape, element = result.type.shape, result.type.element
     layout = layout_of(result)
     for view, product, position in products_of(result):
-        plan = plan_of(product, target)
-        for wished in plan.wishes(position):
+        wishes, own = _wanted(product, position, target)
+        for wished in wishes:
             if mechanism.can_fill(shared := view.unviewed_shared(wished, shape), element):
                 return shared
-        reader = view.unviewed(plan.operand(position), shape)
+        reader = view.unviewed(own, shape)
         shared = shared_between(layout, reader, storage_size(element), target.max_access, target.banks)
         if mechanism.can_fill(shared, element):
             return shared
@@ -110,19 +107,28 @@ def wished_layout(load: Operation, mechanism: CopyMechanism, target: SimtTarget)
     return plain if mechanism.can_fill(plain, element) else None
 
 
+def _wanted(product: Operation, position: int, target: SimtTarget) -> tuple[Sequence[SharedLayout], LinearLayout]:
+    """The shared layouts that an operand of a product is wanted in, the best first, and what a thread reads of it."""
+    if product.name not in PRODUCTS:
+        return (), layout_of(product.operands[position])
+    plan = plan_of(product, target)
+    return plan.wishes(position), plan.operand(position)
+
+
 def products_of(value: Value) -> Iterator[tuple[View, Operation, int]]:
     """(view, product, operand position) of the products that read a tile as it is, in whatever layout and shape."""
     for view in views_of(value):
         for reader in _through_conversions(view.value):
             for user in reader.uses:
-                if user.name in PRODUCTS:
-                    for position in (0, 1):
+                if user.name in MULTIPLYING:
+                    for position in range(len(user.operands) - 1):
                         if user.operands[position] is reader:
                             yield view, user, position
 
 
 def _through_conversions(value: Value) -> list[Value]:
-    return [value, *(user.results[0] for user in value.uses if user.name == "simt.convert")]
+    converted = [user.results[0] for user in value.uses if user.name == "simt.convert"]
+    return [value, *converted, *(user.results[0] for one in converted for user in one.uses if user.name == "bitcast")]
 
 
 def stepped_product(loop: Operation, loads: list[Operation], target: SimtTarget) -> Operation | None:

@@ -15,7 +15,7 @@ from tilewright.simt.pipeline.decisions import FORM, SLOTS, selected, shared_lay
 from tilewright.simt.pipeline.overlap import Accumulation, Trailing, held_by, no_product, start, start_and_wait, wait
 from tilewright.simt.pipeline.slices import slice_of
 from tilewright.simt.pipeline.views import View, views_of
-from tilewright.simt.products import PRODUCTS, plan_of
+from tilewright.simt.products import MULTIPLYING, PRODUCTS, plan_of
 from tilewright.simt.staging import OPERAND_ALIGNMENT
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import carry_in_for, yield_more
@@ -240,7 +240,7 @@ class Ring:
                 for user in list(view.value.uses):
                     if user.name == "simt.convert":
                         self._read_at(user, user.results[0], slot, view, load)
-                    elif user.name in PRODUCTS and view.value is not result:
+                    elif user.name in MULTIPLYING and view.value is not result:
                         self._read_at(user, view.value, slot, view, load, only=user)
             if result.uses:
                 self._read_at(load, result, slot, next(views_of(result)), load)

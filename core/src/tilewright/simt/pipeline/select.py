@@ -14,7 +14,7 @@ from tilewright.simt.pipeline.decisions import BY, SHARED, WIDTH
 from tilewright.simt.pipeline.loads import copied_elements, feeding_products, group_layout, is_copyable, is_plain, wished_layout
 from tilewright.simt.pipeline.slices import slice_of
 from tilewright.simt.pipeline.views import sink_conversions
-from tilewright.simt.products import PRODUCTS
+from tilewright.simt.products import MULTIPLYING
 from tilewright.simt.target import SimtTarget
 
 
@@ -26,7 +26,7 @@ def stages_of(loop: Operation, options: Mapping[str, Any]) -> int:
 def pipelined_loops(function: Function, options: Mapping[str, Any]) -> Iterator[Operation]:
     """The innermost ``for`` loops over products that are to be pipelined."""
     for loop in operations_of_program(function.body):
-        if stages_of(loop, options) < 2 or not any(operation.name in PRODUCTS for operation in loop.regions[0]):
+        if stages_of(loop, options) < 2 or not any(operation.name in MULTIPLYING for operation in loop.regions[0]):
             continue
         if not any(inner.name in ("for", "while") for inner in loop.regions[0].walk()):
             yield loop

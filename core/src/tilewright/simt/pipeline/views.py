@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Region, Value
+from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.types import TileType
 from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, combine, log2
 from tilewright.simt.rules import result_layout
 
+#: Operations that a tile may come from.
+LOADS = frozenset({"load", "descriptor_load"})
 #: Operations that only name elements differently.
 VIEWS = frozenset({"permute", "expand_dims", "reshape"})
 
@@ -55,7 +57,10 @@ def views_of(value: Value) -> Iterator[View]:
 
 
 def sink_conversions(body: Region) -> None:
-    """Let shape operations come before conversions: what converts last can read its own layout from shared memory."""
+    """Let shape operations come before conversions: what converts last can read its own layout from shared memory. What only names the bits of a loaded tile
+    otherwise comes after them."""
+    for operation in list(body):
+        _let_convert_first(operation, body)
     for operation in list(body):
         if operation.name not in VIEWS or operation.attributes.get("reorder"):
             continue
@@ -71,3 +76,21 @@ def sink_conversions(body: Region) -> None:
         result.replace_all_uses(moved)
         operation.erase()
         conversion.erase()
+
+
+def _let_convert_first(conversion: Operation, body: Region) -> None:
+    """Let a tile be converted before its elements are taken for others of as many bits, if it is loaded and nothing else reads those."""
+    cast = conversion.operands[0].definition if conversion.name == "simt.convert" else None
+    if cast is None or cast.name != "bitcast" or cast.parent is not body or len(cast.results[0].uses) > 1:
+        return
+    (source,), (result,) = cast.operands, conversion.results
+    if source.definition is None or source.definition.name not in LOADS or source.definition.parent is not body:
+        return
+    builder = Builder.at(conversion)
+    moved = builder.create(conversion.spec, ((source,),), conversion.attributes).results[0]
+    moved.layout = result.layout
+    named = builder.create(cast.spec, ((moved,),), cast.attributes, (result.type,)).results[0]
+    named.layout = result.layout
+    result.replace_all_uses(named)
+    conversion.erase()
+    cast.erase()
