@@ -101,6 +101,59 @@ def test_a_load_that_transposes() -> None:
     np.testing.assert_array_equal(columns, tiles.swapaxes(1, 2))
 
 
+#: copies the four words of each lane to local memory at M0, then those of the opposite lane 1024 bytes behind them; ``pending`` may be under way when the first
+#: and the last words of both are read
+_COPIES = """v_lshlrev_b32_e32 v20, 4, v0
+v_xor_b32_e32 v21, 0x3f0, v20
+s_mov_b32 m0, {base}
+global_load_lds_dwordx4 v20, s[4:5]
+s_add_i32 m0, m0, 0x400
+global_load_lds_dwordx4 v21, s[4:5]
+s_waitcnt vmcnt({pending})
+v_add_u32_e32 v20, {base}, v20
+ds_read_b128 v[4:7], v20
+ds_read_b128 v[8:11], v20 offset:1024
+s_waitcnt lgkmcnt(0)
+s_waitcnt vmcnt(0)"""
+
+
+@pytest.mark.parametrize("base", [0, 0x18000])
+def test_copies_to_local_memory_of_four_words_a_lane(base: int) -> None:
+    """Lane after lane, from M0 on, which reaches all of the memory that the target has."""
+    given = {place: WORDS[place - 1] for place in range(1, 5)}
+    there = np.stack(list(given.values())).reshape(64, 4)
+    out = np.stack(execute("gfx950", _COPIES.format(base=hex(base), pending=0), given, list(range(4, 12)), lds=base + 2048), axis=1)
+    np.testing.assert_array_equal(out[:, :4], there)
+    np.testing.assert_array_equal(out[:, 4:], there[::-1])
+
+
+def test_copies_to_local_memory_arrive_in_order_and_late() -> None:
+    """What may be under way is not there yet."""
+    given = {place: WORDS[place - 1] for place in range(1, 5)}
+    there = np.stack(list(given.values())).reshape(64, 4)
+    first, second = np.split(np.stack(execute("gfx950", _COPIES.format(base=0, pending=1), given, list(range(4, 12)), lds=2048), axis=1), 2, axis=1)
+    np.testing.assert_array_equal(first, there)
+    assert not np.any(second == there[::-1])
+
+
+def test_lanes_that_are_left_out_copy_nothing() -> None:
+    given = {place: WORDS[place - 1] for place in range(1, 5)}
+    there = np.stack(list(given.values())).reshape(64, 4)
+    lines = """v_lshlrev_b32_e32 v20, 4, v0
+v_mov_b32_e32 v21, 5
+s_mov_b32 m0, 0
+ds_write_b32 v20, v21
+s_waitcnt lgkmcnt(0)
+s_mov_b64 exec, 0xff
+global_load_lds_dwordx4 v20, s[4:5]
+s_mov_b64 exec, -1
+s_waitcnt vmcnt(0)
+ds_read_b32 v4, v20
+s_waitcnt lgkmcnt(0)"""
+    (out,) = execute("gfx950", lines, given, [4], lds=1024)
+    np.testing.assert_array_equal(out, np.where(LANES[64] < 8, there[:, 0], 5))
+
+
 LOCAL_ATOMICS: dict[str, Callable[[int, int], int]] = {
     "ds_add_rtn_u32": lambda old, x: old + x,
     "ds_sub_rtn_u32": lambda old, x: old - x,

@@ -14,6 +14,13 @@ from tilewright_conformance.waves import WaveError
 _BARRIERS = ("s_barrier", "s_barrier_signal")
 
 
+#: a barrier alone, which nothing is waited for at
+_BARE = """  call void asm sideeffect "", "~{memory}"()
+  call void @llvm.amdgcn.s.barrier()
+  call void asm sideeffect "", "~{memory}"()
+"""
+
+
 def _survives(text: str, schedule: str, seed: int = 0) -> bool:
     """Whether the exchange through shared memory ends with the right result."""
     x = np.arange(1, 1025, dtype=np.float32)
@@ -127,6 +134,68 @@ def test_a_copy_to_shared_memory_that_is_not_waited_for_is_found(target: str) ->
         return bool(np.array_equal(out, x[::-1]))
 
     assert right(text) and not right(_without(text, place))
+
+
+#: two copies of 256 words under way: the first is turned round behind a barrier while the second is on its way, then the second
+TWO_COPIES = kernel(
+    f"""  %w = lshr i32 %t, 6
+  %u = call i32 @llvm.amdgcn.readfirstlane.i32(i32 %w)
+  %run = shl i32 %u, 10
+  %to = getelementptr i8, ptr addrspace(3) @lds, i32 %run
+  %to.2 = getelementptr i8, ptr addrspace(3) %to, i32 4096
+  %from = getelementptr <4 x i32>, ptr addrspace(1) %x, i32 %t
+  %from.2 = getelementptr <4 x i32>, ptr addrspace(1) %from, i32 256
+  call void @llvm.amdgcn.global.load.lds(ptr addrspace(1) %from, ptr addrspace(3) %to, i32 16, i32 0, i32 0), !alias.scope !3
+  call void @llvm.amdgcn.global.load.lds(ptr addrspace(1) %from.2, ptr addrspace(3) %to.2, i32 16, i32 0, i32 0), !alias.scope !3
+  call void @llvm.amdgcn.s.waitcnt(i32 {0x71})
+{_BARE}  %m = sub i32 255, %t
+  %q = getelementptr <4 x i32>, ptr addrspace(3) @lds, i32 %m
+  %v = load <4 x i32>, ptr addrspace(3) %q, !alias.scope !5, !noalias !3
+  call void @llvm.amdgcn.s.waitcnt(i32 {0x70})
+{_BARE}  %q.2 = getelementptr <4 x i32>, ptr addrspace(3) %q, i32 256
+  %v.2 = load <4 x i32>, ptr addrspace(3) %q.2, !alias.scope !5, !noalias !3
+  %o = getelementptr <4 x i32>, ptr addrspace(1) %y, i32 %t
+  %o.2 = getelementptr <4 x i32>, ptr addrspace(1) %o, i32 256
+  store <4 x i32> %v, ptr addrspace(1) %o
+  store <4 x i32> %v.2, ptr addrspace(1) %o.2""",
+    "ptr addrspace(1) noalias %x, ptr addrspace(1) noalias %y",
+    """@lds = external addrspace(3) global [0 x i32], align 16
+declare i32 @llvm.amdgcn.readfirstlane.i32(i32)
+declare void @llvm.amdgcn.s.waitcnt(i32 immarg)
+declare void @llvm.amdgcn.global.load.lds(ptr addrspace(1), ptr addrspace(3), i32 immarg, i32 immarg, i32 immarg)
+!1 = !{!"memory"}
+!2 = !{!"copies", !1}
+!3 = !{!2}
+!4 = !{!"accesses", !1}
+!5 = !{!4}
+""",
+    256,
+)
+
+
+def test_copies_that_are_waited_for_one_by_one() -> None:
+    """A wait that is missing, one that leaves a copy more under way, and a barrier that is missing are found."""
+    text = compiled(TWO_COPIES, "gfx950")
+    x = np.arange(2048, dtype=np.int32)
+
+    def right(candidate: str, schedule: str) -> bool:
+        try:
+            (_, out), _ = launch(candidate, [x, np.full_like(x, -1)], b"", (1, 1, 1), 256, 8192, schedule)
+        except WaveError:
+            return False
+        return bool(np.array_equal(out.reshape(2, 256, 4), x.reshape(2, 256, 4)[:, ::-1]))
+
+    assert all(right(text, schedule) for schedule in SCHEDULES)
+    lines = _lines(text)
+    waits = [place for place in _places(text, ("s_waitcnt",)) if "vmcnt" in lines[place]]
+    assert [re.findall(r"vmcnt\((\d)\)", lines[place]) for place in waits] == [["1"], ["0"]]
+    mutants = [_without(text, place) for place in (*waits, *_places(text, ("s_barrier",)))]
+    for place in waits:
+        count = int(re.findall(r"vmcnt\((\d)\)", lines[place])[0])
+        mutants.append("\n".join([*lines[:place], lines[place].replace(f"vmcnt({count})", f"vmcnt({count + 1})"), *lines[place + 1 :]]))
+    assert len(mutants) == 6
+    for mutant in mutants:
+        assert not all(right(mutant, schedule) for schedule in SCHEDULES)
 
 
 def test_the_error_names_register_instruction_and_line() -> None:

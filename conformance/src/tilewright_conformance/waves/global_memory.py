@@ -10,7 +10,7 @@ import numpy as np
 from tilewright_conformance.waves.accesses import Form, Lanes, Space, deposit, form, result_register, stored_words
 from tilewright_conformance.waves.decode import TABLE, Decoder, Reader, Step
 from tilewright_conformance.waves.errors import WaveError
-from tilewright_conformance.waves.lds import local_lanes
+from tilewright_conformance.waves.lds import lds_limit, local_lanes
 from tilewright_conformance.waves.operands import PRIVATE_APERTURE, SHARED_APERTURE
 
 if TYPE_CHECKING:
@@ -241,11 +241,13 @@ def copy_step(d: Decoder, data: Form, addressing: Addressing) -> Step:
     """A copy to local memory: lane i's bytes go to the base in M0, the instruction's offset and i times their size."""
     d.note_m0()
     offset = _offset(d)
+    # as many bits of M0 count as the memory has addresses
+    reach = np.uint32((1 << (lds_limit(d.program.target) - 1).bit_length()) - 1)
 
     def step(m: Machine) -> None:
         lanes = addressing(m, data.size)
         width = max(data.size, 4)
-        first = (m.m0() & np.uint32(0xFFFF)).astype(np.int64) + offset
+        first = (m.m0() & reach).astype(np.int64) + offset
         there = local_lanes(m, first[:, None] + np.arange(m.lanes)[None] * width, width, lanes.mask)
 
         def perform(rows: Array | slice) -> None:

@@ -29,7 +29,8 @@ from tilewright_conformance.waves.coverage import Coverage
 from tilewright_conformance.waves.disassembly import disassembled
 from tilewright_conformance.waves.errors import WaveError
 from tilewright_conformance.waves.host_arena import HostArena
-from tilewright_conformance.waves.launch import LDS_LIMIT, run
+from tilewright_conformance.waves.launch import run
+from tilewright_conformance.waves.lds import lds_limit
 
 #: bytes of the device's memory; pages that nothing uses are not there
 MEMORY = 1 << 30
@@ -139,7 +140,7 @@ class EmulatedDevice:
 
         values = {
             "WarpSize": self.lanes,
-            "MaxSharedMemoryPerBlock": LDS_LIMIT.get(self.target, 64 << 10),
+            "MaxSharedMemoryPerBlock": lds_limit(self.target),
             "MultiprocessorCount": 4,
             "MaxThreadsPerMultiProcessor": 2048,
         }

@@ -12,6 +12,7 @@ from tilewright_conformance.waves.coverage import Coverage
 from tilewright_conformance.waves.decode import Decoded, Decoder
 from tilewright_conformance.waves.errors import WaveError
 from tilewright_conformance.waves.global_memory import ADD_THREAD
+from tilewright_conformance.waves.lds import lds_limit
 from tilewright_conformance.waves.machine import Machine, Modes
 from tilewright_conformance.waves.operands import ACCUMULATION, TTMP
 from tilewright_conformance.waves.pending import Pending
@@ -25,7 +26,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 #: waves that run together at most, where a workgroup does not have more
 WAVES_AT_ONCE = 64
-LDS_LIMIT = {"gfx950": 160 * 1024}
 
 
 def run(
@@ -57,8 +57,8 @@ def run(
     if len(arguments) < wanted:
         raise WaveError(f"the kernel has {wanted} bytes of arguments, but only {len(arguments)} are given")
     lds_bytes = sizes.get("group_segment_fixed_size", 0) + dynamic_lds
-    if lds_bytes > LDS_LIMIT.get(program.target, 65536):
-        raise WaveError(f"{lds_bytes} bytes of local memory are more than {program.target} has: {LDS_LIMIT.get(program.target, 65536)}")
+    if lds_bytes > lds_limit(program.target):
+        raise WaveError(f"{lds_bytes} bytes of local memory are more than {program.target} has: {lds_limit(program.target)}")
     padded = arguments + bytes(-len(arguments) % 64)
     temporary = [arena.put(np.frombuffer(padded or bytes(64), np.uint8))]
     symbols = {}

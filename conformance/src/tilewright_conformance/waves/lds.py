@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+def lds_limit(target: str) -> int:
+    """Bytes of local memory that a workgroup may have."""
+    return 160 * 1024 if target == "gfx950" else 64 * 1024
+
+
 def local_lanes(m: Machine, offsets: Array, size: int, mask: Array) -> Lanes:
     """Accesses of the workgroup's local memory at ``offsets`` (int64 [waves, lanes])."""
     offsets = np.broadcast_to(offsets, mask.shape)
