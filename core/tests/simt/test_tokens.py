@@ -124,3 +124,24 @@ def test_parts_count_their_own() -> None:
     one = part.format("one", A + B + "simt.wait tokens=[%a]\n")
     other = part.format("other", C + "simt.wait tokens=[%c]\n")
     assert copies("simt.partition parts {\n" + one + other + "yield\n}") == [1, 0]
+
+
+def counted(body: str) -> list[int]:
+    """What waits come to where copies are counted one by one: three of each ``simt.copy_start``."""
+    slot = "%buffer = simt.buffer : buffer<1 x 4x4xf32, shared<4x4>>\n%s = simt.slot %buffer, %zero : slot<4x4xf32, shared<4x4>>\n"
+    head = HEAD.replace("%n: i32", "%p: tile<4x4xptr<f32>>, %n: i32")
+    function = read(f"{head}{slot}{body}\nreturn\n}}").kernel
+    tokens = Tokens(function, lambda operation: 3)
+    return [count for wait in function.walk() if wait.name == "simt.wait" for _, count in tokens.pending(wait)]
+
+
+START = 'simt.copy_start %s, %p {by = "x"}\n'
+
+
+def test_copies_are_counted_where_the_machine_counts_them() -> None:
+    """Those that were started after the group ended, whether their own has ended or not, and groups do not count."""
+    assert counted(START + A + START + START + B + "simt.wait tokens=[%a]") == [6]
+    assert counted(START + A + B + C + "simt.wait tokens=[%a]") == [0]
+    assert counted(START + A + START + "simt.wait tokens=[%a]") == [3]
+    assert counted(A + START + B + loop("%a, %b", "%x, %y", "simt.wait tokens=[%x]\n" + START + C, "%y, %c")) == [3]
+    assert counted(A + f"if %go then {{\n{START}yield\n}} else {{\n{START}{START}yield\n}}\nsimt.wait tokens=[%a]") == [3]

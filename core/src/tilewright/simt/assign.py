@@ -9,8 +9,8 @@ choice of all is taken, conversions included. Index arithmetic has no layout: it
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Region, Value
@@ -28,6 +28,7 @@ from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.products import REGISTERS, ProductPlan, plans, product_of
 from tilewright.simt.rematerialize import Materializer
 from tilewright.simt.rules import SHAPE_OPERATIONS, SOURCES, check
+from tilewright.simt.side_by_side import mark_side_by_side
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.variables import Edge, Origin, Problem, Variable, tile_shape
 
@@ -37,13 +38,14 @@ __all__ = ["assign", "check"]
 _TRIPS: Final = 8.0
 
 
-def assign(function: Function, target: SimtTarget, num_warps: int) -> None:
-    """Give every tile of a function a layout, and every product a plan. Conversions are put in, and cheap operations repeated, where layouts differ.
+def assign(function: Function, target: SimtTarget, num_warps: int, options: Mapping[str, Any] | None = None) -> None:
+    """Give every tile of a function a layout, and every product a plan. Conversions are put in, and cheap operations repeated, where layouts differ. The launch
+    ``options`` say which loops are pipelined.
 
     Raises:
         LoweringError: a tile has an extent that is no power of two, or an operation has no rule.
     """
-    LayoutStatement(function, target, num_warps).run()
+    LayoutStatement(function, target, num_warps).run(options or {})
 
 
 class LayoutStatement:
@@ -80,18 +82,21 @@ class LayoutStatement:
         self._weights: dict[Region, float] = {function.body: 1.0}
         self._default = functools.partial(default_layout, lanes=target.warp_size, warps=self.num_warps)
         limit = target.max_access
+        #: layouts of loads that are copied lane after lane
+        self._side_by_side: dict[Operation, LinearLayout] = {}
         self.accesses: dict[Operation, TileAccess] = {}
         for operation in self.operations:
             if operation.name in ACCESSES and (access := tile_access(operation, self.axes, limit)) is not None:
                 self.accesses[operation] = access
         self.coalesced = coalesced(self.accesses.values(), target.warp_size, self.num_warps, limit)
 
-    def run(self) -> None:
+    def run(self, options: Mapping[str, Any]) -> None:
         for argument in self.function.arguments:
             if isinstance(argument.type, TileType):
                 self._share(argument, self.variable(argument))
         for operation in self.operations:
             self._state(operation)
+        self._side_by_side = mark_side_by_side(self, options)
         self._connect()
         self.problem.solve([variable for variable in self.variables if variable.merged is None], self._default)
         self._rewrite()
@@ -259,11 +264,11 @@ class LayoutStatement:
             source = self.origins[leaf].source
             if isinstance(operation, Operation) and operation.name == "load" and isinstance(source, Variable):
                 source.root().closed = True
-                access = self.accesses.get(operation)
-                if self.target.turned_by_loads and access is not None and isinstance(read, LinearLayout) and read.shape == access.shape:
+                access, layout = self.accesses.get(operation), self._side_by_side.get(operation)
+                if layout is None and self.target.turned_by_loads and access is not None and isinstance(read, LinearLayout) and read.shape == access.shape:
                     layout = turned(access, len(access.shape) - 1 - position, read, self.target.warp_size, self.num_warps)
-                    if layout is not None:
-                        source.root().candidates = [layout]
+                if layout is not None:
+                    source.root().candidates = [layout]
 
     # ---- rewriting
 

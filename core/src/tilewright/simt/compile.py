@@ -54,7 +54,7 @@ def _on_kernel(run: Callable[[Function, SimtTarget], None]) -> Callable[[Module,
 
 
 def _assign(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    assign(function, target, warps_asked(function, options))
+    assign(function, target, warps_asked(function, options), options)
 
 
 def _check(function: Function, options: Mapping[str, Any]) -> None:

@@ -52,7 +52,7 @@ class SimtContext:
         #: the operation being written
         self.operation: Operation | None = None
         #: groups under way behind each token
-        self.tokens = Tokens(function)
+        self.tokens = Tokens(function, self._copies_of if any(mechanism.counted for mechanism in target.mechanisms) else None)
         #: the orders of turns met so far, by name
         self.orders: dict[str, int] = {}
         self._facts = dict(zip(function.arguments, function.argument_attributes, strict=True))
@@ -176,8 +176,8 @@ class SimtContext:
         if offset:
             address = w.emit(f"getelementptr i8, {pointer} {address}, i32 {offset}")
         if count == 1:
-            return [w.emit(f"load {type_}, {pointer} {address}, align {align}")]
-        vector = w.emit(f"load <{count} x {type_}>, {pointer} {address}, align {align}")
+            return [w.emit(f"load {type_}, {pointer} {address}, align {align}{self.target.shared_access(w)}")]
+        vector = w.emit(f"load <{count} x {type_}>, {pointer} {address}, align {align}{self.target.shared_access(w)}")
         return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for i in range(count)]
 
     def shared_store(self, address: str, type_: str, values: Sequence[str], offset: int = 0, align: int = 1) -> None:
@@ -186,12 +186,18 @@ class SimtContext:
         if offset:
             address = w.emit(f"getelementptr i8, {pointer} {address}, i32 {offset}")
         if len(values) == 1:
-            w.do(f"store {type_} {values[0]}, {pointer} {address}, align {align}")
+            w.do(f"store {type_} {values[0]}, {pointer} {address}, align {align}{self.target.shared_access(w)}")
             return
         vector = "poison"
         for i, value in enumerate(values):
             vector = w.emit(f"insertelement <{len(values)} x {type_}> {vector}, {type_} {value}, i32 {i}")
-        w.do(f"store <{len(values)} x {type_}> {vector}, {pointer} {address}, align {align}")
+        w.do(f"store <{len(values)} x {type_}> {vector}, {pointer} {address}, align {align}{self.target.shared_access(w)}")
+
+    def _copies_of(self, operation: Operation) -> int:
+        """How many copies each thread starts by a ``simt.copy_start``."""
+        from tilewright.simt.lowering.asynchronous import copies_of
+
+        return copies_of(operation, self.target, self.axes)
 
     # ---- regions of scalars
 

@@ -66,6 +66,11 @@ class CopyMechanism:
         store: of kind ``barrier``: the same from shared memory to the tensor, whose elements are written, or updated by a :attr:`BlockCopy.reduction`; None
             where the machine has no such copies.
         alignment: of a slot that it fills, in bytes.
+        lanes_side_by_side: of kind ``groups``: the lanes of a warp write one run of shared memory, in their order, at an address that is the warp's own; what
+            goes where is chosen by where each lane reads. What cannot be copied so goes through registers.
+        counted: of kind ``groups``: waits are until so many copies of a thread are under way, not so many groups.
+        drains: of kind ``groups``: what starts copies waits for the thread's reads of shared memory.
+        around: of kind ``groups``: (context, whether they have been started): called before and after the copies of one operation, if anything is to be.
     """
 
     name: str
@@ -76,6 +81,10 @@ class CopyMechanism:
     start: Callable[..., None] | None = None
     store: Callable[[SimtContext, BlockCopy], None] | None = None
     alignment: int = 16
+    lanes_side_by_side: bool = False
+    counted: bool = False
+    drains: bool = False
+    around: Callable[[SimtContext, bool], None] | None = None
 
     def can_fill(self, shared: SharedLayout, element: Type) -> bool:
         """Whether copies can write a shared layout."""

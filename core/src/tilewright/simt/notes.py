@@ -92,7 +92,7 @@ def _why_not_ahead(load: Operation, target: SimtTarget, axes: Mapping[Value, Axi
         return f"{type_} cannot be copied as it is"
     if load.attribute("volatile"):
         return "it is volatile"
-    widths = next((mechanism.widths for mechanism in target.mechanisms if mechanism.completes == GROUPS), ())
+    widths = next((mechanism.widths for mechanism in target.mechanisms if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side), ())
     if widths and other is not None and constant_of(other) != 0:
         return "asynchronous copies fill with zeros where the mask is false, not with another value"
     size = storage_size(type_.element)

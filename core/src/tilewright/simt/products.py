@@ -88,6 +88,8 @@ class ProductPlan:
         load_a, load_b: (context, address of the shared tile, its shared layout[, first]) -> the operand's registers, where the machine has an instruction
             that loads fragments; None where the toolkit's own loads do, and given back for a shared layout that the instruction cannot read. With
             ``k_step`` they get a fourth argument, the coordinate along K at which a step begins, and give the registers of that step.
+        a_turned, b_turned: in which layout ``load_a`` and ``load_b`` read an operand from shared memory whose neighbours there are not summed over; None where
+            they have no instruction for that.
         k_step: elements along K that one call of ``emit`` takes, where it need not get all: the registers of ``a`` and ``b`` whose elements are in the
             step, in their order. Fragments are then loaded from shared memory step by step. 0: ``emit`` takes all registers.
     """
@@ -106,6 +108,8 @@ class ProductPlan:
     accepts: Callable[[int, SharedLayout], bool] | None = None
     load_a: Callable[..., list[str] | None] | None = None
     load_b: Callable[..., list[str] | None] | None = None
+    a_turned: LinearLayout | None = None
+    b_turned: LinearLayout | None = None
     k_step: int = 0
 
     def operand(self, position: int) -> LinearLayout:
@@ -124,6 +128,11 @@ class ProductPlan:
     def load(self, position: int) -> Callable[..., list[str] | None] | None:
         """What loads fragments of operand 0 or 1."""
         return self.load_a if position == 0 else self.load_b
+
+    def readers(self, position: int) -> tuple[LinearLayout, ...]:
+        """The layouts in which fragments of operand 0 or 1 are read from shared memory: its own, and that of an instruction that turns them."""
+        turned = self.a_turned if position == 0 else self.b_turned
+        return (self.operand(position),) if turned is None else (self.operand(position), turned)
 
     def can_read(self, position: int, shared: SharedLayout) -> bool:
         """Whether operand 0 or 1 can be read from shared memory in a layout."""

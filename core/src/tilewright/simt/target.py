@@ -254,6 +254,10 @@ class SimtTarget(ABC):
 
     # ---- memory
 
+    def shared_access(self, w: FunctionWriter) -> str:
+        """What LLVM is told of each load from shared memory and store to it: metadata, after a comma."""
+        return ""
+
     @abstractmethod
     def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
         """``count`` consecutive elements from global memory, in one access aligned to its size (at most :attr:`max_access` bytes). Where
@@ -309,9 +313,9 @@ class SimtTarget(ABC):
         raise AssertionError(f"{self.name} has no groups of {queue}")
 
     def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Wait until at most ``pending`` groups of this thread are under way in a queue; the registers of the tiles that may be read then, given those
-        in which they are made. At the end of a loop, products are waited for of which no tile is read yet. Loads into registers are waited for by who
-        reads them, unless a target says otherwise."""
+        """Wait until at most ``pending`` groups of this thread (copies, of a mechanism that counts those) are under way in a queue; the registers of the tiles
+        that may be read then, given those in which they are made. At the end of a loop, products are waited for of which no tile is read yet. Loads into
+        registers are waited for by who reads them, unless a target says otherwise."""
         if queue == LOADS.queue:
             return [list(tile) for tile in names]
         raise AssertionError(f"{self.name} has no groups of {queue}")

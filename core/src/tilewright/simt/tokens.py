@@ -2,30 +2,37 @@
 
 What one thread started in a queue ends in order. A wait for a token is a wait until no more groups are under way than were ended after the token's own, on
 whatever path the program came: the least number over all paths.
+
+Machines that count single copies are told how many of those: at least so many were started after the group ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.simt.carried import CARRIERS, Carried, carried_values
-from tilewright.simt.ops import PRODUCTS
+from tilewright.simt.ops import COPIES, PRODUCTS
 from tilewright.simt.types import TokenType
 
-#: For each token that is known at a place, how many groups of its queue ended after its own.
+#: For each token that is known at a place, how many groups of its queue ended after its own (or copies started, where those are counted).
 _Ages = dict[Value, int]
 
 
 class Tokens:
-    """The tokens of one function."""
+    """The tokens of one function.
 
-    def __init__(self, function: Function) -> None:
+    Args:
+        copies: how many copies each thread starts by a ``simt.copy_start``, at least, where waits count them; None where they count groups.
+    """
+
+    def __init__(self, function: Function, copies: Callable[[Operation], int] | None = None) -> None:
+        self._copies = copies
         self._pending: dict[Operation, dict[str, int]] = {}
         self._region(function.body, {})
 
     def pending(self, wait: Operation) -> list[tuple[str, int]]:
-        """(queue, groups that may still be under way) for each queue that a ``simt.wait`` waits for."""
+        """(queue, groups or copies that may still be under way) for each queue that a ``simt.wait`` waits for."""
         return list(self._pending.get(wait, {}).items())
 
     def _region(self, region: Region, ages: _Ages) -> None:
@@ -49,14 +56,14 @@ class Tokens:
             found[queue] = min(found.get(queue, ages.get(token, 0)), ages.get(token, 0))
 
     def _start(self, operation: Operation, ages: _Ages) -> None:
+        if self._copies is not None and operation.name == "simt.copy_start":
+            _follow(ages, COPIES.queue, self._copies(operation))
         for result in operation.results:
             queue = _queue(result)
             if queue is not None:
                 # each product is a group of its own, so that a commit among products ends none: its token stands for nothing
-                if operation.name != "simt.commit" or queue != PRODUCTS.queue:
-                    for token in ages:
-                        if _queue(token) == queue:
-                            ages[token] += 1
+                if (operation.name != "simt.commit" or queue != PRODUCTS.queue) and (self._copies is None or queue != COPIES.queue):
+                    _follow(ages, queue, 1)
                 ages[result] = 0
 
     def _structured(self, operation: Operation, ages: _Ages) -> None:
@@ -103,6 +110,13 @@ def _of_source(source: tuple[Operation, int], ages: _Ages, at_end: Mapping[Regio
     operation, position = source
     assert operation.parent is not None
     return at_end.get(operation.parent, ages).get(operation.operands[position], 0)
+
+
+def _follow(ages: _Ages, queue: str, count: int) -> None:
+    """So many more came after the groups of a queue."""
+    for token in ages:
+        if _queue(token) == queue:
+            ages[token] += count
 
 
 def _set(ages: _Ages, values: Iterable[Value], arriving: Sequence[int]) -> None:

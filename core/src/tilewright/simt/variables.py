@@ -218,6 +218,12 @@ class Problem:
             self._moved[key] = found
         return found
 
+    def seen_before(self, path: tuple[Operation, ...], layout: LinearLayout) -> LinearLayout:
+        """The layout before shape operations, the last of them first, that is ``layout`` after them."""
+        for operation in path:
+            layout = self._back(operation, layout)[1]
+        return layout
+
     def _back(self, operation: Operation, layout: LinearLayout) -> tuple[LinearLayout, LinearLayout]:
         key = operation, layout
         found = self._operands.get(key)

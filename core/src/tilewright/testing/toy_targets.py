@@ -13,8 +13,8 @@ from tilewright.ir.types import F16, F32, F64, DescriptorType, FloatType, IntTyp
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type
 from tilewright.simt.context import SimtContext
-from tilewright.simt.copies import CopyMechanism
-from tilewright.simt.emulator import EmulatedTarget, asynchronous_plan, bulk_mechanism
+from tilewright.simt.copies import GROUPS, CopyMechanism
+from tilewright.simt.emulator import EmulatedTarget, asynchronous_plan, bulk_mechanism, start_copy
 from tilewright.simt.emulator.multiply import operand_layout
 from tilewright.simt.fma import result_layout
 from tilewright.simt.linear_layout import LinearLayout, log2
@@ -49,6 +49,26 @@ class StagedTarget(EmulatedTarget):
         a, b = (operand_layout(c, product.k, position) for position in (0, 1))
         step = self.k_step if self.k_step < product.k else 0
         return (ProductPlan(ROWS_AND_COLUMNS, a, b, c, _rows_times_columns(product, a, b, c), k_step=step),)
+
+
+class RunsTarget(StagedTarget):
+    """A staged machine whose warps copy runs of shared memory as well, lane after lane.
+
+    Args:
+        drains: whether its copies are started before reads of shared memory.
+    """
+
+    name = "runs"
+
+    def __init__(self, warp_size: int = 8, *, drains: bool = False, k_step: int = 0, completion: str = "late", seed: int = 0) -> None:
+        super().__init__(warp_size, k_step=k_step, completion=completion, seed=seed)
+        self.mechanisms = (CopyMechanism("runs", GROUPS, (16,), start=_start_in_run, lanes_side_by_side=True, drains=drains),)
+
+
+def _start_in_run(context: SimtContext, shared: str, pointer: str, size: int, predicate: str | None) -> None:
+    w = context.writer
+    own = w.emit(f"getelementptr i8, ptr {shared}, i32 {w.emit(f'mul i32 {context.lane}, {size}')}")
+    start_copy(context, own, pointer, size, predicate)
 
 
 class BulkTarget(EmulatedTarget):

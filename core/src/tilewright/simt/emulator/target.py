@@ -58,7 +58,7 @@ class EmulatedTarget(SimtTarget):
     ) -> None:
         super().__init__()
         self.warp_size, self.shared_memory = warp_size, shared_memory
-        self.mechanisms = (CopyMechanism("queue", GROUPS, copy_widths, start=_start_copy),) if copy_widths else ()
+        self.mechanisms = (CopyMechanism("queue", GROUPS, copy_widths, start=start_copy),) if copy_widths else ()
         self.completion, self.seed = completion, seed
         self.messages: list[str] = []
         self.sites: list[BlockSite | ProductSite] = []
@@ -349,7 +349,8 @@ def _call_block(context: SimtContext, code: int, copy: BlockCopy, barrier: Seque
     call_engine(w, code, [str(site), *places, *(w.emit(f"sext i32 {offset} to i64") for offset in copy.offsets)])
 
 
-def _start_copy(context: SimtContext, shared: str, pointer: str, size: int, predicate: str | None) -> None:
+def start_copy(context: SimtContext, shared: str, pointer: str, size: int, predicate: str | None) -> None:
+    """Start a copy of one thread; zeros where the predicate does not hold."""
     w = context.writer
     for address in (shared, pointer):
         _check_aligned(w, address, size, predicate)

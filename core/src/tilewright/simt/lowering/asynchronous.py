@@ -11,6 +11,7 @@ A wait for a token becomes a wait until so many groups are under way as were end
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tilewright.errors import LoweringError
@@ -31,7 +32,7 @@ from tilewright.simt.lowering.shared import slot_address, slot_type
 from tilewright.simt.lowering.shared_accesses import places, when, write_tile
 from tilewright.simt.report import Report
 from tilewright.simt.swizzle import Accesses
-from tilewright.simt.target import Access
+from tilewright.simt.target import Access, SimtTarget
 from tilewright.simt.types import TokenType
 
 
@@ -56,7 +57,20 @@ def copy_width(layout: LinearLayout, shared: SharedLayout, pointer: AxisInfo, ma
 def width_of(operation: Operation, mechanism: CopyMechanism, pointer: AxisInfo, mask: AxisInfo | None) -> int:
     """How many elements a copy of a ``simt.copy_start`` moves; 0 where it has to go through registers."""
     slot, pointers = operation.operands[:2]
-    return copy_width(layout_of(pointers), slot_type(slot).layout, pointer, mask, element_size(pointers), mechanism.widths)
+    layout, shared = layout_of(pointers), slot_type(slot).layout
+    width = copy_width(layout, shared, pointer, mask, element_size(pointers), mechanism.widths)
+    if mechanism.lanes_side_by_side and shared.through(layout.lanes) != tuple(width << bit for bit in range(len(layout.lanes))):
+        return 0
+    return width
+
+
+def copies_of(operation: Operation, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> int:
+    """How many copies each thread starts by a ``simt.copy_start``, at least: none where not all do."""
+    pointer, mask = operation.operand("pointer"), operation.operand("mask")
+    assert pointer is not None
+    width = width_of(operation, target.mechanism(operation.attribute("by")), axes[pointer], axes[mask] if mask is not None else None)
+    layout = layout_of(pointer)
+    return layout.register_count // width if width and layout.redundant_threads() == (0, 0) else 0
 
 
 def lower_copy_start(context: SimtContext, operation: Operation) -> None:
@@ -76,7 +90,7 @@ def lower_copy_start(context: SimtContext, operation: Operation) -> None:
     plan = Accesses(
         width,
         tuple((tuple(range(start, start + width)), combine(images, start)) for start in starts),
-        shared.through(layout.lanes),
+        () if mechanism.lanes_side_by_side else shared.through(layout.lanes),
         shared.through(layout.warps),
     )
     found = places(context, base, plan, element)
@@ -84,10 +98,14 @@ def lower_copy_start(context: SimtContext, operation: Operation) -> None:
     def copy() -> None:
         w, target = context.writer, context.target
         assert mechanism.start is not None
+        if mechanism.around is not None:
+            mechanism.around(context, False)
         for place in found:
             first = place.registers[0]
             to = w.emit(f"getelementptr i8, {target.shared_pointer} {place.base}, i32 {place.offset}") if place.offset else place.base
             mechanism.start(context, to, pointers[first], width * size, masks[first] if masks is not None else None)
+        if mechanism.around is not None:
+            mechanism.around(context, True)
 
     when(context, context.is_owner(layout), copy)
 

@@ -12,6 +12,7 @@ from tilewright.passes.rewriter import constant_of
 from tilewright.simt.copies import CopyMechanism
 from tilewright.simt.costs import access_width
 from tilewright.simt.facts import layout_of
+from tilewright.simt.lane_order import lane_ordered_shared
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2
 from tilewright.simt.lowering.asynchronous import copy_width
 from tilewright.simt.pipeline.views import LOADS, VIEWS, View, views_of
@@ -70,6 +71,9 @@ def group_layout(load: Operation, mechanism: CopyMechanism, target: SimtTarget, 
     assert pointer is not None and isinstance(result.type, TileType)
     layout, shape, size = layout_of(pointer), result.type.shape, storage_size(result.type.element)
     pointer_axes, mask_axes = axes[pointer], axes[mask] if mask is not None else None
+
+    if mechanism.lanes_side_by_side:
+        return lane_ordered_shared(layout, width)
 
     def copies(shared: SharedLayout) -> bool:
         return copy_width(layout, shared, pointer_axes, mask_axes, size, mechanism.widths) == width

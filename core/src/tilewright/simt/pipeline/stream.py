@@ -176,10 +176,13 @@ class _Stream(Ring):
         starting = list(zip(self.loads, free, strict=True))
         accumulator = product.operands[2]
         token: Value | None = None
+        drains = any(self.target.mechanism(load.attributes[BY]).drains for load in self.loads)
         for step in range(count):
             following: list[Value] = []
             if step + 1 < count:
-                following = fragments(builder, filled, step + 1)
+                # what this step multiplies is waited for in any case, so copies that wait for reads come first
+                if not drains:
+                    following = fragments(builder, filled, step + 1)
             elif self.early:
                 # with two slots the copies that were just started are those of the next iteration
                 arriving = waiting[1] if len(waiting) > 1 else token
@@ -196,6 +199,8 @@ class _Stream(Ring):
             if starting and not starting[share:]:
                 token = self._commit(builder)
             del starting[:share]
+            if drains and step + 1 < count:
+                following = fragments(builder, filled, step + 1)
             attributes = step_attributes(product_of(product), plan)
             made = self.create(builder, "simt.dot_step", *([value] for value in (*current, accumulator)), **attributes)
             accumulator = made.results[0]

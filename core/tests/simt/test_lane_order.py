@@ -1,0 +1,117 @@
+"""Copies whose lanes write side by side: layouts for them, which loads are copied so, and what comes of it on an emulated machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_machines import BM, BN, MODES, by_pointers, matmul_module, matrices, operations
+
+import tilewright.language as tl
+from tilewright.language.callable import device_function
+from tilewright.passes.axis import axis_info
+from tilewright.simt import emulator
+from tilewright.simt.compile import kernel_of
+from tilewright.simt.lane_order import lane_ordered, lane_ordered_shared
+from tilewright.simt.linear_layout import LinearLayout, blocked
+from tilewright.simt.lowering.asynchronous import copies_of
+from tilewright.simt.swizzle import transactions
+from tilewright.testing.toy_targets import RunsTarget, StagedTarget
+
+LANES, WARPS, BANKS, SIZE = 64, 4, 64, 2
+#: rows of 64 elements of 16 bits; each lane reads 8 of a row, 16 lanes a column of rows
+SHAPE = (128, 64)
+READER = LinearLayout(SHAPE, (1, 2, 4, 32, 1024, 2048, 4096), (64, 128, 256, 512, 8, 16), (0, 0))
+
+
+def ordered(shape: tuple[int, ...] = SHAPE, reader: LinearLayout = READER, width: int = 8) -> LinearLayout | None:
+    return lane_ordered(shape, (1, 0), width, reader, SIZE, LANES, WARPS, 16, BANKS)
+
+
+def test_lanes_fill_runs() -> None:
+    layout = ordered()
+    assert layout is not None and layout.covers
+    shared = lane_ordered_shared(layout, 8)
+    assert shared is not None
+    assert shared.through(layout.registers[:3]) == (1, 2, 4)
+    assert shared.through(layout.lanes) == tuple(8 << bit for bit in range(6))
+    assert shared.through(layout.warps) == (512, 1024)
+    assert sorted(map(shared.offset, range(SHAPE[0] * SHAPE[1]))) == list(range(SHAPE[0] * SHAPE[1]))
+
+
+def test_a_warp_reads_the_same_lines_of_memory_as_in_order() -> None:
+    layout, plain = ordered(), blocked(SHAPE, (1, 0), 8, LANES, WARPS)
+    assert layout is not None and layout.lanes != plain.lanes
+    for first in range(0, LANES, 8):
+        rows = {layout.element(lane=lane) >> 6 for lane in range(first, first + 8)}
+        assert len(rows) == 1, "eight lanes read a row"
+
+
+def test_what_is_read_is_in_different_banks() -> None:
+    layout = ordered()
+    assert layout is not None
+    shared, rows = lane_ordered_shared(layout, 8), lane_ordered_shared(blocked(SHAPE, (1, 0), 8, LANES, WARPS), 8)
+    assert shared is not None and rows is not None
+    count, turns = transactions(READER, shared, SIZE, 16, BANKS)
+    assert turns == 4 * count  # 64 lanes of 16 bytes from a memory of 256
+    assert transactions(READER, rows, SIZE, 16, BANKS)[1] == 8 * turns
+
+
+def test_a_tile_of_too_few_elements_has_no_such_layout() -> None:
+    shape = (4, 64)
+    reader = LinearLayout(shape, (1, 2, 4), (64, 128, 8, 16, 32, 0), (0, 0))
+    assert ordered(shape, reader) is None
+    narrow = blocked(shape, (1, 0), 8, LANES, WARPS)
+    assert lane_ordered_shared(narrow, 8) is None, "lanes hold elements twice"
+
+
+SIZES = [(16, 8, 8), (32, 16, 40), (19, 12, 20), (16, 8, 4), (5, 4, 0)]
+
+
+@device_function
+def filled_with_ones(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        inner = k + tl.arange(0, BK)
+        x = tl.load(a + rows[:, None] * K + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K), other=1.0)
+        y = tl.load(b + inner[:, None] * N + columns[None, :], mask=(inner[:, None] < K) & (columns[None, :] < N), other=0.0)
+        total = tl.dot(x, y, total)
+    tl.store(out + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+def run_matmul(size: tuple[int, int, int], stages: int, target: StagedTarget, kernel: Any = by_pointers, **options: Any) -> Any:
+    m, n, k = size
+    a, b, out = matrices(m, n, k)
+    # rows are multiples of 16 bytes, and so is where they end
+    facts = {"N": 4, "K": 4}
+    module = matmul_module(kernel, blocks=False)
+    for argument, attributes in zip(kernel_of(module).arguments, kernel_of(module).argument_attributes, strict=True):
+        attributes["divisibility"] = 16 if argument.name in ("a", "b") else facts.get(argument.name, 1)
+    emulator.run(module, [a, b, out, m, n, k], (-(-m // BM), -(-n // BN), 1), num_warps=1, target=target, num_stages=stages, **options)
+    np.testing.assert_array_equal(out, a @ b)
+    return module
+
+
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("drains", [False, True])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_matmul_by_runs(size: tuple[int, int, int], drains: bool, completion: str) -> None:
+    for stages in (2, 3, 4):
+        module = run_matmul(size, stages, RunsTarget(8, drains=drains, k_step=4), completion=completion)
+        starts = operations(module, "simt.copy_start")
+        axes = axis_info(kernel_of(module))
+        assert starts and not operations(module, "simt.load_start")
+        assert all(copies_of(start, RunsTarget(8), axes) for start in starts), "none goes through registers"
+
+
+def test_loads_of_a_loop_are_all_copied_the_same_way() -> None:
+    """Copies fill with zeros: where one load is filled with ones, both go through registers."""
+    module = run_matmul((16, 8, 20), 3, RunsTarget(8, k_step=4), filled_with_ones)
+    assert len(operations(module, "simt.load_start")) == 2 * 3 and not operations(module, "simt.copy_start")
+
+
+def test_loops_that_are_not_pipelined_are_left_alone() -> None:
+    module = run_matmul((16, 8, 20), 1, RunsTarget(8, k_step=4))
+    assert not operations(module, "simt.load_start") and not operations(module, "simt.copy_start")
