@@ -148,7 +148,7 @@ MUTANTS: dict[str, tuple[Run, Any, str, Any]] = {
     "the first barrier of a loop is missing": (product, stages, "STAGES", _stage("barriers", _one_barrier_less(0))),
     "the barrier of a reduction is missing": (sums, GcnTarget, "barrier", _all_but_one(0)),
     "the barrier of a conversion is missing": (turned, GcnTarget, "barrier", _all_but_one(0)),
-    "loads pass barriers": (passed_on, target, "_KEEP", ""),
+    "loads pass barriers": (passed_on, memory_access, "KEEP", ""),
     "others' stores are not waited for": (taken_in_turn, target, "_STORED", 0xCF7F),
     "half of the lanes": (add, GcnTarget, "lane", _lane),
     "an exchange with the next lane, always": (sums, lanes, "exchange", lambda w, row, value, lane, mask: _EXCHANGE(w, row, value, lane, 1)),

@@ -35,6 +35,9 @@ class Architecture:
         simds: parts of a compute unit with registers of their own.
         waves: waves that a compute unit holds.
         fp8: the fp8 kinds it has instructions for, with four bits of exponent and with five; empty: none.
+        direct: bytes that a lane may copy from memory straight to LDS at once, where that is used; where a lane copies 4 at most, four copies bring what one
+            load and one store do, and it is not.
+        turns: whether elements of 16 bits are turned as they are read from LDS.
         features: of LLVM's, by which code is generated.
     """
 
@@ -52,6 +55,8 @@ class Architecture:
     waves: int
     fp8: tuple[Type, ...] = ()
     features: tuple[str, ...] = ()
+    direct: tuple[int, ...] = ()
+    turns: bool = False
 
 
 #: Programs of RDNA run on one compute unit of the two that are joined: what a barrier orders is then in one cache, and loads from memory stay under way
@@ -64,7 +69,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     for row in (
         Architecture("gfx90a", 2, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32),
         Architecture("gfx942", 3, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32, _FNUZ),
-        Architecture("gfx950", 4, MFMA, 64, 160 * _K, 160 * _K, 64, 512, 128 * _K, 8, 4, 32, _OCP),
+        Architecture("gfx950", 4, MFMA, 64, 160 * _K, 160 * _K, 64, 512, 128 * _K, 8, 4, 32, _OCP, direct=(4, 16), turns=True),
         Architecture("gfx1100", 3, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 96 * _K, 24, 2, 32, (), _ONE_UNIT),
         Architecture("gfx1151", 3, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 96 * _K, 24, 2, 32, (), _ONE_UNIT),
         Architecture("gfx1201", 4, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 96 * _K, 24, 2, 32, _OCP, _ONE_UNIT),

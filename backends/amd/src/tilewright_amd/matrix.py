@@ -6,17 +6,19 @@ and which are what the same lane takes of the first operand of a product that fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.ir.types import BF16, F16, F32, F64, I8, I32, FloatType, IntType, Type
 from tilewright.llvm.casts import emit_cast
-from tilewright.llvm.registers import register_type
+from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.context import SimtContext
+from tilewright.simt.lowering.dot import k_axis
 from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.splits import BF16_SPLITS, split
 from tilewright.simt.tiling import Tiling, layouts, tile, transposed
+from tilewright_amd import turned_reads
 from tilewright_amd.architectures import MFMA, WMMA, Architecture
 from tilewright_amd.instructions import INSTRUCTIONS, Instruction
 from tilewright_amd.vectors import elements, join
@@ -100,7 +102,19 @@ def plan(row: Architecture, wanted: Product, extent: int = 0, pack: int = 1, int
     step = instruction.shape.k if product.sums_type is wanted.accumulator else 0
     times = f" x {instruction.times}" if instruction.times > 1 else ""
     name = f"{product.name}{times}{f' {choice.split}' if choice.split else ''}"
-    return ProductPlan(name, transposed(right), transposed(left), transposed(sums), product.emit, k_step=step), instruction.shape.c.elements
+    found = ProductPlan(name, transposed(right), transposed(left), transposed(sums), product.emit, k_step=step)
+    return (_turning(found, wanted) if row.turns else found), instruction.shape.c.elements
+
+
+def _turning(plan: ProductPlan, wanted: Product) -> ProductPlan:
+    """The plan, with operands of 16 bits turned as they are read from LDS where they lie across K there."""
+    across, loads = [], []
+    for position, element in enumerate((wanted.a, wanted.b)):
+        layout = plan.operand(position)
+        turned = turned_reads.turned(layout) if storage_size(element) == turned_reads.SIZE else None
+        across.append(turned)
+        loads.append(turned_reads.loader(layout, k_axis(plan, position), plan.k_step, turned, element) if turned is not None else None)
+    return replace(plan, load_a=loads[0], load_b=loads[1], a_turned=across[0], b_turned=across[1])
 
 
 class _Product:

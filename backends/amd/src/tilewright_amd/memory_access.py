@@ -17,6 +17,9 @@ from tilewright_amd.vectors import elements, join
 
 #: LLVM type of a pointer to global memory, which the instructions for it take.
 GLOBAL: Final = "ptr addrspace(1)"
+#: Loads of before it stay before it: the code generator knows that no load may pass a store, but moves those past a fence whose result is used in a later
+#: block alone.
+KEEP: Final = 'call void asm sideeffect "", "~{memory}"()'
 #: As many zeros as the widest access has bytes.
 _ZEROS: Final = "@tilewright_zeros = internal unnamed_addr addrspace(1) constant [16 x i8] zeroinitializer, align 16"
 _ZERO_CONSTANTS: Final = frozenset({"0", "0.0", "false", "null", float_constant("half", 0.0), float_constant("float", 0.0)})
@@ -27,15 +30,20 @@ def global_pointer(w: FunctionWriter, pointer: str) -> str:
     return w.emit(f"addrspacecast ptr {pointer} to {GLOBAL}")
 
 
+def readable(w: FunctionWriter, pointer: str, predicate: str | None) -> str:
+    """A pointer of the toolkit's as one to global memory; to zeros where the predicate does not hold."""
+    place = global_pointer(w, pointer)
+    if predicate is None:
+        return place
+    w.module.add_global(_ZEROS)
+    return w.emit(f"select i1 {predicate}, {GLOBAL} {place}, {GLOBAL} @tilewright_zeros")
+
+
 def load(w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
     """See :meth:`tilewright.simt.target.SimtTarget.load`."""
     stored, size = storage_type(element), storage_size(element) * count
     whole = f"<{count} x {stored}>" if count > 1 else stored
-    place = global_pointer(w, pointer)
-
-    if predicate is not None:
-        w.module.add_global(_ZEROS)
-        place = w.emit(f"select i1 {predicate}, {GLOBAL} {place}, {GLOBAL} @tilewright_zeros")
+    place = readable(w, pointer, predicate)
     value = w.emit(f"load {_volatile(access)}{whole}, {GLOBAL} {place}, align {size}{_kept(w, access)}")
     if predicate is not None and other is not None and not _ZERO_CONSTANTS.issuperset(other):
         given = join(w, stored, [_stored(w, element, name) for name in other])

@@ -17,9 +17,10 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import layout_of
 from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout, log2
+from tilewright.simt.ops import COPIES
 from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, SimtTarget, Threads
-from tilewright_amd import arithmetic, casts, lanes, matrix, memory_access, prints, reports, scaled, waits
+from tilewright_amd import arithmetic, casts, direct_copies, lanes, matrix, memory_access, prints, reports, scaled, waits
 from tilewright_amd.architectures import MFMA, architecture
 from tilewright_amd.costs import costs_of
 from tilewright_amd.vectors import join
@@ -38,9 +39,6 @@ _UNUSED: Final = (
 SCHEDULE_HINTS: Final[Mapping[str, int | None]] = {"": None, "attention": 2, "memory-bound-attention": None}
 #: Scopes of atomics as LLVM names them here.
 _SCOPES: Final = {"program": "workgroup", "device": "agent", "system": ""}
-#: Loads of before it stay before it: the code generator knows that no load may pass a store, but moves those past a fence whose result is used in a later
-#: block alone.
-_KEEP: Final = 'call void asm sideeffect "", "~{memory}"()'
 #: Letter of a constraint of assembly that a kernel brings: any, vector, scalar and accumulator registers, as wide as what they hold.
 _LETTERS: Final = {"r": "", "v": "", "s": "", "a": ""}
 
@@ -65,6 +63,7 @@ class GcnTarget(SimtTarget):
         self.registers, self.register_file = self.row.registers, self.row.file
         self.shared_memory = int(target.limits.get("shared_memory", self.row.shared_memory))
         self.costs = costs_of(self.row)
+        self.mechanisms = (direct_copies.mechanism(self.row.direct),) if self.row.direct else ()
         chosen = options or {}
         self.relaxed = chosen.get("math", "relaxed") == "relaxed"
         self._extent, self._pack = int(chosen.get("matrix_instr_nonkdim", 0)), int(chosen.get("kpack", 1))
@@ -77,6 +76,8 @@ class GcnTarget(SimtTarget):
         self._unused: tuple[str, ...] = _UNUSED
         #: whether what a program stores may be announced to others
         self._announces = False
+        #: whether copies to LDS are under way across barriers
+        self._copies = False
         #: what failed assertions are called, by their numbers less 1
         self.assertions: list[str] = []
         self._asserts = False
@@ -92,6 +93,7 @@ class GcnTarget(SimtTarget):
         axes = set(range(3)) if self.record_words else {operation.attribute("axis") for operation in function.walk() if operation.name == "program_id"}
         groups = tuple(f"workgroup-id-{'xyz'[axis]}" for axis in (1, 2) if axis not in axes)
         counts = any(operation.name == "num_programs" for operation in function.walk()) or (self._chiplets > 1 and 0 in axes)
+        self._copies = any(operation.name == "simt.copy_start" for operation in function.walk())
         self._announces = any(operation.name.startswith("atomic_") for operation in function.walk())
         self._asserts = any(operation.name == "assert" for operation in function.walk())
         self._unused = (*_UNUSED, *groups, *(() if counts else ("implicitarg-ptr",)))
@@ -160,21 +162,28 @@ class GcnTarget(SimtTarget):
         if threads.count == 1:
             self.warp_barrier(w)
             return
-        w.do(_KEEP)
+        w.do(memory_access.KEEP)
         waits.wait_for_shared(w, self.row)
         if self._announces and self.row.matrix == MFMA:
             # one wave's release waits for what this wave has stored, but not for what the others have
             waits.wait_for_memory(w)
+        if self._copies:
+            # a fence would wait for copies to LDS too; of what it orders, the accesses of LDS alone are not in order with each other by themselves
+            w.call("llvm.amdgcn.s.barrier", "void", [])
+            w.do(memory_access.KEEP)
+            return
         w.do('fence syncscope("workgroup") release')
         w.call("llvm.amdgcn.s.barrier", "void", [])
         w.do('fence syncscope("workgroup") acquire')
 
     def warp_barrier(self, w: FunctionWriter) -> None:
         """The accesses of a wave are done in order; only the code generator must not change it."""
-        w.do(_KEEP)
+        w.do(memory_access.KEEP)
         w.do('fence syncscope("wavefront") release')
         w.call("llvm.amdgcn.wave.barrier", "void", [])
         w.do('fence syncscope("wavefront") acquire')
+        if self._copies:
+            w.do(memory_access.KEEP)
 
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
         return lanes.bpermute(w, value, lane)
@@ -182,7 +191,23 @@ class GcnTarget(SimtTarget):
     def shuffle_xor(self, w: FunctionWriter, value: str, mask: int) -> str:
         return lanes.exchange(w, self.row, value, lambda: self.lane(w), mask)
 
+    # ---- what is under way
+
+    def commit(self, context: SimtContext, queue: str) -> None:
+        """Nothing: copies are counted one by one."""
+
+    def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
+        if queue != COPIES.queue:
+            return super().wait(context, queue, pending, names)
+        context.writer.do(memory_access.KEEP)
+        direct_copies.wait(context.writer, pending)
+        context.writer.do(memory_access.KEEP)
+        return [list(tile) for tile in names]
+
     # ---- memory
+
+    def shared_access(self, w: FunctionWriter) -> str:
+        return direct_copies.aside(w) if self._copies else ""
 
     def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
         return memory_access.load(w, pointer, element, count, predicate, other, access)

@@ -13,7 +13,7 @@ from tilewright.llvm.writer import FunctionWriter
 from tilewright_amd.architectures import MFMA, Architecture
 
 #: The operand of ``s_waitcnt`` that waits for LDS alone, of MFMA's generations and of RDNA 3, and for memory alone.
-_MFMA_SHARED: Final = 0xC07F
+MFMA_SHARED: Final = 0xC07F
 _RDNA3_SHARED: Final = 0xFC07
 _MFMA_MEMORY: Final = 0x0F70
 
@@ -21,7 +21,7 @@ _MFMA_MEMORY: Final = 0x0F70
 def wait_for_shared(w: FunctionWriter, row: Architecture) -> None:
     """Wait until the wave's accesses of LDS are done."""
     if row.matrix == MFMA or row.generation == 3:
-        w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(_MFMA_SHARED if row.matrix == MFMA else _RDNA3_SHARED))])
+        w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(MFMA_SHARED if row.matrix == MFMA else _RDNA3_SHARED))])
     else:
         w.call("llvm.amdgcn.s.wait.dscnt", "void", [("i16", "0")])
 
