@@ -413,6 +413,14 @@ def test_what_a_product_under_way_reads_is_not_written(order: str) -> None:
         run_stages(block_module(order), BulkTarget(8), {"num_warps": 2}, ["allocate", "barriers"])
 
 
+def test_no_barrier_is_put_in_where_halves_of_the_warps_are_a_barrier_apart() -> None:
+    body = "store %here, %x\n%y = load %there : tile<64xf32>\nstore %other, %y\nbarrier\n"
+    text = f"tilewright.ir 1.0\nkernel @k({ARGUMENTS}) {{\n{TILE}\nfor %zero, %n, %one body(%i: i32) {{\n{body}SIMT\nyield\n}}\nreturn\n}}"
+    assert placed(parse_module(text.replace("SIMT", ""), SIMT_TABLE)) == "{S|LS|}"
+    with pytest.raises(FlightError, match=r"load at .*: a barrier is needed before it, where halves of the warps are a barrier apart"):
+        placed(parse_module(text.replace("SIMT", "simt.phase {products = true}"), SIMT_TABLE))
+
+
 def test_the_text_of_a_function_with_barriers_reads_back() -> None:
     module = module_of("store %p, %f\n%y = load %p : f32\nstore %q, %y")
     placed(module)

@@ -81,7 +81,7 @@ def filled_with_ones(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK:
     tl.store(out + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
 
 
-def run_matmul(size: tuple[int, int, int], stages: int, target: StagedTarget, kernel: Any = by_pointers, **options: Any) -> Any:
+def run_matmul(size: tuple[int, int, int], stages: int, target: StagedTarget, kernel: Any = by_pointers, num_warps: int = 1, **options: Any) -> Any:
     m, n, k = size
     a, b, out = matrices(m, n, k)
     # rows are multiples of 16 bytes, and so is where they end
@@ -89,7 +89,7 @@ def run_matmul(size: tuple[int, int, int], stages: int, target: StagedTarget, ke
     module = matmul_module(kernel, blocks=False)
     for argument, attributes in zip(kernel_of(module).arguments, kernel_of(module).argument_attributes, strict=True):
         attributes["divisibility"] = 16 if argument.name in ("a", "b") else facts.get(argument.name, 1)
-    emulator.run(module, [a, b, out, m, n, k], (-(-m // BM), -(-n // BN), 1), num_warps=1, target=target, num_stages=stages, **options)
+    emulator.run(module, [a, b, out, m, n, k], (-(-m // BM), -(-n // BN), 1), num_warps=num_warps, target=target, num_stages=stages, **options)
     np.testing.assert_array_equal(out, a @ b)
     return module
 

@@ -113,6 +113,8 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
         [("%r = simt.buffer : slot<8x8xf32, #S0>", "the result must be a buffer")],
     ),
     "simt.release": ("simt.release %buffer", [("simt.release %slot", "buffer must be a buffer")]),
+    "simt.stagger": ("simt.stagger {later = true}", []),
+    "simt.phase": ("simt.phase {products = false}", []),
     "simt.slot": (
         "%r = simt.slot %buffer, %i : slot<8x8xf32, #S0>",
         [

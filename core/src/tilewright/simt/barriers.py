@@ -19,6 +19,9 @@ element by element in the same place, as in an operation in place. Addresses tha
 the same pointers are by the same threads, and so in order, unless several threads hold an element: then all of them read, but one writes. Iterations
 of a loop whose pointers move on by more than a tile's length do not meet (:mod:`.strides`).
 
+Where halves of the warps are a barrier apart (``simt.stagger``), what is said here does not hold, and what a loop does is put between barriers of its own; a
+program that would need another one there is refused.
+
 An atomic operation on a scalar that releases makes what the whole program did before visible, and so does one on a tile for what was written.
 """
 
@@ -286,6 +289,8 @@ class _Barriers:
         """A barrier before an operation."""
         self._publish(operation, pending)
         assert operation.parent is not None
+        if any(other.name == "simt.phase" for other in operation.parent):
+            raise FlightError(f"{operation.name} at {operation.location}: a barrier is needed before it, where halves of the warps are a barrier apart")
         operation.parent.insert_before(Operation(TABLE["barrier"], (), (), {}, (), location=operation.location), operation)
         pending.clear()
 

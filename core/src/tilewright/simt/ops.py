@@ -308,6 +308,22 @@ OPS: tuple[OpSpec, ...] = (
         _release,
         effects=Effect.ORDER,
     ),
+    OpSpec(
+        "simt.stagger",
+        "the warps of one half meet a barrier more than those of the other: from there on the halves are one barrier apart, or together again",
+        (),
+        _nothing,
+        (Attribute("later", "bool", "it is the later half, which is behind from there on; else the earlier, for which the later then catches up"),),
+        effects=Effect.ORDER,
+    ),
+    OpSpec(
+        "simt.phase",
+        "between this and the next of its kind the warp multiplies only, or does everything else",
+        (),
+        _nothing,
+        (Attribute("products", "bool", "it multiplies"),),
+        effects=Effect.ORDER,
+    ),
     OpSpec("simt.slot", "the place of one tile in a buffer", (Operand("buffer"), Operand("index", "from 0 on")), _slot_of),
     OpSpec(
         "simt.view",

@@ -244,6 +244,13 @@ class SimtTarget(ABC):
         """Bytes of shared memory that each of so many programs may use on a multiprocessor."""
         return self.shared_memory // programs
 
+    def alternates(self, product: Product) -> bool:
+        """Whether the loop over a product is written such that one half of the warps reads operands while the other half multiplies."""
+        return False
+
+    def phase(self, context: SimtContext, *, products: bool) -> None:  # noqa: B027
+        """The warp begins to multiply, and does nothing else, or ends it."""
+
     @abstractmethod
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
         """The i32 ``value`` of lane ``lane`` (i32) of the warp."""

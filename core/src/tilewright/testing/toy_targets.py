@@ -34,13 +34,19 @@ class StagedTarget(EmulatedTarget):
     Args:
         matrix: whether it has that product; else all are multiplied and added from shared memory.
         k_step: elements along K that the product takes at a time; 0 for all.
+        alternating: whether halves of the warps read and multiply by turns.
     """
 
     name = "staged"
 
-    def __init__(self, warp_size: int = 64, *, matrix: bool = True, k_step: int = 0, completion: str = "late", seed: int = 0) -> None:
+    def __init__(
+        self, warp_size: int = 64, *, matrix: bool = True, k_step: int = 0, alternating: bool = False, completion: str = "late", seed: int = 0
+    ) -> None:
         super().__init__(warp_size, copy_widths=(), completion=completion, seed=seed)
-        self.matrix, self.k_step = matrix, k_step
+        self.matrix, self.k_step, self.alternating = matrix, k_step, alternating
+
+    def alternates(self, product: Product) -> bool:
+        return self.alternating and product.warps > 1
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
         if not self.matrix or not _is_known(product):
@@ -60,8 +66,10 @@ class RunsTarget(StagedTarget):
 
     name = "runs"
 
-    def __init__(self, warp_size: int = 8, *, drains: bool = False, k_step: int = 0, completion: str = "late", seed: int = 0) -> None:
-        super().__init__(warp_size, k_step=k_step, completion=completion, seed=seed)
+    def __init__(
+        self, warp_size: int = 8, *, drains: bool = False, k_step: int = 0, alternating: bool = False, completion: str = "late", seed: int = 0
+    ) -> None:
+        super().__init__(warp_size, k_step=k_step, alternating=alternating, completion=completion, seed=seed)
         self.mechanisms = (CopyMechanism("runs", GROUPS, (16,), start=_start_in_run, lanes_side_by_side=True, drains=drains),)
 
 

@@ -19,12 +19,13 @@ SLOTS: Final = "simt.slots"
 DISTANCE: Final = "simt.distance"
 #: Of a loop: in which form it is written out, one of ``FORMS`` of :mod:`.expand`.
 FORM: Final = "simt.form"
-#: Of a product: it is computed step by step along K, the fragments of its first step loaded in the iteration before (``early``) or in its own (``late``).
+#: Of a product: it is computed step by step along K, the fragments of its first step loaded in the iteration before (``early``) or in its own (``late``); or
+#: all fragments are loaded first, by one half of the warps while the other half multiplies (``alternating``).
 STEPS: Final = "simt.steps"
 #: Of a product: it is waited for in the next iteration, with the first product of that one.
 TRAILS: Final = "simt.trails"
 
-EARLY, LATE = "early", "late"
+EARLY, LATE, ALTERNATING = "early", "late", "alternating"
 
 #: Forms beside those that are called like the way in which copies end: loads and arithmetic in parts of their own; the same, and the halves of a chain of
 #: products side by side.

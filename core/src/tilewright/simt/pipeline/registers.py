@@ -17,6 +17,9 @@ written at the end of the iteration before, serves twice: what is stored at the 
 that barrier. So these stores are marked as ordered. Each ring is read in the body itself, and not only in regions inside it, since that is where the
 products are that its load was selected for: the barrier is met in every iteration.
 
+Where halves of the warps alternate between reading and multiplying (:mod:`.phases`), stores and loads come before the product, in this order: what is stored
+was loaded in the iteration before, or earlier.
+
 What is loaded past the end is masked off. The addresses are those of the body, computed a second time (:func:`~.slices.slice_of`).
 """
 
@@ -28,7 +31,8 @@ from dataclasses import dataclass
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I32
-from tilewright.simt.pipeline.decisions import DISTANCE
+from tilewright.simt.pipeline.decisions import ALTERNATING, DISTANCE, STEPS
+from tilewright.simt.pipeline.phases import write_phases
 from tilewright.simt.pipeline.ring import Ring
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.unseen import fills_with_zeros
@@ -82,12 +86,24 @@ class _Registers(Ring):
         ahead = dict(zip(keys, values, strict=True))
         mapping = dict(ahead)
         self.repeat(top, mapping, live)
-        flying.append([self._start(top, load, mapping, live) for load in self.loads])
+        alternating = next((operation for operation in self.body if operation.attributes.get(STEPS) == ALTERNATING), None)
+        if alternating is None:
+            flying.append([self._start(top, load, mapping, live) for load in self.loads])
         advanced = self.advanced(top, mapping, ahead)
         self.read([self.slot(top, buffer, slot) for buffer in buffers])
 
-        end = Builder(self.body, self.last, self.loop.location)
-        self._store(end, flying.pop(0), [self.slot(end, buffer, following) for buffer in buffers], ordered=True)
+        def store(builder: Builder) -> None:
+            self._store(builder, flying.pop(0), [self.slot(builder, buffer, following) for buffer in buffers], ordered=True)
+
+        def store_and_start(builder: Builder) -> None:
+            # loads then come to the registers of what was stored
+            store(builder)
+            flying.append([self._start(builder, load, mapping, live) for load in self.loads])
+
+        if alternating is None:
+            store(Builder(self.body, self.last, self.loop.location))
+        else:
+            write_phases(self, alternating, store_and_start)
         carried = [value for flights in flying for flight in flights for value in (flight.tile, flight.token)]
         self.yield_more([*(advanced[key] for key in keys), following, one_less, *carried])
 

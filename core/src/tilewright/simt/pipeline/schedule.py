@@ -13,10 +13,27 @@ from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.facts import PROGRAMS, function_of, layout_of, note, warps_of
 from tilewright.simt.lowering.dot import fragment
 from tilewright.simt.pipeline.chain import asynchronous_products, is_chain, late_half
-from tilewright.simt.pipeline.decisions import BY, CHAIN, DISTANCE, EARLY, FORM, LATE, PARTS, SLOTS, STEPS, TRAILS, WIDTH, deselect, forget, selected
+from tilewright.simt.pipeline.decisions import (
+    ALTERNATING,
+    BY,
+    CHAIN,
+    DISTANCE,
+    EARLY,
+    FORM,
+    LATE,
+    PARTS,
+    SLOTS,
+    STEPS,
+    TRAILS,
+    WIDTH,
+    deselect,
+    forget,
+    selected,
+)
 from tilewright.simt.pipeline.loads import stepped_product
 from tilewright.simt.pipeline.overlap import held_by, trailing_product
 from tilewright.simt.pipeline.parts import is_separable
+from tilewright.simt.pipeline.phases import can_alternate
 from tilewright.simt.pipeline.residence import settle_chains
 from tilewright.simt.pipeline.room import fitting_slots, slot_bytes
 from tilewright.simt.pipeline.select import pipelined_loops, stages_of
@@ -28,6 +45,8 @@ from tilewright.simt.target import SimtTarget
 
 #: Slots of a ring that is filled from registers: one is read while the other is written.
 _HALVES: Final = 2
+#: Iterations under way at least where halves of the warps alternate.
+_ALTERNATING: Final = 3
 
 
 def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
@@ -77,6 +96,9 @@ def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -
         loop.attributes[DISTANCE] = distance = _distance(loop, loads, stages - 1, target, options)
         if distance < stages - 1:
             note(loop, f"pipelined {distance + 1} deep instead of {stages}, for want of registers")
+        product = stepped_product(loop, loads, target)
+        if product is not None and distance >= _ALTERNATING - 1 and _alternates(loop, loads, product, distance, target, options):
+            product.attributes[STEPS] = ALTERNATING
     elif form == BARRIER and target.part_warps and (_asks_for_parts(loop, options) or _is_register_chain(loop, target)):
         if not is_separable(loop):
             note(loop, "not divided among warps: what it loads depends on what the program computes")
@@ -90,7 +112,9 @@ def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -
             loop.attributes[FORM] = PARTS
     elif form == GROUPS:
         product = stepped_product(loop, loads, target)
-        if product is not None:
+        if product is not None and fitting >= _ALTERNATING and _alternates(loop, loads, product, 0, target, options):
+            product.attributes[STEPS] = ALTERNATING
+        elif product is not None:
             early = _words_in_steps(loop, loads, product, target) <= _register_budget(loop, target, options)
             product.attributes[STEPS] = EARLY if early else LATE
     return True
@@ -152,10 +176,31 @@ def _distance(loop: Operation, loads: list[Operation], most: int, target: SimtTa
     return max(1, min(most, left // ahead))
 
 
+def _alternates(loop: Operation, loads: list[Operation], product: Operation, distance: int, target: SimtTarget, options: Mapping[str, Any]) -> bool:
+    """Whether halves of the warps are to alternate in a loop whose loads start so many iterations ahead in registers (0: in none), and there are registers for
+    all fragments of an iteration."""
+    if not can_alternate(loop, product, target):
+        return False
+    words = distance * sum(map(words_of, (load.results[0] for load in loads)))
+    words += sum(map(words_of, _carried_tiles(loop)))
+    for load in loads:
+        # a pointer for each access
+        width = load.attributes.get(WIDTH) or max(1, 8 * target.max_access // bit_width(element_type(load.results[0].type)))
+        words += 2 * -(-layout_of(load.operands[0]).register_count // width)
+    for position, operand in enumerate(product.operands[:2]):
+        registers = plan_of(product, target).operand(position).register_count
+        words += -(-registers * bit_width(element_type(operand.type)) // 32)
+    return words <= _register_budget(loop, target, options)
+
+
+def _carried_tiles(loop: Operation) -> list[Value]:
+    """The tiles that a loop carries, but for those of pointers."""
+    return [argument for argument in loop.regions[0].arguments if isinstance(argument.type, TileType) and not isinstance(argument.type.element, PointerType)]
+
+
 def _words_in_steps(loop: Operation, loads: list[Operation], product: Operation, target: SimtTarget) -> int:
     """About how many words a thread holds where ``product`` is computed step by step: what the loop carries, fragments of two steps, a pointer a copy."""
-    carried = [argument for argument in loop.regions[0].arguments if isinstance(argument.type, TileType) and not isinstance(argument.type.element, PointerType)]
-    words = sum(map(words_of, carried))
+    words = sum(map(words_of, _carried_tiles(loop)))
     for position, operand in enumerate(product.operands[:2]):
         type_, layout = fragment(plan_of(product, target), position, element_type(operand.type), warps_of(product), target)
         words += 2 * -(-layout.register_count * bit_width(type_.element) // 32)

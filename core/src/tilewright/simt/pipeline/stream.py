@@ -39,14 +39,12 @@ from collections.abc import Mapping
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I32
-from tilewright.simt.facts import warps_of
-from tilewright.simt.lowering.dot import fragment
-from tilewright.simt.lowering.shared import slot_type
 from tilewright.simt.ops import COPIES
-from tilewright.simt.pipeline.decisions import BY, EARLY, STEPS, TRAILS
+from tilewright.simt.pipeline.decisions import ALTERNATING, BY, EARLY, STEPS, TRAILS
 from tilewright.simt.pipeline.overlap import Accumulation, Trailing, accumulation, reads_what_is_staged, trailing_product
+from tilewright.simt.pipeline.phases import fragment_of, step_of, write_phases
 from tilewright.simt.pipeline.ring import Ring
-from tilewright.simt.products import plan_of, product_of, step_attributes
+from tilewright.simt.products import plan_of
 from tilewright.simt.target import SimtTarget
 
 
@@ -61,12 +59,14 @@ class _Stream(Ring):
     Attributes:
         stepped: the product that is computed step by step, if there is one.
         early: whether the fragments of its first step are loaded in the iteration before.
+        alternating: whether halves of the warps alternate between reading and multiplying (:mod:`.phases`).
     """
 
     def __init__(self, loop: Operation, target: SimtTarget) -> None:
         super().__init__(loop, target)
         self.stepped = next((operation for operation in self.body if STEPS in operation.attributes), None)
-        self.early = self.stepped is not None and self.stepped.attributes[STEPS] == EARLY
+        how = self.stepped.attributes[STEPS] if self.stepped is not None else ""
+        self.early, self.alternating = how == EARLY, how == ALTERNATING
 
     def run(self) -> None:
         before = Builder.at(self.loop)
@@ -95,7 +95,9 @@ class _Stream(Ring):
         waiting = [self.carry(token) for token in tokens]
 
         top = Builder(self.body, self.body.first, self.loop.location)
-        if not self.early:
+        if self.alternating:
+            self.create(before, "simt.wait", [tokens[0]], [])
+        elif not self.early:
             self.create(top, "simt.wait", [waiting[0]], [])
             if self.stepped is not None:
                 top.barrier()
@@ -125,6 +127,15 @@ class _Stream(Ring):
                 self._start(refill, load, place, mapping, live)
             token = self._commit(refill)
             advanced = self.advanced(refill, mapping, ahead)
+        elif self.alternating:
+            mapping = dict(ahead)
+            self.repeat(top, mapping, live)
+            for load, place in zip(self.loads, free, strict=True):
+                self._start(top, load, place, mapping, live, ordered=True)
+            token = self._commit(top)
+            advanced = self.advanced(top, mapping, ahead)
+            self.read(filled)
+            write_phases(self, self.stepped, lambda reading: self._wait_for(reading, waiting[1]))
         else:
             self.read(filled)
             next_filled = [self.slot(top, buffer, following) for buffer in buffers]
@@ -135,6 +146,9 @@ class _Stream(Ring):
         self.create(after, "simt.wait", self.results_of(waiting), [])
         if found is not None:
             self.settle(found, late)
+
+    def _wait_for(self, builder: Builder, token: Value) -> None:
+        self.create(builder, "simt.wait", [token], [])
 
     def _trailing(self) -> Trailing | None:
         """The product that was chosen to be waited for in the next iteration."""
@@ -165,7 +179,7 @@ class _Stream(Ring):
 
         def fragments(at: Builder, slots: list[Value], step: int) -> list[Value]:
             found = [self.seen(at, operand, filled, slots) for operand in operands]
-            return [self._fragment(at, slot, product, position, step * plan.k_step) for position, slot in enumerate(found)]
+            return [fragment_of(self, at, slot, product, position, step * plan.k_step) for position, slot in enumerate(found)]
 
         if self.early:
             self.create(before, "simt.wait", [first_token], [])
@@ -201,25 +215,13 @@ class _Stream(Ring):
             del starting[:share]
             if drains and step + 1 < count:
                 following = fragments(builder, filled, step + 1)
-            attributes = step_attributes(product_of(product), plan)
-            made = self.create(builder, "simt.dot_step", *([value] for value in (*current, accumulator)), **attributes)
-            accumulator = made.results[0]
-            accumulator.layout = plan.c
+            accumulator = step_of(self, builder, product, current, accumulator)
             current = following
         assert token is not None
         advanced = self.advanced(builder, mapping, ahead)
         product.results[0].replace_all_uses(accumulator)
         product.erase()
         return advanced, token, current
-
-    def _fragment(self, builder: Builder, slot: Value, product: Operation, position: int, first: int) -> Value:
-        """One step of an operand of the product."""
-        plan = plan_of(product, self.target)
-        type_, layout = fragment(plan, position, slot_type(slot).element, warps_of(product), self.target)
-        attributes = step_attributes(product_of(product), plan)
-        (result,) = self.create(builder, "simt.fragment", [slot], result=type_, operand=position, first=first, **attributes).results
-        result.layout = layout
-        return result
 
     def _start(self, builder: Builder, load: Operation, slot: Value, mapping: Mapping[Value, Value], live: Value, ordered: bool = False) -> None:
         """Start the copies of a load, where ``live`` holds."""

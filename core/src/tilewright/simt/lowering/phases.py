@@ -1,0 +1,21 @@
+"""Halves of a program that are a barrier apart, and the phases they are in by turns."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Operation
+from tilewright.simt.context import SimtContext
+from tilewright.simt.interface import Interface
+
+
+def lower_stagger(context: SimtContext, operation: Operation) -> None:
+    w, half = context.writer, context.threads.count // 2
+    later = w.emit(f"icmp uge i32 {context.warp}, {half}")
+    with w.when(later if operation.attribute("later") else w.emit(f"xor i1 {later}, true")):
+        context.barrier()
+
+
+def lower_phase(context: SimtContext, operation: Operation) -> None:
+    context.target.phase(context, products=operation.attribute("products"))
+
+
+INTERFACES: dict[str, Interface] = {"simt.stagger": Interface(lower_stagger), "simt.phase": Interface(lower_phase)}
