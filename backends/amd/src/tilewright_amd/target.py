@@ -41,6 +41,8 @@ SCHEDULE_HINTS: Final[Mapping[str, int | None]] = {"": None, "attention": 2, "me
 _SCOPES: Final = {"program": "workgroup", "device": "agent", "system": ""}
 #: Letter of a constraint of assembly that a kernel brings: any, vector, scalar and accumulator registers, as wide as what they hold.
 _LETTERS: Final = {"r": "", "v": "", "s": "", "a": ""}
+#: The first generation of MFMA whose programs of eight waves multiply and read by turns.
+_ALTERNATES_FROM: Final = 3
 
 
 class GcnTarget(SimtTarget):
@@ -184,6 +186,14 @@ class GcnTarget(SimtTarget):
         w.do('fence syncscope("wavefront") acquire')
         if self._copies:
             w.do(memory_access.KEEP)
+
+    def alternates(self, product: Product) -> bool:
+        """Eight waves are two for each part of a compute unit, which share its matrix unit and its way to LDS."""
+        return self.row.matrix == MFMA and self.row.generation >= _ALTERNATES_FROM and product.warps == 8 and min(product.shape[-2:]) >= 128
+
+    def phase(self, context: SimtContext, *, products: bool) -> None:
+        """A wave that multiplies comes first. The code generator moves nothing across a change of priority."""
+        context.writer.call("llvm.amdgcn.s.setprio", "void", [("i16", "1" if products else "0")])
 
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
         return lanes.bpermute(w, value, lane)
