@@ -7,7 +7,7 @@ from tilewright.plugins.manifest import Manifest
 from tilewright_amd import __version__
 from tilewright_amd.architectures import ARCHITECTURES
 
-CAPABILITIES = every_type({"descriptors", "assert", "print", "inline_asm", "dot_scaled", "noinline"})
+CAPABILITIES = every_type({"descriptors", "assert", "print", "inline_asm", "dot_scaled", "noinline", "clock"})
 
 #: Launch options of this backend beyond the portable ones.
 #:

@@ -8,7 +8,9 @@ from tilewright_cpu import __version__
 from tilewright_cpu.machine import NAMED
 
 #: Every precision of products is computed as IEEE: the others permit less, they do not ask for it.
-CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "extern", "dot_scaled", "noinline"}, power_of_two=False, narrow_floats=("add",))
+CAPABILITIES = every_type(
+    {"descriptors", "print", "assert", "inline_asm", "extern", "dot_scaled", "noinline", "clock"}, power_of_two=False, narrow_floats=("add",)
+)
 
 #: Launch options of this backend beyond the portable ones.
 #:

@@ -7,7 +7,7 @@ from tilewright.plugins.manifest import Manifest
 from tilewright_nvidia import __version__
 from tilewright_nvidia.architectures import ARCHITECTURES
 
-CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "dot_scaled", "noinline"})
+CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "dot_scaled", "noinline", "clock"})
 
 #: Launch options of this backend beyond the portable ones.
 #:

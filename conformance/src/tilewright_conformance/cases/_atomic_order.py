@@ -220,7 +220,7 @@ def poll(flags, seen, TIMEOUT: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(seen + BLOCK + 1, tl.atomic_poll(flags + 1, -7, timeout_ns=1000).to(tl.int32))
 
 
-@case("poll/time", "atomic_poll", each={"at-once": 0, "waiting": 200_000}, needs=elements("i32", "u64", tile=16), quick=True)
+@case("poll/time", "atomic_poll", each={"at-once": 0, "waiting": 200_000}, needs=elements("i32", "u64", tile=16, features={"clock"}), quick=True)
 def polls_end(session: Session, timeout: int) -> None:
     """Waiting ends with the value, or with the time."""
     flags, seen = np.arange(1, 17, dtype=np.int32), np.full(18, -1, np.int32)

@@ -5,19 +5,16 @@ No demand is made on which of several programs comes first; sums of floats that 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 from tilewright_conformance.case import Case
 from tilewright_conformance.cases import _atomic_order, _atomic_updates
 from tilewright_conformance.sampling import sampled
 
-OPERATIONS = ("atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", "clock")
+OPERATIONS = ("atomic_rmw", "atomic_cas", "atomic_load", "atomic_store")
 
 
 def cases() -> Iterator[Case]:
-    for case in sampled("atomics", "atomics", dict.fromkeys(OPERATIONS, True)):
-        narrow = any(name.startswith("f8") for name in case.needs.dtypes)
-        yield dataclasses.replace(case, profile="fp8") if narrow else case
+    yield from sampled("atomics", "atomics", dict.fromkeys(OPERATIONS, True))
     yield from _atomic_updates.case
     yield from _atomic_order.case

@@ -31,7 +31,7 @@ class NullBackend:
             dot_precisions=("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"),
             atomics=dict.fromkeys(_NUMBERS, _KINDS),
             power_of_two=False,
-            features=frozenset({"assert", "descriptors", "dot_scaled", "noinline", "print"}),
+            features=frozenset({"assert", "clock", "descriptors", "dot_scaled", "noinline", "print"}),
         )
         return Manifest(NAME, "1.0", "accepts everything and writes nothing", ("cpu",), ("nothing",), capabilities, priority=-1000)
 

@@ -24,6 +24,7 @@ FEATURES: dict[str, str] = {
     "extern": "extern",
     "dot_scaled": "dot_scaled",
     "call": "noinline",
+    "clock": "clock",
     "make_descriptor": "descriptors",
     **{f"descriptor_{name}": "descriptors" for name in ("load", "store", "reduce", "gather", "scatter", "extent", "stride")},
 }

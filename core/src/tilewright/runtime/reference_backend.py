@@ -35,7 +35,7 @@ CAPABILITIES = Capabilities(
     atomics={str(type_): _ATOMIC_KINDS for type_ in (*INTEGERS[1:], *FLOATS[:4])},
     power_of_two=False,
     max_tile_elements=1 << 24,
-    features=frozenset({ANY_DEVICE, "assert", "descriptors", "dot_scaled", "noinline", "print"}),
+    features=frozenset({ANY_DEVICE, "assert", "clock", "descriptors", "dot_scaled", "noinline", "print"}),
 )
 
 
