@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tilewright.ir import Module
@@ -46,13 +46,16 @@ class _Recorder:
     tilewright_launcher = staticmethod(reference_backend.tilewright_launcher)
     tilewright_memory = staticmethod(reference_backend.tilewright_memory)
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, precisions: Iterable[str]) -> None:
         self.name = name
+        #: of a dot. A kernel may ask for whichever there is, so none are offered but those that the case declares.
+        self.precisions = ("ieee", *sorted(precisions))
         self.found = Used(Needs(), frozenset())
 
     @hookimpl
     def tilewright_backend(self) -> Manifest:
-        return dataclasses.replace(reference_backend.tilewright_backend(), name=self.name, priority=-2000)
+        capabilities = dataclasses.replace(reference_backend.CAPABILITIES, dot_precisions=self.precisions)
+        return dataclasses.replace(reference_backend.tilewright_backend(), name=self.name, capabilities=capabilities, priority=-2000)
 
     @hookimpl
     def tilewright_devices(self) -> list[Device]:
@@ -80,7 +83,7 @@ def used(case: Case, seed: int = 0) -> Used:
         AssertionError: the case fails on the reference.
     """
     # A new name each time: what was compiled for another backend is compiled again.
-    recorder = _Recorder(f"needs-audit-{next(_numbers)}")
+    recorder = _Recorder(f"needs-audit-{next(_numbers)}", case.needs.dot_precisions)
     registry().register(recorder, recorder.name)
     try:
         case.run(Session(Subject(recorder.name), case.id, seed))

@@ -85,6 +85,25 @@ class Needs:
             found.append(f"tiles of {self.tile_elements} elements")
         return tuple(found)
 
+    def capabilities(self) -> Capabilities:
+        """What a backend declares that has this and nothing more."""
+        dot: dict[str, tuple[str, ...]] = {}
+        for operand, accumulator in sorted(self.dot):
+            dot[operand] = (*dot.get(operand, ()), accumulator)
+        atomics: dict[str, frozenset[str]] = {}
+        for element, kind in sorted(self.atomics):
+            atomics[element] = atomics.get(element, frozenset()) | {kind}
+        return Capabilities(
+            dtypes=self.dtypes,
+            dot=dot,
+            dot_precisions=("ieee", *sorted(self.dot_precisions)),
+            min_dot=self.dot_shape or (1, 1, 1),
+            atomics=atomics,
+            power_of_two=not self.any_extent,
+            max_tile_elements=self.tile_elements,
+            features=self.features,
+        )
+
     def __or__(self, other: Needs) -> Needs:
         """The needs of both."""
         shapes = [shape for shape in (self.dot_shape, other.dot_shape) if shape is not None]

@@ -6,7 +6,7 @@ python -m tilewright_conformance verify REPORT... [--rerun N]
 python -m tilewright_conformance compare REPORT REPORT
 python -m tilewright_conformance scoreboard REPORT... [--html]
 python -m tilewright_conformance list [--profile PROFILE] [--without PROFILE] [--json] [PATTERN...]
-python -m tilewright_conformance profiles --check | --write
+python -m tilewright_conformance profiles --check | --write | --claimable [--profile PROFILE] [-j N]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import TilewrightError
-from tilewright_conformance.case import PROFILES
+from tilewright_conformance.case import PROFILES, Status
 from tilewright_conformance.catalogue import CatalogueError, catalogue
 from tilewright_conformance.engine.journal import JournalError
 from tilewright_conformance.engine.process import WorkerRefusedError
@@ -76,6 +76,9 @@ def build_parser() -> argparse.ArgumentParser:
     action = profiles.add_mutually_exclusive_group(required=True)
     action.add_argument("--check", action="store_true", help="exit code 1 where a list is not that of the cases")
     action.add_argument("--write", action="store_true", help="write the lists of this version of the suite")
+    action.add_argument("--claimable", action="store_true", help="run each profile on a backend that has no more than it requires; exit code 1 where one fails")
+    profiles.add_argument("--profile", action="append", default=[], choices=PROFILES, help="for --claimable: this profile; may be repeated; all otherwise")
+    profiles.add_argument("-j", "--jobs", type=_positive, default=0, metavar="N", help="for --claimable: worker processes at once")
     return parser
 
 
@@ -227,6 +230,8 @@ def _profiles(options: argparse.Namespace) -> int:
     from tilewright_conformance import profiles
     from tilewright_conformance.provenance import suite_version
 
+    if options.claimable:
+        return _claimable(options)
     if options.write:
         for path in profiles.write_lists(catalogue(), suite_version()):
             print(path)
@@ -237,6 +242,19 @@ def _profiles(options: argparse.Namespace) -> int:
             for id_ in ids:
                 print(f"{sign} {profile}: {id_}")
     return WRONG if changes else GOOD
+
+
+def _claimable(options: argparse.Namespace) -> int:
+    from tilewright_conformance.minimal import claims
+
+    code = GOOD
+    for claim, outcomes in claims(catalogue(), options.profile or PROFILES, workers=options.jobs):
+        print(f"profile {claim.profile}: {f'claimed, {len(outcomes)} cases' if claim.holds else '; '.join(claim.reasons)}", flush=True)
+        if not claim.holds:
+            code = WRONG
+            wrong = [outcome for outcome in outcomes if outcome.status not in (Status.PASSED, Status.NOT_SUPPORTED)]
+            print("".join(f"    {outcome.status} {outcome.case}: {outcome.message.partition(chr(10))[0]}\n" for outcome in wrong), end="")
+    return code
 
 
 def _positive(text: str) -> int:

@@ -68,7 +68,7 @@ class _Found:
 
     def _dot(self, operation: Operation) -> None:
         a, b = operation.operands[:2]
-        self.dot.add((str(number_behind(a.type)), str(number_behind(operation.result.type))))
+        self.dot |= {(str(number_behind(operand.type)), str(number_behind(operation.result.type))) for operand in (a, b)}
         self.precisions.add(str(operation.attribute("precision")))
         shape = (shape_of(a.type)[-2], shape_of(b.type)[-1], shape_of(a.type)[-1])
         known = self.dot_shape or shape

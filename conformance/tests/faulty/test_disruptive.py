@@ -1,4 +1,4 @@
-"""The switches that disrupt the process do so, on kernels with an ``exp`` and on no other."""
+"""The switches that disrupt the process do so, on kernels with an ``sqrt`` and on no other."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def _run(name: str, operation: str, seconds: float) -> subprocess.CompletedProce
 
 @pytest.mark.parametrize(("switch", "sign"), [("crash-on-launch", "signal"), ("segfault-on-launch", "signal"), ("exit-on-lowering", "silence")])
 def test_the_process_ends(switch: str, sign: str) -> None:
-    found = _run(faulty.backend_name(switch), "exp", 900)
+    found = _run(faulty.backend_name(switch), "sqrt", 900)
     assert "survived" not in found.stdout
     assert found.returncode < 0 if sign == "signal" else found.returncode == 0
 
 
 def test_the_process_hangs() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
-        _run("broken-hang-on-launch", "exp", 4)
+        _run("broken-hang-on-launch", "sqrt", 4)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell what a process holds")
 def test_memory_is_kept() -> None:
-    grown, usual = (int(_run("broken-leak-on-launch", operation, 900).stdout.split()[1]) for operation in ("exp", "add"))
+    grown, usual = (int(_run("broken-leak-on-launch", operation, 900).stdout.split()[1]) for operation in ("sqrt", "add"))
     assert grown > usual + 150
 
 
 def test_exceptions_and_refusals() -> None:
-    assert "none of Tilewright's" in _run("broken-foreign-exception", "exp", 900).stderr
-    assert "LaunchError: a launch that is refused" in _run("broken-refusal-on-launch", "exp", 900).stderr
+    assert "none of Tilewright's" in _run("broken-foreign-exception", "sqrt", 900).stderr
+    assert "LaunchError: a launch that is refused" in _run("broken-refusal-on-launch", "sqrt", 900).stderr
 
 
 @pytest.mark.parametrize("name", ["broken-crash-on-launch", "broken-hang-on-launch", "broken-exit-on-lowering"])

@@ -13,21 +13,11 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.audit import undeclared, used
 from tilewright_conformance.case import Case, Needs
-from tilewright_conformance.cases import elementwise
 from tilewright_conformance.catalogue import Catalogue, CatalogueError, catalogue
 from tilewright_conformance.session import Session
 
 #: Types that every kernel may use for indices, masks and messages without saying so.
 _GRANTED = Needs(frozenset({"i1", "i32", "i64"}))
-
-
-#: What a backend of profile core has to lower.
-_CORE = frozenset(elementwise.OPERATIONS) | frozenset(
-    (
-        *("cast", "bitcast", "splat", "unsplat", "broadcast", "expand_dims", "reshape", "permute", "cat", "join", "split"),
-        *("addptr", "load", "store", "barrier", "reduce", "if", "for", "assume", "hint", "yield", "return"),
-    )
-)
 
 
 def _sampled(family: str) -> list[Case]:
@@ -44,16 +34,6 @@ def test_cases_declare_what_their_kernels_use(family: str, tmp_path: Path, monke
     for case in sampled:
         found = [text for text in undeclared(case, used(case)) if text.removeprefix("dtype ") not in _GRANTED.dtypes]
         assert not found, f"{case.id} uses, and does not declare, {', '.join(found)}"
-
-
-@pytest.mark.parametrize("family", sorted({case.family for case in catalogue() if case.profile == "core"}))
-def test_cases_of_core_use_operations_of_core(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend that has no more than those can pass all of them."""
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    for case in catalogue().family(family).values():
-        if case.profile == "core" and case.quick:
-            others = used(case).operations - _CORE
-            assert not others, f"{case.id} is of profile core and uses {', '.join(sorted(others))}"
 
 
 def _case(id_: str) -> Case:

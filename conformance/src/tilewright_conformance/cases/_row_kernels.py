@@ -218,7 +218,7 @@ def selective_scan(x_ptr, delta_ptr, a_ptr, b_ptr, c_ptr, y_ptr, length, channel
         grid = at[:, None] * STATES + state[None, :]
         b = tl.load(b_ptr + grid, mask=mask[:, None], other=0.0)
         c = tl.load(c_ptr + grid, mask=mask[:, None], other=0.0)
-        decay = tl.exp(delta[:, None] * a[None, :])
+        decay = 1 / (1 - delta[:, None] * a[None, :])
         drive = (delta * x)[:, None] * b
         decays, states = tl.associative_scan((decay, drive), 0, first_order, reverse=REVERSE)
         states += decays * carried

@@ -29,7 +29,7 @@ def cases() -> Iterator[Case]:
     yield whole("embedding/gradient", "atomics", _embedding_gradient, quick=True, atomics={("f32", "add")})
     yield whole("segments/sum_and_max", "memory", _segments, quick=True)
     yield whole("segments/sparse_matrix", "memory", _sparse)
-    yield whole("histogram/by_blocks", "atomics", _histogram, "i32", quick=True, atomics={("i32", "add")})
+    yield whole("histogram/by_blocks", "memory", _histogram, "i32", quick=True, atomics={("i32", "add")})
     yield whole("histogram/by_elements", "atomics", _scattered, "i32", atomics={("i32", "add")}, quick=True)
     for type_ in ("i32", "f32"):
         yield whole(f"prefix_sums/two_passes/{type_}", "control", functools.partial(_prefixes, type_), type_, quick=type_ == "i32")

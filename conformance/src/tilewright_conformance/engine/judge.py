@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from tilewright.errors import BackendError, CompilationError, LoweringError, OutOfResources, TilewrightError
+from tilewright.errors import AutotunerError, BackendError, CompilationError, LoweringError, OutOfResources, TilewrightError
 from tilewright_conformance.case import Case, Outcome, Status
 from tilewright_conformance.session import Session
 
@@ -58,5 +58,7 @@ def is_refusal(error: BaseException) -> bool:
         return False
     if isinstance(error, CompilationError | LoweringError | OutOfResources):
         return True
+    if isinstance(error, AutotunerError):  # no configuration works: the last one's reason counts
+        return error.__cause__ is not None and is_refusal(error.__cause__)
     # The registry wraps what a plugin raised by mistake in a plain BackendError, chained to its cause.
     return isinstance(error, BackendError) and (error.__cause__ is None or isinstance(error.__cause__, TilewrightError))

@@ -32,7 +32,7 @@ def switches() -> tuple[Switch, ...]:
 
 
 def disruptive_switches() -> tuple[Switch, ...]:
-    """The switches with which the backend ends the process, hangs or takes its memory, on kernels with an ``exp``: not to be run without a process apart."""
+    """The switches with which the backend ends the process, hangs or takes its memory, on kernels with an ``sqrt``: not to be run without a process apart."""
     from tilewright_conformance.faulty.table import disruptive_switches
 
     return disruptive_switches()

@@ -1,5 +1,5 @@
 """Bugs that do not stop at wrong results: backends that end the process, hang, or take all memory. Only kernels with a certain
-operation in them do it: ``exp``, or the one that the environment variable ``TILEWRIGHT_BROKEN_TRIGGER`` names."""
+operation in them do it: ``sqrt``, or the one that the environment variable ``TILEWRIGHT_BROKEN_TRIGGER`` names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _kept: list[Any] = []
 
 def _is_chosen(module: Module) -> bool:
     """Whether a kernel is one of those that disrupt."""
-    trigger = os.environ.get(ENVIRONMENT, "exp")
+    trigger = os.environ.get(ENVIRONMENT, "sqrt")
     return any(operation.name == trigger for operation in module.walk())
 
 

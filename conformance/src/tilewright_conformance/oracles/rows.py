@@ -72,11 +72,11 @@ def cross_entropy(x: Array, target: Array, ignored: int, smoothing: float = 0.0,
 
 
 def selective_scan(x: Array, delta: Array, a: Array, b: Array, c: Array, reverse: bool) -> Array:
-    """A state of [channels, states] that decays by exp(delta a), is driven by delta x b, and is read out through c."""
+    """A state of [channels, states] that decays by 1 / (1 - delta a), an implicit step of length delta, is driven by delta x b, and is read out through c."""
     length, channels = x.shape
     state, out = np.zeros((channels, a.shape[1])), np.empty((length, channels))
     for t in reversed(range(length)) if reverse else range(length):
-        state = np.exp(delta[t, :, None].astype(np.float64) * a) * state + (delta[t].astype(np.float64) * x[t])[:, None] * b[t]
+        state = state / (1 - delta[t, :, None].astype(np.float64) * a) + (delta[t].astype(np.float64) * x[t])[:, None] * b[t]
         out[t] = state @ c[t]
     return out
 

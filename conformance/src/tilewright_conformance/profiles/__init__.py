@@ -41,6 +41,29 @@ REQUIRES: dict[str, Needs] = {
     "perf": _CORE | Needs(dot=frozenset({("f16", "f32"), ("f32", "f32")}), dot_shape=(16, 16, 16)),
 }
 
+_CORE_OPERATIONS = frozenset(
+    (
+        *("constant", "arange", "program_id", "num_programs", "cast", "bitcast", "select", "cmp"),
+        *("add", "sub", "mul", "div", "rem", "neg", "abs", "fma", "min", "max", "sqrt", "floor", "ceil", "round_even", "trunc", "copysign", "ldexp"),
+        *("and", "or", "xor", "shl", "shr", "mulhi", "clz", "popcount"),
+        *("splat", "unsplat", "broadcast", "expand_dims", "reshape", "permute", "cat", "join", "split"),
+        *("addptr", "load", "store", "barrier", "reduce", "if", "for", "yield", "return", "assume", "hint"),
+    )
+)
+_WHILE = ("while", "condition")
+
+#: What a backend has to lower for each profile: the operations of core, and these. A case that must pass uses no others.
+OPERATIONS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(PROFILES, _CORE_OPERATIONS),
+    "math": _CORE_OPERATIONS | {"exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "rsqrt"},
+    "memory": _CORE_OPERATIONS | {"gather", "histogram"},
+    "control": _CORE_OPERATIONS | {*_WHILE, "scan", "map"},
+    "matmul": _CORE_OPERATIONS | {"dot", *_WHILE, "exp", "exp2", "log"},  # functions for attention
+    "atomics": _CORE_OPERATIONS | {"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", *_WHILE},
+    "descriptors": _CORE_OPERATIONS | {"make_descriptor", *(f"descriptor_{name}" for name in ("load", "store", "gather", "scatter", "extent", "stride"))},
+    "perf": _CORE_OPERATIONS | {"dot", "exp"},
+}
+
 
 class ProfileError(ValueError):
     """There is no list of a version, or a list is damaged."""

@@ -1,0 +1,107 @@
+"""Each profile can be claimed by a backend that has exactly what the profile states."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tilewright.ir import TABLE
+from tilewright.plugins.registry import registry
+from tilewright_conformance import minimal
+from tilewright_conformance.case import PROFILES, Case, Needs, Outcome, Status
+from tilewright_conformance.catalogue import catalogue
+from tilewright_conformance.cli import main
+from tilewright_conformance.engine.judge import execute
+from tilewright_conformance.profiles import OPERATIONS, current_lists
+from tilewright_conformance.session import Session, Subject
+
+#: Cases of a profile that are run here, of each subject.
+_EACH = 1
+
+
+def sampled(profile: str) -> list[Case]:
+    """For each subject the first quick cases that must pass, and the first that need more than the profile requires."""
+    listed = set(current_lists(catalogue())[profile])
+    chosen: dict[tuple[str, str, bool], list[Case]] = {}
+    for case in sorted(catalogue().select(profiles=[profile]), key=lambda case: not case.quick):
+        chosen.setdefault((case.family, case.subject, case.id in listed), []).append(case)
+    return [case for cases in chosen.values() for case in cases[:_EACH]]
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is found in a cache is not lowered."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    yield
+    registry().unregister(minimal.NAME)
+
+
+def outcomes(profile: str, cases: Iterable[Case]) -> list[Outcome]:
+    registry().register(minimal.Minimal(profile), minimal.NAME)
+    subject = Subject(minimal.NAME)
+    return [execute(case, Session(subject, case.id)) for case in cases]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_needs_no_more_than_it_states(profile: str, fresh: None) -> None:
+    found = outcomes(profile, sampled(profile))
+    if profile == "perf":  # how fast the interpreter is on a busy machine says nothing here: what it refuses does
+        found = [outcome for outcome in found if outcome.status is not Status.FAILED]
+    ran = {outcome.case for outcome in found}
+    listed = tuple(case for case in current_lists(catalogue())[profile] if case in ran)
+    assert listed
+    wrong = [outcome for outcome in found if outcome.status not in (Status.PASSED, Status.NOT_SUPPORTED)]
+    assert minimal.judged(profile, catalogue(), found, listed).reasons == (), wrong
+
+
+@pytest.mark.parametrize(
+    ("profile", "case", "refused"),
+    [
+        ("math", "math/erf/f32/128", "erf"),
+        ("atomics", "atomics/lock", "while"),
+        ("matmul", "dots/dot/bf16/fractions", "dot"),
+    ],
+)
+def test_an_operation_that_a_profile_does_not_state_shows(profile: str, case: str, refused: str, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPERATIONS, profile, OPERATIONS[profile] - {refused})
+    (found,) = outcomes(profile, [catalogue()[case]])
+    assert found.status is Status.ERROR and f"{refused} at" in found.message
+    assert not minimal.judged(profile, catalogue(), [found], (case,)).holds
+
+
+@pytest.mark.parametrize(
+    ("profile", "case", "lacking"),
+    [
+        ("core", "elementwise/add/f64/scalar", "element type f64"),
+        ("matmul", "dots/dot/i8_u8_i32/16x16x16", "products of u8 summed in i32"),
+        ("matmul", "dots/precision/f32/tf32/32x32x64", "input_precision must be one of"),
+        ("atomics", "atomics/poll/time/waiting", "feature 'clock'"),
+        ("autotune", "autotune/hooks/descriptor", "feature 'descriptors'"),
+    ],
+)
+def test_a_case_that_keeps_a_need_to_itself_shows(profile: str, case: str, lacking: str, fresh: None) -> None:
+    own = dataclasses.replace(catalogue()[case], needs=Needs())
+    (found,) = outcomes(profile, [own])
+    assert found.status is Status.ERROR and lacking in found.message
+    assert not minimal.judged(profile, catalogue(), [found], (case,)).holds
+    registry().unregister(minimal.NAME)
+    assert outcomes(profile, [catalogue()[case]])[0].status is Status.NOT_SUPPORTED
+
+
+def test_operations_are_of_the_table_and_of_core_first() -> None:
+    names = {spec.name for spec in TABLE}
+    for profile in PROFILES:
+        assert OPERATIONS["core"] <= OPERATIONS[profile] <= names
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profiles", "--claimable", "--profile", "launch", "-j", "1"]) == 0
+    assert capsys.readouterr().out.startswith("profile launch: claimed, ")
+
+
+@pytest.mark.slow
+def test_every_case_of_every_profile() -> None:
+    assert {claim.profile: claim.reasons for claim, _ in minimal.claims(catalogue(), workers=2)} == dict.fromkeys(PROFILES, ())
