@@ -2,9 +2,11 @@
 
 python -m tilewright_conformance run --backend NAME [--profile PROFILE] [--without PROFILE] [--quick] [-j N] [--resume] [--sample N] [--expectations FILE]
                                      [--report DIR] [--seed N] [--emulate TARGET]
-python -m tilewright_conformance verify REPORT... [--rerun N]
+python -m tilewright_conformance verify REPORT... [--rerun N [--seed N]] [--signed-by KEY]
+python -m tilewright_conformance sign REPORT... --key FILE
+python -m tilewright_conformance keygen FILE
 python -m tilewright_conformance compare REPORT REPORT
-python -m tilewright_conformance scoreboard REPORT... [--html]
+python -m tilewright_conformance scoreboard REPORT... [--html | --site DIR]
 python -m tilewright_conformance list [--profile PROFILE] [--without PROFILE] [--json] [PATTERN...]
 python -m tilewright_conformance profiles --check | --write | --claimable [--profile PROFILE] [-j N]
 """
@@ -12,6 +14,7 @@ python -m tilewright_conformance profiles --check | --write | --claimable [--pro
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -25,10 +28,16 @@ from tilewright_conformance.engine.journal import JournalError
 from tilewright_conformance.engine.process import WorkerRefusedError
 from tilewright_conformance.expectations import ExpectationError
 from tilewright_conformance.profiles import ProfileError
+from tilewright_conformance.provenance import WheelError
 from tilewright_conformance.report.document import ReportError
+from tilewright_conformance.report.signature import KeyFileError
 
 #: Exit codes: all is well; a case went wrong, or a report is refused; the question is wrong, or the backend cannot be tested.
 GOOD, WRONG, USAGE = 0, 1, 2
+_USAGE_ERRORS = (
+    *(CatalogueError, ExpectationError, JournalError, KeyFileError, ProfileError, WheelError, WorkerRefusedError),
+    *(TilewrightError, ImportError, OSError),
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -51,19 +60,31 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--load", action="append", default=[], metavar="MODULE", help="a plugin module to register under the backend's name; may be repeated")
     run.add_argument("--emulate", default="", metavar="TARGET", help="emulate this hardware, as gfx942, or gfx942:lockstep for another order of its waves")
     run.add_argument("--memory", type=_positive, default=4096, metavar="MIB", help="what a worker may grow by during one case (%(default)s)")
+    run.add_argument("--wheel", type=Path, action="append", default=[], metavar="FILE", help="what was installed; a claim names its hash; may be repeated")
     run.add_argument("--time-scale", type=float, default=1.0, metavar="X", help="multiply the time limits, for slow machines")
 
-    verify = _command(commands, "verify", "check reports offline; exit code 1 where one was edited or is not consistent, or does not come out again", _verify)
+    verify = _command(commands, "verify", "check reports offline; exit code 1 where one is damaged or not consistent, or does not come out again", _verify)
     verify.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
-    verify.add_argument("--rerun", type=_positive, metavar="N", help="run N of the cases again on this machine, and compare")
+    verify.add_argument("--rerun", type=_positive, metavar="N", help="run N of the cases again on this machine, with two seeds, and compare")
+    verify.add_argument("--seed", type=_count, metavar="N", help="the second seed of --rerun, and what draws the cases; that of the suite's release otherwise")
+    verify.add_argument("--signed-by", action="append", default=[], metavar="KEY", help="refuse what this public key has not signed; may be repeated")
     verify.add_argument("--load", action="append", default=[], metavar="MODULE", help="as for run; for --rerun")
+
+    sign = _command(commands, "sign", "sign reports, with an Ed25519 key", _sign)
+    sign.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
+    sign.add_argument("--key", required=True, type=Path, metavar="FILE", help="the private key, in PEM")
+
+    keygen = _command(commands, "keygen", "write a new private key, and print the public one, to publish", _keygen)
+    keygen.add_argument("file", type=Path, metavar="FILE")
 
     compare = _command(commands, "compare", "show where two reports differ", _compare)
     compare.add_argument("reports", nargs=2, type=Path, metavar="REPORT")
 
     scoreboard = _command(commands, "scoreboard", "print a table of many reports; those that verify refuses are left out, and named", _scoreboard)
     scoreboard.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
-    scoreboard.add_argument("--html", action="store_true", help="print an HTML page in place of Markdown")
+    form = scoreboard.add_mutually_exclusive_group()
+    form.add_argument("--html", action="store_true", help="print an HTML page in place of Markdown")
+    form.add_argument("--site", type=Path, metavar="DIR", help="write a static site: the table, and each report with its page and badge")
 
     listing = _command(commands, "list", "print the ids of cases", _list)
     listing.add_argument("patterns", nargs="*", metavar="PATTERN")
@@ -96,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ReportError as error:
         print(f"{options.command}: {error}", file=sys.stderr)
         return WRONG
-    except (CatalogueError, ExpectationError, JournalError, ProfileError, WorkerRefusedError, TilewrightError, ImportError, OSError) as error:
+    except _USAGE_ERRORS as error:
         print(f"{options.command}: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
@@ -121,6 +142,7 @@ def _run(options: argparse.Namespace) -> int:
         emulate=options.emulate,
     )
     wanted = Options(setup, _profiles_left(options), tuple(options.case), options.jobs, options.report, options.resume, options.expectations, options.sample)
+    wanted = dataclasses.replace(wanted, wheels=tuple(options.wheel))
     printer = Printer(sys.stderr)
     try:
         report = run(wanted, printer)
@@ -158,35 +180,80 @@ def _conclusion(report: dict[str, Any]) -> str:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from tilewright_conformance.report import document
+    from tilewright_conformance.report import document, signature
 
+    keys = {signature.public_key(text) for text in options.signed_by}
     code = GOOD
     for path in options.reports:
         try:
             report = document.read(path)
             document.verify(report, catalogue())
+            signed = _signed(report, keys)
         except ReportError as error:
             print(f"{path}: refused: {error}")
             code = WRONG
         else:
             claims = ", ".join(claim["profile"] for claim in report["claims"] if claim["holds"])
-            print(f"{path}: good; {report['backend']['name']} {report['backend']['version']} on {report['device']['name']} claims {claims or 'no profile'}")
-            print(f"    {report['seal']}")
-            if options.rerun and not _agrees(report, options.rerun, tuple(options.load)):
+            print(
+                f"{path}: consistent; {report['backend']['name']} {report['backend']['version']} on {report['device']['name']} claims {claims or 'no profile'}"
+            )
+            print(f"    {report['checksum']} (shows damage, and no edit)\n    {signed}")
+            if not options.rerun:
+                print("    no case was run again: that the report is true is shown by --rerun N alone")
+            elif not _agrees(report, options.rerun, options.seed, tuple(options.load)):
                 code = WRONG
     return code
 
 
-def _agrees(report: dict[str, Any], count: int, load: tuple[str, ...]) -> bool:
+def _signed(report: dict[str, Any], keys: set[str]) -> str:
+    """Who signed a report, in words.
+
+    Raises:
+        ReportError: the signature is not of this report, or by none of ``keys``.
+        SignatureUnavailableError: it cannot be checked, and ``keys`` ask for it.
+    """
+    from tilewright_conformance.report import signature
+
+    try:
+        signer = signature.signer(report)
+    except signature.SignatureUnavailableError as error:
+        if keys:
+            raise
+        return f"its signature was not checked: {error}"
+    if keys and signer not in keys:
+        raise ReportError(f"it is {f'signed by {signer}' if signer else 'not signed'}, and asked for is {' or '.join(sorted(keys))}")
+    if not signer:
+        return "not signed"
+    return f"signed by {signer}" + ("" if keys else " (whose key that is, its owner's pages say; ask for it by --signed-by)")
+
+
+def _agrees(report: dict[str, Any], count: int, seed: int | None, load: tuple[str, ...]) -> bool:
     """Run cases of a report again; print what came of it."""
     from tilewright_conformance.rerun import rerun
 
-    found = rerun(report, count, load=load)
+    found = rerun(report, count, seed=seed, load=load)
     what = "results and errors" if found.same_machine else "results (software or device are others than the report's, so errors may differ)"
-    print(f"    ran {found.cases} cases again: {what} {'differ' if found.differences else 'agree'}")
+    print(f"    ran {found.cases} cases again, with the report's seed and with {found.seed}: {what} {'differ' if found.differences else 'agree'}")
     for text in found.differences:
         print(f"    {text}")
     return not found.differences
+
+
+def _sign(options: argparse.Namespace) -> int:
+    from tilewright_conformance.report import document, signature
+
+    for path in options.reports:
+        report = signature.signed(document.read(path), options.key)
+        document.write(report, path)
+        print(f"{path}: signed by {report['signature']['key']}")
+    return GOOD
+
+
+def _keygen(options: argparse.Namespace) -> int:
+    from tilewright_conformance.report import signature
+
+    print(signature.new_key(options.file))
+    return GOOD
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -209,7 +276,11 @@ def _scoreboard(options: argparse.Namespace) -> int:
         except ReportError as error:
             print(f"{path}: left out: {error}", file=sys.stderr)
             code = WRONG
-    print(scoreboard.page(good) if options.html else scoreboard.markdown(good), end="")
+    if options.site is not None:
+        scoreboard.write_site(good, options.site)
+        print(options.site / "index.html")
+    else:
+        print(scoreboard.page(good) if options.html else scoreboard.markdown(good), end="")
     return code
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import csv
 import functools
 import hashlib
 import importlib.metadata
 import json
 import platform
-from collections.abc import Mapping
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +31,26 @@ def suite_version() -> str:
     return importlib.metadata.version(DISTRIBUTION)
 
 
-def distribution_facts(name: str) -> dict[str, Any]:
+class WheelError(ValueError):
+    """A wheel that was named is not what is installed, or is no wheel; the message says which."""
+
+
+def distribution_facts(name: str, wheels: Sequence[Path] = ()) -> dict[str, Any]:
     """What is installed of a distribution.
 
+    Args:
+        wheels: files, one of which may be what it was installed from: installers keep no hash of what they took from an index.
+
     Returns:
-        ``name``, ``version``, ``editable``; ``wheel``: the SHA-256 of the wheel it was installed from, where the installer kept it; ``content``: the SHA-256
-        over the paths and contents of its files; ``modified``: files that are not as the wheel had them (for an editable installation always empty).
+        ``name``, ``version``, ``editable``; ``wheel``: the SHA-256 of the wheel it was installed from, where the installer kept it or it is among ``wheels``;
+        ``content``: the SHA-256 over the paths and contents of its files; ``modified``: files that are not as the wheel had them (for an editable
+        installation always empty).
     """
     try:
         distribution = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
         return {"name": name, "version": "not installed", "editable": False, "wheel": "", "content": "", "modified": []}
+    own = [path for path in wheels if _wheel_name(path) == _normal(name)]
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     editable = bool(origin.get("dir_info", {}).get("editable"))
     facts = {
@@ -47,6 +59,8 @@ def distribution_facts(name: str) -> dict[str, Any]:
         "editable": editable,
         "wheel": str(origin.get("archive_info", {}).get("hashes", {}).get("sha256", "")),
     }
+    if own:
+        facts["wheel"] = _wheel_hash(own[0], distribution)
     if editable:
         folder = Path(origin["url"].removeprefix("file://")) / "src"
         return {**facts, "content": _digest({path.relative_to(folder).as_posix(): path for path in folder.rglob("*.*")}), "modified": []}
@@ -61,6 +75,42 @@ def distribution_facts(name: str) -> dict[str, Any]:
             if base64.urlsafe_b64encode(found).rstrip(b"=").decode() != file.hash.value:
                 modified.append(file.as_posix())
     return {**facts, "content": _digest(files), "modified": sorted(modified)}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _wheel_name(path: Path) -> str:
+    """The distribution that a wheel's file name is of.
+
+    Raises:
+        WheelError: it is not the name of a wheel.
+    """
+    if path.suffix != ".whl" or path.name.count("-") < 4:
+        raise WheelError(f"{path} is not named like a wheel, NAME-VERSION-….whl")
+    return _normal(path.name.partition("-")[0])
+
+
+def _wheel_hash(path: Path, distribution: importlib.metadata.Distribution) -> str:
+    """The SHA-256 of a wheel from which a distribution was installed.
+
+    Raises:
+        WheelError: it was not: its files have other hashes than the installed ones.
+        OSError: it cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            (record,) = (name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
+            rows = [row for row in csv.reader(archive.read(record).decode().splitlines()) if row and row[1]]
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise WheelError(f"{path} is no wheel: {error}") from None
+    installed = {file.as_posix(): f"{file.hash.mode}={file.hash.value}" for file in distribution.files or () if file.hash is not None}
+    other = [name for name, digest, *_ in rows if ".data/" not in name and installed.get(name) != digest]
+    if other:
+        name = distribution.metadata["Name"]
+        raise WheelError(f"{path} is not the wheel that {name} {distribution.version} was installed from: {', '.join(other[:3])} differ")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _digest(files: Mapping[str, Path]) -> str:
@@ -99,11 +149,21 @@ def capabilities_from_json(data: Mapping[str, Any]) -> Capabilities:
     )
 
 
-def provenance(subject: Subject) -> dict[str, Any]:
-    """The parts of a report that say what was tested, with what: ``suite``, ``core``, ``backend``, ``distributions``, ``device``, ``host``."""
+def provenance(subject: Subject, wheels: Sequence[Path] = ()) -> dict[str, Any]:
+    """The parts of a report that say what was tested, with what: ``core``, ``backend``, ``distributions``, ``device``, ``host``.
+
+    Args:
+        wheels: files that distributions were installed from.
+
+    Raises:
+        WheelError: one of them is of none, or is not what is installed.
+    """
     manifest, device = subject.backend.manifest, subject.device
     shipped_by = subject.backend.distribution.partition(" ")[0]
     names = dict.fromkeys([DISTRIBUTION, "tilewright", *([] if " from " in subject.backend.distribution else [shipped_by])])
+    stray = [path for path in wheels if _wheel_name(path) not in map(_normal, names)]
+    if stray:
+        raise WheelError(f"{stray[0]} is the wheel of nothing that takes part, which is {', '.join(names)}")
     properties = json.loads(json.dumps(dict(device.properties), default=str))
     return {
         "core": {"version": tilewright.__version__, "ir": f"{IR_VERSION[0]}.{IR_VERSION[1]}"},
@@ -114,7 +174,7 @@ def provenance(subject: Subject) -> dict[str, Any]:
             "ir_versions": [f"{major}.{minor}" for major, minor in manifest.ir_versions],
             "capabilities": capabilities_json(subject.capabilities),
         },
-        "distributions": [distribution_facts(name) for name in names],
+        "distributions": [distribution_facts(name, wheels) for name in names],
         "device": {
             "kind": device.kind,
             "index": device.index,

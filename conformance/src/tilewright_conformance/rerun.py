@@ -6,11 +6,12 @@ import dataclasses
 
 import numpy as np
 
-from tilewright_conformance.case import Outcome
+from tilewright_conformance.case import Outcome, Status
 from tilewright_conformance.catalogue import catalogue
 from tilewright_conformance.engine.pool import run_cases
 from tilewright_conformance.engine.setup import Setup, load_plugins
 from tilewright_conformance.provenance import provenance
+from tilewright_conformance.releases import SEEDS
 from tilewright_conformance.report.document import Document, outcomes_of
 from tilewright_conformance.session import Subject
 
@@ -26,29 +27,42 @@ class Rerun:
         cases: how many were run.
         same_machine: whether software, device and driver are those of the report, so that errors had to come out equal to the last digit, not statuses alone.
         differences: what did not come out as the report says, in words.
+        seed: with which they were run the second time.
     """
 
     cases: int
     same_machine: bool
     differences: tuple[str, ...]
+    seed: int
 
 
-def rerun(document: Document, count: int, *, load: tuple[str, ...] = (), workers: int = 0) -> Rerun:
-    """Run ``count`` cases of a report again, chosen by its seal: its author cannot know which before the report is done, and whoever checks it gets the same.
+def rerun(document: Document, count: int, *, seed: int | None = None, load: tuple[str, ...] = (), workers: int = 0) -> Rerun:
+    """Run ``count`` cases of a report again, twice: with the report's own seed, when results and errors have to come out as it says, and with another, when
+    results alone have to.
+
+    Which cases, is drawn by the report's checksum and that other seed, so that whoever checks the report gets the same.
+
+    Args:
+        seed: the other one; that of the release of the suite where it is None. An author who wants to deceive can know that one, and no seed of one's own.
 
     Raises:
         BackendError, WorkerRefusedError: the backend is not here.
     """
+    other = SEEDS[document["suite"]["version"]] if seed is None else seed
     run = document["run"]
     setup = Setup(document["backend"]["name"], seed=run["seed"], quick=run["quick"], load=load, time_scale=run["time_scale"], emulate=run.get("emulate", ""))
     load_plugins(setup)
     about = provenance(Subject(setup.backend))
     same = all(about[name] == document[name] for name in ("core", "backend", "distributions", "device"))
     told = outcomes_of(document)
-    chosen = np.random.default_rng(int(document["seal"].removeprefix("sha256:"), 16)).permutation(sorted(told))[:count]
-    found = run_cases([catalogue()[str(id_)] for id_ in chosen], setup, workers=workers)
+    ran = sorted(case for case, outcome in told.items() if outcome.status is not Status.SKIPPED)
+    chosen = np.random.default_rng([int(document["checksum"].removeprefix("sha256:"), 16), other]).permutation(ran)[:count]
+    cases = [catalogue()[str(id_)] for id_ in chosen]
+    found = run_cases(cases, setup, workers=workers)
     differences = [text for outcome in found for text in _differences(told[outcome.case], outcome, same)]
-    return Rerun(len(found), same, tuple(differences))
+    for outcome in run_cases(cases, dataclasses.replace(setup, seed=other), workers=workers):
+        differences += [f"with seed {other}: {text}" for text in _differences(told[outcome.case], outcome, same_machine=False)]
+    return Rerun(len(found), same, tuple(differences), other)
 
 
 def _differences(told: Outcome, found: Outcome, same_machine: bool) -> list[str]:

@@ -38,6 +38,7 @@ class Options:
         resume: go on with the journal in the folder.
         expectations: the vendor's file.
         sample: run so many of the chosen cases, drawn by the seed; 0 for all.
+        wheels: files that the distributions under test were installed from.
     """
 
     setup: Setup
@@ -48,6 +49,7 @@ class Options:
     resume: bool = False
     expectations: Path | None = None
     sample: int = 0
+    wheels: tuple[Path, ...] = ()
 
 
 def run(options: Options, progress: Progress = lambda total, done, outcome, verdict: None) -> document.Document:
@@ -56,6 +58,7 @@ def run(options: Options, progress: Progress = lambda total, done, outcome, verd
     Raises:
         CatalogueError, ExpectationError, JournalError: a wrong question.
         BackendError, WorkerRefusedError: the backend cannot be tested.
+        WheelError: a wheel is not what is installed.
     """
     setup = options.setup
     cases = catalogue(setup.packages)
@@ -64,7 +67,7 @@ def run(options: Options, progress: Progress = lambda total, done, outcome, verd
         selected = _drawn(selected, options.sample, setup.seed)
     expectations = Expectations() if options.expectations is None else read_expectations(options.expectations, cases)
     load_plugins(setup)
-    about = provenance(Subject(setup.backend))
+    about = provenance(Subject(setup.backend), options.wheels)
     options.folder.mkdir(parents=True, exist_ok=True)
     started = datetime.datetime.now(datetime.UTC)
     clock = time.monotonic()

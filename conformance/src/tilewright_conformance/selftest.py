@@ -1,4 +1,4 @@
-"""One command for people with hardware: a part of the suite and its measurements of speed, and one sealed report of both to send."""
+"""One command for people with hardware: a part of the suite and its measurements of speed, and one report of both to send."""
 
 from __future__ import annotations
 

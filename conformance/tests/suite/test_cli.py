@@ -13,6 +13,8 @@ import pytest
 from tilewright_conformance import cli
 from tilewright_conformance.case import PROFILES
 from tilewright_conformance.catalogue import catalogue
+from tilewright_conformance.provenance import suite_version
+from tilewright_conformance.releases import SEEDS
 from tilewright_conformance.report import document
 from tilewright_conformance.report.document import Document, write
 
@@ -27,9 +29,9 @@ def test_verify_accepts_a_fresh_report_and_refuses_an_edited_one(folder: Path, r
     report["results"][0]["status"] = "failed"
     write(report, tmp_path / "edited.json")
     assert run("verify", folder / "report.json") == cli.GOOD
-    assert f"report.json: good; cpu {report['backend']['version']}" in capsys.readouterr().out
+    assert f"report.json: consistent; cpu {report['backend']['version']}" in capsys.readouterr().out
     assert run("verify", folder / "report.json", tmp_path / "edited.json") == cli.WRONG
-    assert "edited.json: refused: the seal is broken" in capsys.readouterr().out
+    assert "edited.json: refused: the checksum is another" in capsys.readouterr().out
     assert run("scoreboard", folder / "report.json", tmp_path / "edited.json") == cli.WRONG
     printed = capsys.readouterr()
     assert printed.out.count("| cpu ") == 1 and "edited.json: left out" in printed.err
@@ -39,15 +41,15 @@ def test_verify_accepts_a_fresh_report_and_refuses_an_edited_one(folder: Path, r
 
 def test_a_report_can_be_run_again_in_part(folder: Path, report: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("verify", folder / "report.json", "--rerun", 4) == cli.GOOD
-    assert "ran 4 cases again: results and errors agree" in capsys.readouterr().out
+    assert f"ran 4 cases again, with the report's seed and with {SEEDS[suite_version()]}: results and errors agree" in capsys.readouterr().out
     for result in report["results"]:
         result["numbers"]["ulp"] += 1
-    report["seal"] = document.seal(report)
+    report["checksum"] = document.checksum(report)
     write(report, tmp_path / "invented.json")
     assert run("verify", tmp_path / "invented.json", "--rerun", 4) == cli.WRONG
     assert capsys.readouterr().out.count("the report says ulp = ") == 4
     report["device"]["name"] = "another device"
-    report["seal"] = document.seal(report)
+    report["checksum"] = document.checksum(report)
     write(report, tmp_path / "elsewhere.json")
     assert run("verify", tmp_path / "elsewhere.json", "--rerun", 4) == cli.GOOD
     assert "so errors may differ) agree" in capsys.readouterr().out

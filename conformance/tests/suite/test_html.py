@@ -69,7 +69,7 @@ def test_filters_and_plot_in_a_browser(report: Document, tmp_path: Path) -> None
     assert len(saw["clicked"]["rows"]) == 1
     assert saw["none"] == {"count": f"0 of {total} cases", "rows": [], "dots": 0, "marks": 0}
     assert saw["headline"] == f"{total} of {total} cases passed, 0 not supported, 1 wrong"
-    assert report["seal"] in saw["about"]
+    assert report["checksum"] in saw["about"]
     assert saw["message"] == "MismatchError: </script>wrong & bad"
 
 

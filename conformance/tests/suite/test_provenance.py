@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tilewright_conformance.provenance import capabilities_from_json, capabilities_json, distribution_facts, provenance
+from tilewright_conformance.provenance import WheelError, capabilities_from_json, capabilities_json, distribution_facts, provenance
 from tilewright_conformance.session import Subject
 
 
@@ -37,6 +38,33 @@ def test_changed_files_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert after["modified"] == ["made_up/module.py"] and after["content"] != before["content"]
     module.unlink()
     assert distribution_facts("made-up")["modified"] == ["made_up/module.py"]
+
+
+def wheel(folder: Path, content: str = "x = 1\n") -> Path:
+    """The wheel that ``install`` installs, where the content is the same."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).rstrip(b"=").decode()
+    path = folder / "made_up-1.2-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("made_up/module.py", content)
+        archive.writestr("made_up-1.2.dist-info/RECORD", f"made_up/module.py,sha256={digest},6\nmade_up-1.2.dist-info/RECORD,,\n")
+    return path
+
+
+def test_a_wheel_that_is_named_has_to_be_what_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, {})
+    monkeypatch.syspath_prepend(tmp_path)
+    assert distribution_facts("made-up")["wheel"] == ""
+    path = wheel(tmp_path)
+    assert distribution_facts("made-up", [path])["wheel"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(WheelError, match=r"is not the wheel that made-up 1\.2 was installed from: made_up/module\.py differ"):
+        distribution_facts("made-up", [wheel(tmp_path, "x = 2\n")])
+    path.write_bytes(b"text")
+    with pytest.raises(WheelError, match="is no wheel"):
+        distribution_facts("made-up", [path])
+    with pytest.raises(WheelError, match="is not named like a wheel"):
+        distribution_facts("made-up", [tmp_path / "made_up.zip"])
+    with pytest.raises(WheelError, match="is the wheel of nothing that takes part"):
+        provenance(Subject("cpu"), [path])
 
 
 def test_editable_installations_have_the_digest_of_their_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,10 @@
-"""The report: its schema, its seal, what verify refuses, and the views that are made of it."""
+"""The report: its schema, its checksum, what verify refuses, and the views that are made of it."""
 
 from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,9 +19,9 @@ from tilewright_conformance.report.schema import schema, violations
 CASES = [case.id for case in catalogue().select(patterns=["elementwise/sqrt/*", "elementwise/fma/*"])]
 
 
-def sealed(report: Document) -> Document:
-    """The report with its seal made anew: what someone does who edits it and knows how it is sealed."""
-    return {**report, "seal": document.seal(report)}
+def summed(report: Document) -> Document:
+    """The report with its checksum made anew: what someone does who edits it."""
+    return {**report, "checksum": document.checksum(report)}
 
 
 def test_a_fresh_report_is_good_and_says_what_was_tested(report: Document) -> None:
@@ -34,10 +35,10 @@ def test_a_fresh_report_is_good_and_says_what_was_tested(report: Document) -> No
     assert report["claims"][0]["profile"] == "core" and not report["claims"][0]["holds"]  # most of the profile's cases were not run
 
 
-def test_the_seal_does_not_depend_on_the_form_of_the_file(report: Document, tmp_path: Path) -> None:
+def test_the_checksum_does_not_depend_on_the_form_of_the_file(report: Document, tmp_path: Path) -> None:
     path = tmp_path / "compact.json"
     path.write_text(json.dumps(report, separators=(",", ":")))
-    assert document.seal(document.read(path)) == report["seal"]
+    assert document.checksum(document.read(path)) == report["checksum"]
 
 
 EDITS: dict[str, Callable[[Document], object]] = {
@@ -54,11 +55,11 @@ EDITS: dict[str, Callable[[Document], object]] = {
 @pytest.mark.parametrize("edit", EDITS)
 def test_an_edited_report_is_refused(report: Document, edit: str) -> None:
     EDITS[edit](report)
-    with pytest.raises(ReportError, match="the seal is broken"):
+    with pytest.raises(ReportError, match="the checksum is another"):
         document.verify(report, catalogue())
 
 
-RESEALED: dict[str, tuple[Callable[[Document], object], str]] = {
+SUMMED: dict[str, tuple[Callable[[Document], object], str]] = {
     "a failure": (lambda report: report["results"][3].update(status="failed"), f"{CASES[3]}: the verdict of its result is bad, not good"),
     "a whole failure": (lambda report: report["results"][3].update(status="failed", verdict="bad"), "the summary does not follow"),
     "a claim": (lambda report: report["claims"][0].update(holds=True, reasons=[]), "the claims do not follow"),
@@ -80,12 +81,12 @@ RESEALED: dict[str, tuple[Callable[[Document], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("edit", RESEALED)
-def test_a_report_that_was_sealed_anew_still_has_to_be_consistent(report: Document, edit: str) -> None:
-    change, message = RESEALED[edit]
+@pytest.mark.parametrize("edit", SUMMED)
+def test_an_edited_report_with_its_own_checksum_still_has_to_be_consistent(report: Document, edit: str) -> None:
+    change, message = SUMMED[edit]
     change(report)
     with pytest.raises(ReportError, match=message):
-        document.verify(sealed(report), catalogue())
+        document.verify(summed(report), catalogue())
 
 
 def test_what_is_no_report_is_refused(tmp_path: Path, report: Document) -> None:
@@ -171,3 +172,15 @@ def test_the_scoreboard(report: Document) -> None:
     assert lines[3].endswith(f"| {len(CASES)}/{len(CASES)} | 2 |")
     page = scoreboard.page([other, best])
     assert "best|&lt;one&gt;" in page and 'class="yes"' in page
+
+
+def test_the_site_has_the_table_and_every_report(report: Document, tmp_path: Path) -> None:
+    other = summed({**copy.deepcopy(report), "device": {**report["device"], "name": "GPU <2> / x"}})
+    scoreboard.write_site([report, other], tmp_path / "site")
+    index = (tmp_path / "site" / "index.html").read_text()
+    linked = re.findall(r'href="([^"]+)"', index)
+    assert len(linked) == 6 and all((tmp_path / "site" / link).is_file() for link in linked)
+    assert any("gpu-2-x" in link for link in linked) and "GPU &lt;2&gt; / x" in index
+    stored = [document.read(path) for path in sorted((tmp_path / "site").glob("*/report.json"))]
+    assert {one["checksum"] for one in stored} == {report["checksum"], other["checksum"]}
+    assert "{{" not in index and '<td title="">no</td>' in index

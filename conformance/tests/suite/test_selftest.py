@@ -18,7 +18,7 @@ def test_it_leaves_a_report_that_checks(tmp_path: Path, capsys: pytest.CaptureFi
     assert printed.startswith("cpu ") and "3 cases" in printed and "report.json" in printed
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["run"]["quick"] and len(report["results"]) == 3
-    assert report["seal"] == document.seal(report)
+    assert report["checksum"] == document.checksum(report)
 
 
 def test_what_is_wrong_and_how_fast_it_was_are_told(tmp_path: Path) -> None:

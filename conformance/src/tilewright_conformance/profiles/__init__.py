@@ -4,14 +4,14 @@
 
 ``python -m tilewright_conformance profiles --write`` makes the lists of this version anew from the catalogue; ``--check`` says what has changed.
 
-A claim rests on three things: the backend declares what the profile requires, each case of the list passed, and of the profile's other cases none was
-anything but passed or refused.
+A claim rests on four things: the backend declares what the profile requires, each case of the list passed, of the profile's other cases none was anything
+but passed or refused, and all that took part is in wheels whose hashes are known. Cases with a waiver (``waivers.toml``) do not count.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,10 +71,11 @@ class ProfileError(ValueError):
 
 @dataclass(frozen=True)
 class Claim:
-    """Whether a run shows that a backend has a profile; ``reasons`` say why not, and are empty where it does."""
+    """Whether a run shows that a backend has a profile; ``reasons`` say why not, and are empty where it does; ``waived`` are the cases that did not count."""
 
     profile: str
     reasons: tuple[str, ...]
+    waived: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -146,6 +147,8 @@ def claim(
     expectations: Expectations,
     *,
     quick: bool,
+    waived: Collection[str] = (),
+    unknown: Sequence[str] = (),
 ) -> Claim:
     """Judge a claim.
 
@@ -154,22 +157,28 @@ def claim(
         outcomes: of the run, by case.
         profiles_of: the profile of each case that was run.
         quick: whether the run was a quick one, which shows nothing.
+        waived: cases that need not pass (:mod:`tilewright_conformance.profiles.waivers`).
+        unknown: what took part and was not installed from a wheel whose hash is known.
     """
     reasons = ["a quick run is not valid for a claim"] if quick else []
+    if unknown:
+        reasons.append(f"{', '.join(unknown)}: not installed from a wheel whose hash is known (install the file itself, or name it: --wheel FILE)")
     missing = REQUIRES[profile].missing(capabilities)
     if missing:
         reasons.append(f"the backend does not declare {', '.join(missing)}")
     absent = [id_ for id_ in listed if id_ not in outcomes]
     if absent:
         reasons.append(f"{len(absent)} of {len(listed)} cases that must pass were not run{_examples(absent)}")
-    failing = [id_ for id_ in listed if id_ in outcomes and outcomes[id_].status is not Status.PASSED]
+    failing = [id_ for id_ in listed if id_ in outcomes and outcomes[id_].status is not Status.PASSED and id_ not in waived]
     if failing:
         reasons.append(f"{len(failing)} of {len(listed)} cases that must pass did not{_examples(failing)}")
     known = set(listed)
     others = [id_ for id_, own in profiles_of.items() if own == profile and id_ not in known and not _harmless(outcomes[id_], expectations)]
+    spared = [id_ for id_, own in profiles_of.items() if own == profile and id_ in waived and outcomes[id_].status is not Status.PASSED]
+    others = [id_ for id_ in others if id_ not in waived]
     if others:
         reasons.append(f"{len(others)} further cases were neither passed nor refused{_examples(others)}")
-    return Claim(profile, tuple(reasons))
+    return Claim(profile, tuple(reasons), tuple(spared))
 
 
 def _harmless(outcome: Outcome, expectations: Expectations) -> bool:

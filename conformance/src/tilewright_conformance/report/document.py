@@ -1,8 +1,9 @@
-"""The report document: JSON that says what was tested, with what, and what came of each case, under a seal.
+"""The report document: JSON that says what was tested, with what, and what came of each case, with a checksum.
 
-The seal is a SHA-256 over the canonical form of everything else. It shows that a file is as it was written. It is no signature: whoever publishes a report
-publishes its seal beside it. What can be derived (verdicts, summary, claims) is derived again by :func:`verify`, from the results and from this
-installation's own lists, so that a report whose seal was made anew after an edit still has to be consistent.
+The checksum is a SHA-256 over the canonical form of everything else but a signature. It shows that a file was not damaged, and nothing more: whoever edits a
+report can make its checksum anew. Who vouches for a report is told by a signature (:mod:`tilewright_conformance.report.signature`), whether it is true by
+running cases again (:mod:`tilewright_conformance.rerun`). What can be derived (verdicts, summary, claims) is derived again by :func:`verify`, from the results
+and from this installation's own lists, so that an edited report still has to be consistent.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tilewright_conformance.case import PROFILES, Case, Outcome, Status
 from tilewright_conformance.catalogue import Catalogue
 from tilewright_conformance.expectations import ExpectationError, Expectations, Verdict, entries_from
 from tilewright_conformance.profiles import ProfileError, claim, listed_profiles, must_pass
+from tilewright_conformance.profiles.waivers import waived_cases, waivers
 from tilewright_conformance.provenance import capabilities_from_json, suite_version
 from tilewright_conformance.report.schema import schema, violations
 
@@ -41,7 +43,7 @@ def build(
     expectations: Expectations,
     catalogue: Catalogue,
 ) -> Document:
-    """The sealed document of a run.
+    """The document of a run, with its checksum.
 
     Args:
         cases: that were selected, in order; one without an outcome is skipped.
@@ -54,7 +56,7 @@ def build(
         results.append({**outcome.as_json(), "profile": case.profile, "subject": case.subject, "verdict": expectations.verdict(outcome).value})
     document: Document = {
         "format": FORMAT,
-        "format_version": 1,
+        "format_version": 2,
         "suite": {"version": suite_version(), "catalogue": catalogue.digest(), "cases": sum(1 for _ in catalogue)},
         **about,
         "run": dict(run),
@@ -63,20 +65,20 @@ def build(
     }
     document["summary"] = _summary(results)
     document["claims"] = _claims(document, expectations)
-    document["seal"] = seal(document)
+    document["checksum"] = checksum(document)
     problems = violations(document, schema())
     if problems:
         raise ReportError("; ".join(problems[:5]))
     return document
 
 
-def seal(document: Mapping[str, Any]) -> str:
-    """The digest over the canonical form of a document without its seal.
+def checksum(document: Mapping[str, Any]) -> str:
+    """The digest over the canonical form of a document without its checksum and signature.
 
     Raises:
         ReportError: it holds what JSON does not have, such as NaN.
     """
-    content = {name: value for name, value in document.items() if name != "seal"}
+    content = {name: value for name, value in document.items() if name not in ("checksum", "signature")}
     try:
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     except ValueError as error:
@@ -113,7 +115,7 @@ def outcomes_of(document: Document) -> dict[str, Outcome]:
 
 
 def verify(document: Document, catalogue: Catalogue) -> None:
-    """Check a document, offline: its seal, and all that follows from its results.
+    """Check a document, offline: its checksum, and all that follows from its results.
 
     Args:
         catalogue: of this installation, which must be of the report's version of the suite.
@@ -121,9 +123,11 @@ def verify(document: Document, catalogue: Catalogue) -> None:
     Raises:
         ReportError: names the first thing that is wrong.
     """
-    found = seal(document)
-    if found != document["seal"]:
-        raise ReportError(f"the seal is broken: the report was changed after it was written (it says {document['seal']}, its content has {found})")
+    found = checksum(document)
+    if found != document["checksum"]:
+        raise ReportError(
+            f"the checksum is another: the report was damaged or edited after it was written (it says {document['checksum']}, its content has {found})"
+        )
     suite = document["suite"]
     if suite["version"] != suite_version():
         raise ReportError(
@@ -194,8 +198,20 @@ def _claims(document: Document, expectations: Expectations) -> list[dict[str, An
     profiles_of = {result["case"]: result["profile"] for result in document["results"]}
     capabilities = capabilities_from_json(document["backend"]["capabilities"])
     ran = [profile for profile in PROFILES if profile in listed_profiles(version) and profile in profiles_of.values()]
+    waived = waived_cases(document, waivers())
+    unknown = _without_wheel(document)
     claims = []
     for profile in ran:
-        found = claim(profile, must_pass(version, profile), outcomes, profiles_of, capabilities, expectations, quick=document["run"]["quick"])
-        claims.append({"profile": profile, "holds": found.holds, "reasons": list(found.reasons)})
+        listed, quick = must_pass(version, profile), document["run"]["quick"]
+        found = claim(profile, listed, outcomes, profiles_of, capabilities, expectations, quick=quick, waived=waived, unknown=unknown)
+        claims.append({"profile": profile, "holds": found.holds, "reasons": list(found.reasons), "waived": list(found.waived)})
     return claims
+
+
+def _without_wheel(document: Document) -> list[str]:
+    """Names of what took part in the run and is no wheel whose hash the report has: nobody else could get the same."""
+    found = [facts["name"] for facts in document["distributions"] if facts["editable"] or not facts["wheel"]]
+    backend = document["backend"]
+    if " from " in backend["distribution"]:  # loaded from a module, which no distribution brought
+        found.append(backend["name"])
+    return found

@@ -73,7 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
     surface.add_argument("--family", default="", metavar="TEXT", help="print only the families whose title contains this")
     surface.add_argument("--seed", type=int, default=0, help="of the random operands")
 
-    selftest = _command(commands, "selftest", "test a backend on this machine, and write a sealed report with figures of speed, to send", _selftest)
+    selftest = _command(commands, "selftest", "test a backend on this machine, and write a report with figures of speed, to send", _selftest)
     selftest.add_argument("--backend", required=True, metavar="NAME", help="the backend to test")
     selftest.add_argument("--report", type=Path, default=Path("selftest"), metavar="DIR", help="where the report goes (%(default)s)")
     selftest.add_argument("--whole", action="store_true", help="run every case, and not only the quick ones; takes long, and is valid for a claim")
