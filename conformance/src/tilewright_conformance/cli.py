@@ -129,6 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     from tilewright_conformance.engine.setup import Setup
     from tilewright_conformance.progress import Printer
+    from tilewright_conformance.report import causes
     from tilewright_conformance.report.document import BAD
     from tilewright_conformance.run import Options, run
 
@@ -149,6 +150,8 @@ def _run(options: argparse.Namespace) -> int:
     finally:
         printer.end()
     print(_conclusion(report))
+    for line in causes.lines(report):
+        print(line)
     print(f"reports in {options.report}: report.json, report.html, junit.xml, badge.svg")
     return WRONG if any(result["verdict"] in BAD for result in report["results"]) else GOOD
 

@@ -66,7 +66,9 @@ class Minimal:
         for function in module.functions.values():
             for operation in function.body.walk():
                 if operation.name not in OPERATIONS[self.profile]:
-                    raise LoweringError(f"{operation.name} at {operation.location} is no operation of profile {self.profile}")
+                    raise LoweringError(
+                        f"backend {NAME!r} does not lower {operation.name} (at {operation.location}): it is no operation of profile {self.profile}"
+                    )
         return reference_backend.tilewright_lower(module=module, target=target, options=options)
 
 

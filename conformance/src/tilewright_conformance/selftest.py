@@ -9,6 +9,7 @@ from typing import Any
 from tilewright_conformance.case import PROFILES
 from tilewright_conformance.engine.setup import Setup
 from tilewright_conformance.progress import Printer
+from tilewright_conformance.report import causes
 from tilewright_conformance.report.document import BAD
 from tilewright_conformance.run import Options, run
 
@@ -45,6 +46,7 @@ def summary(report: dict[str, Any]) -> str:
     where = f"{device['name']} ({device['target']}{', emulated: nothing of this was run on hardware' if emulated else ''})"
     lines = [f"{report['backend']['name']} {report['backend']['version']} on {where}"]
     lines.append(", ".join(f"{count} {what}" for what, count in total.items()) + f", in {report['run']['seconds']:.0f} s")
+    lines += causes.lines(report)
     lines += [f"{result['verdict']}: {result['case']}: {result['message'].splitlines()[0]}" for result in report["results"] if result["verdict"] in BAD]
     for result in report["results"]:
         if result["profile"] == _SPEED:

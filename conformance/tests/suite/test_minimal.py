@@ -68,7 +68,7 @@ def test_a_profile_needs_no_more_than_it_states(profile: str, fresh: None) -> No
 def test_an_operation_that_a_profile_does_not_state_shows(profile: str, case: str, refused: str, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OPERATIONS, profile, OPERATIONS[profile] - {refused})
     (found,) = outcomes(profile, [catalogue()[case]])
-    assert found.status is Status.ERROR and f"{refused} at" in found.message
+    assert found.status is Status.ERROR and f"does not lower {refused} (at" in found.message
     assert not minimal.judged(profile, catalogue(), [found], (case,)).holds
 
 

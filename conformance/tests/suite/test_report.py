@@ -71,6 +71,7 @@ SUMMED: dict[str, tuple[Callable[[Document], object], str]] = {
         lambda report: report["backend"]["capabilities"]["dtypes"].remove("f64"),
         "is passed, though the backend does not declare dtype f64",
     ),
+    "a reason": (lambda report: report["results"][0]["lacks"].append("feature print"), f"{CASES[0]}: what the backend lacks for it is nothing"),
     "another catalogue": (lambda report: report["suite"].update(catalogue="0" * 64), "other cases than suite .* has"),
     "another suite": (lambda report: report["suite"].update(version="0.0.9"), r"pip install tilewright-conformance==0\.0\.9"),
     "a patched suite": (lambda report: report["distributions"][0].update(modified=["x.py"]), "files had been changed: tilewright-conformance: x.py"),

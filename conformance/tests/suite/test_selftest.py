@@ -31,7 +31,16 @@ def test_what_is_wrong_and_how_fast_it_was_are_told(tmp_path: Path) -> None:
             "message": "",
             "numbers": {"gigabytes_per_second": 812.04, "ratio": 2.0},
         },
-        {"case": "math/exp", "profile": "math", "verdict": "bad", "status": "failed", "message": "3 elements are wrong\nmore", "numbers": {}},
+        {
+            "case": "math/exp",
+            "profile": "math",
+            "subject": "exp",
+            "exception": "MismatchError",
+            "verdict": "bad",
+            "status": "failed",
+            "message": "3 elements are wrong\nmore",
+            "numbers": {},
+        },
     ]
     report = {
         "device": {"name": "a GPU", "target": "gfx942"}, "summary": {"total": {"cases": 2, "bad": 1}}, "run": {"seconds": 3.0}, "results": rows,

@@ -89,7 +89,7 @@ class WorkerProcess:
                     return self._too_big(case, grown, started)
                 if left <= 0:
                     self.kill()
-                    text = f"no result within {limit:g} seconds{self._quote()}"
+                    text = f"no result within {limit:g} seconds (--time-scale gives a slow machine more){self._quote()}"
                     return Outcome(case.id, Status.TIMED_OUT, text, "TimeLimit", {}, time.monotonic() - started)
                 continue
             if answer is None:

@@ -165,7 +165,7 @@ def claim(
         reasons.append(f"{', '.join(unknown)}: not installed from a wheel whose hash is known (install the file itself, or name it: --wheel FILE)")
     missing = REQUIRES[profile].missing(capabilities)
     if missing:
-        reasons.append(f"the backend does not declare {', '.join(missing)}")
+        reasons.append(f"the backend does not declare {', '.join(missing[:3])}{f' and {len(missing) - 3} more' if missing[3:] else ''}")
     absent = [id_ for id_ in listed if id_ not in outcomes]
     if absent:
         reasons.append(f"{len(absent)} of {len(listed)} cases that must pass were not run{_examples(absent)}")

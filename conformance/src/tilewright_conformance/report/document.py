@@ -50,10 +50,19 @@ def build(
         about: of :func:`~tilewright_conformance.provenance.provenance`.
         run: how it was run: ``seed``, ``quick``, ``profiles``, ``patterns``, ``time_scale``, ``emulate``, ``workers``, ``started``, ``seconds``.
     """
+    capabilities = capabilities_from_json(about["backend"]["capabilities"])
     results = []
     for case in cases:
         outcome = outcomes.get(case.id) or Outcome(case.id, Status.SKIPPED, "the run ended before it")
-        results.append({**outcome.as_json(), "profile": case.profile, "subject": case.subject, "verdict": expectations.verdict(outcome).value})
+        results.append(
+            {
+                **outcome.as_json(),
+                "profile": case.profile,
+                "subject": case.subject,
+                "lacks": list(case.needs.missing(capabilities)),
+                "verdict": expectations.verdict(outcome).value,
+            }
+        )
     document: Document = {
         "format": FORMAT,
         "format_version": 2,
@@ -164,6 +173,8 @@ def _verify_results(document: Document, catalogue: Catalogue) -> None:
             raise ReportError(f"{case.id} is not-supported, though the backend declares all it needs")
         if outcome.status is Status.PASSED and case.needs.missing(capabilities):
             raise ReportError(f"{case.id} is passed, though the backend does not declare {', '.join(case.needs.missing(capabilities))}")
+        if result["lacks"] != list(case.needs.missing(capabilities)):
+            raise ReportError(f"{case.id}: what the backend lacks for it is {', '.join(case.needs.missing(capabilities)) or 'nothing'}")
         if any(not math.isfinite(number) for number in outcome.numbers.values()):
             raise ReportError(f"{case.id}: its numbers are not finite")
         verdict = expectations.verdict(outcome)
