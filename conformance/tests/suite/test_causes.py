@@ -57,6 +57,11 @@ def test_an_operation_that_unblocks_nothing_by_itself() -> None:
     assert [str(cause) for cause in found] == ["lower `store`: 5 cases need it and more", "lower `load`: unblocks 5 cases"]
 
 
+def test_what_is_nearly_there_comes_before_what_is_far_off() -> None:
+    found = causes.failures(document(*[lowering("store", "load", "arange")] * 5, lowering("exp")))
+    assert str(found[0]) == "lower `exp`: unblocks 1 case"
+
+
 def test_other_failures_are_one_cause_where_they_fail_alike() -> None:
     rows = [
         {"status": "timed-out", "exception": "TimeLimit", "message": "no result within 30 seconds"},

@@ -32,6 +32,12 @@ set("search", "", "input"); set("subject", "", "change"); set("status", "failed"
 set("status", "", "change"); set("verdict", "bad", "change"); look("bad");
 set("verdict", "", "change"); document.querySelector("#plot circle").dispatchEvent(new Event("click")); look("clicked");
 set("search", "no such case", "input"); look("none");
+set("search", "", "input"); document.querySelector("#failures button").click(); look("caused"); saw.only = $("only").textContent;
+$("only").click(); look("freed"); document.querySelector("#unsupported button").click(); look("lacking"); $("only").click();
+saw.causes = ["failures", "unsupported"].map(id => [...$(id).tBodies[0].rows].map(r => [...r.cells].map(c => c.textContent)));
+saw.order = [...document.querySelectorAll("h2")].filter(e => e.checkVisibility()).map(e => e.textContent);
+saw.wide = document.documentElement.scrollWidth - innerWidth;
+saw.capabilities = $("capabilities").textContent; saw.claims = [...$("claims").tBodies[0].rows].map(r => r.textContent);
 saw.headline = $("headline").textContent;
 saw.about = $("about").textContent;
 saw.message = "";
@@ -55,14 +61,37 @@ def test_the_page_needs_nothing_else_and_holds_the_report(report: Document) -> N
 def test_filters_and_plot_in_a_browser(report: Document, tmp_path: Path) -> None:
     report["results"][2].update(status="failed", verdict="bad", message="</script>wrong & bad", exception="MismatchError")
     report["results"][2]["numbers"].update(ulp=5000.0, ulp_allowed=2.0)
+    report["results"][3].update(status="not-supported", lacks=["dtype f64", "atomic add on i32"])
+    report["claims"][0].update(holds=True, reasons=[], waived=["elementwise/sqrt/f32/scalar"])
     saw = _use(html.page(report), tmp_path)
     total = len(report["results"])
     sqrt = [result["case"] for result in report["results"] if result["subject"] == "sqrt"]
+    wrong, lacking = (report["results"][index]["case"] for index in (2, 3))
+    assert saw["caused"]["count"] == saw["lacking"]["count"] == f"1 of {total} cases" and saw["freed"]["count"] == f"{total} of {total} cases"
+    assert saw["caused"]["rows"][0].startswith(wrong) and saw["lacking"]["rows"] == [lacking]
+    assert saw["only"] == f"only: wrong results of `{report['results'][2]['subject']}`: 1 case ×"
+    lacks = [["atomic updates of i32: 1 case", "1"], ["dtype f64: 1 case", "1"]]
+    assert saw["causes"] == [[[f"wrong results of `{report['results'][2]['subject']}`: 1 case", "1"]], lacks]
+    order = [
+        "What was tested",
+        "What it can do",
+        "Claims",
+        "What went wrong",
+        "What is not supported",
+        "Results",
+        "Cases",
+        "Greatest errors",
+        "How it was tested",
+    ]
+    assert saw["order"] == order and saw["wide"] <= 0
+    assert "typesbf16 f16" in saw["capabilities"] and "featuresassert" in saw["capabilities"]
+    assert saw["claims"][0].startswith("coreyes") and saw["claims"][1] == "waived: elementwise/sqrt/f32/scalar"
     erring = [result["case"] for result in report["results"] if result["numbers"].get("ulp", 0) > 0]
     assert saw["all"]["count"] == f"{total} of {total} cases" and len(saw["all"]["rows"]) == total
     assert saw["all"]["dots"] == len(erring) >= 1
     # a row shows the message below the id, where there is one
-    assert [row.removesuffix("MismatchError: </script>wrong & bad") for row in saw["sqrt"]["rows"]] == sqrt
+    told = [row.removesuffix("MismatchError: </script>wrong & bad") for row in saw["sqrt"]["rows"]]
+    assert sorted(told) == sorted(sqrt) and saw["all"]["rows"][0] == wrong + "MismatchError: </script>wrong & bad", "what went wrong comes first"
     assert saw["approximate"]["rows"] == ["elementwise/sqrt/f32/64/approximate"]
     assert len(saw["failed"]["rows"]) == len(saw["bad"]["rows"]) == 1
     assert (saw["failed"]["dots"], saw["failed"]["marks"]) == (1, 1)
@@ -78,7 +107,16 @@ def _use(page: str, tmp_path: Path) -> dict[str, Any]:
     path = tmp_path / "report.html"
     path.write_text(page.replace("</html>", SCRIPT + "</html>"), encoding="utf-8")
     assert BROWSER is not None
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
+    command = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--window-size=500,900",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--dump-dom",
+        path.as_uri(),
+    ]
     found = subprocess.run(command, capture_output=True, text=True, timeout=900)
     saw = re.search(r'<pre id="saw">(.*?)</pre>', found.stdout, re.S)
     assert saw, f"the script failed: {re.search('<title>(.*?)</title>', found.stdout, re.S)}\n{found.stderr[-2000:]}"

@@ -142,7 +142,10 @@ def test_badges(report: Document) -> None:
     assert text(report)[1] == "no profile"
     assert text(worsened(report))[1] == f"2 of {len(CASES)} wrong"
     report["claims"] = [{"profile": "core", "holds": True, "reasons": []}, {"profile": "math", "holds": True, "reasons": []}]
-    assert text(report) == [f"tilewright {report['suite']['version']}", "core, math"]
+    report["device"]["name"] = "Vega 20"
+    assert text(report) == [f"tilewright · cpu {report['backend']['version']} · Vega 20", "core, math"]
+    report["device"]["name"] = "A" * 40
+    assert text(report)[0].endswith("· " + "A" * 31 + "…") and "A" * 40 in badge.badge(report)
     report["run"]["quick"] = True
     assert text(report)[1] == "quick run"
 

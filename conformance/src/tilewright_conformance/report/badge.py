@@ -1,4 +1,4 @@
-"""A badge of a report: a small SVG picture with the profiles that are claimed."""
+"""A badge of a report: a small SVG picture with backend, version and device, and the profiles that are claimed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from tilewright_conformance.report.document import BAD, Document
 _GREEN, _YELLOW, _RED, _GREY = "#3a7d34", "#9a6b00", "#b3261e", "#5f6368"
 #: Width of a letter of 11 pixels of the badge's font, and of what stands around a text.
 _LETTER, _AROUND = 6.6, 12
+#: Letters of a device's name that are shown.
+_DEVICE = 32
 
 
 def badge(document: Document) -> str:
@@ -23,8 +25,11 @@ def badge(document: Document) -> str:
         text, colour = ", ".join(held), _GREEN if len(held) == len(document["claims"]) else _YELLOW
     else:
         text, colour = "no profile", _YELLOW
-    label = f"tilewright {document['suite']['version']}"
-    return _picture(label, text, colour, f"{document['backend']['name']} {document['backend']['version']} on {document['device']['name']}: {text}")
+    device = document["device"]["name"]
+    label = f"tilewright · {document['backend']['name']} {document['backend']['version']} · {device if len(device) <= _DEVICE else device[: _DEVICE - 1] + '…'}"
+    return _picture(
+        label, text, colour, f"{document['backend']['name']} {document['backend']['version']} on {device}, suite {document['suite']['version']}: {text}"
+    )
 
 
 def _picture(label: str, text: str, colour: str, title: str) -> str:

@@ -15,7 +15,7 @@ from tilewright_conformance.case import PROFILES
 from tilewright_conformance.report import badge, html
 from tilewright_conformance.report.document import BAD, Document, write
 
-_HEAD = ("backend", "device", "driver", "suite", "core")
+_HEAD = ("backend", "device", "driver", "suite", "tilewright")
 
 
 def rows(documents: Sequence[Document], links: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def rows(documents: Sequence[Document], links: Sequence[str] = ()) -> list[dict[
             "device": document["device"]["name"],
             "driver": document["device"]["driver"],
             "suite": document["suite"]["version"] + (" (quick)" if document["run"]["quick"] else ""),
-            "core": document["core"]["version"],
+            "tilewright": document["core"]["version"],
         }
         wrong = sum(result["verdict"] in BAD for result in document["results"])
         key = document.get("signature", {}).get("key", "")
