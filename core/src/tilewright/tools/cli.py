@@ -5,6 +5,7 @@ tilewright inspect FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK
 tilewright inspect FILE.tileir [--stage asm]
 tilewright compile FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 --output DIR
 tilewright opt FILE --passes canonicalize,cse [--target BACKEND:ARCH] [--options num_warps=8]
+tilewright ops [NAME] [--backend NAME] [--json]
 tilewright cache info|clear [--json]
 tilewright doctor [--json]
 tilewright surface [--json] [--missing] [--backend cpu] [--compile BACKEND:ARCH]
@@ -55,6 +56,11 @@ def build_parser() -> argparse.ArgumentParser:
     opt.add_argument("--list", action="store_true", help="list the passes that there are for the target")
     opt.add_argument("--verify", action="store_true", help="verify after each pass, and not only what was read")
     opt.add_argument("--locations", action="store_true", help="print source locations")
+
+    operations = _command(commands, "ops", "list the operations of Tile IR, or tell all of one: types, rules, an example", _ops)
+    operations.add_argument("name", nargs="?", metavar="NAME", help="an operation")
+    operations.add_argument("--backend", default="", metavar="NAME", help="with the operations that this backend adds")
+    operations.add_argument("--json", action="store_true", help="print JSON")
 
     cache = _command(commands, "cache", "show or clear the kernel cache and the tuning records", _cache)
     cache.add_argument("action", choices=("info", "clear"))
@@ -162,6 +168,12 @@ def _opt(options: argparse.Namespace) -> int:
     from tilewright.tools.opt import opt_command
 
     return opt_command(options)
+
+
+def _ops(options: argparse.Namespace) -> int:
+    from tilewright.tools.ops import ops_command
+
+    return ops_command(options)
 
 
 def _cache(options: argparse.Namespace) -> int:
