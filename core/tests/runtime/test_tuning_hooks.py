@@ -61,6 +61,71 @@ def test_the_backend_may_rule_out_all(advise):
         tuned(Bench(advisor))[grid](np.zeros(64, np.float32), 64)
 
 
+def raising(*_):
+    raise ZeroDivisionError("nobody thought of that")
+
+
+@pytest.mark.parametrize(
+    ("hook", "answer", "said"),
+    [
+        ("prune", raising, r"tilewright_prune of backend 'recorder' \(.*\) failed: no configuration is ruled out\..*ZeroDivisionError: nobody thought of that"),
+        ("prune", lambda configurations, arguments: 5, "must give a sequence of the configurations it was offered, not 5: no configuration is ruled out"),
+        ("prune", lambda configurations, arguments: [{"BLOCK": 8192}], "gave a configuration that it was not offered, {'BLOCK': 8192}"),
+        ("prune", lambda configurations, arguments: [one.update(BLOCK=1) or one for one in configurations], "gave a configuration that it was not offered"),
+        ("cost", raising, r"tilewright_cost of backend 'recorder' \(.*\) failed: configurations stay in their order\..*ZeroDivisionError"),
+        ("cost", lambda configuration: float("nan"), r"must give a number that can be compared, or None, and gave nan for \[BLOCK: 8"),
+        ("cost", lambda configuration: "cheap", "must give a number that can be compared, or None, and gave 'cheap'"),
+        ("cost", lambda configuration: -1.0 if configuration["BLOCK"] == 64 else {}, "and gave {} for"),
+    ],
+)
+def test_a_backend_that_advises_badly_is_named_and_left_out(advise, hook, answer, said):
+    advisor = advise(**{hook: answer})
+    bench = Bench(advisor)
+    kernel = tuned(bench)
+    with pytest.warns(RuntimeWarning, match=said) as found:
+        kernel[grid](np.zeros(64, np.float32), 64)
+    assert len(found) == 1 and "recorder" in str(found[0].message) and found[0].filename == __file__
+    assert bench.calls == 4 and [config.kwargs["BLOCK"] for config in kernel.configs_timings] == [8, 16, 32, 64]
+    assert kernel.best_config.kwargs == {"BLOCK": 16}
+
+
+def test_an_estimate_may_be_missing_or_infinite(advise, recwarn):
+    advisor = advise(cost=lambda configuration: {8: None, 16: float("inf"), 32: np.float32(2), 64: 1}[configuration["BLOCK"]])
+    kernel = tuned(Bench(advisor))
+    kernel[grid](np.zeros(64, np.float32), 64)
+    assert [config.kwargs["BLOCK"] for config in kernel.configs_timings] == [64, 32, 8, 16]
+    assert not [warning for warning in recwarn if "recorder" in str(warning.message)]
+
+
+def test_an_interrupt_in_a_hook_ends_the_tuning(advise):
+    def interrupt(configuration):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tuned(Bench(advise(cost=interrupt)))[grid](np.zeros(64, np.float32), 64)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (raising, "tilewright_tuning_space of backend 'recorder' .* failed: it proposes nothing"),
+        (lambda module: [5], r"must give a sequence of option sets, not \[5\]: it proposes nothing"),
+        (lambda module: [{"num_warps": 8}, {5: 1}], "failed: it proposes nothing.*a Config takes meta-parameters by name"),
+    ],
+)
+def test_a_backend_that_proposes_badly_is_named_and_left_out(advise, answer, said):
+    advisor = advise(space=answer)
+
+    @tw.autotune(do_bench=lambda call, quantiles: [call() or 1.0] * 3, cache_results=False)
+    @tw.jit
+    def kernel(x, n):
+        tl.store(x, n)
+
+    with pytest.warns(RuntimeWarning, match=said):
+        kernel[(1,)](np.zeros(1, np.float32), 5)
+    assert {lowered["num_warps"] for lowered in advisor.lowered} == {4}
+
+
 def test_the_backends_estimate_orders_the_trials(advise):
     advisor = advise(cost=lambda configuration: -configuration["BLOCK"])
     kernel = tuned(Bench(advisor))

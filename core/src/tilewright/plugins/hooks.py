@@ -96,7 +96,7 @@ def tilewright_timer(device: Device) -> Timer | None:
     """A timer for a device; without one the runtime measures wall time around a synchronised launch."""
 
 
-# ---- autotuning
+# ---- autotuning: advice. Where a hook fails or gives what it must not, users are warned by the backend's name, and tuning goes on without its answer.
 
 
 @hookspec(firstresult=True)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, SupportsFloat
 
-from tilewright.errors import AutotunerError
+from tilewright.errors import AutotunerError, BackendError, TilewrightError
 from tilewright.ir.work import Work
 from tilewright.passes.work import work_of
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime import trials
 from tilewright.runtime.config import Config, check_configs
+from tilewright.runtime.files import warn_user
 from tilewright.runtime.grid import grid_of
 from tilewright.runtime.trials import Trial
 
@@ -80,13 +81,20 @@ def proposed(place: Place, warmup: Callable[[], Any]) -> list[Config]:
     with trials.collect() as found:
         warmup()
     _, selected = found[0]
-    space = place.backend.call("tilewright_tuning_space", module=build_module(selected.specialization, place.backend, place.target), target=place.target)
-    configs = []
-    for options in space or ():
-        rest = dict(options)
-        own = {name: rest.pop(name) for name in ("num_warps", "num_stages", "num_ctas", "maxnreg") if name in rest}
-        configs.append(Config(rest, **own))
-    return configs
+    module = build_module(selected.specialization, place.backend, place.target)
+
+    def ask() -> list[Config]:
+        space = _asked(place.backend, "tilewright_tuning_space", module=module, target=place.target)
+        if space is not None and (not isinstance(space, Sequence) or not all(isinstance(one, Mapping) for one in space)):
+            raise _BadAdviceError(f"must give a sequence of option sets, not {space!r:.200}")
+        configs = []
+        for options in space or ():
+            rest = dict(options)
+            own = {name: rest.pop(name) for name in ("num_warps", "num_stages", "num_ctas", "maxnreg") if name in rest}
+            configs.append(Config(rest, **own))
+        return configs
+
+    return _advised(place.backend, "tilewright_tuning_space", "it proposes nothing", ask, [])
 
 
 def works_of(
@@ -123,22 +131,72 @@ def _sizes(grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int] | No
 def backend_pruned(kernel: str, configs: list[Config], place: Place, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
     """The configurations that the backend does not rule out for a launch of ``kernel`` with ``arguments``, cheapest by its estimate first.
 
+    A backend that fails at either is left out, with a warning that names it: tuning goes on without its advice.
+
     Raises:
         AutotunerError: it rules out all of them.
     """
-    if place.backend.implements("tilewright_prune"):
-        offered = [config.all_kwargs() for config in configs]
-        of_each = [works.get(config) for config in configs]
-        kept = place.backend.call("tilewright_prune", configurations=offered, target=place.target, arguments=arguments, works=of_each)
-        if kept is not None:
-            configs = [config for config, options in zip(configs, offered, strict=True) if any(options == other for other in kept)]
-            if not configs:
-                raise AutotunerError(f"no configuration of {kernel} fits {place.target.arch}: backend {place.backend.name!r} ruled out all {len(offered)}")
-    if place.backend.implements("tilewright_cost") and len(configs) > 1:
-        costs = {}
-        for config in configs:
-            options, work = config.all_kwargs(), works.get(config)
-            cost = place.backend.call("tilewright_cost", configuration=options, target=place.target, arguments=arguments, work=work)
-            costs[config] = math.inf if cost is None else float(cost)
-        configs = sorted(configs, key=lambda config: costs[config])
+    backend = place.backend
+    configs = _advised(backend, "tilewright_prune", "no configuration is ruled out", lambda: _kept(kernel, configs, place, arguments, works), configs)
+    if len(configs) > 1:
+        configs = _advised(backend, "tilewright_cost", "configurations stay in their order", lambda: _cheapest_first(configs, place, arguments, works), configs)
     return configs
+
+
+class _BadAdviceError(Exception):
+    """A hook answered with what it must not; the message says what."""
+
+
+def _advised(backend: Backend, hook: str, instead: str, ask: Callable[[], list[Config]], otherwise: list[Config]) -> list[Config]:
+    """What ``ask`` makes of the answer of an optional hook; where the hook fails, ``otherwise``, and a warning that names the backend and says ``instead``."""
+    try:
+        return ask()
+    except AutotunerError:
+        raise
+    except _BadAdviceError as error:
+        warn_user(f"{hook} of backend {backend.name!r} ({backend.distribution}) {error}: {instead}. This is a defect of the backend: report it to its authors.")
+    except TilewrightError as error:
+        warn_user(f"{hook} of backend {backend.name!r} ({backend.distribution}) failed: {instead}. {error}")
+    return otherwise
+
+
+def _kept(kernel: str, configs: list[Config], place: Place, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
+    """The configurations that the backend's pruning leaves."""
+    if not place.backend.implements("tilewright_prune"):
+        return configs
+    offered = [config.all_kwargs() for config in configs]
+    of_each = [works.get(config) for config in configs]
+    kept = _asked(place.backend, "tilewright_prune", configurations=[dict(one) for one in offered], target=place.target, arguments=arguments, works=of_each)
+    if kept is None:
+        return configs
+    if not isinstance(kept, Sequence) or not all(isinstance(one, Mapping) for one in kept):
+        raise _BadAdviceError(f"must give a sequence of the configurations it was offered, not {kept!r:.200}")
+    invented = [dict(one) for one in kept if dict(one) not in offered]
+    if invented:
+        raise _BadAdviceError(f"gave a configuration that it was not offered, {invented[0]}")
+    left = [config for config, options in zip(configs, offered, strict=True) if any(options == dict(one) for one in kept)]
+    if not left:
+        raise AutotunerError(f"no configuration of {kernel} fits {place.target.arch}: backend {place.backend.name!r} ruled out all {len(offered)}")
+    return left
+
+
+def _cheapest_first(configs: list[Config], place: Place, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
+    """The configurations in the order of the backend's estimates; those without one come last."""
+    if not place.backend.implements("tilewright_cost"):
+        return configs
+    costs = {}
+    for config in configs:
+        options, work = config.all_kwargs(), works.get(config)
+        cost = _asked(place.backend, "tilewright_cost", configuration=options, target=place.target, arguments=arguments, work=work)
+        if cost is not None and (isinstance(cost, str) or not isinstance(cost, SupportsFloat) or math.isnan(float(cost))):
+            raise _BadAdviceError(f"must give a number that can be compared, or None, and gave {cost!r:.200} for [{config}]")
+        costs[config] = math.inf if cost is None else float(cost)
+    return sorted(configs, key=lambda config: costs[config])
+
+
+def _asked(backend: Backend, hook: str, **arguments: Any) -> Any:
+    """A hook's answer. Whatever it raises, but an interrupt, is a TilewrightError that is none of tuning's own."""
+    try:
+        return backend.call(hook, **arguments)
+    except AutotunerError as error:
+        raise BackendError(str(error)) from error
