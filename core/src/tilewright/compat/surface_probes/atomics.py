@@ -14,6 +14,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.compat.surface_probes.machines import Machine
 from tilewright.compat.surface_probes.probe import probe
+from tilewright.errors import LoweringError
 
 
 @tw.jit
@@ -120,7 +121,7 @@ def signals(flag, out, N: tl.constexpr):
     (flag + at).atomic_store(at + 7, sem="relaxed")
     tl.store(out + N + at, (flag + at).atomic_load())
     tl.store(out + 2 * N, tl.atomic_poll(flag, 7))
-    tl.store(out + 2 * N + 1, flag.atomic_poll(8, timeout_ns=1000))
+    tl.store(out + 2 * N + 1, flag.atomic_poll(7))
 
 
 @probe("tl.atomic_load", "tl.atomic_store", "tl.atomic_poll", "tensor.atomic_load", "tensor.atomic_store", "tensor.atomic_poll")
@@ -130,4 +131,26 @@ def atomic_signals(on: Machine, rng: Any) -> None:
     i = np.arange(16)
     np.testing.assert_array_equal(out[:16], np.where(i < 15, 3 * i, -1))
     np.testing.assert_array_equal(out[16:32], i + 7)
-    np.testing.assert_array_equal(out[32:], [1, 0])  # it was there; it did not come in time
+    np.testing.assert_array_equal(out[32:], [1, 1])
+
+
+@tw.jit
+def waiting(flag, out):
+    tl.store(out, tl.atomic_poll(flag, 7, timeout_ns=1000))
+    tl.store(out + 1, flag.atomic_poll(8, timeout_ns=1000))
+
+
+def _refuses_time_limits(on: Machine, rng: Any) -> None:
+    try:
+        on(waiting)[(1,)](np.full(1, 7, np.int32), np.zeros(2, np.int32))
+    except LoweringError as error:
+        assert "does not declare feature 'clock'" in str(error)
+        return
+    raise AssertionError("a time limit was accepted by a backend that does not declare a clock")
+
+
+@probe("tl.atomic_poll", "tensor.atomic_poll", feature="clock", otherwise=_refuses_time_limits)
+def time_limits(on: Machine, rng: Any) -> None:
+    flag, out = np.full(1, 7, np.int32), np.zeros(2, np.int32)
+    on(waiting)[(1,)](flag, out)
+    np.testing.assert_array_equal(out, [1, 0])  # it was there; it did not come in time
