@@ -268,13 +268,14 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _scoreboard(options: argparse.Namespace) -> int:
-    from tilewright_conformance.report import document, scoreboard
+    from tilewright_conformance.report import document, scoreboard, signature
 
     code, good = GOOD, []
     for path in options.reports:
         try:
             report = document.read(path)
             document.verify(report, catalogue())
+            signature.signer(report)
             good.append(report)
         except ReportError as error:
             print(f"{path}: left out: {error}", file=sys.stderr)

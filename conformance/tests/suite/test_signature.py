@@ -79,6 +79,15 @@ def test_the_commands(report: Document, tmp_path: Path, capsys: pytest.CaptureFi
     assert run("verify", path, "--signed-by", "0") == cli.USAGE
 
 
+def test_the_scoreboard_shows_no_signature_that_is_not_right(report: Document, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = signature.signed(report, key)
+    write(good, tmp_path / "good.json")
+    write({**good, "signature": {**good["signature"], "value": "0" * 128}}, tmp_path / "forged.json")
+    assert run("scoreboard", "--site", tmp_path / "site", tmp_path / "good.json", tmp_path / "forged.json") == cli.WRONG
+    assert "forged.json: left out: the signature is not one of this report" in capsys.readouterr().err
+    assert (tmp_path / "site" / "index.html").read_text().count(good["signature"]["key"][:8] + "</td>") == 1
+
+
 def test_without_the_package_reports_are_checked_all_the_same(
     report: Document, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,3 +104,4 @@ def test_without_the_package_reports_are_checked_all_the_same(
     assert "its signature was not checked: signatures need the package cryptography" in capsys.readouterr().out
     assert run("verify", tmp_path / "report.json", "--signed-by", "0" * 64) == cli.USAGE
     assert "pip install 'tilewright-conformance[signatures]'" in capsys.readouterr().err
+    assert run("scoreboard", tmp_path / "report.json") == cli.USAGE, "what is not checked is not shown"
