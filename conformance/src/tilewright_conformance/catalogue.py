@@ -9,6 +9,8 @@ import pkgutil
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
+import numpy as np
+
 from tilewright_conformance.case import PROFILES, Case
 
 #: The package of the suite's own families.
@@ -119,3 +121,9 @@ class Catalogue:
 def catalogue(packages: tuple[str, ...] = (CASES,)) -> Catalogue:
     """The catalogue of this process."""
     return Catalogue(packages)
+
+
+def drawn(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
+    """``count`` of some cases, drawn by a seed, in their order: what a run of a sample runs."""
+    kept = np.random.default_rng(seed).permutation(len(cases))[:count]
+    return [cases[index] for index in sorted(kept)]

@@ -143,10 +143,9 @@ def _run(options: argparse.Namespace) -> int:
         emulate=options.emulate,
     )
     wanted = Options(setup, _profiles_left(options), tuple(options.case), options.jobs, options.report, options.resume, options.expectations, options.sample)
-    wanted = dataclasses.replace(wanted, wheels=tuple(options.wheel))
     printer = Printer(sys.stderr)
     try:
-        report = run(wanted, printer)
+        report = run(dataclasses.replace(wanted, wheels=tuple(options.wheel)), printer)
     finally:
         printer.end()
     print(_conclusion(report))

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tilewright_conformance.case import Case, Outcome
-from tilewright_conformance.catalogue import Catalogue, catalogue
+from tilewright_conformance.catalogue import Catalogue, catalogue, drawn
 from tilewright_conformance.engine.journal import Journal
 from tilewright_conformance.engine.pool import default_workers, run_cases
 from tilewright_conformance.engine.setup import Setup, load_plugins
@@ -64,7 +62,7 @@ def run(options: Options, progress: Progress = lambda total, done, outcome, verd
     cases = catalogue(setup.packages)
     selected = cases.select(profiles=options.profiles, patterns=options.patterns, quick=setup.quick)
     if options.sample:
-        selected = _drawn(selected, options.sample, setup.seed)
+        selected = drawn(selected, options.sample, setup.seed)
     expectations = Expectations() if options.expectations is None else read_expectations(options.expectations, cases)
     load_plugins(setup)
     about = provenance(Subject(setup.backend), options.wheels)
@@ -88,6 +86,7 @@ def run(options: Options, progress: Progress = lambda total, done, outcome, verd
         "quick": setup.quick,
         "profiles": list(options.profiles),
         "patterns": list(options.patterns),
+        "sample": options.sample,
         "time_scale": setup.time_scale,
         "emulate": setup.emulate,
         "workers": options.workers or default_workers(),
@@ -104,12 +103,6 @@ def write_all(report: document.Document, folder: Path) -> None:
     document.write(report, folder / "report.json")
     for name, text in (("junit.xml", junit.junit(report)), ("report.html", html.page(report)), ("badge.svg", badge.badge(report))):
         (folder / name).write_text(text, encoding="utf-8")
-
-
-def _drawn(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
-    """``count`` of the cases, in their order."""
-    kept = np.random.default_rng(seed).permutation(len(cases))[:count]
-    return [cases[index] for index in sorted(kept)]
 
 
 def _slow_first(cases: Sequence[Case]) -> list[Case]:

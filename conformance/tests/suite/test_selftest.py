@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.tools import cli
+from tilewright_conformance.catalogue import catalogue
 from tilewright_conformance.report import document
 from tilewright_conformance.selftest import summary
 
@@ -18,6 +19,7 @@ def test_it_leaves_a_report_that_checks(tmp_path: Path, capsys: pytest.CaptureFi
     assert printed.startswith("cpu ") and "3 cases" in printed and "report.json" in printed
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["run"]["quick"] and len(report["results"]) == 3
+    document.verify(report, catalogue())
     assert report["checksum"] == document.checksum(report)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright_conformance.case import PROFILES, Case, Outcome, Status
-from tilewright_conformance.catalogue import Catalogue
+from tilewright_conformance.catalogue import Catalogue, drawn
 from tilewright_conformance.expectations import ExpectationError, Expectations, Verdict, entries_from
 from tilewright_conformance.profiles import ProfileError, claim, listed_profiles, must_pass
 from tilewright_conformance.profiles.waivers import waived_cases, waivers
@@ -48,7 +48,7 @@ def build(
     Args:
         cases: that were selected, in order; one without an outcome is skipped.
         about: of :func:`~tilewright_conformance.provenance.provenance`.
-        run: how it was run: ``seed``, ``quick``, ``profiles``, ``patterns``, ``time_scale``, ``emulate``, ``workers``, ``started``, ``seconds``.
+        run: how it was run: ``seed``, ``quick``, ``profiles``, ``patterns``, ``sample``, ``time_scale``, ``emulate``, ``workers``, ``started``, ``seconds``.
     """
     capabilities = capabilities_from_json(about["backend"]["capabilities"])
     results = []
@@ -160,7 +160,10 @@ def _verify_results(document: Document, catalogue: Catalogue) -> None:
     if len(outcomes) != len(document["results"]):
         twice = [case for case, count in Counter(result["case"] for result in document["results"]).items() if count > 1]
         raise ReportError(f"the report has two results for {twice[0]}")
-    selected = catalogue.select(profiles=document["run"]["profiles"], patterns=document["run"]["patterns"], quick=document["run"]["quick"])
+    run = document["run"]
+    selected = catalogue.select(profiles=run["profiles"], patterns=run["patterns"], quick=run["quick"])
+    if run["sample"]:
+        selected = drawn(selected, run["sample"], run["seed"])
     if [case.id for case in selected] != list(outcomes):
         unlike = sorted({case.id for case in selected} ^ set(outcomes))
         raise ReportError(f"the results are not of the cases that such a run selects: {', '.join(unlike[:3]) or 'their order differs'}")
