@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tilewright_conformance import cli, rerun
-from tilewright_conformance.case import PROFILES, Case, Outcome, Status
+from tilewright_conformance import cli
+from tilewright_conformance.case import PROFILES
 from tilewright_conformance.catalogue import catalogue
-from tilewright_conformance.engine.setup import Setup
 from tilewright_conformance.provenance import suite_version
 from tilewright_conformance.releases import SEEDS
 from tilewright_conformance.report import document
@@ -54,21 +53,6 @@ def test_a_report_can_be_run_again_in_part(folder: Path, report: Document, tmp_p
     write(report, tmp_path / "elsewhere.json")
     assert run("verify", tmp_path / "elsewhere.json", "--rerun", 4) == cli.GOOD
     assert "so errors may differ) agree" in capsys.readouterr().out
-
-
-def test_a_rerun_has_a_seed_that_the_author_did_not_choose(report: Document, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend that knows the report's inputs by heart does not pass."""
-    told, seen = document.outcomes_of(report), []
-
-    def by_heart(cases: list[Case], setup: Setup, workers: int) -> list[Outcome]:
-        seen.append((setup.seed, [case.id for case in cases]))
-        return [told[case.id] if setup.seed == report["run"]["seed"] else Outcome(case.id, Status.FAILED, "another input") for case in cases]
-
-    monkeypatch.setattr(rerun, "run_cases", by_heart)
-    published, own = rerun.rerun(report, 3), rerun.rerun(report, 3, seed=77)
-    assert [seed for seed, _ in seen] == [5, SEEDS[suite_version()], 5, 77]
-    assert seen[0][1] == seen[1][1] and seen[2][1] == seen[3][1] != seen[0][1]
-    assert len(published.differences) == 3 and all(text.startswith("with seed 77: ") for text in own.differences)
 
 
 def test_run_writes_reports_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
