@@ -21,7 +21,7 @@ from tilewright.simt.carried import operations_of_program
 from tilewright.simt.copies import GROUPS
 from tilewright.simt.costs import access_width, element_size, fits
 from tilewright.simt.facts import NOTES, layout_of, note, notes_of, warps_of
-from tilewright.simt.products import PRODUCTS
+from tilewright.simt.products import MULTIPLYING
 from tilewright.simt.target import SimtTarget
 
 _ACCESSES = {"load": "load", "store": "store", "simt.load_start": "load"}
@@ -72,7 +72,7 @@ def _narrow(operation: Operation, target: SimtTarget, axes: Mapping[Value, AxisI
 def _not_pipelined(loop: Operation, target: SimtTarget, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> list[tuple[Operation, str]]:
     """Why loads that feed the products of a loop stay in it."""
     (body,) = loop.regions
-    products = [operation for operation in body if operation.name in PRODUCTS]
+    products = [operation for operation in body if operation.name in MULTIPLYING]
     stages = loop.attribute("num_stages") or options.get("num_stages", 0)
     if not products or stages < 2:
         return []
@@ -103,9 +103,9 @@ def _why_not_ahead(load: Operation, target: SimtTarget, axes: Mapping[Value, Axi
 
 
 def _feeding(products: list[Operation]) -> list[Operation]:
-    """The loads of the products' block from which their first two operands are computed, those that are put into shared memory first too."""
+    """The loads of the products' block from which what they multiply is computed, those that are put into shared memory first too."""
     found: dict[Operation, None] = {}
-    work = [operand for product in products for operand in product.operands[:2]]
+    work = [operand for product in products for operand in product.operands[:-1]]
     while work:
         value = work.pop()
         # what was put in shared memory for this product alone
