@@ -119,6 +119,21 @@ def test_products_of_fp8(arch: str, kind: str, left: str, right: str) -> None:
         assert {"e4e5": "bf8_fp8", "e5e4": "fp8_bf8"}[left + right] in listing and f"v_{own[arch]}" in listing
 
 
+@pytest.mark.parametrize(("shape", "pack", "name"), [((64, 64, 128), 1, "32x32x64"), ((32, 32, 256), 1, "16x16x128"), ((64, 64, 256), 2, "32x32x64")])
+@pytest.mark.parametrize(("left", "right"), [("fp8e4nv", "fp8e5"), ("fp8e5", "fp8e4nv")])
+def test_deep_products_of_fp8_take_the_deepest_instructions(shape: tuple[int, int, int], pack: int, name: str, left: str, right: str) -> None:
+    import ml_dtypes
+
+    types = {"fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2}
+    (m, n, k), rng = shape, np.random.default_rng(9)
+    a, b, c = rng.integers(-4, 5, (m, k)).astype(types[left]), rng.integers(-4, 5, (k, n)).astype(types[right]), np.full((m, n), np.nan, np.float32)
+    constants = {"M": m, "N": n, "K": k, "PRECISION": "ieee"}
+    code = compiled(kernels.product, f"a=*{left}:16, b=*{right}:16, c=*fp32:16", "gfx950", constants, num_warps=4, kpack=pack)
+    covered = launched(code, [a.view(np.uint8), b.view(np.uint8), c], schedule="random")
+    assert f"v_mfma_f32_{name}_f8f6f4" in covered
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+
+
 @pytest.mark.parametrize("schedule", ["lockstep", "random"])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_failed_assertion_tells_which_it_was(arch: str, schedule: str) -> None:

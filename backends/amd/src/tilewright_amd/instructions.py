@@ -1,7 +1,8 @@
 """The matrix instructions: what they multiply, and where their lanes hold it, as AMD's matrix instruction calculator and ISA documents say.
 
 MFMA, by 64 lanes: lane l holds of A the row ``l % m`` and e neighbours along k from ``e * (l / m)`` on, of B the same of the column; of C the column ``l % n``
-and of its rows four neighbours from ``4 * (l / n)`` on, then those of each further group. f64 has them one from every four rows.
+and of its rows four neighbours from ``4 * (l / n)`` on, then those of each further group. f64 has them one from every four rows. For f8f6f4, of whose
+operands an instruction takes e = 32, other elements along k are neighbours (:mod:`.scaled` has them); a sum without scales is the same whichever they are.
 
 WMMA, by 32 lanes: of RDNA 3 each half of the lanes holds all of A and B, a row or column a lane, and every second row of C; of RDNA 4 one half of k and of the
 rows.
@@ -86,6 +87,7 @@ _MFMA: Final = (
     ("f16", "f16", 4, "<4 x half>", "float", (2, 3, 4)),
     ("bf16", ".bf16", 8, "<8 x bfloat>", "float", (4,)),
     ("bf16", "bf16.1k", 4, "<4 x i16>", "float", (2, 3, 4)),
+    ("fp8", ".f8f6f4", 32, "<8 x i32>", "float", (4,)),
     ("fp8", ".{a}.{b}", 8, "i64", "float", (3, 4)),
     ("i8", ".i8", 16, "<4 x i32>", "i32", (4,)),
     ("i8", ".i8", 8, "i64", "i32", (3, 4)),
@@ -99,7 +101,8 @@ def _all() -> Iterator[Instruction]:
     for kind, ending, elements, operand, accumulator, generations in _MFMA:
         for extent in (32, 16):
             shape = _mfma_shape(extent, elements)
-            name = f"mfma.{'i32' if accumulator == 'i32' else 'f32'}.{extent}x{extent}x{shape.k}{ending}"
+            scale = "scale." if ending == ".f8f6f4" else ""
+            name = f"mfma.{scale}{'i32' if accumulator == 'i32' else 'f32'}.{extent}x{extent}x{shape.k}{ending}"
             yield Instruction(name, kind, shape, operand, accumulator, MFMA, generations)
     yield Instruction("mfma.f64.16x16x4f64", "f64", _mfma_shape(16, 1, double=True), "double", "double", MFMA, (2, 3, 4))
     for generation, elements, bytes_ in ((3, 16, 4), (4, 8, 2)):

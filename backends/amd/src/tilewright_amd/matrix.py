@@ -33,6 +33,10 @@ _PRECISIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 }
 
 
+#: Numbers of formats in f8f6f4 instructions.
+_FORMATS: Final = {"fp8": 0, "bf8": 1}
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What a product is computed with.
@@ -157,6 +161,10 @@ class _Product:
     def _multiply(self, w: FunctionWriter, a: str, b: str, c: str) -> str:
         instruction = self.choice.instruction
         operands = [(instruction.operand, a), (instruction.operand, b), (instruction.sums, c)]
+        if instruction.name.endswith(".f8f6f4"):
+            # scales that are 0 stand for none
+            formats = [("i32", str(_FORMATS[_fp8_name(type_)])) for type_ in reversed(self.choice.through)]
+            return w.intrinsic(f"llvm.amdgcn.{self.name}", instruction.sums, [*operands, *formats, *[("i32", "0")] * 4], [instruction.operand] * 2)
         if instruction.family == MFMA:
             return w.call(f"llvm.amdgcn.{self.name}", instruction.sums, [*operands, ("i32", "0"), ("i32", "0"), ("i32", "0")])
         if instruction.kind == "i8":
