@@ -34,6 +34,7 @@ _WORD: Final = 8
 
 _HOST_MEMORY = Call("hipHostMalloc", lambda hip, size: hip.hipHostMalloc(size, 0))
 _CAPTURING = Call("hipStreamIsCapturing", lambda hip, stream: hip.hipStreamIsCapturing(stream))
+_WAIT = Call("hipStreamSynchronize", lambda hip, stream: hip.hipStreamSynchronize(stream))
 
 # ---- in the kernel
 
@@ -116,11 +117,13 @@ class _Queue:
                 self._copy(hip.entries.memory_to_device, (0, capacity, self._slots))
             try:
                 yield
-                hip(hip.entries.synchronize)
+                hip(_WAIT, stream)
             except DeviceFaultError:
                 self._write(kernel, facts["formats"], size, capacity, None)
                 raise
-            self._write(kernel, facts["formats"], size, capacity, self._copy(hip.entries.memory_to_host)[0])
+            with beside_captures(hip, self._device):
+                asked = self._copy(hip.entries.memory_to_host)[0]
+            self._write(kernel, facts["formats"], size, capacity, asked)
 
     def _copy(self, entry: Any, words: tuple[int, ...] = (0, 0, 0)) -> tuple[int, ...]:
         held = (ctypes.c_uint64 * 3)(*words)

@@ -48,6 +48,7 @@ int hipModuleLaunchKernel(uint64_t function, uint32_t gx, uint32_t gy, uint32_t 
     return 0;
 }
 int hipDeviceSynchronize(void) { return fault; }
+int hipStreamSynchronize(uint64_t stream) { return fault; }
 int hipMalloc(uint64_t *address, size_t size) { return (*address = device.allocate(size)) ? 0 : 2; }
 int hipHostMalloc(uint64_t *address, size_t size, unsigned flags) { return hipMalloc(address, size); }
 int hipFree(uint64_t address) { return device.release(address), 0; }
