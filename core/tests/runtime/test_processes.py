@@ -206,7 +206,7 @@ def test_launches_at_exit_and_in_destructors(start):
 # ---- signals
 
 
-def test_an_interrupt_during_a_long_kernel_comes_when_it_has_ended(start):
+def test_an_interrupt_during_long_programs_comes_when_those_that_began_have_ended(start):
     process = start("""
         go, started, ended = np.zeros((3, 1), np.int32)
         def interrupt():
@@ -221,10 +221,99 @@ def test_an_interrupt_during_a_long_kernel_comes_when_it_has_ended(start):
             interrupter.join()
             time.sleep(GUARD)  # the signal may come a moment after the kernel's end
         except KeyboardInterrupt:
-            print("interrupted with", *started, "programs begun and", *ended, "ended")
+            print(0 < started[0] == ended[0] <= 8)
         print(shared())
     """)
-    assert finish(process) == ["interrupted with 8 programs begun and 8 ended", "fine"]
+    assert finish(process) == ["True", "fine"]
+
+
+#: A grid that nothing but an interrupt ends.
+ENDLESS = """
+@tw.jit
+def count(counted):
+    tl.atomic_add(counted, 1)
+
+counted = np.zeros(1, np.int32)
+
+def endless():
+    count[(65536, 65536, 16)](counted)
+
+def after_some(*actions):
+    "Does things in another thread, each once more programs have run."
+    def work():
+        for action in actions:
+            before = counted[0]
+            while counted[0] == before:
+                time.sleep(0.001)
+            action()
+    threading.Thread(target=work, daemon=True).start()
+
+def send(number):
+    return lambda: os.kill(os.getpid(), number)
+"""
+
+
+@pytest.mark.parametrize("pool", ["auto", "python", "serial"])
+@pytest.mark.parametrize("launcher", ["native", "python"])
+def test_an_interrupt_ends_a_launch_between_programs(start, pool, launcher):
+    environment = {"TILEWRIGHT_CPU_POOL": pool, "TILEWRIGHT_CPU_LAUNCHER": launcher}
+    process = start(
+        ENDLESS
+        + """
+for known in (False, True):  # the cost of its programs
+    after_some(send(signal.SIGINT))
+    try:
+        endless()
+    except KeyboardInterrupt:
+        ran = counted[0]
+        print("interrupted")
+    time.sleep(0.05)
+    print(counted[0] == ran, shared())
+if hasattr(os, "fork"):
+    child = os.fork()
+    if child == 0:
+        after_some(send(signal.SIGINT))
+        try:
+            endless()
+        except KeyboardInterrupt:
+            os._exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""",
+        **environment,
+    )
+    assert finish(process) == 2 * ["interrupted", "True fine"] + ["7"]
+
+
+def test_handlers_of_signals_run_during_a_launch_and_what_they_raise_ends_it(start):
+    process = start(
+        ENDLESS
+        + """
+calls = []
+def handle(number, frame):
+    calls.append(threading.current_thread() is threading.main_thread())
+    shared()
+    if len(calls) == 2:
+        raise LookupError("of the handler")
+def handled():
+    while not calls:
+        time.sleep(0.001)
+signal.signal(signal.SIGINT, handle)
+after_some(send(signal.SIGINT), handled, send(signal.SIGINT))
+try:
+    endless()
+except LookupError as error:
+    print(error, calls, shared())
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGUSR1, handle)
+calls[:] = [None]
+after_some(send(signal.SIGINT), send(signal.SIGUSR1))
+try:
+    endless()
+except LookupError as error:
+    print(error, calls, shared())
+"""
+    )
+    assert finish(process) == ["of the handler [True, True] fine", "of the handler [None, True] fine"]
 
 
 def test_an_interrupt_during_compilation_leaves_the_kernel_usable(start):

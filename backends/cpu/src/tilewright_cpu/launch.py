@@ -28,7 +28,6 @@ HEADER = "qqqQQ"
 
 Grid = tuple[int, int, int]
 
-_no_status = (ctypes.c_int32 * STATUS_WORDS)()
 _address = ctypes.addressof
 
 
@@ -81,6 +80,7 @@ class PythonLauncher:
         Raises:
             LaunchError: the values do not fit the kernel's parameters, or one that the kernel may store to is read-only.
             KernelError: an assertion of the kernel failed.
+            KeyboardInterrupt: or what else a signal's handler raised meanwhile; the programs that had not begun are left out.
         """
         x, y, z = grid
         programs = x * y * z
@@ -88,7 +88,7 @@ class PythonLauncher:
             if min(grid) < 0:
                 raise LaunchError(f"{self.loaded.name}: a grid's extents are not negative, but this one is {grid}")
             return
-        status = (ctypes.c_int32 * STATUS_WORDS)() if self.loaded.messages else _no_status
+        status = (ctypes.c_int32 * STATUS_WORDS)()
         try:
             packed = packed_list(values) if self._prepackable else None
             slots = self._pack(x, y, z, _address(status), 0 if packed is None else _address(packed), values)

@@ -11,6 +11,9 @@ Work that is too little to share runs in the calling thread: each kernel's cost 
 that sleep, and launches that follow one another closely are added up for that. A launch that finds the pool busy with another thread's runs in the
 calling thread too. The pool starts its threads at the first launch that can use them, again in the child of a fork, and stops at exit.
 
+A signal that comes while the main thread launches is handled between programs, a few times a second; where its handler raises, as the default one of
+``Ctrl-C`` does, no further programs begin, and the launch raises that exception once those that run have ended. A single program always runs to its end.
+
 Environment: ``TILEWRIGHT_NUM_THREADS`` (default: the cores this process may run on; with OpenMP: as many threads as PyTorch uses) and
 ``TILEWRIGHT_CPU_POOL``: ``auto``, ``openmp``, ``native``, ``python`` or ``serial``.
 """
@@ -36,6 +39,9 @@ MODES = ("auto", "openmp", "native", "python", "serial")
 #: Seconds of work worth sharing with threads that are awake, until the hand-off to them has been measured; and with threads that sleep.
 HOT_SECONDS, COLD_SECONDS = 10e-6, 100e-6
 
+#: Seconds of programs that a thread takes at a time in launches that signals may stop; these are handled 64 times that apart.
+PACE_SECONDS = 1e-3
+
 #: Looks a worker takes for the next job before it sleeps, about 30 microseconds; and the caller's for workers to leave.
 SPIN, SPIN_CALLER = 2000, 1000
 
@@ -46,8 +52,11 @@ class KernelRecord(ctypes.Structure):
     _fields_ = (("function", ctypes.c_void_p), ("cost", ctypes.c_int64), ("launches", ctypes.c_int64), ("limit", ctypes.c_int32))
 
 
+_JOB_WORDS = ("function", "arguments", "programs", "chunk", "entered", "cycles", "done", "lanes", "lane", "pace", "stopped")
+
+
 class _Job(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_int64) for name in ("function", "arguments", "programs", "chunk", "entered", "cycles", "done", "lanes", "lane"))
+    _fields_ = tuple((name, ctypes.c_int64) for name in _JOB_WORDS)
 
 
 def requested_threads() -> int:
@@ -94,7 +103,8 @@ class Pool:
         if mode in ("native", "openmp") and not native:
             raise BackendError(f"TILEWRIGHT_CPU_POOL={mode} needs Linux on x86-64 or aarch64, not {triple}")
         self.mode = mode if mode in ("python", "serial") else "native" if native else "python"
-        text = pool_ir(machine, threads=native, spin=SPIN, spin_caller=SPIN_CALLER)
+        listening = os.name == "posix" and sys.implementation.name == "cpython"
+        text = pool_ir(machine, threads=native, listening=listening, spin=SPIN, spin_caller=SPIN_CALLER)
         symbols = (*COMMON_SYMBOLS, *THREAD_SYMBOLS) if native else COMMON_SYMBOLS
         self._object = load_host_code("thread pool", text, symbols)
         address = self._object.address
@@ -107,6 +117,8 @@ class Pool:
         self.cycles_per_second = _cycles_per_second(machine)
         self._set("hot", ctypes.c_int64, int(HOT_SECONDS * self.cycles_per_second))
         self._set("cold", ctypes.c_int64, int(COLD_SECONDS * self.cycles_per_second))
+        self._set("pace", ctypes.c_int64, max(1, int(PACE_SECONDS * self.cycles_per_second)))
+        self._listen()
         if native:
             self._launch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address("launch"))
             self._forget, self._stop = ctypes.CFUNCTYPE(None)(address("forget")), ctypes.CFUNCTYPE(None)(address("stop"))
@@ -136,6 +148,20 @@ class Pool:
             self._run_python(record, arguments, programs)
         else:
             self._launch(record, arguments, programs)
+
+    def raise_pending(self) -> None:
+        """Raise the exception that stopped a launch of this thread's, if there is one."""
+        if threading.get_ident() != self._listener:
+            return
+        words = (ctypes.c_void_p * 3).from_address(self._object.address("raised"))
+        kept = tuple(words)
+        words[:] = [None, None, None]
+        if kept[0]:
+            _restore_exception(*kept)
+
+    def _listen(self) -> None:
+        self._listener = threading.main_thread().ident or 0
+        self._set("listener", ctypes.c_int64, self._listener)
 
     def expected_seconds(self, record: int, programs: int) -> float | None:
         """What a launch is expected to take in one thread; None while the kernel's cost is unknown."""
@@ -173,6 +199,7 @@ class Pool:
     def _after_fork(self) -> None:
         # OpenMP's threads do not survive a fork, and its runtime may not be used again in the child.
         self._forked = True
+        self._listen()
         self._executor, self._executor_lock = None, threading.Lock()
         if self._native:
             self._forget()
@@ -194,12 +221,28 @@ class Pool:
         job, lanes = _Job(), (ctypes.c_int64 * (8 * threads))()
         self._prepare(ctypes.addressof(job), ctypes.addressof(lanes), record, start, programs, threads)
         address = ctypes.addressof(job)
-        futures: list[Future[None]] = [self._threads().submit(self._share, address) for _ in range(threads - 1)]
-        self._share(address)
-        for future in futures:
-            # one that has not begun will find nothing left to do
-            if not future.cancel():
-                future.result()
+        begun: list[None] = []
+        ended: list[None] = []
+
+        def share(*_kept: object) -> None:
+            begun.append(None)
+            self._share(address)
+            ended.append(None)
+
+        try:
+            futures: list[Future[None]] = [self._threads().submit(share, job, lanes, arguments) for _ in range(threads - 1)]
+            self._share(address)
+            for future in futures:
+                # one that has not begun will find nothing left to do
+                if not future.cancel():
+                    future.result()
+        except BaseException:  # of a signal's handler, which may run anywhere in there, in the middle of a submission too
+            job.stopped = 1
+            while len(ended) < len(begun):
+                time.sleep(1e-4)
+            raise
+        if not job.done:
+            return
         each = max(1, 16 * job.cycles // job.done)
         # down soon, up slowly, as the native pool has it
         low, high = sorted((each, kernel.cost))
@@ -210,6 +253,12 @@ class Pool:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self.threads - 1, "tilewright")
             return self._executor
+
+
+def _restore_exception(type_: int, value: int | None, traceback: int | None) -> None:
+    """Raise what ``PyErr_Fetch`` gave, whose references are taken."""
+    restore = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(("PyErr_Restore", ctypes.pythonapi))
+    restore(type_, value, traceback)
 
 
 def _torch_openmp() -> tuple[int, int, int] | None:

@@ -13,7 +13,7 @@ Where they do not, since other processes keep the threads from running, waking g
 
 from __future__ import annotations
 
-from tilewright_cpu.sharing_ir import SHARING
+from tilewright_cpu.sharing_ir import DEAF, INTERRUPTED, LISTENING, SHARING
 
 #: Most workers a pool can have.
 MAX_WORKERS = 1023
@@ -265,11 +265,15 @@ out:
 define internal void @measure(i64 %threads, i32 %asked) #0 {
 entry:
   %kernel = alloca %Kernel, align 8
-  %place = alloca [2 x i64], align 64
+  ; where a kernel's slots are: the third word is a status block, the fourth its address
+  %place = alloca [4 x i64], align 64
   store %Kernel zeroinitializer, ptr %kernel
   store ptr @meet, ptr %kernel
   %p = getelementptr i64, ptr %place, i64 1
   store i64 %threads, ptr %p
+  %status = getelementptr i64, ptr %place, i64 2
+  %p3 = getelementptr i64, ptr %place, i64 3
+  store ptr %status, ptr %p3
   %parallel = load ptr, ptr @openmp
   %foreign = icmp ne ptr %parallel, null
   %narrow = trunc i64 %threads to i32
@@ -494,10 +498,10 @@ alone:
 }
 """
 
-_ATTRIBUTES = "\nattributes #0 = { nounwind }\n"
+_ATTRIBUTES = "\nattributes #0 = { nounwind }\nattributes #1 = { nounwind noinline }\n"
 
 #: What the IR defines that Python calls or sets.
-COMMON_SYMBOLS = ("prepare", "share_timed", "serial", "estimate", "hot", "cold")
+COMMON_SYMBOLS = ("prepare", "share_timed", "serial", "estimate", "hot", "cold", "pace", "listener", "raised")
 THREAD_SYMBOLS = ("launch", "stop", "forget", "set_workers", "pool", "openmp", "openmp_threads", "openmp_number", "owed", "measured", "forced")
 
 
@@ -506,15 +510,16 @@ def supports_threads(machine: str, system: str) -> bool:
     return system == "linux" and machine in _FUTEX_CALL
 
 
-def pool_ir(machine: str, *, threads: bool, spin: int, spin_caller: int) -> str:
+def pool_ir(machine: str, *, threads: bool, listening: bool, spin: int, spin_caller: int) -> str:
     """The module's text: with ``threads`` all of it, else what only shares a job among threads that Python makes.
 
     Args:
         machine: ``x86_64`` or ``aarch64``; others get no measured costs.
+        listening: whether the interpreter's signals are handled during launches; else these run to their end.
         spin: how often a worker looks for a job before it sleeps.
         spin_caller: how often the caller looks whether the workers have left before it sleeps.
     """
-    text = SHARING + (_THREADS if threads else "") + _ATTRIBUTES
+    text = SHARING + (LISTENING if listening else DEAF) + (_THREADS if threads else "") + _ATTRIBUTES
     pause, argument = _PAUSE.get(machine, ("", ""))
     cycles = _CYCLES.get(machine, "llvm.readcyclecounter")
     words = {
@@ -528,6 +533,7 @@ def pool_ir(machine: str, *, threads: bool, spin: int, spin_caller: int) -> str:
         "SPIN_CALLER": str(spin_caller),
         "SPIN": str(spin),
         "CYCLES": cycles,
+        "INTERRUPTED": str(INTERRUPTED),
     }
     for word, replacement in words.items():
         text = text.replace(word, replacement)

@@ -2,7 +2,7 @@
 
 A kernel is a function ``void (slots, first, last)`` that runs programs first .. last - 1 of a grid. ``slots`` are words of 8 bytes: the grid's extents, the
 address of the status block, that of the list of packed operands (0: none), then the arguments. The status block is five i32: 1 once an assertion has failed,
-the index of its message, and the program's position.
+the index of its message, and the program's position; or 2 once the launch has been stopped by a signal's handler.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class LoadedKernel:
         self.metadata = code.metadata
 
     def raise_failure(self, code: int, message: int, x: int, y: int, z: int) -> None:
-        """Raise what a status block reports."""
+        """Raise what a status block reports, or the exception that stopped the launch."""
+        pool().raise_pending()
         if code == ASSERTION_FAILED and 0 <= message < len(self.messages):
             text = f"device-side assertion failed: {self.messages[message]}"
         else:

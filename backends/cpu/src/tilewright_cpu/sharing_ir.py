@@ -7,13 +7,25 @@ Everything works on two structures. A *kernel record* belongs to one loaded kern
 A *job* is one launch. Its programs are cut into *lanes*, one a thread: a cache line each, with the next program that nobody has taken and the lane's end. A
 thread takes ``chunk`` programs at a time from the lane of its own number, so that launches of one grid find their data in the same core's caches, and then
 from the lanes of others until none is left.
+
+A launch that is not known to be short is *paced*: its threads take as many programs at a time as run for about a millisecond, one at first where their cost
+is unknown. Between them, a few times a second, the interpreter's main thread takes the interpreter lock and lets pending signals be handled. Where a handler
+raises, the exception is kept in ``raised``, the job is stopped, which its threads see before they take more programs, and the launch's status block says
+:data:`INTERRUPTED`; who started the launch raises the exception.
 """
 
 from __future__ import annotations
 
+#: First word of the status block of a launch that was stopped by an exception of a signal's handler.
+INTERRUPTED = 2
+
 SHARING = """
 %Kernel = type { ptr, i64, i64, i32 }
-%Job = type { ptr, ptr, i64, i64, i64, i64, i64, i64, ptr } ; function, arguments, programs, chunk, entered, cycles, done, lanes, lane
+%Job = type { ptr, ptr, i64, i64, i64, i64, i64, i64, ptr, i64, i64 }
+; 0 function 1 arguments 2 programs 3 chunk 4 entered 5 cycles 6 done 7 lanes 8 lane 9 programs at a time where it is paced, else 0 10 stopped
+@raised = global [3 x ptr] zeroinitializer                  ; type, value and traceback of the exception that stopped a launch
+@listener = global i64 0                                    ; the interpreter's main thread, which handles signals; 0: none
+@pace = global i64 0                                        ; cycles of programs that a paced launch's thread takes at a time, about
 @hot = global i64 0                                         ; cycles of work worth sharing with threads that are awake
 @cold = global i64 0                                        ; ... that sleep
 
@@ -33,10 +45,26 @@ entry:
   %count = load i64, ptr %p7
   %p8 = getelementptr %Job, ptr %job, i64 0, i32 8
   %lanes = load ptr, ptr %p8
+  %p9 = getelementptr %Job, ptr %job, i64 0, i32 9
+  %slow = load i64, ptr %p9
+  %paced = icmp ne i64 %slow, 0
+  %size0 = select i1 %paced, i64 %slow, i64 %chunk
+  %stop = getelementptr %Job, ptr %job, i64 0, i32 10
+  %budget = load i64, ptr @pace
+  %quarter = lshr i64 %budget, 2
+  %interval = shl i64 %budget, 6
+  br i1 %paced, label %attend, label %lane
+attend:
+  %attends = call i1 @listens()
+  %start = call i64 @CYCLES()
   br label %lane
 lane:
-  %turn = phi i64 [ 0, %entry ], [ %turn1, %empty ]
-  %sofar = phi i64 [ 0, %entry ], [ %done, %empty ]
+  %turn = phi i64 [ 0, %entry ], [ 0, %attend ], [ %turn1, %empty ]
+  %sofar = phi i64 [ 0, %entry ], [ 0, %attend ], [ %done, %empty ]
+  %size1 = phi i64 [ %size0, %entry ], [ %size0, %attend ], [ %size, %empty ]
+  %listens = phi i1 [ false, %entry ], [ %attends, %attend ], [ %listens, %empty ]
+  %since1 = phi i64 [ 0, %entry ], [ %start, %attend ], [ %since, %empty ]
+  %heeded1 = phi i64 [ 0, %entry ], [ %start, %attend ], [ %heeded, %empty ]
   %at = add i64 %number, %turn
   %which = urem i64 %at, %count
   %next = getelementptr [8 x i64], ptr %lanes, i64 %which
@@ -44,21 +72,48 @@ lane:
   %end = load i64, ptr %bound
   br label %take
 take:
-  %done = phi i64 [ %sofar, %lane ], [ %sum, %run ]
+  %done = phi i64 [ %sofar, %lane ], [ %sum, %run ], [ %sum, %timed ], [ %sum, %heed ]
+  %size = phi i64 [ %size1, %lane ], [ %size, %run ], [ %resized, %timed ], [ %resized, %heed ]
+  %since = phi i64 [ %since1, %lane ], [ %since, %run ], [ %now, %timed ], [ %after, %heed ]
+  %heeded = phi i64 [ %heeded1, %lane ], [ %heeded, %run ], [ %heeded, %timed ], [ %after, %heed ]
+  %stopped0 = load atomic i64, ptr %stop monotonic, align 8
+  %stopped = icmp ne i64 %stopped0, 0
+  br i1 %stopped, label %none, label %look
+look:
   ; a lane that is empty is only looked at: adding to it would take its cache line from its thread
   %seen = load atomic i64, ptr %next monotonic, align 8
   %left = icmp ult i64 %seen, %end
   br i1 %left, label %grab, label %empty
 grab:
-  %first = atomicrmw add ptr %next, i64 %chunk monotonic
+  %first = atomicrmw add ptr %next, i64 %size monotonic
   %some = icmp ult i64 %first, %end
   br i1 %some, label %run, label %empty
 run:
-  %past = add i64 %first, %chunk
+  %past = add i64 %first, %size
   %last = call i64 @llvm.umin.i64(i64 %past, i64 %end)
   call void %function(ptr %arguments, i64 %first, i64 %last)
   %ran = sub i64 %last, %first
   %sum = add i64 %done, %ran
+  br i1 %paced, label %timed, label %take
+timed:
+  %now = call i64 @CYCLES()
+  %took = sub i64 %now, %since
+  %quick = icmp ult i64 %took, %quarter
+  %late = icmp ugt i64 %took, %budget
+  %twice = shl i64 %size, 1
+  %half0 = lshr i64 %size, 1
+  %half = call i64 @llvm.umax.i64(i64 %half0, i64 1)
+  %fewer = select i1 %late, i64 %half, i64 %size
+  %more0 = call i64 @llvm.umin.i64(i64 %twice, i64 %chunk)
+  %resized = select i1 %quick, i64 %more0, i64 %fewer
+  %unheard = sub i64 %now, %heeded
+  %long = icmp uge i64 %unheard, %interval
+  %due = and i1 %listens, %long
+  br i1 %due, label %heed, label %take
+heed:
+  call void @heed(ptr %job)
+  ; handlers took their time, and so did the interpreter lock
+  %after = call i64 @CYCLES()
   br label %take
 empty:
   %turn1 = add i64 %turn, 1
@@ -132,6 +187,19 @@ define i64 @estimate(ptr %kernel, i64 %programs) #0 {
   ret i64 %found
 }
 
+; In the calling thread, paced.
+define internal void @serial_paced(ptr %kernel, ptr %arguments, i64 %programs) #1 {
+  %job = alloca %Job, align 64
+  %lanes = alloca [8 x i64], align 64
+  call void @prepare(ptr %job, ptr %lanes, ptr %kernel, ptr %arguments, i64 %programs, i64 1)
+  %start = call i64 @CYCLES()
+  %done = call i64 @share(ptr %job, i64 0)
+  %end = call i64 @CYCLES()
+  %cycles = sub i64 %end, %start
+  call void @learn(ptr %kernel, i64 %cycles, i64 %done)
+  ret void
+}
+
 ; Run all programs in the calling thread. One program alone is timed now and then only: its cost decides nothing but whether to keep the interpreter lock.
 define void @serial(ptr %kernel, ptr %arguments, i64 %programs) #0 {
   %function = load ptr, ptr %kernel
@@ -148,6 +216,15 @@ plain:
   call void %function(ptr %arguments, i64 0, i64 %programs)
   ret void
 measure:
+  %work = call i64 @estimate(ptr %kernel, i64 %programs)
+  %budget = load i64, ptr @pace
+  %long = icmp uge i64 %work, %budget
+  %paced = and i1 %long, %several
+  br i1 %paced, label %slowly, label %once
+slowly:
+  call void @serial_paced(ptr %kernel, ptr %arguments, i64 %programs)
+  ret void
+once:
   %start = call i64 @CYCLES()
   call void %function(ptr %arguments, i64 0, i64 %programs)
   %end = call i64 @CYCLES()
@@ -156,7 +233,8 @@ measure:
   ret void
 }
 
-; A job for a launch, with a lane a thread but no more than programs. Eight chunks a lane even out what programs differ in.
+; A job for a launch, with a lane a thread but no more than programs. Eight chunks a lane even out what programs differ in. It is paced where a chunk is not
+; known to take less than that time.
 define void @prepare(ptr %job, ptr %lanes, ptr %kernel, ptr %arguments, i64 %programs, i64 %threads) #0 {
 entry:
   %function = load ptr, ptr %kernel
@@ -183,11 +261,39 @@ entry:
   store i64 %count, ptr %p7
   %p8 = getelementptr %Job, ptr %job, i64 0, i32 8
   store ptr %lanes, ptr %p8
+  %at = call i64 @estimate(ptr %kernel, i64 %chunk)
+  %budget = load i64, ptr @pace
+  %short = icmp ult i64 %at, %budget
+  %c = getelementptr %Kernel, ptr %kernel, i64 0, i32 1
+  %cost = load atomic i64, ptr %c monotonic, align 8
+  %least = call i64 @llvm.umax.i64(i64 %cost, i64 1)
+  %unknown = icmp eq i64 %cost, 0
+  %scaled = shl i64 %budget, 4
+  %fit = udiv i64 %scaled, %least
+  %bounded = call i64 @llvm.umin.i64(i64 %fit, i64 %chunk)
+  %some = call i64 @llvm.umax.i64(i64 %bounded, i64 1)
+  %careful = select i1 %unknown, i64 1, i64 %some
+  %size = select i1 %short, i64 0, i64 %careful
+  %p9 = getelementptr %Job, ptr %job, i64 0, i32 9
+  store i64 %size, ptr %p9
+  ; an exception that waits to be raised, of a launch of the pool's own, stops this one at once
+  %waiting = load ptr, ptr @raised
+  %stop = icmp ne ptr %waiting, null
+  br i1 %stop, label %ask, label %begin
+ask:
+  %mine = call i1 @listens()
+  br i1 %mine, label %halt, label %begin
+begin:
+  %p10 = getelementptr %Job, ptr %job, i64 0, i32 10
+  store i64 0, ptr %p10
+  br label %lane
+halt:
+  call void @halt(ptr %job)
   br label %lane
 lane:
   ; the first lanes have one program more where they do not come out even
-  %i = phi i64 [ 0, %entry ], [ %i1, %lane ]
-  %first = phi i64 [ 0, %entry ], [ %end, %lane ]
+  %i = phi i64 [ 0, %begin ], [ 0, %halt ], [ %i1, %lane ]
+  %first = phi i64 [ 0, %begin ], [ 0, %halt ], [ %end, %lane ]
   %longer = icmp ult i64 %i, %rest
   %one = zext i1 %longer to i64
   %length = add i64 %each, %one
@@ -200,6 +306,64 @@ lane:
   %more = icmp ult i64 %i1, %count
   br i1 %more, label %lane, label %out
 out:
+  ret void
+}
+
+; Stop a job: its threads take no more programs, and its status block says so.
+define internal void @halt(ptr %job) #0 {
+  %p10 = getelementptr %Job, ptr %job, i64 0, i32 10
+  store atomic i64 1, ptr %p10 monotonic, align 8
+  %p1 = getelementptr %Job, ptr %job, i64 0, i32 1
+  %arguments = load ptr, ptr %p1
+  %p = getelementptr ptr, ptr %arguments, i64 3
+  %status = load ptr, ptr %p
+  store atomic i32 INTERRUPTED, ptr %status monotonic, align 4
+  ret void
+}
+"""
+
+#: Handling signals, where an interpreter with CPython's interface runs in a POSIX system.
+LISTENING = """
+declare i64 @pthread_self()
+declare i32 @PyGILState_Ensure()
+declare void @PyGILState_Release(i32)
+declare i32 @PyErr_CheckSignals()
+declare void @PyErr_Fetch(ptr, ptr, ptr)
+
+; Whether the calling thread is the one that handles signals.
+define internal i1 @listens() #0 {
+  %self = call i64 @pthread_self()
+  %listener = load i64, ptr @listener
+  %mine = icmp eq i64 %self, %listener
+  ret i1 %mine
+}
+
+; Let pending signals be handled, and stop the job where a handler raises.
+define internal void @heed(ptr %job) #1 {
+entry:
+  %lock = call i32 @PyGILState_Ensure()
+  %failed = call i32 @PyErr_CheckSignals()
+  %bad = icmp ne i32 %failed, 0
+  br i1 %bad, label %keep, label %out
+keep:
+  %value = getelementptr ptr, ptr @raised, i64 1
+  %traceback = getelementptr ptr, ptr @raised, i64 2
+  call void @PyErr_Fetch(ptr @raised, ptr %value, ptr %traceback)
+  call void @halt(ptr %job)
+  br label %out
+out:
+  call void @PyGILState_Release(i32 %lock)
+  ret void
+}
+"""
+
+#: Elsewhere launches run to their end.
+DEAF = """
+define internal i1 @listens() #0 {
+  ret i1 false
+}
+
+define internal void @heed(ptr %job) #1 {
   ret void
 }
 """
