@@ -17,7 +17,7 @@ from amd_emulated import launched
 from amd_support import compiled, example
 
 from tilewright.plugins.manifest import CodeObject
-from tilewright_amd import direct_copies, turned_reads
+from tilewright_amd import direct_copies, turned_reads, waits
 from tilewright_amd.target import GcnTarget
 from tilewright_conformance.waves import WaveError
 
@@ -112,10 +112,6 @@ def _no_barrier(self: GcnTarget, w: Any, threads: Any) -> None:
     direct_copies.lds_done(w)
 
 
-def _never(w: Any) -> None:
-    return None
-
-
 def _of_the_next_lane(layout: Any, axis: int, step: int, across: Any, element: Any) -> Callable[..., list[str] | None]:
     load = _LOADER(layout, axis, step, across, element)
 
@@ -132,7 +128,7 @@ _WAIT, _LOADER = direct_copies.wait, turned_reads.loader
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
     "a wait for one copy too few": (direct_copies, "wait", _one_more_under_way, "fp16"),
     "no barriers": (GcnTarget, "barrier", _no_barrier, "fp16"),
-    "copies begin while LDS is read": (direct_copies, "lds_done", _never, "fp32"),
+    "copies begin while LDS is read": (waits, "MFMA_SHARED", 0xCF7F, "fp32"),
     "turned operands in another order": (turned_reads, "loader", _of_the_next_lane, "fp16"),
 }
 

@@ -21,7 +21,7 @@ from tilewright.plugins.manifest import CodeObject
 from tilewright.simt import compile as stages
 from tilewright.simt.context import SimtContext
 from tilewright.simt.target import SimtTarget, Threads
-from tilewright_amd import lanes, memory_access, target
+from tilewright_amd import lanes, memory_access, waits
 from tilewright_amd.matrix import _Product
 from tilewright_amd.target import GcnTarget
 from tilewright_conformance.waves import WaveError
@@ -149,7 +149,7 @@ MUTANTS: dict[str, tuple[Run, Any, str, Any]] = {
     "the barrier of a reduction is missing": (sums, GcnTarget, "barrier", _all_but_one(0)),
     "the barrier of a conversion is missing": (turned, GcnTarget, "barrier", _all_but_one(0)),
     "loads pass barriers": (passed_on, memory_access, "KEEP", ""),
-    "others' stores are not waited for": (taken_in_turn, target, "_STORED", 0xCF7F),
+    "others' stores are not waited for": (taken_in_turn, waits, "MFMA_MEMORY", 0xCF7F),
     "half of the lanes": (add, GcnTarget, "lane", _lane),
     "an exchange with the next lane, always": (sums, lanes, "exchange", lambda w, row, value, lane, mask: _EXCHANGE(w, row, value, lane, 1)),
     "stores one element late": (add, memory_access, "store", _moved_store),

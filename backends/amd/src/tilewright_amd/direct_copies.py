@@ -35,6 +35,11 @@ def mechanism(widths: tuple[int, ...]) -> CopyMechanism:
     return CopyMechanism(NAME, GROUPS, widths, start=_start, lanes_side_by_side=True, counted=True, drains=True, around=_around)
 
 
+def lds_done(w: FunctionWriter) -> None:
+    """Wait for the accesses of LDS of a wave."""
+    w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(waits.MFMA_SHARED))])
+
+
 def wait(w: FunctionWriter, pending: int) -> None:
     """Wait until at most so many loads and copies of a wave are under way, and for its accesses of LDS, as the barrier does that comes next: LLVM would take a
     wait for none of them for one until 15 are under way."""
@@ -55,7 +60,7 @@ def _around(context: SimtContext, started: bool) -> None:
         w.do(memory_access.KEEP)
     else:
         w.do(memory_access.KEEP)
-        w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(waits.MFMA_SHARED))])
+        lds_done(w)
         w.call("llvm.amdgcn.sched.barrier", "void", [("i32", str(_ARITHMETIC))])
 
 

@@ -15,7 +15,7 @@ from tilewright_amd.architectures import MFMA, Architecture
 #: The operand of ``s_waitcnt`` that waits for LDS alone, of MFMA's generations and of RDNA 3, and for memory alone.
 MFMA_SHARED: Final = 0xC07F
 _RDNA3_SHARED: Final = 0xFC07
-_MFMA_MEMORY: Final = 0x0F70
+MFMA_MEMORY: Final = 0x0F70
 
 
 def wait_for_shared(w: FunctionWriter, row: Architecture) -> None:
@@ -28,4 +28,4 @@ def wait_for_shared(w: FunctionWriter, row: Architecture) -> None:
 
 def wait_for_memory(w: FunctionWriter) -> None:
     """Wait until the wave's accesses of global memory are done, on MFMA's generations."""
-    w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(_MFMA_MEMORY))])
+    w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(MFMA_MEMORY))])
