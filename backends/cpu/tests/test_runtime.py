@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from tilewright.errors import BackendError, LoweringError
+from tilewright.errors import BackendError, KernelError, LoweringError
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.plugins.manifest import CodeObject
 from tilewright_cpu.runtime import HostMemory, HostTimer, load
+from tilewright_cpu.status import OUT_OF_MEMORY
 
 
 def compiled(text):
@@ -62,3 +63,11 @@ def test_the_timer_measures_each_repetition():
     assert len(calls) == 3 and len(found) == 3
     assert min(found) >= 2.0 and sum(found) <= 1e3 * (time.perf_counter() - started)
     timer.flush_cache()
+
+
+def test_a_launch_without_memory_for_its_tiles_says_so():
+    kernel = load(CodeObject("k", compiled("define void @k(ptr %s, i64 %l, i64 %h) {\n  ret void\n}"), {}, {"kernel": "k", "arena_bytes": 4096}))
+    with pytest.raises(
+        KernelError, match=r"kernel k: there is no memory for its large tiles, 4096 bytes for each thread: take smaller blocks; program \(1, 2, 3\)"
+    ):
+        kernel.raise_failure(OUT_OF_MEMORY, 0, 1, 2, 3)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CodeObject, CProgram, Parameter, Target
 from tilewright.runtime.c_interface import c_parameters, comment, header, text_of_c, words
-from tilewright_cpu.runtime import STATUS_WORDS
+from tilewright_cpu.status import STATUS_WORDS
 
 #: Words before the arguments, see :mod:`.runtime`.
 _HEADER_WORDS = 5

@@ -21,7 +21,8 @@ from tilewright.runtime.slots import MISFITS, misfit, slot_codec
 from tilewright.runtime.writability import write_guard
 from tilewright_cpu.pool import Pool, pool
 from tilewright_cpu.prepack import packed_list
-from tilewright_cpu.runtime import PRINTED, STATUS_WORDS, LoadedKernel
+from tilewright_cpu.runtime import PRINTED, LoadedKernel
+from tilewright_cpu.status import STATUS_WORDS
 
 #: Words before the arguments: the grid, the addresses of the status block and of the list of packed operands.
 HEADER = "qqqQQ"

@@ -20,7 +20,8 @@ from tilewright.runtime.host_code import load_host_code
 from tilewright.runtime.writability import writable_address
 from tilewright_cpu.launch import PythonLauncher
 from tilewright_cpu.prepack import PackedMatrix
-from tilewright_cpu.runtime import STATUS_WORDS, LoadedKernel
+from tilewright_cpu.runtime import LoadedKernel
+from tilewright_cpu.status import STATUS_WORDS
 
 #: Slots that the native launcher has for arguments.
 MAX_ARGUMENTS = 400

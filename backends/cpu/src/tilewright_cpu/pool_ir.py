@@ -13,7 +13,8 @@ Where they do not, since other processes keep the threads from running, waking g
 
 from __future__ import annotations
 
-from tilewright_cpu.sharing_ir import DEAF, INTERRUPTED, LISTENING, SHARING
+from tilewright_cpu.sharing_ir import DEAF, LISTENING, SHARING
+from tilewright_cpu.status import INTERRUPTED
 
 #: Most workers a pool can have.
 MAX_WORKERS = 1023

@@ -1,8 +1,7 @@
 """Loaded kernels, host memory, timing, and what kernels call back: prints.
 
 A kernel is a function ``void (slots, first, last)`` that runs programs first .. last - 1 of a grid. ``slots`` are words of 8 bytes: the grid's extents, the
-address of the status block, that of the list of packed operands (0: none), then the arguments. The status block is five i32: 1 once an assertion has failed,
-the index of its message, and the program's position; or 2 once the launch has been stopped by a signal's handler.
+address of the status block, that of the list of packed operands (0: none), then the arguments. The status block: :mod:`.status`.
 """
 
 from __future__ import annotations
@@ -22,10 +21,7 @@ from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import FloatType, IntType, PointerType, Type
 from tilewright.plugins.manifest import CodeObject
 from tilewright_cpu.pool import KernelRecord, pool
-
-#: Words of a status block.
-STATUS_WORDS = 5
-ASSERTION_FAILED = 1
+from tilewright_cpu.status import ASSERTION_FAILED, OUT_OF_MEMORY
 
 
 class LoadedKernel:
@@ -58,6 +54,9 @@ class LoadedKernel:
         pool().raise_pending()
         if code == ASSERTION_FAILED and 0 <= message < len(self.messages):
             text = f"device-side assertion failed: {self.messages[message]}"
+        elif code == OUT_OF_MEMORY:
+            size = self.metadata.get("arena_bytes", 0)
+            text = f"there is no memory for its large tiles, {size} bytes for each thread: take smaller blocks"
         else:
             text = f"failed with status {code}, {message}"
         raise KernelError(f"kernel {self.name}: {text}; program ({x}, {y}, {z})")

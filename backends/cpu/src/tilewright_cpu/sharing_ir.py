@@ -11,13 +11,10 @@ from the lanes of others until none is left.
 A launch that is not known to be short is *paced*: its threads take as many programs at a time as run for about a millisecond, one at first where their cost
 is unknown. Between them, a few times a second, the interpreter's main thread takes the interpreter lock and lets pending signals be handled. Where a handler
 raises, the exception is kept in ``raised``, the job is stopped, which its threads see before they take more programs, and the launch's status block says
-:data:`INTERRUPTED`; who started the launch raises the exception.
+:data:`~tilewright_cpu.status.INTERRUPTED`; who started the launch raises the exception.
 """
 
 from __future__ import annotations
-
-#: First word of the status block of a launch that was stopped by an exception of a signal's handler.
-INTERRUPTED = 2
 
 SHARING = """
 %Kernel = type { ptr, i64, i64, i32 }

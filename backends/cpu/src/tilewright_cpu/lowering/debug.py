@@ -24,11 +24,10 @@ from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, T
 from tilewright.llvm.registers import constant, register_type
 from tilewright_cpu.lowering.chunks import for_chunks, for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
+from tilewright_cpu.status import ASSERTION_FAILED
 
 PRINT_SYMBOL = "tilewright_print"
 _PRINT_PARAMETERS = ("ptr", "ptr", "i32", "i32", "i32", "ptr", "i32", "i64", "i32")
-#: Status code of a failed assertion.
-ASSERTION_FAILED = 1
 
 
 # ---- print

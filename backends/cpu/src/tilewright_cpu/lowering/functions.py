@@ -13,9 +13,7 @@ from tilewright.llvm.outline import cut_function
 from tilewright.llvm.writer import Block, FunctionWriter
 from tilewright_cpu.lowering.analysis import Analysis
 from tilewright_cpu.lowering.context import Context, KernelState
-
-#: What the status block's first word says when memory for large tiles could not be had.
-OUT_OF_MEMORY = 2
+from tilewright_cpu.status import OUT_OF_MEMORY
 
 
 class Frame(NamedTuple):

@@ -1,0 +1,9 @@
+"""The status block of a launch: i32 words that its programs write where they cannot go on, and that whoever launched them reads.
+
+The first word says what happened, the second which of the kernel's messages says more, the others at which program: x, y, z.
+"""
+
+#: How many words there are.
+STATUS_WORDS = 5
+#: The first word: an assertion failed; memory for large tiles could not be had; an exception of a signal's handler stopped the launch.
+ASSERTION_FAILED, OUT_OF_MEMORY, INTERRUPTED = 1, 2, 3
