@@ -174,7 +174,7 @@ def lower(tmp_path_factory: pytest.TempPathFactory) -> Any:
     monkeypatch.undo()
 
 
-@pytest.mark.parametrize("operation", ["scan", "while", "map", "gather", "histogram", "clock", "atomic_load", "atomic_store"])
+@pytest.mark.parametrize("operation", ["scan", "while", "map", "gather", "histogram", "atomic_load", "atomic_store"])
 def test_what_is_not_lowered_is_refused_with_its_place(lower: Any, operation: str) -> None:
     with pytest.raises(LoweringError, match=rf"the C backend does not lower {operation} \(at op_samples.py:2:4 in {operation}/.*; run this kernel on"):
         lower(next(iter(samples(operation))).module)

@@ -102,7 +102,7 @@ def without(name: str, module: Any) -> bool:
     elif "inline.inline" in by:
         inline(module)
     elif "expand_scaled" in by:
-        expand_scaled(kernel)
+        expand_scaled(kernel, EmulatedTarget())
     else:
         assert "expand_descriptors" in by
         expand_descriptors(kernel, EmulatedTarget())
