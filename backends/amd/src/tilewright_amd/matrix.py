@@ -146,15 +146,9 @@ class _Product:
         steps = len(left[0]) // (t.batches * t.repeats_m)
         scalars = [emit_cast(context, name, self.accumulator, self.sums_type, 0) for name in c]
         sums = [join(w, self.choice.instruction.accumulator, scalars[i : i + held]) for i in range(0, len(scalars), held)]
-        for batch in range(t.batches):
-            for step in range(steps):
-                for m in range(t.repeats_m):
-                    # there and back, so that neighbours in time share an operand
-                    for n in range(t.repeats_n) if m % 2 == 0 else reversed(range(t.repeats_n)):
-                        x, y = (batch * t.repeats_m + m) * steps + step, (batch * t.repeats_n + n) * steps + step
-                        place = (batch * t.repeats_m + m) * t.repeats_n + n
-                        for i, j in products:
-                            sums[place] = self._multiply(w, left[i][x], right[j][y], sums[place])
+        for x, y, place in t.instructions(steps):
+            for i, j in products:
+                sums[place] = self._multiply(w, left[i][x], right[j][y], sums[place])
         found = [name for vector in sums for name in elements(w, self.choice.instruction.accumulator, vector, held)]
         return [emit_cast(context, name, self.sums_type, self.accumulator, 0) for name in found]
 

@@ -185,19 +185,13 @@ def _lower(context: SimtContext, operation: Operation) -> None:
     names = context.registers[operation.operands[-1]]
     sums = [join(w, "float", names[i : i + held]) for i in range(0, len(names), held)]
     steps = len(left) // (t.batches * t.repeats_m)
-    for batch in range(t.batches):
-        for step in range(steps):
-            for m in range(t.repeats_m):
-                # there and back, so that neighbours in time share an operand
-                for n in range(t.repeats_n) if m % 2 == 0 else reversed(range(t.repeats_n)):
-                    x, y = (batch * t.repeats_m + m) * steps + step, (batch * t.repeats_n + n) * steps + step
-                    place = (batch * t.repeats_m + m) * t.repeats_n + n
-                    operands = [(formats["b"].operand, left[x]), (formats["a"].operand, right[y]), (f"<{held} x float>", sums[place])]
-                    operands += [("i32", str(formats[name].code)) for name in ("b", "a")]
-                    for side, index in zip(scales, (x, y), strict=True):
-                        operands += [("i32", str(index % 4 if side else 0)), ("i32", side[index // 4] if side else _ONE)]
-                    kinds = [operands[0][0], operands[1][0]]
-                    sums[place] = w.intrinsic(f"llvm.amdgcn.{plan.name}", f"<{held} x float>", operands, kinds)
+    for x, y, place in t.instructions(steps):
+        operands = [(formats["b"].operand, left[x]), (formats["a"].operand, right[y]), (f"<{held} x float>", sums[place])]
+        operands += [("i32", str(formats[name].code)) for name in ("b", "a")]
+        for side, index in zip(scales, (x, y), strict=True):
+            operands += [("i32", str(index % 4 if side else 0)), ("i32", side[index // 4] if side else _ONE)]
+        kinds = [operands[0][0], operands[1][0]]
+        sums[place] = w.intrinsic(f"llvm.amdgcn.{plan.name}", f"<{held} x float>", operands, kinds)
     context.bind(operation.results[0], [name for vector in sums for name in elements(w, "float", vector, held)])
 
 

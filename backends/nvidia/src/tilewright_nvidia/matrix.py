@@ -154,16 +154,11 @@ class _Product:
         _, parts, products = SPLITS[precision] if precision else ("", 1, ((0, 0),))
         a_parts, b_parts = self._operand(context, a, 0, parts), self._operand(context, b, 1, parts)
         sums = self._accumulators(context.writer, c)
-        for batch in range(t.batches):
-            for m in range(t.repeats_m):
-                left = (batch * t.repeats_m + m) * a_words
-                # there and back, so that neighbours in time share an operand
-                for n in range(t.repeats_n) if m % 2 == 0 else reversed(range(t.repeats_n)):
-                    right = (batch * t.repeats_n + n) * b_words
-                    place = ((batch * t.repeats_m + m) * t.repeats_n + n) * c_words
-                    for i, j in products:
-                        operands = (a_parts[i][left : left + a_words], b_parts[j][right : right + b_words], sums[place : place + c_words])
-                        sums[place : place + c_words] = self._multiply(context.writer, *operands)
+        for x, y, z in t.instructions(1):
+            left, right, place = x * a_words, y * b_words, z * c_words
+            for i, j in products:
+                operands = (a_parts[i][left : left + a_words], b_parts[j][right : right + b_words], sums[place : place + c_words])
+                sums[place : place + c_words] = self._multiply(context.writer, *operands)
         return self._results(context.writer, sums)
 
     def _multiply(self, w: FunctionWriter, a: list[str], b: list[str], c: list[str]) -> list[str]:

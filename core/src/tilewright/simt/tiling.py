@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, log2
@@ -58,6 +58,16 @@ class Tiling:
     repeats_n: int
     repeats_k: int
     batches: int
+
+    def instructions(self, steps: int) -> Iterator[tuple[int, int, int]]:
+        """For each instruction of a warp, in an order in which neighbours share an operand: which of the warp's pieces of the left operand, of the right one
+        and of the sums it takes. Pieces of an operand are those of ``steps`` along K for each instruction along its other extent."""
+        for batch in range(self.batches):
+            for step in range(steps):
+                for m in range(self.repeats_m):
+                    for n in range(self.repeats_n) if m % 2 == 0 else reversed(range(self.repeats_n)):
+                        left, right = batch * self.repeats_m + m, batch * self.repeats_n + n
+                        yield left * steps + step, right * steps + step, left * self.repeats_n + n
 
 
 def powers(first: int, last: int) -> list[int]:
