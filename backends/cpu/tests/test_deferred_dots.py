@@ -12,7 +12,7 @@ from tilewright_cpu.lowering.dot_deferred import Notes, depth_of
 
 RNG = np.random.default_rng(0)
 SUMS = {"float32": tl.float32, "float16": tl.float32, "float64": tl.float64, "int8": tl.int32, "uint8": tl.int32}
-NUMPY = {tl.float32: np.float32, tl.float64: np.float64, tl.int32: np.int32}
+NUMPY = {tl.float16: np.float16, tl.float32: np.float32, tl.float64: np.float64, tl.int32: np.int32}
 #: makes kernels that are compiled anew, whatever is in the cache
 SALTS = itertools.count()
 
@@ -88,9 +88,9 @@ def product(
         tl.store(c_ptr + rows[:, None] * N + columns[None, :], total, mask=c_mask)
 
 
-def multiplied(a, b, block, kind="plain", counts=None, rows=None, transposed=False):
+def multiplied(a, b, block, kind="plain", counts=None, rows=None, transposed=False, sums=None):
     """The product by the kernel, compiled now; what it does not write is poison."""
-    (m, k), n, sums = a.shape, b.shape[1], SUMS[a.dtype.name]
+    (m, k), n, sums = a.shape, b.shape[1], sums or SUMS[a.dtype.name]
     c = np.full((m, n), 77, NUMPY[sums])
     stored, strides = (np.ascontiguousarray(a.T), (1, m)) if transposed else (a.copy(), (k, 1))
     some = np.zeros(1, np.int32)
@@ -128,6 +128,12 @@ def test_bits_are_those_of_one_iteration_after_the_other(kind, transposed, noted
     for (a, b), found, wanted in zip(operands, together, alone, strict=True):
         assert found.tobytes() == wanted.tobytes()
         assert is_close(found, exact(a, b))
+
+
+def test_sums_that_are_rounded_in_every_iteration(noted):
+    a, b = draw("float16", (64, 160)), draw("float16", (160, 64))
+    found = multiplied(a, b, (64, 64, 16), sums=tl.float16)
+    assert not noted and np.abs(found - exact(a, b)).max() < 0.1
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])

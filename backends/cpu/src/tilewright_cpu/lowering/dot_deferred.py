@@ -17,7 +17,7 @@ from typing import Final
 
 from tilewright.ir.core import Operation
 from tilewright.ir.table import Effect
-from tilewright.ir.types import Type
+from tilewright.ir.types import F16, Type, element_type
 from tilewright.llvm.registers import storage_size
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.lowering.analysis import Analysis
@@ -48,13 +48,13 @@ class Deferral:
 
 
 def can_be_deferred(analysis: Analysis, dot: Operation) -> bool:
-    """Whether a dot only adds to a tile that its loop carries, and nothing in the loop minds when."""
+    """Whether a dot only adds to a tile that its loop carries, and nothing in the loop minds when. Sums in f16 are rounded in every iteration."""
     loop = dot.parent.owner if dot.parent is not None else None
     if not isinstance(loop, Operation) or loop.name != "for":
         return False
     (body,) = loop.regions
     sums, result, terminator = dot.operands[-1], dot.results[0], body.terminator
-    if sums.owner is not body or list(sums.uses) != [dot] or list(result.uses) != [terminator] or terminator is None:
+    if element_type(sums.type) is F16 or sums.owner is not body or list(sums.uses) != [dot] or list(result.uses) != [terminator] or terminator is None:
         return False
     number = body.arguments.index(sums) - 1
     if number < 0 or terminator.operands[number] is not result:
