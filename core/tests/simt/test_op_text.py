@@ -202,7 +202,8 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
         [("simt.expect %barriers, %i, condition=%i {bytes = 64}", "condition must be i1, not i32")],
     ),
     "simt.publish": ("simt.publish", []),
-    "simt.arrive": ("simt.arrive %barriers, %k", [("simt.arrive %i, %i", "barriers must be barriers, not i32")]),
+    "simt.rank": ("%r = simt.rank : i32", [("%r = simt.rank : i64", "has results (i64), by its rule (i32)")]),
+    "simt.arrive": ("simt.arrive %barriers, %k {at_all = true}", [("simt.arrive %i, %i", "barriers must be barriers, not i32")]),
     "simt.await": ("simt.await %barriers, %i, %c, condition=%c {alone = true}", [("simt.await %barriers, %i, %i", "phase must be i1, not i32")]),
     "simt.dot": (
         '%r = simt.dot %slot, %x, %x {plan = "p", precision = tf32} : tile<8x8xf32, #L0>',

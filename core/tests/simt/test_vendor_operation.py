@@ -442,7 +442,7 @@ def test_a_target_adds_a_stage() -> None:
     timings: dict[str, float] = {}
     x, y, out = small(8, 32), small(32, 8), np.zeros((32, 8), np.float32)
     text = compile_kernel(module, target, OPTIONS, timings)
-    assert list(timings)[:4] == ["prepare", "fuse", "warps", "raise"] and inside(module, "acme.fused")
+    assert list(timings)[:4] == ["prepare", "fuse", "cluster", "warps"] and inside(module, "acme.fused")
     emulator.run_text(text, target, [argument.type for argument in kernel_of(module).arguments], [x, y, out], (1, 1, 1), WARPS)
     np.testing.assert_array_equal(out, x.T + y)
 
@@ -452,7 +452,7 @@ def test_stages_are_run_by_name() -> None:
     module = parse_module(PLAIN, target.table)
     run_stages(module, target, OPTIONS, ["fuse"])
     assert inside(module, "acme.fused")
-    with pytest.raises(KeyError, match="no stage 'melt'; there are prepare, fuse, warps, raise, unseen, layouts"):
+    with pytest.raises(KeyError, match="no stage 'melt'; there are prepare, fuse, cluster, warps, raise, unseen"):
         run_stages(module, target, OPTIONS, ["melt"])
     with pytest.raises(KeyError, match="no stage 'fuse'"):
         run_stages(module, AcmeTarget(), OPTIONS, ["fuse"])

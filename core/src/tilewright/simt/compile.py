@@ -18,6 +18,7 @@ from tilewright.passes.clone import clone_module
 from tilewright.simt.assign import assign
 from tilewright.simt.barriers import insert_barriers
 from tilewright.simt.block_copies import write_block_copies
+from tilewright.simt.clusters import divide_program
 from tilewright.simt.enough_warps import set_warps, warps_asked
 from tilewright.simt.expand import prepare
 from tilewright.simt.facts import note
@@ -68,6 +69,7 @@ _PARTS: Final = (1, 2, 4)
 #: The toolkit's own stages, in order.
 STAGES: Final = (
     Stage("prepare", lambda module, target, options: prepare(module, target), "calls, descriptors and block-scaled products become plain operations"),
+    Stage("cluster", divide_program, "a program that several blocks of threads are to run becomes what each of them does"),
     Stage("warps", lambda module, target, options: set_warps(kernel_of(module), target, options), "how many warps run a program: those asked for, or more"),
     Stage("raise", raise_loads, "loads at pointers that feed products become loads of blocks, where the machine copies those better"),
     Stage("unseen", _on_kernel(lambda function, target: mark_unseen(function)), "loads whose left-out lanes nobody sees: no zeros are written there"),

@@ -11,7 +11,7 @@ from tilewright.ir.types import DescriptorType, TileType, Type, element_type
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.passes.axis import AxisInfo
-from tilewright.simt.facts import WARPS, layout_of, offset_of
+from tilewright.simt.facts import CLUSTER, WARPS, layout_of, offset_of
 from tilewright.simt.linear_layout import LinearLayout, bits_of
 from tilewright.simt.lines import LineTable
 from tilewright.simt.target import SimtTarget, Threads
@@ -30,6 +30,7 @@ class SimtContext:
         registers: for each tile, the names of the thread's elements in the order of its layout's registers; for a scalar, one name.
         axes: axis analysis of the function.
         contract: flags on float additions and multiplications that allow fusing them.
+        cluster: blocks of threads that run a program together.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class SimtContext:
         self.lines: LineTable | None = None
         self.registers: dict[Value, list[str]] = {}
         self._needs = needs
+        self.cluster: int = function.attributes.get(CLUSTER, 1)
         #: the threads that run what is being written
         self.threads = Threads(0, 0, function.attributes[WARPS])
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""

@@ -36,6 +36,8 @@ class BlockCopy:
         barrier: the name of the address of the barrier object; empty for a copy from shared memory.
         bytes: of the block.
         padding: what is read outside the tensor: ``zero`` or ``nan``.
+        parts: into how many parts along the first axis the block is cut, of which each block of the cluster copies its own, to the same place of all of them;
+            1: it is copied whole, to this block.
         reduction: of a copy from shared memory: the kind of an atomic, by which the tensor's elements are updated; empty where they are written.
     """
 
@@ -47,6 +49,7 @@ class BlockCopy:
     barrier: str
     bytes: int
     padding: str = "zero"
+    parts: int = 1
     reduction: str = ""
 
 
@@ -70,6 +73,8 @@ class CopyMechanism:
             goes where is chosen by where each lane reads. What cannot be copied so goes through registers.
         counted: of kind ``groups``: waits are until so many copies of a thread are under way, not so many groups.
         drains: of kind ``groups``: what starts copies waits for the thread's reads of shared memory.
+        shares: of kind ``barrier``: (shared layout, element type, blocks): whether the blocks of a cluster can copy such a tile to each other, each a part
+            along the first axis.
         around: of kind ``groups``: (context, whether they have been started): called before and after the copies of one operation, if anything is to be.
     """
 
@@ -85,6 +90,7 @@ class CopyMechanism:
     counted: bool = False
     drains: bool = False
     around: Callable[[SimtContext, bool], None] | None = None
+    shares: Callable[[SharedLayout, Type, int], bool] = lambda shared, element, blocks: False
 
     def can_fill(self, shared: SharedLayout, element: Type) -> bool:
         """Whether copies can write a shared layout."""

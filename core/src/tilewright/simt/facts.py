@@ -16,6 +16,10 @@ WARPS: Final = "warps"
 SHARED_BYTES: Final = "shared_bytes"
 #: Of a function: programs that are to share a multiprocessor; without it there may be any number.
 PROGRAMS: Final = "programs"
+#: Of a function: blocks of threads that run a program together, each of :data:`WARPS` warps; without it, one.
+CLUSTER: Final = "cluster"
+#: Of a load of a tile: all blocks of a cluster need all of it.
+WHOLE: Final = "simt.whole"
 #: Of an operation: where its scratch space, or what it allocates, begins in shared memory, in bytes.
 OFFSET: Final = "simt.offset"
 #: Of an operation: what left the fast path there, and why.

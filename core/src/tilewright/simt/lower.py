@@ -33,6 +33,9 @@ def lower_function(function: Function, target: SimtTarget, options: Mapping[str,
     for i, argument in enumerate(function.arguments):
         context.registers[argument] = [f"%a{i}"]
     lower_region(context, function.body)
+    if context.cluster > 1:
+        # others may still write to this block's shared memory, and arrive at its barrier objects
+        target.meet(context)
     writer.ret()
     writer.entry.terminator = f"  br label %{body.label}"
     return module.text()

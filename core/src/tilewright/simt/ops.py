@@ -22,6 +22,10 @@ def _nothing(shape: Shape) -> list[Type]:
     return []
 
 
+def _rank(shape: Shape) -> list[Type]:
+    return [I32]
+
+
 def _same(shape: Shape) -> list[Type]:
     return [shape.type("x")]
 
@@ -263,6 +267,7 @@ _BARRIERS = Operand("barriers", "barrier objects")
 _INDEX = Operand("index", "which of them")
 _CONDITION = Operand("condition", "whether it happens at all", Kind.OPTIONAL)
 _BY = Attribute("by", "str", "the copy mechanism")
+_TO_ALL = Attribute("to_all", "bool", "of a cluster: each block copies a part of it, to all of them", False)
 _REDUCTION = Attribute("reduction", "str", "the kind of an atomic, by which elements of the tensor are updated in place of being written", "")
 _CACHE = (Attribute("cache", "str", "", ""), Attribute("eviction", "str", "", "normal"))
 _ORDERED = Attribute("ordered", "bool", "whoever wrote it saw to it that no thread may still touch the slot", False)
@@ -290,6 +295,7 @@ _THREADS = Effect.ORDER
 
 
 OPS: tuple[OpSpec, ...] = (
+    OpSpec("simt.rank", "the number of this block of threads among those that run the program, from 0 on", (), _rank),
     OpSpec("simt.convert", "the same tile in another layout", (Operand("x"),), _same),
     # shared memory
     OpSpec(
@@ -395,7 +401,7 @@ OPS: tuple[OpSpec, ...] = (
         "start copying a descriptor's block to shared memory; its bytes are counted by a barrier object when they are there",
         (_SLOT, Operand("descriptor"), Operand("offsets", "of the block, in elements", Kind.VARIADIC), _BARRIERS, _INDEX, _CONDITION),
         _block_load_start,
-        (_BY, *_CACHE, _ORDERED),
+        (_BY, *_CACHE, _ORDERED, _TO_ALL),
         effects=Effect.READ | Effect.WRITE,
     ),
     OpSpec(
@@ -442,6 +448,7 @@ OPS: tuple[OpSpec, ...] = (
         "arrive at a barrier object: each warp once, after what its threads did before",
         (_BARRIERS, _INDEX, _CONDITION),
         _on_barrier,
+        (Attribute("at_all", "bool", "of a cluster: at the objects of all blocks", False),),
         effects=_THREADS,
     ),
     OpSpec(

@@ -30,7 +30,7 @@ from tilewright.passes.effects import clobbers_memory, effects_of
 from tilewright.passes.licm import licm
 from tilewright.passes.polynomials import Polynomial
 from tilewright.simt.enough_warps import warps_asked
-from tilewright.simt.facts import function_of, note
+from tilewright.simt.facts import WHOLE, function_of, note
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.loads import feeding_products, is_copyable
 from tilewright.simt.pipeline.select import stages_of
@@ -178,6 +178,8 @@ class _Writer:
         b = Builder.at(load)
         offsets = [self._emit(b, axis.start, I32) for axis in tensor.axes]
         block = b.descriptor_load(descriptor, offsets)
+        if WHOLE in load.attributes:
+            block.definition.attributes[WHOLE] = True
         tile = self._seen(b, block, tensor, load.result.type)
         tile.name = load.result.name
         load.result.replace_all_uses(tile)

@@ -92,6 +92,8 @@ class SimtTarget(ABC):
         mechanisms: the ways to copy to shared memory, those preferred first.
         barrier_bytes: bytes of a barrier object in shared memory; 0 where there are none.
         published: whether copies of blocks, and products that read shared memory themselves, see what threads write there only after :meth:`publish`.
+        cluster_blocks: blocks of threads that may run a program together; 1 where the machine has no such thing.
+        cluster_part: rows and columns of a product's result that each of them has at least.
         part_warps: parts of a partition have a multiple of so many warps; 0 where a program cannot be divided.
         resident_programs: how many programs share a multiprocessor at most, where the toolkit decides on that.
         descriptor_bytes: bytes of shared memory, and their alignment, in which a descriptor is put together that a kernel makes; 0: the machine copies by none.
@@ -115,6 +117,8 @@ class SimtTarget(ABC):
     mechanisms: Sequence[CopyMechanism] = ()
     barrier_bytes: int = 0
     published: bool = False
+    cluster_blocks: int = 1
+    cluster_part: tuple[int, int] = (1, 1)
     part_warps: int = 0
     resident_programs: int = 1
 
@@ -191,11 +195,19 @@ class SimtTarget(ABC):
     @abstractmethod
     def num_programs(self, w: FunctionWriter, axis: int) -> str: ...
 
+    def rank(self, w: FunctionWriter) -> str:
+        """The block's number among those that run the program."""
+        raise AssertionError(f"{self.name} has no clusters")
+
     # ---- threads together
 
     @abstractmethod
     def barrier(self, w: FunctionWriter, threads: Threads) -> None:
         """Wait for all of ``threads``; what they wrote to shared and global memory before is seen by them after."""
+
+    def meet(self, context: SimtContext) -> None:
+        """Wait for all threads of all blocks of the cluster; what they did with shared memory before is seen by them after."""
+        raise AssertionError(f"{self.name} has no clusters")
 
     def publish(self, w: FunctionWriter, *, everywhere: bool) -> None:
         """Let what copies blocks and multiplies see what this thread wrote to shared memory, or ``everywhere``, after the next barrier or arrival."""
@@ -219,6 +231,10 @@ class SimtTarget(ABC):
     def barrier_arrive(self, context: SimtContext, address: str) -> None:
         """Arrive, by one thread, for others whose accesses of shared memory were before a barrier of theirs."""
         raise AssertionError(f"{self.name} has no barrier objects")
+
+    def barrier_arrive_at_all(self, context: SimtContext, address: str) -> None:
+        """The same at the barrier objects of all blocks of the cluster that have this place in their shared memory."""
+        raise AssertionError(f"{self.name} has no clusters")
 
     def barrier_wait(self, context: SimtContext, address: str, phase: str) -> None:
         """Wait, each thread, until the phase of parity ``phase`` (i1) has ended."""

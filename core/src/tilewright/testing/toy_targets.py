@@ -80,7 +80,7 @@ def _start_in_run(context: SimtContext, shared: str, pointer: str, size: int, pr
 
 
 class BulkTarget(EmulatedTarget):
-    """A machine with copies of blocks and asynchronous products, from shared memory and from registers and shared memory.
+    """A machine with copies of blocks and asynchronous products, from shared memory and from registers and shared memory, and with clusters.
 
     Args:
         stores: whether it keeps stores through descriptors too.
@@ -92,6 +92,7 @@ class BulkTarget(EmulatedTarget):
 
     name = "bulk"
     published = True
+    cluster_blocks = 4
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class BulkTarget(EmulatedTarget):
         return bool(self.raises) and _is_known(product)
 
     def reaches(self, block: DescriptorType, divisor: int) -> bool:
-        return divisor % self.raises == 0
+        return not self.raises or divisor % self.raises == 0
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
         if not _is_known(product):

@@ -47,6 +47,7 @@ class BlockSite:
         padding: what is read outside the tensor.
         bytes: of a block.
         made: whether the descriptor is one that the kernel made.
+        parts: into how many parts along the first axis the blocks of a cluster cut it, each of which copies its own.
     """
 
     shared: SharedLayout
@@ -54,13 +55,16 @@ class BlockSite:
     padding: str
     bytes: int
     made: bool = False
+    parts: int = 1
 
-    def load(self, address: int, descriptor: int, offsets: Sequence[int]) -> None:
-        """Copy a block to shared memory at an address."""
+    def load(self, address: int, descriptor: int, offsets: Sequence[int], part: int = 0) -> None:
+        """Copy a block, or a part of it, to shared memory at an address."""
         block = np.full(self.shared.shape, self._outside(), self._dtype)
         inside, there = self._parts(descriptor, offsets)
         block[inside] = there
-        self._slot(address)[offsets_of(self.shared)] = block.reshape(-1)
+        rows = self.shared.shape[0] // self.parts
+        mine = slice(part * rows, (part + 1) * rows)
+        self._slot(address)[offsets_of(self.shared).reshape(self.shared.shape)[mine]] = block[mine]
 
     def read(self, address: int) -> Any:
         """A block from shared memory at an address."""

@@ -261,12 +261,13 @@ def _wait(module: ModuleWriter) -> None:
 # ---- threads
 
 
-def write_threads(module: ModuleWriter, kernel: str, types: Sequence[str], threads: int) -> None:
-    """``thread_main``, by which one thread goes through all programs, and ``start``, which runs all threads."""
+def write_threads(module: ModuleWriter, kernel: str, types: Sequence[str], threads: int, cluster: int) -> None:
+    """``thread_main``, by which one thread goes through all programs, and ``start``, which runs all threads: ``threads`` in each block of a cluster."""
     w = module.function("thread_main", [("ptr", "own")], "ptr")
     block, queue, slots = (word(w, "%own", index, "ptr") for index in (layout.BLOCK, layout.QUEUE, layout.SLOTS))
     w.do(f"%block = getelementptr i8, ptr {block}, i64 0")
     lane, warp = (w.emit(f"trunc i64 {word(w, '%own', index)} to i32") for index in (layout.LANE, layout.WARP))
+    row = w.emit(f"mul i64 {word(w, '%own', layout.RANK)}, {layout.BLOCK_WORDS}")
     size = word(w, "%own", layout.SHARED_BYTES)
     extents = [word(w, "%block", layout.GRID + axis) for axis in range(3)]
     arguments = [(type_, w.load("i8" if type_ == "i1" else type_, w.gep("i64", slots, i), 8)) for i, type_ in enumerate(types)]
@@ -274,21 +275,23 @@ def write_threads(module: ModuleWriter, kernel: str, types: Sequence[str], threa
     first = w.emit(f"icmp eq i32 {w.emit(f'or i32 {lane}, {warp}')}, 0")
 
     def between() -> None:
-        """All threads meet, and the first one makes the machine ready for the next program."""
-        w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {threads})")
+        """All threads meet, and the first one of each block makes the machine ready for the next program."""
+        w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {cluster * threads})")
         with w.when(first):
-            w.call("memset", "ptr", [("ptr", word(w, "%block", layout.SHARED_BASE, "ptr")), ("i32", "165"), ("i64", size)])
+            w.call("memset", "ptr", [("ptr", word(w, "%block", w.emit(f"add i64 {row}, {layout.SHARED_BASE}"), "ptr")), ("i32", "165"), ("i64", size)])
             call_engine(w, layout.NEXT_PROGRAM)
         w.store("i64", "0", w.gep("i64", queue, layout.QUEUE_GROUPS), 8)
         w.store("i64", "0", w.gep("i64", queue, layout.QUEUE_LENGTH), 8)
-        w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {threads})")
+        w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {cluster * threads})")
 
     with w.loop("0", extents[2]) as z, w.loop("0", extents[1]) as y, w.loop("0", extents[0]) as x:
         between()
         position = [("i32", w.emit(f"trunc i64 {loop.index} to i32")) for loop in (x, y, z)]
-        given = [("ptr", "%block"), ("ptr", "%own"), ("i32", lane), ("i32", warp), *position, *arguments]
+        given = [("ptr", "%block"), ("i64", row), ("ptr", "%own"), ("i32", lane), ("i32", warp), *position, *arguments]
         listed = ", ".join(f"{type_} {name}" for type_, name in given)
         w.do(f"call void @{kernel}({listed})")
+        if cluster > 1:
+            call_engine(w, layout.LEAVE)
     between()
     w.emit(f"atomicrmw add ptr {w.gep('i64', '%block', layout.LIVE)}, i64 -1 seq_cst")
     w.emit(f"atomicrmw add ptr {w.gep('i64', '%block', layout.PROGRESS)}, i64 1 seq_cst")

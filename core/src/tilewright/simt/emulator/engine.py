@@ -144,6 +144,7 @@ class Engine:
             layout.MAKE_DESCRIPTOR: self._make_descriptor,
             layout.SHOW_DESCRIPTOR: self._show_descriptor,
             layout.FREE_MEMORY: self._free_memory,
+            layout.LEAVE: self._leave,
         }
         self._reset()
         self.entry = ENTRY(self._call)
@@ -151,9 +152,23 @@ class Engine:
     def _reset(self) -> None:
         self.objects: dict[int, BarrierObject] = {}
         self.queues: dict[tuple[int, int], _Queue] = {}
+        #: threads of each block that are through with the program
+        self.left = [0] * len(self.block)
         #: numbers of memory for descriptors that the program has, and the descriptors in it, by their addresses
         self.memory: set[int] = set()
         self.made: dict[int, _Made] = {}
+
+    def _leave(self, thread: int, arguments: list[int]) -> None:
+        self.left[self._rank(thread)] += 1
+
+    def _rank(self, thread: int) -> int:
+        return int(self.words[thread, layout.RANK])
+
+    def _reach(self, rank: int, thread: int) -> int:
+        """How far behind the shared memory of a thread's block that of a block of the cluster lies, which must still run."""
+        if self.left[rank] * len(self.block) == len(self.words):
+            raise KernelError(f"block {self._rank(thread)} reaches into block {rank} of its cluster, which has ended")
+        return int(self.block[rank, layout.SHARED_BASE] - self.block[self._rank(thread), layout.SHARED_BASE])
 
     def _call(self, code: int, thread: int, address: int, count: int) -> int:
         with self._lock:
@@ -169,9 +184,9 @@ class Engine:
                 self.error = KernelError(f"the emulated machine failed:\n{traceback.format_exc()}")
             if self.error is None:
                 return 0
-            if not self.block[layout.FAULT]:
-                self.block[layout.FAULT] = layout.ENGINE_FAULT
-            self.block[layout.STOP] = 1
+            if not self.block[0, layout.FAULT]:
+                self.block[0, layout.FAULT] = layout.ENGINE_FAULT
+            self.block[0, layout.STOP] = 1
             return -1
 
     def _next_program(self, thread: int, arguments: list[int]) -> None:
@@ -187,7 +202,7 @@ class Engine:
             raise KernelError("a program ends that has not given back its memory for descriptors")
         self._reset()
         self.areas[:] = 0
-        self.block[layout.TURNS : layout.TURNS + layout.MAX_ORDERS] = 0
+        self.block[:, layout.TURNS : layout.TURNS + layout.MAX_ORDERS] = 0
 
     def _now(self, *always: int) -> bool:
         """Whether what is started happens at once: in some modes always."""
@@ -211,14 +226,20 @@ class Engine:
     def _no_object(self, thread: int, arguments: list[int]) -> None:
         known = self.objects.get(arguments[0])
         what = f"{known} was overwritten" if known is not None else "there is no barrier object"
-        raise KernelError(f"{what} at byte {arguments[0] - int(self.block[layout.SHARED_BASE])} of shared memory")
+        raise KernelError(f"{what} at byte {arguments[0] - int(self.block[self._rank(thread), layout.SHARED_BASE])} of shared memory")
 
     def _expect(self, thread: int, arguments: list[int]) -> None:
         self._object(arguments[0]).bytes += arguments[1]
-        self._arrive(thread, arguments[:1])
+        self._arrive(thread, [arguments[0], 0])
 
     def _arrive(self, thread: int, arguments: list[int]) -> None:
-        one = self._object(arguments[0])
+        """At an object of the thread's block, or at those of all blocks of its cluster."""
+        address, at_all = arguments
+        for reach in [self._reach(rank, thread) for rank in range(len(self.block))] if at_all else [0]:
+            self._arrive_at(address + reach)
+
+    def _arrive_at(self, address: int) -> None:
+        one = self._object(address)
         if not one.arrivals:
             raise KernelError(f"more arrivals at {one} than its phase {one.phase} has, while {one.bytes} bytes are still to come")
         one.arrivals -= 1
@@ -263,14 +284,19 @@ class Engine:
 
     def _load_block(self, thread: int, arguments: list[int]) -> None:
         number, shared, descriptor, barrier, *offsets = arguments
-        site, one = self._site(number, BlockSite), self._object(barrier)
+        site = self._site(number, BlockSite)
+        reaches = [self._reach(rank, thread) for rank in range(site.parts)] if site.parts > 1 else [0]
+        for reach in reaches:
+            self._start_load(site, self._object(barrier + reach), shared + reach, descriptor, offsets, self._rank(thread) if site.parts > 1 else 0)
+
+    def _start_load(self, site: BlockSite, one: BarrierObject, shared: int, descriptor: int, offsets: list[int], part: int) -> None:
         over = self._reading(site, descriptor)
 
         def copy() -> None:
-            site.load(shared, descriptor, offsets)
+            site.load(shared, descriptor, offsets, part)
             over()
 
-        one.copies.append((site.bytes, copy))
+        one.copies.append((site.bytes // site.parts, copy))
         if self._now(layout.EARLY, layout.CROSSED):
             self._finish(one, -1)
         self._publish(one)
@@ -381,26 +407,26 @@ class Engine:
 
     def _pass_turn(self, thread: int, arguments: list[int]) -> None:
         order, place, of = arguments
-        turn = _word(self._turn(order))
+        turn = _word(self._turn(order, self._rank(thread)))
         if turn.value != place:
             raise KernelError(f"place {place} of order {order} passes on a turn that is that of place {turn.value}")
         turn.value = (place + 1) % of
 
-    def _turn(self, order: int) -> int:
-        return int(self.block.ctypes.data) + 8 * (layout.TURNS + order)
+    def _turn(self, order: int, rank: int = 0) -> int:
+        return int(self.block.ctypes.data) + 8 * (rank * layout.BLOCK_WORDS + layout.TURNS + order)
 
     # ---- deadlocks
 
     def _look(self, thread: int, arguments: list[int]) -> None:
         """Whether no thread can go on as things are. Then what is late happens: what reads shared memory, or else one copy to it, the last that was
         started; if there is no such thing, the program is stuck. What is seen counts if no wait has ended meanwhile."""
-        before = int(self.block[layout.PROGRESS])
-        if self.block[layout.WAITING] != self.block[layout.LIVE]:
+        before = int(self.block[0, layout.PROGRESS])
+        if self.block[0, layout.WAITING] != self.block[0, layout.LIVE]:
             return
         records = self.words[self.words[:, layout.KIND] != layout.NOTHING].copy()
-        if len(records) != self.block[layout.LIVE] or any(self._can_go_on(record) for record in records):
+        if len(records) != self.block[0, layout.LIVE] or any(self._can_go_on(record) for record in records):
             return
-        if int(self.block[layout.PROGRESS]) != before:
+        if int(self.block[0, layout.PROGRESS]) != before:
             return
         waited = {int(record[layout.OBJECT]) for record in records if record[layout.KIND] == layout.AT_OBJECT}
         pending = next((one for address, one in reversed(self.objects.items()) if address in waited and one.copies), None)
@@ -439,7 +465,7 @@ class Engine:
             missing = f"{one.arrivals} of {one.count} arrivals and {one.bytes} bytes are missing"
             return f"the end of a phase of parity {int(record[layout.VALUE])} of {one}, which is in phase {one.phase}, of parity {one.phase & 1}: {missing}"
         if kind == layout.AT_TURN:
-            order = (place - self._turn(0)) // 8
+            order = (place - self._turn(0)) // 8 % layout.BLOCK_WORDS
             return f"their turn, which is place {int(record[layout.VALUE])} of order {order}; it is that of place {_word(place).value}"
         arrived = _word(place - 4).value
         if kind == layout.AT_WARP_BARRIER:

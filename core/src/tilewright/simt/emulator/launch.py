@@ -20,7 +20,7 @@ from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.blocks import EmulatedDescriptor
 from tilewright.simt.emulator.engine import Engine
 from tilewright.simt.emulator.target import EmulatedTarget
-from tilewright.simt.facts import WARPS
+from tilewright.simt.facts import CLUSTER, WARPS
 
 
 @functools.cache
@@ -36,6 +36,7 @@ def run_text(
     grid: Sequence[int],
     num_warps: int,
     *,
+    cluster: int = 1,
     completion: str | None = None,
     seed: int | None = None,
 ) -> None:
@@ -44,6 +45,7 @@ def run_text(
     Args:
         arguments: NumPy arrays, addresses, numbers, and :class:`EmulatedDescriptor` for descriptors.
         num_warps: warps of a program, those of all parts.
+        cluster: blocks of so many warps that run a program together.
         completion, seed: in place of the target's.
 
     Raises:
@@ -52,16 +54,20 @@ def run_text(
     """
     triple, cpu, features = _host()
     loaded = load_object(compile_to_object(cut_blocks(text), triple=triple, cpu=cpu, features=features, opt=0), ("start",))
-    threads, mode = num_warps * target.warp_size, layout.MODES.index(completion or target.completion)
+    each, mode = num_warps * target.warp_size, layout.MODES.index(completion or target.completion)
+    threads = cluster * each
     seed = target.seed if seed is None else seed
-    shared = np.zeros(target.shared_memory + 2048, np.uint8)
-    exchange, queues = np.zeros(threads, np.int32), np.zeros((threads, layout.QUEUE_WORDS), np.int64)
+    size = -(-target.shared_memory // 1024) * 1024
+    shared = np.zeros(cluster * size + 2048, np.uint8)
+    exchange, queues = np.zeros((cluster, each), np.int32), np.zeros((threads, layout.QUEUE_WORDS), np.int64)
     areas = np.zeros((threads, target.products_under_way.words), np.int64)
-    block, words = np.zeros(layout.BLOCK_WORDS, np.int64), np.zeros((threads, layout.THREAD_WORDS), np.int64)
+    block, words = np.zeros((cluster, layout.BLOCK_WORDS), np.int64), np.zeros((threads, layout.THREAD_WORDS), np.int64)
     engine = Engine(block, words, areas, target.sites, target.places, mode, seed)
-    block[layout.SHARED_BASE], block[layout.EXCHANGE] = -(-shared.ctypes.data // 1024) * 1024, exchange.ctypes.data
-    block[layout.GRID : layout.GRID + 3] = grid
-    block[layout.ENGINE], block[layout.LIVE], block[layout.MODE] = ctypes.cast(engine.entry, ctypes.c_void_p).value or 0, threads, mode
+    block[:, layout.SHARED_BASE] = -(-shared.ctypes.data // 1024) * 1024 + size * np.arange(cluster)
+    block[:, layout.EXCHANGE] = exchange.ctypes.data + exchange.strides[0] * np.arange(cluster)
+    first = block[0]
+    first[layout.GRID : layout.GRID + 3] = grid
+    first[layout.ENGINE], first[layout.LIVE], first[layout.MODE] = ctypes.cast(engine.entry, ctypes.c_void_p).value or 0, threads, mode
     slots, kept = np.zeros(max(1, len(arguments)), np.int64), []
     for i, (argument, type_) in enumerate(zip(arguments, types, strict=True)):
         kept.append(_fill_slot(slots[i : i + 1], argument, type_))
@@ -69,11 +75,12 @@ def run_text(
     words[:, layout.BLOCK], words[:, layout.SLOTS] = block.ctypes.data, slots.ctypes.data
     words[:, layout.QUEUE] = queues.ctypes.data + np.arange(threads) * queues.strides[0]
     words[:, layout.AREA] = areas.ctypes.data + np.arange(threads) * areas.strides[0]
-    words[:, layout.WARP], words[:, layout.LANE] = np.divmod(np.arange(threads), target.warp_size)
+    words[:, layout.RANK], numbers = np.divmod(np.arange(threads), each)
+    words[:, layout.WARP], words[:, layout.LANE] = np.divmod(numbers, target.warp_size)
     words[:, layout.SHARED_BYTES], words[:, layout.NUMBER] = target.shared_memory, np.arange(threads)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(loaded.address("start"))(words.ctypes.data, threads)
     del engine.entry  # which holds the engine, and with it all memory
-    fault = int(block[layout.FAULT])
+    fault = int(first[layout.FAULT])
     if fault >= layout.ASSERTION:
         raise KernelError(target.messages[fault - layout.ASSERTION])
     if fault in layout.FAULTS:
@@ -135,7 +142,7 @@ def run(
     function = kernel_of(module)
     types = [argument.type for argument in function.arguments]
     passed = expanded_arguments(given, types, arguments)
-    run_text(text, target, types, passed, grid, function.attributes[WARPS], completion=completion, seed=seed)
+    run_text(text, target, types, passed, grid, function.attributes[WARPS], cluster=function.attributes.get(CLUSTER, 1), completion=completion, seed=seed)
 
 
 def expanded_arguments(given: Sequence[Type], types: Sequence[Type], arguments: Sequence[Any]) -> list[Any]:

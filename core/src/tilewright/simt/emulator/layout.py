@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-# ---- words of the block, which all threads share; each has 8 bytes
+# ---- words of the block, which all threads share; each has 8 bytes. In a cluster there are as many such rows as blocks: what is each one's own is in its
+# row (shared memory, what shuffles exchange, barriers but for those of all, turns), all else in the first one's
 
 SHARED_BASE: Final = 0
 EXCHANGE: Final = 1
@@ -27,7 +28,9 @@ MAX_PARTS: Final = 16
 TURNS: Final = PART_BARRIERS + MAX_PARTS
 MAX_ORDERS: Final = 16
 WARP_BARRIERS: Final = TURNS + MAX_ORDERS
-BLOCK_WORDS: Final = WARP_BARRIERS + 64
+#: the barrier of all blocks of a cluster
+MEETING: Final = WARP_BARRIERS + 64
+BLOCK_WORDS: Final = MEETING + 1
 
 # ---- words of a thread
 
@@ -38,6 +41,8 @@ KIND, PART, WORD, MASK, VALUE, EQUAL, OBJECT = range(8, 15)
 AREA: Final = 15
 #: 1 where what it waits for in :data:`AT_QUEUE` may happen
 RELEASED: Final = 16
+#: the block's number in its cluster
+RANK: Final = 17
 THREAD_WORDS: Final = 18
 
 #: What a thread may wait for.
@@ -96,4 +101,5 @@ FAULTS: Final = {
     MAKE_DESCRIPTOR,
     SHOW_DESCRIPTOR,
     FREE_MEMORY,
-) = range(19)
+    LEAVE,
+) = range(20)

@@ -20,6 +20,8 @@ from tilewright.simt.emulator.blocks import BlockSite
 from tilewright.simt.emulator.code import call_engine, set_fault, word, write_helpers, write_threads
 from tilewright.simt.emulator.multiply import ProductSite
 from tilewright.simt.emulator.products import Products
+from tilewright.simt.facts import CLUSTER
+from tilewright.simt.linear_layout import SharedLayout
 from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
 
@@ -65,11 +67,13 @@ class EmulatedTarget(SimtTarget):
         self.places = ["program"]
         self.products_under_way = Products(self)
         self._part_places: dict[int, int] = {}
+        self._cluster = 1
         #: how much memory for descriptors was met so far
         self._memories = 0
 
     def prepare(self, function: Function) -> None:
         self.products_under_way.begin(function)
+        self._cluster = function.attributes.get(CLUSTER, 1)
         names: dict[int, list[str]] = {}
         for partition in function.walk():
             if partition.name == "simt.partition":
@@ -80,9 +84,9 @@ class EmulatedTarget(SimtTarget):
 
     def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
         write_helpers(module)
-        own = [("ptr", "block"), ("ptr", "own"), ("i32", "lane"), ("i32", "warp"), ("i32", "px"), ("i32", "py"), ("i32", "pz")]
+        own = [("ptr", "block"), ("i64", "row"), ("ptr", "own"), ("i32", "lane"), ("i32", "warp"), ("i32", "px"), ("i32", "py"), ("i32", "pz")]
         kernel = module.function(f"{name}.thread", [*own, *parameters])
-        write_threads(module, kernel.name, [type_ for type_, _ in parameters], num_warps * self.warp_size)
+        write_threads(module, kernel.name, [type_ for type_, _ in parameters], num_warps * self.warp_size, self._cluster)
         self.everyone = Threads(0, 0, num_warps)
         return kernel
 
@@ -92,7 +96,7 @@ class EmulatedTarget(SimtTarget):
         return len(self.sites) - 1
 
     def shared_base(self, w: FunctionWriter) -> str:
-        return word(w, "%block", layout.SHARED_BASE, "ptr")
+        return word(w, "%block", _own_word(w, layout.SHARED_BASE), "ptr")
 
     def lane(self, w: FunctionWriter) -> str:
         return "%lane"
@@ -105,6 +109,9 @@ class EmulatedTarget(SimtTarget):
 
     def num_programs(self, w: FunctionWriter, axis: int) -> str:
         return w.emit(f"trunc i64 {word(w, '%block', layout.GRID + axis)} to i32")
+
+    def rank(self, w: FunctionWriter) -> str:
+        return w.emit(f"trunc i64 {word(w, '%own', layout.RANK)} to i32")
 
     # ---- threads together
 
@@ -122,7 +129,13 @@ class EmulatedTarget(SimtTarget):
         self._barrier(w, layout.AT_BARRIER, self._place(threads), str(which), threads.count * self.warp_size)
 
     def _barrier(self, w: FunctionWriter, kind: int, place: int, which: str, threads: int) -> None:
+        which = _own_word(w, which)
         w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {kind}, i64 {place}, i64 {which}, i32 {threads})")
+
+    def meet(self, context: SimtContext) -> None:
+        threads = self._cluster * self.everyone.count * self.warp_size
+        record = f"i64 {layout.AT_BARRIER}, i64 0, i64 {layout.MEETING}, i32 {threads}"
+        context.writer.do(f"call void @emulated_barrier(ptr %block, ptr %own, {record})")
 
     def warp_barrier(self, w: FunctionWriter) -> None:
         which = w.emit(f"add i64 {w.emit('zext i32 %warp to i64')}, {layout.WARP_BARRIERS}")
@@ -138,7 +151,10 @@ class EmulatedTarget(SimtTarget):
         call_engine(context.writer, layout.EXPECT, [_number(context.writer, address), str(size)])
 
     def barrier_arrive(self, context: SimtContext, address: str) -> None:
-        call_engine(context.writer, layout.ARRIVE, [_number(context.writer, address)])
+        call_engine(context.writer, layout.ARRIVE, [_number(context.writer, address), "0"])
+
+    def barrier_arrive_at_all(self, context: SimtContext, address: str) -> None:
+        call_engine(context.writer, layout.ARRIVE, [_number(context.writer, address), "1"])
 
     def barrier_wait(self, context: SimtContext, address: str, phase: str) -> None:
         w = context.writer
@@ -149,7 +165,7 @@ class EmulatedTarget(SimtTarget):
         if order >= layout.MAX_ORDERS:
             raise LoweringError(f"{self.name} has {layout.MAX_ORDERS} orders of turns at most")
         w = context.writer
-        turn = w.gep("i64", "%block", layout.TURNS + order)
+        turn = w.gep("i64", "%block", _own_word(w, layout.TURNS + order))
         record = f"i64 {layout.AT_TURN}, i64 {self._place(threads)}, ptr {turn}, i64 {0xFFFFFFFF}, i64 {place}, i64 1, ptr null"
         w.do(f"call void @emulated_wait_word(ptr %block, ptr %own, {record})")
 
@@ -198,7 +214,7 @@ class EmulatedTarget(SimtTarget):
             call_engine(w, layout.FREE_MEMORY, [w.emit(f"zext i32 {memory} to i64")])
 
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
-        exchange = word(w, "%block", layout.EXCHANGE, "ptr")
+        exchange = word(w, "%block", _own_word(w, layout.EXCHANGE), "ptr")
         base = w.emit(f"mul i32 %warp, {self.warp_size}")
 
         def place(which: str) -> str:
@@ -320,6 +336,11 @@ class EmulatedTarget(SimtTarget):
 _QUEUES = {STORES.queue: layout.STORE_QUEUE, PRODUCTS.queue: layout.PRODUCT_QUEUE}
 
 
+def _own_word(w: FunctionWriter, index: int | str) -> str:
+    """The index of a word in the row of this thread's block."""
+    return w.emit(f"add i64 %row, {index}")
+
+
 def _number(w: FunctionWriter, address: str) -> str:
     """An address as a number."""
     return w.emit(f"ptrtoint ptr {address} to i64")
@@ -327,7 +348,11 @@ def _number(w: FunctionWriter, address: str) -> str:
 
 def bulk_mechanism(*, stores: bool = True, fills: Callable[..., bool] | None = None) -> CopyMechanism:
     """Copies of whole blocks that complete on barrier objects, and back where ``stores`` asks for it."""
-    return CopyMechanism("bulk", BARRIER, fills=fills, start=_load_block, store=_store_block if stores else None)
+    return CopyMechanism("bulk", BARRIER, fills=fills, start=_load_block, store=_store_block if stores else None, shares=_shares)
+
+
+def _shares(shared: SharedLayout, element: Type, blocks: int) -> bool:
+    return shared.shape[0] % blocks == 0
 
 
 def _load_block(context: SimtContext, copy: BlockCopy) -> None:
@@ -344,7 +369,7 @@ def _call_block(context: SimtContext, code: int, copy: BlockCopy, barrier: Seque
     assert context.operation is not None
     definition = context.operation.operands[1].definition
     made = definition is not None and definition.name == "simt.make_descriptor"
-    site = target.add_site(BlockSite(copy.layout, copy.element, copy.padding, copy.bytes, made))
+    site = target.add_site(BlockSite(copy.layout, copy.element, copy.padding, copy.bytes, made, copy.parts))
     places = [_number(w, address) for address in (copy.shared, copy.descriptor, *barrier)]
     call_engine(w, code, [str(site), *places, *(w.emit(f"sext i32 {offset} to i64") for offset in copy.offsets)])
 

@@ -188,6 +188,8 @@ def lower_block_load_start(context: SimtContext, operation: Operation) -> None:
     mechanism = context.target.mechanism(operation.attribute("by"))
     assert mechanism.start is not None
     copy, start = _block(context, operation, barrier_address(context, operation)), mechanism.start
+    if operation.attribute("to_all"):
+        copy = replace(copy, parts=context.cluster)
     in_one_thread(context, operation, lambda: start(context, copy))
 
 

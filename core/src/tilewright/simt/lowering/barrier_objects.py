@@ -33,11 +33,16 @@ def barrier_address(context: SimtContext, operation: Operation) -> str:
 
 
 def lower_barriers(context: SimtContext, operation: Operation) -> None:
-    """Objects that are made one after the other are shown to all threads at once, when the last of them are made."""
+    """Objects that are made one after the other are shown to all threads at once, when the last of them are made. In a cluster those of other blocks too wait
+    for that, before which nobody may arrive at objects that were in their place."""
     (result,) = operation.results
     assert isinstance(result.type, BarriersType)
     context.bind(result, [str(offset_of(operation))])
     more = _makes_more(operation)
+    if context.cluster > 1 and not _were_made(operation):
+        if context.target.published:
+            context.target.publish(context.writer, everywhere=False)
+        context.target.meet(context)
     with context.writer.when(context.is_first_thread()):
         for i in range(result.type.count):
             address = context.shared_address(offset_of(operation) + i * context.target.barrier_bytes)
@@ -45,7 +50,7 @@ def lower_barriers(context: SimtContext, operation: Operation) -> None:
         if not more:
             context.target.barriers_made(context)
     if not more:
-        context.barrier()
+        context.target.meet(context) if context.cluster > 1 else context.barrier()
 
 
 def _makes_more(operation: Operation) -> bool:
@@ -54,6 +59,14 @@ def _makes_more(operation: Operation) -> bool:
     while following is not None and following.name in _IDLE:
         following = following.next
     return following is not None and following.name == "simt.barriers"
+
+
+def _were_made(operation: Operation) -> bool:
+    """Whether this goes on with objects that were made just before."""
+    earlier = operation.previous
+    while earlier is not None and earlier.name in _IDLE:
+        earlier = earlier.previous
+    return earlier is not None and earlier.name == "simt.barriers"
 
 
 #: Operations that no instruction is written for.
@@ -76,7 +89,10 @@ def lower_arrive(context: SimtContext, operation: Operation) -> None:
     context.target.warp_barrier(w)
     first = context.thread_is_zero(context.target.warp_size - 1, 0)
     with w.when(first or "true"), w.when(context.scalar(condition)) if condition is not None else nullcontext():
-        context.target.barrier_arrive(context, address)
+        if operation.attribute("at_all") and context.cluster > 1:
+            context.target.barrier_arrive_at_all(context, address)
+        else:
+            context.target.barrier_arrive(context, address)
 
 
 def lower_await(context: SimtContext, operation: Operation) -> None:

@@ -47,6 +47,11 @@ def element_numbers(context: SimtContext, layout: LinearLayout, start: int = 0, 
     return names
 
 
+def lower_rank(context: SimtContext, operation: Operation) -> None:
+    with context.at_entry() as w:
+        context.bind(operation.results[0], [context.target.rank(w) if context.cluster > 1 else "0"])
+
+
 def lower_program_id(context: SimtContext, operation: Operation) -> None:
     with context.at_entry() as w:
         context.bind(operation.results[0], [context.target.program_id(w, operation.attribute("axis"))])
@@ -77,6 +82,7 @@ def lower_assume(context: SimtContext, operation: Operation) -> None:
 INTERFACES: dict[str, Interface] = {
     "constant": Interface(lower_constant),
     "arange": Interface(lower_arange),
+    "simt.rank": Interface(lower_rank),
     "program_id": Interface(lower_program_id),
     "num_programs": Interface(lower_num_programs),
     "splat": Interface(lower_splat),

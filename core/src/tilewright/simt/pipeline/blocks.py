@@ -9,6 +9,8 @@ One thread starts the copies of an iteration, and the barrier object of their sl
         where i+S-1 < n: one warp: wait until the slot of iteration i-1 is empty; announce and start what iteration i+S-1 reads, in that slot
         ... the body, which reads slot i mod S; each warp arrives at ``empty``
 
+In a cluster, what all blocks need of a tensor each copies a part of, to all: then a slot is empty where the warps of all blocks have given it back.
+
 So a warp waits for others only where it starts copies. The parity of the phases changes when the ring begins anew. Where the product is asynchronous and only
 adds to an accumulator, it is waited for one iteration later, and its slot is given back and filled again after that.
 """
@@ -19,10 +21,10 @@ from collections.abc import Mapping
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.types import I1, I32, DescriptorType
+from tilewright.ir.types import I1, I32, DescriptorType, element_type
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.facts import warps_of
-from tilewright.simt.pipeline.decisions import BY
+from tilewright.simt.facts import CLUSTER, WHOLE, function_of, warps_of
+from tilewright.simt.pipeline.decisions import BY, shared_layout
 from tilewright.simt.pipeline.overlap import accumulation
 from tilewright.simt.pipeline.ring import Ring
 from tilewright.simt.target import SimtTarget
@@ -41,6 +43,16 @@ class BlockRing(Ring):
         """Barrier objects, one a slot, of ``count`` arrivals a phase."""
         return self.create(builder, "simt.barriers", result=BarriersType(self.slots), count=count).results[0]
 
+    def is_shared(self, load: Operation) -> bool:
+        """Whether the blocks of a cluster copy parts of what a load brings to each other."""
+        cluster = function_of(self.loop).attributes.get(CLUSTER, 1)
+        mechanism = self.target.mechanism(load.attributes[BY])
+        return cluster > 1 and WHOLE in load.attributes and mechanism.shares(shared_layout(load), element_type(load.results[0].type), cluster)
+
+    def givers(self, *loads: Operation) -> int:
+        """How many blocks give back a slot of some loads, or of all, before it is filled again."""
+        return int(function_of(self.loop).attributes[CLUSTER]) if any(map(self.is_shared, loads or self.loads)) else 1
+
     def start_blocks(
         self,
         builder: Builder,
@@ -57,7 +69,8 @@ class BlockRing(Ring):
         self.create(builder, "simt.expect", [full], [which], condition, bytes=sum(map(block_bytes, self.loads)), ordered=ordered)
         for load, slot in zip(self.loads, slots, strict=True):
             descriptor, *offsets = (mapping.get(operand, operand) for operand in load.operands)
-            self.create(builder, "simt.block_load_start", [slot], [descriptor], offsets, [full], [which], condition, by=load.attributes[BY], ordered=ordered)
+            how = {"by": load.attributes[BY], "ordered": ordered, "to_all": self.is_shared(load)}
+            self.create(builder, "simt.block_load_start", [slot], [descriptor], offsets, [full], [which], condition, **how)
 
     def drain(self, builder: Builder, full: Value, slot: Value, phase: Value) -> None:
         """Wait until nothing of what was started is under way, given the slot that is filled next, and its phase: those before it were filled in this round of
@@ -90,7 +103,7 @@ class _Blocks(BlockRing):
     def run(self) -> None:
         before = Builder.at(self.loop)
         buffers = [self.buffer(before, load) for load in self.loads]
-        full, empty = self.barriers(before, 1), self.barriers(before, warps_of(self.loop))
+        full, empty = self.barriers(before, 1), self.barriers(before, warps_of(self.loop) * self.givers())
         depth = self.slots - 1
         count = self.iterations(before)
         ahead = self.first()
@@ -115,12 +128,12 @@ class _Blocks(BlockRing):
 
         refill, more = top, []
         if found is None:
-            self.create(Builder.at(self.last), "simt.arrive", [empty], [slot])
+            self.create(Builder.at(self.last), "simt.arrive", [empty], [slot], at_all=self.givers() > 1)
         else:
             earlier, token = self.overlap(found, before)
             running = self.carry(before.constant(value=False, result=I1))
             refill = self.after_wait(earlier)
-            self.create(refill, "simt.arrive", [empty], [previous], [running])
+            self.create(refill, "simt.arrive", [empty], [previous], [running], at_all=self.givers() > 1)
             more += [token, refill.constant(value=True, result=I1)]
         ahead = dict(zip(keys, values, strict=True))
         mapping = dict(ahead)

@@ -20,7 +20,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.types import I1, I32
 from tilewright.simt.carried import is_repeated, terminator
-from tilewright.simt.facts import function_of
+from tilewright.simt.facts import WHOLE, function_of
 from tilewright.simt.pipeline.blocks import BlockRing, block_bytes
 from tilewright.simt.pipeline.chain import Halves, asynchronous_products, late_half
 from tilewright.simt.pipeline.decisions import BY, selected, shared_layout
@@ -31,17 +31,18 @@ from tilewright.simt.threading_values import thread_values
 
 
 def rings_of(loop: Operation) -> tuple[object, ...]:
-    """What loops that share rings have in common: the types, layouts and mechanisms of their loads."""
-    return tuple((load.results[0].type, shared_layout(load), load.attributes[BY]) for load in selected(loop))
+    """What loops that share rings have in common: the types, layouts and mechanisms of their loads, and which of them all blocks of a cluster need."""
+    return tuple((load.results[0].type, shared_layout(load), load.attributes[BY], WHOLE in load.attributes) for load in selected(loop))
 
 
 @dataclass(frozen=True, slots=True)
 class _LoadRing:
-    """The slots of one load, and the barrier objects that say which are full and empty."""
+    """The slots of one load, and the barrier objects that say which are full and empty; ``shared``: the blocks of a cluster fill them for each other."""
 
     buffer: Value
     full: Value
     empty: Value
+    shared: bool
 
 
 def expand_chained_parts(loops: Sequence[Operation], target: SimtTarget) -> None:
@@ -57,7 +58,10 @@ def expand_chained_parts(loops: Sequence[Operation], target: SimtTarget) -> None
         loads = {copies[number]: _Loads(copies[number], target) for number in numbers}
         math = {loops[number]: _Math(loops[number], target) for number in numbers}
         one = math[loops[numbers[0]]]
-        rings = [_LoadRing(one.buffer(before, load), one.barriers(before, 1), one.barriers(before, warps[MATH])) for load in one.loads]
+        rings = [
+            _LoadRing(one.buffer(before, load), one.barriers(before, 1), one.barriers(before, warps[MATH] * one.givers(load)), one.is_shared(load))
+            for load in one.loads
+        ]
         thread_values(bodies[MATH], list(math), first, lambda place, values, math=math, rings=rings: math[place].run(values, rings))  # type: ignore[misc]
         for reader, loader in zip(math.values(), loads.values(), strict=True):
             loader.late = reader.late
@@ -102,7 +106,8 @@ class _Loads(BlockRing):
             announced = self.create(place, "simt.expect", [ring.full], [slot], bytes=block_bytes(load), ordered=True)
             descriptor, *offsets = load.operands
             where = self.slot(place, ring.buffer, slot)
-            started = self.create(place, "simt.block_load_start", [where], [descriptor], offsets, [ring.full], [slot], by=load.attributes[BY], ordered=True)
+            how = {"by": load.attributes[BY], "ordered": True, "to_all": ring.shared}
+            started = self.create(place, "simt.block_load_start", [where], [descriptor], offsets, [ring.full], [slot], **how)
             if number in self.late:
                 late |= {waiting, announced, started}
         end = Builder.at(self.last)
@@ -157,7 +162,7 @@ class _Math(BlockRing):
         ends = self._ends(place)
         where = max(ends, key=self._position)
         builder = Builder(self.body, where.next, where.location)
-        arrival = self.create(builder, "simt.arrive", [ring.empty], [slot])
+        arrival = self.create(builder, "simt.arrive", [ring.empty], [slot], at_all=ring.shared)
         after[made], after[arrival] = [waiting], ends
         if any(end in late for end in ends):
             late.add(arrival)

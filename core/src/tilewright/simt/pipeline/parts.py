@@ -97,7 +97,7 @@ def expand_parts(loop: Operation, target: SimtTarget) -> None:
     before = Builder.at(next(iter(function.body)))
     loads, math = _Loads(copy, target), _Math(loop, target)
     buffers = [math.buffer(before, load) for load in math.loads]
-    full, empty = math.barriers(before, 1), math.barriers(before, warps[MATH])
+    full, empty = math.barriers(before, 1), math.barriers(before, warps[MATH] * math.givers())
     first = [math.number(before, 0, I32), before.constant(value=False, result=I1)]
     made = loads.made_descriptors()
 
@@ -208,18 +208,18 @@ class _Math(BlockRing):
         found = accumulation(self.loop, self.target)
         after = Builder.at(self.last)
         if found is None:
-            self.create(after, "simt.arrive", [empty], [slot])
+            self.create(after, "simt.arrive", [empty], [slot], at_all=self.givers() > 1)
             self.yield_more([following, self.next_phase(after, following, phase)])
             self._release(Builder(self.loop.parent, self.loop.next, self.loop.location), buffers)
             return self.results_of([slot, phase])
         before = Builder.at(self.loop)
         earlier, token = self.overlap(found, before)
         running = self.carry(before.constant(value=False, result=I1))
-        self.create(self.after_wait(earlier), "simt.arrive", [empty], [previous], [running])
+        self.create(self.after_wait(earlier), "simt.arrive", [empty], [previous], [running], at_all=self.givers() > 1)
         self.yield_more([following, self.next_phase(after, following, phase), token, after.constant(value=True, result=I1)])
         ended = self.settle(found, [earlier])
         last, ran = self.results_of([slot, running])
-        self.create(ended, "simt.arrive", [empty], [self.neighbours(ended, last)[0]], [ran])
+        self.create(ended, "simt.arrive", [empty], [self.neighbours(ended, last)[0]], [ran], at_all=self.givers() > 1)
         self._release(ended, buffers)
         return self.results_of([slot, phase])
 
