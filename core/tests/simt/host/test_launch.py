@@ -158,6 +158,21 @@ def test_native_launcher_gives_the_driver_the_same(native: tuple[Any, Any], bind
     assert not bindings.calls  # nothing went through Python
 
 
+def test_a_program_is_as_many_blocks_as_its_kernel_says(driver: Driver, bindings: Any, toy: SimpleNamespace) -> None:
+    loaded = toy.load(driver, blocks=2)
+    slow, library = PythonLauncher(loaded, ()), toy.library(driver.table, 0)
+    fast = native_launcher(loaded, (), slow, library)
+    assert fast is not None
+    slow((3, 2, 1), 0, ())
+    fast((3, 2, 1), 0, ())
+    assert bindings.launches[0][0].grid == library.launches[0]["grid"] == (6, 2, 1)
+    most = driver.table.grid_limits[0] // 2
+    fast((most, 1, 1), 0, ())
+    assert library.launches[1]["grid"] == (2 * most, 1, 1)
+    with pytest.raises(LaunchError, match=f"has {most + 1} programs along axis 0, and the device takes at most {most} there"):
+        fast((most + 1, 1, 1), 0, ())
+
+
 def test_attributes_are_given_where_the_driver_takes_them(toy: SimpleNamespace) -> None:
     attributes = (toy.attribute(4, "size", (2, 1)), toy.attribute(6, "overlap", (1,)))
     for table, expected in ((toy.wide, [(4, 2), (6, 1)]), (toy.flat, None)):

@@ -47,7 +47,8 @@ class PythonLauncher:
             addresses, kept = self.block.place(values)
             self._guard(values)
             handle = stream_handle(driver.table.streams, stream, loaded.device)
-            launch = Launch(loaded.function, grid, loaded.threads, loaded.shared, handle, addresses, loaded.image.attributes)
+            blocks = (grid[0] * loaded.image.blocks, *grid[1:])
+            launch = Launch(loaded.function, blocks, loaded.threads, loaded.shared, handle, addresses, loaded.image.attributes)
             around = loaded.image.around
             try:
                 with nullcontext() if around is None else around(handle):
@@ -61,6 +62,7 @@ class PythonLauncher:
         if min(grid) < 0:
             raise LaunchError(f"{self.loaded.name}: a grid's extents are not negative, but this one is {grid}")
         for axis, (extent, limit) in enumerate(zip(grid, self._limits, strict=True)):
+            limit = limit if axis else limit // self.loaded.image.blocks
             if extent > limit:
                 raise LaunchError(f"{self.loaded.name}: the grid {grid} has {extent} programs along axis {axis}, and the device takes at most {limit} there")
         return 0 not in grid

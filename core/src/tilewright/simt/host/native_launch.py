@@ -49,6 +49,7 @@ class _Context(ctypes.Structure):
         ("threads", ctypes.c_uint32),
         ("shared", ctypes.c_uint32),
         ("attribute_count", ctypes.c_uint32),
+        ("blocks", ctypes.c_uint32),
     )
 
 
@@ -94,6 +95,7 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
         loaded.threads,
         loaded.shared,
         len(image.attributes),
+        image.blocks,
     )
     # the function's ``self``: what it calls, the context's bytes, and what those point to
     bound = (slow, loaded.raise_failure, bytes(context), index, kinds_buffer, attribute_buffer, encoders, encoder, loaded)
@@ -194,7 +196,12 @@ def launcher_ir(objects: native.Layout, table: DriverTable) -> str:
     w.emit(f"call i32 {frame.field('current', 'ptr')}(ptr {number})")
     frame.need(w.emit(f"icmp eq i64 {w.load('i64', number, 8)}, {frame.field('driver_context')}"))
     for axis, limit in enumerate(table.grid_limits):
-        put("grid", "i32", w.emit(f"trunc i64 {frame.extent(axis, limit, number)} to i32"), axis)
+        extent = frame.extent(axis, limit, number)
+        if axis == 0:
+            blocks = w.emit(f"zext i32 {frame.field('blocks', 'i32')} to i64")
+            extent = w.emit(f"mul i64 {extent}, {blocks}")
+            frame.need(w.emit(f"icmp ule i64 {extent}, {limit}"))
+        put("grid", "i32", w.emit(f"trunc i64 {extent} to i32"), axis)
     frame.read_values(slots)
     _write_stream(frame, number)
     put("stream", "i64", w.load("i64", number, 8))

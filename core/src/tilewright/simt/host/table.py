@@ -171,9 +171,8 @@ class Launch(NamedTuple):
 
     Attributes:
         function: the kernel's handle, as a number.
-        grid: programs along each axis.
-        threads: threads of a program.
-        shared: bytes of shared memory of a program.
+        grid: blocks of threads along each axis.
+        threads, shared: threads and bytes of shared memory of a block.
         stream: a handle, as a number.
         addresses: the address of an array of the addresses of all arguments; it lives until the call returns.
         attributes: in any order.
@@ -307,8 +306,8 @@ class Image:
     Attributes:
         binary: gives the bytes for :attr:`Entries.module_load`; it may link them first, and is not called for a kernel that cannot run.
         symbol: the kernel's name in them.
-        threads: threads of a program.
-        shared: bytes of shared memory of a program.
+        threads, shared: threads and bytes of shared memory of a program, or of each block of them.
+        blocks: blocks of threads that run a program; their numbers follow each other along the grid's first axis.
         spills: bytes that a thread stores for want of registers; its local memory where they are not known.
         attributes: of every launch.
         opaque: parameters behind those of the source, in order.
@@ -320,6 +319,7 @@ class Image:
     symbol: str
     threads: int
     shared: int
+    blocks: int = 1
     spills: int | None = None
     attributes: tuple[LaunchAttribute, ...] = ()
     opaque: tuple[OpaqueArgument, ...] = ()
