@@ -232,11 +232,11 @@ DESCRIBED = "benchmarks/nvidia/descriptor_kernels.py"
 
 def described(configuration: tuple[Any, ...], element: str) -> Case:
     """A product by descriptors in one of the benchmark's configurations."""
-    bm, bn, bk, warps, stages, divided, store, persistent = configuration
+    bm, bn, bk, warps, stages, divided, store, persistent, cluster = configuration
     result = pointers("c", element) if store == "pointers" else descriptors("c", element, bm, bn // 2 if store == "halves" else bn)
     constants = {"BM": bm, "BN": bn, "BK": bk, "GROUP": 16, "DIVIDED": divided, "STORE": store, **({"PROGRAMS": 132} if persistent else {})}
     signature = f"{descriptors('a', element, bm, bk)}, {descriptors('b', element, bk, bn)}, {result}, {sizes('M N K')}"
-    options = {"num_warps": warps, "num_stages": stages, "asynchronous": True}
+    options = {"num_warps": warps, "num_stages": stages, "num_ctas": cluster, "asynchronous": True}
     return Case(DESCRIBED, "persistent_matmul" if persistent else "matmul", signature, constants, options)
 
 

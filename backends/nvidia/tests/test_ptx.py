@@ -259,8 +259,9 @@ def test_options_out_of_range_are_refused(ptx: Ptx, option: str, value: Any, wor
 def test_several_blocks_a_program_are_a_hint(blocks: int) -> None:
     sample, target = next(samples("add")), target_of(ARCHITECTURES["sm_90a"])
     one, several = (lower(sample.module, target, {**PORTABLE_OPTIONS, **OPTIONS, "num_ctas": count}) for count in (1, blocks))
-    assert several.binary == one.binary
-    assert set(several.metadata["notes"]) - set(one.metadata["notes"]) == {f"num_ctas={blocks}: each program runs in one block all the same"}
+    assert several.binary == one.binary and several.metadata["cluster"] == 1
+    (told,) = set(several.metadata["notes"]) - set(one.metadata["notes"])
+    assert told.endswith(f"num_ctas={blocks}: each program runs in one block all the same (it multiplies no matrices)")
 
 
 def test_too_much_shared_memory_names_the_kernel_and_its_configuration() -> None:

@@ -13,7 +13,7 @@ from tilewright.errors import LoweringError, OutOfResources
 from tilewright.ir.core import Module
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.runtime.files import write_whole
-from tilewright.simt.launch_options import check_portable, configuration_text, option_notes, refuse_externs
+from tilewright.simt.launch_options import check_portable, configuration_text, refuse_externs
 from tilewright_amd.architectures import MFMA
 from tilewright_amd.linker import link
 from tilewright_amd.manifest import OPTIONS
@@ -75,7 +75,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "assertions": machine.assertions,
         "prints": {"formats": machine.formats, "words": machine.record_words} if machine.record_words else None,
         "configuration": configuration_text(options),
-        "notes": [*option_notes(options), *machine_notes(options, machine), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
+        "notes": [*machine_notes(options, machine), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
     }
     stages: dict[str, str | bytes] = {
         "tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine), "llir": text, "amdgcn": listing, "hsaco": binary,

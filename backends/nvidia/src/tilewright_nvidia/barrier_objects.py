@@ -40,6 +40,19 @@ def arrive(w: FunctionWriter, address: str) -> None:
     call_asm(w, "mbarrier.arrive.release.cta.shared::cta.b64 _, [$0];", (), [(_SHARED, address)], memory=True)
 
 
+def arrive_at_all(w: FunctionWriter, address: str, blocks: int) -> None:
+    """The same at the objects of all blocks of a cluster that have this address. What was read before was waited for: a release to the cluster would flush
+    more than is needed."""
+    for block in range(blocks):
+        text = f"{{\n.reg .b32 %there;\nmapa.shared::cluster.u32 %there, $0, {block};\nmbarrier.arrive.release.cta.shared::cluster.b64 _, [%there];\n}}"
+        call_asm(w, text, (), [(_SHARED, address)], memory=True)
+
+
+def meet(w: FunctionWriter) -> None:
+    """A barrier of all threads of a cluster."""
+    call_asm(w, "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", (), (), memory=True, convergent=True)
+
+
 def wait(w: FunctionWriter, address: str, phase: str) -> None:
     """Until the phase of parity ``phase`` (i1) has ended. The instruction itself waits for a while before it gives up."""
     text = "{\n.reg .pred %ended;\nagain:\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %ended, [$0], $1;\n@!%ended bra again;\n}"

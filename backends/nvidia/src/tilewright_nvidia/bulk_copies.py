@@ -16,6 +16,7 @@ from tilewright.ir.types import BF16, F16, F32, I32, I64, U32, U64, DescriptorTy
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import BARRIER, BlockCopy, CopyMechanism
+from tilewright.simt.facts import CLUSTER, function_of
 from tilewright.simt.host.expressions import Expression
 from tilewright.simt.linear_layout import SharedLayout, row_major
 from tilewright.simt.lowering.shared import slot_type
@@ -53,14 +54,19 @@ class Boxes:
     starts: tuple[tuple[int, tuple[int, ...]], ...]
 
 
-def boxes(shared: SharedLayout, element: Type) -> Boxes | None:
-    """How a tile of a shared layout is copied; None where the engine cannot write the layout."""
+def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
+    """How a tile of a shared layout is copied, or the first of some equal ``parts`` of it along the first axis; None where the engine cannot write the layout,
+    or the parts do not lie there alike."""
     shape, size = shared.shape, storage_size(element)
     slabs = slabs_of(shared, size)
     if slabs is None or slabs.inner != len(shape) - 1 or len(shape) > MOST_AXES or shape[-1] * size % ALIGNMENT:
         return None
     if math.prod(shape) * size % SLOT_ALIGNMENT:
         return None
+    if parts > 1:
+        if len(shape) < 2 or shape[0] % parts or _part_bytes(shared, element, parts) is None:
+            return None
+        shape = (shape[0] // parts, *shape[1:])
     box = [1] * len(shape)
     box[-1] = slabs.span // size or min(shape[-1], MOST_BOX)
     # the elements of a box lie side by side: an axis that is cut leaves one coordinate of those around it
@@ -70,7 +76,20 @@ def boxes(shared: SharedLayout, element: Type) -> Boxes | None:
             box[axis] = min(shape[axis], MOST_BOX)
             whole = box[axis] == shape[axis]
     points = itertools.product(*(range(0, extent, step) for extent, step in zip(shape, box, strict=True)))
-    return Boxes(tuple(box), slabs.span, tuple((size * shared.offset(row_major(point, shape)), point) for point in points))
+    return Boxes(tuple(box), slabs.span, tuple((size * shared.offset(row_major(point, shared.shape)), point) for point in points))
+
+
+def _part_bytes(shared: SharedLayout, element: Type, parts: int) -> int | None:
+    """By how many bytes each part of a tile along the first axis lies behind the one before, its rows swizzled like that one's; None where they do not."""
+    size, rows = storage_size(element), shared.shape[0] // parts
+    step = shared.offset(row_major((rows, *(0,) * (len(shared.shape) - 1)), shared.shape)) * size
+    along = [shared.offset(row_major((number * rows, *(0,) * (len(shared.shape) - 1)), shared.shape)) * size for number in range(parts)]
+    return step if step % SLOT_ALIGNMENT == 0 and along == [number * step for number in range(parts)] else None
+
+
+def shares(shared: SharedLayout, element: Type, blocks: int) -> bool:
+    """Whether the blocks of a cluster can copy parts of a tile to each other."""
+    return boxes(shared, element, blocks) is not None
 
 
 def can_fill(shared: SharedLayout, element: Type) -> bool:
@@ -150,9 +169,7 @@ class TensorMaps:
 
     def _want(self, descriptor: Value, stands_for: str, made: Callable[..., TensorMap], nan: bool) -> None:
         for copy in [user for user in descriptor.uses if user.name in _COPIES]:
-            type_ = slot_type(copy.operands[0])
-            found = boxes(type_.layout, type_.element)
-            assert found is not None, f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
+            found = _boxes_of(copy)
             element = _engine_element(copy)
             key = stands_for, found.shape, found.span, element
             if key not in self._names:
@@ -169,11 +186,19 @@ class TensorMaps:
         return self._names[copy.descriptor, found.shape, found.span, _engine_element(context.operation)]
 
 
+def _boxes_of(copy: Operation) -> Boxes:
+    """How a block is copied by an operation."""
+    type_ = slot_type(copy.operands[0])
+    parts = function_of(copy).attributes[CLUSTER] if copy.attributes.get("to_all") else 1
+    found = boxes(type_.layout, type_.element, parts)
+    assert found is not None, f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
+    return found
+
+
 def _made_map(copy: Operation) -> MadeMap:
     """The map that a copy needs of a descriptor that the kernel makes."""
     type_ = slot_type(copy.operands[0])
-    found = boxes(type_.layout, type_.element)
-    assert found is not None, f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
+    found = _boxes_of(copy)
     element = _engine_element(copy)
     return MadeMap(element if element == ROUNDED else str(engine_type(type_.element)), found.shape, found.span, copy.name == "simt.block_store_start")
 
@@ -217,8 +242,13 @@ def mechanism(maps: Callable[[], TensorMaps]) -> CopyMechanism:
         w = context.writer
         for address, name, point in _pieces(context, copy, maps()):
             axes = ", ".join(f"${3 + axis}" for axis in range(len(point)))
-            text = f"cp.async.bulk.tensor.{len(point)}d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {{{axes}}}], [$2];"
-            call_asm(w, text, (), [(_SHARED, address), ("ptr", name), (_SHARED, copy.barrier), *(("i32", at) for at in point)], memory=True)
+            operands = [(_SHARED, address), ("ptr", name), (_SHARED, copy.barrier), *(("i32", at) for at in point)]
+            whole, to = f"[$0], [$1, {{{axes}}}], [$2]", ""
+            if copy.parts > 1:
+                whole, to = f"{whole}, ${len(operands)}", ".multicast::cluster"
+                operands.append(("i16", str((1 << copy.parts) - 1)))
+            text = f"cp.async.bulk.tensor.{len(point)}d.shared::cluster.global.mbarrier::complete_tx::bytes{to} {whole};"
+            call_asm(w, text, (), operands, memory=True)
 
     def store(context: SimtContext, copy: BlockCopy) -> None:
         w, how = context.writer, f".{copy.reduction}" if copy.reduction else ""
@@ -227,17 +257,22 @@ def mechanism(maps: Callable[[], TensorMaps]) -> CopyMechanism:
             text = f"cp.{'reduce.' if copy.reduction else ''}async.bulk.tensor.{len(point)}d.global.shared::cta{how}.bulk_group [$1, {{{axes}}}], [$0];"
             call_asm(w, text, (), [(_SHARED, address), ("ptr", name), *(("i32", at) for at in point)], memory=True)
 
-    return CopyMechanism(NAME, BARRIER, fills=can_fill, layouts=layouts, start=start, store=store, alignment=SLOT_ALIGNMENT)
+    return CopyMechanism(NAME, BARRIER, fills=can_fill, layouts=layouts, start=start, store=store, alignment=SLOT_ALIGNMENT, shares=shares)
 
 
 def _pieces(context: SimtContext, copy: BlockCopy, maps: TensorMaps) -> list[tuple[str, str, list[str]]]:
     """(address in shared memory, tensor map, coordinates in the tensor with the innermost first) of each box of a block."""
-    w, found = context.writer, boxes(copy.layout, copy.element)
+    w, found = context.writer, boxes(copy.layout, copy.element, copy.parts)
     assert found is not None
     pieces, name = [], maps.name(context, copy, found)
+    first, offsets = copy.shared, copy.offsets
+    if copy.parts > 1:  # this block's part
+        rank, step = context.target.rank(w), _part_bytes(copy.layout, copy.element, copy.parts)
+        first = w.emit(f"getelementptr i8, {_SHARED} {first}, i32 {w.emit(f'mul i32 {rank}, {step}')}")
+        offsets = (w.emit(f"add i32 {offsets[0]}, {w.emit(f'mul i32 {rank}, {copy.layout.shape[0] // copy.parts}')}"), *offsets[1:])
     for offset, point in found.starts:
-        address = w.emit(f"getelementptr i8, {_SHARED} {copy.shared}, i32 {offset}") if offset else copy.shared
-        at = [w.emit(f"add i32 {start}, {step}") if step else start for start, step in zip(copy.offsets, point, strict=True)]
+        address = w.emit(f"getelementptr i8, {_SHARED} {first}, i32 {offset}") if offset else first
+        at = [w.emit(f"add i32 {start}, {step}") if step else start for start, step in zip(offsets, point, strict=True)]
         pieces.append((address, name, at[::-1]))
     return pieces
 

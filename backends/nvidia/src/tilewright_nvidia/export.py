@@ -26,7 +26,8 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         raise BackendError(f"kernel {name} overlaps with the kernel before it, which its launcher asks for: compile it without launch_pdl")
     device_code = assembled(code, target) or code.binary
     symbol, threads, shared = str(code.metadata["kernel"]), 32 * int(code.metadata["num_warps"]), int(code.metadata["shared"])
-    given = c_parameters(parameters)
+    blocks, given = int(code.metadata.get("cluster", 1)), c_parameters(parameters)
+    grid_x = f"{blocks} * grid_x" if blocks > 1 else "grid_x"
     launched = ", ".join(
         ("CUfunction function", "CUstream stream", "uint32_t grid_x", "uint32_t grid_y", "uint32_t grid_z", *(each.declaration for each in given))
     )
@@ -67,7 +68,7 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         f"    void *arguments[{size}];",
         *(f"    {statement}" for statement in words(given, "words")),
         f"    for (int position = 0; position < {size}; ++position) arguments[position] = &words[position];",
-        f"    return cuLaunchKernel(function, grid_x, grid_y, grid_z, {threads}, 1, 1, {shared}, stream, arguments, 0);",
+        f"    return cuLaunchKernel(function, {grid_x}, grid_y, grid_z, {threads}, 1, 1, {shared}, stream, arguments, 0);",
         "}",
         "",
     ]

@@ -12,7 +12,7 @@ from tilewright.ir.core import Function, Module
 from tilewright.ir.types import DescriptorType
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.simt.host.expressions import Expression, word
-from tilewright.simt.launch_options import check_portable, configuration_text, option_notes, refuse_externs
+from tilewright.simt.launch_options import check_portable, configuration_text, refuse_externs
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.target import TRIPLE, PtxTarget
 
@@ -38,16 +38,16 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
 
     Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
     left the fast path), ``llir``, ``ptx``, and ``cubin`` where it was made. The binary is the cubin, else the PTX, which :mod:`.runtime` links when it loads
-    it. Metadata: ``kernel`` (the symbol), ``num_warps``, ``shared`` (bytes of a program), ``launch_pdl``, ``tensor_maps`` (see :mod:`.tensor_maps`),
-    ``otherwise`` (options for launches for which such a map cannot be made), ``format`` (``cubin`` or ``ptx``), ``configuration`` (for messages), ``notes``
-    (what left the fast path).
+    it. Metadata: ``kernel`` (the symbol), ``num_warps`` and ``shared`` (bytes) of a block of threads, ``cluster`` (blocks of a program), ``launch_pdl``,
+    ``tensor_maps`` (see :mod:`.tensor_maps`), ``otherwise`` (options for launches for which such a map cannot be made), ``format`` (``cubin`` or ``ptx``),
+    ``configuration`` (for messages), ``notes`` (what left the fast path).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
         OutOfResources: a program needs more than the target has.
     """
     from tilewright.simt.compile import compile_fitting
-    from tilewright.simt.facts import SHARED_BYTES, WARPS, notes_of
+    from tilewright.simt.facts import CLUSTER, SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report
 
     check_options(module.kernel.name, options)
@@ -66,13 +66,14 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     metadata = {
         "kernel": name,
         "num_warps": facts[WARPS],
+        "cluster": facts.get(CLUSTER, 1),
         "shared": facts[SHARED_BYTES],
         "launch_pdl": bool(options.get("launch_pdl")) and machine.capability >= 90,
         "tensor_maps": maps,
         "otherwise": {"asynchronous": False} if maps else None,
         "format": "ptx",
         "configuration": configuration_text(options),
-        "notes": [*option_notes(options), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
+        "notes": [*(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
     }
     stages: dict[str, str | bytes] = {"tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine), "llir": text, "ptx": ptx}
     code = CodeObject(name, ptx.encode(), stages, metadata, timings)

@@ -23,6 +23,7 @@ def image(cuda: Driver, device: int, code: CodeObject) -> Image:
         symbol=str(metadata["kernel"]),
         threads=32 * int(metadata["num_warps"]),
         shared=int(metadata["shared"]),
+        blocks=int(metadata.get("cluster", 1)),
         spills=metadata.get("n_spills"),
         attributes=(PROGRAMMATIC_SERIALIZATION,) if metadata.get("launch_pdl") else (),
         opaque=tuple(opaque(cuda, TensorMap.of(facts)) for facts in metadata.get("tensor_maps", ())),

@@ -13,7 +13,7 @@ from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright.simt.context import SimtContext
-from tilewright.simt.facts import PROGRAMS
+from tilewright.simt.facts import CLUSTER, PROGRAMS
 from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.pressure import peak_words
 from tilewright.simt.products import Product, ProductPlan
@@ -39,6 +39,8 @@ _ALL_LANES = "-1"
 _LIGHT, _LIGHT_REGISTERS = 56, 64
 #: Programs that share a multiprocessor where the toolkit decides on their number: more were not measured. Bytes of a program that the machine itself uses.
 _RESIDENT, _UNSEEN = 4, 1024
+#: Blocks of threads that a cluster has at most on every device, and columns of a product's result that are worth one.
+_CLUSTER, _LEAST_COLUMNS = 8, 32
 #: Types that two f32 are rounded to at a time, as PTX names the pair.
 _PAIRS: dict[Type, str] = {F16: "f16x2", BF16: "bf16x2"}
 _MATRIX_OPERATIONS = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step"))
@@ -79,6 +81,7 @@ class PtxTarget(SimtTarget):
             self.resident_programs = 1 if (options or {}).get("maxnreg") else _RESIDENT
 
             self.descriptor_bytes = tensor_maps.BYTES
+            self.cluster_blocks, self.cluster_part = _CLUSTER, (warpgroups.ROWS, _LEAST_COLUMNS)
         self._limited = bool((options or {}).get("maxnreg"))
         self.maps: bulk_copies.TensorMaps | None = None
         self.relaxed = (options or {}).get("math", "relaxed") == "relaxed"
@@ -89,6 +92,7 @@ class PtxTarget(SimtTarget):
         self._register_limit: int | None = None
         #: whether parts take registers from each other, and how many programs share a multiprocessor's then
         self._moves_registers, self._programs = False, 1
+        self._cluster = 1
         self.waits_at_entry = False
         self.uniform_warps = True
 
@@ -98,7 +102,7 @@ class PtxTarget(SimtTarget):
         matrices = any(operation.name in _MATRIX_OPERATIONS for operation in function.walk())
         self.maps = bulk_copies.TensorMaps(function)
         self._moves_registers = any(operation.name == "simt.part" and operation.attribute("registers") for operation in function.walk())
-        self._programs = function.attributes.get(PROGRAMS, 1)
+        self._programs, self._cluster = function.attributes.get(PROGRAMS, 1), function.attributes.get(CLUSTER, 1)
         light = not matrices and peak_words(function) <= _LIGHT
         self._register_limit = _LIGHT_REGISTERS if light else None
         self._memory.frugal = light
@@ -114,6 +118,8 @@ class PtxTarget(SimtTarget):
             # else the assembler does not know what threads begin with
             attributes.append(f'"nvvm.minctasm"="{self._programs}"')
         self._warps = num_warps
+        if self._cluster > 1:
+            attributes.append(f'"nvvm.cluster_dim"="{self._cluster},1,1"')
         maps = self._tensor_maps()
         given = [(type_, parameter) for type_, parameter in parameters if parameter not in maps.descriptors]
         given += [(bulk_copies.MAP_TYPE, parameter) for parameter, _ in maps.wanted]
@@ -143,10 +149,13 @@ class PtxTarget(SimtTarget):
         return self.shuffle(w, number, "0") if self.uniform_warps else number
 
     def program_id(self, w: FunctionWriter, axis: int) -> str:
-        return _special(w, f"ctaid.{'xyz'[axis]}")
+        return _special(w, f"{'cluster' if self._cluster > 1 else 'cta'}id.{'xyz'[axis]}")
 
     def num_programs(self, w: FunctionWriter, axis: int) -> str:
-        return _special(w, f"nctaid.{'xyz'[axis]}")
+        return _special(w, f"n{'cluster' if self._cluster > 1 else 'cta'}id.{'xyz'[axis]}")
+
+    def rank(self, w: FunctionWriter) -> str:
+        return _special(w, "cluster.ctarank")
 
     # ---- threads together
 
@@ -175,6 +184,12 @@ class PtxTarget(SimtTarget):
 
     def barrier_arrive(self, context: SimtContext, address: str) -> None:
         barrier_objects.arrive(context.writer, address)
+
+    def barrier_arrive_at_all(self, context: SimtContext, address: str) -> None:
+        barrier_objects.arrive_at_all(context.writer, address, context.cluster)
+
+    def meet(self, context: SimtContext) -> None:
+        barrier_objects.meet(context.writer)
 
     def barrier_wait(self, context: SimtContext, address: str, phase: str) -> None:
         barrier_objects.wait(context.writer, address, phase)

@@ -24,7 +24,6 @@ def check_portable(name: str, options: Mapping[str, Any], warp_size: int, max_th
         raise OutOfResources(warp_size * warps, max_threads, f"threads of kernel {name} ({configuration_text(options)})")
     if isinstance(warps, bool) or not isinstance(warps, int) or warps not in allowed:
         raise LoweringError(f"kernel {name}: num_warps must be {_listed(allowed)}, not {warps!r}")
-    # How many blocks share a program is the compiler's business and changes no result: here it is always one.
     blocks = options.get("num_ctas", 1)
     if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks not in (1, 2, 4, 8, 16):
         raise LoweringError(f"kernel {name}: num_ctas must be 1, 2, 4, 8 or 16, not {blocks!r}")
@@ -33,12 +32,6 @@ def check_portable(name: str, options: Mapping[str, Any], warp_size: int, max_th
 def _listed(numbers: list[int]) -> str:
     *first, last = map(str, numbers)
     return f"{', '.join(first)} or {last}"
-
-
-def option_notes(options: Mapping[str, Any]) -> list[str]:
-    """What became of options that are hints."""
-    blocks = options.get("num_ctas", 1)
-    return [f"num_ctas={blocks}: each program runs in one block all the same"] if blocks != 1 else []
 
 
 def configuration_text(options: Mapping[str, Any]) -> str:
