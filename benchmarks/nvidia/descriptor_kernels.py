@@ -2,19 +2,63 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import tilewright as tw
 import tilewright.language as tl
 
-#: (BM, BN, BK, num_warps, num_stages, divided, how the result is stored, persistent)
-CONFIGURATIONS = (
-    (128, 256, 64, 8, 4, False, "pointers", False),
-    (128, 256, 64, 8, 4, True, "pointers", False),
-    (128, 256, 64, 8, 4, False, "blocks", False),
-    (128, 256, 64, 8, 4, True, "blocks", False),
-    (128, 256, 64, 8, 3, True, "blocks", True),
-    (128, 256, 64, 8, 4, True, "blocks", True),
-    (128, 256, 64, 8, 4, True, "halves", True),
-    (128, 128, 64, 8, 5, True, "blocks", True),
+
+class Configuration(NamedTuple):
+    """How a product is computed.
+
+    Attributes:
+        rows, columns, inner: of a block of the result, and how many elements are summed up at a time.
+        warps: of each block of threads.
+        stages: slots for what is loaded.
+        divided: whether loads have warps of their own.
+        store: how the result is stored: ``pointers``, ``blocks``, or ``halves``, two blocks one after the other.
+        persistent: whether there are only as many programs as run at a time, each of which walks blocks of the result.
+        cluster: blocks of threads that run a program together.
+    """
+
+    rows: int
+    columns: int
+    inner: int
+    warps: int
+    stages: int
+    divided: bool
+    store: str
+    persistent: bool
+    cluster: int = 1
+
+
+#: For products of which every multiprocessor has many blocks.
+GREAT = (
+    Configuration(128, 256, 64, 8, 4, False, "pointers", False),
+    Configuration(128, 256, 64, 8, 4, True, "pointers", False),
+    Configuration(128, 256, 64, 8, 4, False, "blocks", False),
+    Configuration(128, 256, 64, 8, 4, True, "blocks", False),
+    Configuration(128, 256, 64, 8, 3, True, "blocks", True),
+    Configuration(128, 256, 64, 8, 4, True, "blocks", True),
+    Configuration(128, 256, 64, 8, 4, True, "halves", True),
+    Configuration(128, 128, 64, 8, 5, True, "blocks", True),
+)
+#: Beside those, for products that greater blocks leave multiprocessors idle with.
+OTHERS = (
+    Configuration(128, 128, 64, 4, 5, False, "blocks", False),
+    Configuration(128, 128, 64, 8, 5, True, "blocks", False),
+    Configuration(64, 256, 64, 4, 5, True, "blocks", False),
+    Configuration(128, 64, 64, 4, 8, False, "blocks", False),
+    Configuration(128, 64, 64, 4, 8, True, "blocks", False),
+    Configuration(128, 64, 128, 4, 4, True, "blocks", False),
+    Configuration(128, 128, 64, 4, 8, False, "blocks", False, 2),
+    Configuration(128, 128, 64, 4, 8, True, "blocks", False, 2),
+    Configuration(128, 128, 128, 4, 4, True, "blocks", False, 2),
+    Configuration(128, 256, 64, 4, 8, True, "blocks", False, 4),
+    Configuration(256, 128, 64, 8, 6, True, "blocks", False, 2),
+    Configuration(128, 256, 64, 8, 6, True, "blocks", False, 2),
+    Configuration(128, 256, 64, 8, 6, True, "blocks", True, 2),
+    Configuration(256, 256, 64, 8, 4, True, "blocks", True, 2),
 )
 
 
