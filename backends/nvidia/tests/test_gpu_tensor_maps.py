@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ from tilewright_nvidia.tensor_maps import BYTES, TensorMap, opaque
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not hopper_is_there(), reason="there is no Hopper GPU here")]
 
 ADDRESS = 0x7F00_0000_0000
+
+
+@pytest.fixture(autouse=True)
+def context() -> Iterator[None]:
+    """The driver makes maps for threads that have a context, as launches do."""
+    with driver().use(0):
+        yield
 
 
 def native_map(cuda: Driver, wanted: TensorMap, words: tuple[int, ...]) -> bytes | None:
