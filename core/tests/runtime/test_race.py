@@ -97,6 +97,48 @@ def test_a_trial_costs_little_more_than_its_kernel(monkeypatch, kernel, flush):
         assert timer.taken >= 14  # and what there is time for is used
 
 
+class RunsAhead:
+    """A device whose kernel and flush take so many milliseconds, and a host that takes ``host()`` of them to prepare a call."""
+
+    def __init__(self, monkeypatch, kernel, flush, host):
+        self.kernel, self.flush, self.host = kernel, flush, host
+        self.now = self.busy_until = 0.0
+        monkeypatch.setattr(race_module.time, "perf_counter", lambda: self.now * 1e-3)
+
+    def call(self):
+        self.now += self.host()
+        self.busy_until = max(self.busy_until, self.now) + self.kernel
+
+    def flush_cache(self):
+        self.busy_until = max(self.busy_until, self.now) + self.flush
+
+    def measure(self, call, repetitions):
+        found = []
+        for _ in range(repetitions):
+            started = max(self.busy_until, self.now)
+            call()
+            found.append(self.busy_until - started)
+            self.now = self.busy_until
+        return found
+
+
+@pytest.mark.parametrize("host", [0.01, 0.09, 0.3, 1.2])
+def test_what_the_host_takes_to_prepare_a_call_is_not_counted(monkeypatch, host):
+    device = RunsAhead(monkeypatch, 0.03, 0.1, lambda: host)
+    assert race(device, device.call, None, runs_ahead=True) == pytest.approx([0.03] * 3)
+
+
+def test_calls_that_were_held_up_do_not_lose_a_race(monkeypatch):
+    delays = [0.05] * 2 + [5.0] * 8 + [0.05] * 10000
+    device = RunsAhead(monkeypatch, 0.03, 0.1, lambda: delays.pop(0))
+    assert race(device, device.call, [0.09, 0.085, 0.095], runs_ahead=True) == pytest.approx([0.03] * 3)
+
+
+def test_a_host_that_is_always_late_ends(monkeypatch):
+    device = RunsAhead(monkeypatch, 0.03, 0.1, lambda: 50.0)
+    assert race(device, device.call, None, runs_ahead=True)[0] > 40
+
+
 def test_three_times_are_taken_however_long_a_flush_is(monkeypatch):
     timer = Simulated(monkeypatch, 0.07, 300.0)
     race(timer, lambda: None, None)

@@ -342,6 +342,7 @@ class Autotuner(KernelInterface):
         kept = KeptValues(self.__name__, {**(self.nargs or {}), **kwargs}, {*self.reset_to_zero, *self.restore_value} if by_hooks else ())
         by_config = {trial.config: trial for trial in found}
         timer = timer_of(place.backend, place.device) if self._races() else None
+        on_device = place.device.kind != "cpu"
 
         def failed(config: Config, error: Exception) -> None:
             nonlocal tried
@@ -359,14 +360,14 @@ class Autotuner(KernelInterface):
             chosen: dict[str, Any] = {name: value for name, value in (("warmup", self.num_warmups), ("rep", self.num_reps)) if value is not None}
             ends = [] if self.time_limit is None else [time.perf_counter() + self.time_limit]
             ends += [] if deadline is None or best is None else [deadline]
-            return race(timer, call, None if best is None else timings[best], deadline=min(ends, default=None), **chosen)
+            return race(timer, call, None if best is None else timings[best], deadline=min(ends, default=None), runs_ahead=on_device, **chosen)
 
         ready = trials.compile_trials(
             found,
             executor=self.executor,
             time_limit=self.time_limit,
             deadline=deadline,
-            beside=place.device.kind != "cpu",  # whose kernels would share it with the compiler
+            beside=on_device,  # on a CPU kernels would share it with the compiler
             on_error=failed,
         )
         try:
