@@ -270,6 +270,8 @@ RING = """
 kernel @k(%p: ptr<f32>, %n: i32) attributes {{warps = 2}} {{
   %zero = constant 0 : i32
   %one = constant 1 : i32
+  %half = constant 0.5 : f32
+  %filled = splat %half : tile<64xf32, #L0>
   %pointers = splat %p : tile<64xptr<f32>, #L0>
   %ring = simt.buffer : buffer<2 x 64xf32, #S0>
   %first = simt.commit : token<copies>
@@ -286,6 +288,7 @@ LINES = {
     "c": 'simt.copy_start %s, %pointers {by = "queue"}\n%next = simt.commit : token<copies>',
     "o": 'simt.copy_start %s, %pointers {by = "queue", ordered = true}\n%next = simt.commit : token<copies>',
     "l": "%x = simt.load %s : tile<64xf32, #L0>",
+    "s": "simt.store %s, %filled {ordered = true}",
     "|": "barrier",
 }
 
@@ -304,6 +307,14 @@ LINES = {
 )
 def test_copies_are_seen_by_all_after_a_barrier_that_follows_the_wait(order: str, expected: str) -> None:
     module = read(RING.format(body="\n".join(LINES[letter] for letter in order)))
+    run_stages(module, EmulatedTarget(32), {"num_warps": 2}, ["allocate", "barriers"])
+    assert shape_of_barriers(module.kernel.body) == expected
+
+
+@pytest.mark.parametrize(("order", "expected"), [("lsl", "{|lsl}"), ("sl", "{s|l}"), ("ls|", "{ls|}"), ("s|l", "{s|l}")])
+def test_what_an_ordered_store_writes_is_read_in_later_iterations_only(order: str, expected: str) -> None:
+    lines = [LINES[letter].replace("%x", f"%x{number}") for number, letter in enumerate(order)]
+    module = read(RING.format(body="\n".join([*lines, "%next = simt.commit : token<copies>"])))
     run_stages(module, EmulatedTarget(32), {"num_warps": 2}, ["allocate", "barriers"])
     assert shape_of_barriers(module.kernel.body) == expected
 

@@ -5,7 +5,8 @@ since the last barrier, if one of the two writes.
 
 Shared memory is told apart by ranges of bytes. An operation with scratch space writes it first, waits for all threads, and reads it last: so it begins
 with a write, ends with a read, and is a barrier itself. An asynchronous copy writes when it is waited for; a copy or store that is marked as ordered needs no
-barrier for what was done with its buffer before, since ranges do not tell the buffers of a ring apart.
+barrier for what was done with its buffer before, since ranges do not tell the buffers of a ring apart; and what an ordered store writes, nothing that follows
+in its region touches: other iterations do.
 
 A barrier object tells whether a phase of a parity has ended: a thread that waits for one while the next two end waits for ever. So bytes that may end the
 next phase are announced after all threads have seen the end of the one before: the wait counts as a read of the object, the announcement as a write.
@@ -87,6 +88,7 @@ class _Pending:
 
     Attributes:
         reads, writes: ranges of shared memory.
+        later: ranges that were written, and that nothing touches before the end of the region that does it.
         copies: ranges that asynchronous copies under way write.
         products: ranges that asynchronous products under way read. No barrier makes it safe to write there.
         stores: ranges that copies to tensors under way read.
@@ -95,6 +97,7 @@ class _Pending:
 
     reads: set[_Range] = field(default_factory=set)
     writes: set[_Range] = field(default_factory=set)
+    later: set[_Range] = field(default_factory=set)
     copies: set[_Range] = field(default_factory=set)
     products: set[_Range] = field(default_factory=set)
     stores: set[_Range] = field(default_factory=set)
@@ -115,11 +118,11 @@ class _Pending:
         return self._size() > before
 
     def replace(self, other: _Pending) -> None:
-        self.reads, self.writes, self.copies, self.products, self.stores, self.hidden = other._ranges()
+        self.reads, self.writes, self.later, self.copies, self.products, self.stores, self.hidden = other._ranges()
         self.globals = other.globals
 
     def _ranges(self) -> tuple[set[_Range], ...]:
-        return self.reads, self.writes, self.copies, self.products, self.stores, self.hidden
+        return self.reads, self.writes, self.later, self.copies, self.products, self.stores, self.hidden
 
     def _size(self) -> int:
         return len(self.globals) + sum(map(len, self._ranges()))
@@ -128,6 +131,7 @@ class _Pending:
         """All threads have met; what is hidden stays so."""
         self.reads.clear()
         self.writes.clear()
+        self.later.clear()
         self.globals.clear()
 
 
@@ -161,6 +165,8 @@ class _Barriers:
                 self._parts(operation, pending)
             elif operation.spec.effects is not Effect.NONE or scratch_of(operation, self.target):
                 self._visit(operation, pending)
+        pending.writes |= pending.later
+        pending.later.clear()
 
     def _parts(self, operation: Operation, pending: _Pending) -> None:
         """What parts do to each other is ordered by barrier objects; all threads meet before they begin, if they did anything, and when they are over."""
@@ -258,7 +264,7 @@ class _Barriers:
         if not effects.ordered and _overlap([*writes, *scratch], pending.products):
             raise FlightError(f"{name} at {operation.location}: writes what a product under way reads: a simt.wait for that comes before")
         pending.reads.update(reads)
-        pending.writes.update(writes)
+        (pending.later if effects.ordered else pending.writes).update(writes)
         pending.copies.update(copies)
         pending.products.update(products)
         pending.stores.update(stores)
