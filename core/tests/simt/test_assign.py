@@ -24,9 +24,10 @@ from tilewright.simt.coalesce import widened
 from tilewright.simt.conversion import within_warp
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.facts import layout_of, notes_of
+from tilewright.simt.fma import fma_plan
 from tilewright.simt.linear_layout import LinearLayout, blocked
 from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.products import plan_of
+from tilewright.simt.products import Product, ProductPlan, plan_of
 from tilewright.simt.rules import LayoutError, check, from_operands, packed, result_layout
 from tilewright.testing.op_samples import all_samples
 from tilewright_conformance.programs import PORTABLE, Program, mismatch, programs
@@ -440,6 +441,49 @@ def test_notes_tell_which_products_have_no_instruction(matrix_target: EmulatedTa
     assigned(module, matrix_target)
     ((operation, text),) = notes_of(module.kernel)
     assert operation.name == "simt.dot" and "no matrix instruction" in text
+
+
+class RowsTarget(emulator.EmulatedTarget):
+    """Products have a second plan, which leaves rows in their warps."""
+
+    def products(self, product: Product) -> list[ProductPlan]:
+        plan = fma_plan(self, product)
+        return [plan, dataclasses.replace(plan, name=BY_ROWS, whole_rows=True)]
+
+
+BY_ROWS = "by rows"
+
+
+@pytest.mark.parametrize(
+    ("products", "by_rows"),
+    [
+        (["dot %x, %x, %x"], [False]),
+        (["dot %x, %x, %x", "dot %y, %x, %x"], [True, True]),
+        (["dot %x, %x, %x", "exp %y", "dot %y, %x, %x"], [True, True]),
+        (["dot %x, %x, %x", "exp %y", "dot %x, %y, %x"], [False, False]),
+        (["dot %x, %x, %x", "dot %x, %x, %y"], [False, False]),
+        (["dot %x, %x, %x", "exp %y", "dot %y, %x, %x", "dot %x, %y, %x"], [True, True, False]),
+    ],
+)
+def test_rows_stay_in_their_warps_where_a_product_is_computed_of_anothers_rows(products: list[str], by_rows: list[bool]) -> None:
+    lines, last = [], "%x"
+    for number, text in enumerate(products):
+        lines.append(f"%y{number} = {text.replace('%y', last)} : tile<16x16xf32>")
+        last = f"%y{number}"
+    module = module_of(
+        "%p: ptr<f32>",
+        f"""
+        %a = arange {{start = 0, end = 256}} : tile<256xi32>
+        %i = reshape %a : tile<16x16xi32>
+        %s = splat %p : tile<16x16xptr<f32>>
+        %t = addptr %s, %i : tile<16x16xptr<f32>>
+        %x = load %t : tile<16x16xf32>
+        {chr(10).join(lines)}
+        store %t, {last}
+        """,
+    )
+    assigned(module, RowsTarget(8))
+    assert [operation.attribute("plan") == BY_ROWS for operation in named(module, "simt.dot")] == by_rows
 
 
 def test_a_carried_value_may_be_what_it_began_as() -> None:

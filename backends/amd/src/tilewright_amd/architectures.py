@@ -58,6 +58,11 @@ class Architecture:
     direct: tuple[int, ...] = ()
     turns: bool = False
 
+    @property
+    def few_registers(self) -> bool:
+        """Whether accumulators are among the 256 registers that an instruction can name, and have none of their own."""
+        return self.registers <= 256
+
 
 #: Programs of RDNA run on one compute unit of the two that are joined: what a barrier orders is then in one cache, and loads from memory stay under way
 #: across it.

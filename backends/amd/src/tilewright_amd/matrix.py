@@ -91,23 +91,32 @@ def choose(row: Architecture, wanted: Product, extent: int = 0, pack: int = 1) -
     return None
 
 
-def plan(row: Architecture, wanted: Product, extent: int = 0, pack: int = 1, interleaving: int | None = None) -> tuple[ProductPlan, int] | None:
-    """How a product is computed, and how many elements of the result an instruction gives a lane; None where there is no instruction for it. ``interleaving``
-    is the code generator's strategy for what stands beside MFMA instructions, if it is asked for one."""
+def plans(row: Architecture, wanted: Product, extent: int = 0, pack: int = 1, interleaving: int | None = None) -> tuple[list[ProductPlan], int]:
+    """How a product is computed, and how many elements of the result an instruction gives a lane: so that waves load the fewest elements, and, where registers
+    are few and that is another way, so that each has whole rows. There are no plans where there is no instruction. ``interleaving`` is the code generator's
+    strategy for what stands beside MFMA instructions, if it is asked for one."""
     choice = choose(row, wanted, extent, pack)
     if choice is None:
-        return None
+        return [], 1
+    # rows of the product are the columns of what is computed
+    turned = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
+    ways = (False, True) if row.few_registers else (False,)
+    tilings = [tile(choice.instruction.shape, turned, wanted.k, wanted.warps, whole_columns=whole) for whole in ways]
+    found = [_plan(row, wanted, choice, tiling, interleaving, whole_rows=number > 0) for number, tiling in enumerate(dict.fromkeys(tilings))]
+    return found, choice.instruction.shape.c.elements
+
+
+def _plan(row: Architecture, wanted: Product, choice: Choice, tiling: Tiling, interleaving: int | None, *, whole_rows: bool) -> ProductPlan:
     instruction = choice.instruction
     turned = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
-    tiling = tile(instruction.shape, turned, wanted.k, wanted.warps)
     left, right, sums = layouts(instruction.shape, tiling, turned, wanted.k, wanted.warps)
     product = _Product(choice, tiling, (wanted.a, wanted.b), wanted.accumulator, interleaving if row.matrix == MFMA else None)
     # narrower sums are rounded once, after all of K
     step = instruction.shape.k if product.sums_type is wanted.accumulator else 0
     times = f" x {instruction.times}" if instruction.times > 1 else ""
-    name = f"{product.name}{times}{f' {choice.split}' if choice.split else ''}"
-    found = ProductPlan(name, transposed(right), transposed(left), transposed(sums), product.emit, k_step=step)
-    return (_turning(found, wanted) if row.turns else found), instruction.shape.c.elements
+    name = f"{product.name}{times}{f' {choice.split}' if choice.split else ''}{' by rows' if whole_rows else ''}"
+    found = ProductPlan(name, transposed(right), transposed(left), transposed(sums), product.emit, whole_rows=whole_rows, k_step=step)
+    return _turning(found, wanted) if row.turns else found
 
 
 def _turning(plan: ProductPlan, wanted: Product) -> ProductPlan:

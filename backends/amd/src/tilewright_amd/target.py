@@ -264,12 +264,9 @@ class GcnTarget(SimtTarget):
         return casts.machine_cast(context.writer, self.row, operand, source, result, rounding)
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
-        found = matrix.plan(self.row, product, self._extent, self._pack, self._interleaving)
-        if found is None:
-            return ()
-        plan, together = found
-        self._vectors[plan.c] = together
-        return (plan,)
+        found, together = matrix.plans(self.row, product, self._extent, self._pack, self._interleaving)
+        self._vectors.update({plan.c: together for plan in found})
+        return found
 
     def keeps_scaled(self, operation: Operation) -> bool:
         return scaled.serves(self.row, operation)

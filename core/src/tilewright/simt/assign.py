@@ -201,7 +201,7 @@ class LayoutStatement:
     def plan(self, operation: Operation) -> ProductPlan:
         """The plan of a product: the target's first choice, or one that reads from registers what is there anyway."""
         product = product_of(operation)
-        plan = self._in_place(operation) or plans(product, self.target)[0]
+        plan = self._in_place(operation) or self._by_rows(operation) or plans(product, self.target)[0]
         if plan.name == FMA:
             a, b = (operand.type for operand in operation.operands[:2])
             note(operation, f"no matrix instruction for {a} by {b} in {product.accumulator} ({product.precision}): multiplied and added")
@@ -219,6 +219,11 @@ class LayoutStatement:
                 if plan.reads == (REGISTERS, known[0].reads[1]) and plan.a == self.plans[source].c:
                     return plan
         return None
+
+    def _by_rows(self, operation: Operation) -> ProductPlan | None:
+        """A plan that leaves rows in their warps, for products of which one is computed of the other."""
+        plan = next((plan for plan in plans(product_of(operation), self.target) if plan.whole_rows), None)
+        return plan if plan is not None and (self._computed_from(operation.operands[0]) or _feeds_product(operation.results[0])) else None
 
     def _computed_from(self, value: Value) -> list[Operation]:
         """The products from whose results a tile is computed element by element."""
@@ -297,6 +302,20 @@ class LayoutStatement:
 
     def _needs(self, operation: Operation) -> Sequence[LinearLayout | None]:
         return [read.root().chosen if isinstance(read, Variable) else read for read in self.reads.get(operation, (None,) * len(operation.operands))]
+
+
+def _feeds_product(value: Value) -> bool:
+    """Whether the first operand of a product is computed from a tile element by element."""
+    work, seen = [value], {value}
+    while work:
+        tile = work.pop()
+        for user in tile.uses:
+            if user.name == "dot" and user.operands[0] is tile:
+                return True
+            if user.spec.elementwise and user.results[0] not in seen:
+                seen.add(user.results[0])
+                work.append(user.results[0])
+    return False
 
 
 def _name_plan(operation: Operation, plan: ProductPlan) -> None:

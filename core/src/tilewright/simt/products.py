@@ -90,6 +90,8 @@ class ProductPlan:
             ``k_step`` they get a fourth argument, the coordinate along K at which a step begins, and give the registers of that step.
         a_turned, b_turned: in which layout ``load_a`` and ``load_b`` read an operand from shared memory whose neighbours there are not summed over; None where
             they have no instruction for that.
+        whole_rows: whether each warp has whole rows of the result, where by the plan preferred to it warps share rows and load less: what is computed of
+            rows for a product that follows then stays in their warps.
         k_step: elements along K that one call of ``emit`` takes, where it need not get all: the registers of ``a`` and ``b`` whose elements are in the
             step, in their order. Fragments are then loaded from shared memory step by step. 0: ``emit`` takes all registers.
     """
@@ -110,6 +112,7 @@ class ProductPlan:
     load_b: Callable[..., list[str] | None] | None = None
     a_turned: LinearLayout | None = None
     b_turned: LinearLayout | None = None
+    whole_rows: bool = False
     k_step: int = 0
 
     def operand(self, position: int) -> LinearLayout:

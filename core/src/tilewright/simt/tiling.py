@@ -79,12 +79,13 @@ def powers(first: int, last: int) -> list[int]:
     return found
 
 
-def tile(instruction: MatrixShape, shape: Sequence[int], k: int, num_warps: int) -> Tiling:
-    """The warp grid that loads the fewest operand elements: the squarest part of the result for each warp."""
+def tile(instruction: MatrixShape, shape: Sequence[int], k: int, num_warps: int, *, whole_columns: bool = False) -> Tiling:
+    """The warp grid that loads the fewest operand elements: the squarest part of the result for each warp. With ``whole_columns`` the one that leaves columns
+    whole, as far as there are as many, whatever it loads: what is then computed of columns each warp has for itself."""
     m, n = shape[-2:]
     rows, columns = m // instruction.m, n // instruction.n
     choices = [(wm, wn) for wm in powers(1, min(rows, num_warps) + 1) for wn in powers(1, min(columns, num_warps) + 1) if wm * wn <= num_warps]
-    wm, wn = min(choices, key=lambda grid: (-grid[0] * grid[1], m // grid[0] + n // grid[1], -grid[0]))
+    wm, wn = min(choices, key=lambda grid: (-grid[0] * grid[1], grid[0] if whole_columns else 0, m // grid[0] + n // grid[1], -grid[0]))
     return Tiling(wm, wn, rows // wm, columns // wn, k // instruction.k, math.prod(shape[:-2]))
 
 
