@@ -15,6 +15,7 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.language.callable import device_function
 from tilewright.simt import emulator
+from tilewright.simt.address_steps import AddressSteps
 from tilewright.simt.compile import compile_kernel, kernel_of, run_stages
 from tilewright.simt.facts import notes_of
 from tilewright.simt.ops import SIMT_TABLE
@@ -286,6 +287,38 @@ def test_shared_memory_for_two_slots_is_needed() -> None:
     assert loop.attributes["simt.slots"] == 2 and not told
     loop, told = scheduled(plain(shared_memory=2 * each - 16), 6)
     assert "simt.slots" not in loop.attributes and told == ["not pipelined: emulator has no shared memory for two buffers of its loads"]
+
+
+# ---- addresses
+
+
+@device_function
+def strided(a, b, out, n, row, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr, AROUND: tl.constexpr):
+    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    at = a + (rows % 13 if AROUND else rows)[:, None] * row + inner[None, :]
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for i in range(n):
+        x = tl.load(at)
+        y = tl.load(b + (i * BK + inner[:, None]) * N + columns[None, :])
+        total = tl.dot(x, y, total)
+        at += BK
+    tl.store(out + rows[:, None] * N + columns[None, :], total)
+
+
+@pytest.mark.parametrize("around", [False, True])
+def test_a_thread_holds_one_address_of_a_tile_whose_others_follow(around: bool) -> None:
+    """Rows that begin anew do so at other registers in other threads."""
+    rng = np.random.default_rng(3)
+    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 5, 128]
+    signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "row": "i32"}
+    target = plain()
+    target.few_registers = True
+    kernel, (loop,), text = compare(strided, signature, arguments, stages=2, target=target, BK=16, M=16, N=8, AROUND=around)
+    of_a, of_b = inside(loop, "simt.load_start")
+    found = AddressSteps(kernel, target)
+    assert (found.of(of_a) is None) == around and found.of(of_b) is not None
+    # beside what the machine carries itself
+    assert (sum(" = phi ptr " in line for line in text.splitlines()) > 2) == around
 
 
 # ---- text in, text out

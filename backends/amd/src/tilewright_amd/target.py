@@ -62,7 +62,7 @@ class GcnTarget(SimtTarget):
         super().__init__()
         self.row = architecture(target.arch)
         self.name, self.warp_size, self.banks = self.row.name, self.row.wave, self.row.banks
-        self.registers, self.register_file = self.row.registers, self.row.file
+        self.registers, self.register_file, self.few_registers = self.row.registers, self.row.file, self.row.few_registers
         self.shared_memory = int(target.limits.get("shared_memory", self.row.shared_memory))
         self.costs = costs_of(self.row)
         self.mechanisms = (direct_copies.mechanism(self.row.direct),) if self.row.direct else ()

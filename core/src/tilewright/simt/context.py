@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import DescriptorType, TileType, Type, element_type
@@ -17,6 +17,9 @@ from tilewright.simt.lines import LineTable
 from tilewright.simt.target import SimtTarget, Threads
 from tilewright.simt.tokens import Tokens
 from tilewright.simt.types import BarriersType, MemoryType, TokenType
+
+if TYPE_CHECKING:
+    from tilewright.simt.address_steps import AddressSteps
 
 #: The name of a register that is not written, because nothing reads it. LLVM rejects it, so that a use of it cannot go unseen.
 UNWRITTEN = "<unwritten>"
@@ -41,6 +44,7 @@ class SimtContext:
         axes: Mapping[Value, AxisInfo],
         options: Mapping[str, Any],
         needs: Mapping[Value, int],
+        steps: AddressSteps,
     ) -> None:
         self.writer, self.target, self.axes, self.options = writer, target, axes, options
         #: the places of what is written, where lines of the source are asked for
@@ -48,6 +52,8 @@ class SimtContext:
         self.registers: dict[Value, list[str]] = {}
         self._needs = needs
         self.cluster: int = function.attributes.get(CLUSTER, 1)
+        #: how addresses of registers follow from the first one's
+        self.steps = steps
         #: the threads that run what is being written
         self.threads = Threads(0, 0, function.attributes[WARPS])
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""

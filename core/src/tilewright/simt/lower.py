@@ -11,6 +11,7 @@ from tilewright.ir.types import DescriptorType
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import ModuleWriter
 from tilewright.passes.axis import axis_info
+from tilewright.simt.address_steps import AddressSteps
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import WARPS
 from tilewright.simt.lines import LineTable
@@ -26,7 +27,8 @@ def lower_function(function: Function, target: SimtTarget, options: Mapping[str,
     types = ["ptr" if isinstance(argument.type, DescriptorType) else register_type(argument.type) for argument in function.arguments]
     target.prepare(function)
     writer = target.begin(module, function.name, [(type_, f"a{i}") for i, type_ in enumerate(types)], function.attributes[WARPS], options)
-    context = SimtContext(writer, target, function, axes, options, needed_registers(function, target, axes))
+    steps = AddressSteps(function, target)
+    context = SimtContext(writer, target, function, axes, options, needed_registers(function, target, axes, steps), steps)
     if options.get("line_info") and function.location is not None:
         context.lines = LineTable(writer, function.location)
     body = writer.place(writer.new_block("body"))

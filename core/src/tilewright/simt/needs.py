@@ -1,8 +1,8 @@
 """Which registers of tiles are read.
 
-An access reads the pointer and the mask of its first element only, so most of the registers of pointers, masks and the index arithmetic behind them are
-read by nothing. They are not written: half of the instructions of a product of matrices would be dead, and LLVM takes long to find that out where loops
-carry them.
+An access reads the pointer and the mask of its first element only, and where addresses follow from that of the first access (:mod:`.address_steps`) its
+pointer alone, so most of the registers of pointers, masks and the index arithmetic behind them are read by nothing. They are not written: half of the
+instructions of a product of matrices would be dead, and LLVM takes long to find that out where loops carry them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import PointerType, TileType
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.axis import AxisInfo
+from tilewright.simt.address_steps import AddressSteps
 from tilewright.simt.carried import CARRIERS, all_carried, operations_of_program
 from tilewright.simt.costs import access_width
 from tilewright.simt.facts import layout_of
@@ -24,14 +25,14 @@ from tilewright.simt.target import SimtTarget
 Needs = dict[Value, int]
 
 
-def needed_registers(function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> Needs:
+def needed_registers(function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo], steps: AddressSteps) -> Needs:
     """The registers that are read of every tile of a function in its final form, as masks of register numbers. Tiles that nothing reads are left out."""
-    return _Needs(function, target, axes).run()
+    return _Needs(function, target, axes, steps).run()
 
 
 class _Needs:
-    def __init__(self, function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> None:
-        self.target, self.axes = target, axes
+    def __init__(self, function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo], steps: AddressSteps) -> None:
+        self.target, self.axes, self.steps = target, axes, steps
         self.operations = operations_of_program(function.body)
         self.carried = all_carried(function)
         self.found: Needs = {}
@@ -65,8 +66,9 @@ class _Needs:
         if pointer is not None and isinstance(pointer.type, TileType):
             mask = operation.operand("mask")
             starts = self._starts(operation, pointer, mask)
+            own = {pointer: 1 if self.steps.of(operation) is not None else starts, mask: starts}
             for operand in operation.operands:
-                self._read(operand, starts if operand is pointer or operand is mask else self._all(operand))
+                self._read(operand, own[operand] if operand in own else self._all(operand))
         elif not operation.spec.elementwise:
             for operand in operation.operands:
                 self._read(operand, self._all(operand))

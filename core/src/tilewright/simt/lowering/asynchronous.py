@@ -11,7 +11,7 @@ A wait for a token becomes a wait until so many groups are under way as were end
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import LoweringError
@@ -120,13 +120,26 @@ def _load_and_store(context: SimtContext, operation: Operation, pointer: Value, 
 
 def _loaded(context: SimtContext, operation: Operation, pointer: Value, mask: Value | None, element: Type, others: list[str] | None) -> list[str]:
     """The registers of a tile at pointers."""
-    pointers = context.registers[pointer]
+    parts = groups(context, operation, pointer, mask, element)
+    pointers = _addresses(context, operation, pointer, [part.start for part in parts])
     masks = context.registers[mask] if mask is not None else None
     access = Access(operation.attribute("cache"), operation.attribute("eviction") or "normal")
     names: list[str] = []
-    for part in groups(context, operation, pointer, mask, element):
+    for part in parts:
         other = [others[i] for i in part] if masks is not None and others is not None else None
         names += context.target.load(context.writer, pointers[part.start], element, len(part), masks[part.start] if masks is not None else None, other, access)
+    return names
+
+
+def _addresses(context: SimtContext, operation: Operation, pointer: Value, wanted: Sequence[int]) -> list[str]:
+    """The addresses of the registers of pointers, of those that are wanted at the least."""
+    names, steps = list(context.registers[pointer]), context.steps.of(operation)
+    for register in wanted if steps is not None else ():
+        assert steps is not None
+        names[register] = names[0]
+        if steps[register].terms:
+            distance = context.steps.distance(context, steps[register], element_size(pointer))
+            names[register] = context.writer.emit(f"getelementptr i8, ptr {names[0]}, i64 {distance}")
     return names
 
 
