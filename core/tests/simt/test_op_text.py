@@ -114,6 +114,7 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     ),
     "simt.release": ("simt.release %buffer", [("simt.release %slot", "buffer must be a buffer")]),
     "simt.stagger": ("simt.stagger {later = true}", []),
+    "simt.keep_order": ("simt.keep_order {everything = true}", []),
     "simt.phase": ("simt.phase {products = false}", []),
     "simt.slot": (
         "%r = simt.slot %buffer, %i : slot<8x8xf32, #S0>",

@@ -14,13 +14,16 @@ from tilewright.ir.core import Operation
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.language.callable import device_function
+from tilewright.passes.clone import clone_module
 from tilewright.simt import emulator
 from tilewright.simt.address_steps import AddressSteps
 from tilewright.simt.compile import compile_kernel, kernel_of, run_stages
 from tilewright.simt.facts import notes_of
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.tokens import Tokens
+from tilewright.simt.types import SlotType
 from tilewright.testing.emulated import LANES, WARPS, build, compare, inside, small
+from tilewright.testing.matrix_target import MatrixTarget
 
 OPTIONS = {"num_warps": WARPS, "num_stages": 3, "enable_fp_fusion": False}
 
@@ -32,7 +35,7 @@ def plain(lanes: int = LANES, **options: Any) -> emulator.EmulatedTarget:
 
 def order(loop: Operation) -> list[str]:
     """What a pipelined loop does, in order."""
-    names = ("simt.load_start", "barrier", "simt.dot", "simt.wait", "simt.store", "simt.load", "load")
+    names = ("simt.load_start", "simt.keep_order", "barrier", "simt.dot", "simt.dot_step", "simt.wait", "simt.store", "simt.load", "load")
     return [operation.name.removeprefix("simt.") for operation in loop.regions[0] if operation.name in names]
 
 
@@ -287,6 +290,77 @@ def test_shared_memory_for_two_slots_is_needed() -> None:
     assert loop.attributes["simt.slots"] == 2 and not told
     loop, told = scheduled(plain(shared_memory=2 * each - 16), 6)
     assert "simt.slots" not in loop.attributes and told == ["not pipelined: emulator has no shared memory for two buffers of its loads"]
+
+
+# ---- few registers
+
+
+def crowded(registers: int, k_step: int = 4) -> MatrixTarget:
+    """A machine with matrix instructions, without copies of its own."""
+    target = MatrixTarget(k_step, fragments=False, wish=False)
+    target.mechanisms, target.registers, target.few_registers = (), registers, True
+    return target
+
+
+TOGETHER = ["load_start", "load_start", "barrier", "dot", "wait", "store", "wait", "store"]
+STORED = ["keep_order", "wait", "store"]
+
+
+def in_turn(*first: str, second: list[str]) -> list[str]:
+    """The order of a loop with two loads, given what is done while the first is under way, and while the second is."""
+    return ["load_start", "keep_order", *first, *STORED, "load_start", "keep_order", *second, *STORED]
+
+
+@pytest.mark.parametrize("trips", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("k_step", [4, 8, 16])
+def test_loads_are_under_way_in_turn_where_registers_are_few(k_step: int, trips: int) -> None:
+    """Each arrives while half of the product's steps are done; a product of one step is not cut."""
+    orders = {}
+    for registers in (255, 70):
+        _, (loop,), _ = compare(steps, STEPS, operands(trips, trips, 100), stages=2, target=crowded(registers, k_step), **SIZES)
+        orders[registers] = order(loop)
+    half = ["dot_step"] * (8 // k_step)
+    whole = ["load_start", "load_start", "keep_order", "barrier", "dot", *STORED, "wait", "store"]
+    assert orders == {255: TOGETHER, 70: in_turn("barrier", *half, second=half) if half else whole}
+
+
+def test_loads_are_under_way_together_where_registers_are_not_few() -> None:
+    target = crowded(70)
+    target.few_registers = False
+    _, (loop,), _ = compare(steps, STEPS, operands(1, 3), stages=2, target=target, **SIZES)
+    assert order(loop) == TOGETHER
+
+
+#: Of a thread: for all of the loop of ``attention``, for all but both loads at a time, for less.
+REGISTERS = (255, 125, 60)
+#: Bytes of shared memory with room for the query, and without.
+MEMORIES = (5120, 5104)
+ATTENTION = {"q": "*fp32", "k": "*fp32", "v": "*fp32", "out": "*fp32", "n": "i32"}
+
+
+@pytest.mark.parametrize("n", [0, 16, 33, 64])
+def test_operands_that_stay_the_same_are_kept_in_shared_memory_where_registers_are_few(n: int) -> None:
+    rng = np.random.default_rng(n)
+    arguments = [small(rng, 16, 16), small(rng, 64, 16), small(rng, 64, 16), np.full((16, 16), 7, np.float32), n]
+    found = {}
+    for registers in REGISTERS:
+        _, (loop,), _ = compare(attention, ATTENTION, arguments, stages=2, target=crowded(registers), D=16, BLOCK=16)
+        done = [name for name in order(loop) if name != "barrier"] == in_turn("dot", second=["dot"])
+        kept = isinstance(inside(loop, "simt.dot")[0].operands[0].type, SlotType)
+        found[registers] = (done, kept)
+    assert found == dict(zip(REGISTERS, ((False, False), (True, False), (True, True)), strict=True))
+
+
+def test_operands_that_stay_the_same_are_in_registers_where_there_is_no_shared_memory_for_them() -> None:
+    """Rings of two slots of two tiles of 1 KiB, and 1 KiB of the query."""
+    module = build(attention, ATTENTION, D=16, BLOCK=16)
+    found = {}
+    for memory in MEMORIES:
+        copy, target = clone_module(module), crowded(REGISTERS[-1])
+        target.shared_memory = memory
+        run_stages(copy, target, {**OPTIONS, "num_stages": 2}, ["prepare", "layouts", "select", "schedule"])
+        found[memory] = [product.attributes.get("simt.kept", ()) for product in copy.kernel.walk() if product.name == "simt.dot"]
+    assert found == dict(zip(MEMORIES, ([(0,), ()], [(), ()]), strict=True))
 
 
 # ---- addresses

@@ -28,7 +28,7 @@ _WAVE64: Final = MachineCosts(
     scratch=32 * 1024,
     other_registers=36,
 )
-_WAVE32: Final = replace(_WAVE64, sector=32)
+_WAVE32: Final = replace(_WAVE64, sector=32, other_registers=48)
 
 
 def costs_of(row: Architecture) -> MachineCosts:

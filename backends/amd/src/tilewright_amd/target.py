@@ -203,6 +203,11 @@ class GcnTarget(SimtTarget):
 
     # ---- what is under way
 
+    def keep_order(self, w: FunctionWriter, *, everything: bool) -> None:
+        w.do(memory_access.KEEP)
+        if everything:
+            w.call("llvm.amdgcn.sched.barrier", "void", [("i32", "0")])
+
     def commit(self, context: SimtContext, queue: str) -> None:
         """Nothing: copies are counted one by one."""
 

@@ -397,6 +397,14 @@ OPS: tuple[OpSpec, ...] = (
         effects=Effect.READ,
     ),
     OpSpec(
+        "simt.keep_order",
+        "the code generator moves no access of memory across this place: what is started before it is under way while what follows is done",
+        (),
+        _nothing,
+        (Attribute("everything", "bool", "nor anything else", False),),
+        effects=_THREADS,
+    ),
+    OpSpec(
         "simt.block_load_start",
         "start copying a descriptor's block to shared memory; its bytes are counted by a barrier object when they are there",
         (_SLOT, Operand("descriptor"), Operand("offsets", "of the block, in elements", Kind.VARIADIC), _BARRIERS, _INDEX, _CONDITION),

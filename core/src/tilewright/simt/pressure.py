@@ -19,7 +19,7 @@ def peak_words(function: Function) -> int:
 
 def peak_words_in(region: Region) -> int:
     """The most 32-bit words that a thread holds of tiles of a region, its arguments and what it makes, at any place there."""
-    return _Pressure().region(region)
+    return Pressure().region(region)
 
 
 def words_of(tile: Value) -> int:
@@ -28,8 +28,19 @@ def words_of(tile: Value) -> int:
     return -(-layout_of(tile).register_count * bit_width(tile.type.element) // 32)
 
 
-class _Pressure:
+class Pressure:
+    """Follows a region in order; what differs from the estimate for any program, others override."""
+
+    def in_place(self, operation: Operation) -> bool:
+        """Whether a result takes the place of an operand that ends there."""
+        return operation.spec.elementwise
+
+    def beside(self, operation: Operation) -> int:
+        """Words that an operation holds while it runs, beside its operands and results."""
+        return 0
+
     def words(self, value: Value) -> int:
+        """Words of a value that is made in the region."""
         type_ = value.type
         if not isinstance(type_, TileType) or type_.element is I1 or isinstance(type_.element, PointerType):
             return 0
@@ -49,8 +60,7 @@ class _Pressure:
             inner = max((self.region(inside) for inside in operation.regions), default=0)
             made = sum(map(self.words, operation.results))
             ended = sum(self.words(value) for value in set(_read(operation)) if last[value] is operation and _defined_in(value, region))
-            # an elementwise result takes the place of an operand that ends there
-            peak = max(peak, live + inner, live + made - (min(ended, made) if operation.spec.elementwise else 0))
+            peak = max(peak, live + inner, live + made + self.beside(operation) - (min(ended, made) if self.in_place(operation) else 0))
             live += made - ended - sum(self.words(result) for result in operation.results if result not in last)
         return peak
 

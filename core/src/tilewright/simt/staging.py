@@ -66,6 +66,15 @@ def staged_bytes(operation: Operation, target: SimtTarget, elsewhere: set[Value]
     return found
 
 
+def put_in_shared(product: Operation, position: int, target: SimtTarget) -> Value:
+    """Put an operand in registers, which a product reads from there, into shared memory, before the outermost loop that it is made before; the slot."""
+    operand = product.operands[position]
+    place, conversion = _outermost(product, operand), operand.definition
+    if conversion is not None and conversion.name == "simt.convert":
+        operand = conversion.operands[0]
+    return _staged(place, operand, staging_layout(plan_of(product, target), position, operand, target))
+
+
 def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None:
     """Let an operand that only moves, from one place in shared memory to another, pass through registers in the layout that is best for that."""
     load = operand.definition

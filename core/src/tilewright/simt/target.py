@@ -334,6 +334,9 @@ class SimtTarget(ABC):
 
     # ---- what is under way
 
+    def keep_order(self, w: FunctionWriter, *, everything: bool) -> None:  # noqa: B027
+        """Keep the code generator from moving accesses of memory, or ``everything``, across this place, where it would."""
+
     def commit(self, context: SimtContext, queue: str) -> None:
         """End a group of what this thread started in a queue."""
         raise AssertionError(f"{self.name} has no groups of {queue}")

@@ -155,6 +155,10 @@ def lower_load_start(context: SimtContext, operation: Operation) -> None:
     context.bind(token, ["0"])
 
 
+def lower_keep_order(context: SimtContext, operation: Operation) -> None:
+    context.target.keep_order(context.writer, everything=operation.attribute("everything"))
+
+
 def lower_commit(context: SimtContext, operation: Operation) -> None:
     (token,) = operation.results
     assert isinstance(token.type, TokenType)
@@ -275,6 +279,7 @@ INTERFACES: dict[str, Interface] = {
     "simt.load_start": Interface(lower_load_start, check=_check_start, describe=_describe_load),
     "simt.block_load_start": Interface(lower_block_load_start, effects=_blocks),
     "simt.block_store_start": Interface(lower_block_store_start, effects=_stored),
+    "simt.keep_order": Interface(lower_keep_order),
     "simt.commit": Interface(lower_commit),
     "simt.wait": Interface(lower_wait, describe=_describe_wait),
 }

@@ -17,6 +17,10 @@ WIDTH: Final = "simt.width"
 SLOTS: Final = "simt.slots"
 #: Of a loop whose loads go through registers: how many iterations ahead they start.
 DISTANCE: Final = "simt.distance"
+#: Of such a loop: its loads are under way one after the other, each while a part of the products is computed.
+IN_TURN: Final = "simt.in_turn"
+#: Of a product of such a loop: the positions of operands, made before the loop, that are read from shared memory and not held in registers.
+KEPT: Final = "simt.kept"
 #: Of a loop: in which form it is written out, one of ``FORMS`` of :mod:`.expand`.
 FORM: Final = "simt.form"
 #: Of a product: it is computed step by step along K, the fragments of its first step loaded in the iteration before (``early``) or in its own (``late``); or

@@ -20,21 +20,28 @@ products are that its load was selected for: the barrier is met in every iterati
 Where halves of the warps alternate between reading and multiplying (:mod:`.phases`), stores and loads come before the product, in this order: what is stored
 was loaded in the iteration before, or earlier.
 
+Where registers are few (:mod:`.crowded`) the loads of one iteration ahead are under way in turn: one starts at the head and is stored between products, or
+between the steps of one, where the next starts. That is after the barrier too, since a product that reads slots comes before.
+
 What is loaded past the end is masked off. The addresses are those of the body, computed a second time (:func:`~.slices.slice_of`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I32
-from tilewright.simt.pipeline.decisions import ALTERNATING, DISTANCE, STEPS
-from tilewright.simt.pipeline.phases import write_phases
+from tilewright.simt.pipeline.decisions import ALTERNATING, DISTANCE, IN_TURN, KEPT, STEPS
+from tilewright.simt.pipeline.phases import fragment_of, step_of, write_phases
 from tilewright.simt.pipeline.ring import Ring
+from tilewright.simt.products import plan_of
+from tilewright.simt.staging import put_in_shared
 from tilewright.simt.target import SimtTarget
+from tilewright.simt.types import SlotType
 from tilewright.simt.unseen import fills_with_zeros
 
 
@@ -56,6 +63,8 @@ class _Registers(Ring):
 
     def run(self) -> None:
         distance: int = self.loop.attributes.pop(DISTANCE)
+        in_turn = self.loop.attributes.pop(IN_TURN, False)
+        self._keep_operands()
         before = Builder.at(self.loop)
         buffers = [self.buffer(before, load) for load in self.loads]
 
@@ -86,26 +95,86 @@ class _Registers(Ring):
         ahead = dict(zip(keys, values, strict=True))
         mapping = dict(ahead)
         self.repeat(top, mapping, live)
+        end = Builder(self.body, self.last, self.loop.location)
         alternating = next((operation for operation in self.body if operation.attributes.get(STEPS) == ALTERNATING), None)
-        if alternating is None:
-            flying.append([self._start(top, load, mapping, live) for load in self.loads])
-        advanced = self.advanced(top, mapping, ahead)
-        self.read([self.slot(top, buffer, slot) for buffer in buffers])
 
-        def store(builder: Builder) -> None:
-            self._store(builder, flying.pop(0), [self.slot(builder, buffer, following) for buffer in buffers], ordered=True)
+        def filled() -> list[Value]:
+            return [self.slot(top, buffer, slot) for buffer in buffers]
+
+        def store(builder: Builder, flights: list[_Flight], loads: list[Operation]) -> None:
+            self._store(builder, flights, [self.slot(builder, buffers[self.loads.index(load)], following) for load in loads], ordered=True)
 
         def store_and_start(builder: Builder) -> None:
             # loads then come to the registers of what was stored
-            store(builder)
+            store(builder, flying.pop(0), self.loads)
             flying.append([self._start(builder, load, mapping, live) for load in self.loads])
 
-        if alternating is None:
-            store(Builder(self.body, self.last, self.loop.location))
+        if in_turn:
+            read = filled()
+            self.read(read)
+            for first, last, loads in self._turns(read, top, end):
+                flights = [self._start(first, load, mapping, live) for load in loads]
+                self.create(first, "simt.keep_order")
+                self.create(last, "simt.keep_order", everything=True)
+                store(last, flights, loads)
+            advanced = self.advanced(end, mapping, ahead)
+        elif alternating is None:
+            flying.append([self._start(top, load, mapping, live) for load in self.loads])
+            advanced = self.advanced(top, mapping, ahead)
+            self.read(filled())
+            store(end, flying.pop(0), self.loads)
         else:
+            advanced = self.advanced(top, mapping, ahead)
+            self.read(filled())
             write_phases(self, alternating, store_and_start)
         carried = [value for flights in flying for flight in flights for value in (flight.tile, flight.token)]
         self.yield_more([*(advanced[key] for key in keys), following, one_less, *carried])
+
+    def _keep_operands(self) -> None:
+        """Put the operands that are to be read from shared memory in each iteration there, before the loop."""
+        kept: dict[Value, Value] = {}
+        for product in self.body:
+            for position in product.attributes.pop(KEPT, ()):
+                operand = product.operands[position]
+                if operand not in kept:
+                    kept[operand] = put_in_shared(product, position, self.target)
+                product.set_operand(position, kept[operand])
+
+    def _turns(self, filled: list[Value], top: Builder, end: Builder) -> Iterator[tuple[Builder, Builder, list[Operation]]]:
+        """(where loads start, where they are stored, these loads) of each turn, in order. All but the last are stored between products that read slots: after
+        the barrier of the iteration."""
+        pieces = self._pieces(filled)
+        count = max(1, min(len(pieces), len(self.loads)))
+        places = [top, *(Builder.at(pieces[len(pieces) * turn // count]) for turn in range(1, count)), end]
+        for turn, (start, stop) in enumerate(itertools.pairwise(places)):
+            yield start, stop, self.loads[len(self.loads) * turn // count : len(self.loads) * (turn + 1) // count]
+
+    def _pieces(self, filled: list[Value]) -> list[Operation]:
+        """What the products that read slots, and where there are fewer of them than loads their parts along K, begin with, in order."""
+        products = [one for one in self.body if one.name == "simt.dot" and any(self._is_read(operand, filled) for operand in one.operands)]
+        return [piece for product in products for piece in self._cut(product, -(-len(self.loads) // len(products)))]
+
+    def _is_read(self, operand: Value, filled: list[Value]) -> bool:
+        view = operand.definition
+        return operand in filled or (view is not None and view.name == "simt.view" and view.operands[0] in filled)
+
+    def _cut(self, product: Operation, parts: int) -> list[Operation]:
+        """Write a product step by step along K, if it can be; what so many parts of it, or as many as it has steps, begin with."""
+        plan = plan_of(product, self.target)
+        depth = plan.a.shape[-1]
+        if parts == 1 or not 0 < plan.k_step < depth or not all(isinstance(operand.type, SlotType) for operand in product.operands[:2]):
+            return [product]
+        builder, total = Builder.at(product), product.operands[2]
+        steps: list[Operation] = []
+        for first in range(0, depth, plan.k_step):
+            fragments = [fragment_of(self, builder, slot, product, position, first) for position, slot in enumerate(product.operands[:2])]
+            begin = fragments[0].definition
+            assert begin is not None
+            steps.append(begin)
+            total = step_of(self, builder, product, fragments, total)
+        product.results[0].replace_all_uses(total)
+        product.erase()
+        return list(dict.fromkeys(steps[len(steps) * part // parts] for part in range(parts)))
 
     def _start(self, builder: Builder, load: Operation, mapping: Mapping[Value, Value], live: Value) -> _Flight:
         """Start a load, where ``live`` holds."""

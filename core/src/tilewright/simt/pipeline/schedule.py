@@ -13,6 +13,7 @@ from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.facts import PROGRAMS, function_of, layout_of, note, warps_of
 from tilewright.simt.lowering.dot import fragment
 from tilewright.simt.pipeline.chain import asynchronous_products, is_chain, late_half
+from tilewright.simt.pipeline.crowded import spare_registers
 from tilewright.simt.pipeline.decisions import (
     ALTERNATING,
     BY,
@@ -94,6 +95,8 @@ def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -
     loop.attributes[FORM] = form
     if form == REGISTERS:
         loop.attributes[DISTANCE] = distance = _distance(loop, loads, stages - 1, target, options)
+        if distance == 1 and target.few_registers:
+            spare_registers(loop, loads, _register_budget(loop, target, options), target)
         if distance < stages - 1:
             note(loop, f"pipelined {distance + 1} deep instead of {stages}, for want of registers")
         product = stepped_product(loop, loads, target)

@@ -1,0 +1,117 @@
+"""Loops whose loads go through registers, on machines with few: what a thread holds at a time, and what is not held where that is too much.
+
+Loads are under way one after the other instead of all at once: each starts when the one before is stored, and has part of the products of an iteration to
+arrive in. Where that is not enough, operands that stay the same are put into shared memory before the loop, and read from there step by step like those that
+are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import FloatType, TileType, bit_width
+from tilewright.llvm.registers import storage_size
+from tilewright.simt.facts import is_made_in, layout_of
+from tilewright.simt.pipeline.decisions import IN_TURN, KEPT, SLOTS
+from tilewright.simt.pipeline.room import scratch_beside, slot_bytes
+from tilewright.simt.pipeline.views import views_of
+from tilewright.simt.pressure import Pressure, words_of
+from tilewright.simt.products import PRODUCTS, REGISTERS, plan_of
+from tilewright.simt.rules import SHAPE_OPERATIONS, SOURCES
+from tilewright.simt.staging import OPERAND_ALIGNMENT
+from tilewright.simt.target import SimtTarget
+
+
+def spare_registers(loop: Operation, loads: list[Operation], budget: int, target: SimtTarget) -> None:
+    """Decide what a loop does without, whose loads start one iteration ahead and go through registers, so that a thread holds ``budget`` words at most."""
+    ahead = [_words_apart(load.results[0]) for load in loads]
+    words = words_in_loop(loop, loads, target)
+    if words + sum(ahead) <= budget:
+        return
+    if len(loads) > 1:
+        loop.attributes[IN_TURN] = True
+    words += max(ahead)
+    free = _aligned(target.shared_memory - scratch_beside(loop, target) - loop.attributes[SLOTS] * sum(map(slot_bytes, loads)))
+    kept: set[Value] = set()
+    for product, position in _constant_operands(loop, target):
+        operand = product.operands[position]
+        assert isinstance(operand.type, TileType)
+        size = -_aligned(-operand.type.numel * storage_size(operand.type.element))
+        if operand not in kept and words > budget and size <= free:
+            kept.add(operand)
+            words, free = words - words_of(operand), free - size
+        if operand in kept:
+            product.attributes[KEPT] = (*product.attributes.get(KEPT, ()), position)
+
+
+def _aligned(size: int) -> int:
+    """Bytes, down to a multiple of what operands are aligned to."""
+    return size // OPERAND_ALIGNMENT * OPERAND_ALIGNMENT
+
+
+def words_in_loop(loop: Operation, loads: list[Operation], target: SimtTarget) -> int:
+    """About how many words a thread holds of tiles in the body of a loop, but for what is on its way to shared memory."""
+    (body,) = loop.regions
+    copied = {reader for load in loads for view in views_of(load.results[0]) for reader in _as_it_is(view.value)}
+    return sum(map(words_of, _captured(loop))) + _InLoop(copied, target).region(body)
+
+
+class _InLoop(Pressure):
+    """Tiles that are read from shared memory take no registers but the fragments of one step of a product; products add in place."""
+
+    def __init__(self, copied: Collection[Value], target: SimtTarget) -> None:
+        self.copied, self.target = copied, target
+
+    def words(self, value: Value) -> int:
+        return 0 if value in self.copied else super().words(value)
+
+    def in_place(self, operation: Operation) -> bool:
+        return operation.name in PRODUCTS or super().in_place(operation)
+
+    def beside(self, operation: Operation) -> int:
+        if operation.name not in PRODUCTS:
+            return 0
+        plan, words = plan_of(operation, self.target), 0
+        for position, operand in enumerate(operation.operands[:2]):
+            if operand in self.copied and plan.reads[position] == REGISTERS:
+                depth = plan.a.shape[-1]
+                words += _words_apart(operand) * (plan.k_step or depth) // depth
+        return words
+
+
+def _words_apart(tile: Value) -> int:
+    """Words of a tile whose elements take 16 bits at least: those that are narrower are taken apart to be turned or converted."""
+    assert isinstance(tile.type, TileType)
+    return -(-layout_of(tile).register_count * max(16, bit_width(tile.type.element)) // 32)
+
+
+def _as_it_is(value: Value) -> list[Value]:
+    return [value, *(user.results[0] for user in value.uses if user.name == "simt.convert")]
+
+
+def _captured(loop: Operation) -> set[Value]:
+    """Tiles of numbers that are made before a loop, and that it reads: index arithmetic is not counted."""
+    found = set()
+    for operation in loop.regions[0].walk():
+        for value in operation.operands:
+            if not isinstance(value.type, TileType) or value.layout is None or is_made_in(value, loop) or _is_source(value):
+                continue
+            if isinstance(value.type.element, FloatType) or operation.name in PRODUCTS:
+                found.add(value)
+    return found
+
+
+def _is_source(value: Value) -> bool:
+    return value.definition is not None and (value.definition.name in SOURCES or value.definition.name in SHAPE_OPERATIONS)
+
+
+def _constant_operands(loop: Operation, target: SimtTarget) -> Iterator[tuple[Operation, int]]:
+    """(product, position) of operands that are made before a loop, held in registers, and could be read from shared memory step by step."""
+    for product in loop.regions[0]:
+        if product.name == "simt.dot":
+            plan = plan_of(product, target)
+            for position, operand in enumerate(product.operands[:2]):
+                held = isinstance(operand.type, TileType) and not is_made_in(operand, loop) and not _is_source(operand)
+                if held and plan.reads == (REGISTERS, REGISTERS) and plan.k_step:
+                    yield product, position
