@@ -271,6 +271,7 @@ _TO_ALL = Attribute("to_all", "bool", "of a cluster: each block copies a part of
 _REDUCTION = Attribute("reduction", "str", "the kind of an atomic, by which elements of the tensor are updated in place of being written", "")
 _CACHE = (Attribute("cache", "str", "", ""), Attribute("eviction", "str", "", "normal"))
 _ORDERED = Attribute("ordered", "bool", "whoever wrote it saw to it that no thread may still touch the slot", False)
+_STORE_ORDERED = Attribute("ordered", "bool", f"{_ORDERED.meaning}, and nothing behind it in its region reads what it writes", False)
 _PLAN = Attribute("plan", "str", "the product plan, by name")
 _PRECISION = (
     Attribute("precision", "enum", "how f32 operands may be rounded", "ieee", ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")),
@@ -339,7 +340,7 @@ OPS: tuple[OpSpec, ...] = (
         explicit_results=True,
     ),
     OpSpec("simt.load", "a tile from shared memory", (_SLOT,), _load, effects=Effect.READ),
-    OpSpec("simt.store", "write a tile to shared memory", (_SLOT, Operand("x")), _store, (_ORDERED,), effects=Effect.WRITE),
+    OpSpec("simt.store", "write a tile to shared memory", (_SLOT, Operand("x")), _store, (_STORE_ORDERED,), effects=Effect.WRITE),
     # copies
     OpSpec(
         "simt.tensor",
