@@ -23,7 +23,7 @@ from typing import Any, Final
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Operation, Region, Value
 from tilewright.ir.table import Effect, Trait
-from tilewright.ir.types import I32, DescriptorType, TileType, Type, shape_of
+from tilewright.ir.types import I32, DescriptorType, FloatType, TileType, Type, shape_of
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import cse
 from tilewright.passes.dce import dce
@@ -37,9 +37,10 @@ from tilewright.simt.target import SimtTarget
 
 #: The division of what every block has whole; others are the axis.
 _UNDIVIDED: Final = -1
-#: Operations without a tile of their own making: each reader may have another part of them.
+#: Operations that read no tile: any part of theirs may be made.
 _FREE: Final = frozenset({"arange", "constant", "splat"})
-_REPEATED: Final = _FREE | {"broadcast"}
+#: How many operations may be repeated.
+_MOST: Final = 4096
 #: Operations whose tiles have one shape, and are divided alike.
 _ALIKE: Final = frozenset({"load", "store", "atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", "assert", "map", "inline_asm", "extern"})
 #: Operations on one axis that must not be divided; the others are divided alike.
@@ -62,7 +63,7 @@ def divide_program(module: Module, target: SimtTarget, options: Mapping[str, Any
         if blocks > target.cluster_blocks:
             raise _NotDividedError(f"{target.name} has no clusters of {blocks} blocks")
         _check(function)
-        _repeat_free(function)
+        _repeat_indices(function)
         division = _divided(function, blocks, target)
     except _NotDividedError as why:
         note(terminator(function.body), f"num_ctas={blocks}: each program runs in one block all the same ({why})")
@@ -93,15 +94,27 @@ def _check(function: Function) -> None:
         raise _NotDividedError("it may read what it writes")
 
 
-def _repeat_free(function: Function) -> None:
-    """Give each reader of what is made of nothing, or repeats what there is, a tile of its own, which other readers' parts do not concern."""
-    for operation in reversed([one for one in operations_of_program(function.body) if one.name in _REPEATED and isinstance(one.result.type, TileType)]):
+def _repeat_indices(function: Function) -> None:
+    """Give each reader of index arithmetic tiles of its own, which other readers' parts do not concern. What is not needed apart is merged again later."""
+    left = _MOST
+    for operation in reversed([one for one in operations_of_program(function.body) if _is_index(one)]):
         readers = [(user, position) for user in operation.result.uses for position, operand in enumerate(user.operands) if operand is operation.result]
+        left -= len(readers) - 1
+        if left < 0:
+            return
         for user, position in readers[1:]:
             again = Operation(operation.spec, operation.operands, operation.segments, operation.attributes, (operation.result.type,), (), operation.location)
             assert operation.parent is not None
             operation.parent.insert_before(again, operation)
             user.set_operand(position, again.result)
+
+
+def _is_index(operation: Operation) -> bool:
+    """Whether an operation makes a tile of nothing, or one of numbers, conditions or addresses of others element by element."""
+    if len(operation.results) != 1 or operation.regions or not isinstance(operation.result.type, TileType):
+        return False
+    moves = operation.spec.traits & (Trait.ELEMENTWISE | Trait.SHAPE) and operation.spec.pure
+    return operation.name in _FREE or bool(moves and not isinstance(operation.result.type.element, FloatType))
 
 
 def _divided(function: Function, blocks: int, target: SimtTarget) -> dict[Value, int]:
@@ -155,8 +168,7 @@ class _Division:
             if value not in self.found:
                 self.settle(value, _UNDIVIDED)
                 self.spread()
-        for operation in operations_of_program(self.function.body):
-            self._check_whole(operation)
+        self._check_writes()
         return self.found
 
     def _values(self) -> list[Value]:
@@ -164,13 +176,18 @@ class _Division:
         given = [argument for region in _regions(self.function.body) for argument in region.arguments]
         return [value for value in (*given, *made) if _has_parts(value.type)]
 
-    def _check_whole(self, operation: Operation) -> None:
-        """What every block would do to memory once too often."""
-        parts = [value for value in (*operation.operands, *operation.results) if _has_parts(value.type)]
-        if Effect.WRITE not in effects_of(operation) or operation.regions or any(self.found[value] != _UNDIVIDED for value in parts):
-            return
-        if operation.name not in _MASKED or any(result.uses for result in operation.results):
-            raise _NotDividedError(f"{operation.name} at {operation.location} is of no divided tile")
+    def _check_writes(self) -> None:
+        """Refuse what every block would do to memory once too often, and writes to one tensor by different blocks, which no order is kept of."""
+        writers: dict[Value | None, int] = {}
+        for operation in operations_of_program(self.function.body):
+            roots = reached(operation, Effect.WRITE)
+            if not roots:
+                continue
+            division = self.found.get(operation.operands[0], _UNDIVIDED)
+            if division == _UNDIVIDED and (operation.name not in _MASKED or any(result.uses for result in operation.results)):
+                raise _NotDividedError(f"{operation.name} at {operation.location} is of no divided tile")
+            if any(writers.setdefault(root, division) != division for root in roots):
+                raise _NotDividedError(f"{operation.name} at {operation.location} is divided in another way than what is written to the same memory before")
 
     def settle(self, value: Value, division: int) -> None:
         """Know how a value is divided.
