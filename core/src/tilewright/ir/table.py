@@ -38,6 +38,7 @@ class Trait(enum.Flag):
     NONE = 0
     ELEMENTWISE = enum.auto()  # scalars, or tiles of one shape, element by element
     COMMUTATIVE = enum.auto()
+    ASSOCIATIVE = enum.auto()  # operands in any order, up to rounding
     SHAPE = enum.auto()  # moves or repeats elements, computes nothing
 
 
@@ -135,7 +136,7 @@ class OpSpec:
 
     ``rule`` maps a :class:`Shape` to the result types, or raises :class:`RuleError`. With ``explicit_results`` the result types are part
     of the operation's text; the rule then checks and returns them. ``check`` verifies what only the whole operation shows (its regions).
-    ``regions`` names the regions.
+    ``regions`` names the regions. ``cost`` is what an element takes on a processor without an instruction of its own for it, in additions.
     """
 
     name: str
@@ -150,6 +151,7 @@ class OpSpec:
     terminator: bool = False
     check: Callable[[Operation], None] | None = None
     family: str = ""
+    cost: int = 1
     _attributes: dict[str, Attribute] = field(default_factory=dict, repr=False, compare=False)
     _simple: bool = field(default=False, init=False, repr=False, compare=False)
 
@@ -173,6 +175,14 @@ class OpSpec:
     @property
     def elementwise(self) -> bool:
         return Trait.ELEMENTWISE in self.traits
+
+    @property
+    def commutative(self) -> bool:
+        return Trait.COMMUTATIVE in self.traits
+
+    @property
+    def associative(self) -> bool:
+        return Trait.ASSOCIATIVE in self.traits
 
     @property
     def python_name(self) -> str:

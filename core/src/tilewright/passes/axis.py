@@ -115,7 +115,7 @@ class _Analysis:
             if structured is not None:
                 structured(self, operation)
                 continue
-            transfer = _TRANSFER.get(operation.name)
+            transfer = _TRANSFER.get(operation.name, _same_constancy if operation.spec.elementwise else None)
             if transfer is not None:
                 self.known[operation.results[0]] = _transferred(transfer, operation, [self.known[operand] for operand in operation.operands])
                 continue
@@ -463,6 +463,7 @@ def _transferred(transfer: Transfer, operation: Operation, infos: list[AxisInfo]
 #: What addresses go through on their way.
 _ADDRESSING = frozenset(("add", "sub", "mul", "addptr", "select", "cast", "rem", "splat", "broadcast", "expand_dims", "permute", "reshape", "unsplat", "hint"))
 
+#: What is known of results. Of elementwise operations that are not here, that equal operands give equal ones.
 _TRANSFER: dict[str, Transfer] = {
     "constant": _constant,
     "arange": _arange,
@@ -477,9 +478,7 @@ _TRANSFER: dict[str, Transfer] = {
     "shr": _shr,
     "and": _and,
     **dict.fromkeys(("or", "xor", "neg", "abs", "min", "max"), _keeps_low_zeros),
-    **dict.fromkeys(("mulhi", "fma", "copysign", "ldexp", "clz", "popcount", "load"), _same_constancy),
-    **dict.fromkeys(("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt"), _same_constancy),
-    **dict.fromkeys(("floor", "ceil", "round_even", "trunc"), _same_constancy),
+    "load": _same_constancy,
     "cmp": _cmp,
     "select": _select,
     "cast": _cast,

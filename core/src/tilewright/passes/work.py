@@ -23,7 +23,8 @@ _DEPTH: Final = 8
 _LOADS: Final = frozenset({"load", "descriptor_load", "descriptor_gather", "atomic_load"})
 _STORES: Final = frozenset({"store", "descriptor_store", "descriptor_reduce", "descriptor_scatter", "atomic_store", "atomic_rmw", "atomic_cas"})
 _DOTS: Final = frozenset({"dot", "dot_scaled"})
-_SLOW: Final = frozenset({"exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt", "div", "rem"})
+#: From this cost on an operation counts as a slow one.
+_SLOW: Final = 8
 
 
 def work_of(module: Module, arguments: Mapping[str, Any], options: Mapping[str, Any], grid: Callable[[], tuple[int, int, int] | None]) -> Work:
@@ -123,7 +124,7 @@ class _Walk:
         else:
             made = 0 if operation.spec.traits & Trait.SHAPE else sum(_floats(value.type) for value in operation.results)
             body.computed += int(weight * made)
-            body.slow += int(weight * made) if name in _SLOW else 0
+            body.slow += int(weight * made) if operation.spec.cost >= _SLOW else 0
 
     def _compute(self, operation: Operation, values: dict[Value, Any]) -> None:
         """The value of a scalar operation, where those of its operands are known."""

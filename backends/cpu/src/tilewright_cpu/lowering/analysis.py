@@ -19,34 +19,14 @@ from tilewright.ir.ops import TABLE
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I64, FloatType, IntType, PointerType, TileType, element_type
 
-#: Cost of evaluating an operation once a lane, in additions. What is not listed costs one.
-COSTS: dict[str, int] = {
-    "exp": 16,
-    "exp2": 14,
-    "log": 20,
-    "log2": 20,
-    "sin": 24,
-    "cos": 24,
-    "tanh": 30,
-    "erf": 30,
-    "div": 10,
-    "rem": 12,
-    "sqrt": 8,
-    "rsqrt": 12,
-    "load": 2,
-    "mulhi": 3,
-    "ldexp": 2,
-    "clz": 3,
-    "popcount": 3,
-    "constant": 0,
-    "splat": 0,
-    "arange": 1,
-    "broadcast": 0,
-    "expand_dims": 0,
-    "permute": 0,
-    "reshape": 0,
-    "hint": 0,
-}
+
+def cost_of_one(operation: Operation) -> int:
+    """What an operation costs for one lane, in additions; what only moves elements costs nothing."""
+    if operation.name == "load":
+        return 2
+    return 0 if operation.name in _LAZY_SHAPE else operation.spec.cost
+
+
 #: From this cost on a tile is kept rather than evaluated again.
 EXPENSIVE = 10
 #: Lazy operations that may depend on each other in a row; twice as many where they compute addresses or only move elements, which cost little to walk over.
@@ -306,7 +286,7 @@ class Analysis:
             cost = 1
         else:
             name = operation.name
-            cost = COSTS.get(name, 1)
+            cost = cost_of_one(operation)
             if name == "div" and isinstance(element_type(value.type), IntType):
                 cost = 12
             operands = operation.operands
@@ -379,7 +359,7 @@ class Analysis:
 
     def _own_cost(self, operation: Operation) -> bool:
         """Whether keeping this operation's result saves work of its own, and not just of an operand that is kept anyway."""
-        own = COSTS.get(operation.name, 1)
+        own = cost_of_one(operation)
         if not _pays_to_keep(operation):
             return False
         if own >= 8 or (operation.name in ("div", "rem")):
@@ -432,7 +412,7 @@ def combine_kind(operation: Operation) -> Operation | None:
         return None
     if first.operands != region.arguments and first.operands != region.arguments[::-1]:
         return None
-    return first if first.name in ("add", "mul", "min", "max", "and", "or", "xor") else None
+    return first if first.spec.associative else None
 
 
 def is_sum(operation: Operation) -> bool:

@@ -13,7 +13,7 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Value
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, element_type
 from tilewright.llvm.registers import storage_size
-from tilewright_cpu.lowering.analysis import COSTS, is_lazy, unit_reshape
+from tilewright_cpu.lowering.analysis import cost_of_one, is_lazy, unit_reshape
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index
 from tilewright_cpu.lowering.contiguity import assuming
 from tilewright_cpu.lowering.evaluate import evaluate, with_coordinate
@@ -206,7 +206,7 @@ class Plan:
             if operation is None or value in context.buffers or isinstance(element_type(value.type), PointerType):
                 cost += 1
             elif lane in axes and form(context, value, axes.index(lane)) is None:
-                cost += COSTS.get(operation.name, 1)
+                cost += cost_of_one(operation)
         return cost
 
     def _find_conditions(self, visited: dict[Value, Axes], store_mask: Value | None) -> None:

@@ -141,23 +141,27 @@ _X, _A, _B = Operand("x"), Operand("a"), Operand("b")
 _NAN = Attribute("nan", "enum", "ignore: the other operand where one is NaN; propagate: NaN", "ignore", ("ignore", "propagate"))
 
 
-def _unary(name: str, summary: str, rule: Rule, *attributes: Attribute) -> OpSpec:
-    return OpSpec(name, summary, (_X,), rule, attributes, traits=Trait.ELEMENTWISE, family="arithmetic")
+#: Traits of operations whose operands may be swapped, and whose order in a chain is free as well.
+_SWAPPED = Trait.ELEMENTWISE | Trait.COMMUTATIVE
+_FREE = _SWAPPED | Trait.ASSOCIATIVE
 
 
-def _binary(name: str, summary: str, rule: Rule, *attributes: Attribute, commutative: bool = False) -> OpSpec:
-    traits = Trait.ELEMENTWISE | Trait.COMMUTATIVE if commutative else Trait.ELEMENTWISE
-    return OpSpec(name, summary, (_A, _B), rule, attributes, traits=traits, family="arithmetic")
+def _unary(name: str, summary: str, rule: Rule, *attributes: Attribute, cost: int = 1) -> OpSpec:
+    return OpSpec(name, summary, (_X,), rule, attributes, traits=Trait.ELEMENTWISE, family="arithmetic", cost=cost)
+
+
+def _binary(name: str, summary: str, rule: Rule, *attributes: Attribute, traits: Trait = Trait.ELEMENTWISE, cost: int = 1) -> OpSpec:
+    return OpSpec(name, summary, (_A, _B), rule, attributes, traits=traits, family="arithmetic", cost=cost)
 
 
 OPS: tuple[OpSpec, ...] = (
-    OpSpec("constant", "a scalar known at compile time", (), _constant, (Attribute("value", "number"),), explicit_results=True),
+    OpSpec("constant", "a scalar known at compile time", (), _constant, (Attribute("value", "number"),), explicit_results=True, cost=0),
     OpSpec("arange", "the integers start .. end-1", (), _arange, (Attribute("start", "int"), Attribute("end", "int"))),
     OpSpec("program_id", "this program's position along an axis of the grid", (), _axis_id, (Attribute("axis", "int"),)),
     OpSpec("num_programs", "the grid's extent along an axis", (), _axis_id, (Attribute("axis", "int"),)),
-    _binary("add", "a + b; integers wrap around", _arithmetic, commutative=True),
+    _binary("add", "a + b; integers wrap around", _arithmetic, traits=_FREE),
     _binary("sub", "a - b; integers wrap around", _arithmetic),
-    _binary("mul", "a * b; integers wrap around", _arithmetic, commutative=True),
+    _binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE),
     _binary(
         "div",
         "a / b: floats correctly rounded (or within 2 ULP where approximate); integers truncate towards zero, undefined for b = 0 "
@@ -165,22 +169,24 @@ OPS: tuple[OpSpec, ...] = (
         _arithmetic,
         Attribute("approximate", "bool", "f32 only: 2 ULP are enough", False),
         Attribute("exact", "bool", "f32 only: rounded correctly also where a backend's options relax the division", False),
+        cost=10,
     ),
     _binary(
         "rem",
         "the remainder of the division that truncates towards zero: C's % and fmod; the sign is a's; for integers undefined where a / b is",
         _arithmetic,
+        cost=12,
     ),
     _unary("neg", "-x; a float's sign flips, zero's and NaN's too; integers wrap around", _negatable),
     _unary("abs", "the absolute value; the most negative integer wraps around to itself", _negatable),
-    _binary("and", "bitwise a & b", same_ints, commutative=True),
-    _binary("or", "bitwise a | b", same_ints, commutative=True),
-    _binary("xor", "bitwise a ^ b", same_ints, commutative=True),
+    _binary("and", "bitwise a & b", same_ints, traits=_FREE),
+    _binary("or", "bitwise a | b", same_ints, traits=_FREE),
+    _binary("xor", "bitwise a ^ b", same_ints, traits=_FREE),
     _binary("shl", "a shifted left by b bits; undefined unless 0 <= b < bits", same_ints),
     _binary("shr", "a shifted right by b bits: the sign bit comes in where signed; undefined unless 0 <= b < bits", same_ints),
-    _binary("mulhi", "the upper half of the double-width product", _mulhi, commutative=True),
-    _binary("min", "the smaller of a and b; -0.0 may count as equal to 0.0", same_numbers, _NAN, commutative=True),
-    _binary("max", "the greater of a and b; -0.0 may count as equal to 0.0", same_numbers, _NAN, commutative=True),
+    _binary("mulhi", "the upper half of the double-width product", _mulhi, traits=_SWAPPED, cost=3),
+    _binary("min", "the smaller of a and b; -0.0 may count as equal to 0.0", same_numbers, _NAN, traits=_FREE),
+    _binary("max", "the greater of a and b; -0.0 may count as equal to 0.0", same_numbers, _NAN, traits=_FREE),
     _binary(
         "cmp",
         "whether a PREDICATE b; false where a float is NaN, but 'ne' is true there",
@@ -221,22 +227,22 @@ OPS: tuple[OpSpec, ...] = (
         _addptr,
         traits=Trait.ELEMENTWISE,
     ),
-    _unary("exp", "e to the x", _math),
-    _unary("exp2", "2 to the x", _math),
-    _unary("log", "the natural logarithm", _math),
-    _unary("log2", "the logarithm to base 2", _math),
-    _unary("sin", "the sine of x radians", _math),
-    _unary("cos", "the cosine of x radians", _math),
-    _unary("tanh", "the hyperbolic tangent", _math),
-    _unary("erf", "the error function", _math),
-    _unary("sqrt", "the square root", _math, Attribute("approximate", "bool", "f32 only: 2 ULP are enough", False)),
-    _unary("rsqrt", "1 / sqrt(x)", _math),
+    _unary("exp", "e to the x", _math, cost=16),
+    _unary("exp2", "2 to the x", _math, cost=14),
+    _unary("log", "the natural logarithm", _math, cost=20),
+    _unary("log2", "the logarithm to base 2", _math, cost=20),
+    _unary("sin", "the sine of x radians", _math, cost=24),
+    _unary("cos", "the cosine of x radians", _math, cost=24),
+    _unary("tanh", "the hyperbolic tangent", _math, cost=30),
+    _unary("erf", "the error function", _math, cost=30),
+    _unary("sqrt", "the square root", _math, Attribute("approximate", "bool", "f32 only: 2 ULP are enough", False), cost=8),
+    _unary("rsqrt", "1 / sqrt(x)", _math, cost=12),
     _unary("floor", "the greatest integer not above x, as a float", _math),
     _unary("ceil", "the least integer not below x, as a float", _math),
     _unary("round_even", "the nearest integer, ties to even, as a float", _math),
     _unary("trunc", "x without its fraction, as a float", _math),
     _binary("copysign", "the magnitude of a with the sign of b", _math),
-    OpSpec("ldexp", "x * 2**exponent, rounded once", (_X, Operand("exponent")), _ldexp, traits=Trait.ELEMENTWISE),
-    _unary("clz", "leading zero bits; all bits for 0", _bits),
-    _unary("popcount", "bits that are set", _bits),
+    OpSpec("ldexp", "x * 2**exponent, rounded once", (_X, Operand("exponent")), _ldexp, traits=Trait.ELEMENTWISE, cost=2),
+    _unary("clz", "leading zero bits; all bits for 0", _bits, cost=3),
+    _unary("popcount", "bits that are set", _bits, cost=3),
 )

@@ -76,6 +76,7 @@ OPS: tuple[OpSpec, ...] = (
             Attribute("constancy", "ints", "", ()),
         ),
         traits=Trait.ELEMENTWISE,
+        cost=0,
     ),
     OpSpec(
         "inline_asm",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops import TABLE
 from tilewright.ir.types import I1, FloatType, IntType, Type, bit_width, element_type, with_element
 from tilewright.passes.fold import fold
 from tilewright.passes.formats import contains, round_to
@@ -14,11 +15,8 @@ from tilewright.passes.rewriter import Rewrite, Rewriter, constant_of, defined_b
 
 # Operations on constants.
 
-_ELEMENTWISE = (
-    *("add", "sub", "mul", "div", "rem", "neg", "abs", "and", "or", "xor", "shl", "shr", "mulhi", "min", "max", "cmp", "select", "fma"),
-    *("cast", "bitcast", "addptr", "exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt", "floor", "ceil", "round_even"),
-    *("trunc", "copysign", "ldexp", "clz", "popcount"),
-)
+_ELEMENTWISE = tuple(spec.name for spec in TABLE if spec.elementwise and spec.name != "hint")
+_COMMUTATIVE = tuple(spec.name for spec in TABLE if spec.commutative)
 
 
 def _fold(operation: Operation, rewriter: Rewriter) -> Any:
@@ -392,7 +390,7 @@ def _hint_constant(operation: Operation, rewriter: Rewriter) -> Value | None:
 
 REWRITES: tuple[Rewrite, ...] = (
     Rewrite(_ELEMENTWISE, "f(constants) = the constant f gives", _fold),
-    Rewrite(("add", "mul", "and", "or", "xor", "min", "max", "mulhi", "cmp"), "a op b = b op a: the constant stands right", _constant_right),
+    Rewrite((*_COMMUTATIVE, "cmp"), "a op b = b op a: the constant stands right", _constant_right),
     *map(_with_constant, _WITH_CONSTANT),
     *map(_with_itself, _WITH_ITSELF),
     Rewrite(("rem",), "x % 1 = 0", _remainder_by_one),

@@ -20,21 +20,19 @@ from tilewright.simt.lowering.shuffles import exchange
 from tilewright.simt.rules import operand_layouts
 from tilewright.simt.target import SimtTarget
 
-#: Operations that give the same bits with their operands swapped. Machines order the zeros in ``min`` and ``max``.
-_SYMMETRIC = frozenset({"add", "mul", "and", "or", "xor", "min", "max"})
-
 #: One register of each operand of a reduction.
 Row = list[str]
 
 
 def is_symmetric(region: Region) -> bool:
-    """Whether a combination is known to give the same bits with its operands swapped: each result one such operation of its own two arguments."""
+    """Whether a combination is known to give the same bits with its operands swapped: each result one commutative operation of its own two arguments.
+    Machines order the zeros in ``min`` and ``max``."""
     arguments, terminator = region.arguments, region.last
     assert terminator is not None
     count = len(terminator.operands)
     for number, value in enumerate(terminator.operands):
         operation = value.definition
-        if operation is None or operation.name not in _SYMMETRIC or set(operation.operands) != {arguments[number], arguments[count + number]}:
+        if operation is None or not operation.spec.commutative or set(operation.operands) != {arguments[number], arguments[count + number]}:
             return False
     return True
 
