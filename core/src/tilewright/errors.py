@@ -1,10 +1,12 @@
-"""The exceptions users meet. All derive from :class:`TilewrightError` and can be pickled.
+"""The exceptions users meet, and the files that defects leave behind. All derive from :class:`TilewrightError` and can be pickled.
 
 Messages say what happened, where, with which types, and what to do about it.
 """
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -160,3 +162,16 @@ class TuningArgumentError(TilewrightError, ValueError):
 
 class ConfigError(TilewrightError, TypeError):
     """What was given is no configuration, or sets what configurations do not have."""
+
+
+def write_reproducer(content: str | bytes, suffix: str = ".ll") -> Path:
+    """Write IR text, or what else a tool rejects, to a file named by its content, in ``TILEWRIGHT_REPRODUCER_DIR`` or the directory of temporary files."""
+    import hashlib
+    import tempfile
+
+    written = content.encode() if isinstance(content, str) else content
+    folder = Path(os.environ.get("TILEWRIGHT_REPRODUCER_DIR") or tempfile.gettempdir())
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"tilewright-{hashlib.sha256(written).hexdigest()[:16]}{suffix}"
+    path.write_bytes(written)
+    return path

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from tilewright.errors import LoweringError
-from tilewright.llvm.compile import LONG, assembly, compile_to_object, host_target, options_set, parse, target_machine, write_reproducer
+from tilewright.errors import LoweringError, write_reproducer
+from tilewright.llvm.compile import LONG, assembly, compile_to_object, host_target, options_set, parse, target_machine
 from tilewright.llvm.link import load_object
 
 ADD = "define i64 @add(i64 %a, i64 %b) {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"

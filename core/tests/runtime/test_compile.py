@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -233,10 +234,14 @@ def test_a_backends_own_errors_pass_through(recorder, error):
         tw.jit(scale.fn)[(1,)](np.zeros(64, np.float32), 64)
 
 
-def test_a_backends_defect_is_reported_as_one(recorder):
+def test_a_backends_defect_is_reported_as_one(recorder, tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
     recorder.on_lower = lambda *_: {}["missing"]
-    with pytest.raises(BackendError, match=r"backend 'recorder' .* failed in tilewright_lower: KeyError: 'missing'"):
+    with pytest.raises(BackendError, match=r"backend 'recorder' .* failed in tilewright_lower: KeyError: 'missing'") as caught:
         tw.jit(scale.fn)[(1,)](np.zeros(64, np.float32), 64)
+    *_, told = str(caught.value).splitlines()
+    reproducer = Path(told.removeprefix("reproducer, in Tile IR: "))
+    assert reproducer.parent == tmp_path and parse_module(reproducer.read_text()).kernel.name == "scale"
 
 
 def test_jobs_for_other_processes_can_be_pickled(recorder):

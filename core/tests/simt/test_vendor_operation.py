@@ -480,7 +480,7 @@ def test_a_defect_of_a_lowering_names_the_operation() -> None:
         raise IndexError("no such register")
 
     target = LayoutsGiven({"acme.flip": replace(FLIP_INTERFACE, lower=broken)})
-    with pytest.raises(LoweringError, match=r"could not lower acme\.flip at .* for acme: IndexError: no such register"):
+    with pytest.raises(LoweringError, match=r"could not lower acme\.flip at .* for acme, a defect of the backend: IndexError: no such register"):
         compile_kernel(parse_module(SLOTS, target.table), target, OPTIONS)
 
 

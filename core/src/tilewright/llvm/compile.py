@@ -7,17 +7,13 @@ that reproduces it. The LLVM of the llvmlite wheel has assertions on, so IR that
 from __future__ import annotations
 
 import functools
-import hashlib
-import os
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import llvmlite.binding as llvm
 
-from tilewright.errors import LoweringError
+from tilewright.errors import LoweringError, write_reproducer
 from tilewright.llvm.apart import generated_apart, has_inline_assembly
 from tilewright.llvm.interrupts import uninterrupted
 
@@ -93,16 +89,6 @@ def parse(ir_text: str) -> llvm.ModuleRef:
         path = write_reproducer(ir_text)
         raise LoweringError(f"the backend wrote LLVM IR that LLVM rejects; this is a defect of the backend. {str(error).strip()}\nreproducer: {path}") from None
     return module
-
-
-def write_reproducer(content: str | bytes, suffix: str = ".ll") -> Path:
-    """Write IR text, or what else a tool rejects, to a file named by its content, in ``TILEWRIGHT_REPRODUCER_DIR`` or the directory of temporary files."""
-    written = content.encode() if isinstance(content, str) else content
-    folder = Path(os.environ.get("TILEWRIGHT_REPRODUCER_DIR") or tempfile.gettempdir())
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"tilewright-{hashlib.sha256(written).hexdigest()[:16]}{suffix}"
-    path.write_bytes(written)
-    return path
 
 
 def run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Sequence[str]) -> None:

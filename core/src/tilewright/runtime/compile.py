@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import BackendError, TilewrightError
+from tilewright.errors import BackendError, LoweringError, TilewrightError, write_reproducer
 from tilewright.plugins.manifest import CodeObject, Parameter, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime.artifact import Artifact
@@ -215,7 +215,10 @@ def lower_module(
         preparation.run(module)
     parameters = parameters_of(module)
     started = time.perf_counter()
-    code = backend.require("tilewright_lower", module=module, target=target, options=options)
+    try:
+        code = backend.require("tilewright_lower", module=module, target=target, options=options)
+    except BackendError as error:
+        raise _with_reproducer(error, module) from error.__cause__
     timings["lower"] = _milliseconds(started)
     if not isinstance(code, CodeObject):
         raise _defect(backend, f"tilewright_lower gave a {type(code).__name__}, not a CodeObject")
@@ -245,6 +248,13 @@ def compile_job(kernel: Specialization, backend_name: str, target: Target) -> by
 
 def _defect(backend: Backend, what: str) -> BackendError:
     return BackendError(f"backend {backend.name!r} ({backend.distribution}): {what}. Report this to the authors of {backend.distribution}.")
+
+
+def _with_reproducer(error: BackendError, module: Module) -> BackendError:
+    """The error, with the path of a file that has the module where it is a defect of the backend's: where something failed that was not foreseen."""
+    if error.__cause__ is None or isinstance(error.__cause__, TilewrightError) or type(error) not in (BackendError, LoweringError):
+        return error
+    return type(error)(f"{error}\nreproducer, in Tile IR: {write_reproducer(str(module), '.tileir')}")
 
 
 def _milliseconds(started: float) -> float:

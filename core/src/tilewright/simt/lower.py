@@ -65,6 +65,6 @@ def lower_region(context: SimtContext, region: Region) -> Operation:
             raise
         except Exception as error:
             raise LoweringError(
-                f"could not lower {operation.name} at {operation.location} for {context.target.name}: {type(error).__name__}: {error}"
+                f"could not lower {operation.name} at {operation.location} for {context.target.name}, a defect of the backend: {type(error).__name__}: {error}"
             ) from error
     raise AssertionError("a region without a terminator")

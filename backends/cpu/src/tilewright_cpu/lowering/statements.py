@@ -53,7 +53,8 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
         except TilewrightError:
             raise
         except (AssertionError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
-            raise LoweringError(f"the CPU backend could not lower {operation.name} at {operation.location}: {type(error).__name__}: {error}") from error
+            told = f"the CPU backend could not lower {operation.name} at {operation.location}, a defect of its own: {type(error).__name__}: {error}"
+            raise LoweringError(told) from error
         if not context.in_elements:
             context.release()
     context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums, context.consecutive = saved

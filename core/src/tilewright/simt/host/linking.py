@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.errors import LoweringError
+from tilewright.errors import LoweringError, write_reproducer
 from tilewright.plugins.manifest import CodeObject
 
 
@@ -39,8 +39,6 @@ def rejected(told: str, source: bytes, suffix: str) -> LoweringError:
         source: what it was given: it is written to a file that the message names.
         suffix: of the file.
     """
-    from tilewright.llvm.compile import write_reproducer
-
     return LoweringError(f"{told}\nreproducer: {write_reproducer(source, suffix)}")
 
 
