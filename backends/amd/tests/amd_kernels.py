@@ -115,9 +115,23 @@ def taken_in_turn(lock, data, BLOCK: tl.constexpr):
 
 
 @tw.jit
-def from_zero(x, out, N: tl.constexpr):
+def from_zero(x, out, N: tl.constexpr, FORM: tl.constexpr):
+    """Three times 0 - x, in one of several forms."""
     at = tl.arange(0, N)
-    tl.store(out + at, (0.0 - tl.load(x + at)) * 3)
+    number = tl.load(x + at)
+    if FORM == "difference":
+        found = 0.0 - number
+    elif FORM == "sum":
+        found = -number + 0.0
+    elif FORM == "sum from zero":
+        found = 0.0 + -number
+    elif FORM == "product":
+        found = number * -1.0 + 0.0
+    elif FORM == "fused":
+        found = tl.fma(number, tl.full((N,), -1.0, number.dtype), tl.zeros((N,), number.dtype))
+    else:
+        found = tl.fma(tl.full((N,), 1.0, number.dtype), -number, tl.zeros((N,), number.dtype))
+    tl.store(out + at, found * 3)
 
 
 @tw.jit

@@ -6,7 +6,6 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -80,18 +79,20 @@ def test_every_fp8_number_is_widened(kind: str, result: str) -> None:
     assert (np.signbit(out) == np.signbit(expected))[finite].all()
 
 
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
-def test_zero_less_zero_is_zero(arch: str, kind: type[np.floating[Any]]) -> None:
+@pytest.mark.parametrize("kind", ["fp16", "bf16", "fp32", "fp64"])
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1100"])
+@pytest.mark.parametrize("form", ["difference", "sum", "sum from zero", "product", "fused", "fused with one"])
+def test_zero_less_zero_is_zero(form: str, arch: str, kind: str) -> None:
     """The code generator would negate: the sign of a zero would be another."""
-    name = {np.float16: "fp16", np.float32: "fp32", np.float64: "fp64"}[kind]
-    code = compiled(from_zero, f"x=*{name}:16, out=*{name}:16", arch, {"N": 64})
-    x = np.resize(np.array([0.0, -0.0, 1.5, -2.0, np.inf], kind), 64)
+    code = compiled(from_zero, f"x=*{kind}:16, out=*{kind}:16", arch, {"N": 64, "FORM": form}, enable_fp_fusion=False)
+    numbers = np.resize(np.array([0.0, -0.0, 1.5, -2.0, np.inf], np.float32), 64)
+    x = (numbers.view(np.uint32) >> 16).astype(np.uint16) if kind == "bf16" else numbers.astype(f"f{int(kind[2:]) // 8}")
     out = np.zeros_like(x)
     launched(code, [x, out])
-    expected = (kind(0) - x) * kind(3)
-    np.testing.assert_array_equal(out, expected)
-    np.testing.assert_array_equal(np.signbit(out), np.signbit(expected))
+    found = (out.astype(np.uint32) << 16).view(np.float32) if kind == "bf16" else out
+    expected = (0 - numbers) * 3
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
 
 
 def test_figures_of_a_listing() -> None:

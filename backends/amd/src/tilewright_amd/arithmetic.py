@@ -7,9 +7,10 @@ With the option ``math`` at ``relaxed`` a function may have the error of the col
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from tilewright.ir.types import F16, F32, F64, FloatType, Type
+from tilewright.ir.types import BF16, F16, F32, F64, FloatType, Type
+from tilewright.llvm.registers import constant, register_type
 from tilewright.llvm.remainder import float_remainder
 from tilewright.llvm.writer import FunctionWriter, float_constant
 
@@ -44,7 +45,39 @@ RELAXED: dict[str, Emitter] = {"exp2": _unary("exp2"), "exp": _exp, "rsqrt": _un
 APPROXIMATE: dict[str, Emitter] = {"div": _divide, "sqrt": _unary("sqrt")}
 
 
-_TYPES: dict[Type, str] = {F16: "half", F32: "float", F64: "double"}
+#: Types of which sums with +0 are not left to the code generator.
+_BESIDE_ZERO: Final = frozenset({F16, BF16, F32, F64})
+
+
+def _beside_zero(name: str, operands: list[str], element: Type) -> tuple[str, bool] | None:
+    """Of a sum of +0 and a number, which may be negated: the number, and whether it is. None for anything else.
+
+    The code generator makes 0 - x of such sums where the number is -x, and takes that for -x, also where x is a zero.
+    """
+    zero, minus_zero, one, minus_one = (constant(element, value) for value in (0.0, -0.0, 1.0, -1.0))
+    if name == "add" and zero in operands:
+        return operands[operands[0] == zero], False
+    if name == "sub" and operands[0] == zero:
+        return operands[1], True
+    if name == "sub" and operands[1] == minus_zero:
+        return operands[0], False
+    if name == "fma" and operands[2] == zero:
+        for factor in (one, minus_one):
+            if factor in operands[:2]:
+                return operands[operands[0] == factor], factor == minus_one
+    return None
+
+
+def _sum_with_zero(w: FunctionWriter, number: str, negated: bool, element: Type) -> str:
+    """0 + x, or 0 - x if it is ``negated``."""
+    type_, zero = register_type(element), constant(element, 0.0)
+    if element is BF16:  # in registers for integers
+        is_zero = w.emit(f"icmp eq i16 {w.emit(f'and i16 {number}, 32767')}, 0")
+        other = w.emit(f"xor i16 {number}, -32768") if negated else number
+    else:
+        is_zero = w.emit(f"fcmp oeq {type_} {number}, {zero}")
+        other = w.emit(f"fneg {type_} {number}") if negated else number
+    return w.emit(f"select i1 {is_zero}, {type_} {zero}, {type_} {other}")
 
 
 def element_operation(w: FunctionWriter, relaxed: bool, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]) -> str | None:
@@ -54,10 +87,8 @@ def element_operation(w: FunctionWriter, relaxed: bool, name: str, operands: lis
             return APPROXIMATE[name](w, operands)
         if relaxed and name in RELAXED and not attributes.get("exact"):
             return RELAXED[name](w, operands)
-    if name == "sub" and (type_ := _TYPES.get(element)) and operands[0] == float_constant(type_, 0.0):
-        # the code generator takes 0 - x for -x, also where x is a zero
-        zero = w.emit(f"fcmp oeq {type_} {operands[1]}, {operands[0]}")
-        return w.emit(f"select i1 {zero}, {type_} {operands[0]}, {type_} {w.emit(f'fneg {type_} {operands[1]}')}")
+    if element in _BESIDE_ZERO and (term := _beside_zero(name, operands, element)):
+        return _sum_with_zero(w, *term, element)
     if name == "rem" and isinstance(element, FloatType):
         return float_remainder(w, operands[0], operands[1], element)
     if element is F16:
