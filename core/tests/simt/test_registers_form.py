@@ -17,7 +17,7 @@ from tilewright.language.callable import device_function
 from tilewright.passes.clone import clone_module
 from tilewright.simt import emulator
 from tilewright.simt.address_steps import AddressSteps
-from tilewright.simt.compile import compile_kernel, kernel_of, run_stages
+from tilewright.simt.compile import STAGES, compile_kernel, kernel_of, run_stages
 from tilewright.simt.facts import notes_of
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.tokens import Tokens
@@ -361,6 +361,20 @@ def test_operands_that_stay_the_same_are_in_registers_where_there_is_no_shared_m
         run_stages(copy, target, {**OPTIONS, "num_stages": 2}, ["prepare", "layouts", "select", "schedule"])
         found[memory] = [product.attributes.get("simt.kept", ()) for product in copy.kernel.walk() if product.name == "simt.dot"]
     assert found == dict(zip(MEMORIES, ([(0,), ()], [(), ()]), strict=True))
+
+
+def test_what_is_decided_where_registers_are_few_reads_back() -> None:
+    module, target = build(attention, ATTENTION, D=16, BLOCK=16), crowded(REGISTERS[-1])
+    options = {**OPTIONS, "num_stages": 2}
+    names = [stage.name for stage in target.stages(STAGES)]
+    done = names.index("schedule") + 1
+    run_stages(module, target, options, names[:done])
+    text = print_module(module)
+    assert "simt.in_turn = true" in text and "simt.kept = [0]" in text
+    again = parse_module(text, target.table)
+    for one in (module, again):
+        run_stages(one, target, options, names[done:])
+    assert print_module(module) == print_module(again)
 
 
 # ---- addresses
