@@ -27,10 +27,9 @@ def code_of(arch: str, name: str) -> CodeObject:
     return compiled(getattr(example(module), kernel), signature, arch, constants)
 
 
-@pytest.mark.parametrize("schedule", ["lockstep", "random"])
 @pytest.mark.parametrize("kind", ["f16", "fp8"])
 @pytest.mark.parametrize("arch", ARCHS)
-def test_products_are_right_in_any_order_of_the_waves(arch: str, kind: str, schedule: str) -> None:
+def test_products_are_right_in_any_order_of_the_waves(arch: str, kind: str) -> None:
     code, rng = code_of(arch, f"matmul {kind}"), np.random.default_rng(7)
     # many iterations, parts of blocks, one iteration, none
     for m, n, k in ((128, 128, 320), (144, 112, 176), (16, 32, 48), (16, 16, 0)):
@@ -39,19 +38,18 @@ def test_products_are_right_in_any_order_of_the_waves(arch: str, kind: str, sche
             # as many bits in front as f16 has, and all of these numbers end in zeros
             a, b = ((values.view(np.uint16) >> 8).astype(np.uint8) for values in (a, b))
         c = np.full((m, n), np.nan, np.float16)
-        launched(code, [a, b, c, m, n, k, k, n, n], (-(-m // 128) * -(-n // 128),), schedule=schedule, seed=k)
+        launched(code, [a, b, c, m, n, k, k, n, n], (-(-m // 128) * -(-n // 128),), schedule="random", seed=k)
         x, y = (decode(values, F8E5M2) if kind == "fp8" else values for values in (a, b))
         np.testing.assert_array_equal(c, (x.astype(np.float64) @ y.astype(np.float64)).astype(np.float16))
 
 
-@pytest.mark.parametrize("schedule", ["lockstep", "random"])
 @pytest.mark.parametrize("arch", ARCHS)
-def test_attention_is_right_in_any_order_of_the_waves(arch: str, schedule: str) -> None:
+def test_attention_is_right_in_any_order_of_the_waves(arch: str) -> None:
     code, rng = code_of(arch, "attention"), np.random.default_rng(8)
     for length in (208, 64, 16):
         q, k, v = (rng.standard_normal((length, 64)).astype(np.float16) for _ in range(3))
         out, lse = np.full((length, 64), np.nan, np.float16), np.full(length, np.nan, np.float32)
-        launched(code, [q, k, v, out, lse, 0.125, length], (-(-length // 128), 1), schedule=schedule, seed=length)
+        launched(code, [q, k, v, out, lse, 0.125, length], (-(-length // 128), 1), schedule="random", seed=length)
         weights = np.exp(q.astype(np.float64) @ k.astype(np.float64).T * 0.125)
         sums = weights.sum(axis=1)
         np.testing.assert_allclose(out, weights @ v.astype(np.float64) / sums[:, None], rtol=0, atol=4e-3)

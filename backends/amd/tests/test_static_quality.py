@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks" / "amd
 from amd_emulated import launched
 from amd_kernels import from_zero, widened
 from amd_support import compiled
-from listings import figures, hot_loop, instructions
+from listings import Figures, figures, hot_loop, instructions
 from static_quality import kernels, ours
 
 from tilewright.reference.numerics import decode
@@ -25,40 +27,45 @@ NAMES = list(kernels("gfx942"))
 PRODUCTS = ["matmul f16", "matmul fp8", "attention"]
 
 
+@functools.cache
+def counted(arch: str, name: str) -> tuple[Figures, list[str]]:
+    """What is counted of a kernel, and the instructions of its hot loop."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = ours(arch, name, Path(folder))
+        (listing,) = Path(folder).iterdir()
+        return found, hot_loop(instructions(listing.read_text()))
+
+
 @pytest.mark.parametrize(
     ("arch", "name"), [*(("gfx942", name) for name in NAMES), *((arch, name) for arch in ("gfx950", "gfx1100", "gfx1201") for name in PRODUCTS)]
 )
 def test_nothing_spills(arch: str, name: str) -> None:
-    one = ours(arch, name, None)
+    one, _ = counted(arch, name)
     assert one.spilled == 0 and one.loop > 0
     assert (one.matrix > 0) == (name.startswith("matmul") or name == "attention")
 
 
 @pytest.mark.parametrize(("arch", "moves"), [("gfx942", 16), ("gfx1100", 32)])
-def test_elements_of_a_product_are_turned_once(arch: str, moves: int, tmp_path: Path) -> None:
+def test_elements_of_a_product_are_turned_once(arch: str, moves: int) -> None:
     """The operand that lies across is turned by the threads that load it, two elements a move: not again by each wave that reads it."""
-    ours(arch, "matmul f16", tmp_path)
-    counts = Counter(hot_loop(instructions((tmp_path / f"{arch}-matmul-f16-ours.s").read_text())))
+    counts = Counter(counted(arch, "matmul f16")[1])
     assert counts["v_perm_b32"] == moves
     assert not any(name.startswith(("ds_read_u16", "ds_load_u16", "v_mov_b16")) for name in counts)
 
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
-def test_rows_of_attention_stay_in_their_wave(arch: str, tmp_path: Path) -> None:
+def test_rows_of_attention_stay_in_their_wave(arch: str) -> None:
     """Waves meet once an iteration, for the keys and values: neither for what a row's elements have in common nor for the weights."""
-    ours(arch, "attention", tmp_path)
-    counts = Counter(hot_loop(instructions((tmp_path / f"{arch}-attention-ours.s").read_text())))
+    counts = Counter(counted(arch, "attention")[1])
     assert counts["s_barrier"] + counts["s_barrier_wait"] == 1
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
-def test_loads_in_turn_have_products_to_arrive_in(arch: str, name: str, tmp_path: Path) -> None:
+def test_loads_in_turn_have_products_to_arrive_in(arch: str, name: str) -> None:
     """Each load is under way during half of the products: neither is it started late, nor are products put off until what it brings is stored."""
-    ours(arch, name, tmp_path)
-    loop = hot_loop(instructions((tmp_path / f"{arch}-{name.replace(' ', '-')}-ours.s").read_text()))
     letters = {"global_load_b128": "g", "ds_store_b128": "s", "ds_store_b32": "s", "ds_store_b64": "s"}
-    done = "".join("w" if one.startswith("v_wmma") else letters.get(one, "") for one in loop)
+    done = "".join("w" if one.startswith("v_wmma") else letters.get(one, "") for one in counted(arch, name)[1])
     parts = re.fullmatch("(g+)(w+)(?:(?:s+)(g+)|(g+)(?:s+))(w+)s+", done)
     assert parts is not None and len(parts[2]) == len(parts[5]) == 32
 
