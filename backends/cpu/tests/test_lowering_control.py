@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.language.callable import device_function
+from tilewright.llvm.link import load_object
+from tilewright_cpu.lowering.polls import FIRST, FIRST_OF_SCALARS
+from tilewright_cpu.status import STATUS_WORDS, poll_symbol
 
 Check = Callable[..., list[Any]]
 
@@ -345,3 +349,50 @@ kernel @forward(%x: ptr<i32>, %o: ptr<i32>, %n: i32) {
 @pytest.mark.parametrize("n", [-1, 0, 1, 4])
 def test_a_while_loop_that_hands_on_other_values_than_it_carries(n: int, same_as_reference: Check) -> None:
     same_as_reference(WHILE_FORWARDS, [numbers(24), np.zeros(48, np.int32), n])
+
+
+def test_while_loops_ask_whether_to_go_on_and_others_do_not(module_of: Callable[..., Any], compiled: Callable[..., Any]) -> None:
+    loops = compiled(module_of(while_swapping, [numbers(64), np.zeros(96, np.int32), 6], BLOCK=32))
+    counted = compiled(module_of(swap, [numbers(96), np.zeros(97, np.int32), 3], BLOCK=32))
+    text = loops.code.stages["llir"]
+    assert loops.code.metadata["polls"] and text.count("load ptr, ptr @while_swapping.poll,") == 2
+    assert not counted.code.metadata["polls"] and "poll" not in counted.code.stages["llir"]
+
+
+@device_function
+def count_up(o, n):
+    i = 0
+    while i < n:
+        i += 1
+        tl.store(o, i)
+    tl.store(o, -1)
+
+
+@device_function
+def count_tiles_up(o, n):
+    i = 0
+    while i < n:
+        i += 1
+        tl.store(o + tl.arange(0, 2), tl.full((2,), i, tl.int32))
+    tl.store(o, -1)
+
+
+@pytest.mark.parametrize(("kernel", "first"), [(count_up, FIRST_OF_SCALARS), (count_tiles_up, FIRST)], ids=["scalars", "tiles"])
+def test_a_loop_asks_after_as_many_turns_as_it_was_told(kernel: Any, first: int, module_of: Callable[..., Any], compiled: Callable[..., Any]) -> None:
+    out = np.zeros(2, np.int32)
+    counted = compiled(module_of(kernel, [out, 3000]))
+    symbol = counted.code.metadata["kernel"]
+    asked: list[int] = []
+
+    def poll(arguments: int, heeded: int, loop: int) -> int:
+        asked.append(out[0])
+        return [5, 1, 40, 0][len(asked) - 1]
+
+    answer = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(poll)
+    loaded = load_object(counted.code.binary, [symbol, poll_symbol(symbol)])
+    ctypes.c_void_p.from_address(loaded.address(poll_symbol(symbol))).value = ctypes.cast(answer, ctypes.c_void_p).value
+    status = np.zeros(STATUS_WORDS, np.int32)
+    slots = np.asarray([3, 1, 1, status.ctypes.data, 0, out.ctypes.data, 3000], np.int64)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(loaded.address(symbol))(slots.ctypes.data, 0, 3)
+    assert asked == [first, first + 5, first + 6, first + 46]
+    assert out[0] == first + 46  # neither the rest of the program nor the other two

@@ -18,6 +18,7 @@ from tilewright.llvm.link import load_object
 from tilewright_cpu import pool as pool_module
 from tilewright_cpu.pool import KernelRecord, Pool
 from tilewright_cpu.pool_ir import supports_threads
+from tilewright_cpu.status import STATUS_WORDS
 
 #: Seconds after which a test that waits for what does not come fails.
 GUARD = 900
@@ -78,7 +79,8 @@ class Launch:
     def __init__(self, kernel, programs, rounds=1, limit=0):
         self.record = KernelRecord(kernel, 0, 0, limit)
         self.counts = np.zeros(programs, np.int32)
-        self.slots = np.asarray([self.counts.ctypes.data, rounds], np.int64)
+        self.status = np.zeros(STATUS_WORDS, np.int32)
+        self.slots = np.asarray([self.counts.ctypes.data, rounds, 0, self.status.ctypes.data], np.int64)
 
     def run(self, pool):
         pool.run(ctypes.addressof(self.record), self.slots.ctypes.data, len(self.counts))
@@ -217,7 +219,8 @@ loaded = load_object(compile_to_object('''{KERNEL}''', triple=triple, cpu=cpu, f
 def check(programs, rounds, repeats=3):
     record = KernelRecord(loaded.address("kernel"), 0, 0, 0)
     counts = np.zeros(programs, np.int32)
-    slots = np.asarray([counts.ctypes.data, rounds], np.int64)
+    status = np.zeros({STATUS_WORDS}, np.int32)
+    slots = np.asarray([counts.ctypes.data, rounds, 0, status.ctypes.data], np.int64)
     for _ in range(repeats):
         pool().run(ctypes.addressof(record), slots.ctypes.data, programs)
     assert (counts == repeats).all()

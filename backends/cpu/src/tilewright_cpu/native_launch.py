@@ -2,7 +2,7 @@
 
 A value of another type, a failed conversion, a read-only array to be stored to, and for products a matrix packed before go to the Python launcher. The
 interpreter lock is kept for launches that are expected to take less than a few microseconds, since giving it up and taking it back costs tens of nanoseconds;
-it is released for all others.
+it is released for all others, and for kernels with ``while`` loops, which may never end, whatever they took before.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
         ctypes.addressof(loaded.record),
         ctypes.addressof(kinds_buffer),
         len(kinds),
-        int(KEEP_LOCK_SECONDS * threads.cycles_per_second),
+        0 if loaded.record.polls else int(KEEP_LOCK_SECONDS * threads.cycles_per_second),
         threads.estimate_address,
         threads.serial_address,
         threads.launch_address,

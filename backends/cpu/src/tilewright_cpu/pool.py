@@ -12,7 +12,8 @@ that sleep, and launches that follow one another closely are added up for that. 
 calling thread too. The pool starts its threads at the first launch that can use them, again in the child of a fork, and stops at exit.
 
 A signal that comes while the main thread launches is handled between programs, a few times a second; where its handler raises, as the default one of
-``Ctrl-C`` does, no further programs begin, and the launch raises that exception once those that run have ended. A single program always runs to its end.
+``Ctrl-C`` does, no further programs begin, those that are in a ``while`` loop stop there, and the launch raises that exception once the others that run have
+ended.
 
 Environment: ``TILEWRIGHT_NUM_THREADS`` (default: the cores this process may run on; with OpenMP: as many threads as PyTorch uses) and
 ``TILEWRIGHT_CPU_POOL``: ``auto``, ``openmp``, ``native``, ``python`` or ``serial``.
@@ -32,6 +33,7 @@ from pathlib import Path
 
 from tilewright.errors import BackendError
 from tilewright_cpu.pool_ir import COMMON_SYMBOLS, MAX_WORKERS, THREAD_SYMBOLS, pool_ir, supports_threads
+from tilewright_cpu.status import INTERRUPTED
 from tilewright_cpu.target import available_cores
 
 MODES = ("auto", "openmp", "native", "python", "serial")
@@ -49,10 +51,10 @@ SPIN, SPIN_CALLER = 2000, 1000
 class KernelRecord(ctypes.Structure):
     """What the pool knows of a kernel: see :mod:`tilewright_cpu.sharing_ir`. Its address must stay the same while the kernel can be launched."""
 
-    _fields_ = (("function", ctypes.c_void_p), ("cost", ctypes.c_int64), ("launches", ctypes.c_int64), ("limit", ctypes.c_int32))
+    _fields_ = (("function", ctypes.c_void_p), ("cost", ctypes.c_int64), ("launches", ctypes.c_int64), ("limit", ctypes.c_int32), ("polls", ctypes.c_int32))
 
 
-_JOB_WORDS = ("function", "arguments", "programs", "chunk", "entered", "cycles", "done", "lanes", "lane", "pace", "stopped")
+_JOB_WORDS = ("function", "arguments", "programs", "chunk", "entered", "cycles", "done", "lanes", "lane", "pace", "asleep", "polls")
 
 
 class _Job(ctypes.Structure):
@@ -88,6 +90,7 @@ class Pool:
         mode: ``openmp``, ``native``, ``python`` or ``serial``.
         launch_address: the native entry ``void (record, arguments, programs)``; 0 in the mode ``python``.
         estimate_address: ``i64 (record, programs)``, the cycles a launch is expected to take; all ones while unknown.
+        poll_address: what programs call in loops that may never end: see :mod:`tilewright_cpu.sharing_ir`.
         serial_address: like ``launch_address``, in the calling thread alone.
         cycles_per_second: of the counter that costs are measured with.
     """
@@ -109,6 +112,7 @@ class Pool:
         self._object = load_host_code("thread pool", text, symbols)
         address = self._object.address
         self.estimate_address, self.serial_address = address("estimate"), address("serial")
+        self.poll_address = address("poll")
         self.launch_address = 0 if self.mode == "python" else address("launch") if native else self.serial_address
         self._serial = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(self.serial_address)
         self._estimate = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(self.estimate_address)
@@ -237,7 +241,7 @@ class Pool:
                 if not future.cancel():
                     future.result()
         except BaseException:  # of a signal's handler, which may run anywhere in there, in the middle of a submission too
-            job.stopped = 1
+            ctypes.c_int32.from_address(ctypes.c_uint64.from_address((start or 0) + 24).value).value = INTERRUPTED
             while len(ended) < len(begun):
                 time.sleep(1e-4)
             raise

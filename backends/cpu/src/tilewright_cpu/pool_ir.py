@@ -13,7 +13,7 @@ Where they do not, since other processes keep the threads from running, waking g
 
 from __future__ import annotations
 
-from tilewright_cpu.sharing_ir import DEAF, LISTENING, SHARING
+from tilewright_cpu.sharing_ir import DEAF, LISTENING, MOST_TURNS, SHARING
 from tilewright_cpu.status import INTERRUPTED
 
 #: Most workers a pool can have.
@@ -41,6 +41,8 @@ _THREADS = """
 @measured = global i32 0                                    ; 1 once the hand-off has been measured
 @forced = global i32 0                                      ; threads asked for by the user; 0: as many as OpenMP would use
 
+@shortly = internal constant [2 x i64] [i64 0, i64 50000000] ; seconds and nanoseconds
+
 declare void @PAUSE(PAUSE_TYPE)
 declare i64 @syscall(i64, ...)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
@@ -54,6 +56,13 @@ declare i32 @sigfillset(ptr)
 define internal void @wait(ptr %word, i32 %value) #0 {
   %r = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %word, i32 128, i32 %value, ptr null, ptr null, i32 0)
   ret void
+}
+
+; ... for 50 milliseconds at most; whether somebody woke it.
+define internal i1 @wait_shortly(ptr %word, i32 %value) #0 {
+  %r = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %word, i32 128, i32 %value, ptr @shortly, ptr null, i32 0)
+  %woken = icmp eq i64 %r, 0
+  ret i1 %woken
 }
 
 define internal void @wake(ptr %word, i32 %count) #0 {
@@ -219,6 +228,67 @@ define internal void @share_openmp(ptr %job) #0 {
   %narrow = call i32 %get()
   %number = zext i32 %narrow to i64
   call void @share_numbered(ptr %job, i64 %number)
+  %p11 = getelementptr %Job, ptr %job, i64 0, i32 11
+  %polls0 = load i64, ptr %p11
+  %polls = icmp ne i64 %polls0, 0
+  br i1 %polls, label %waits, label %out
+waits:
+  call void @attend(ptr %job)
+  br label %out
+out:
+  ret void
+}
+
+; OpenMP's threads wait for each other deaf to signals, and programs that poll may never end: the listener waits here instead, until all are done, and is told
+; by the one that was last.
+define internal void @attend(ptr %job) #1 {
+entry:
+  fence seq_cst
+  %p1 = getelementptr %Job, ptr %job, i64 0, i32 1
+  %arguments = load ptr, ptr %p1
+  %p2 = getelementptr %Job, ptr %job, i64 0, i32 2
+  %programs = load i64, ptr %p2
+  %p6 = getelementptr %Job, ptr %job, i64 0, i32 6
+  %asleep = getelementptr %Job, ptr %job, i64 0, i32 10
+  %mine = call i1 @listens()
+  br i1 %mine, label %waiting, label %other
+other:
+  %done0 = load atomic i64, ptr %p6 seq_cst, align 8
+  %last = icmp uge i64 %done0, %programs
+  %flag = load atomic i64, ptr %asleep seq_cst, align 8
+  %sleeps = icmp ne i64 %flag, 0
+  %tell = and i1 %last, %sleeps
+  br i1 %tell, label %rouse, label %out
+rouse:
+  store atomic i64 0, ptr %asleep seq_cst, align 8
+  call void @wake(ptr %asleep, i32 1)
+  ret void
+waiting:
+  %k = phi i64 [ 0, %entry ], [ %k1, %pause ], [ %k, %heed ], [ %k, %block ]
+  %done1 = load atomic i64, ptr %p6 seq_cst, align 8
+  %all = icmp uge i64 %done1, %programs
+  %halted = call i1 @halted(ptr %arguments)
+  %leave = or i1 %all, %halted
+  br i1 %leave, label %out, label %patience
+patience:
+  %spinning = icmp ult i64 %k, SPIN_CALLER
+  br i1 %spinning, label %pause, label %sleep
+pause:
+  call void @PAUSE(PAUSE_ARG)
+  %k1 = add i64 %k, 1
+  br label %waiting
+sleep:
+  store atomic i64 1, ptr %asleep seq_cst, align 8
+  %done2 = load atomic i64, ptr %p6 seq_cst, align 8
+  %late = icmp uge i64 %done2, %programs
+  br i1 %late, label %out, label %block
+block:
+  %woken = call i1 @wait_shortly(ptr %asleep, i32 1)
+  br i1 %woken, label %waiting, label %heed
+heed:
+  call void @heed(ptr %arguments)
+  br label %waiting
+out:
   ret void
 }
 
@@ -273,6 +343,7 @@ entry:
   %p = getelementptr i64, ptr %place, i64 1
   store i64 %threads, ptr %p
   %status = getelementptr i64, ptr %place, i64 2
+  store i64 0, ptr %status
   %p3 = getelementptr i64, ptr %place, i64 3
   store ptr %status, ptr %p3
   %parallel = load ptr, ptr @openmp
@@ -348,7 +419,7 @@ go:
   %closing = atomicrmw add ptr @pool, i64 4294967296 seq_cst
   br label %waiting
 waiting:
-  %k = phi i64 [ 0, %go ], [ %k1, %pause ], [ %k, %block ]
+  %k = phi i64 [ 0, %go ], [ %k1, %pause ], [ %k, %block ], [ %k, %unwoken ], [ %k, %heed ]
   %state = load atomic i64, ptr @pool acquire, align 64
   %inside = trunc i64 %state to i32
   %alone = icmp eq i32 %inside, 0
@@ -361,7 +432,13 @@ pause:
   %k1 = add i64 %k, 1
   br label %waiting
 block:
-  call void @wait(ptr @pool, i32 %inside)
+  %woken = call i1 @wait_shortly(ptr @pool, i32 %inside)
+  br i1 %woken, label %waiting, label %unwoken
+unwoken:
+  %mine = call i1 @listens()
+  br i1 %mine, label %heed, label %waiting
+heed:
+  call void @heed(ptr %arguments)
   br label %waiting
 out:
   ret void
@@ -502,7 +579,7 @@ alone:
 _ATTRIBUTES = "\nattributes #0 = { nounwind }\nattributes #1 = { nounwind noinline }\n"
 
 #: What the IR defines that Python calls or sets.
-COMMON_SYMBOLS = ("prepare", "share_timed", "serial", "estimate", "hot", "cold", "pace", "listener", "raised")
+COMMON_SYMBOLS = ("prepare", "share_timed", "serial", "estimate", "hot", "cold", "pace", "listener", "raised", "poll")
 THREAD_SYMBOLS = ("launch", "stop", "forget", "set_workers", "pool", "openmp", "openmp_threads", "openmp_number", "owed", "measured", "forced")
 
 
@@ -535,6 +612,7 @@ def pool_ir(machine: str, *, threads: bool, listening: bool, spin: int, spin_cal
         "SPIN": str(spin),
         "CYCLES": cycles,
         "INTERRUPTED": str(INTERRUPTED),
+        "MOST_TURNS": str(MOST_TURNS),
     }
     for word, replacement in words.items():
         text = text.replace(word, replacement)

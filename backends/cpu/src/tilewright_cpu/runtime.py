@@ -21,7 +21,7 @@ from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import FloatType, IntType, PointerType, Type
 from tilewright.plugins.manifest import CodeObject
 from tilewright_cpu.pool import KernelRecord, pool
-from tilewright_cpu.status import ASSERTION_FAILED, OUT_OF_MEMORY
+from tilewright_cpu.status import ASSERTION_FAILED, OUT_OF_MEMORY, poll_symbol
 
 
 class LoadedKernel:
@@ -40,10 +40,14 @@ class LoadedKernel:
 
         refuse_foreign(code)
         symbol = code.metadata.get("kernel", code.name)
-        self._object = load_object(code.binary, (symbol,), {"tilewright_print": print_address()})
+        polls = bool(code.metadata.get("polls"))
+        symbols = (symbol, poll_symbol(symbol)) if polls else (symbol,)
+        self._object = load_object(code.binary, symbols, {"tilewright_print": print_address()})
         self.name = code.name
         self.function = self._object.address(symbol)
-        self.record = KernelRecord(self.function, 0, 0, 0)
+        self.record = KernelRecord(self.function, 0, 0, 0, polls)
+        if polls:
+            ctypes.c_void_p.from_address(self._object.address(poll_symbol(symbol))).value = pool().poll_address
         self.messages: tuple[str, ...] = tuple(code.metadata.get("asserts", ()))
         # code that does not say may print
         self.prints = bool(code.metadata.get("prints", b"tilewright_print" in code.binary))

@@ -2,7 +2,9 @@
 
 Everything works on two structures. A *kernel record* belongs to one loaded kernel:
 
-    { ptr function, i64 cost, i64 launches, i32 limit }     cost: cycles a program takes, times 16, 0 while unknown; limit: threads, 0 for all
+    { ptr function, i64 cost, i64 launches, i32 limit, i32 polls }
+
+    cost: cycles a program takes, times 16, 0 while unknown; limit: threads, 0 for all; polls: 1 where its programs ask whether to go on
 
 A *job* is one launch. Its programs are cut into *lanes*, one a thread: a cache line each, with the next program that nobody has taken and the lane's end. A
 thread takes ``chunk`` programs at a time from the lane of its own number, so that launches of one grid find their data in the same core's caches, and then
@@ -10,16 +12,23 @@ from the lanes of others until none is left.
 
 A launch that is not known to be short is *paced*: its threads take as many programs at a time as run for about a millisecond, one at first where their cost
 is unknown. Between them, a few times a second, the interpreter's main thread takes the interpreter lock and lets pending signals be handled. Where a handler
-raises, the exception is kept in ``raised``, the job is stopped, which its threads see before they take more programs, and the launch's status block says
-:data:`~tilewright_cpu.status.INTERRUPTED`; who started the launch raises the exception.
+raises, the exception is kept in ``raised`` and the launch's status block says :data:`~tilewright_cpu.status.INTERRUPTED`, which the job's threads see before
+they take more programs; who started the launch raises the exception.
+
+Programs with ``while`` loops, which may never end, ask in them: they call ``poll`` now and then, which lets signals be handled as above and tells a program
+to stop where the launch was. A thread that runs out of programs and waits for others that still run theirs handles signals meanwhile.
 """
 
 from __future__ import annotations
 
+#: Turns of a loop between two calls of ``poll`` at most: a loop whose turns get slow all of a sudden must still ask soon.
+MOST_TURNS = 4096
+
 SHARING = """
-%Kernel = type { ptr, i64, i64, i32 }
-%Job = type { ptr, ptr, i64, i64, i64, i64, i64, i64, ptr, i64, i64 }
-; 0 function 1 arguments 2 programs 3 chunk 4 entered 5 cycles 6 done 7 lanes 8 lane 9 programs at a time where it is paced, else 0 10 stopped
+%Kernel = type { ptr, i64, i64, i32, i32 }
+%Job = type { ptr, ptr, i64, i64, i64, i64, i64, i64, ptr, i64, i64, i64 }
+; 0 function 1 arguments 2 programs 3 chunk 4 entered 5 cycles 6 done 7 lanes 8 lane 9 programs at a time where it is paced, else 0
+; 10 whether the listener sleeps until all are done 11 whether the programs poll
 @raised = global [3 x ptr] zeroinitializer                  ; type, value and traceback of the exception that stopped a launch
 @listener = global i64 0                                    ; the interpreter's main thread, which handles signals; 0: none
 @pace = global i64 0                                        ; cycles of programs that a paced launch's thread takes at a time, about
@@ -46,7 +55,7 @@ entry:
   %slow = load i64, ptr %p9
   %paced = icmp ne i64 %slow, 0
   %size0 = select i1 %paced, i64 %slow, i64 %chunk
-  %stop = getelementptr %Job, ptr %job, i64 0, i32 10
+  %stop = call ptr @status_of(ptr %arguments)
   %budget = load i64, ptr @pace
   %quarter = lshr i64 %budget, 2
   %interval = shl i64 %budget, 6
@@ -73,8 +82,8 @@ take:
   %size = phi i64 [ %size1, %lane ], [ %size, %run ], [ %resized, %timed ], [ %resized, %heed ]
   %since = phi i64 [ %since1, %lane ], [ %since, %run ], [ %now, %timed ], [ %after, %heed ]
   %heeded = phi i64 [ %heeded1, %lane ], [ %heeded, %run ], [ %heeded, %timed ], [ %after, %heed ]
-  %stopped0 = load atomic i64, ptr %stop monotonic, align 8
-  %stopped = icmp ne i64 %stopped0, 0
+  %said = load atomic i32, ptr %stop monotonic, align 4
+  %stopped = icmp eq i32 %said, INTERRUPTED
   br i1 %stopped, label %none, label %look
 look:
   ; a lane that is empty is only looked at: adding to it would take its cache line from its thread
@@ -108,7 +117,7 @@ timed:
   %due = and i1 %listens, %long
   br i1 %due, label %heed, label %take
 heed:
-  call void @heed(ptr %job)
+  call void @heed(ptr %arguments)
   ; handlers took their time, and so did the interpreter lock
   %after = call i64 @CYCLES()
   br label %take
@@ -273,24 +282,27 @@ entry:
   %size = select i1 %short, i64 0, i64 %careful
   %p9 = getelementptr %Job, ptr %job, i64 0, i32 9
   store i64 %size, ptr %p9
+  %p10 = getelementptr %Job, ptr %job, i64 0, i32 10
+  store i64 0, ptr %p10
+  %polls.at = getelementptr %Kernel, ptr %kernel, i64 0, i32 4
+  %polls = load i32, ptr %polls.at
+  %polls.wide = zext i32 %polls to i64
+  %p11 = getelementptr %Job, ptr %job, i64 0, i32 11
+  store i64 %polls.wide, ptr %p11
   ; an exception that waits to be raised, of a launch of the pool's own, stops this one at once
   %waiting = load ptr, ptr @raised
   %stop = icmp ne ptr %waiting, null
-  br i1 %stop, label %ask, label %begin
+  br i1 %stop, label %ask, label %lane
 ask:
   %mine = call i1 @listens()
-  br i1 %mine, label %halt, label %begin
-begin:
-  %p10 = getelementptr %Job, ptr %job, i64 0, i32 10
-  store i64 0, ptr %p10
-  br label %lane
+  br i1 %mine, label %halt, label %lane
 halt:
-  call void @halt(ptr %job)
+  call void @halt(ptr %arguments)
   br label %lane
 lane:
   ; the first lanes have one program more where they do not come out even
-  %i = phi i64 [ 0, %begin ], [ 0, %halt ], [ %i1, %lane ]
-  %first = phi i64 [ 0, %begin ], [ 0, %halt ], [ %end, %lane ]
+  %i = phi i64 [ 0, %entry ], [ 0, %ask ], [ 0, %halt ], [ %i1, %lane ]
+  %first = phi i64 [ 0, %entry ], [ 0, %ask ], [ 0, %halt ], [ %end, %lane ]
   %longer = icmp ult i64 %i, %rest
   %one = zext i1 %longer to i64
   %length = add i64 %each, %one
@@ -306,16 +318,80 @@ out:
   ret void
 }
 
-; Stop a job: its threads take no more programs, and its status block says so.
-define internal void @halt(ptr %job) #0 {
-  %p10 = getelementptr %Job, ptr %job, i64 0, i32 10
-  store atomic i64 1, ptr %p10 monotonic, align 8
-  %p1 = getelementptr %Job, ptr %job, i64 0, i32 1
-  %arguments = load ptr, ptr %p1
+; The status block of a launch.
+define internal ptr @status_of(ptr %arguments) #0 {
   %p = getelementptr ptr, ptr %arguments, i64 3
   %status = load ptr, ptr %p
+  ret ptr %status
+}
+
+; Stop a launch: its threads take no more programs, and those that poll end.
+define internal void @halt(ptr %arguments) #0 {
+  %status = call ptr @status_of(ptr %arguments)
   store atomic i32 INTERRUPTED, ptr %status monotonic, align 4
   ret void
+}
+
+define internal i1 @halted(ptr %arguments) #0 {
+  %status = call ptr @status_of(ptr %arguments)
+  %said = load atomic i32, ptr %status monotonic, align 4
+  %is = icmp eq i32 %said, INTERRUPTED
+  ret i1 %is
+}
+
+; What a program calls in a loop that may never end: after how many turns of the loop to call again, about a quarter of @pace later; 0 to stop at once.
+; %heeded: a word of the program's, 0 at first: when it last let signals be handled. %loop: two of the loop's: the turns, and 0 at first: the last call.
+define i64 @poll(ptr %arguments, ptr %heeded, ptr %loop) #1 {
+entry:
+  %over = call i1 @halted(ptr %arguments)
+  br i1 %over, label %stop, label %look
+look:
+  %now = call i64 @CYCLES()
+  %turns = load i64, ptr %loop
+  %at = getelementptr i64, ptr %loop, i64 1
+  %last = load i64, ptr %at
+  store i64 %now, ptr %at
+  %took = sub i64 %now, %last
+  %budget = load i64, ptr @pace
+  %quarter = lshr i64 %budget, 2
+  %quick = icmp ult i64 %took, %quarter
+  %late = icmp ugt i64 %took, %budget
+  %haste = lshr i64 %budget, 6
+  %instant = icmp ult i64 %took, %haste
+  %shift = select i1 %instant, i64 3, i64 1
+  %more = shl i64 %turns, %shift
+  %twice = call i64 @llvm.umin.i64(i64 %more, i64 MOST_TURNS)
+  %half0 = lshr i64 %turns, 1
+  %half = call i64 @llvm.umax.i64(i64 %half0, i64 1)
+  %fewer = select i1 %late, i64 %half, i64 %turns
+  %sized = select i1 %quick, i64 %twice, i64 %fewer
+  %fresh = icmp eq i64 %last, 0
+  %resized = select i1 %fresh, i64 %turns, i64 %sized
+  store i64 %resized, ptr %loop
+  %before = load i64, ptr %heeded
+  %first = icmp eq i64 %before, 0
+  br i1 %first, label %begin, label %wait
+begin:
+  store i64 %now, ptr %heeded
+  br label %go
+wait:
+  %interval = shl i64 %budget, 6
+  %unheard = sub i64 %now, %before
+  %long = icmp uge i64 %unheard, %interval
+  br i1 %long, label %due, label %go
+due:
+  %mine = call i1 @listens()
+  br i1 %mine, label %listen, label %go
+listen:
+  call void @heed(ptr %arguments)
+  %after = call i64 @CYCLES()
+  store i64 %after, ptr %heeded
+  %ended = call i1 @halted(ptr %arguments)
+  br i1 %ended, label %stop, label %go
+go:
+  ret i64 %resized
+stop:
+  ret i64 0
 }
 """
 
@@ -335,8 +411,8 @@ define internal i1 @listens() #0 {
   ret i1 %mine
 }
 
-; Let pending signals be handled, and stop the job where a handler raises.
-define internal void @heed(ptr %job) #1 {
+; Let pending signals be handled, and stop the launch where a handler raises.
+define internal void @heed(ptr %arguments) #1 {
 entry:
   %lock = call i32 @PyGILState_Ensure()
   %failed = call i32 @PyErr_CheckSignals()
@@ -346,7 +422,7 @@ keep:
   %value = getelementptr ptr, ptr @raised, i64 1
   %traceback = getelementptr ptr, ptr @raised, i64 2
   call void @PyErr_Fetch(ptr @raised, ptr %value, ptr %traceback)
-  call void @halt(ptr %job)
+  call void @halt(ptr %arguments)
   br label %out
 out:
   call void @PyGILState_Release(i32 %lock)
@@ -360,7 +436,7 @@ define internal i1 @listens() #0 {
   ret i1 false
 }
 
-define internal void @heed(ptr %job) #1 {
+define internal void @heed(ptr %arguments) #1 {
   ret void
 }
 """

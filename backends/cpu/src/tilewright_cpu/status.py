@@ -5,5 +5,11 @@ The first word says what happened, the second which of the kernel's messages say
 
 #: How many words there are.
 STATUS_WORDS = 5
-#: The first word: an assertion failed; memory for large tiles could not be had; an exception of a signal's handler stopped the launch.
+#: The first word: an assertion failed; memory for large tiles could not be had; an exception of a signal's handler stopped the launch,
+#: whose programs are to end, and which no other word replaces.
 ASSERTION_FAILED, OUT_OF_MEMORY, INTERRUPTED = 1, 2, 3
+
+
+def poll_symbol(kernel: str) -> str:
+    """The variable of a kernel's object file that holds the address of what its ``while`` loops ask whether to go on; null, and they do not ask."""
+    return f"{kernel}.poll"

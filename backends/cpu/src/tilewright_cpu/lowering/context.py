@@ -22,11 +22,12 @@ from tilewright.ir.types import I1, TileType, Type, element_type
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
 from tilewright.llvm.writer import Block, FunctionWriter, Loop, ModuleWriter
 from tilewright_cpu.lowering import machine
+from tilewright_cpu.status import poll_symbol
 
 if TYPE_CHECKING:
     from tilewright_cpu.lowering.analysis import Analysis
     from tilewright_cpu.lowering.calls import Callee
-    from tilewright_cpu.machine import Machine
+from tilewright_cpu.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +116,14 @@ class KernelState:
         callees: the functions written so far but for the kernel, by name and paddings of descriptor arguments.
         arena_bytes: heap memory of the functions written so far.
         prepackable: whether a product asks for operands that were packed before the launch.
+        poll: the variable that holds what loops ask whether to go on.
+        polls: whether there is a loop that asks.
     """
 
-    def __init__(self, module: ModuleWriter, functions: Mapping[str, Function], machine: Machine, options: Mapping[str, Any]) -> None:
+    def __init__(self, module: ModuleWriter, functions: Mapping[str, Function], machine: Machine, options: Mapping[str, Any], symbol: str = "kernel") -> None:
         self.module, self.functions = module, functions
+        self.poll = f"@{poll_symbol(symbol)}"
+        self.polls = False
         self.machine = machine
         self.options = options
         self.messages: list[str] = []
@@ -161,6 +166,8 @@ class Context:
         self.status = "null"
         self.contract = state.contract
         self.stop_block: Block | None = None
+        #: a word in which its loops keep when they last let signals be handled; "" where none asks
+        self.heeded = ""
         #: position of the operation being lowered, in the analysis' numbering
         self.position = 0
         #: a region of scalars is being run on elements by the operation at ``position``

@@ -19,6 +19,7 @@ from tilewright_cpu.lowering.evaluate import as_vector, evaluate
 from tilewright_cpu.lowering.materialize import begin_fill, buffers_read, complete_partial, copy_buffer, donated, end_fill, materialize_into
 from tilewright_cpu.lowering.nest import Lanes, Plan, identity
 from tilewright_cpu.lowering.parts import bind_parts, padding_of, part_types, parts, rename, require_padding, typed_parts
+from tilewright_cpu.lowering.polls import Poll
 from tilewright_cpu.lowering.reduce import Known, skippable
 from tilewright_cpu.lowering.statements import lower_region
 
@@ -282,6 +283,7 @@ def lower_while(context: Context, operation: Operation) -> None:
             buffers[argument] = first_buffer(context, operation, init, argument)
     entry = writer.current
     header, body, leave = writer.new_block("while"), writer.new_block("do"), writer.new_block("done")
+    polls = Poll(context, operation)
     writer.branch(header)
     writer.place(header)
     phis = [writer.fresh("c") for _ in firsts]
@@ -290,6 +292,7 @@ def lower_while(context: Context, operation: Operation) -> None:
         if not is_tile(argument):
             bind_parts(context, argument, names, padding_of(context, init))
     header.lines.extend([""] * len(phis))
+    polls.open(header)
     forwarded: list[Buffer | None] = []
 
     def decide(terminator: Operation) -> None:
@@ -330,8 +333,10 @@ def lower_while(context: Context, operation: Operation) -> None:
         assign(context, [(value, buffers[argument]) for value, argument in zip(terminator.operands, before.arguments, strict=True) if is_tile(value)])
 
     lower_region(context, after, finish)
+    polls.ask(context)
     latch = writer.current
     writer.branch(header)
+    polls.count(entry, latch)
     for number, ((type_, first), name) in enumerate(zip(firsts, phis, strict=True)):
         header.lines[number] = f"  {name} = phi {type_} [ {first}, %{entry.label} ], [ {following[number]}, %{latch.label} ]"
     writer.place(leave)

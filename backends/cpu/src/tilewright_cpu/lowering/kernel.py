@@ -36,12 +36,13 @@ class KernelText:
         messages: what assertions say, by index.
         arena_bytes: heap memory a running kernel takes a thread.
         prepackable: whether it asks for operands that were packed before the launch.
+        polls: whether its loops ask whether to go on: see :func:`tilewright_cpu.status.poll_symbol`.
     """
 
-    __slots__ = ("arena_bytes", "messages", "prepackable", "symbol", "text")
+    __slots__ = ("arena_bytes", "messages", "polls", "prepackable", "symbol", "text")
 
-    def __init__(self, text: str, symbol: str, messages: list[str], arena_bytes: int, prepackable: bool) -> None:
-        self.text, self.symbol, self.messages, self.arena_bytes, self.prepackable = text, symbol, messages, arena_bytes, prepackable
+    def __init__(self, text: str, symbol: str, messages: list[str], arena_bytes: int, prepackable: bool, polls: bool) -> None:
+        self.text, self.symbol, self.messages, self.arena_bytes, self.prepackable, self.polls = text, symbol, messages, arena_bytes, prepackable, polls
 
 
 def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> KernelText:
@@ -57,11 +58,11 @@ def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> 
     text = ModuleWriter(" ".join(attributes))
     if not machine.can("half"):
         text.add_global(SOFT_HALF)
-    state = KernelState(text, module.functions, machine, options)
     kernel = module.kernel
     symbol = kernel.name if all(c.isalnum() or c == "_" for c in kernel.name) and kernel.name.isascii() else "kernel"
+    state = KernelState(text, module.functions, machine, options, symbol)
     _write_kernel(state, kernel, symbol)
-    return KernelText(text.text(), symbol, state.messages, state.arena_bytes, state.prepackable)
+    return KernelText(text.text(), symbol, state.messages, state.arena_bytes, state.prepackable, state.polls)
 
 
 def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
