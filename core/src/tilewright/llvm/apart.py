@@ -2,7 +2,8 @@
 
 For modules with inline assembly: LLVM ends the process where its assembler rejects inline assembly, unless the context has a diagnostic handler, which
 llvmlite cannot set. So such a module, whose assembly a kernel's author wrote, goes to a child (some 0.15 s); an error there is an exception here. And for
-long modules that need options of LLVM's which others must not have: an option is the whole process's, and for good.
+long modules that need options of LLVM's which others must not have: an option is the whole process's, and for good. And for modules so long that generating
+their code takes seconds, since a process can be ended in the middle of it: an interrupt of the main thread does.
 """
 
 from __future__ import annotations

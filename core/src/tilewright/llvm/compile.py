@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 
 from tilewright.errors import LoweringError, write_reproducer
 from tilewright.llvm.apart import generated_apart, has_inline_assembly
-from tilewright.llvm.interrupts import uninterrupted
+from tilewright.llvm.interrupts import abandonable
 
 
 @functools.cache
@@ -121,7 +121,6 @@ def run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Sequ
         manager.run(module, builder)
 
 
-@uninterrupted
 def prepared(ir_text: str, machine: llvm.TargetMachine, passes: Sequence[str]) -> llvm.ModuleRef:
     """The module of IR text, verified, for a machine, after the passes."""
     module = parse(ir_text)
@@ -136,7 +135,10 @@ def prepared(ir_text: str, machine: llvm.TargetMachine, passes: Sequence[str]) -
 LONG: Final = 10_000
 
 
-@uninterrupted
+#: Lines from which on code is generated in a process of its own, which an interrupt ends: the better part of a second, beside which starting it is little.
+HUGE: Final = 40_000
+
+
 def compile_to_object(
     ir_text: str,
     *,
@@ -158,33 +160,54 @@ def compile_to_object(
     Raises:
         LoweringError: the text is not valid LLVM IR, the assembler rejects its inline assembly, or this LLVM has no such target.
     """
-    start = time.perf_counter()
-    machine = target_machine(triple, cpu, features, opt)
-    options = _options_for(ir_text, if_long)
-    apart = bool(options) or has_inline_assembly(ir_text)
-    module = parse(ir_text) if apart else prepared(ir_text, machine, passes)
-    parsed = time.perf_counter()
-    if apart:
+    lines, options = _length_and_options(ir_text, if_long)
+    if options or lines > HUGE or has_inline_assembly(ir_text):
+        start = time.perf_counter()
+        _check(ir_text, triple, cpu, features, opt)
+        parsed = time.perf_counter()
         binary = generated_apart(ir_text, "object", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options)
+        took = (parsed - start, time.perf_counter() - parsed)
     else:
-        binary = machine.emit_object(module)
+        binary, took = _object(ir_text, triple, cpu, features, opt, passes)
     if timings is not None:
-        timings["parse"] = (parsed - start) * 1e3
-        timings["codegen"] = (time.perf_counter() - parsed) * 1e3
+        timings["parse"], timings["codegen"] = (seconds * 1e3 for seconds in took)
     return binary
 
 
-@uninterrupted
-def assembly(ir_text: str, *, triple: str, cpu: str = "", features: str = "", opt: int = 2, passes: Sequence[str] = (), if_long: Sequence[str] = ()) -> str:
-    """The target's assembly of LLVM IR text; arguments and errors as :func:`compile_to_object`."""
+@abandonable
+def _check(ir_text: str, triple: str, cpu: str, features: str, opt: int) -> None:
+    """Raise what is wrong with a target or with IR text, whose code is generated elsewhere."""
+    target_machine(triple, cpu, features, opt)
+    parse(ir_text)
+
+
+@abandonable
+def _object(ir_text: str, triple: str, cpu: str, features: str, opt: int, passes: Sequence[str]) -> tuple[bytes, tuple[float, float]]:
+    """Object code, and the seconds that parsing and generating took."""
+    start = time.perf_counter()
     machine = target_machine(triple, cpu, features, opt)
-    options = _options_for(ir_text, if_long)
-    if options:
-        parse(ir_text)
-        return generated_apart(ir_text, "assembly", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options).decode()
+    module = prepared(ir_text, machine, passes)
+    parsed = time.perf_counter()
+    binary: bytes = machine.emit_object(module)
+    return binary, (parsed - start, time.perf_counter() - parsed)
+
+
+@abandonable
+def _assembly(ir_text: str, triple: str, cpu: str, features: str, opt: int, passes: Sequence[str]) -> str:
+    machine = target_machine(triple, cpu, features, opt)
     text: str = machine.emit_assembly(prepared(ir_text, machine, passes))
     return text
 
 
-def _options_for(ir_text: str, if_long: Sequence[str]) -> Sequence[str]:
-    return if_long if if_long and ir_text.count("\n") > LONG else ()
+def assembly(ir_text: str, *, triple: str, cpu: str = "", features: str = "", opt: int = 2, passes: Sequence[str] = (), if_long: Sequence[str] = ()) -> str:
+    """The target's assembly of LLVM IR text; arguments and errors as :func:`compile_to_object`."""
+    lines, options = _length_and_options(ir_text, if_long)
+    if options or lines > HUGE:
+        _check(ir_text, triple, cpu, features, opt)
+        return generated_apart(ir_text, "assembly", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options).decode()
+    return _assembly(ir_text, triple, cpu, features, opt, passes)
+
+
+def _length_and_options(ir_text: str, if_long: Sequence[str]) -> tuple[int, Sequence[str]]:
+    lines = ir_text.count("\n")
+    return lines, if_long if lines > LONG else ()

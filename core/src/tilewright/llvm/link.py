@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 
 from tilewright.errors import LoweringError
 from tilewright.llvm.compile import host_target
-from tilewright.llvm.interrupts import uninterrupted
+from tilewright.llvm.interrupts import let_abandoned_end, uninterrupted
 
 _names = itertools.count()
 
@@ -47,7 +47,6 @@ class LoadedObject:
         return self._addresses[symbol]
 
 
-@uninterrupted
 def load_object(binary: bytes, symbols: Iterable[str], imports: Mapping[str, int] | None = None) -> LoadedObject:
     """Link an object into the process.
 
@@ -59,7 +58,12 @@ def load_object(binary: bytes, symbols: Iterable[str], imports: Mapping[str, int
     Raises:
         LoweringError: the object is damaged, or a symbol is missing.
     """
-    symbols = tuple(symbols)
+    let_abandoned_end()
+    return _load(binary, tuple(symbols), imports)
+
+
+@uninterrupted
+def _load(binary: bytes, symbols: tuple[str, ...], imports: Mapping[str, int] | None) -> LoadedObject:
     builder = llvm.JITLibraryBuilder().add_object_img(binary).add_current_process()
     for symbol in symbols:
         builder.export_symbol(symbol)
