@@ -1,6 +1,8 @@
 """Timing, comparison and reports."""
 
+import importlib.machinery
 import sys
+import types
 
 import ml_dtypes
 import numpy as np
@@ -170,17 +172,6 @@ class FakeFrame:
     def __init__(self, rows, columns):
         self.rows, self.columns = rows, columns
 
-    def __getitem__(self, names):
-        places = [self.columns.index(name) for name in names]
-        return FakeFrame([[row[place] for place in places] for row in self.rows], list(names))
-
-    def to_string(self):
-        return repr(self.rows)
-
-    def to_csv(self, path, **_):
-        with open(path, "w") as file:
-            file.write(",".join(self.columns))
-
 
 def sweep(**changes):
     facts = {
@@ -210,10 +201,71 @@ def test_a_report_measures_each_point(monkeypatch, capsys):
         perf_report(sweep(x_vals=[(1, 2, 3)]))(lambda **_: 1.0).run()
 
 
-def test_a_report_without_pandas_says_what_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="performance reports need pandas: pip install pandas"):
-        perf_report(sweep())(lambda **_: 1.0).run()
+def measure(M, N, way, k):
+    return (M + N + k + 0.5 * (way == "b"), 1.0, 20.0)
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """No pandas and no matplotlib."""
+    for name in ("pandas", "matplotlib", "matplotlib.pyplot"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+
+def test_a_report_needs_nothing_to_print_and_save_a_table(bare, capsys, tmp_path):
+    perf_report(sweep(plot_name="a<b"))(measure).run(print_data=True, save_path=str(tmp_path))
+    assert capsys.readouterr().out.splitlines() == [
+        "a<b:",
+        "M  N   A (GB/s)   B (GB/s)",
+        "1  1  12.000000  12.500000",
+        "2  3  15.000000  15.500000",
+    ]
+    assert (tmp_path / "a<b.csv").read_text() == "M,N,A (GB/s),B (GB/s)\n1,1,12.0000,12.5000\n2,3,15.0000,15.5000\n"
+    page = (tmp_path / "results.html").read_text()
+    assert "<h2>a&lt;b</h2>" in page and "<td>15.500000</td>" in page and "<img" not in page
+
+
+def test_a_report_says_what_is_missing_before_it_measures(bare):
+    mark = perf_report(sweep())(lambda **_: pytest.fail("measured"))
+    with pytest.raises(ImportError, match="return_df=True gives tables of pandas, which cannot be imported here"):
+        mark.run(return_df=True)
+    with pytest.raises(ImportError, match="plots are drawn by matplotlib, which cannot be imported here"):
+        mark.run(show_plots=True)
+
+
+class FakePlots:
+    """As much of matplotlib as a report needs: notes what is called."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __getattr__(self, name):
+        def note(*arguments, **keywords):
+            self.calls.append((name, *arguments, keywords))
+            return (self, self) if name == "subplots" else None
+
+        return note
+
+
+def test_a_report_plots_each_line_with_its_bounds(monkeypatch, tmp_path):
+    plots = FakePlots()
+    monkeypatch.setitem(sys.modules, "matplotlib", types.ModuleType("matplotlib"))
+    sys.modules["matplotlib"].__spec__ = importlib.machinery.ModuleSpec("matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", plots)
+    perf_report(sweep(styles=[("red", "-"), ("blue", "--")], x_log=True))(measure).run(save_path=str(tmp_path))
+    calls = {name: [call[1:] for call in plots.calls if call[0] == name] for name, *_ in plots.calls}
+    assert calls["plot"] == [
+        ([1, 2], [12.0, 15.0], {"label": "A (GB/s)", "color": "red", "ls": "-"}),
+        ([1, 2], [12.5, 15.5], {"label": "B (GB/s)", "color": "blue", "ls": "--"}),
+    ]
+    assert calls["fill_between"][0] == ([1, 2], [1.0, 1.0], [20.0, 20.0], {"alpha": 0.15, "color": "red"})
+    assert calls["set_xscale"] == [("log", {})] and calls["set_yscale"] == [("linear", {})]
+    assert calls["savefig"] == [(str(tmp_path / "plot.png"), {})] and "show" not in calls
+    assert '<img src="plot.png"' in (tmp_path / "results.html").read_text()
+    plots.calls.clear()
+    perf_report(sweep())(lambda **_: 1.0).run(show_plots=True)
+    assert ("show", {}) in plots.calls and not any(name in ("fill_between", "savefig") for name, *_ in plots.calls)
 
 
 def test_a_number_of_repetitions_takes_the_place_of_times():

@@ -1,8 +1,11 @@
-"""Performance reports: one measurement per point of a sweep, as a table, a CSV file and a plot. Needs pandas, and matplotlib for plots."""
+"""Performance reports: one measurement per point of a sweep, as a table, a CSV file and a plot. Tables need nothing else; plots need matplotlib."""
 
 from __future__ import annotations
 
+import csv
+import html
 import importlib
+import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,65 +53,116 @@ class Mark:
 
         Args:
             show_plots, print_data: show each sweep's plot; print its table.
-            save_path: directory for ``<plot_name>.csv``, ``<plot_name>.png`` and ``results.html``.
-            return_df: give the table (pandas); a list of tables where there are several sweeps.
+            save_path: directory for ``<plot_name>.csv`` and ``results.html``; where matplotlib is installed for ``<plot_name>.png``, too.
+            return_df: give the table (a pandas ``DataFrame``); a list of tables where there are several sweeps.
 
         Raises:
-            ImportError: pandas, or matplotlib for a plot, is not installed.
+            ImportError: matplotlib is not installed, and plots are to be shown; or pandas, and a ``DataFrame`` is asked for. Nothing was measured.
+            ValueError: an x value has not one entry for each x name.
         """
         several = not isinstance(self.benchmarks, Benchmark)
         sweeps: Sequence[Benchmark] = self.benchmarks if not isinstance(self.benchmarks, Benchmark) else [self.benchmarks]
+        pandas = _need("pandas", "return_df=True gives tables of pandas") if return_df else None
+        plots = show_plots or (bool(save_path) and importlib.util.find_spec("matplotlib") is not None)
+        pyplot = _need("matplotlib.pyplot", "plots are drawn by matplotlib") if plots else None
         if save_path:
             os.makedirs(save_path, exist_ok=True)
-        tables = [self._run(sweep, show_plots, print_data, save_path, kwargs) for sweep in sweeps]
+        tables = [_measured(self.fn, sweep, kwargs) for sweep in sweeps]
+        for table in tables:
+            if pyplot is not None:
+                _plot(pyplot, table, show_plots, save_path)
+            if print_data:
+                print(f"{table.sweep.plot_name}:")
+                print(table.text())
+            if save_path:
+                table.write(os.path.join(save_path, f"{table.sweep.plot_name}.csv"))
         if save_path:
-            images = "".join(f'<image src="{sweep.plot_name}.png"/>\n' for sweep in sweeps)
+            parts = "".join(table.page_part(plotted=pyplot is not None) for table in tables)
             with open(os.path.join(save_path, "results.html"), "w", encoding="utf-8") as file:
-                file.write(f"<html><body>\n{images}</body></html>\n")
-        if return_df:
-            return tables if several else tables[0]
-        return None
-
-    def _run(self, sweep: Benchmark, show_plots: bool, print_data: bool, save_path: str, kwargs: Mapping[str, Any]) -> Any:
-        pandas = _need("pandas")
-        rows = []
-        for x in sweep.x_vals:
-            values = tuple(x) if isinstance(x, list | tuple) else (x,) * len(sweep.x_names)
-            if len(values) != len(sweep.x_names):
-                raise ValueError(f"an x value has {len(values)} entries for {len(sweep.x_names)} names: {x!r}")
-            named = dict(zip(sweep.x_names, values, strict=True))
-            measured = [self._point({**named, sweep.line_arg: line, **sweep.args, **kwargs}) for line in sweep.line_vals]
-            rows.append([*values, *(point[0] for point in measured), *(point[1] for point in measured), *(point[2] for point in measured)])
-        lines = list(sweep.line_names)
-        labels = [f"{name} ({sweep.ylabel})" if sweep.ylabel else name for name in lines]
-        columns = [*sweep.x_names, *labels, *(f"{label}-min" for label in labels), *(f"{label}-max" for label in labels)]
-        table = pandas.DataFrame(rows, columns=columns)
-        if show_plots or save_path:
-            _plot(sweep, table, labels, show_plots, save_path)
-        table = table[[*sweep.x_names, *labels]]
-        if print_data:
-            print(f"{sweep.plot_name}:")
-            print(table.to_string())
-        if save_path:
-            table.to_csv(os.path.join(save_path, f"{sweep.plot_name}.csv"), float_format="%.4f", index=False)
-        return table
-
-    def _point(self, arguments: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-        found = self.fn(**arguments)
-        return tuple(found) if isinstance(found, list | tuple) else (found, None, None)
+                file.write(f'<!doctype html>\n<html><head><meta charset="utf-8"><title>results</title></head><body>\n{parts}</body></html>\n')
+        if pandas is None:
+            return None
+        frames = [pandas.DataFrame(table.rows, columns=table.columns) for table in tables]
+        return frames if several else frames[0]
 
 
-def _plot(sweep: Benchmark, table: Any, labels: Sequence[str], show: bool, save_path: str) -> None:
-    pyplot = _need("matplotlib.pyplot")
+@dataclass(frozen=True)
+class _Table:
+    """What was measured of a sweep.
+
+    Attributes:
+        columns: the x names, then the lines' labels.
+        rows: the x values, then a number a line.
+        bounds: for each row, (lower, upper) of each line, None where the function gave none.
+    """
+
+    sweep: Benchmark
+    columns: list[str]
+    rows: list[list[Any]]
+    bounds: list[list[tuple[Any, Any]]]
+
+    @property
+    def labels(self) -> list[str]:
+        return self.columns[len(self.sweep.x_names) :]
+
+    def cells(self) -> list[list[str]]:
+        """Every row as texts: measured numbers with six digits."""
+        x = len(self.sweep.x_names)
+        return [[*map(str, row[:x]), *(f"{value:.6f}" if isinstance(value, float) else str(value) for value in row[x:])] for row in self.rows]
+
+    def text(self) -> str:
+        """The table for a terminal: columns as wide as they need, to the right."""
+        cells = [self.columns, *self.cells()]
+        widths = [max(len(row[column]) for row in cells) for column in range(len(self.columns))]
+        return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+
+    def write(self, path: str) -> None:
+        """Write a CSV file; floats have four digits."""
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(self.columns)
+            writer.writerows([f"{value:.4f}" if isinstance(value, float) else value for value in row] for row in self.rows)
+
+    def page_part(self, *, plotted: bool) -> str:
+        """The table, and where there is one the plot, as HTML."""
+
+        def line(kind: str, cells: Sequence[str]) -> str:
+            return f"<tr>{''.join(f'<{kind}>{html.escape(cell)}</{kind}>' for cell in cells)}</tr>\n"
+
+        name = html.escape(self.sweep.plot_name)
+        image = f'<img src="{name}.png" alt="{name}"/>\n' if plotted else ""
+        return f"<h2>{name}</h2>\n{image}<table>\n{line('th', self.columns)}{''.join(line('td', row) for row in self.cells())}</table>\n"
+
+
+def _measured(fn: Callable[..., Any], sweep: Benchmark, kwargs: Mapping[str, Any]) -> _Table:
+    rows, bounds = [], []
+    for x in sweep.x_vals:
+        values = tuple(x) if isinstance(x, list | tuple) else (x,) * len(sweep.x_names)
+        if len(values) != len(sweep.x_names):
+            raise ValueError(f"an x value has {len(values)} entries for {len(sweep.x_names)} names: {x!r}")
+        named = dict(zip(sweep.x_names, values, strict=True))
+        points = []
+        for line in sweep.line_vals:
+            found = fn(**{**named, sweep.line_arg: line, **sweep.args, **kwargs})
+            points.append(tuple(found) if isinstance(found, list | tuple) else (found, None, None))
+        rows.append([*values, *(point[0] for point in points)])
+        bounds.append([(point[1], point[2]) for point in points])
+    labels = [f"{name} ({sweep.ylabel})" if sweep.ylabel else name for name in sweep.line_names]
+    return _Table(sweep, [*sweep.x_names, *labels], rows, bounds)
+
+
+def _plot(pyplot: Any, table: _Table, show: bool, save_path: str) -> None:
+    sweep = table.sweep
     figure, axes = pyplot.subplots()
-    x = sweep.x_names[0]
-    for number, label in enumerate(labels):
+    x, first = [row[0] for row in table.rows], len(sweep.x_names)
+    for number, label in enumerate(table.labels):
         colour, style = sweep.styles[number] if sweep.styles else (None, None)
-        axes.plot(table[x], table[label], label=label, color=colour, ls=style)
-        if not table[f"{label}-min"].isnull().all() and not table[f"{label}-max"].isnull().all():
-            axes.fill_between(table[x], table[f"{label}-min"].astype(float), table[f"{label}-max"].astype(float), alpha=0.15, color=colour)
+        axes.plot(x, [row[first + number] for row in table.rows], label=label, color=colour, ls=style)
+        band = [(at, *row[number]) for at, row in zip(x, table.bounds, strict=True) if None not in row[number]]
+        if band:
+            axes.fill_between(*map(list, zip(*band, strict=True)), alpha=0.15, color=colour)
     axes.legend()
-    axes.set_xlabel(sweep.xlabel or x)
+    axes.set_xlabel(sweep.xlabel or sweep.x_names[0])
     axes.set_ylabel(sweep.ylabel)
     axes.set_xscale("log" if sweep.x_log else "linear")
     axes.set_yscale("log" if sweep.y_log else "linear")
@@ -124,9 +178,8 @@ def perf_report(benchmarks: Benchmark | Sequence[Benchmark]) -> Callable[[Callab
     return lambda fn: Mark(fn, benchmarks)
 
 
-def _need(module: str) -> Any:
+def _need(module: str, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        name = module.partition(".")[0]
-        raise ImportError(f"performance reports need {name}: pip install {name}") from error
+        raise ImportError(f"{what}, which cannot be imported here ({error})") from error
