@@ -21,6 +21,7 @@ from tilewright.runtime.candidates import Place, Pruning, backend_pruned, propos
 from tilewright.runtime.config import Config as Config
 from tilewright.runtime.config import check_configs, config_text
 from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.dtypes import dtype_text
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.interface import KernelInterface, launchable
 from tilewright.runtime.kept_values import KeptValues
@@ -52,6 +53,8 @@ class Autotuner(KernelInterface):
         user_defined_pre_hook, user_defined_post_hook: whether ``pre_hook`` or ``post_hook`` was given.
         bench_time: seconds the last tuning took.
         nargs: the positional arguments by name, while this thread launches it; else None.
+        record: the result of the last tuning, as it is kept; None where its key has no text that is the same in every process.
+        measures_one: whether a single configuration is measured, and not just taken.
 
     Safe to launch from several threads: one tunes at a time, and launches whose key is known do not wait for it.
     """
@@ -111,6 +114,8 @@ class Autotuner(KernelInterface):
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, list[float]] = {}
         self.bench_time = 0.0
+        self.record: tuning_records.Record | None = None
+        self.measures_one = False
         self.failures: list[tuple[Config, Exception]] = []
         self._make_locks()
         self.__name__: str = getattr(fn, "__name__", "kernel")
@@ -161,7 +166,7 @@ class Autotuner(KernelInterface):
         return [self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs}) for config in self._pruned(self.configs, kwargs)]
 
     def _best(self, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> Config:
-        if len(self.configs) == 1 and self._given_configs:
+        if len(self.configs) == 1 and self._given_configs and not self.measures_one:
             return self.configs[0]
         key = self._tuning_key(kwargs)
         try:
@@ -214,11 +219,11 @@ class Autotuner(KernelInterface):
             configs = proposed(place, partial(self.fn.run, *args, grid=grid, warmup=True, **kwargs)) or configs
         mode = self.mode or tuning_records.mode()
         budget = self.budget if self.budget is not None else tuning_records.budget()
-        wanted = self._record_identity(key, configs, place)
+        wanted = self._record_identity(key, kwargs, configs, place)
         recorded = (
             None
             if mode in ("refresh", "memory", "model") or wanted is None
-            else tuning_records.find(wanted[-1], own=mode != "deterministic" and self.cache_results is not False)
+            else tuning_records.find(wanted[-1], own=mode != "deterministic" and self.cache_results is not False, source_file=self._source_file())
         )
         by_text = {config_text(config): config for config in configs} if recorded is not None else {}
         if recorded is not None and recorded.best in by_text and (recorded.complete or budget is not None or mode != "on"):
@@ -226,7 +231,7 @@ class Autotuner(KernelInterface):
             self.configs_timings = {by_text[text]: list(times) for text, times in recorded.timings.items() if text in by_text}
             return best, (0.0, True, self.configs_timings)
         candidates = self._pruned(configs, kwargs)
-        if len(candidates) == 1 and self._given_configs:
+        if len(candidates) == 1 and self._given_configs and not self.measures_one:
             return candidates[0], None
         self.failures = []
         trials = self._trials(candidates, args, grid, kwargs)
@@ -242,10 +247,13 @@ class Autotuner(KernelInterface):
         assert self.nargs is not None
         self.pre_hook({**self.nargs, **kwargs, **best.all_kwargs()}, reset_only=True)
         self.bench_time = time.perf_counter() - started
-        if wanted is not None and mode != "memory" and self.cache_results is not False:
+        self.record = None
+        if wanted is not None:
             finite = {config_text(config): list(times) for config, times in timings.items() if math.isfinite(times[0])}
             source, key_text, device, target, space, _ = wanted
-            tuning_records.keep(tuning_records.Record(self.__name__, source, key_text, device, target, space, config_text(best), finite, complete))
+            self.record = tuning_records.Record(self.__name__, source, key_text, device, target, space, config_text(best), finite, complete)
+            if mode != "memory" and self.cache_results is not False:
+                tuning_records.keep(self.record)
         return best, (self.bench_time, False, timings)
 
     def _place(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Place:
@@ -262,11 +270,22 @@ class Autotuner(KernelInterface):
         backend, device = backend_choice.choose(choice, places)
         return Place(backend, device, devices.target_of(backend, device))
 
-    def _record_identity(self, key: tuple[Any, ...], configs: Sequence[Config], place: Place) -> tuple[str, str, str, str, str, str] | None:
-        """(source, key, device, target, space, identity) of a record; None where the key has no text that is the same in every process."""
+    def _source_file(self) -> str | None:
+        """The file that defines the innermost kernel."""
+        code = getattr(getattr(self.base_fn, "fn", None), "__code__", None)
+        return None if code is None else code.co_filename
+
+    def _record_identity(
+        self, key: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Config], place: Place
+    ) -> tuple[str, str, str, str, str, str] | None:
+        """(source, key, device, target, space, identity) of a record; None where the key has no text that is the same in every process.
+
+        The key's text has the values of the key's arguments and the element type of each array, whichever library it is of and however it is passed.
+        """
         try:
-            count = len(self.keys)
-            key_text = ";".join([*(stable_text(value) for value in key[:count]), *(str(value) for value in key[count + 1 :])])
+            named = {**(self.nargs or {}), **kwargs}
+            typed = [f"{name}:{_dtype_name(value.dtype)}" for name, value in sorted(named.items()) if getattr(value, "dtype", None) is not None]
+            key_text = ";".join([*map(stable_text, key[: len(self.keys)]), *typed])
             space = digest(*sorted(config_text(config) for config in configs))
         except UnstableError:
             return None
@@ -469,6 +488,13 @@ class Autotuner(KernelInterface):
         for name, saved in self._restored.items():
             copy_into(arguments[name], saved)
         self._restored = {}
+
+
+def _dtype_name(dtype: Any) -> str:
+    try:
+        return dtype_text(dtype)
+    except TypeError:
+        return str(dtype)
 
 
 def _holds_descriptor(value: Any) -> bool:

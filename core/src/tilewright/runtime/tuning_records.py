@@ -2,12 +2,13 @@
 
 Records lie in the folder ``tuning`` of the kernel cache's directory. They are plain data, so that a library can ship the ones its kernels were tuned to:
 :func:`export` writes the records of this machine to a file, :func:`load` adds a file's records to this process, where they come before the machine's own.
+:mod:`tilewright.runtime.shipped_records` says where else files of records are found.
 
 ``TILEWRIGHT_AUTOTUNE`` says what tuning does:
 
     on             (default) tune, and keep the result
     off            never measure: the recorded best
-    deterministic  never measure, and look only at loaded records: the same choice on every machine
+    deterministic  never measure, and look only at loaded and shipped records: the same choice on every machine
     refresh        measure even what is recorded, and keep the result
     memory         measure, and keep nothing on disk
     model          never measure, and look at no record: the configuration that the backend's estimate takes for the fastest
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.language.callable import JitCallable
+from tilewright.runtime import shipped_records
 from tilewright.runtime.cache import default_directory
 from tilewright.runtime.files import read_whole, remove, warn_user, write_whole
 from tilewright.runtime.keys import digest
@@ -147,15 +149,15 @@ def directory() -> Path:
 _loaded: dict[str, Record] = {}
 
 
-def find(wanted: str, *, own: bool = True) -> Record | None:
-    """The record of an identity: a loaded one, else (with ``own``) this machine's."""
+def find(wanted: str, *, own: bool = True, source_file: str | None = None) -> Record | None:
+    """The record of an identity: a loaded one, else (with ``own``) this machine's, else one that is shipped for kernels of ``source_file``."""
     found = _loaded.get(wanted)
-    if found is not None or not own:
+    if found is not None:
         return found
-    try:
-        return _parse(json.loads(read_whole(directory() / f"{wanted}.json")))
-    except (OSError, ValueError, RecursionError):  # no record, or a damaged one: tune again
-        return None
+    if own:
+        with contextlib.suppress(OSError, ValueError, RecursionError):  # no record, or a damaged one
+            return parse(json.loads(read_whole(directory() / f"{wanted}.json")))
+    return shipped_records.find(wanted, source_file)
 
 
 def keep(record: Record) -> bool:
@@ -173,15 +175,13 @@ def own_records() -> Iterator[Record]:
     """This machine's records."""
     for path in sorted(directory().glob("*.json")):
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            yield _parse(json.loads(read_whole(path)))
+            yield parse(json.loads(read_whole(path)))
 
 
 def export(path: str | os.PathLike[str], kernels: Iterable[str] | None = None) -> int:
     """Write this machine's records, of the named kernels or of all, to a file; gives how many."""
     wanted = None if kernels is None else set(kernels)
-    records = [asdict(record) for record in own_records() if wanted is None or record.kernel in wanted]
-    write_whole(Path(path), json.dumps({"version": VERSION, "records": records}, indent=1).encode())
-    return len(records)
+    return shipped_records.write(path, [record for record in own_records() if wanted is None or record.kernel in wanted])
 
 
 def load(path: str | os.PathLike[str]) -> int:
@@ -190,10 +190,7 @@ def load(path: str | os.PathLike[str]) -> int:
     Raises:
         ValueError: the file is not an export of a version that is understood.
     """
-    data = json.loads(Path(path).read_text())
-    if not isinstance(data, dict) or data.get("version") != VERSION or not isinstance(data.get("records"), list):
-        raise ValueError(f"{os.fspath(path)} is no file of tuning records of version {VERSION}")
-    records = [_parse(entry) for entry in data["records"]]
+    records = shipped_records.read(path)
     _loaded.update({record.identity: record for record in records})
     return len(records)
 
@@ -211,7 +208,7 @@ def clear() -> int:
     return count
 
 
-def _parse(data: Mapping[str, Any]) -> Record:
+def parse(data: Mapping[str, Any]) -> Record:
     """A record of JSON data.
 
     Raises:

@@ -6,6 +6,8 @@ tilewright inspect FILE.tileir [--stage asm]
 tilewright compile FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 --output DIR
 tilewright opt FILE --passes canonicalize,cse [--target BACKEND:ARCH] [--options num_warps=8]
 tilewright ops [NAME] [--backend NAME] [--json]
+tilewright tune FILE:KERNEL --arguments 'x=fp32[n], n=4096' --grid 'cdiv(n, BLOCK)' [--space 'BLOCK=64|128'] [--executor dask://HOST:PORT]
+tilewright records list|merge|export [FILE ...] [--output FILE or FOLDER]
 tilewright cache info|clear [--json]
 tilewright doctor [--json]
 tilewright surface [--json] [--missing] [--backend cpu] [--compile BACKEND:ARCH]
@@ -24,6 +26,7 @@ from typing import Any
 
 import tilewright
 from tilewright.errors import TilewrightError
+from tilewright.runtime.executors import FORMS as EXECUTORS
 from tilewright.tools.usage import UsageError
 
 
@@ -61,6 +64,31 @@ def build_parser() -> argparse.ArgumentParser:
     operations.add_argument("name", nargs="?", metavar="NAME", help="an operation")
     operations.add_argument("--backend", default="", metavar="NAME", help="with the operations that this backend adds")
     operations.add_argument("--json", action="store_true", help="print JSON")
+
+    tune = _command(commands, "tune", "measure the configurations of a kernel for a launch, and print a table", _tune)
+    tune.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file; of one with @autotune its configurations, and the result is kept")
+    tune.add_argument(
+        "--arguments", required=True, metavar="LIST", help="of the launch: 'x=fp32[n, 64], n=4096, scale=0.5'; floats of arrays are random, integers 0"
+    )
+    tune.add_argument("--grid", required=True, metavar="SIZES", help="one to three sizes, which may name arguments and meta-parameters: 'cdiv(n, BLOCK)'")
+    tune.add_argument("--config", action="append", default=[], metavar="NAME=VALUE,...", help="a configuration, in place of the kernel's own; may be repeated")
+    tune.add_argument(
+        "--space", action="append", default=[], metavar="NAME=VALUE|VALUE", help="values of a meta-parameter or option; of several every combination"
+    )
+    tune.add_argument("--backend", help="the backend to measure on; the default one otherwise")
+    tune.add_argument("--budget", metavar="SECONDS", help="end after this time with the best so far")
+    tune.add_argument("--time-limit", metavar="SECONDS", help="for one configuration to compile, and again to be measured")
+    tune.add_argument("--executor", metavar="WHERE", help=f"measure on workers, one record a kind of device: {EXECUTORS}")
+    tune.add_argument("--records", type=Path, metavar="FOLDER", help="add the result to the folder's file of records for this kind of device")
+    tune.add_argument("--plot", type=Path, metavar="FILE", help="draw the times into this file (.png, .svg, .pdf); needs matplotlib")
+    tune.add_argument("--json", action="store_true", help="print JSON")
+
+    records = _command(commands, "records", "list, merge or export tuning records, for a library to ship", _records)
+    records.add_argument("action", choices=("list", "merge", "export"), help="export: this machine's own")
+    records.add_argument("files", nargs="*", type=Path, metavar="FILE", help="files of records")
+    records.add_argument("--kernel", action="append", default=[], metavar="NAME", help="of this kernel alone; may be repeated")
+    records.add_argument("--output", type=Path, metavar="PATH", help="a .json file, or a folder for one file a kind of device")
+    records.add_argument("--json", action="store_true", help="print JSON")
 
     cache = _command(commands, "cache", "show or clear the kernel cache and the tuning records", _cache)
     cache.add_argument("action", choices=("info", "clear"))
@@ -174,6 +202,18 @@ def _ops(options: argparse.Namespace) -> int:
     from tilewright.tools.ops import ops_command
 
     return ops_command(options)
+
+
+def _tune(options: argparse.Namespace) -> int:
+    from tilewright.tools.tune import tune_command
+
+    return tune_command(options)
+
+
+def _records(options: argparse.Namespace) -> int:
+    from tilewright.tools.tune import records_command
+
+    return records_command(options)
 
 
 def _cache(options: argparse.Namespace) -> int:

@@ -67,6 +67,16 @@ def find_kernel(reference: str) -> JITFunction:
     Raises:
         UsageError: there is no such file or kernel.
     """
+    kernel: JITFunction = getattr(decorated := find_decorated(reference)[2], "base_fn", decorated)
+    return kernel
+
+
+def find_decorated(reference: str) -> tuple[Path, str, Any]:
+    """(file, name, object) of a kernel ``FILE:NAME``, with its decorations; without a name, of the only one of the file.
+
+    Raises:
+        UsageError: there is no such file or kernel.
+    """
     file, _, name = reference.rpartition(":") if ":" in reference and not reference.endswith(".py") else (reference, "", "")
     path = Path(file)
     if not path.is_file():
@@ -85,14 +95,14 @@ def find_kernel(reference: str) -> JITFunction:
         raise UsageError(f"{file} cannot be imported: {''.join(traceback.format_exception_only(error)).strip()}") from error
     finally:
         sys.path.pop(0)
-    kernels = {key: kernel for key, value in vars(module).items() if isinstance(kernel := getattr(value, "base_fn", value), JITFunction)}
+    kernels = {key: value for key, value in vars(module).items() if isinstance(getattr(value, "base_fn", value), JITFunction)}
     if not name:
         if len(kernels) != 1:
             raise UsageError(f"{file} has {len(kernels)} kernels; name one: {', '.join(f'{file}:{key}' for key in kernels)}")
         (name,) = kernels
     if name not in kernels:
         raise UsageError(f"{file} has no kernel {name!r}; it has {', '.join(kernels) or 'none'}")
-    return kernels[name]
+    return path, name, kernels[name]
 
 
 def inspect_kernel(

@@ -124,10 +124,10 @@ class Autotuner(own.Autotuner):
     def _is_compiled(self) -> bool:
         return isinstance(self.base_fn, JITFunction) and not isinstance(self.base_fn, InterpretedFunction)
 
-    def _record_identity(self, key: tuple[Any, ...], configs: Sequence[Config], place: Place) -> Any:
+    def _record_identity(self, key: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Config], place: Place) -> Any:
         if not self._is_compiled() or any(config.pre_hook is not None for config in configs):
             return None
-        return super()._record_identity(key, configs, place)
+        return super()._record_identity(key, kwargs, configs, place)
 
     def _trials(self, configs: Sequence[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> list[Trial]:
         if self._is_compiled():

@@ -1,0 +1,302 @@
+"""``tilewright tune`` and ``tilewright records``: what is measured, on this machine and on workers, and what is kept of it."""
+
+import concurrent.futures
+import importlib.util
+import json
+import math
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from tilewright.errors import AutotunerError
+from tilewright.plugins.registry import registry
+from tilewright.runtime import devices, shipped_records
+from tilewright.runtime.autotune import Config, config_text
+from tilewright.tools import cli, tune_fleet
+from tilewright.tools.launch_arguments import on_device, parsed
+from tilewright.tools.tune import given_configs
+from tilewright.tools.tune_fleet import measure_on
+from tilewright.tools.tune_job import Job, Outcome
+from tilewright.tools.usage import UsageError
+
+KERNELS = """
+import tilewright as tw
+import tilewright.language as tl
+
+
+@tw.jit
+def plain(x, out, n, scale, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, tl.load(x + offsets, offsets < n) * scale, offsets < n)
+
+
+@tw.heuristics({"TWICE": lambda given: 2 * given["n"]})
+@tw.autotune(configs=[tw.Config({"BLOCK": 16}), tw.Config({"BLOCK": 64}), tw.Config({"BLOCK": 128})], key=["n"])
+@tw.jit
+def tuned(x, n, TWICE, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.static_assert(BLOCK < 128, "too large")
+    tl.store(x + offsets, tl.load(x + offsets, offsets < n) + 1, offsets < n)
+
+"""
+
+ARGUMENTS = ("--arguments", "x=fp32[n], n=1000", "--grid", "cdiv(n, BLOCK)")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("TILEWRIGHT_BACKEND", "TILEWRIGHT_AUTOTUNE", "TILEWRIGHT_TUNING_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "kernels_to_tune.py"
+    path.write_text(KERNELS)
+    return path
+
+
+@pytest.fixture
+def run(capsys):
+    """``run(*arguments)`` -> (exit code, stdout, stderr)."""
+
+    def call(*arguments):
+        try:
+            code = cli.main([str(argument) for argument in arguments])
+        except SystemExit as error:
+            code = error.code
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+# ---- arguments
+
+
+def test_arguments_are_read_from_text():
+    assert parsed("x=fp16[n, 2*m], n=m*4, out=i64[], m=8, half=0.5, flag=True, none=None, y=u1[cdiv(n, 3),]") == {
+        "x": ("fp16", (32, 16)),
+        "n": 32,
+        "out": ("i64", ()),
+        "m": 8,
+        "half": 0.5,
+        "flag": True,
+        "none": None,
+        "y": ("u1", (11,)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x", "expected NAME=VALUE or NAME"),
+        ("x=fp33[4]", "no element type 'fp33'; there are .*fp32"),
+        ("x=fp32[n]", "'\\(n,\\)' has no value"),
+        ("x=fp32[-1]", "integers from 0 on"),
+        ("n=m, m=n", "n, m name each other"),
+        ("n=__import__('os')", "has no value"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(text, says):
+    with pytest.raises(UsageError, match=says):
+        parsed(text)
+
+
+def test_arrays_are_made_on_the_device():
+    backend = registry().get("cpu")
+    made = on_device({"x": ("fp32", (3, 5)), "y": ("bf16", (7,)), "i": ("i32", (4,)), "n": 3}, backend, devices.find(backend, None))
+    memory = backend.call("tilewright_memory", device=devices.find(backend, None))
+    x, y, i = np.empty((3, 5), np.float32), np.empty(7, np.uint16), np.ones(4, np.int32)
+    for array, name in ((x, "x"), (y, "y"), (i, "i")):
+        memory.copy_to_host(made[name], memoryview(array.reshape(-1).view(np.uint8)))
+    values = np.random.default_rng(0).standard_normal(22)
+    np.testing.assert_array_equal(x.reshape(-1), values[:15].astype(np.float32))
+    np.testing.assert_allclose((y.astype(np.uint32) << 16).view(np.float32), values[15:], rtol=2**-8)
+    assert not i.any() and made["n"] == 3 and made["x"].strides == (5, 1)
+
+
+def test_configurations_are_read_from_text():
+    found = given_configs(["BLOCK=64,num_warps=8", "BLOCK=8"], ["BLOCK=16|32", "num_stages=1|2"])
+    assert found[:2] == [Config({"BLOCK": 64}, num_warps=8), Config({"BLOCK": 8})]
+    assert found[2:] == [Config({"BLOCK": block}, num_stages=stages) for block in (16, 32) for stages in (1, 2)]
+    assert given_configs([], []) is None
+    with pytest.raises(UsageError, match=r"expected NAME=VALUE\|VALUE"):
+        given_configs([], ["BLOCK=|"])
+
+
+# ---- on this machine
+
+
+def test_the_table_has_every_configuration_the_fastest_first(run, file, tmp_path):
+    code, out, err = run("tune", f"{file}:tuned", *ARGUMENTS, "--records", tmp_path / "records")
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0].startswith("tuned on ") and ", 2 configurations in " in lines[0]
+    assert lines[2].split() == ["median", "20", "%", "80", "%", "slower", "configuration"]
+    rows = [line.split() for line in lines[3:5]]
+    assert {row[4].partition(",")[0] for row in rows} == {"BLOCK=16", "BLOCK=64"}
+    assert float(rows[0][0]) <= float(rows[1][0]) and rows[0][3] == "1.00x"
+    assert lines[6] == f"best: {rows[0][4]}"
+    assert lines[7].startswith("failed: BLOCK=128,") and "too large" in out
+    (path,) = (tmp_path / "records").iterdir()
+    (record,) = shipped_records.read(path)
+    assert lines[8] == f"written to {path}" and (record.kernel, record.key) == ("tuned", "int:1000;x:fp32")
+
+
+def test_launches_find_what_the_command_measured(run, file, monkeypatch):
+    assert run("tune", f"{file}:tuned", *ARGUMENTS)[0] == 0
+    from tilewright.tools.tune_job import find_decorated
+
+    kernel = find_decorated(f"{file}:tuned")[2]
+    x = np.zeros(1000, np.float32)
+    kernel[lambda meta: (-(-1000 // meta["BLOCK"]),)](x, 1000)
+    assert (x == 1).all() and kernel.fn.bench_time == 0.0 and len(kernel.fn.configs_timings) == 2
+
+
+def test_a_kernel_without_configurations_takes_those_of_the_command_line(run, file):
+    arguments = ("--arguments", "x=fp16[n], out=fp16[n], n=100, scale=2.0", "--grid", "cdiv(n, BLOCK)")
+    code, out, err = run("tune", f"{file}:plain", *arguments, "--space", "BLOCK=32|64", "--json")
+    assert code == 0, err
+    (outcome,) = json.loads(out)
+    assert outcome["kernel"] == "plain" and outcome["best"] in outcome["timings"]
+    assert set(outcome["timings"]) == {config_text(Config({"BLOCK": block})) for block in (32, 64)}
+    code, out, _ = run("tune", f"{file}:plain", *arguments, "--config", "BLOCK=32")
+    assert code == 0 and ", 1 configurations in" in out and "has no @autotune" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--arguments", "x=fp32[8], wrong=3", "--grid", "1"), "tuned has no parameter wrong"),
+        (("--arguments", "x=fp32[8], n=8", "--grid", "cdiv(n, BLOK)"), "--grid: '\\(cdiv\\(n, BLOK\\),\\)' has no value"),
+        ((*ARGUMENTS, "--budget", "-1"), "--budget must be a number of seconds above 0"),
+        ((*ARGUMENTS, "--executor", "cluster"), "--executor: an executor is"),
+        ((*ARGUMENTS, "--config", "BLOCK"), "expected NAME=VALUE"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run, file, arguments, says):
+    code, _, err = run("tune", f"{file}:tuned", *arguments)
+    assert code == 2
+    assert re.search(says, err), err
+
+
+def test_a_plot_needs_matplotlib_and_says_so_first(run, file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    code, out, err = run("tune", f"{file}:tuned", *ARGUMENTS, "--plot", "times.png")
+    assert (code, out) == (2, "") and "--plot is drawn by matplotlib" in err
+
+
+def test_records_are_listed_merged_and_exported(run, file, tmp_path):
+    assert run("tune", f"{file}:tuned", *ARGUMENTS)[0] == 0
+    assert run("tune", f"{file}:tuned", "--arguments", "x=fp64[n], n=500", "--grid", "cdiv(n, BLOCK)", "--records", tmp_path / "one")[0] == 0
+    code, out, _ = run("records", "export", "--output", tmp_path / "all.json")
+    assert (code, out) == (0, f"2 records in {tmp_path / 'all.json'}\n")
+    (one,) = (tmp_path / "one").iterdir()
+    code, out, _ = run("records", "merge", one, tmp_path / "all.json", "--output", tmp_path / "merged")
+    (merged,) = (tmp_path / "merged").iterdir()
+    assert code == 0 and out == f"2 records in {merged}\n" and merged.name == one.name
+    code, out, _ = run("records", "list", merged)
+    assert code == 0 and len(out.splitlines()) == 2 and "key 500;x:fp64: BLOCK=" in out
+    assert run("records", "list", merged, "--kernel", "other")[1] == ""
+    code, _, err = run("records", "list", file)
+    assert code == 2 and "is no file of tuning records" in err
+    code, _, err = run("records", "merge", one)
+    assert code == 2 and "needs --output" in err
+
+
+# ---- on workers
+
+CONFIGS = [Config({"BLOCK": 2**power}) for power in range(3, 10)]
+
+
+class Fleet(concurrent.futures.Executor):
+    """Workers of several kinds that take jobs in turn, at once."""
+
+    def __init__(self, *kinds):
+        self.kinds, self.jobs = kinds, []
+
+    def submit(self, function, job, configs, only):
+        assert function is tune_fleet.measure
+        kind = self.kinds[len(self.jobs) % len(self.kinds)]
+        self.jobs.append((kind, configs, only))
+        found = Outcome(kind, "target")
+        if only is not None and only != found.kind:
+            found.refused = True
+        for config in configs if not found.refused else ():
+            block = config.kwargs["BLOCK"]
+            if block == 8:
+                found.failures[config_text(config)] = "too small"
+            else:
+                found.timings[config_text(config)] = [abs(block - (64 if kind == "big" else 16)) + 1.0] * 3
+        future = concurrent.futures.Future()
+        future.set_result(found)
+        return future
+
+
+@pytest.mark.parametrize("part", [1, 2, 3, 10])
+@pytest.mark.parametrize("kinds", [("big",), ("big", "small"), ("big", "big", "small"), ("small", "big", "big", "big", "big")])
+def test_every_configuration_is_measured_on_every_kind_of_device(kinds, part):
+    fleet = Fleet(*kinds)
+    seen = []
+    outcomes = measure_on(fleet, Job("f", "k", "", "", ""), CONFIGS, part=part, on_step=seen.append)
+    met = {kind for kind, _, only in fleet.jobs if only is None}
+    assert {outcome.device for outcome in outcomes} == met
+    for outcome in outcomes:
+        assert len(outcome.timings) == len(CONFIGS) - 1 and len(outcome.failures) == 1
+        assert outcome.best == config_text(Config({"BLOCK": 64 if outcome.device == "big" else 16}))
+    measured = [(outcome.device, text) for outcome in seen for text in outcome.timings]
+    assert len(measured) == len(set(measured))  # nothing twice
+
+
+def test_a_kind_that_is_not_met_again_stays_incomplete():
+    class Leaving(Fleet):
+        def submit(self, *arguments):
+            if self.jobs:
+                self.kinds = ("big",)
+            return super().submit(*arguments)
+
+    fleet = Leaving("small")
+    outcomes = {outcome.device: outcome for outcome in measure_on(fleet, Job("f", "k", "", "", ""), CONFIGS, part=2)}
+    assert len(outcomes["big"].timings) == len(CONFIGS) - 1
+    assert len(outcomes["small"].timings) == 1
+    assert len(fleet.jobs) < 50
+
+
+def test_a_fleet_on_which_nothing_works_says_why():
+    with pytest.raises(AutotunerError, match=r"no configuration of k was measured on any worker.*too small"):
+        measure_on(Fleet("big"), Job("f", "k", "", "", ""), CONFIGS[:1])
+
+
+def test_processes_measure_and_one_record_is_made(run, file, tmp_path):
+    code, out, err = run("tune", f"{file}:tuned", *ARGUMENTS, "--executor", "processes:1", "--records", tmp_path / "records")
+    assert code == 0, err
+    (path,) = (tmp_path / "records").iterdir()
+    (record,) = shipped_records.read(path)
+    assert record.complete and len(record.timings) == 2 and "failed: BLOCK=128," in out
+    assert run("tune", f"{file}:tuned", *ARGUMENTS, "--records", tmp_path / "own")[0] == 0
+    (own,) = (tmp_path / "own").iterdir()
+    assert shipped_records.read(own)[0].identity == record.identity
+    assert math.isfinite(record.timings[record.best][0])
+
+
+def test_a_worker_without_the_file_imports_what_it_was_sent(file, tmp_path, monkeypatch):
+    job = Job.of(f"{file}:plain", "", "")
+    file.unlink()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert job.kernel().__name__ == "plain"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="distributed is not installed")
+def test_workers_of_a_dask_cluster_measure(run, file, tmp_path):
+    import distributed
+
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        where = cluster.scheduler_address.replace("tcp://", "dask://")
+        code, out, err = run("tune", f"{file}:tuned", *ARGUMENTS, "--executor", where, "--records", tmp_path / "records")
+    assert code == 0, err
+    (path,) = (tmp_path / "records").iterdir()
+    assert shipped_records.read(path)[0].complete and "best: BLOCK=" in out
