@@ -1,7 +1,7 @@
 """The command line of the suite.
 
 python -m tilewright_conformance run --backend NAME [--profile PROFILE] [--without PROFILE] [--quick] [-j N] [--resume] [--sample N] [--expectations FILE]
-                                     [--report DIR] [--seed N] [--emulate TARGET]
+                                     [--report DIR] [--seed N] [--emulate TARGET] [--executor dask://HOST:PORT]
 python -m tilewright_conformance verify REPORT... [--rerun N [--seed N]] [--signed-by KEY]
 python -m tilewright_conformance sign REPORT... --key FILE
 python -m tilewright_conformance keygen FILE
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import TilewrightError
+from tilewright.runtime.executors import FORMS as EXECUTORS
+from tilewright.runtime.executors import ExecutorError
 from tilewright_conformance.case import PROFILES, Status
 from tilewright_conformance.catalogue import CatalogueError, catalogue
 from tilewright_conformance.engine.journal import JournalError
@@ -35,7 +37,7 @@ from tilewright_conformance.report.signature import KeyFileError
 #: Exit codes: all is well; a case went wrong, or a report is refused; the question is wrong, or the backend cannot be tested.
 GOOD, WRONG, USAGE = 0, 1, 2
 _USAGE_ERRORS = (
-    *(CatalogueError, ExpectationError, JournalError, KeyFileError, ProfileError, WheelError, WorkerRefusedError),
+    *(CatalogueError, ExecutorError, ExpectationError, JournalError, KeyFileError, ProfileError, WheelError, WorkerRefusedError),
     *(TilewrightError, ImportError, OSError),
 )
 
@@ -53,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--quick", action="store_true", help="run a part of the cases; not valid for a claim")
     run.add_argument("--sample", type=_count, default=0, metavar="N", help="run N of the chosen cases, drawn by the seed; not valid for a claim")
     run.add_argument("-j", "--jobs", type=_positive, default=0, metavar="N", help="worker processes at once; one for each processor otherwise")
+    run.add_argument("--executor", default="", metavar="WHERE", help=f"share the cases among workers, --jobs processes on each: {EXECUTORS}")
     run.add_argument("--resume", action="store_true", help="go on with the run that the report folder has the journal of")
     run.add_argument("--expectations", type=Path, metavar="FILE", help="the vendor's list of what the backend does not do, in TOML")
     run.add_argument("--report", type=Path, default=Path("conformance-report"), metavar="DIR", help="where journal and reports go (%(default)s)")
@@ -145,7 +148,7 @@ def _run(options: argparse.Namespace) -> int:
     wanted = Options(setup, _profiles_left(options), tuple(options.case), options.jobs, options.report, options.resume, options.expectations, options.sample)
     printer = Printer(sys.stderr)
     try:
-        report = run(dataclasses.replace(wanted, wheels=tuple(options.wheel)), printer)
+        report = run(dataclasses.replace(wanted, wheels=tuple(options.wheel), executor=options.executor), printer)
     finally:
         printer.end()
     print(_conclusion(report))
@@ -177,7 +180,8 @@ def _conclusion(report: dict[str, Any]) -> str:
         rest = ", ".join(f"{count} {what}" for what, count in counts.items() if what != "cases")
         lines.append(f"{name:{width}}  {counts['cases']} cases: {rest}")
     lines += [f"profile {claim['profile']}: {'claimed' if claim['holds'] else 'not claimed: ' + '; '.join(claim['reasons'])}" for claim in report["claims"]]
-    lines.append(f"{report['run']['seconds']:.1f} s on {report['run']['workers']} workers")
+    each = f" each of {report['run']['executor']}" if report["run"].get("executor") else ""
+    lines.append(f"{report['run']['seconds']:.1f} s on {report['run']['workers']} workers{each}")
     return "\n".join(lines)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import dataclasses
 import datetime
 import time
@@ -10,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright.runtime.executors import opened
 from tilewright_conformance.case import Case, Outcome
 from tilewright_conformance.catalogue import Catalogue, catalogue, drawn
 from tilewright_conformance.engine.journal import Journal
 from tilewright_conformance.engine.pool import default_workers, run_cases
 from tilewright_conformance.engine.setup import Setup, load_plugins
+from tilewright_conformance.engine.shards import described, run_shards
 from tilewright_conformance.expectations import Expectations, Verdict, read_expectations
 from tilewright_conformance.provenance import provenance, suite_version
 from tilewright_conformance.report import badge, document, html, junit
@@ -36,7 +40,9 @@ class Options:
         resume: go on with the journal in the folder.
         expectations: the vendor's file.
         sample: run so many of the chosen cases, drawn by the seed; 0 for all.
-        wheels: files that the distributions under test were installed from.
+        wheels: files that the distributions under test were installed from; where there is an executor, at the same place on its workers.
+        executor: where cases are run, as :mod:`tilewright.runtime.executors` names it, each of its workers running ``workers`` processes, or one for 0; empty:
+            on this machine.
     """
 
     setup: Setup
@@ -48,6 +54,7 @@ class Options:
     expectations: Path | None = None
     sample: int = 0
     wheels: tuple[Path, ...] = ()
+    executor: str = ""
 
 
 def run(options: Options, progress: Progress = lambda total, done, outcome, verdict: None) -> document.Document:
@@ -57,19 +64,29 @@ def run(options: Options, progress: Progress = lambda total, done, outcome, verd
         CatalogueError, ExpectationError, JournalError: a wrong question.
         BackendError, WorkerRefusedError: the backend cannot be tested.
         WheelError: a wheel is not what is installed.
+        ExecutorError: there is no such executor.
     """
+    with opened(options.executor) if options.executor else contextlib.nullcontext() as executor:
+        return _run(options, progress, executor)
+
+
+def _run(options: Options, progress: Progress, executor: concurrent.futures.Executor | None) -> document.Document:
     setup = options.setup
     cases = catalogue(setup.packages)
     selected = cases.select(profiles=options.profiles, patterns=options.patterns, quick=setup.quick)
     if options.sample:
         selected = drawn(selected, options.sample, setup.seed)
     expectations = Expectations() if options.expectations is None else read_expectations(options.expectations, cases)
-    load_plugins(setup)
-    about = provenance(Subject(setup.backend), options.wheels)
+    if executor is None:
+        load_plugins(setup)
+        about = provenance(Subject(setup.backend), options.wheels)
+    else:
+        about = executor.submit(described, setup, options.wheels).result()
+    identity = identity_of(setup, about, cases)
     options.folder.mkdir(parents=True, exist_ok=True)
     started = datetime.datetime.now(datetime.UTC)
     clock = time.monotonic()
-    with Journal(options.folder / "journal.jsonl", _identity(options, about, cases), resume=options.resume) as journal:
+    with Journal(options.folder / "journal.jsonl", identity, resume=options.resume) as journal:
         done = {case.id: journal.done[case.id] for case in selected if case.id in journal.done}
         progress(len(selected), len(done), None, None)
 
@@ -79,6 +96,9 @@ def run(options: Options, progress: Progress = lambda total, done, outcome, verd
             progress(len(selected), len(done), outcome, expectations.verdict(outcome))
 
         waiting = [case for case in _slow_first(selected) if case.id not in done]
+        if executor is not None:
+            run_shards(executor, waiting, setup, identity, workers=options.workers or 1, on_outcome=keep)
+            waiting = []
         for chosen, workers in (([case for case in waiting if not case.alone], options.workers), ([case for case in waiting if case.alone], 1)):
             run_cases(chosen, setup, workers=workers, on_outcome=keep)
     facts = {
@@ -89,7 +109,8 @@ def run(options: Options, progress: Progress = lambda total, done, outcome, verd
         "sample": options.sample,
         "time_scale": setup.time_scale,
         "emulate": setup.emulate,
-        "workers": options.workers or default_workers(),
+        "workers": options.workers or (default_workers() if executor is None else 1),
+        **({"executor": options.executor} if options.executor else {}),
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - clock, 3),
     }
@@ -110,11 +131,11 @@ def _slow_first(cases: Sequence[Case]) -> list[Case]:
     return sorted(cases, key=lambda case: -case.time_limit)
 
 
-def _identity(options: Options, about: Mapping[str, Any], cases: Catalogue) -> dict[str, Any]:
-    """What the outcomes of a run depend on."""
-    setup = dataclasses.asdict(options.setup)
+def identity_of(setup: Setup, about: Mapping[str, Any], cases: Catalogue) -> dict[str, Any]:
+    """What the outcomes of a run depend on; ``about`` is the provenance of what is tested."""
+    given = dataclasses.asdict(setup)
     return {
-        **{name: setup[name] for name in ("backend", "seed", "quick", "load", "time_scale", "memory", "emulate")},
+        **{name: given[name] for name in ("backend", "seed", "quick", "load", "time_scale", "memory", "emulate")},
         "suite": suite_version(),
         "catalogue": cases.digest(),
         "core": about["core"]["version"],

@@ -48,7 +48,8 @@ def build(
     Args:
         cases: that were selected, in order; one without an outcome is skipped.
         about: of :func:`~tilewright_conformance.provenance.provenance`.
-        run: how it was run: ``seed``, ``quick``, ``profiles``, ``patterns``, ``sample``, ``time_scale``, ``emulate``, ``workers``, ``started``, ``seconds``.
+        run: how it was run: ``seed``, ``quick``, ``profiles``, ``patterns``, ``sample``, ``time_scale``, ``emulate``, ``workers``, ``started``, ``seconds``;
+            ``executor``: where its workers were, if not on one machine.
     """
     capabilities = capabilities_from_json(about["backend"]["capabilities"])
     results = []
