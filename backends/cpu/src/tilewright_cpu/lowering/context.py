@@ -27,7 +27,7 @@ from tilewright_cpu.status import poll_symbol
 if TYPE_CHECKING:
     from tilewright_cpu.lowering.analysis import Analysis
     from tilewright_cpu.lowering.calls import Callee
-from tilewright_cpu.machine import Machine
+    from tilewright_cpu.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
