@@ -21,7 +21,7 @@ HEAD = """tilewright.ir 1.0
 ARGUMENTS = """%i: i32, %k: i64, %c: i1, %f: f32, %p: ptr<f32>, %d: desc<8x8xf32>,
   %x: tile<8x8xf32, #L0>, %h: tile<8x8xf16, #L0>, %t: tile<8x8xptr<f32>, #L0>, %m: tile<8x8xi1, #L0>, %w: tile<16x8xf32>,
   %buffer: buffer<4 x 8x8xf32, #S0>, %slot: slot<8x8xf32, #S0>, %half: slot<8x8xf16, #S1>, %barriers: barriers<4>,
-  %copies: token<copies>, %products: token<products>"""
+  %sums: accumulator<8x8xf32>, %copies: token<copies>, %products: token<products>"""
 
 
 def check(*lines: str) -> None:
@@ -45,6 +45,7 @@ def check(*lines: str) -> None:
         "token<copies>",
         "token<vendor_queue>",
         "barriers<4>",
+        "accumulator<16x8xf32>",
         "tile<8x8xf32, layout<8x8, registers [(0,1)], lanes [(1,1)], warps [], blocks [(4,0) (0,0)]>>",
     ],
 )
@@ -72,6 +73,7 @@ def test_types_read_back(type_: str) -> None:
         ("token", "a queue is named by an identifier, not ''"),
         ("token<a b>", "a queue is named by an identifier, not 'a b'"),
         ("barriers<0>", "there is one barrier at least, not 0"),
+        ("accumulator<f32>", "'f32' is no place of sums: 'EXTENTSxELEMENT' is"),
         ("barriers<x>", "'x' is no number of barriers"),
         ("tile<8x8xf32, #S0>", "a value of type tile<8x8xf32> is held by threads: a layout of shared memory is for slots and buffers"),
         ("tile<64xf32, #L0>", "a value of type tile<64xf32> cannot have a layout of 8x8"),
@@ -218,6 +220,35 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
         '%r, %q = simt.dot_start %half, %half, %x {plan = "p"} : tile<8x8xf32, #L0>, token<products>',
         [('%r, %q = simt.dot_start %half, %half, %x {plan = "p"} : tile<8x8xf32>, token<copies>', "by its rule (tile<8x8xf32>, token<products>)")],
     ),
+    "simt.accumulators": ("%r = simt.accumulators {units = 32} : i32", []),
+    "simt.accumulator": (
+        "%r = simt.accumulator %i {first = 32} : accumulator<8x8xf32>",
+        [
+            ("%r = simt.accumulator %i {first = 0} : tile<8x8xf32>", "the result must be an accumulator, not tile<8x8xf32>"),
+            ("%r = simt.accumulator %k {first = 0} : accumulator<8x8xf32>", "memory must be what simt.accumulators gives, not i64"),
+        ],
+    ),
+    "simt.accumulator_load": (
+        f"%r = simt.accumulator_load %sums, there=%c {{{_STEP}}} : tile<8x8xf32, #L0>",
+        [
+            (f"%r = simt.accumulator_load %x {{{_STEP}}} : tile<8x8xf32>", "accumulator must be one, not tile<8x8xf32>"),
+            (f"%r = simt.accumulator_load %sums, there=%i {{{_STEP}}} : tile<8x8xf32>", "there must be i1, not i32"),
+        ],
+    ),
+    "simt.accumulator_store": (
+        f"simt.accumulator_store %sums, %x {{{_STEP}}}",
+        [(f"simt.accumulator_store %sums, %h {{{_STEP}}}", "x must be tile<8x8xf32>, not tile<8x8xf16>")],
+    ),
+    "simt.dot_into": (
+        'simt.dot_into %slot, %half, %sums, %c {plan = "p", precision = tf32}',
+        [
+            ('simt.dot_into %slot, %x, %sums, %c {plan = "p"}', "a and b must be slots"),
+            ('simt.dot_into %slot, %half, %sums, %i {plan = "p"}', "adds must be i1, not i32"),
+            ('simt.dot_into %slot, %half, %x, %c {plan = "p"}', "accumulator must be one"),
+        ],
+    ),
+    "simt.arrive_after": ("simt.arrive_after %barriers, %i", [("simt.arrive_after %i, %i", "barriers must be barriers, not i32")]),
+    "simt.free_accumulators": ("simt.free_accumulators %i", [("simt.free_accumulators %k", "memory must be what simt.accumulators gives, not i64")]),
     "simt.fragment": (
         f"%r = simt.fragment %slot {{{_STEP}, operand = 0, first = 4}} : tile<64xf32>",
         [(f"%r = simt.fragment %slot {{{_STEP}, operand = 0, first = 4}} : f32", "the result must be a tile, not f32")],

@@ -15,6 +15,7 @@ from tilewright.errors import OutOfResources
 from tilewright.ir.core import Function, Module
 from tilewright.ir.verifier import verify
 from tilewright.passes.clone import clone_module
+from tilewright.simt.accumulators import ACCUMULATORS, write_accumulators
 from tilewright.simt.assign import assign
 from tilewright.simt.barriers import insert_barriers
 from tilewright.simt.block_copies import write_block_copies
@@ -80,6 +81,7 @@ STAGES: Final = (
     Stage("expand", _on_kernel(expand), "pipelined loops are written out"),
     Stage("blocks", _on_kernel(write_block_copies), "blocks that descriptors lead to are copied and waited for"),
     Stage("stage", _on_kernel(stage_operands), "operands that products read from shared memory are put there"),
+    Stage("accumulators", _on_kernel(write_accumulators), "products whose sums are in memory of the machine's own are started and waited for"),
     Stage("allocate", _on_kernel(allocate), "where in shared memory everything is"),
     Stage("barriers", _on_kernel(insert_barriers), "threads wait for each other where they must"),
     Stage("check", lambda module, target, options: _check(kernel_of(module), options), "under debug: what is under way is touched by nothing"),
@@ -107,6 +109,8 @@ def compile_fitting(module: Module, target: SimtTarget, options: Mapping[str, An
         try:
             text = compile_kernel(copy, target, {**options, "num_stages": fewer}, timings)
         except OutOfResources as error:
+            if error.name == ACCUMULATORS:
+                raise
             first = first or error
             if error.name != SHARED_MEMORY:
                 break

@@ -16,7 +16,7 @@ from tilewright.simt.linear_layout import LinearLayout, bits_of
 from tilewright.simt.lines import LineTable
 from tilewright.simt.target import SimtTarget, Threads
 from tilewright.simt.tokens import Tokens
-from tilewright.simt.types import BarriersType, MemoryType, TokenType
+from tilewright.simt.types import AccumulatorType, BarriersType, MemoryType, TokenType
 
 if TYPE_CHECKING:
     from tilewright.simt.address_steps import AddressSteps
@@ -90,9 +90,9 @@ class SimtContext:
         self.registers[value] = list(names)
 
     def llvm_type(self, type_: Type) -> str:
-        """The LLVM type of one element of a value of this type. A place in shared memory is an offset in bytes; of a token nothing is left but its type;
-        a descriptor is where the target's own is."""
-        if isinstance(type_, MemoryType | BarriersType | TokenType):
+        """The LLVM type of one element of a value of this type. A place in shared memory is an offset in bytes, that of sums the number of
+        its first unit; of a token nothing is left but its type; a descriptor is where the target's own is."""
+        if isinstance(type_, MemoryType | BarriersType | TokenType | AccumulatorType):
             return "i32"
         if isinstance(type_, DescriptorType):
             return "ptr"

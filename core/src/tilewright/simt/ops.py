@@ -10,7 +10,7 @@ from tilewright.ir.core import Operation
 from tilewright.ir.ops import TABLE
 from tilewright.ir.table import Attribute, Effect, Kind, Operand, OpSpec, OpTable, RuleError, Shape
 from tilewright.ir.types import I1, I32, I64, DescriptorType, IntType, PointerType, TileType, Type, element_type
-from tilewright.simt.types import ENCODINGS, TYPES, BarriersType, BufferType, MemoryType, SlotType, TokenType
+from tilewright.simt.types import ENCODINGS, TYPES, AccumulatorType, BarriersType, BufferType, MemoryType, SlotType, TokenType
 
 COPIES, LOADS, STORES, PRODUCTS = (TokenType(queue) for queue in ("copies", "loads", "stores", "products"))
 
@@ -224,6 +224,51 @@ def _dot_start(shape: Shape) -> list[Type]:
     return [*_dot(shape), PRODUCTS]
 
 
+def _accumulator(shape: Shape) -> list[Type]:
+    if shape.type("memory") is not I32:
+        raise RuleError(f"memory must be what simt.accumulators gives, not {shape.type('memory')}")
+    if not isinstance(shape.result, AccumulatorType):
+        raise RuleError(f"the result must be an accumulator, not {shape.result}")
+    return [shape.result]
+
+
+def _into(shape: Shape) -> AccumulatorType:
+    type_ = shape.type("accumulator")
+    if not isinstance(type_, AccumulatorType):
+        raise RuleError(f"accumulator must be one, not {type_}")
+    return type_
+
+
+def _accumulator_load(shape: Shape) -> list[Type]:
+    if any(type_ is not I1 for type_ in shape.groups.get("there", ())):
+        raise RuleError(f"there must be {I1}, not {shape.groups['there'][0]}")
+    return [_into(shape).tile]
+
+
+def _accumulator_store(shape: Shape) -> list[Type]:
+    tile = _into(shape).tile
+    if shape.type("x") is not tile:
+        raise RuleError(f"x must be {tile}, not {shape.type('x')}")
+    return []
+
+
+def _free_accumulators(shape: Shape) -> list[Type]:
+    if shape.type("memory") is not I32:
+        raise RuleError(f"memory must be what simt.accumulators gives, not {shape.type('memory')}")
+    return []
+
+
+def _dot_into(shape: Shape) -> list[Type]:
+    a, b, c = shape.type("a"), shape.type("b"), _into(shape)
+    if not isinstance(a, SlotType) or not isinstance(b, SlotType):
+        raise RuleError(f"a and b must be slots, not {a} and {b}")
+    if (a.shape[0], b.shape[1]) != c.shape or a.shape[1] != b.shape[0]:
+        raise RuleError(f"{a} times {b} does not give {c}")
+    if shape.type("adds") is not I1:
+        raise RuleError(f"adds must be {I1}, not {shape.type('adds')}")
+    return []
+
+
 def _fragment(shape: Shape) -> list[Type]:
     _slot(shape)
     if not isinstance(shape.result, TileType):
@@ -287,6 +332,8 @@ _STEP = (
     *_PRECISION,
 )
 _PRODUCT = (Operand("a", "a tile, or a slot"), Operand("b", "a tile, or a slot"), Operand("c", "the accumulator"))
+_ACCUMULATORS = Operand("memory", "what simt.accumulators gave")
+_ACCUMULATOR = Operand("accumulator", "the place of the sums")
 _TURN = (
     Attribute("order", "str", "the order's name"),
     Attribute("place", "int", "of this part in the order, from 0 on"),
@@ -501,6 +548,61 @@ OPS: tuple[OpSpec, ...] = (
         (Operand("a_in"), Operand("b_in"), Operand("c_in")),
         _dot_step,
         _STEP,
+    ),
+    # products whose sums are in memory of the machine's own
+    OpSpec(
+        "simt.accumulators",
+        "memory of the machine's own for so many units of sums, taken by the program, known by a number. No one else has it until it is given back",
+        (),
+        _memory,
+        (Attribute("units", "int", "of the machine's, such as columns"),),
+        effects=_THREADS,
+    ),
+    OpSpec(
+        "simt.accumulator",
+        "the place of sums in it",
+        (_ACCUMULATORS,),
+        _accumulator,
+        (Attribute("first", "int", "the first of its units"),),
+        explicit_results=True,
+    ),
+    OpSpec(
+        "simt.accumulator_load",
+        "the sums that are there: no product that writes them is under way",
+        (_ACCUMULATOR, Operand("there", "whether any are; without, all are zero", Kind.OPTIONAL)),
+        _accumulator_load,
+        _STEP,
+        effects=_THREADS,
+    ),
+    OpSpec(
+        "simt.accumulator_store",
+        "write sums there, for products to add to: none that touches them is under way",
+        (_ACCUMULATOR, Operand("x")),
+        _accumulator_store,
+        _STEP,
+        effects=_THREADS,
+    ),
+    OpSpec(
+        "simt.dot_into",
+        "start a @ b, by one thread, added to the sums that are there, or in place of them. Those of one place end in order",
+        (*_PRODUCT[:2], _ACCUMULATOR, Operand("adds", "whether it is added")),
+        _dot_into,
+        (_PLAN, *_PRECISION),
+        effects=Effect.READ | Effect.ORDER,
+    ),
+    OpSpec(
+        "simt.arrive_after",
+        "arrive at a barrier object, once, when all products into accumulators that were started before have ended",
+        (_BARRIERS, _INDEX),
+        _on_barrier,
+        effects=_THREADS,
+    ),
+    OpSpec(
+        "simt.free_accumulators",
+        "give memory for sums back: nothing touches it any more",
+        (_ACCUMULATORS,),
+        _free_accumulators,
+        effects=_THREADS,
     ),
     # partitions
     OpSpec(

@@ -14,7 +14,7 @@ from tilewright.ir.core import Operation
 from tilewright.ir.types import FloatType, IntType, TileType, Type
 from tilewright.simt.facts import warps_of
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout
-from tilewright.simt.types import SlotType
+from tilewright.simt.types import AccumulatorType, SlotType
 
 if TYPE_CHECKING:
     from tilewright.simt.context import SimtContext
@@ -59,6 +59,21 @@ class SharedOperand:
     element: Type
 
 
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """Memory of the machine's own in which a plan has its sums, while products add to them.
+
+    Attributes:
+        units: that sums take of it, such as columns.
+        load: (context, place) -> the registers of the sums in the plan's layout of c, for the i32 of the first unit. All warps run it.
+        store: (context, place, registers): writes sums there.
+    """
+
+    units: int
+    load: Callable[[SimtContext, str], list[str]]
+    store: Callable[[SimtContext, str, list[str]], None]
+
+
 #: What an emitter gets of an operand: the names of its registers, or where it is in shared memory.
 OperandSource = Any  # list[str] | SharedOperand
 
@@ -94,6 +109,9 @@ class ProductPlan:
             rows for a product that follows then stays in their warps.
         k_step: elements along K that one call of ``emit`` takes, where it need not get all: the registers of ``a`` and ``b`` whose elements are in the
             step, in their order. Fragments are then loaded from shared memory step by step. 0: ``emit`` takes all registers.
+        accumulator: where the sums are, if not in registers. Both operands are then read from shared memory, and ``emit``, which one thread runs, starts
+            the product: it gets the i32 of the sums' place and the i1 that says whether to add to what is there in place of the registers of c, and gives
+            none.
     """
 
     name: str
@@ -114,6 +132,7 @@ class ProductPlan:
     b_turned: LinearLayout | None = None
     whole_rows: bool = False
     k_step: int = 0
+    accumulator: Accumulator | None = None
 
     def operand(self, position: int) -> LinearLayout:
         """The layout of operand 0 or 1."""
@@ -142,9 +161,9 @@ class ProductPlan:
         return self.reads[position] == REGISTERS or self.accepts is None or self.accepts(position, shared)
 
 
-#: Operations on products: those whose operands are the product's own, and those of one step of it, whose attributes describe the product.
-PRODUCTS: Final = frozenset({"simt.dot", "simt.dot_start"})
-STEPS: Final = frozenset({"simt.fragment", "simt.dot_step"})
+#: Operations on products: those whose operands are the product's own, and those on a part of it, whose attributes describe the product.
+PRODUCTS: Final = frozenset({"simt.dot", "simt.dot_start", "simt.dot_into"})
+STEPS: Final = frozenset({"simt.fragment", "simt.dot_step", "simt.accumulator_load", "simt.accumulator_store"})
 #: All that multiplies tiles, of which the last operand is what is added to: products, and those of scaled operands that a target keeps, which read theirs from
 #: registers.
 MULTIPLYING: Final = PRODUCTS | {"dot_scaled"}
@@ -159,13 +178,14 @@ def product_of(operation: Operation) -> Product:
         extents = attribute("shape"), attribute("k"), attribute("a"), attribute("b")
         return Product(*extents, accumulator, attribute("precision"), attribute("max_imprecise"), warps_of(operation))
     a, b, c = (value.type for value in operation.operands[:3])
-    assert isinstance(a, TileType | SlotType) and isinstance(b, TileType | SlotType) and isinstance(c, TileType)
+    assert isinstance(a, TileType | SlotType) and isinstance(b, TileType | SlotType)
+    assert isinstance(c, TileType | AccumulatorType)
     assert isinstance(c.element, FloatType | IntType)
     return Product(c.shape, a.shape[-1], a.element, b.element, c.element, attribute("precision"), attribute("max_imprecise"), warps_of(operation))
 
 
 def step_attributes(product: Product, plan: ProductPlan) -> dict[str, Any]:
-    """The attributes by which an operation on one step of a product describes it."""
+    """The attributes by which an operation on a part of a product describes it."""
     return {
         "plan": plan.name,
         "shape": product.shape,

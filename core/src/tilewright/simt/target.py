@@ -103,6 +103,7 @@ class SimtTarget(ABC):
 
         turned_by_loads: whether an operand whose neighbours in memory a product does not sum over is turned by the threads that load it: each has some rows of
             what it sums over, which it puts side by side into shared memory.
+        accumulator_units: units of memory of its own for the sums of products (:class:`~tilewright.simt.products.Accumulator`); 0 where it has none.
         operations: rows of the op table for operations of its own (``vendor.op``).
     """
 
@@ -128,6 +129,7 @@ class SimtTarget(ABC):
     descriptor_bytes: int = 0
 
     turned_by_loads: bool = False
+    accumulator_units: int = 0
     operations: tuple[OpSpec, ...] = ()
 
     def __init__(self) -> None:
@@ -226,6 +228,18 @@ class SimtTarget(ABC):
     def barrier_expect(self, context: SimtContext, address: str, size: int) -> None:
         """Arrive, and announce ``size`` bytes, by one thread."""
         raise AssertionError(f"{self.name} has no barrier objects")
+
+    def barrier_arrive_after(self, context: SimtContext, address: str) -> None:
+        """Arrive, by the thread that starts products into accumulators, when all that it started have ended."""
+        raise AssertionError(f"{self.name} has no accumulators")
+
+    def take_accumulators(self, context: SimtContext, units: int, scratch: str) -> str:
+        """Take memory for sums, by all threads of the program: the i32 of its first unit. ``scratch`` is the address of 16 bytes of shared memory."""
+        raise AssertionError(f"{self.name} has no accumulators")
+
+    def free_accumulators(self, context: SimtContext, units: int, memory: str) -> None:
+        """Give it back, by all threads of the program, after a barrier of theirs."""
+        raise AssertionError(f"{self.name} has no accumulators")
 
     def warp_barrier(self, w: FunctionWriter) -> None:
         """Wait for all lanes of the warp; what they did with shared memory before is seen by them after."""

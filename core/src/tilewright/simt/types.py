@@ -4,6 +4,7 @@ buffer<4 x 128x64xf16, #S1>    shared memory for four tiles, each of whose eleme
 slot<128x64xf16, #S1>          the place of one tile
 token<copies>                  asynchronous operations of one queue, which end in order
 barriers<4>                    four objects that count arrivals and bytes, and have phases
+accumulator<128x128xf32>       the place of a product's sums in memory that the machine has for them
 """
 
 from __future__ import annotations
@@ -128,6 +129,26 @@ class BarriersType(Type):
         return BarriersType, (self.count,)
 
 
+class AccumulatorType(Type):
+    """The place of a product's sums, of ``shape`` and ``element``, in memory that the machine has for them."""
+
+    __slots__ = ("element", "shape")
+    shape: tuple[int, ...]
+    element: Type
+
+    def __new__(cls, shape: tuple[int, ...], element: Type) -> AccumulatorType:
+        shape = tuple(shape)
+        return cls._intern((shape, element), f"accumulator<{shape_text(shape)}x{element}>", shape=shape, element=element)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return AccumulatorType, (self.shape, self.element)
+
+    @property
+    def tile(self) -> TileType:
+        """The type of the sums as a tile in registers."""
+        return TileType(self.shape, self.element)
+
+
 _TILES = re.compile(r"((?:\d+x)+)(.+)\Z", re.S)
 _COUNT = re.compile(r"(\d+) x (.+)\Z", re.S)
 
@@ -164,7 +185,14 @@ def _barriers(body: str, encoding: Callable[[str], Encoding]) -> Type:
     return BarriersType(int(body))
 
 
+def _accumulator(body: str, encoding: Callable[[str], Encoding]) -> Type:
+    found = _TILES.match(body.strip())
+    if found is None:
+        raise ValueError(f"{body!r} is no place of sums: 'EXTENTSxELEMENT' is")
+    return AccumulatorType(tuple(int(extent) for extent in found[1].split("x")[:-1]), parse_type(found[2]))
+
+
 #: How the types of this module are read, by keyword.
-TYPES = {"slot": _slot, "buffer": _buffer, "token": _token, "barriers": _barriers}
+TYPES = {"slot": _slot, "buffer": _buffer, "token": _token, "barriers": _barriers, "accumulator": _accumulator}
 #: How layouts are read, by keyword.
 ENCODINGS: dict[str, Callable[[str], Encoding]] = {LinearLayout.keyword: LinearLayout.parse, SharedLayout.keyword: SharedLayout.parse}

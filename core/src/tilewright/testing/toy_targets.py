@@ -14,7 +14,7 @@ from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type
 from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import GROUPS, CopyMechanism
-from tilewright.simt.emulator import EmulatedTarget, asynchronous_plan, bulk_mechanism, start_copy
+from tilewright.simt.emulator import EmulatedTarget, accumulating_plan, asynchronous_plan, bulk_mechanism, start_copy
 from tilewright.simt.emulator.multiply import operand_layout
 from tilewright.simt.fma import result_layout
 from tilewright.simt.linear_layout import LinearLayout, log2
@@ -24,6 +24,7 @@ from tilewright.simt.products import REGISTERS, SHARED, Product, ProductPlan
 ROWS_AND_COLUMNS = "rows and columns"
 FROM_SHARED = "toy.ss"
 FROM_REGISTERS = "toy.rs"
+INTO_MEMORY = "toy.into"
 #: What the words of a descriptor of the highest rank take.
 _DESCRIPTOR_BYTES = 128
 
@@ -88,6 +89,7 @@ class BulkTarget(EmulatedTarget):
         raises: what addresses must be known to be multiples of, in bytes, where blocks are copied of tensors that loads at pointers read; 0: none are.
         makes: whether kernels may make descriptors for it.
         rows: whether threads have whole rows of the result of a product, so that one product's result can be the next one's operand as it is.
+        units: of memory for the sums of products, one for each column of a result; 0: sums are in registers.
     """
 
     name = "bulk"
@@ -103,11 +105,12 @@ class BulkTarget(EmulatedTarget):
         raises: int = 0,
         makes: bool = True,
         rows: bool = False,
+        units: int = 0,
         completion: str = "late",
         seed: int = 0,
     ) -> None:
         super().__init__(warp_size, copy_widths=(4, 8, 16) if groups else (), completion=completion, seed=seed)
-        self.stores, self.raises, self.rows = stores, raises, rows
+        self.stores, self.raises, self.rows, self.accumulator_units = stores, raises, rows, units
         self.descriptor_bytes = _DESCRIPTOR_BYTES if makes else 0
         bulk: CopyMechanism = bulk_mechanism(stores=stores)
         self.mechanisms = (bulk, *self.mechanisms)
@@ -125,6 +128,8 @@ class BulkTarget(EmulatedTarget):
         if not _is_known(product):
             return ()
         c = _whole_rows(self, product) if self.rows else _result_layout(self, product)
+        if self.accumulator_units and product.accumulator is F32 and len(product.shape) == 2:
+            return (accumulating_plan(INTO_MEMORY, product, c, product.shape[1]),)
         return (
             asynchronous_plan(FROM_SHARED, product, c, (SHARED, SHARED)),
             asynchronous_plan(FROM_REGISTERS, product, c, (REGISTERS, SHARED)),

@@ -10,7 +10,17 @@ what cannot happen end with a report of who waits for what instead of hanging.
 
 from tilewright.simt.emulator.blocks import EmulatedDescriptor
 from tilewright.simt.emulator.launch import expanded_arguments, run, run_text
-from tilewright.simt.emulator.products import asynchronous_plan
+from tilewright.simt.emulator.products import accumulating_plan, asynchronous_plan
 from tilewright.simt.emulator.target import EmulatedTarget, bulk_mechanism, start_copy
 
-__all__ = ["EmulatedDescriptor", "EmulatedTarget", "asynchronous_plan", "bulk_mechanism", "expanded_arguments", "run", "run_text", "start_copy"]
+__all__ = [
+    "EmulatedDescriptor",
+    "EmulatedTarget",
+    "accumulating_plan",
+    "asynchronous_plan",
+    "bulk_mechanism",
+    "expanded_arguments",
+    "run",
+    "run_text",
+    "start_copy",
+]

@@ -18,7 +18,7 @@ from typing import Any
 from tilewright.errors import KernelError
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.blocks import BlockSite
-from tilewright.simt.emulator.multiply import ProductSite
+from tilewright.simt.emulator.multiply import ProductSite, SumsSite
 
 #: The type of the engine's entry: (code, thread, address of i64 arguments, how many) -> negative where the thread must end.
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
@@ -119,7 +119,9 @@ class Engine:
         error: what went wrong, if something did.
     """
 
-    def __init__(self, block: Any, words: Any, areas: Any, sites: Sequence[BlockSite | ProductSite], places: Sequence[str], mode: int, seed: int) -> None:
+    def __init__(
+        self, block: Any, words: Any, areas: Any, sites: Sequence[BlockSite | ProductSite | SumsSite], places: Sequence[str], mode: int, seed: int
+    ) -> None:
         self.block, self.words, self.areas, self.sites, self.places, self.mode = block, words, areas, sites, places, mode
         self.error: KernelError | None = None
         self._random = random.Random(seed)
@@ -145,6 +147,12 @@ class Engine:
             layout.SHOW_DESCRIPTOR: self._show_descriptor,
             layout.FREE_MEMORY: self._free_memory,
             layout.LEAVE: self._leave,
+            layout.TAKE_SUMS: self._take_sums,
+            layout.START_INTO: self._start_into,
+            layout.ARRIVE_AFTER: self._arrive_after,
+            layout.LOAD_SUMS: self._load_sums,
+            layout.STORE_SUMS: self._store_sums,
+            layout.FREE_SUMS: self._free_sums,
         }
         self._reset()
         self.entry = ENTRY(self._call)
@@ -157,6 +165,11 @@ class Engine:
         #: numbers of memory for descriptors that the program has, and the descriptors in it, by their addresses
         self.memory: set[int] = set()
         self.made: dict[int, _Made] = {}
+        #: units of memory for sums that the program has, the sums at each place, products under way with their places, and how many were started
+        self.units: int | None = None
+        self.sums: dict[int, Any] = {}
+        self.into: deque[tuple[int, Callable[[], None]]] = deque()
+        self.started = 0
 
     def _leave(self, thread: int, arguments: list[int]) -> None:
         self.left[self._rank(thread)] += 1
@@ -198,6 +211,10 @@ class Engine:
             raise KernelError("a program ends while copies from its shared memory are under way")
         for queue in self.queues.values():
             queue.write_until(0, self._mix)
+        if self.into:
+            raise KernelError(f"a program ends while {len(self.into)} products that read its shared memory are under way")
+        if self.units is not None:
+            raise KernelError("a program ends that has not given back its memory for sums")
         if self.memory:
             raise KernelError("a program ends that has not given back its memory for descriptors")
         self._reset()
@@ -379,6 +396,72 @@ class Engine:
     def _busy(self, thread: int, arguments: list[int]) -> None:
         raise KernelError("a product is started in registers in which another one is under way: that one must be waited for, or be the accumulator")
 
+    # ---- products whose sums are in memory of the machine's own
+
+    def _take_sums(self, thread: int, arguments: list[int]) -> None:
+        """Memory for sums does not begin at 0, so that who forgets where it begins is found out."""
+        units, scratch = arguments
+        self.units = units
+        _word(scratch).value = _FIRST_UNIT
+
+    def _free_sums(self, thread: int, arguments: list[int]) -> None:
+        if self.into:
+            raise KernelError(f"memory for sums is given back while {len(self.into)} products add to sums there")
+        self.units = None
+        self.sums.clear()
+
+    def _place(self, place: int, site: SumsSite) -> Any:
+        """The sums at a place, which are nothing where there were none of as many before."""
+        if self.units is None or not _FIRST_UNIT <= place < _FIRST_UNIT + self.units:
+            raise KernelError(f"unit {place} is none of the memory for sums that the program has")
+        sums, fresh = self.sums.get(place), site.nothing()
+        if sums is None or sums.shape != fresh.shape:
+            sums = self.sums[place] = fresh
+        return sums
+
+    def _start_into(self, thread: int, arguments: list[int]) -> None:
+        number, place, adds, a, b = arguments
+        site = self._site(number, SumsSite)
+        self.into.append((place, lambda: site.multiply(self._place(place, site), a, b, adds)))
+        self.started += 1
+        if self._now(layout.EARLY):
+            self._run_into(self.started)
+
+    def _run_into(self, count: int) -> None:
+        """Have the products happen, in order, of which so many were started."""
+        while self.into and self.started - len(self.into) < count:
+            self.into.popleft()[1]()
+
+    def _arrive_after(self, thread: int, arguments: list[int]) -> None:
+        one, count = self._object(arguments[0]), self.started
+
+        def arrive() -> None:
+            self._run_into(count)
+            if not one.arrivals:
+                raise KernelError(f"more arrivals at {one} than its phase {one.phase} has")
+            one.arrivals -= 1
+
+        one.copies.append((0, arrive))
+        if self._now(layout.EARLY):
+            self._finish(one, -1)
+        self._publish(one)
+
+    def _moved_sums(self, arguments: list[int]) -> tuple[Any, Any, Any]:
+        """All sums at a place, the numbers of a thread's, and those in its memory."""
+        number, area, place, lane, warp = arguments
+        if any(other == place for other, _ in self.into):
+            raise KernelError("sums are read or written by a thread while a product into them is under way")
+        site = self._site(number, SumsSite)
+        return self._place(place, site), *site.registers(area, lane, warp)
+
+    def _load_sums(self, thread: int, arguments: list[int]) -> None:
+        sums, numbers, registers = self._moved_sums(arguments)
+        registers[:] = sums[numbers]
+
+    def _store_sums(self, thread: int, arguments: list[int]) -> None:
+        sums, numbers, registers = self._moved_sums(arguments)
+        sums[numbers] = registers
+
     # ---- queues of one thread
 
     def _queue(self, number: int, thread: int) -> _Queue:
@@ -476,6 +559,10 @@ class Engine:
             if number == layout.BETWEEN
             else f"a barrier that others do not reach, where {arrived} have arrived"
         )
+
+
+#: The first unit of memory for sums that a program gets.
+_FIRST_UNIT = 32
 
 
 def _word(address: int) -> ctypes.c_int32:

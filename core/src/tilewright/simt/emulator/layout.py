@@ -102,4 +102,10 @@ FAULTS: Final = {
     SHOW_DESCRIPTOR,
     FREE_MEMORY,
     LEAVE,
-) = range(20)
+    TAKE_SUMS,
+    START_INTO,
+    ARRIVE_AFTER,
+    LOAD_SUMS,
+    STORE_SUMS,
+    FREE_SUMS,
+) = range(26)

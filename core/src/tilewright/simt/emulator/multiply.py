@@ -75,6 +75,44 @@ class ProductSite:
         return whole
 
 
+@dataclass(frozen=True)
+class SumsSite:
+    """A product of a plan whose sums are in memory of the machine's own, or what writes or reads those.
+
+    Attributes:
+        c: the layout in which threads write and read the sums.
+        k: elements that each is over.
+        elements: types of the elements of a, b and c.
+        shared: where the elements of a and b are in shared memory; empty for what moves sums.
+    """
+
+    c: LinearLayout
+    k: int
+    elements: tuple[Type, Type, Type]
+    shared: tuple[SharedLayout, ...] = ()
+
+    def nothing(self) -> Any:
+        """Sums that nobody wrote."""
+        return np.full(math.prod(self.c.shape), np.nan, np.float32)
+
+    def multiply(self, sums: Any, a: int, b: int, adds: int) -> None:
+        """Compute a product from shared memory, and add it to sums, or write it in place of them."""
+        m, n = self.c.shape
+        left, right = (
+            decoded(memory(address, math.prod(shared.shape), _dtype(element))[offsets_of(shared)], element).reshape(shared.shape)
+            for address, shared, element in zip((a, b), self.shared, self.elements, strict=False)
+        )
+        with np.errstate(all="ignore"):
+            product = left.reshape(m, self.k) @ right.reshape(self.k, n)
+            sums[:] = (product.reshape(-1) + (sums if adds else 0)).astype(sums.dtype)
+
+    def registers(self, address: int, lane: int, warp: int) -> tuple[Any, Any]:
+        """The numbers of a thread's sums, and their values in memory of its own."""
+        start = combine(self.c.lanes, lane) ^ combine(self.c.warps, warp)
+        numbers = np.array([element ^ start for element in self.c.register_elements()])
+        return numbers, memory(address, len(numbers), np.dtype(np.float32))
+
+
 def operand_layout(c: LinearLayout, k: int, position: int) -> LinearLayout:
     """What a thread reads of operand 0 or 1 to compute its elements of a result in layout ``c``: rows or columns of ``k`` elements, first its own along M
     or N, then those along K."""

@@ -1,4 +1,4 @@
-"""Asynchronous products: written as calls of the engine, which multiplies when it likes.
+"""Asynchronous products, and those with sums in memory of the machine's own: written as calls of the engine, which multiplies when it likes.
 
 While products are under way, a thread's registers of the result are in memory, a place for each chain of products that go on in the same registers
 (:mod:`tilewright.simt.inflight`); the values of the IR keep what they had. A wait brings them back.
@@ -15,10 +15,10 @@ from tilewright.llvm.registers import register_type, storage_size, storage_type
 from tilewright.simt.context import SimtContext
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.code import call_engine, word
-from tilewright.simt.emulator.multiply import ProductSite, operand_layout
+from tilewright.simt.emulator.multiply import ProductSite, SumsSite, operand_layout
 from tilewright.simt.inflight import InFlight
 from tilewright.simt.linear_layout import LinearLayout
-from tilewright.simt.products import OperandSource, Product, ProductPlan, SharedOperand
+from tilewright.simt.products import SHARED, Accumulator, OperandSource, Product, ProductPlan, SharedOperand
 
 if TYPE_CHECKING:
     from tilewright.simt.emulator.target import EmulatedTarget
@@ -43,6 +43,46 @@ def asynchronous_plan(name: str, product: Product, c: LinearLayout, reads: tuple
         return target.products_under_way.start(context, product, (a, b, c), (left, right), sums)
 
     return ProductPlan(name, a, b, c, start, reads, asynchronous=True)
+
+
+def accumulating_plan(name: str, product: Product, c: LinearLayout, units: int) -> ProductPlan:
+    """A plan of the emulated machine that has its sums, f32 in ``units`` of memory of the machine's own, which threads read and write in layout ``c``."""
+    a, b = (operand_layout(c, product.k, position) for position in (0, 1))
+    elements = product.a, product.b, product.accumulator
+
+    def start(context: SimtContext, left: SharedOperand, right: SharedOperand, sums: list[str]) -> list[str]:
+        w = context.writer
+        site = _site(context, SumsSite(c, product.k, elements, (left.shared, right.shared)))
+        addresses = [w.emit(f"ptrtoint ptr {operand.address} to i64") for operand in (left, right)]
+        place, adds = (w.emit(f"zext {type_} {name} to i64") for type_, name in zip(("i32", "i1"), sums, strict=True))
+        call_engine(w, layout.START_INTO, [str(site), place, adds, *addresses])
+        return []
+
+    def moved(context: SimtContext, code: int, place: str, area: str) -> None:
+        w = context.writer
+        site = _site(context, SumsSite(c, product.k, elements))
+        numbers = [w.emit(f"zext i32 {name} to i64") for name in (place, context.lane, context.warp)]
+        call_engine(w, code, [str(site), w.emit(f"ptrtoint ptr {area} to i64"), *numbers])
+
+    def load(context: SimtContext, place: str) -> list[str]:
+        w = context.writer
+        area = w.alloca("i8", 4 * c.register_count, 16)
+        moved(context, layout.LOAD_SUMS, place, area)
+        return [w.load("float", w.gep("float", area, register), 4) for register in range(c.register_count)]
+
+    def store(context: SimtContext, place: str, names: list[str]) -> None:
+        area = context.writer.alloca("i8", 4 * c.register_count, 16)
+        _write(context, area, product.accumulator, names)
+        moved(context, layout.STORE_SUMS, place, area)
+
+    return ProductPlan(name, a, b, c, start, (SHARED, SHARED), accumulator=Accumulator(units, load, store))
+
+
+def _site(context: SimtContext, site: SumsSite) -> int:
+    from tilewright.simt.emulator.target import EmulatedTarget
+
+    assert isinstance(context.target, EmulatedTarget)
+    return context.target.add_site(site)
 
 
 class Products:

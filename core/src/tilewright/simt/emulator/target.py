@@ -18,7 +18,7 @@ from tilewright.simt.costs import MachineCosts
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.blocks import BlockSite
 from tilewright.simt.emulator.code import call_engine, set_fault, word, write_helpers, write_threads
-from tilewright.simt.emulator.multiply import ProductSite
+from tilewright.simt.emulator.multiply import ProductSite, SumsSite
 from tilewright.simt.emulator.products import Products
 from tilewright.simt.facts import CLUSTER
 from tilewright.simt.linear_layout import SharedLayout
@@ -63,7 +63,7 @@ class EmulatedTarget(SimtTarget):
         self.mechanisms = (CopyMechanism("queue", GROUPS, copy_widths, start=start_copy),) if copy_widths else ()
         self.completion, self.seed = completion, seed
         self.messages: list[str] = []
-        self.sites: list[BlockSite | ProductSite] = []
+        self.sites: list[BlockSite | ProductSite | SumsSite] = []
         self.places = ["program"]
         self.products_under_way = Products(self)
         self._part_places: dict[int, int] = {}
@@ -90,7 +90,7 @@ class EmulatedTarget(SimtTarget):
         self.everyone = Threads(0, 0, num_warps)
         return kernel
 
-    def add_site(self, site: BlockSite | ProductSite) -> int:
+    def add_site(self, site: BlockSite | ProductSite | SumsSite) -> int:
         """The number by which kernels call a copy of blocks or a product."""
         self.sites.append(site)
         return len(self.sites) - 1
@@ -155,6 +155,21 @@ class EmulatedTarget(SimtTarget):
 
     def barrier_arrive_at_all(self, context: SimtContext, address: str) -> None:
         call_engine(context.writer, layout.ARRIVE, [_number(context.writer, address), "1"])
+
+    def barrier_arrive_after(self, context: SimtContext, address: str) -> None:
+        call_engine(context.writer, layout.ARRIVE_AFTER, [_number(context.writer, address)])
+
+    def take_accumulators(self, context: SimtContext, units: int, scratch: str) -> str:
+        """The first unit is told in shared memory."""
+        w = context.writer
+        with w.when(context.is_first_thread()):
+            call_engine(w, layout.TAKE_SUMS, [str(units), _number(w, scratch)])
+        context.barrier()
+        return w.load("i32", scratch, 4)
+
+    def free_accumulators(self, context: SimtContext, units: int, memory: str) -> None:
+        with context.writer.when(context.is_first_thread()):
+            call_engine(context.writer, layout.FREE_SUMS)
 
     def barrier_wait(self, context: SimtContext, address: str, phase: str) -> None:
         w = context.writer

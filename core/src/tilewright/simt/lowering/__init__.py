@@ -9,6 +9,6 @@ from typing import Final
 
 #: The modules here that have interfaces.
 WITH_INTERFACES: Final = (
-    "accesses", "asynchronous", "atomics", "barrier_objects", "control", "conversions", "debug", "dot",
+    "accesses", "accumulators", "asynchronous", "atomics", "barrier_objects", "control", "conversions", "debug", "dot",
     "groups", "indices", "made_descriptors", "partitions", "phases", "reduce", "scan", "scattered", "shape", "shared",
 )  # fmt: skip

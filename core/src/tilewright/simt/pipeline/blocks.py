@@ -13,19 +13,24 @@ In a cluster, what all blocks need of a tensor each copies a part of, to all: th
 
 So a warp waits for others only where it starts copies. The parity of the phases changes when the ring begins anew. Where the product is asynchronous and only
 adds to an accumulator, it is waited for one iteration later, and its slot is given back and filled again after that.
+
+Where such a product has its sums in memory of the machine's own, one thread starts it, and it is the product that arrives at ``empty`` when it has ended. Then
+one warp alone goes through the loop, at its own pace; all others wait behind it, for an object of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, I32, DescriptorType, element_type
 from tilewright.llvm.registers import storage_size
+from tilewright.simt.accumulators import new_place, read_sums, start_into, starts_at_zero, write_sums
 from tilewright.simt.facts import CLUSTER, WHOLE, function_of, warps_of
 from tilewright.simt.pipeline.decisions import BY, shared_layout
-from tilewright.simt.pipeline.overlap import accumulation
+from tilewright.simt.pipeline.overlap import Accumulation, accumulation, kept_sums
 from tilewright.simt.pipeline.ring import Ring
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import BarriersType
@@ -36,12 +41,29 @@ def expand_blocks(loop: Operation, target: SimtTarget) -> None:
     _Blocks(loop, target).run()
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A product whose sums stay in ``place`` while its loop runs.
+
+    Attributes:
+        running: whether the loop has started one, which it carries.
+        fresh: whether the first one does not add to what is there.
+        ended: where the start is over.
+    """
+
+    found: Accumulation
+    place: Value
+    running: Value
+    fresh: bool
+    ended: Builder
+
+
 class BlockRing(Ring):
     """A ring that blocks are copied to."""
 
-    def barriers(self, builder: Builder, count: int) -> Value:
-        """Barrier objects, one a slot, of ``count`` arrivals a phase."""
-        return self.create(builder, "simt.barriers", result=BarriersType(self.slots), count=count).results[0]
+    def barriers(self, builder: Builder, count: int, number: int = 0) -> Value:
+        """Barrier objects of ``count`` arrivals a phase: one a slot, or so many."""
+        return self.create(builder, "simt.barriers", result=BarriersType(number or self.slots), count=count).results[0]
 
     def is_shared(self, load: Operation) -> bool:
         """Whether the blocks of a cluster copy parts of what a load brings to each other."""
@@ -72,13 +94,53 @@ class BlockRing(Ring):
             how = {"by": load.attributes[BY], "ordered": ordered, "to_all": self.is_shared(load)}
             self.create(builder, "simt.block_load_start", [slot], [descriptor], offsets, [full], [which], condition, **how)
 
-    def drain(self, builder: Builder, full: Value, slot: Value, phase: Value) -> None:
-        """Wait until nothing of what was started is under way, given the slot that is filled next, and its phase: those before it were filled in this round of
-        the ring, the others in the one before, if they were."""
+    def drain(self, builder: Builder, barriers: Value, slot: Value, phase: Value) -> None:
+        """Wait, one warp, until nothing of what was started is under way that barrier objects of slots tell of, given the slot that is next, and its phase:
+        those before it were used in this round of the ring, the others in the one before, if they were."""
         for number in range(self.slots):
             which = self.number(builder, number, I32)
             parity = builder.xor(phase, builder.cmp(which, slot, predicate="ge"))
-            self.create(builder, "simt.await", [full], [which], [parity], alone=True)
+            self.create(builder, "simt.await", [barriers], [which], [parity], alone=True)
+
+    def keep(self, found: Accumulation, empty: Value, slot: Value) -> Kept:
+        """Start a product that adds to sums in memory of the machine's own, which stay there while the loop runs, and let it give its slot back when it has
+        ended; the loop is to yield true for ``running``."""
+        product, before, at = found.product, Builder.at(self.loop), Builder.at(found.product)
+        place, init = new_place(product, self.target), self.loop.operands[3 + found.index]
+        fresh = starts_at_zero(init)
+        if not fresh:
+            write_sums(before, place, init, product, self.target)
+        before.barrier()
+        running = self.carry(before.constant(value=False, result=I1))
+        start_into(at, product, place, running if fresh else at.constant(value=True, result=I1), empty, slot)
+        self.last.set_operand(found.index, self.body.arguments[1 + found.index])
+        return Kept(found, place, running, fresh, at)
+
+    def settle_kept(self, kept: Kept, empty: Value, slot: Value, phase: Value, ended: Value, parity: Value) -> Builder:
+        """Wait behind the loop for its products, all threads by the barrier object ``ended``, whose phase has this parity, and read sums; where that is over.
+
+        Most warps come here at once, and may not wait for ``empty``: they cannot tell the end of a phase from that of one two phases before.
+        """
+        product, result = kept.found.product, self.loop.results[kept.found.index]
+        readers = list(result.uses)
+        after = Builder(self.loop.parent, self.loop.next, self.loop.location)
+        following, round_, ran = self.results_of([slot, phase, kept.running])
+        which = self.number(after, 0, I32)
+        self.create(after, "simt.arrive_after", [ended], [which])
+        self.create(after, "simt.await", [ended], [which], [parity])
+        self.drain(after, empty, following, round_)
+        tile = read_sums(after, kept.place, ran if kept.fresh else None, product, self.target)
+        for reader in readers:
+            for position, operand in enumerate(reader.operands):
+                if operand is result:
+                    reader.set_operand(position, tile)
+        product.erase()
+        return after
+
+    def passed(self, builder: Builder, slot: Value, phase: Value) -> Value:
+        """The parity of the phase with the slot before this one: where this iteration has slot 0, that was in the round before."""
+        earlier: Value = builder.xor(phase, builder.cmp(slot, self.number(builder, 0, I32), predicate="eq"))
+        return earlier
 
     def made_descriptors(self) -> list[Operation]:
         """What makes descriptors of the loop's loads."""
@@ -103,7 +165,9 @@ class _Blocks(BlockRing):
     def run(self) -> None:
         before = Builder.at(self.loop)
         buffers = [self.buffer(before, load) for load in self.loads]
-        full, empty = self.barriers(before, 1), self.barriers(before, warps_of(self.loop) * self.givers())
+        kept = kept_sums(self.loop, self.target)
+        full, empty = self.barriers(before, 1), self.barriers(before, warps_of(self.loop) * self.givers() if kept is None else 1)
+        ended = None if kept is None else self.barriers(before, 1, 1)
         depth = self.slots - 1
         count = self.iterations(before)
         ahead = self.first()
@@ -120,14 +184,18 @@ class _Blocks(BlockRing):
         slot, left = self.carry(self.number(before, 0, I32)), self.carry(left)
         phase = self.carry(before.constant(value=False, result=I1))
         top = Builder(self.body, self.body.first, self.loop.location)
-        self.create(top, "simt.await", [full], [slot], [phase])
+        self.create(top, "simt.await", [full], [slot], [phase], alone=kept is not None)
         live = top.cmp(left, self.number(top, 0, self.count_type), predicate="gt")
         previous, following = self.neighbours(top, slot)
         self.read([self.slot(top, buffer, slot) for buffer in buffers])
         found = accumulation(self.loop, self.target)
 
         refill, more = top, []
-        if found is None:
+        if kept is not None:
+            sums = self.keep(kept, empty, slot)
+            refill = sums.ended
+            more.append(refill.constant(value=True, result=I1))
+        elif found is None:
             self.create(Builder.at(self.last), "simt.arrive", [empty], [slot], at_all=self.givers() > 1)
         else:
             earlier, token = self.overlap(found, before)
@@ -138,12 +206,13 @@ class _Blocks(BlockRing):
         ahead = dict(zip(keys, values, strict=True))
         mapping = dict(ahead)
         self.repeat(refill, mapping, live)
-        # where this iteration has slot 0, the slot before it is in the same round of the ring, else it will be in the next one
-        passed = refill.xor(phase, refill.cmp(slot, self.number(refill, 0, I32), predicate="eq"))
+        passed = self.passed(refill, slot, phase)
         self.create(refill, "simt.await", [empty], [previous], [passed], [live], alone=True)
         self.start_blocks(refill, [self.slot(refill, buffer, previous) for buffer in buffers], full, previous, mapping, live, ordered=True)
         one_less = refill.sub(left, refill.cast(live, result=self.count_type))
         advanced = self.advanced(refill, mapping, ahead)
         self.yield_more([*(advanced[key] for key in keys), following, one_less, self.next_phase(refill, following, phase), *more])
-        if found is not None:
+        if ended is not None:
+            self.settle_kept(sums, empty, slot, phase, ended, before.constant(value=False, result=I1))
+        elif found is not None:
             self.settle(found, [earlier])

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import TileType
+from tilewright.simt.accumulators import accumulated, accumulator_of
 from tilewright.simt.facts import is_made_in
 from tilewright.simt.ops import PRODUCTS, SIMT_TABLE
-from tilewright.simt.products import REGISTERS, plan_of
+from tilewright.simt.pipeline.decisions import selected, shared_layout
+from tilewright.simt.pipeline.views import VIEWS, views_of
+from tilewright.simt.products import MULTIPLYING, REGISTERS, plan_of
 from tilewright.simt.target import SimtTarget
 
 
@@ -90,6 +93,24 @@ def accumulation(loop: Operation, target: SimtTarget) -> Accumulation | None:
         return None
     index = accumulator.index - 1
     return Accumulation(product, index) if last.operands[index] is result else None
+
+
+def kept_sums(loop: Operation, target: SimtTarget) -> Accumulation | None:
+    """The only product of a loop, if its plan has the sums in memory of the machine's own, it only adds to them, and it reads both operands where the loop's
+    loads put them, which nothing else reads."""
+    (body,) = loop.regions
+    products = [operation for operation in body if operation.name in MULTIPLYING]
+    if len(products) != 1 or accumulator_of(products[0], target) is None:
+        return None
+    (product,) = products
+    index, plan, read = accumulated(product), plan_of(product, target), set[int]()
+    for load in selected(loop):
+        for view in views_of(load.results[0]):
+            if any(user is not product and user.name not in VIEWS for user in view.value.uses):
+                return None
+            shared = view.shared(shared_layout(load))
+            read |= {position for position, operand in enumerate(product.operands[:2]) if operand is view.value and plan.can_read(position, shared)}
+    return Accumulation(product, index) if index is not None and read == {0, 1} else None
 
 
 @dataclass(frozen=True, slots=True)

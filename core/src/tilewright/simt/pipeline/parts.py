@@ -8,7 +8,8 @@
                             wait for ``full``; ... the body, which reads the slot; each warp arrives at ``empty``
 
 Slot and parity go on from one run of the loop to the next, so that the load part is already ahead in the next tile of a persistent kernel while the math part
-is in the epilogue of this one. Where the product is asynchronous and only adds to an accumulator, its slot is given back one iteration later.
+is in the epilogue of this one. Where the product is asynchronous and only adds to an accumulator, its slot is given back one iteration later; where its sums
+are in memory of the machine's own, by the product itself when it has ended.
 
 A descriptor that the load part makes anew in a loop takes the place of the one before: all copies that were started have come before that, and so they have at
 the part's end.
@@ -30,7 +31,7 @@ from tilewright.simt.facts import PROGRAMS, WARPS, function_of
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.blocks import BlockRing
 from tilewright.simt.pipeline.decisions import selected
-from tilewright.simt.pipeline.overlap import accumulation
+from tilewright.simt.pipeline.overlap import Accumulation, accumulation, kept_sums
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import thread_values
 
@@ -97,7 +98,9 @@ def expand_parts(loop: Operation, target: SimtTarget) -> None:
     before = Builder.at(next(iter(function.body)))
     loads, math = _Loads(copy, target), _Math(loop, target)
     buffers = [math.buffer(before, load) for load in math.loads]
-    full, empty = math.barriers(before, 1), math.barriers(before, warps[MATH] * math.givers())
+    kept = kept_sums(loop, target)
+    full, empty = math.barriers(before, 1), math.barriers(before, warps[MATH] * math.givers() if kept is None else 1)
+    ended = None if kept is None else math.barriers(before, 1, 1)
     first = [math.number(before, 0, I32), before.constant(value=False, result=I1)]
     made = loads.made_descriptors()
 
@@ -110,7 +113,11 @@ def expand_parts(loop: Operation, target: SimtTarget) -> None:
     last = thread_values(bodies[LOAD], [copy, *filter(is_repeated, made)], first, update)
     if made:
         loads.drain(Builder.at(terminator(bodies[LOAD])), full, *last)
-    thread_values(bodies[MATH], [loop], first, lambda place, values: math.run(values, buffers, full, empty))
+    if kept is None or ended is None:
+        thread_values(bodies[MATH], [loop], first, lambda place, values: math.run(values, buffers, full, empty))
+    else:
+        # with the parity of what tells of the end of a loop's products
+        thread_values(bodies[MATH], [loop], [*first, first[1]], lambda place, values: math.run_kept(values, buffers, full, empty, ended, kept))
 
 
 def divide(loops: Sequence[Operation], target: SimtTarget) -> tuple[list[Operation], dict[str, Region], dict[str, int]]:
@@ -222,6 +229,20 @@ class _Math(BlockRing):
         self.create(ended, "simt.arrive", [empty], [self.neighbours(ended, last)[0]], [ran], at_all=self.givers() > 1)
         self._release(ended, buffers)
         return self.results_of([slot, phase])
+
+    def run_kept(self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value, ended: Value, kept: Accumulation) -> list[Value]:
+        """The loop of a product whose sums are in memory of the machine's own: one warp alone goes through it."""
+        slot, phase = (self.carry(value) for value in values[:2])
+        parity = values[2]
+        top = Builder(self.body, self.body.first, self.loop.location)
+        self.create(top, "simt.await", [full], [slot], [phase], alone=True)
+        _, following = self.neighbours(top, slot)
+        self.read([self.slot(top, buffer, slot) for buffer in buffers])
+        sums, after = self.keep(kept, empty, slot), Builder.at(self.last)
+        self.yield_more([following, self.next_phase(after, following, phase), after.constant(value=True, result=I1)])
+        behind = self.settle_kept(sums, empty, slot, phase, ended, parity)
+        self._release(behind, buffers)
+        return [*self.results_of([slot, phase]), behind.xor(parity, behind.constant(value=True, result=I1))]
 
     def _release(self, builder: Builder, buffers: list[Value]) -> None:
         """After the loop, if it runs but once, all that was copied has come and was read, and nothing more is copied."""

@@ -1,0 +1,262 @@
+"""Products whose plan has its sums in memory of the machine's own (:class:`~tilewright.simt.products.Accumulator`): started by one thread, waited for by a
+barrier object.
+
+    %c = simt.dot %a, %b, %x
+
+becomes
+
+    simt.accumulator_store %sums, %x            (unless it is zero; then the product does not add)
+    barrier
+    simt.dot_into %a, %b, %sums, %adds
+    simt.arrive_after %ended, 0
+    simt.await %ended, 0, %phase
+    %c = simt.accumulator_load %sums
+
+All such products of a kernel have their sums in one place, one after the other. A product of a loop that only adds to what the loop carries has a place of its
+own, where the sums stay from one iteration to the next: they are written before the loop and read after it. The loop then carries whether anything is there.
+
+Pipelined loops whose copies are of blocks write such products themselves (:mod:`tilewright.simt.pipeline.blocks`), with the barrier objects of their slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.errors import OutOfResources
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops import TABLE
+from tilewright.ir.types import I1, I32
+from tilewright.passes.dce import dce_function
+from tilewright.passes.rewriter import constant_of, is_positive_zero
+from tilewright.simt.block_mechanisms import create
+from tilewright.simt.carried import operations_of_program
+from tilewright.simt.facts import function_of, part_of
+from tilewright.simt.products import PRODUCTS, Accumulator, plan_of, product_of, step_attributes
+from tilewright.simt.target import SimtTarget
+from tilewright.simt.threading_values import carry_in_for, thread_values, yield_more
+from tilewright.simt.types import AccumulatorType, BarriersType
+
+#: What there is too little of, as errors say.
+ACCUMULATORS: Final = "memory for sums"
+
+
+# ---- pieces that pipelined loops write too
+
+
+def accumulator_of(product: Operation, target: SimtTarget) -> Accumulator | None:
+    """Where the sums of a product are, if not in registers."""
+    return plan_of(product, target).accumulator if product.name == "simt.dot" else None
+
+
+def accumulated(product: Operation) -> int | None:
+    """The number of the value carried by the loop around a product that it only adds to, and that nothing else in the loop reads; None where there is none."""
+    body = product.parent
+    assert body is not None
+    loop, accumulator, result = body.owner, product.operands[2], product.results[0]
+    if not isinstance(loop, Operation) or loop.name != "for" or accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1:
+        return None
+    last, index = body.terminator, accumulator.index - 1
+    assert last is not None
+    return index if set(result.uses) == {last} and result.uses[last] == 1 and last.operands[index] is result else None
+
+
+def new_place(product: Operation, target: SimtTarget, first: int | None = None) -> Value:
+    """A place for the sums of a product: of its own, or at a known unit. The function takes memory for it where it begins."""
+    function, found = function_of(product), accumulator_of(product, target)
+    assert found is not None
+    memory = next((operation for operation in function.body if operation.name == "simt.accumulators"), None)
+    if memory is None:
+        builder = Builder(function.body, function.body.first, product.location)
+        memory = create(builder, "simt.accumulators", result=I32, units=0)
+    if first is None:
+        first = memory.attribute("units")
+    memory.attributes["units"] = max(memory.attribute("units"), first + found.units)
+    type_ = product.results[0].type
+    builder = Builder(memory.parent, memory.next, product.location)
+    return create(builder, "simt.accumulator", [memory.results[0]], result=AccumulatorType(type_.shape, type_.element), first=first).results[0]  # type: ignore[attr-defined]
+
+
+def starts_at_zero(value: Value) -> bool:
+    """Whether sums are known to start at zero."""
+    return is_positive_zero(constant_of(value))
+
+
+def write_sums(builder: Builder, place: Value, sums: Value, product: Operation, target: SimtTarget) -> None:
+    """Write sums to a place, by all threads."""
+    create(builder, "simt.accumulator_store", [place], [sums], **_described(product, target))
+
+
+def read_sums(builder: Builder, place: Value, there: Value | None, product: Operation, target: SimtTarget) -> Value:
+    """Read sums from a place, by all threads: zeros where nothing is there."""
+    type_ = place.type
+    assert isinstance(type_, AccumulatorType)
+    made = create(builder, "simt.accumulator_load", [place], [] if there is None else [there], **_described(product, target)).results[0]
+    made.layout = plan_of(product, target).c
+    return made
+
+
+def start_into(builder: Builder, product: Operation, place: Value, adds: Value, barriers: Value, index: Value) -> None:
+    """Start a product, and let a barrier object know of its end."""
+    a, b = product.operands[:2]
+    known = {name: product.attribute(name) for name in ("plan", "precision", "max_imprecise")}
+    create(builder, "simt.dot_into", [a], [b], [place], [adds], **known)
+    create(builder, "simt.arrive_after", [barriers], [index])
+
+
+def _described(product: Operation, target: SimtTarget) -> dict[str, object]:
+    return step_attributes(product_of(product), plan_of(product, target))
+
+
+# ---- the stage
+
+
+def write_accumulators(function: Function, target: SimtTarget) -> None:
+    """Write out the products of a function whose sums are in memory of the machine's own.
+
+    Raises:
+        OutOfResources: the machine has less of it.
+    """
+    if not target.accumulator_units:
+        return
+    found = [operation for operation in operations_of_program(function.body) if operation.name in PRODUCTS and accumulator_of(operation, target) is not None]
+    if found:
+        _Products(function, found, target).run()
+        dce_function(function)
+    _take_and_give_back(function, target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A product whose sums stay in a place while its loop runs: number ``index`` of what the loop carries."""
+
+    loop: Operation
+    index: int
+    place: Value
+    adds: Value
+
+
+class _Products:
+    """Writes products out.
+
+    Attributes:
+        ended: a barrier object for those that are waited for one by one, in the order of the parts that they are in.
+    """
+
+    def __init__(self, function: Function, found: Sequence[Operation], target: SimtTarget) -> None:
+        self.function, self.found, self.target = function, found, target
+        #: the parts that products are in, None for the program
+        self.parts = list(dict.fromkeys(part_of(product) for product in found))
+
+    def run(self) -> None:
+        start = Builder(self.function.body, self.function.body.first, self.found[0].location)
+        self.ended = create(start, "simt.barriers", result=BarriersType(len(self.parts)), count=1).results[0]
+        false = start.constant(value=False, result=I1)
+        kept = {product: found for product in self.found if (found := self._keep(product)) is not None}
+        others = [product for product in self.found if product not in kept]
+        self.same_threads = len({plan_of(product, self.target).c for product in others}) == 1
+        shared = new_first(self.function)
+        places = {product: new_place(product, self.target, shared) for product in others}
+        for number, part in enumerate(self.parts):
+            region: Region = part.regions[0] if part is not None else self.function.body
+            mine = [product for product in self.found if part_of(product) is part]
+
+            def update(product: Operation, values: tuple[Value, ...], number: int = number) -> list[Value]:
+                (phase,) = values
+                builder = Builder.at(product)
+                if product in kept:
+                    self._add(product, kept[product], number, phase)
+                else:
+                    self._compute(product, places[product], number, phase)
+                flipped: Value = builder.xor(phase, builder.constant(value=True, result=I1))
+                product.erase()
+                return [flipped]
+
+            thread_values(region, mine, [false], update)
+
+    def _keep(self, product: Operation) -> _Kept | None:
+        """Let the loop around a product carry whether there are sums in place of the sums, if it only adds to them."""
+        index = accumulated(product)
+        if index is None:
+            return None
+        body = product.parent
+        assert body is not None and isinstance(body.owner, Operation)
+        loop = body.owner
+        place, before = new_place(product, self.target), Builder.at(loop)
+        init, readers = loop.operands[3 + index], list(loop.results[index].uses)
+        fresh = starts_at_zero(init)
+        if not fresh:
+            write_sums(before, place, init, product, self.target)
+        before.barrier()
+        adds = carry_in_for(loop, before.constant(value=not fresh, result=I1))
+        yield_more(body, [Builder.at(_last(body)).constant(value=True, result=I1)])
+        after = Builder(loop.parent, loop.next, loop.location)
+        tile = read_sums(after, place, loop.results[-1] if fresh else None, product, self.target)
+        _replace(loop.results[index], readers, tile)
+        return _Kept(loop, index, place, adds)
+
+    def _add(self, product: Operation, kept: _Kept, number: int, phase: Value) -> None:
+        """Start a product that adds to what is in its place. It is waited for where the iteration ends, if nothing before that may touch what it reads."""
+        builder, body = Builder.at(product), product.parent
+        assert body is not None
+        which = builder.constant(value=number, result=I32)
+        start_into(builder, product, kept.place, kept.adds, self.ended, which)
+        last, following = _last(body), product.next
+        while following is not None and following is not last and _is_idle(following):
+            following = following.next
+        waiting = Builder.at(last) if following is last else builder
+        create(waiting, "simt.await", [self.ended], [which], [phase])
+        last.set_operand(kept.index, body.arguments[1 + kept.index])
+
+    def _compute(self, product: Operation, place: Value, number: int, phase: Value) -> None:
+        """Start a product, and wait for its sums."""
+        builder, sums = Builder.at(product), product.operands[2]
+        adds = not starts_at_zero(sums)
+        if adds:
+            if not self.same_threads:
+                builder.barrier()  # others may still read what was there
+            write_sums(builder, place, sums, product, self.target)
+        builder.barrier()
+        which = builder.constant(value=number, result=I32)
+        start_into(builder, product, place, builder.constant(value=adds, result=I1), self.ended, which)
+        create(builder, "simt.await", [self.ended], [which], [phase])
+        product.results[0].replace_all_uses(read_sums(builder, place, None, product, self.target))
+
+
+def new_first(function: Function) -> int:
+    """The first unit that no place of a function has."""
+    return next((operation.attribute("units") for operation in function.body if operation.name == "simt.accumulators"), 0)
+
+
+def _is_idle(operation: Operation) -> bool:
+    """Whether an operation is about numbers alone."""
+    return operation.spec.pure and not operation.regions and all(result.layout is None for result in operation.results)
+
+
+def _last(body: Region) -> Operation:
+    last = body.terminator
+    assert last is not None
+    return last
+
+
+def _replace(value: Value, readers: Sequence[Operation], other: Value) -> None:
+    """Let some readers of a value read another one."""
+    for reader in readers:
+        for position, operand in enumerate(reader.operands):
+            if operand is value:
+                reader.set_operand(position, other)
+
+
+def _take_and_give_back(function: Function, target: SimtTarget) -> None:
+    """Let the program give its memory for sums back where it ends."""
+    memory = next((operation for operation in function.body if operation.name == "simt.accumulators"), None)
+    if memory is None:
+        return
+    units = memory.attribute("units")
+    if units > target.accumulator_units:
+        raise OutOfResources(units, target.accumulator_units, ACCUMULATORS)
+    last = _last(function.body)
+    function.body.insert_before(Operation(TABLE["barrier"], (), (), {}, (), location=last.location), last)
+    create(Builder.at(last), "simt.free_accumulators", [memory.results[0]])
