@@ -409,7 +409,7 @@ def test_not_where_refused_nor_on_other_machines() -> None:
     product = Product((64, 64), 64, F16, F16, F32, "ieee", 0, 4)
     assert PtxTarget(TARGET, ASYNCHRONOUS).products(product)[0].name.startswith("wgmma")
     assert PtxTarget(TARGET).hopper
-    for arch, options in (("sm_90a", {"asynchronous": False}), ("sm_80", ASYNCHRONOUS), ("sm_100a", ASYNCHRONOUS)):
+    for arch, options in (("sm_90a", {"asynchronous": False}), ("sm_80", ASYNCHRONOUS), ("sm_120a", ASYNCHRONOUS)):
         target = PtxTarget(target_of(ARCHITECTURES[arch]), options)
         assert [plan.name.partition(".")[0] for plan in target.products(product)] == ["mma"]
         assert (target.barrier_bytes, target.part_warps, [one.name for one in target.mechanisms]) == (0, 0, ["cp.async"])

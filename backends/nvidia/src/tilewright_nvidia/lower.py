@@ -46,6 +46,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
         OutOfResources: a program needs more than the target has.
     """
+    from tilewright.simt.accumulators import ACCUMULATORS
     from tilewright.simt.compile import compile_fitting
     from tilewright.simt.facts import CLUSTER, SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report
@@ -53,11 +54,16 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     check_options(module.kernel.name, options)
     refuse_externs(module)
     timings: dict[str, float] = {}
-    machine = PtxTarget(target, options)
-    machine.waits_at_entry = bool(options.get("launch_pdl")) and machine.capability >= 90 and not _waits(module)
-    machine.uniform_warps = any(operation.name in ("dot", "dot_scaled") for operation in module.walk())
     try:
-        copy, text = compile_fitting(module, machine, options, timings)
+        try:
+            machine = _machine(module, target, options)
+            copy, text = compile_fitting(module, machine, options, timings)
+        except OutOfResources as error:
+            if error.name != ACCUMULATORS:
+                raise
+            # more sums at a time than tensor memory has room for
+            machine = _machine(module, target, options, tensor_sums=False)
+            copy, text = compile_fitting(module, machine, options, timings)
     except OutOfResources as error:
         raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
     ptx = to_ptx(text, target, timings)
@@ -79,6 +85,14 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     code = CodeObject(name, ptx.encode(), stages, metadata, timings)
     attach_cubin(code, target)
     return code
+
+
+def _machine(module: Module, target: Target, options: Mapping[str, Any], *, tensor_sums: bool = True) -> PtxTarget:
+    """The target for a kernel, whose products may have their sums in tensor memory."""
+    machine = PtxTarget(target, options, tensor_sums=tensor_sums)
+    machine.waits_at_entry = bool(options.get("launch_pdl")) and machine.capability >= 90 and not _waits(module)
+    machine.uniform_warps = any(operation.name in ("dot", "dot_scaled") for operation in module.walk())
+    return machine
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.pressure import peak_words
 from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
-from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, matrix, reports, tensor_maps, warpgroups
+from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, matrix, reports, tensor_maps, tensor_memory, warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.assembly import ASSEMBLY_REGISTERS, call_asm
 from tilewright_nvidia.copies import CP_ASYNC
@@ -43,7 +43,9 @@ _RESIDENT, _UNSEEN = 4, 1024
 _CLUSTER, _LEAST_COLUMNS = 8, 32
 #: Types that two f32 are rounded to at a time, as PTX names the pair.
 _PAIRS: dict[Type, str] = {F16: "f16x2", BF16: "bf16x2"}
-_MATRIX_OPERATIONS = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step"))
+#: Compute capabilities of the data centers' GPUs that have tensor memory.
+_TENSOR_MEMORY = (100, 103)
+_MATRIX_OPERATIONS = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step", "simt.dot_into"))
 
 
 class PtxTarget(SimtTarget):
@@ -51,7 +53,8 @@ class PtxTarget(SimtTarget):
 
     Attributes:
         capability: compute capability, 10 * major + minor.
-        hopper: whether products are computed by warpgroups, and blocks copied by the copy engine (the option ``asynchronous``).
+        engine: whether blocks are copied by the copy engine (the option ``asynchronous``).
+        hopper: whether products are computed by warpgroups; where :attr:`accumulator_units` is not 0, they have their sums in tensor memory.
         maps: the tensor maps that the kernel takes, once it is in its final form.
         waits_at_entry: whether the kernel begins by waiting for the one before it, which it may overlap (the option ``launch_pdl``).
         uniform_warps: whether the assembler is to know that a warp's number is the same in all its lanes: it saves registers where addresses in shared
@@ -65,7 +68,7 @@ class PtxTarget(SimtTarget):
     costs = COSTS
     shared_pointer = "ptr addrspace(3)"
 
-    def __init__(self, target: Target, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, target: Target, options: Mapping[str, Any] | None = None, *, tensor_sums: bool = True) -> None:
         super().__init__()
         row = ARCHITECTURES.get(target.arch)
         if row is None:
@@ -73,9 +76,11 @@ class PtxTarget(SimtTarget):
         self.name = row.name
         self.capability = row.capability
         self.shared_memory = int(target.limits.get("shared_memory", row.shared_memory))
-        self.hopper = row.capability == 90 and bool((options or {}).get("asynchronous", OPTIONS["asynchronous"]))
+        self.engine = row.capability in (90, *_TENSOR_MEMORY) and bool((options or {}).get("asynchronous", OPTIONS["asynchronous"]))
+        self.hopper = self.engine and row.capability == 90
+        self.accumulator_units = tensor_memory.COLUMNS if tensor_sums and self.engine and not self.hopper else 0
         self.mechanisms = (CP_ASYNC,) if row.capability >= 80 else ()
-        if self.hopper:
+        if self.engine:
             self.mechanisms = (bulk_copies.mechanism(self._tensor_maps), *self.mechanisms)
             self.barrier_bytes, self.part_warps, self.published = barrier_objects.BYTES, warpgroups.GROUP, True
             self.resident_programs = 1 if (options or {}).get("maxnreg") else _RESIDENT
@@ -194,6 +199,15 @@ class PtxTarget(SimtTarget):
     def barrier_wait(self, context: SimtContext, address: str, phase: str) -> None:
         barrier_objects.wait(context.writer, address, phase)
 
+    def barrier_arrive_after(self, context: SimtContext, address: str) -> None:
+        tensor_memory.arrive_after(context.writer, address)
+
+    def take_accumulators(self, context: SimtContext, units: int, scratch: str) -> str:
+        return tensor_memory.take(context, units, scratch)
+
+    def free_accumulators(self, context: SimtContext, units: int, memory: str) -> None:
+        tensor_memory.give_back(context, units, memory)
+
     def set_registers(self, w: FunctionWriter, count: int) -> None:
         barrier_objects.set_registers(w, count, barrier_objects.given_registers(self._warps, self._programs))
 
@@ -294,14 +308,20 @@ class PtxTarget(SimtTarget):
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
         plan = matrix.plan(self._words, self.capability, product)
-        groups = warpgroups.plans(self._words, product) if self.hopper else ()
-        return groups if plan is None else (*groups, plan)
+        wide = self._wide_products(product)
+        return wide if plan is None else (*wide, plan)
+
+    def _wide_products(self, product: Product) -> tuple[ProductPlan, ...]:
+        """The plans of instructions that more than a warp works on."""
+        if self.accumulator_units:
+            return tensor_memory.plans(product)
+        return warpgroups.plans(self._words, product) if self.hopper else ()
 
     def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
-        return self.hopper and bulk_copies.keeps(operation, divisors, width)
+        return self.engine and bulk_copies.keeps(operation, divisors, width)
 
     def wants_blocks(self, product: Product) -> bool:
-        return self.hopper and bool(warpgroups.plans(self._words, product))
+        return bool(self._wide_products(product))
 
     def reaches(self, block: DescriptorType, divisor: int) -> bool:
         return bulk_copies.reaches(block, divisor)
