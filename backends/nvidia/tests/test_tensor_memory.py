@@ -80,12 +80,12 @@ INSTRUCTION_TYPES = [
 def test_an_instruction_descriptor_has_the_fields_of_the_table(a: Any, b: Any, name: str, a_type: int, b_type: int, turned: tuple[bool, bool]) -> None:
     kind = tensor_memory.kind_of(Product((128, 64), 64, a, b, F32, "tf32", 0, 4))
     assert kind is not None and kind.name == name
-    for columns in (16, 64, 256):
-        value = tensor_memory.instruction_descriptor(kind, a, b, columns, turned)
+    for rows, columns in ((128, 16), (64, 64), (128, 256)):
+        value = tensor_memory.instruction_descriptor(kind, a, b, rows, columns, turned)
         assert bits(value, 0, 3) == 0 and bits(value, 4, 5) == 1 and bits(value, 6, 6) == 0
         assert (bits(value, 7, 9), bits(value, 10, 12)) == (a_type, b_type)
         assert bits(value, 13, 14) == 0 and (bits(value, 15, 15), bits(value, 16, 16)) == tuple(map(int, turned))
-        assert bits(value, 17, 22) == columns >> 3 and bits(value, 23, 23) == 0 and bits(value, 24, 28) == 128 >> 4 and bits(value, 29, 31) == 0
+        assert bits(value, 17, 22) == columns >> 3 and bits(value, 23, 23) == 0 and bits(value, 24, 28) == rows >> 4 and bits(value, 29, 31) == 0
 
 
 # ---- layouts
@@ -122,6 +122,31 @@ def test_registers_hold_what_instructions_move(shape: tuple[int, int], warps: in
     assert len(seen) == m * n and tensor_memory.columns_of(shape) >= m // 128 * n
 
 
+@pytest.mark.parametrize(("n", "warps"), [(16, 4), (64, 4), (256, 4), (128, 8), (256, 16)])
+def test_registers_hold_what_instructions_of_64_rows_move(n: int, warps: int) -> None:
+    """Layout F: row i of 64 is in lane 32 (i / 16) + i mod 16. "Matrix fragments for shape .16x256b": of 8 columns, lane l has in registers 0 and 1 those from
+    2 (l mod 4) on of its row l / 4, in registers 2 and 3 the same ones 8 rows on; the next four registers are of the next 8 columns."""
+    shape = 64, n
+    tiling = tensor_memory.tile(product_of(shape, warps=warps))
+    assert tiling is not None and tiling.rows == 64
+    c = tensor_memory.layouts(tiling, shape, 64)[2]
+    images, elements = tensor_memory.warp_images(tiling, shape), c.register_elements()
+    seen = set()
+    for warp in range(warps):
+        address = combine(images, warp)
+        assert address >> 16 == 32 * (warp % 4)
+        for run in tensor_memory.runs(tiling, shape):
+            assert run.count in (4, 8, 16, 32, 64, 128)
+            for lane in range(32):
+                for i in range(run.count):
+                    column = (address & 0xFFFF) + run.column + 8 * (i // 4) + 2 * (lane % 4) + i % 2
+                    tensor_lane = (address >> 16) + lane // 4 + 8 * (i // 2 % 2)
+                    element = elements[run.register + i] ^ combine(c.lanes, lane) ^ combine(c.warps, warp)
+                    assert divmod(element, n) == (tensor_lane // 32 * 16 + tensor_lane % 16, column)
+                    seen.add(element)
+    assert len(seen) == 64 * n
+
+
 @pytest.mark.parametrize(("columns", "taken"), [(1, 32), (32, 32), (33, 64), (192, 256), (512, 512)])
 def test_a_power_of_two_of_columns_is_taken(columns: int, taken: int) -> None:
     assert tensor_memory.taken_columns(columns) == taken
@@ -151,7 +176,16 @@ def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, name: str)
 
 @pytest.mark.parametrize(
     ("shape", "k", "warps"),
-    [((64, 64), 64, 4), ((128, 8), 64, 4), ((128, 64), 8, 4), ((128, 64), 64, 2), ((128, 256), 64, 4), ((512, 256), 64, 16), ((2, 128, 64), 64, 4)],
+    [
+        ((32, 64), 64, 4),
+        ((64, 16), 64, 8),
+        ((128, 8), 64, 4),
+        ((128, 64), 8, 4),
+        ((128, 64), 64, 2),
+        ((128, 256), 64, 4),
+        ((512, 256), 64, 16),
+        ((2, 128, 64), 64, 4),
+    ],
 )
 def test_products_that_are_too_small_or_too_large(shape: tuple[int, ...], k: int, warps: int) -> None:
     assert not tensor_memory.plans(Product(shape, k, F16, F16, F32, "ieee", 0, warps))
@@ -219,6 +253,16 @@ def test_blocks_of_several_sizes(block: tuple[int, int, int], warps: int, reads:
     ptx = assembled(matmul_module(True, False, block), arch, num_warps=warps)
     assert count(ptx, r"tcgen05\.mma\.") == 4 * block[0] // 128 and count(ptx, r"tcgen05\.ld\.") == reads
     assert f".b32 [%r{re.search(r'shared::cta.b32 .%r([0-9]+).', ptx)[1]}], {block[0] // 128 * block[1]};" in ptx  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("columns", "warps"), [(64, 4), (128, 4), (256, 8)])
+def test_blocks_of_64_rows(columns: int, warps: int) -> None:
+    ptx = assembled(matmul_module(True, False, (64, columns, 64)), num_warps=warps)
+    assert (
+        count(ptx, r"tcgen05\.mma\.") == 4
+        and count(ptx, r"tcgen05\.ld\.sync\.aligned\.16x256b\.x") == max(2, columns // 64 * 4 // warps)
+        and "mma.sync" not in ptx
+    )
 
 
 @pytest.mark.parametrize("halves", [False, True])
@@ -369,7 +413,7 @@ def scaled_sums(a: Any, b: Any, out: Any, n: Any, BM: tl.constexpr, BN: tl.const
 
 @pytest.mark.parametrize("completion", ["late", "early", "random"])
 @pytest.mark.parametrize("each", [False, True], ids=["kept", "scaled"])
-@pytest.mark.parametrize(("m", "warps"), [(128, 4), (256, 8), (128, 8)])
+@pytest.mark.parametrize(("m", "warps"), [(128, 4), (256, 8), (128, 8), (64, 4)])
 def test_layouts_of_tensor_memory_on_the_emulated_machine(m: int, warps: int, each: bool, completion: str) -> None:
     constants = {"BM": m, "BN": 16, "BK": 8, "EACH": each}
     types = {"a": f"tensordesc<fp32[{m},8]>", "b": "tensordesc<fp32[8,16]>"}

@@ -1,4 +1,4 @@
-"""Matrix products with sums in tensor memory (``tcgen05``, compute capabilities 10.0 and 10.3): one thread starts instructions of 128 rows by up to 256
+"""Matrix products with sums in tensor memory (``tcgen05``, compute capabilities 10.0 and 10.3): one thread starts instructions of 128 or 64 rows by up to 256
 columns.
 
 Both operands are in shared memory, in slabs (:mod:`.slabs`), and told by a *shared memory descriptor* of 64 bits (PTX ISA, "Shared memory descriptor" of
@@ -16,12 +16,14 @@ What is multiplied is told by an *instruction descriptor* of 32 bits (PTX ISA, "
     bits 24 to 28     rows / 16
 An instruction takes 32 bytes of each row along K.
 
-Tensor memory has 512 columns of 128 lanes, of 32 bits each; a program takes a power of two of columns, from 32 on. Row r of sums is in lane r, its columns
-side by side (PTX ISA, "Data path layout organization": layout D); the next 128 rows are in the columns behind. Warp w of a program reaches lanes 32 (w mod 4)
-and on, of which each thread reads one (PTX ISA, "Matrix fragments for shape .32x32b").
+Tensor memory has 512 columns of 128 lanes, of 32 bits each; a program takes a power of two of columns, from 32 on. Of an instruction of 128 rows, row r of
+the sums is in lane r, its columns side by side (PTX ISA, "Data path layout organization": layout D); the next 128 rows are in the columns behind. Of one of 64
+rows, row r is in lane 32 (r / 16) + r mod 16 (layout F). Warp w of a program reaches lanes 32 (w mod 4) and on. Of 128 rows each thread reads one (PTX ISA,
+"Matrix fragments for shape .32x32b"); of 64, lane ``4 * g + t`` has the columns 2t and 2t + 1 of the warp's rows g and g + 8, then those 8 columns on ("Matrix
+fragments for shape .16x256b").
 
-Instructions end in order, and tell a barrier object (``tcgen05.commit``). Threads that read or wrote sums are ordered with the one that starts products by a
-barrier between a fence on either side.
+Instructions into the same sums end in order, and a barrier object is told when all have ended (``tcgen05.commit``). Threads that read or wrote sums are ordered
+with the one that starts products by a barrier between a fence on either side.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from tilewright_nvidia.warpgroups import registers_left
 #: Columns of tensor memory, and the fewest that are taken.
 COLUMNS, LEAST_TAKEN = 512, 32
 #: Warps that together reach all lanes, and the rows of an instruction.
-GROUP, ROWS = 4, 128
+GROUP, ROWS, HALF_ROWS = 4, 128, 64
 #: Columns of one instruction.
 LEAST_COLUMNS, MOST_COLUMNS = 16, 256
 #: Bytes of a row along K that one instruction takes.
@@ -52,8 +54,8 @@ STEP: Final = 32
 SWIZZLES: Final = {128: 2, 64: 4, 32: 6}
 #: Descriptors hold addresses and offsets in units of so many bytes, addresses below so many.
 _UNIT, _ADDRESSES = 16, 1 << 18
-#: Columns that one instruction moves to or from registers; a warp reaches lanes from 32 (w mod 4) on, which stand in an address from bit 16 on.
-_MOVED, _LANE = 32, 1 << 16
+#: Registers that one instruction moves at most; of an instruction of 64 rows, those of 8 columns. Lanes stand in an address from bit 16 on.
+_MOVED, _OF_EIGHT, _LANE = 32, 4, 1 << 16
 _BEFORE, _AFTER = "tcgen05.fence::before_thread_sync;", "tcgen05.fence::after_thread_sync;"
 _SHARED = "ptr addrspace(3)"
 
@@ -94,12 +96,13 @@ class Tiling:
     """How a product is cut into instructions, and how threads share its sums.
 
     Attributes:
-        columns: those of one instruction.
+        rows, columns: those of one instruction.
         repeats_m, repeats_n: instructions along the rows and columns of the result, for one step along K.
         steps, step: instructions along K, and elements along K of one.
         groups_m, groups_n: groups of four warps along the rows and columns of the result.
     """
 
+    rows: int
     columns: int
     repeats_m: int
     repeats_n: int
@@ -114,14 +117,16 @@ def tile(product: Product) -> Tiling | None:
     if len(product.shape) != 2 or product.warps % GROUP:
         return None
     (m, n), groups, step = product.shape, product.warps // GROUP, STEP // storage_size(product.a)
-    if m < ROWS or n < LEAST_COLUMNS or product.k < step or columns_of(product.shape) > COLUMNS:
+    rows = min(m, ROWS)
+    if rows < HALF_ROWS or n < LEAST_COLUMNS or product.k < step or columns_of(product.shape) > COLUMNS:
         return None
-    groups_m = min(groups, m // ROWS)
+    groups_m = min(groups, m // rows)
     groups_n = groups // groups_m
-    if n // 2 // groups_n < 1 or m * n // (32 * product.warps) > registers_left(product.warps):
+    # of 64 rows a warp has 8 columns at a time
+    if n // 2 // groups_n < (1 if rows == ROWS else 8) or m * n // (32 * product.warps) > registers_left(product.warps):
         return None
     columns = min(n, MOST_COLUMNS)
-    return Tiling(columns, m // ROWS, n // columns, product.k // step, step, groups_m, groups_n)
+    return Tiling(rows, columns, m // rows, n // columns, product.k // step, step, groups_m, groups_n)
 
 
 def columns_of(shape: Sequence[int]) -> int:
@@ -144,13 +149,19 @@ def layouts(tiling: Tiling, shape: tuple[int, int], k: int) -> tuple[LinearLayou
         return [first << i for i in range(log2(last // first))]
 
     part = n // 2 // tiling.groups_n
-    rows, columns, along = [32, 64], [*bits(1, part), n // 2], bits(1, k)
-    blocks, group_m, group_n = bits(ROWS, m // tiling.groups_m), bits(m // tiling.groups_m, m), bits(part, n // 2)
+    blocks, group_m, group_n = bits(tiling.rows, m // tiling.groups_m), bits(m // tiling.groups_m, m), bits(part, n // 2)
+    along = bits(1, k)
 
     def place(coordinates: Sequence[int], width: int) -> list[int]:
         return [row * width for row in coordinates]
 
-    lanes, warps = bits(1, 32), [*rows, *group_m]
+    if tiling.rows == HALF_ROWS:
+        warps, columns = [16, 32], [*bits(8, part), n // 2]
+        c = LinearLayout(shape, (1, 8 * n, *columns), (2, 4, *place([1, 2, 4], n)), (*place(warps, n), *group_n))
+        a = LinearLayout((m, k), (8 * k, *along), (0, 0, *place([1, 2, 4], k)), (*place(warps, k), *(0 for _ in group_n)))
+        b = LinearLayout((k, n), (1, *columns, *place(along, n)), (2, 4, 0, 0, 0), (0, 0, *group_n))
+        return a, b, c
+    lanes, warps, columns = bits(1, 32), [32, 64, *group_m], [*bits(1, part), n // 2]
     c = LinearLayout(shape, (*columns, *place(blocks, n)), tuple(place(lanes, n)), (*place(warps, n), *group_n))
     a = LinearLayout((m, k), (*place(blocks, k), *along), tuple(place(lanes, k)), (*place(warps, k), *(0 for _ in group_n)))
     b = LinearLayout((k, n), (*columns, *place(along, n)), (0,) * len(lanes), (*(0 for _ in warps), *group_n))
@@ -159,7 +170,7 @@ def layouts(tiling: Tiling, shape: tuple[int, int], k: int) -> tuple[LinearLayou
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Sums of a thread that one instruction moves: ``count`` registers from ``register`` on, and as many columns from ``column`` of those of its warp on."""
+    """Sums of a thread that one instruction moves: ``count`` registers from ``register`` on, of the columns from ``column`` of those of its warp on."""
 
     register: int
     column: int
@@ -170,23 +181,25 @@ def runs(tiling: Tiling, shape: tuple[int, int]) -> list[Run]:
     """What moves all sums of a thread."""
     m, n = shape
     part = n // 2 // tiling.groups_n
-    count = min(part, _MOVED)
-    pieces = [(half, first) for half in (0, 1) for first in range(0, part, count)]
-    blocks = range(m // ROWS // tiling.groups_m)
-    return [Run((2 * block + half) * part + first, block * n + half * (n // 2) + first, count) for block in blocks for half, first in pieces]
+    # of 64 rows a thread has 4 sums in 8 columns
+    across = 1 if tiling.rows == ROWS else 8 // _OF_EIGHT
+    count = min(part // across, _MOVED)
+    pieces = [(half, first) for half in (0, 1) for first in range(0, part, count * across)]
+    blocks = range(m // tiling.rows // tiling.groups_m)
+    return [Run(((2 * block + half) * part + first) // across, block * n + half * (n // 2) + first, count) for block in blocks for half, first in pieces]
 
 
 def warp_images(tiling: Tiling, shape: tuple[int, int]) -> list[int]:
     """What each bit of a warp's number adds to the address at which its sums begin: lanes from bit 16 on, columns below."""
     m, n = shape
-    part_m, part_n = m // ROWS // tiling.groups_m * n, n // 2 // tiling.groups_n
+    part_m, part_n = m // tiling.rows // tiling.groups_m * n, n // 2 // tiling.groups_n
     groups = [*(part_m << bit for bit in range(log2(tiling.groups_m))), *(part_n << bit for bit in range(log2(tiling.groups_n)))]
     return [32 * _LANE, 64 * _LANE, *groups]
 
 
-def instruction_descriptor(kind: Kind, a: Type, b: Type, columns: int, turned: tuple[bool, bool]) -> int:
-    """The instruction descriptor for f32 sums of 128 rows."""
-    return 1 << 4 | kind.types[a] << 7 | kind.types[b] << 10 | turned[0] << 15 | turned[1] << 16 | columns // 8 << 17 | ROWS // 16 << 24
+def instruction_descriptor(kind: Kind, a: Type, b: Type, rows: int, columns: int, turned: tuple[bool, bool]) -> int:
+    """The instruction descriptor for f32 sums."""
+    return 1 << 4 | kind.types[a] << 7 | kind.types[b] << 10 | turned[0] << 15 | turned[1] << 16 | columns // 8 << 17 | rows // 16 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +270,7 @@ class _Writer:
         self.product, self.kind, self.tiling = product, kind, tiling
         self.sizes = storage_size(product.a), storage_size(product.b)
         self.instruction = f"tcgen05.mma.cta_group::1.kind::{kind.name}"
-        self.name = f"tcgen05.{kind.name}.m{ROWS}n{tiling.columns}k{tiling.step}"
+        self.name = f"tcgen05.{kind.name}.m{tiling.rows}n{tiling.columns}k{tiling.step}"
 
     # ---- operands in shared memory
 
@@ -280,7 +293,7 @@ class _Writer:
         found = matrix_descriptor(shared, self.sizes[position], k_axis)
         if found is None:
             return False
-        along = ROWS if position == 0 else self.tiling.columns
+        along = self.tiling.rows if position == 0 else self.tiling.columns
         return not found.turned or (self.kind.turned and along * self.sizes[position] >= found.span)
 
     def _base(self, w: FunctionWriter, position: int, operand: SharedOperand) -> tuple[str, MatrixDescriptor]:
@@ -304,14 +317,14 @@ class _Writer:
         w, t = context.writer, self.tiling
         place, adds = sums
         (base_a, found_a), (base_b, found_b) = self._base(w, 0, a), self._base(w, 1, b)
-        descriptor = instruction_descriptor(self.kind, self.product.a, self.product.b, t.columns, (found_a.turned, found_b.turned))
+        descriptor = instruction_descriptor(self.kind, self.product.a, self.product.b, t.rows, t.columns, (found_a.turned, found_b.turned))
         lines = ["{", ".reg .pred %yes;", ".reg .b64 %a, %b;", ".reg .b32 %d, %i;", "setp.eq.u32 %yes, 0, 0;", f"mov.b32 %i, {descriptor};", _AFTER]
         for step in range(t.steps):
             for i in range(t.repeats_m):
                 for j in range(t.repeats_n):
                     lines += [
                         f"add.u32 %d, $0, {i * self.product.shape[1] + j * t.columns};",
-                        f"add.s64 %a, $1, {self._offset(0, a.shared, i * ROWS, step * t.step)};",
+                        f"add.s64 %a, $1, {self._offset(0, a.shared, i * t.rows, step * t.step)};",
                         f"add.s64 %b, $2, {self._offset(1, b.shared, j * t.columns, step * t.step)};",
                         f"{self.instruction} [%d], %a, %b, %i, {'%yes' if step else '$3'};",
                     ]
@@ -331,6 +344,10 @@ class _Writer:
         m, n = self.product.shape
         return runs(self.tiling, (m, n))
 
+    def _shape(self, run: Run) -> str:
+        """What an instruction moves: of all lanes that a warp reaches, or of 16 of them."""
+        return f"32x32b.x{run.count}" if self.tiling.rows == ROWS else f"16x256b.x{run.count // _OF_EIGHT}"
+
     def load(self, context: SimtContext, place: str) -> list[str]:
         """Read sums, whose products have ended."""
         w, found = context.writer, self._runs()
@@ -338,7 +355,7 @@ class _Writer:
         lines = ["{", ".reg .b32 %d;", _AFTER]
         for run in found:
             names = ", ".join(f"${run.register + i}" for i in range(run.count))
-            lines += [f"add.u32 %d, ${count}, {run.column};", f"tcgen05.ld.sync.aligned.32x32b.x{run.count}.b32 {{{names}}}, [%d];"]
+            lines += [f"add.u32 %d, ${count}, {run.column};", f"tcgen05.ld.sync.aligned.{self._shape(run)}.b32 {{{names}}}, [%d];"]
         lines += ["tcgen05.wait::ld.sync.aligned;", _BEFORE, "}"]
         return call_asm(w, "\n".join(lines), ["float"] * count, [("i32", self._address(context, place))], memory=True, convergent=True)
 
@@ -347,7 +364,7 @@ class _Writer:
         lines = ["{", ".reg .b32 %d;"]
         for run in self._runs():
             listed = ", ".join(f"${1 + run.register + i}" for i in range(run.count))
-            lines += [f"add.u32 %d, $0, {run.column};", f"tcgen05.st.sync.aligned.32x32b.x{run.count}.b32 [%d], {{{listed}}};"]
+            lines += [f"add.u32 %d, $0, {run.column};", f"tcgen05.st.sync.aligned.{self._shape(run)}.b32 [%d], {{{listed}}};"]
         lines += ["tcgen05.wait::st.sync.aligned;", _BEFORE, "}"]
         operands = [("i32", self._address(context, place)), *(("float", name) for name in names)]
         call_asm(context.writer, "\n".join(lines), (), operands, memory=True, convergent=True)
