@@ -73,6 +73,23 @@ def test_loads_on_warps_of_their_own(tiles: int, steps: int, completion: str) ->
     assert not inside_loops(found, "simt.accumulator_load", 2)
 
 
+@device_function
+def of_many_lengths(a, b, c, tiles, steps, DIVIDED: tl.constexpr):
+    for tile in tl.range(tiles, warp_specialize=DIVIDED):
+        acc = tl.zeros((16, 16), dtype=tl.float32)
+        for k in tl.range(tile * 2 % 5):
+            acc = tl.dot(a.load([tile * 16, k * 16]), tl.trans(b.load([0, k * 16])), acc)
+        c.store([tile * 16, 0], acc)
+
+
+@pytest.mark.parametrize("completion", COMPLETIONS)
+@pytest.mark.parametrize("divided", [False, True])
+def test_loops_of_which_some_do_not_run(divided: bool, completion: str) -> None:
+    rng = np.random.default_rng(3)
+    arrays = [small(rng, 96, 96), small(rng, 16, 96), np.full((96, 16), 7, np.float32)]
+    differ(of_many_lengths, BLOCKS, arrays, [6, 0], machine(completion), constants={"DIVIDED": divided}, num_warps=2, num_stages=3)
+
+
 @pytest.mark.parametrize("completion", COMPLETIONS)
 @pytest.mark.parametrize("start", [False, True])
 def test_loops_that_are_not_pipelined(start: bool, completion: str) -> None:
@@ -171,7 +188,7 @@ def test_without_the_wait_for_a_slots_product_it_is_filled_too_early() -> None:
     for stage in target.stages(STAGES):
         stage.run(module, target, options)
     function = kernel_of(module)
-    (wait,) = (one for one in function.walk() if one.name == "simt.await" and one.operand("condition") is not None)
+    (wait,) = (one for one in function.walk() if one.name == "simt.await" and one.attribute("alone") and one.operand("condition") is not None)
     wait.erase()
     rng = np.random.default_rng(1)
     a, b, c = small(rng, 16, 96), small(rng, 16, 96), np.zeros((16, 16), np.float32)

@@ -247,7 +247,7 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
             ('simt.dot_into %slot, %half, %x, %c {plan = "p"}', "accumulator must be one"),
         ],
     ),
-    "simt.arrive_after": ("simt.arrive_after %barriers, %i", [("simt.arrive_after %i, %i", "barriers must be barriers, not i32")]),
+    "simt.arrive_after": ("simt.arrive_after %barriers, %i, condition=%c", [("simt.arrive_after %i, %i", "barriers must be barriers, not i32")]),
     "simt.free_accumulators": ("simt.free_accumulators %i", [("simt.free_accumulators %k", "memory must be what simt.accumulators gives, not i64")]),
     "simt.fragment": (
         f"%r = simt.fragment %slot {{{_STEP}, operand = 0, first = 4}} : tile<64xf32>",

@@ -15,7 +15,8 @@ CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "dot_
 #: numbers may be zero; ``strict`` keeps to the shared functions and IEEE division.
 #: launch_pdl: the kernel may start before the kernel launched before it has ended (compute capability 9.0 on); it waits for that one before anything else,
 #: or where its source says so.
-#: asynchronous: multiply by warpgroups and copy whole blocks (``wgmma`` and the copy engine; ``sm_90a``), where operands allow it.
+#: asynchronous: multiply by warpgroups (``wgmma``; ``sm_90a``) or into tensor memory (``tcgen05``; ``sm_100a``), and copy whole blocks by the copy engine,
+#: where operands allow it.
 #: warp_specialize: loads of all pipelined loops on warps of their own, where copies are of blocks; a loop may ask for it itself.
 #: line_info: the code says which lines of the source it comes from, for profilers and debuggers; its instructions are the same.
 OPTIONS = {"math": "relaxed", "launch_pdl": False, "asynchronous": True, "warp_specialize": False, "line_info": False}

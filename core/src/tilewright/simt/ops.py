@@ -593,7 +593,7 @@ OPS: tuple[OpSpec, ...] = (
     OpSpec(
         "simt.arrive_after",
         "arrive at a barrier object, once, when all products into accumulators that were started before have ended",
-        (_BARRIERS, _INDEX),
+        (_BARRIERS, _INDEX, _CONDITION),
         _on_barrier,
         effects=_THREADS,
     ),

@@ -97,8 +97,7 @@ def _reads(operation: Operation) -> SharedEffects:
 
 
 def _announces(operation: Operation) -> SharedEffects:
-    barriers, index = operation.operands
-    return SharedEffects(announced=((barriers, index),))
+    return SharedEffects(announced=((operation.operands[0], operation.operands[1]),))
 
 
 def _describe(report: Report, operation: Operation) -> list[str]:

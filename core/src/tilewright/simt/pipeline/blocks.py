@@ -117,7 +117,7 @@ class BlockRing(Ring):
         return Kept(found, place, running, fresh, at)
 
     def settle_kept(self, kept: Kept, empty: Value, slot: Value, phase: Value, ended: Value, parity: Value) -> Builder:
-        """Wait behind the loop for its products, all threads by the barrier object ``ended``, whose phase has this parity, and read sums; where that is over.
+        """Wait behind a loop that ran for its products, all threads by the object ``ended``, whose phase has this parity, and read sums; where that is over.
 
         Most warps come here at once, and may not wait for ``empty``: they cannot tell the end of a phase from that of one two phases before.
         """
@@ -126,8 +126,8 @@ class BlockRing(Ring):
         after = Builder(self.loop.parent, self.loop.next, self.loop.location)
         following, round_, ran = self.results_of([slot, phase, kept.running])
         which = self.number(after, 0, I32)
-        self.create(after, "simt.arrive_after", [ended], [which])
-        self.create(after, "simt.await", [ended], [which], [parity])
+        self.create(after, "simt.arrive_after", [ended], [which], [ran])
+        self.create(after, "simt.await", [ended], [which], [parity], [ran])
         self.drain(after, empty, following, round_)
         tile = read_sums(after, kept.place, ran if kept.fresh else None, product, self.target)
         for reader in readers:

@@ -242,7 +242,9 @@ class _Math(BlockRing):
         self.yield_more([following, self.next_phase(after, following, phase), after.constant(value=True, result=I1)])
         behind = self.settle_kept(sums, empty, slot, phase, ended, parity)
         self._release(behind, buffers)
-        return [*self.results_of([slot, phase]), behind.xor(parity, behind.constant(value=True, result=I1))]
+        # of a loop that did not run no phase has ended
+        following, round_, ran = self.results_of([slot, phase, sums.running])
+        return [following, round_, behind.xor(parity, ran)]
 
     def _release(self, builder: Builder, buffers: list[Value]) -> None:
         """After the loop, if it runs but once, all that was copied has come and was read, and nothing more is copied."""
