@@ -112,6 +112,11 @@ WRONG = {
         '%x = simt.dot %a, %a1, %c {plan = "p"} : tile<8x8xf32>',
         "simt.dot at .*: reads %a",
     ),
+    "a slot by a product that one thread starts": (
+        'simt.copy_start %a, %p {by = "queue"}\n%u = simt.commit : token<copies>\n%m = simt.accumulators {units = 8} : i32\n'
+        '%s = simt.accumulator %m {first = 0} : accumulator<8x8xf32>\nsimt.dot_into %a, %a1, %s, %q {plan = "p"}',
+        "simt.dot_into at .*: reads %a",
+    ),
     "a slot in a branch": (
         'simt.copy_start %a, %p {by = "queue"}\n%u = simt.commit : token<copies>\nif %q then {\n%x = simt.load %a : tile<8x8xf32>\nyield\n} else {\nyield\n}',
         "simt.load at .*: reads %a",

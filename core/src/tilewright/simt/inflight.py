@@ -20,7 +20,7 @@ from tilewright.simt.types import TokenType
 #: What starts a tile, and the queue that it is waited for in.
 _STARTS = {"simt.dot_start": PRODUCTS.queue, "simt.load_start": LOADS.queue}
 #: What reads a slot at once, and the operands that may be slots.
-_READERS = frozenset({"simt.load", "simt.dot", "simt.fragment"})
+_READERS = frozenset({"simt.load", "simt.dot", "simt.dot_into", "simt.fragment"})
 
 
 class FlightError(LayoutError):
