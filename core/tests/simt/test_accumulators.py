@@ -14,14 +14,19 @@ from tilewright.errors import KernelError, OutOfResources
 from tilewright.frontend.compile import compile_function
 from tilewright.ir import Module
 from tilewright.ir.core import Operation
+from tilewright.ir.parser import parse_module
 from tilewright.language.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.accumulators import ACCUMULATORS
-from tilewright.simt.compile import STAGES, kernel_of
+from tilewright.simt.compile import STAGES, kernel_of, run_stages
+from tilewright.simt.facts import offset_of
 from tilewright.simt.lower import lower_function
+from tilewright.simt.ops import SIMT_TABLE
 from tilewright.testing.emulated import compare, small
 from tilewright.testing.toy_targets import BulkTarget
+
+from . import test_chain
 
 COMPLETIONS = ["late", "early", "crossed", "random"]
 BLOCKS = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}
@@ -115,7 +120,10 @@ def chained(a, b, c, tiles, steps):
 @pytest.mark.parametrize("completion", COMPLETIONS)
 @pytest.mark.parametrize("stages", [1, 2])
 def test_chains_of_products_whose_sums_share_a_place(stages: int, completion: str) -> None:
-    found = run(chained, 3, machine(completion), stages=stages)
+    target = machine(completion)
+    # too little for the halves of a loop side by side
+    target.accumulator_units = 16
+    found = run(chained, 3, target, stages=stages)
     (memory,) = (one for one in found if one.name == "simt.accumulators")
     assert memory.attribute("units") == 16 and sum(one.name == "simt.dot_into" for one in found) == 3
 
@@ -198,6 +206,82 @@ def test_without_the_wait_for_a_slots_product_it_is_filled_too_early() -> None:
     with contextlib.suppress(KernelError):  # or a phase that nobody waited for ends twice
         emulator.run_text(text, target, types, passed, (1, 1, 1), 2)
     assert not np.array_equal(c, a @ b.T)
+
+
+@pytest.mark.parametrize("completion", COMPLETIONS)
+@pytest.mark.parametrize(("causal", "blocks"), [(False, 2), (False, 4), (True, 4)])
+def test_chains_of_attention(causal: bool, blocks: int, completion: str) -> None:
+    n = blocks * test_chain.BN
+    q, k, v = np.random.default_rng(blocks).standard_normal((3, n, test_chain.HEAD)).astype(np.float32)
+    out, module = np.full_like(q, np.nan), test_chain.attention_module(causal)
+    arguments = [*map(emulator.EmulatedDescriptor, (q, k, v)), out, n, test_chain.BN, n // test_chain.BM]
+    emulator.run(module, arguments, num_warps=2, target=machine(completion, rows=True), num_stages=3)
+    np.testing.assert_allclose(out, test_chain.expected(q, k, v, causal), rtol=1e-5, atol=1e-6)
+    found = list(kernel_of(module).walk())
+    assert sum(one.name == "simt.part" for one in found) == 2 and sum(one.name == "simt.dot_into" for one in found) == 4 * (1 + causal)
+    # in the loop both products are started before the first is waited for, and the second is written and read
+    starts = inside_loops(found, "simt.dot_into", 2)
+    assert len(starts) == 2 * (1 + causal) == len(inside_loops(found, "simt.accumulator_load", 2)) == 2 * len(inside_loops(found, "simt.accumulator_store", 2))
+    body = [one.name for one in starts[0].parent or ()]
+    assert body.index("simt.accumulator_load") > max(place for place, name in enumerate(body) if name == "simt.dot_into")
+
+
+@pytest.mark.parametrize("completion", COMPLETIONS)
+@pytest.mark.parametrize("n", [0, 8, 16, 40])
+@pytest.mark.parametrize("start", [False, True])
+def test_sums_of_chains_stay_in_their_memory_too(start: bool, n: int, completion: str) -> None:
+    rng, head = np.random.default_rng(n), test_chain.HEAD
+    q, k, g = (rng.integers(-2, 3, (max(extent, 1), head)).astype(np.float32) for extent in (n, 32, n))
+    dk = np.full_like(k, 7)
+    blocks = {name: f"tensordesc<fp32[{extent},{head}]>" for name, extent in (("q", 8), ("k", 16), ("g", 8))}
+    module = test_chain.build(weighted, {**blocks, "dk": "*fp32", "n": "i32"}, BM=8, BN=16, HEAD=head, FROM=start)
+    emulator.run(module, [*map(emulator.EmulatedDescriptor, (q, k, g)), dk, n], (2, 1, 1), num_warps=2, target=machine(completion), num_stages=3)
+    np.testing.assert_array_equal(dk, 7 * start + (k @ q[:n].T) @ g[:n])
+    found = list(kernel_of(module).walk())
+    assert sum(one.name == "simt.part" for one in found) == 2 and len(inside_loops(found, "simt.dot_into", 1)) == 2
+    assert len(inside_loops(found, "simt.accumulator_load", 1)) == 1 and not inside_loops(found, "simt.accumulator_store", 1)
+
+
+@device_function
+def weighted(q, k, g, dk, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr, FROM: tl.constexpr):
+    column = tl.program_id(0) * BN
+    places = dk + (column + tl.arange(0, BN))[:, None] * HEAD + tl.arange(0, HEAD)[None, :]
+    keys = k.load([column, 0])
+    sums = tl.load(places) if FROM else tl.zeros([BN, HEAD], dtype=tl.float32)
+    for i in tl.range(0, n, BM, warp_specialize=True):
+        sums = tl.dot(tl.dot(keys, q.load([i, 0]).T), g.load([i, 0]), sums)
+    tl.store(places, sums)
+
+
+def test_memory_is_not_used_anew_while_a_product_reads_it() -> None:
+    """What lies between the start of a product and the wait for its own object has scratch space elsewhere."""
+    text = """
+    tilewright.ir 1.0
+    #L0 = layout<16x16, registers [(0,1) (0,2) (0,4) (0,8) (8,0)], lanes [(1,0) (2,0) (4,0)], warps []>
+    #L1 = layout<16x16, registers [(1,0) (2,0) (4,0) (8,0) (0,8)], lanes [(0,1) (0,2) (0,4)], warps []>
+    #S0 = shared<16x16>
+    kernel @k(%x: tile<16x16xf32, #L0>, %phase: i1) attributes {warps = 1} {
+      %zero = constant 0 : i32
+      %one = constant 1 : i32
+      %ended = simt.barriers 1 : barriers<2>
+      %memory = simt.accumulators 16 : i32
+      %sums = simt.accumulator %memory {first = 0} : accumulator<16x16xf32>
+      %as = simt.buffer : buffer<1 x 16x16xf32, #S0>
+      %a = simt.slot %as, %zero : slot<16x16xf32, #S0>
+      simt.dot_into %a, %a, %sums, %phase {plan = "toy.into"}
+      simt.arrive_after %ended, %zero
+      simt.await %ended, %one, %phase
+      %y = simt.convert %x : tile<16x16xf32, #L1>
+      simt.await %ended, %zero, %phase
+      %z = simt.convert %x : tile<16x16xf32, #L1>
+      return
+    }
+    """
+    module, target = parse_module(text, SIMT_TABLE), machine("late")
+    run_stages(module, target, {}, ["allocate"])
+    first, second = (operation for operation in kernel_of(module).walk() if operation.name == "simt.convert")
+    (buffer,) = (operation for operation in kernel_of(module).walk() if operation.name == "simt.buffer")
+    assert offset_of(first) >= offset_of(buffer) + 1024 > offset_of(second)
 
 
 def test_more_sums_than_there_is_memory_for() -> None:

@@ -83,7 +83,8 @@ class PtxTarget(SimtTarget):
         if self.engine:
             self.mechanisms = (bulk_copies.mechanism(self._tensor_maps), *self.mechanisms)
             self.barrier_bytes, self.part_warps, self.published = barrier_objects.BYTES, warpgroups.GROUP, True
-            self.resident_programs = 1 if (options or {}).get("maxnreg") else _RESIDENT
+            # of programs with tensor memory nothing was measured
+            self.resident_programs = 1 if (options or {}).get("maxnreg") or self.accumulator_units else _RESIDENT
 
             self.descriptor_bytes = tensor_maps.BYTES
             self.cluster_blocks, self.cluster_part = _CLUSTER, (warpgroups.ROWS, _LEAST_COLUMNS)

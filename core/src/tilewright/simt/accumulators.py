@@ -15,12 +15,15 @@ becomes
 All such products of a kernel have their sums in one place, one after the other. A product of a loop that only adds to what the loop carries has a place of its
 own, where the sums stay from one iteration to the next: they are written before the loop and read after it. The loop then carries whether anything is there.
 
+A product of a chain that was started and is waited for later (``simt.dot_start``, ``simt.wait``) has a place and a barrier object of its own, with all its
+copies: that in a loop, and that behind it, which ends the last iteration. If they only add to what the loop carries, the sums stay in place until the latter.
+
 Pipelined loops whose copies are of blocks write such products themselves (:mod:`tilewright.simt.pipeline.blocks`), with the barrier objects of their slots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,7 +36,7 @@ from tilewright.passes.dce import dce_function
 from tilewright.passes.rewriter import constant_of, is_positive_zero
 from tilewright.simt.block_mechanisms import create
 from tilewright.simt.carried import operations_of_program
-from tilewright.simt.facts import function_of, part_of
+from tilewright.simt.facts import SUMS, function_of, part_of
 from tilewright.simt.products import PRODUCTS, Accumulator, plan_of, product_of, step_attributes
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import carry_in_for, thread_values, yield_more
@@ -48,7 +51,7 @@ ACCUMULATORS: Final = "memory for sums"
 
 def accumulator_of(product: Operation, target: SimtTarget) -> Accumulator | None:
     """Where the sums of a product are, if not in registers."""
-    return plan_of(product, target).accumulator if product.name == "simt.dot" else None
+    return plan_of(product, target).accumulator if product.name in ("simt.dot", "simt.dot_start") else None
 
 
 def accumulated(product: Operation) -> int | None:
@@ -122,8 +125,12 @@ def write_accumulators(function: Function, target: SimtTarget) -> None:
     if not target.accumulator_units:
         return
     found = [operation for operation in operations_of_program(function.body) if operation.name in PRODUCTS and accumulator_of(operation, target) is not None]
+    started = [operation for operation in found if operation.name == "simt.dot_start"]
+    if started:
+        _Started(function, started, target).run()
+    if len(found) > len(started):
+        _Products(function, [operation for operation in found if operation not in started], target).run()
     if found:
-        _Products(function, found, target).run()
         dce_function(function)
     _take_and_give_back(function, target)
 
@@ -223,6 +230,100 @@ class _Products:
         start_into(builder, product, place, builder.constant(value=adds, result=I1), self.ended, which)
         create(builder, "simt.await", [self.ended], [which], [phase])
         product.results[0].replace_all_uses(read_sums(builder, place, None, product, self.target))
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """A product in a loop that only adds to number ``index`` of what the loop carries, with its copy behind the loop, which goes on with that."""
+
+    loop: Operation
+    index: int
+    inside: Operation
+    behind: Operation
+
+
+class _Started:
+    """Writes out the products of chains, which are started in one place and waited for in another one of the same region."""
+
+    def __init__(self, function: Function, started: Sequence[Operation], target: SimtTarget) -> None:
+        self.function, self.started, self.target = function, started, target
+        self.count = 1 + max(start.attributes[SUMS] for start in started)
+
+    def run(self) -> None:
+        beginning = Builder(self.function.body, self.function.body.first, self.started[0].location)
+        ended = create(beginning, "simt.barriers", result=BarriersType(self.count), count=1).results[0]
+        false = beginning.constant(value=False, result=I1)
+        waits = {_wait_for(start): start for start in self.started}
+        places: dict[Operation, Value] = {}
+        for number in range(self.count):
+            mine, first = [start for start in self.started if start.attributes[SUMS] == number], new_first(self.function)
+            places.update((start, new_place(start, self.target, first)) for start in mine)
+
+        adds = self._keep(places)
+
+        def read(wait: Operation, phases: tuple[Value, ...]) -> list[Value]:
+            start, builder = waits[wait], Builder.at(wait)
+            number = start.attributes[SUMS]
+            create(builder, "simt.await", [ended], [builder.constant(value=number, result=I32)], [phases[number]])
+            if wait.results[0].uses:
+                wait.results[0].replace_all_uses(read_sums(builder, places[start], None, start, self.target))
+            flipped = builder.xor(phases[number], builder.constant(value=True, result=I1))
+            wait.erase()
+            return [flipped if position == number else phase for position, phase in enumerate(phases)]
+
+        (part,) = {part_of(start) for start in self.started}
+        region = part.regions[0] if part is not None else self.function.body
+        thread_values(region, list(waits), [false] * self.count, read)
+        for start, place in places.items():
+            builder, sums = Builder.at(start), start.operands[2]
+            if start not in adds:
+                adds[start] = builder.constant(value=not starts_at_zero(sums), result=I1)
+                if not starts_at_zero(sums):
+                    write_sums(builder, place, sums, start, self.target)
+            builder.barrier()
+            which = builder.constant(value=start.attributes[SUMS], result=I32)
+            start_into(builder, start, place, adds[start], ended, which)
+            start.erase()
+
+    def _keep(self, places: Mapping[Operation, Value]) -> dict[Operation, Value]:
+        """Let loops carry whether there are sums in place of sums that they only add to; whether products add to what is in their place, if they do not write
+        it."""
+        adds: dict[Operation, Value] = {}
+        for one in filter(None, map(_carried_by, self.started)):
+            before, (body,) = Builder.at(one.loop), one.loop.regions
+            init = one.loop.operands[3 + one.index]
+            fresh = starts_at_zero(init)
+            if not fresh:
+                write_sums(before, places[one.inside], init, one.inside, self.target)
+            adds[one.inside] = carry_in_for(one.loop, before.constant(value=not fresh, result=I1))
+            yield_more(body, [Builder.at(_last(body)).constant(value=True, result=I1)])
+            adds[one.behind] = one.loop.results[-1]
+            _last(body).set_operand(one.index, body.arguments[1 + one.index])
+        return adds
+
+
+def _carried_by(start: Operation) -> _Carried | None:
+    """The loop that carries what a product of a chain adds to, if that goes nowhere else."""
+    body, sums, result = start.parent, start.operands[2], _wait_for(start).results[0]
+    assert body is not None
+    loop = body.owner
+    if not isinstance(loop, Operation) or loop.name != "for" or sums.owner is not body or sums.index == 0 or len(sums.uses) != 1:
+        return None
+    last, index = _last(body), sums.index - 1
+    if set(result.uses) != {last} or result.uses[last] != 1 or last.operands[index] is not result:
+        return None
+    readers = list(loop.results[index].uses)
+    if len(readers) != 1 or readers[0].name != "simt.dot_start" or readers[0].attributes.get(SUMS) != start.attributes[SUMS]:
+        return None
+    return _Carried(loop, index, start, readers[0]) if readers[0].operands[2] is loop.results[index] else None
+
+
+def _wait_for(start: Operation) -> Operation:
+    """The wait for a product of a chain."""
+    tile, token = start.results
+    (waiting,) = token.uses
+    assert set(tile.uses) == {waiting} and waiting.name == "simt.wait" and len(waiting.operands) == 2
+    return waiting
 
 
 def new_first(function: Function) -> int:

@@ -22,6 +22,8 @@ CLUSTER: Final = "cluster"
 WHOLE: Final = "simt.whole"
 #: Of an operation: where its scratch space, or what it allocates, begins in shared memory, in bytes.
 OFFSET: Final = "simt.offset"
+#: Of a product of a chain whose sums are in memory of the machine's own: which of its loop's products it is. All copies of one have one place for their sums.
+SUMS: Final = "simt.sums"
 #: Of an operation: what left the fast path there, and why.
 NOTES: Final = "simt.notes"
 

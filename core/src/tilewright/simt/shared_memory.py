@@ -15,6 +15,7 @@ from typing import Final
 
 from tilewright.errors import OutOfResources
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.passes.rewriter import constant_of
 from tilewright.simt.carried import CARRIERS, PARTED, all_carried, operations_of_program
 from tilewright.simt.facts import OFFSET, SHARED_BYTES, function_of, part_of
 from tilewright.simt.ops import COPIES, PRODUCTS, STORES
@@ -198,6 +199,8 @@ class _Allocation:
                 return len(self.positions)  # other parts run beside it
             if operation.name != "if":
                 end = max(end, self.spans[operation][1])
+        if user.name == "simt.dot_into":
+            end = max(end, self._end_of_product(user))
         interface = self.target.interface(user.name)
         effects = interface.effects(user) if interface is not None and interface.effects is not None else None
         if effects is not None:
@@ -206,11 +209,29 @@ class _Allocation:
                     end = max(end, self._end_of_queue(user, queue.queue))
         return end
 
+    def _end_of_product(self, start: Operation) -> int:
+        """Where a product that one thread starts has ended: at the next wait in its region for the barrier object that is told of it. Where there is none,
+        whoever wrote the loop saw to it that what it reads is there."""
+        told = start.next
+        assert told is not None
+        following = told.next if told.name == "simt.arrive_after" else None
+        while following is not None:
+            if following.name == "simt.await" and not following.attribute("alone") and _same_object(following, told):
+                return self.positions[following]
+            following = following.next
+        return self.positions[start]
+
     def _end_of_queue(self, user: Operation, queue: str) -> int:
         """Where what an operation starts in a queue has ended: at the first wait for all of it that every way from there comes to."""
         regions = {user.parent, *(operation.parent for operation in user.ancestors())}
         waits = self.waits.get(queue, ())
         return next((position for position, region in waits if position > self.positions[user] and region in regions), len(self.positions))
+
+
+def _same_object(operation: Operation, other: Operation) -> bool:
+    """Whether two operations are on the same barrier object, as far as its number is known."""
+    number = constant_of(operation.operands[1])
+    return operation.operands[0] is other.operands[0] and number is not None and number == constant_of(other.operands[1])
 
 
 def _beside(part: Operation | None, other: Operation | None) -> bool:

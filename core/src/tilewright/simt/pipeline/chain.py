@@ -36,8 +36,9 @@ _REPEATED: Final = frozenset({"constant", "splat", "broadcast", "expand_dims", "
 
 
 def asynchronous_products(body: Region, target: SimtTarget) -> list[Operation]:
-    """The products of a loop's body that are started and waited for."""
-    return [operation for operation in body if operation.name == "simt.dot" and plan_of(operation, target).asynchronous]
+    """The products of a loop's body that can be started and waited for later."""
+    plans = {operation: plan_of(operation, target) for operation in body if operation.name == "simt.dot"}
+    return [product for product, plan in plans.items() if plan.asynchronous or plan.accumulator is not None]
 
 
 def late_half(body: Region, products: Sequence[Operation]) -> set[Operation] | None:
@@ -52,11 +53,14 @@ def late_half(body: Region, products: Sequence[Operation]) -> set[Operation] | N
 
 
 def is_chain(loop: Operation, target: SimtTarget) -> bool:
-    """Whether a loop is worth two halves side by side: products in both, and nothing that writes to memory."""
+    """Whether a loop is worth two halves side by side: products in both, nothing that writes to memory, and room for the sums of all products at a time."""
     (body,) = loop.regions
     if any(clobbers_memory(operation) for operation in body):
         return False
-    return late_half(body, asynchronous_products(body, target)) is not None
+    products = asynchronous_products(body, target)
+    sums = (plan_of(product, target).accumulator for product in products)
+    units = sum(one.units for one in sums if one is not None)
+    return units <= target.accumulator_units and late_half(body, products) is not None
 
 
 def _of_body(body: Region, operation: Operation) -> Operation | None:

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.types import I1, I32
+from tilewright.simt.accumulators import accumulator_of
 from tilewright.simt.carried import is_repeated, terminator
-from tilewright.simt.facts import WHOLE, function_of
+from tilewright.simt.facts import SUMS, WHOLE, function_of
 from tilewright.simt.pipeline.blocks import BlockRing, block_bytes
 from tilewright.simt.pipeline.chain import Halves, asynchronous_products, late_half
 from tilewright.simt.pipeline.decisions import BY, selected, shared_layout
@@ -142,8 +143,11 @@ class _Math(BlockRing):
         late = late_half(self.body, products)
         assert late is not None
         after: dict[Operation, list[Operation]] = {}
-        for product in products:
+        for number, product in enumerate(products):
+            kept = accumulator_of(product, self.target) is not None
             started, waiting = start_and_wait(product, self.target)
+            if kept:
+                started.attributes[SUMS] = number
             if product in late:
                 late -= {product}
                 late |= {started, waiting}

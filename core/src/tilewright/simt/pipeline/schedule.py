@@ -9,6 +9,7 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, bit_width, element_type
 from tilewright.passes.effects import clobbers_memory
+from tilewright.simt.accumulators import accumulator_of
 from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.facts import PROGRAMS, function_of, layout_of, note, warps_of
 from tilewright.simt.lowering.dot import fragment
@@ -144,11 +145,11 @@ def _writer_of(loads: Sequence[Operation]) -> Operation | None:
 
 
 def _is_register_chain(loop: Operation, target: SimtTarget) -> bool:
-    """Whether a loop is over a chain of products that goes on in registers: nothing but copies needs threads to meet."""
+    """Whether a loop is over a chain of products that goes on in registers, so that nothing but copies needs threads to meet, or whose sums take none."""
     (body,) = loop.regions
     products = asynchronous_products(body, target)
     late = late_half(body, products)
-    return late is not None and all(held_by(product, target) for product in products if product in late)
+    return late is not None and all(held_by(product, target) or accumulator_of(product, target) is not None for product in products if product in late)
 
 
 def _form(loop: Operation, target: SimtTarget) -> str:
