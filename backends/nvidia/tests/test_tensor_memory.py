@@ -429,3 +429,34 @@ def test_layouts_of_tensor_memory_on_the_emulated_machine(m: int, warps: int, ea
         expected = expected * (2 if each else 1) + a[:, k : k + 8] @ b[k : k + 8]
     np.testing.assert_array_equal(out, expected)
     assert any(operation.name == "simt.dot_into" for operation in module.walk())
+
+
+def weighted_rows(q: Any, k: Any, v: Any, out: Any, n: Any, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr) -> None:
+    queries = q.load([0, 0])
+    most, acc = tl.full((BM,), -100.0, tl.float32), tl.zeros((BM, D), dtype=tl.float32)
+    for j in tl.range(0, n, BN, warp_specialize=True):
+        scores = tl.dot(queries, k.load([j, 0]).T, input_precision="tf32")
+        higher = tl.maximum(most, tl.max(scores, 1))
+        acc = tl.dot(scores - higher[:, None], v.load([j, 0]), acc + (higher - most)[:, None], input_precision="tf32")
+        most = higher
+    tl.store(out + tl.arange(0, BM)[:, None] * D + tl.arange(0, D)[None, :], acc)
+
+
+@pytest.mark.parametrize("completion", ["late", "random"])
+@pytest.mark.parametrize("m", [64, 128])
+def test_a_chain_with_layouts_of_tensor_memory_on_the_emulated_machine(m: int, completion: str) -> None:
+    """In whole numbers, which all machines sum up exactly."""
+    constants = {"BM": m, "BN": 16, "D": 16}
+    types = {name: f"tensordesc<fp32[{rows},16]>" for name, rows in (("q", m), ("k", 16), ("v", 16))}
+    module = compile_function(device_function(weighted_rows), {**types, "out": "*fp32", "n": "i32", **dict.fromkeys(constants, "constexpr")}, constants)
+    pipeline.run(module)
+    rng = np.random.default_rng(m)
+    q, k, v, out = small(rng, m, 16), small(rng, 48, 16), small(rng, 48, 16), np.full((m, 16), np.nan, np.float32)
+    emulator.run(module, [*map(emulator.EmulatedDescriptor, (q, k, v)), out, 48], target=Emulated(completion), num_warps=4, num_stages=2)
+    most, acc = np.full(m, -100.0, np.float32), np.zeros((m, 16), np.float32)
+    for j in range(0, 48, 16):
+        scores = q @ k[j : j + 16].T
+        higher = np.maximum(most, scores.max(axis=1))
+        acc, most = acc + (higher - most)[:, None] + (scores - higher[:, None]) @ v[j : j + 16], higher
+    np.testing.assert_array_equal(out, acc)
+    assert sum(operation.name == "simt.part" for operation in module.walk()) == 2
