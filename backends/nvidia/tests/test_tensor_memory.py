@@ -309,7 +309,10 @@ def test_more_sums_than_tensor_memory_holds_are_in_registers(columns: int, instr
     facts = {name: {"divisibility": 16} for name in ("a", "b", "out")}
     module = compile_function(device_function(three_sums), signature, {"BN": columns}, facts)
     pipeline.run(module)
-    ptx = str(lower(module, TARGET, {**OPTIONS, "num_warps": 8, "num_stages": 2}).stages["ptx"])
+    code = lower(module, TARGET, {**OPTIONS, "num_warps": 8, "num_stages": 2})
+    ptx = str(code.stages["ptx"])
+    told = any("would take 768 columns of tensor memory, which has 512" in note for note in code.metadata["notes"])
+    assert told == (instruction == "mma.sync")
     assert {name for name in ("tcgen05.mma", "mma.sync") if name in ptx} == {instruction}
     assert assemble(ptx, "sm_100a").binary.startswith(b"\x7fELF")
 

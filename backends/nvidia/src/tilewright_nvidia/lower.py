@@ -54,6 +54,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     check_options(module.kernel.name, options)
     refuse_externs(module)
     timings: dict[str, float] = {}
+    notes: list[str] = []
     try:
         try:
             machine = _machine(module, target, options)
@@ -61,7 +62,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         except OutOfResources as error:
             if error.name != ACCUMULATORS:
                 raise
-            # more sums at a time than tensor memory has room for
+            notes.append(f"sums of products are in registers: they would take {error.required} columns of tensor memory, which has {error.limit}")
             machine = _machine(module, target, options, tensor_sums=False)
             copy, text = compile_fitting(module, machine, options, timings)
     except OutOfResources as error:
@@ -79,7 +80,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "otherwise": {"asynchronous": False} if maps else None,
         "format": "ptx",
         "configuration": configuration_text(options),
-        "notes": [*(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
+        "notes": [*notes, *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
     }
     stages: dict[str, str | bytes] = {"tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine), "llir": text, "ptx": ptx}
     code = CodeObject(name, ptx.encode(), stages, metadata, timings)

@@ -87,6 +87,7 @@ class PtxTarget(SimtTarget):
             self.resident_programs = 1 if (options or {}).get("maxnreg") or self.accumulator_units else _RESIDENT
 
             self.descriptor_bytes = tensor_maps.BYTES
+        if self.hopper:
             self.cluster_blocks, self.cluster_part = _CLUSTER, (warpgroups.ROWS, _LEAST_COLUMNS)
         self._limited = bool((options or {}).get("maxnreg"))
         self.maps: bulk_copies.TensorMaps | None = None
