@@ -52,6 +52,12 @@ def compile_kernel(
 
 
 @pytest.fixture
+def tile_ir() -> Callable[..., Module]:
+    """:func:`module_of`."""
+    return module_of
+
+
+@pytest.fixture
 def ptx() -> Callable[..., str]:
     """``ptx(kernel, signature, arch, constants={...}, **options)``: PTX text that ptxas takes."""
 

@@ -14,11 +14,12 @@ from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import CLUSTER, PROGRAMS
+from tilewright.simt.interface import Interface
 from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.pressure import peak_words
 from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
-from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, matrix, reports, tensor_maps, tensor_memory, warpgroups
+from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, matrix, reports, scaled, tensor_maps, tensor_memory, warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.assembly import ASSEMBLY_REGISTERS, call_asm
 from tilewright_nvidia.copies import CP_ASYNC
@@ -45,7 +46,7 @@ _CLUSTER, _LEAST_COLUMNS = 8, 32
 _PAIRS: dict[Type, str] = {F16: "f16x2", BF16: "bf16x2"}
 #: Compute capabilities of the data centers' GPUs that have tensor memory.
 _TENSOR_MEMORY = (100, 103)
-_MATRIX_OPERATIONS = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step", "simt.dot_into"))
+_MATRIX_OPERATIONS = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step", "simt.dot_into", "dot_scaled"))
 
 
 class PtxTarget(SimtTarget):
@@ -318,6 +319,13 @@ class PtxTarget(SimtTarget):
         if self.accumulator_units:
             return tensor_memory.plans(product)
         return warpgroups.plans(self._words, product) if self.hopper else ()
+
+    def keeps_scaled(self, operation: Operation) -> bool:
+        return scaled.serves(self.capability, operation)
+
+    @property
+    def interfaces(self) -> Mapping[str, Interface]:
+        return scaled.interfaces(self._words)
 
     def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
         return self.engine and bulk_copies.keeps(operation, divisors, width)
