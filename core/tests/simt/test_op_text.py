@@ -21,7 +21,7 @@ HEAD = """tilewright.ir 1.0
 ARGUMENTS = """%i: i32, %k: i64, %c: i1, %f: f32, %p: ptr<f32>, %d: desc<8x8xf32>,
   %x: tile<8x8xf32, #L0>, %h: tile<8x8xf16, #L0>, %t: tile<8x8xptr<f32>, #L0>, %m: tile<8x8xi1, #L0>, %w: tile<16x8xf32>,
   %buffer: buffer<4 x 8x8xf32, #S0>, %slot: slot<8x8xf32, #S0>, %half: slot<8x8xf16, #S1>, %barriers: barriers<4>,
-  %sums: accumulator<8x8xf32>, %copies: token<copies>, %products: token<products>"""
+  %sums: accumulator<8x8xf32>, %row: desc<1x8xf32>, %numbers: slot<8xi32, shared<8>>, %copies: token<copies>, %products: token<products>"""
 
 
 def check(*lines: str) -> None:
@@ -190,6 +190,19 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "simt.block_store_start": (
         'simt.block_store_start %slot, %d, offsets=[%i, %i] {by = "bulk"}',
         [('simt.block_store_start %slot, %d, offsets=[] {by = "bulk"}', "takes 2 offsets, not 0")],
+    ),
+    "simt.rows_load_start": (
+        'simt.rows_load_start %slot, %row, %numbers, %i, %barriers, %i {by = "bulk"}',
+        [
+            ('simt.rows_load_start %slot, %d, %numbers, %i, %barriers, %i {by = "bulk"}', "descriptor must be one of rows"),
+            ('simt.rows_load_start %half, %row, %numbers, %i, %barriers, %i {by = "bulk"}', "slot must be one of tile<8x8xf32>"),
+            ('simt.rows_load_start %slot, %row, %slot, %i, %barriers, %i {by = "bulk"}', "rows must be a slot of numbers of i32"),
+            ('simt.rows_load_start %slot, %row, %numbers, %c, %i, %i {by = "bulk"}', "barriers must be barriers, not i32"),
+        ],
+    ),
+    "simt.rows_store_start": (
+        'simt.rows_store_start %slot, %row, %numbers, %i {by = "bulk"}',
+        [('simt.rows_store_start %half, %row, %numbers, %i {by = "bulk"}', "slot must be one of tile<8x8xf32>")],
     ),
     "simt.wait": (
         "simt.wait tokens=[%copies]\n%r = simt.wait tokens=[%copies, %products], tiles=[%x] : tile<8x8xf32, #L0>",

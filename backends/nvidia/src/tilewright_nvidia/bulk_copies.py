@@ -1,6 +1,10 @@
 """Copies of whole blocks of tensors by the copy engine (``cp.async.bulk.tensor``), from compute capability 9.0 on: one thread starts them, a barrier object
 counts their bytes. They write tiles in slabs (:mod:`.slabs`), or row-major ones. On the way to a tensor they may update its elements, each by an atomic
-(``cp.reduce.async.bulk.tensor``)."""
+(``cp.reduce.async.bulk.tensor``).
+
+From compute capability 10.0 on they copy rows too that are anywhere in a tensor of rank 2, four an instruction, whose numbers it takes (``tile::gather4``, and
+on 10.x ``tile::scatter4``): by the PTX ISA (the modes of tensors) the map's box is then one row, and four rows of it are side by side in shared memory, or in
+a slab, as those of a box of four are."""
 
 from __future__ import annotations
 
@@ -12,8 +16,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
-from tilewright.ir.types import BF16, F16, F32, I32, I64, U32, U64, DescriptorType, FloatType, Type
+from tilewright.ir.types import BF16, F16, F32, I32, I64, U32, U64, DescriptorType, FloatType, TileType, Type
 from tilewright.llvm.registers import storage_size
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.block_mechanisms import ROW_COPIES
 from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import BARRIER, BlockCopy, CopyMechanism
 from tilewright.simt.facts import CLUSTER, function_of
@@ -33,7 +39,14 @@ SLOT_ALIGNMENT: Final = 1024
 #: What the engine updates elements by, and of which types.
 _INTEGERS: Final = frozenset({U32, I32, U64, I64})
 _REDUCED: Final = {"add": frozenset({U32, I32, U64, F32, F16, BF16})} | dict.fromkeys(("min", "max", "and", "or", "xor"), _INTEGERS)
-_COPIES: Final = frozenset({"simt.block_load_start", "simt.block_store_start"})
+_LOADS: Final = frozenset({"simt.block_load_start", "simt.rows_load_start"})
+_ROW_COPIES: Final = frozenset({"simt.rows_load_start", "simt.rows_store_start"})
+_COPIES: Final = _LOADS | _ROW_COPIES | {"simt.block_store_start"}
+#: Rows that an instruction copies whose numbers it takes, and what their place in shared memory is a multiple of, in bytes.
+_FOUR: Final = 4
+_ROWS_ALIGNMENT: Final = 128
+#: Accesses that do not write.
+_READING: Final = frozenset({"descriptor_load", "descriptor_gather"})
 _SHARED: Final = "ptr addrspace(3)"
 #: The LLVM type of a parameter that is a tensor map: it stays in the memory of parameters, where the engine reads it.
 MAP_TYPE: Final = f'ptr byval([{BYTES} x i8]) align 64 "nvvm.grid_constant"'
@@ -44,7 +57,7 @@ class Boxes:
     """How a tile is copied: in boxes of one shape.
 
     Attributes:
-        shape: extents of a box.
+        shape: extents of a box of the map.
         span: bytes of a row of a slab; 0 without slabs.
         starts: (offset in shared memory in bytes, coordinates in the tile) of each.
     """
@@ -92,6 +105,38 @@ def shares(shared: SharedLayout, element: Type, blocks: int) -> bool:
     return boxes(shared, element, blocks) is not None
 
 
+def row_boxes(shared: SharedLayout, element: Type) -> Boxes | None:
+    """How a tile of rows that numbers name is copied, four at a time: each of its starts stands for four boxes of one row; None where the engine cannot write
+    the layout."""
+    whole = boxes(shared, element)
+    if whole is None or len(shared.shape) != 2 or shared.shape[0] % _FOUR:
+        return None
+    (rows, columns), size = shared.shape, storage_size(element)
+    width = whole.shape[-1]
+    # without slabs, four rows are side by side if each is whole
+    if (not whole.span and width != columns) or _FOUR * width * size % _ROWS_ALIGNMENT:
+        return None
+    points = [(row, column) for row in range(0, rows, _FOUR) for column in range(0, columns, width)]
+    # the rows of a slab are below each other; their pieces are exchanged by where they come to be, not by the row of a box
+    starts = ((size * (shared.offset(row_major((0, column), shared.shape)) + row * width), (row, column)) for row, column in points)
+    return Boxes((1, width), whole.span, tuple(starts))
+
+
+def can_fill_rows(shared: SharedLayout, element: Type) -> bool:
+    return row_boxes(shared, element) is not None
+
+
+def _boxes_of(copy: Operation) -> Boxes:
+    """How the tile of a copy is copied."""
+    type_ = slot_type(copy.operands[0])
+    if copy.name in _ROW_COPIES:
+        found = row_boxes(type_.layout, type_.element)
+    else:
+        found = boxes(type_.layout, type_.element, function_of(copy).attributes[CLUSTER] if copy.attributes.get("to_all") else 1)
+    assert found is not None, f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
+    return found
+
+
 def can_fill(shared: SharedLayout, element: Type) -> bool:
     return boxes(shared, element) is not None
 
@@ -115,9 +160,20 @@ def keeps(operation: Operation, divisors: Sequence[int], width: int) -> bool:
         return False
     if padding == "nan" and isinstance(type_.element, FloatType) and not fills_with_nan(type_.element):
         return False
-    if operation.name != "descriptor_load" and width * storage_size(type_.element) % ALIGNMENT:
+    if operation.name not in _READING and width * storage_size(type_.element) % ALIGNMENT:
         return False
-    return reaches(type_, math.gcd(divisor, divisors[-1] * storage_size(type_.element)))
+    place = math.gcd(divisor, divisors[-1] * storage_size(type_.element))
+    if operation.name in ROW_COPIES:
+        return _reaches_rows(operation, type_, place)
+    return reaches(type_, place)
+
+
+def _reaches_rows(operation: Operation, type_: DescriptorType, divisor: int) -> bool:
+    """Whether the engine can copy rows that numbers name: of 32 bits, for a multiple of four rows that fill what slots are multiples of."""
+    rows = operation.operand("rows")
+    assert rows is not None and isinstance(rows.type, TileType)
+    shape = rows.type.shape[0], type_.block_shape[1]
+    return rows.type.element is I32 and divisor % ALIGNMENT == 0 and can_fill_rows(SharedLayout.row_major(shape), type_.element)
 
 
 def _known(descriptor: Value) -> tuple[int, str]:
@@ -169,8 +225,7 @@ class TensorMaps:
 
     def _want(self, descriptor: Value, stands_for: str, made: Callable[..., TensorMap], nan: bool) -> None:
         for copy in [user for user in descriptor.uses if user.name in _COPIES]:
-            found = _boxes_of(copy)
-            element = _engine_element(copy)
+            found, element = _boxes_of(copy), _engine_element(copy)
             key = stands_for, found.shape, found.span, element
             if key not in self._names:
                 name = f"map{len(self.wanted)}"
@@ -186,28 +241,17 @@ class TensorMaps:
         return self._names[copy.descriptor, found.shape, found.span, _engine_element(context.operation)]
 
 
-def _boxes_of(copy: Operation) -> Boxes:
-    """How a block is copied by an operation."""
-    type_ = slot_type(copy.operands[0])
-    parts = function_of(copy).attributes[CLUSTER] if copy.attributes.get("to_all") else 1
-    found = boxes(type_.layout, type_.element, parts)
-    assert found is not None, f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
-    return found
-
-
 def _made_map(copy: Operation) -> MadeMap:
     """The map that a copy needs of a descriptor that the kernel makes."""
-    type_ = slot_type(copy.operands[0])
-    found = _boxes_of(copy)
-    element = _engine_element(copy)
-    return MadeMap(element if element == ROUNDED else str(engine_type(type_.element)), found.shape, found.span, copy.name == "simt.block_store_start")
+    type_, found, element = slot_type(copy.operands[0]), _boxes_of(copy), _engine_element(copy)
+    return MadeMap(element if element == ROUNDED else str(engine_type(type_.element)), found.shape, found.span, copy.name not in _LOADS)
 
 
 def _engine_element(copy: Operation) -> str:
     """What the engine takes the elements of a copy for: f32 that only products of tf32 read are rounded on the way, since such a product cuts off what it has
     no bits for."""
     type_ = slot_type(copy.operands[0])
-    rounded = type_.element is F32 and copy.name == "simt.block_load_start" and _feeds_tf32_alone(copy.operands[0])
+    rounded = type_.element is F32 and copy.name in _LOADS and _feeds_tf32_alone(copy.operands[0])
     return ROUNDED if rounded else str(type_.element)
 
 
@@ -224,7 +268,7 @@ def _feeds_tf32_alone(slot: Value) -> bool:
             readers += reader.results[0].uses
         elif reader.name in PRODUCTS and reader.attribute("precision") == "tf32":
             found = True
-        elif reader.name != "simt.block_load_start":
+        elif reader.name not in _LOADS:
             return False
     return found
 
@@ -235,36 +279,49 @@ def _implied(
     return TensorMap(address, extents, strides, element, box, span, nan, implied=True)
 
 
-def mechanism(maps: Callable[[], TensorMaps]) -> CopyMechanism:
-    """The mechanism, for a kernel whose maps are known by the time copies are written."""
+def mechanism(maps: Callable[[], TensorMaps], *, rows: bool) -> CopyMechanism:
+    """The mechanism, for a kernel whose maps are known by the time copies are written; ``rows``: whether the machine copies rows that numbers name."""
 
     def start(context: SimtContext, copy: BlockCopy) -> None:
         w = context.writer
         for address, name, point in _pieces(context, copy, maps()):
             axes = ", ".join(f"${3 + axis}" for axis in range(len(point)))
             operands = [(_SHARED, address), ("ptr", name), (_SHARED, copy.barrier), *(("i32", at) for at in point)]
-            whole, to = f"[$0], [$1, {{{axes}}}], [$2]", ""
+            how = "2d.shared::cta.global.tile::gather4" if copy.rows else f"{len(point)}d.shared::cluster.global"
+            what, to = f"[$0], [$1, {{{axes}}}], [$2]", ""
             if copy.parts > 1:
-                whole, to = f"{whole}, ${len(operands)}", ".multicast::cluster"
+                what, to = f"{what}, ${len(operands)}", ".multicast::cluster"
                 operands.append(("i16", str((1 << copy.parts) - 1)))
-            text = f"cp.async.bulk.tensor.{len(point)}d.shared::cluster.global.mbarrier::complete_tx::bytes{to} {whole};"
-            call_asm(w, text, (), operands, memory=True)
+            call_asm(w, f"cp.async.bulk.tensor.{how}.mbarrier::complete_tx::bytes{to} {what};", (), operands, memory=True)
 
     def store(context: SimtContext, copy: BlockCopy) -> None:
-        w, how = context.writer, f".{copy.reduction}" if copy.reduction else ""
+        w, how = context.writer, ".tile::scatter4" if copy.rows else f".{copy.reduction}" if copy.reduction else ""
         for address, name, point in _pieces(context, copy, maps()):
             axes = ", ".join(f"${2 + axis}" for axis in range(len(point)))
-            text = f"cp.{'reduce.' if copy.reduction else ''}async.bulk.tensor.{len(point)}d.global.shared::cta{how}.bulk_group [$1, {{{axes}}}], [$0];"
+            rank = 2 if copy.rows else len(point)
+            text = f"cp.{'reduce.' if copy.reduction else ''}async.bulk.tensor.{rank}d.global.shared::cta{how}.bulk_group [$1, {{{axes}}}], [$0];"
             call_asm(w, text, (), [(_SHARED, address), ("ptr", name), *(("i32", at) for at in point)], memory=True)
 
-    return CopyMechanism(NAME, BARRIER, fills=can_fill, layouts=layouts, start=start, store=store, alignment=SLOT_ALIGNMENT, shares=shares)
+    return CopyMechanism(
+        NAME,
+        BARRIER,
+        fills=can_fill,
+        layouts=layouts,
+        start=start,
+        store=store,
+        fills_rows=can_fill_rows if rows else None,
+        alignment=SLOT_ALIGNMENT,
+        shares=shares,
+    )
 
 
 def _pieces(context: SimtContext, copy: BlockCopy, maps: TensorMaps) -> list[tuple[str, str, list[str]]]:
-    """(address in shared memory, tensor map, coordinates in the tensor with the innermost first) of each box of a block."""
-    w, found = context.writer, boxes(copy.layout, copy.element, copy.parts)
-    assert found is not None
-    pieces, name = [], maps.name(context, copy, found)
+    """(address in shared memory, tensor map, coordinates in the tensor with the innermost first) of each box of a block; of rows that numbers name, of each
+    four: the column, and their numbers."""
+    w = context.writer
+    assert context.operation is not None
+    found = _boxes_of(context.operation)
+    pieces, name, numbers = [], maps.name(context, copy, found), dict[int, list[str]]()
     first, offsets = copy.shared, copy.offsets
     if copy.parts > 1:  # this block's part
         rank, step = context.target.rank(w), _part_bytes(copy.layout, copy.element, copy.parts)
@@ -272,9 +329,22 @@ def _pieces(context: SimtContext, copy: BlockCopy, maps: TensorMaps) -> list[tup
         offsets = (w.emit(f"add i32 {offsets[0]}, {w.emit(f'mul i32 {rank}, {copy.layout.shape[0] // copy.parts}')}"), *offsets[1:])
     for offset, point in found.starts:
         address = w.emit(f"getelementptr i8, {_SHARED} {first}, i32 {offset}") if offset else first
+        if copy.rows:
+            row, column = point
+            if row not in numbers:
+                numbers[row] = _four(w, copy.rows, row)
+            pieces.append((address, name, [w.emit(f"add i32 {offsets[0]}, {column}") if column else offsets[0], *numbers[row]]))
+            continue
         at = [w.emit(f"add i32 {start}, {step}") if step else start for start, step in zip(offsets, point, strict=True)]
         pieces.append((address, name, at[::-1]))
     return pieces
+
+
+def _four(w: FunctionWriter, rows: str, first: int) -> list[str]:
+    """Four numbers of rows, from shared memory."""
+    place = w.emit(f"getelementptr i32, {_SHARED} {rows}, i32 {first}") if first else rows
+    word = w.emit(f"load <4 x i32>, {_SHARED} {place}, align 16")
+    return [w.emit(f"extractelement <4 x i32> {word}, i32 {i}") for i in range(_FOUR)]
 
 
 def commit(context: SimtContext) -> None:

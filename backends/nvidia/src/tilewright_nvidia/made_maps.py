@@ -21,8 +21,8 @@ from tilewright_nvidia.architectures import Architecture
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, fills_with_nan
 
-#: Multiprocessors that a device with a copy engine that reads such maps has at the most.
-_PROCESSORS: Final = 144
+#: Multiprocessors that a device with a copy engine that reads such maps has at the most: of compute capability 9.0, and later.
+_PROCESSORS: Final = (144, 192)
 #: The places of a multiprocessor are bits of one word.
 _BITS: Final = 32
 #: ``.elemtype`` of a map, by what the engine takes elements for.
@@ -104,7 +104,7 @@ class MadeMaps:
         self._memories: dict[Operation, _Memory] = {}
         self._known: dict[tuple[Operation, MadeMap], int] = {}
         self._shared = int(function.attributes.get(SHARED_BYTES, 0))
-        self._programs = _BITS
+        self._processors, self._programs = _PROCESSORS[0], _BITS
         for operation in function.walk():
             if operation.name == "simt.descriptors":
                 self._memories[operation] = _Memory(len(self._memories))
@@ -130,12 +130,13 @@ class MadeMaps:
 
     def begin(self, module: ModuleWriter, threads: int, machine: Architecture) -> None:
         """Declare the places: as many as programs of so many threads find room on a device."""
+        self._processors = _PROCESSORS[machine.capability >= 100]
         self._programs = max(1, min(_BITS, machine.blocks, machine.threads // threads, machine.shared_total // max(1, self._shared)))
         nothing: dict[str, str] = {}
         for memory in self._memories.values():
-            count = _PROCESSORS * self._programs
+            count = self._processors * self._programs
             module.add_global(f"{_places(memory)} = internal addrspace(1) global [{count * memory.bytes} x i8] zeroinitializer, align {BYTES}")
-            module.add_global(f"{_words(memory)} = internal addrspace(1) global [{_PROCESSORS} x i32] zeroinitializer, align 4")
+            module.add_global(f"{_words(memory)} = internal addrspace(1) global [{self._processors} x i32] zeroinitializer, align 4")
             for made, map_ in memory.made:
                 name, bits, size = _nothing(made, map_)
                 count = ALIGNMENT * 8 // size
@@ -150,7 +151,7 @@ class MadeMaps:
         w.branch_if(context.is_first_thread(), then, join)
         w.place(then)
         mask = (1 << self._programs) - 1
-        text = _TAKE.format(processors=_PROCESSORS, programs=self._programs, mask=mask)
+        text = _TAKE.format(processors=self._processors, programs=self._programs, mask=mask)
         (number,) = call_asm(w, text, ["i32"], [(_GLOBAL, _words(self._memories[operation]))], memory=True)
         w.branch(join)
         w.place(join)

@@ -12,6 +12,7 @@ from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
+from tilewright.simt.block_mechanisms import ROW_COPIES
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import CLUSTER, PROGRAMS
 from tilewright.simt.interface import Interface
@@ -56,6 +57,7 @@ class PtxTarget(SimtTarget):
         capability: compute capability, 10 * major + minor.
         engine: whether blocks are copied by the copy engine (the option ``asynchronous``).
         hopper: whether products are computed by warpgroups; where :attr:`accumulator_units` is not 0, they have their sums in tensor memory.
+        gathers: whether the copy engine copies rows that numbers name; of 10.x to tensors too (the option ``asynchronous``).
         maps: the tensor maps that the kernel takes, once it is in its final form.
         waits_at_entry: whether the kernel begins by waiting for the one before it, which it may overlap (the option ``launch_pdl``).
         uniform_warps: whether the assembler is to know that a warp's number is the same in all its lanes: it saves registers where addresses in shared
@@ -81,13 +83,14 @@ class PtxTarget(SimtTarget):
         self.hopper = self.engine and row.capability == 90
         self.accumulator_units = tensor_memory.COLUMNS if tensor_sums and self.engine and not self.hopper else 0
         self.mechanisms = (CP_ASYNC,) if row.capability >= 80 else ()
+        self.gathers = row.capability >= 100 and bool((options or {}).get("asynchronous", OPTIONS["asynchronous"]))
+        if self.engine or self.gathers:
+            self.mechanisms = (bulk_copies.mechanism(self._tensor_maps, rows=self.gathers), *self.mechanisms)
+            self.barrier_bytes, self.descriptor_bytes = barrier_objects.BYTES, tensor_maps.BYTES
         if self.engine:
-            self.mechanisms = (bulk_copies.mechanism(self._tensor_maps), *self.mechanisms)
-            self.barrier_bytes, self.part_warps, self.published = barrier_objects.BYTES, warpgroups.GROUP, True
+            self.part_warps, self.published = warpgroups.GROUP, True
             # of programs with tensor memory nothing was measured
             self.resident_programs = 1 if (options or {}).get("maxnreg") or self.accumulator_units else _RESIDENT
-
-            self.descriptor_bytes = tensor_maps.BYTES
         if self.hopper:
             self.cluster_blocks, self.cluster_part = _CLUSTER, (warpgroups.ROWS, _LEAST_COLUMNS)
         self._limited = bool((options or {}).get("maxnreg"))
@@ -328,7 +331,11 @@ class PtxTarget(SimtTarget):
         return scaled.interfaces(self._words)
 
     def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
-        return self.engine and bulk_copies.keeps(operation, divisors, width)
+        rows = self.gathers and (operation.name == "descriptor_gather" or self.capability < 120)
+        kept = (rows if operation.name in ROW_COPIES else self.engine) and bulk_copies.keeps(operation, divisors, width)
+        # where nothing but rows is for the copy engine, kernels without them need not let it see what threads write
+        self.published = self.published or kept
+        return kept
 
     def wants_blocks(self, product: Product) -> bool:
         return bool(self._wide_products(product))

@@ -13,13 +13,15 @@ becomes a buffer, a barrier object that counts its bytes, and a load from there,
 Each load has a barrier object of its own, and a phase whose parity changes each time that it is run: all that is around the load carries it. A second load
 cannot start before all threads have seen the end of the first: what they read of its slot comes between, and a barrier after that.
 
+Rows that numbers name are loaded in the same way (``simt.rows_load_start``), from a slot of those numbers (:mod:`.row_copies`).
+
 Stores, and updates by an atomic for each element, go the other way (:mod:`.block_stores`); what makes their descriptors is written out at last
 (:mod:`.made_descriptors`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
@@ -35,9 +37,12 @@ from tilewright.simt.made_descriptors import write_made_descriptors
 from tilewright.simt.pipeline.loads import wished_layout
 from tilewright.simt.pipeline.views import views_of
 from tilewright.simt.products import PRODUCTS, plan_of
+from tilewright.simt.row_copies import numbers_and_column, write_row_stores
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import thread_values
 from tilewright.simt.types import BarriersType, SlotType
+
+_LOADS: Final = frozenset({"descriptor_load", "descriptor_gather"})
 
 
 def write_block_copies(function: Function, target: SimtTarget) -> None:
@@ -47,12 +52,13 @@ def write_block_copies(function: Function, target: SimtTarget) -> None:
         LoweringError: the target keeps a descriptor that it has no mechanism for, or whose block its mechanisms cannot lay out.
     """
     operations = operations_of_program(function.body)
-    loads = [operation for operation in operations if operation.name == "descriptor_load"]
+    loads = [operation for operation in operations if operation.name in _LOADS]
     if loads:
         start = Builder(function.body, function.body.first, loads[0].location)
         full = create(start, "simt.barriers", result=BarriersType(len(loads)), count=1).results[0]
         for number, load in enumerate(loads):
             _write_load(load, full, number, function, target)
+    write_row_stores([operation for operation in operations if operation.name == "descriptor_scatter"], function, target)
     write_block_stores([operation for operation in operations if operation.name in BLOCK_STORES], function, target)
     write_made_descriptors(function, target)
     if loads:
@@ -78,7 +84,7 @@ def _write_load(load: Operation, full: Value, number: int, function: Function, t
 
 
 def _start_load(builder: Builder, load: Operation, full: Value, number: int, phase: Value, target: SimtTarget) -> Value:
-    """Copy a block, and wait for it; its slot."""
+    """Copy a block, or rows, and wait for it; its slot."""
     (result,) = load.results
     assert isinstance(result.type, TileType)
     mechanism = block_mechanism(load, target)
@@ -88,7 +94,10 @@ def _start_load(builder: Builder, load: Operation, full: Value, number: int, pha
     slot = block_slot(builder, block_buffer(builder, 1, result.type, shared, mechanism), 0)
     which = builder.constant(value=number, result=I32)
     create(builder, "simt.expect", [full], [which], bytes=result.type.numel * storage_size(result.type.element))
-    create(builder, "simt.block_load_start", [slot], [load.operands[0]], load.operands[1:], [full], [which], by=mechanism.name)
+    if load.name == "descriptor_gather":
+        create(builder, "simt.rows_load_start", [slot], [load.operands[0]], *numbers_and_column(builder, load), [full], [which], by=mechanism.name)
+    else:
+        create(builder, "simt.block_load_start", [slot], [load.operands[0]], load.operands[1:], [full], [which], by=mechanism.name)
     create(builder, "simt.await", [full], [which], [phase])
     return slot
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from tilewright.errors import LoweringError
@@ -18,18 +19,23 @@ from tilewright.simt.types import BufferType
 
 #: Operations that write to a descriptor's block.
 BLOCK_STORES: Final = frozenset({"descriptor_store", "descriptor_reduce"})
+#: Operations on rows of a descriptor's tensor, which numbers name.
+ROW_COPIES: Final = frozenset({"descriptor_gather", "descriptor_scatter"})
 
 
 def block_mechanism(operation: Operation, target: SimtTarget) -> CopyMechanism:
-    """The mechanism for a load or store through a descriptor.
+    """The mechanism for a load or store through a descriptor; for rows, what it fills is what it fills with those.
 
     Raises:
         LoweringError: the target keeps the descriptor, and has none.
     """
-    stores = operation.name in BLOCK_STORES
+    stores, rows = operation.name in BLOCK_STORES or operation.name == "descriptor_scatter", operation.name in ROW_COPIES
     for mechanism in target.mechanisms:
         if mechanism.completes == BARRIER and (mechanism.store if stores else mechanism.start) is not None:
-            return mechanism
+            if not rows:
+                return mechanism
+            if mechanism.fills_rows is not None:
+                return replace(mechanism, fills=mechanism.fills_rows)
     raise LoweringError(f"{operation.name} at {operation.location}: {target.name} keeps the descriptor, and has no copies of blocks for it")
 
 

@@ -49,7 +49,7 @@ _WELL = 32768
 
 _LOOPS = frozenset({"for", "while"})
 #: Operations that store a block, as they are written before and after this stage.
-_STORING = BLOCK_STORES | {"simt.block_store_start"}
+_STORING = BLOCK_STORES | {"simt.block_store_start", "descriptor_scatter", "simt.rows_store_start"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,11 @@ def write_block_stores(stores: Sequence[Operation], function: Function, target: 
         assert isinstance(tile.type, TileType)
         together.setdefault((part_of(store), tile.type, layout_of(tile), may_run_on(store)), []).append(store)
     for store in drained:
-        _drain(store, written=True)
+        drain(store, written=True)
     for made in dict.fromkeys(store.operands[0].definition for store in stores if may_run_on(store)):
         if made is not None and is_repeated(made):
             # another one takes its place, and stores under way may still read it
-            _drain(made, written=False)
+            drain(made, written=False)
     for (part, _, _, runs_on), group in together.items():
         if runs_on:
             _write_together(group, part.regions[0] if part is not None else function.body, target)
@@ -89,7 +89,7 @@ def write_block_stores(stores: Sequence[Operation], function: Function, target: 
                 _write_alone(store, is_unread(store), target)
 
 
-def _drain(place: Operation, *, written: bool) -> None:
+def drain(place: Operation, *, written: bool) -> None:
     """Wait before an operation for all that is under way."""
     builder = Builder.at(place)
     create(builder, "simt.wait", [create(builder, "simt.commit", result=STORES).results[0]], written=written)
@@ -174,13 +174,13 @@ def _write_alone(store: Operation, unread: bool, target: SimtTarget) -> None:
     builder, tile = Builder.at(store), _value(store)
     assert isinstance(tile.type, TileType)
     mechanism = block_mechanism(store, target)
-    shared = _shared(store, tile.type, layout_of(tile), target)
+    shared = staging_layout(store, tile.type, layout_of(tile), target)
     slot = block_slot(builder, block_buffer(builder, 1, tile.type, shared, mechanism), 0)
     create(builder, "simt.wait", [_start(builder, store, tile, slot, 0, target)], written=not unread)
     store.erase()
 
 
-def _shared(store: Operation, type_: TileType, layout: LinearLayout, target: SimtTarget) -> SharedLayout:
+def staging_layout(store: Operation, type_: TileType, layout: LinearLayout, target: SimtTarget) -> SharedLayout:
     """The layout in shared memory of a tile, or a piece of it: the one that is written fastest of those that can be copied from."""
     mechanism = block_mechanism(store, target)
     size = storage_size(type_.element)
@@ -214,7 +214,7 @@ def _write_together(stores: list[Operation], region: Region, target: SimtTarget)
     ways = list(_ways(tile, len(stores)))
     pieces = next((way for way in ways if way.bytes(tile.type) <= room), ways[-1])
     type_, layout = _piece(tile.type, layout_of(tile), pieces.count)
-    shared = _shared(first, type_, layout, target)
+    shared = staging_layout(first, type_, layout, target)
     start = Builder(region, region.first, first.location)
     buffer = block_buffer(start, pieces.slots, type_, shared, block_mechanism(first, target))
     slots = [block_slot(start, buffer, number) for number in range(pieces.slots)]

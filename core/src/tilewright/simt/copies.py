@@ -3,7 +3,8 @@
 A mechanism is a record, and what is decided by it is in the IR under its name (the attribute ``by``). There are three kinds, by how a copy ends:
 
 - ``groups``: each thread copies from its pointers (``simt.copy_start``), and waits for groups of its own copies (``simt.commit``, ``simt.wait``);
-- ``barrier``: one thread has the machine copy a descriptor's whole block (``simt.block_load_start``), whose bytes a barrier object counts;
+- ``barrier``: one thread has the machine copy a descriptor's whole block (``simt.block_load_start``), or rows that numbers in shared memory name
+  (``simt.rows_load_start``), whose bytes a barrier object counts;
 - ``registers``: threads load early (``simt.load_start``), wait, and store late (``simt.store``). Every machine can do that.
 """
 
@@ -32,13 +33,15 @@ class BlockCopy:
         shared: the name of the address of the slot.
         layout, element: where elements are there, and their type.
         descriptor: the name of the kernel's parameter, or of what stands for it.
-        offsets: names of the block's i32 offsets.
+        offsets: names of the block's i32 offsets; of rows, of their first column.
         barrier: the name of the address of the barrier object; empty for a copy from shared memory.
         bytes: of the block.
         padding: what is read outside the tensor: ``zero`` or ``nan``.
         parts: into how many parts along the first axis the block is cut, of which each block of the cluster copies its own, to the same place of all of them;
             1: it is copied whole, to this block.
         reduction: of a copy from shared memory: the kind of an atomic, by which the tensor's elements are updated; empty where they are written.
+        rows: of rows of a tensor of rank 2, the name of the address of their i32 numbers in shared memory, one for each row of the slot, a multiple of
+            16 bytes; empty for a block.
     """
 
     shared: str
@@ -51,6 +54,7 @@ class BlockCopy:
     padding: str = "zero"
     parts: int = 1
     reduction: str = ""
+    rows: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ class CopyMechanism:
             ``barrier``: (context, :class:`BlockCopy`), called by one thread. Of kind ``registers``: None, for these are the target's loads and stores.
         store: of kind ``barrier``: the same from shared memory to the tensor, whose elements are written, or updated by a :attr:`BlockCopy.reduction`; None
             where the machine has no such copies.
+        fills_rows: of kind ``barrier``: whether ``start`` and ``store`` copy rows too that are anywhere in a tensor of rank 2, between it and a shared
+            layout of elements of a type; None: they do not.
         alignment: of a slot that it fills, in bytes.
         lanes_side_by_side: of kind ``groups``: the lanes of a warp write one run of shared memory, in their order, at an address that is the warp's own; what
             goes where is chosen by where each lane reads. What cannot be copied so goes through registers.
@@ -85,6 +91,7 @@ class CopyMechanism:
     layouts: Callable[[tuple[int, ...], Type], Sequence[SharedLayout]] | None = None
     start: Callable[..., None] | None = None
     store: Callable[[SimtContext, BlockCopy], None] | None = None
+    fills_rows: Callable[[SharedLayout, Type], bool] | None = None
     alignment: int = 16
     lanes_side_by_side: bool = False
     counted: bool = False

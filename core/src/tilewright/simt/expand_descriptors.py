@@ -15,6 +15,7 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I1, I64, DescriptorType, FloatType, PointerType, TileType, Type, byte_size, element_type
 from tilewright.passes.axis import axis_info
+from tilewright.simt.block_mechanisms import ROW_COPIES
 from tilewright.simt.facts import note
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.roots import may_be_same, reached, root_of
@@ -148,7 +149,7 @@ class _Expansion:
             self._kept |= kept
 
     def _is_kept(self, access: Operation) -> bool:
-        known = [self._known[offset] for offset in access.group("offsets")]
+        known = [self._known[offset] for offset in access.group("column" if access.name in ROW_COPIES else "offsets")]
         return self.target.keeps_descriptor(access, [info.apart_from_addresses().divisibility_of_all() for info in known], self._width(access.operands[0]))
 
     def _width(self, descriptor: Value) -> int:
@@ -440,11 +441,11 @@ def _spread(b: Builder, value: Value, axis: int, shape: tuple[int, ...]) -> Valu
 
 
 #: What a target may copy by the descriptor itself.
-_KEPT = frozenset({"descriptor_load", "descriptor_store", "descriptor_reduce"})
+_KEPT = frozenset({"descriptor_load", "descriptor_store", "descriptor_reduce", "descriptor_gather", "descriptor_scatter"})
 _PUBLISHED = frozenset({"store", "descriptor_store"})
 _NUMBERS = frozenset({"descriptor_extent", "descriptor_stride"})
 _WRITES = frozenset({"descriptor_store", "descriptor_reduce", "descriptor_scatter"})
-_ACCESSES = _KEPT | _WRITES | {"descriptor_gather"}
+_ACCESSES = _KEPT | _WRITES
 _EXPANSIONS: dict[str, Callable[[_Expansion, Operation], None]] = {
     "make_descriptor": _Expansion._make,
     "descriptor_extent": _Expansion._number,

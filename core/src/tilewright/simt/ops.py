@@ -161,6 +161,31 @@ def _block_load_start(shape: Shape) -> list[Type]:
     return []
 
 
+def _row_copy(shape: Shape) -> None:
+    """A descriptor of rows, a slot for as many of them as another slot has numbers, and the first column."""
+    descriptor, slot, rows = shape.type("descriptor"), _slot(shape), _slot(shape, "rows")
+    if not isinstance(descriptor, DescriptorType) or descriptor.rank != 2 or descriptor.block_shape[0] != 1:
+        raise RuleError(f"descriptor must be one of rows, not {descriptor}")
+    if len(rows.shape) != 1 or rows.element is not I32:
+        raise RuleError(f"rows must be a slot of numbers of {I32}, not {rows}")
+    wanted = TileType((rows.shape[0], descriptor.block_shape[1]), descriptor.block_type.element)
+    if slot.tile is not wanted:
+        raise RuleError(f"slot must be one of {wanted}, not {slot}")
+    if not isinstance(shape.type("column"), IntType):
+        raise RuleError(f"column must be an integer, not {shape.type('column')}")
+
+
+def _rows_load_start(shape: Shape) -> list[Type]:
+    _row_copy(shape)
+    _barrier(shape)
+    return []
+
+
+def _rows_store_start(shape: Shape) -> list[Type]:
+    _row_copy(shape)
+    return []
+
+
 def _block_store_start(shape: Shape) -> list[Type]:
     _block(shape, pieces=True)
     return []
@@ -308,6 +333,8 @@ _SLOT = Operand("slot", "a place in shared memory")
 _POINTER = Operand("pointer", "where the elements are")
 _MASK = Operand("mask", "which elements are read; the others are zero", Kind.OPTIONAL)
 _TOKENS = Operand("tokens", "what was started", Kind.VARIADIC)
+_ROWS = Operand("rows", "a place in shared memory of the rows' numbers")
+_COLUMN = Operand("column", "the first one, in elements")
 _BARRIERS = Operand("barriers", "barrier objects")
 _INDEX = Operand("index", "which of them")
 _CONDITION = Operand("condition", "whether it happens at all", Kind.OPTIONAL)
@@ -467,6 +494,24 @@ OPS: tuple[OpSpec, ...] = (
         (_SLOT, Operand("descriptor"), Operand("offsets", "of the block, in elements", Kind.VARIADIC)),
         _block_store_start,
         (_BY, _REDUCTION),
+        effects=Effect.READ | Effect.WRITE,
+    ),
+    OpSpec(
+        "simt.rows_load_start",
+        "start copying the rows of a descriptor's tensor that numbers in shared memory name, from a column on, to shared memory; their bytes are counted by a"
+        " barrier object when they are there",
+        (_SLOT, Operand("descriptor"), _ROWS, _COLUMN, _BARRIERS, _INDEX),
+        _rows_load_start,
+        (_BY,),
+        effects=Effect.READ | Effect.WRITE,
+    ),
+    OpSpec(
+        "simt.rows_store_start",
+        "start copying a slot to the rows of a descriptor's tensor that numbers in shared memory name, from a column on; what is outside the tensor is dropped."
+        " The slot may be written after a wait for the next commit",
+        (_SLOT, Operand("descriptor"), _ROWS, _COLUMN),
+        _rows_store_start,
+        (_BY,),
         effects=Effect.READ | Effect.WRITE,
     ),
     OpSpec(

@@ -398,7 +398,7 @@ class SimtTarget(ABC):
     def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
         """Whether a load or store through a descriptor is left as it is, for the machine's own tensor copies: a mechanism of kind ``barrier``. The descriptor
         is the kernel's argument or, where there are :attr:`descriptor_bytes`, made in it (``make_descriptor``). ``divisors`` are powers of two that divide the
-        block's offsets, one an axis; ``width`` is one that divides the tensor's last extent, in elements."""
+        block's offsets, one an axis, or the first column of rows that numbers name; ``width`` is one that divides the tensor's last extent, in elements."""
         return False
 
     def keeps_scaled(self, operation: Operation) -> bool:

@@ -116,7 +116,7 @@ class BulkTarget(EmulatedTarget):
         self.mechanisms = (bulk, *self.mechanisms)
 
     def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
-        return operation.name == "descriptor_load" or (self.stores and operation.name == "descriptor_store")
+        return operation.name in ("descriptor_load", "descriptor_gather") or (self.stores and operation.name in ("descriptor_store", "descriptor_scatter"))
 
     def wants_blocks(self, product: Product) -> bool:
         return bool(self.raises) and _is_known(product)

@@ -48,6 +48,7 @@ class BlockSite:
         bytes: of a block.
         made: whether the descriptor is one that the kernel made.
         parts: into how many parts along the first axis the blocks of a cluster cut it, each of which copies its own.
+        rows: whether rows are copied that numbers name; their offsets are the first column and those numbers.
     """
 
     shared: SharedLayout
@@ -56,12 +57,13 @@ class BlockSite:
     bytes: int
     made: bool = False
     parts: int = 1
+    rows: bool = False
 
     def load(self, address: int, descriptor: int, offsets: Sequence[int], part: int = 0) -> None:
         """Copy a block, or a part of it, to shared memory at an address."""
         block = np.full(self.shared.shape, self._outside(), self._dtype)
-        inside, there = self._parts(descriptor, offsets)
-        block[inside] = there
+        for inside, there in self._pieces(descriptor, offsets):
+            block[inside] = there
         rows = self.shared.shape[0] // self.parts
         mine = slice(part * rows, (part + 1) * rows)
         self._slot(address)[offsets_of(self.shared).reshape(self.shared.shape)[mine]] = block[mine]
@@ -72,10 +74,11 @@ class BlockSite:
 
     def writer(self, block: Any, descriptor: int, offsets: Sequence[int]) -> Callable[[], None]:
         """What copies a block to a tensor, by a descriptor that it does not read any more; what is outside is dropped."""
-        inside, there = self._parts(descriptor, offsets)
+        pieces = self._pieces(descriptor, offsets)
 
         def write() -> None:
-            there[...] = block[inside]
+            for inside, there in pieces:
+                there[...] = block[inside]
 
         return write
 
@@ -89,25 +92,37 @@ class BlockSite:
     def _slot(self, address: int) -> Any:
         return memory(address, int(np.prod(self.shared.shape)), self._dtype)
 
-    def _parts(self, descriptor: int, offsets: Sequence[int]) -> tuple[tuple[slice, ...], Any]:
-        """The part of a block that is in the tensor, as the part of the block and as an array of it in the tensor."""
-        rank, size = len(self.shared.shape), self._dtype.itemsize
+    def _pieces(self, descriptor: int, offsets: Sequence[int]) -> list[tuple[tuple[slice, ...], Any]]:
+        """What of a block, or of rows, is in the tensor: parts of the block, and arrays of them in the tensor."""
+        if not self.rows:
+            return [self._parts(descriptor, offsets, self.shared.shape)]
+        column, *numbers = offsets
+        found: list[tuple[tuple[slice, ...], Any]] = []
+        for row, number in enumerate(numbers):
+            (rows, columns), there = self._parts(descriptor, (number, column), (1, self.shared.shape[1]))
+            found.append(((slice(rows.start + row, rows.stop + row), columns), there))
+        return found
+
+    def _parts(self, descriptor: int, offsets: Sequence[int], block: Sequence[int]) -> tuple[tuple[slice, ...], Any]:
+        """The part of a block of some extents that is in the tensor, as the part of the block and as an array of it in the tensor."""
+        rank, size = len(block), self._dtype.itemsize
         base, *rest = memory(descriptor, 1 + 2 * rank, np.dtype(np.int64)).tolist()
         extents, strides = rest[:rank], rest[rank:]
-        inside = self._inside(extents, offsets)
+        inside = _inside(extents, offsets, block)
         shape = [part.stop - part.start for part in inside]
         first = sum((offset + part.start) * stride for offset, part, stride in zip(offsets, inside, strides, strict=True))
         count = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) if all(shape) else 0
         flat = memory(base + first * size, count, self._dtype)
         return inside, np.lib.stride_tricks.as_strided(flat, shape, [stride * size for stride in strides])
 
-    def _inside(self, extents: Sequence[int], offsets: Sequence[int]) -> tuple[slice, ...]:
-        """The part of the block that is in the tensor."""
-        found = []
-        for extent, offset, length in zip(extents, offsets, self.shared.shape, strict=True):
-            first, last = min(max(offset, 0), extent), max(min(offset + length, extent), 0)
-            found.append(slice(first - offset, last - offset) if last > first else slice(0, 0))
-        return tuple(found)
+
+def _inside(extents: Sequence[int], offsets: Sequence[int], block: Sequence[int]) -> tuple[slice, ...]:
+    """The part of a block that is in the tensor."""
+    found = []
+    for extent, offset, length in zip(extents, offsets, block, strict=True):
+        first, last = min(max(offset, 0), extent), max(min(offset + length, extent), 0)
+        found.append(slice(first - offset, last - offset) if last > first else slice(0, 0))
+    return tuple(found)
 
 
 _offsets: dict[SharedLayout, Any] = {}

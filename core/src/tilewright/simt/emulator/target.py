@@ -362,8 +362,13 @@ def _number(w: FunctionWriter, address: str) -> str:
 
 
 def bulk_mechanism(*, stores: bool = True, fills: Callable[..., bool] | None = None) -> CopyMechanism:
-    """Copies of whole blocks that complete on barrier objects, and back where ``stores`` asks for it."""
-    return CopyMechanism("bulk", BARRIER, fills=fills, start=_load_block, store=_store_block if stores else None, shares=_shares)
+    """Copies of whole blocks, and of rows, that complete on barrier objects, and back where ``stores`` asks for it."""
+    store = _store_block if stores else None
+    return CopyMechanism("bulk", BARRIER, fills=fills, start=_load_block, store=store, fills_rows=fills or _any_layout, shares=_shares)
+
+
+def _any_layout(shared: SharedLayout, element: Type) -> bool:
+    return True
 
 
 def _shares(shared: SharedLayout, element: Type, blocks: int) -> bool:
@@ -384,9 +389,10 @@ def _call_block(context: SimtContext, code: int, copy: BlockCopy, barrier: Seque
     assert context.operation is not None
     definition = context.operation.operands[1].definition
     made = definition is not None and definition.name == "simt.make_descriptor"
-    site = target.add_site(BlockSite(copy.layout, copy.element, copy.padding, copy.bytes, made, copy.parts))
+    site = target.add_site(BlockSite(copy.layout, copy.element, copy.padding, copy.bytes, made, copy.parts, bool(copy.rows)))
     places = [_number(w, address) for address in (copy.shared, copy.descriptor, *barrier)]
-    call_engine(w, code, [str(site), *places, *(w.emit(f"sext i32 {offset} to i64") for offset in copy.offsets)])
+    numbers = [w.load("i32", w.gep("i32", copy.rows, row), 4) for row in range(copy.layout.shape[0])] if copy.rows else []
+    call_engine(w, code, [str(site), *places, *(w.emit(f"sext i32 {offset} to i64") for offset in (*copy.offsets, *numbers))])
 
 
 def start_copy(context: SimtContext, shared: str, pointer: str, size: int, predicate: str | None) -> None:

@@ -175,15 +175,17 @@ def lower_wait(context: SimtContext, operation: Operation) -> None:
         context.bind(result, registers)
 
 
-# ---- blocks of descriptors
+# ---- blocks of descriptors, and rows
+
+_ROW_COPIES = frozenset({"simt.rows_load_start", "simt.rows_store_start"})
 
 
 def _block(context: SimtContext, operation: Operation, barrier: str) -> BlockCopy:
     slot, descriptor = operation.operands[:2]
     type_ = slot_type(slot)
     assert isinstance(descriptor.type, DescriptorType)
-    offsets = []
-    for offset in operation.group("offsets"):
+    offsets, of_rows = [], operation.name in _ROW_COPIES
+    for offset in operation.group("column" if of_rows else "offsets"):
         name, llvm_type = context.scalar(offset), context.llvm_type(offset.type)
         if llvm_type != "i32":
             name = context.writer.emit(f"{'trunc' if llvm_type == 'i64' else 'sext'} {llvm_type} {name} to i32")
@@ -194,7 +196,9 @@ def _block(context: SimtContext, operation: Operation, barrier: str) -> BlockCop
     else:
         padding = context.argument_facts(descriptor).get("padding", "zero")
     bytes_ = math.prod(type_.shape) * storage_size(type_.element)
-    return BlockCopy(slot_address(context, slot), type_.layout, type_.element, context.scalar(descriptor), tuple(offsets), barrier, bytes_, padding)
+    rows = slot_address(context, operation.operands[2]) if of_rows else ""
+    there = slot_address(context, slot)
+    return BlockCopy(there, type_.layout, type_.element, context.scalar(descriptor), tuple(offsets), barrier, bytes_, padding, rows=rows)
 
 
 def lower_tensor(context: SimtContext, operation: Operation) -> None:
@@ -205,7 +209,7 @@ def lower_block_load_start(context: SimtContext, operation: Operation) -> None:
     mechanism = context.target.mechanism(operation.attribute("by"))
     assert mechanism.start is not None
     copy, start = _block(context, operation, barrier_address(context, operation)), mechanism.start
-    if operation.attribute("to_all"):
+    if operation.attributes.get("to_all"):
         copy = replace(copy, parts=context.cluster)
     in_one_thread(context, operation, lambda: start(context, copy))
 
@@ -213,7 +217,7 @@ def lower_block_load_start(context: SimtContext, operation: Operation) -> None:
 def lower_block_store_start(context: SimtContext, operation: Operation) -> None:
     mechanism = context.target.mechanism(operation.attribute("by"))
     assert mechanism.store is not None
-    copy, store = replace(_block(context, operation, ""), reduction=operation.attribute("reduction")), mechanism.store
+    copy, store = replace(_block(context, operation, ""), reduction=operation.attributes.get("reduction", "")), mechanism.store
     in_one_thread(context, operation, lambda: store(context, copy))
 
 
@@ -236,6 +240,16 @@ def _copies(operation: Operation) -> SharedEffects:
 
 def _blocks(operation: Operation) -> SharedEffects:
     return SharedEffects(blocks=(operation.operands[0],), ordered=operation.attribute("ordered"))
+
+
+def _rows_loaded(operation: Operation) -> SharedEffects:
+    slot, _, rows = operation.operands[:3]
+    return SharedEffects(blocks=(slot,), reads=(rows,))
+
+
+def _rows_stored(operation: Operation) -> SharedEffects:
+    slot, _, rows = operation.operands[:3]
+    return SharedEffects(stores=(slot,), reads=(rows,))
 
 
 def _stored(operation: Operation) -> SharedEffects:
@@ -274,11 +288,15 @@ INTERFACES: dict[str, Interface] = {
     "descriptor_load": Interface(_not_written_out, layout_rules.block),
     "descriptor_store": Interface(_not_written_out, layout_rules.block),
     "descriptor_reduce": Interface(_not_written_out, layout_rules.block),
+    "descriptor_gather": Interface(_not_written_out, layout_rules.each_own),
+    "descriptor_scatter": Interface(_not_written_out, layout_rules.each_own),
     "simt.tensor": Interface(lower_tensor),
     "simt.copy_start": Interface(lower_copy_start, check=_check_start, effects=_copies, describe=_describe_copy),
     "simt.load_start": Interface(lower_load_start, check=_check_start, describe=_describe_load),
     "simt.block_load_start": Interface(lower_block_load_start, effects=_blocks),
     "simt.block_store_start": Interface(lower_block_store_start, effects=_stored),
+    "simt.rows_load_start": Interface(lower_block_load_start, effects=_rows_loaded),
+    "simt.rows_store_start": Interface(lower_block_store_start, effects=_rows_stored),
     "simt.keep_order": Interface(lower_keep_order),
     "simt.commit": Interface(lower_commit),
     "simt.wait": Interface(lower_wait, describe=_describe_wait),
