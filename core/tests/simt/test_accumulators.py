@@ -10,7 +10,7 @@ import pytest
 from descriptor_kernels import differ
 
 import tilewright.language as tl
-from tilewright.errors import KernelError, OutOfResources
+from tilewright.errors import KernelError, LoweringError, OutOfResources
 from tilewright.frontend.compile import compile_function
 from tilewright.ir import Module
 from tilewright.ir.core import Operation
@@ -251,6 +251,16 @@ def weighted(q, k, g, dk, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.conste
     for i in tl.range(0, n, BM, warp_specialize=True):
         sums = tl.dot(tl.dot(keys, q.load([i, 0]).T), g.load([i, 0]), sums)
     tl.store(places, sums)
+
+
+def test_a_product_that_was_not_written_out_is_named() -> None:
+    module = test_chain.attention_module(False)
+    target, options = machine("late"), {"num_warps": 2, "num_stages": 1}
+    for stage in STAGES:
+        if stage.name != "accumulators":
+            stage.run(module, target, options)
+    with pytest.raises(LoweringError, match=r"simt\.dot at .* is to be written out first: its sums are not in registers \(stage accumulators\)"):
+        lower_function(kernel_of(module), target, options)
 
 
 def test_memory_is_not_used_anew_while_a_product_reads_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType, Type
 from tilewright.simt import layout_rules
@@ -37,6 +38,8 @@ def lower_dot_start(context: SimtContext, operation: Operation) -> None:
 
 def _multiply(context: SimtContext, operation: Operation) -> list[str]:
     plan = plan_of(operation, context.target)
+    if plan.accumulator is not None:
+        raise LoweringError(f"{operation.name} at {operation.location} is to be written out first: its sums are not in registers (stage accumulators)")
     c = context.registers[operation.operands[2]]
     step = plan.k_step if plan.reads == (REGISTERS, REGISTERS) else 0
     fetch = [_fetch(context, plan, position, operand, step) for position, operand in enumerate(operation.operands[:2])]
