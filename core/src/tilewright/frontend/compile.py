@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilewright import ir
+from tilewright.environment import flag
 from tilewright.errors import CompilationError
 from tilewright.frontend.errors import whole
 from tilewright.frontend.frame import Scope
@@ -69,13 +69,13 @@ def compile_function(
         with deep_recursion():
             generator.kernel(fn, function, scope)
     except CompilationError as error:
-        if os.environ.get("TILEWRIGHT_FRONT_END_DEBUGGING", "0") != "1":
+        if not flag("TILEWRIGHT_FRONT_END_DEBUGGING"):
             # The compiler's own frames tell a kernel's author nothing.
             error.with_traceback(None)
         raise whole(error)  # noqa: B904  # it has its cause
     except RecursionError:
         raise CompilationError(f"{fn.__name__}: the source is nested too deeply to be compiled") from None
-    if os.environ.get("TILEWRIGHT_VERIFY", "0") == "1" or generator.semantic.options.debug:
+    if flag("TILEWRIGHT_VERIFY") or generator.semantic.options.debug:
         ir.verify(generator.module)
     return generator.module
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 
+from tilewright.environment import flag
 from tilewright.ir.core import Module
 from tilewright.ir.verifier import VerificationError, verify
 from tilewright.passes.canonicalize import canonicalize
@@ -30,7 +30,7 @@ def run(module: Module, passes: Sequence[Pass] = STANDARD, *, verify_each: bool 
     Raises:
         VerificationError: the module was malformed before, or after the pass that the message names.
     """
-    verify_each = verify_each or os.environ.get("TILEWRIGHT_VERIFY", "0") not in ("", "0")
+    verify_each = verify_each or flag("TILEWRIGHT_VERIFY")
     if verify_each:
         verify(module)
     changed = False

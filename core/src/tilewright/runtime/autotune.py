@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import math
-import os
 import threading
 import time
 import warnings
@@ -13,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, SupportsFloat
 
+from tilewright.environment import flag
 from tilewright.errors import AutotunerError, CompileTimeAssertionFailure, LaunchError, LoweringError, OutOfResources, TuningArgumentError, similar, with_help
 from tilewright.runtime import backend_choice, devices, trials, tuning_records
 from tilewright.runtime.arguments import array_kind, is_array_type
@@ -355,7 +355,7 @@ class Autotuner(KernelInterface):
         timings = {config: list(_INFINITE) for config, _ in self.failures}
         best: Config | None = None
         tried = 0
-        verbose = os.environ.get("TILEWRIGHT_PRINT_AUTOTUNING", "0") not in ("", "0")
+        verbose = flag("TILEWRIGHT_PRINT_AUTOTUNING")
         progress = Progress(self.__name__, len(found))
         by_hooks = not (self.user_defined_pre_hook or self.user_defined_post_hook)
         kept = KeptValues(self.__name__, {**(self.nargs or {}), **kwargs}, {*self.reset_to_zero, *self.restore_value} if by_hooks else ())
@@ -469,7 +469,7 @@ class Autotuner(KernelInterface):
 
     def _tell(self, key: tuple[Any, ...], best: Config, seconds: float, *, cache_hit: bool) -> None:
         self.bench_time = seconds
-        if os.environ.get("TILEWRIGHT_PRINT_AUTOTUNING", "0") not in ("", "0"):
+        if flag("TILEWRIGHT_PRINT_AUTOTUNING"):
             how = "recorded before" if cache_hit else f"finished after {seconds:.2f}s"
             print(f"Autotuning of {self.__name__} with key {key[: len(self.keys)]} {how}; best config selected: {best};")
         if hooks.autotuning_listener is not None:

@@ -1,7 +1,8 @@
 """The disk cache: bytes by key, in a directory that many processes may share.
 
 An entry is one file, ``<first two digits of the key>/<key>.kernel``. It is written to a temporary file in the same directory and renamed, so that a
-reader sees all of it or nothing, on network file systems too. What is inside checks itself (see ``artifact``): a damaged entry is a miss and is removed.
+reader sees all of it or nothing, on network file systems too. Entries are code: a directory that others could write to is not used, unless it is shared
+knowingly (see ``private_folder``). What is inside checks itself (see ``artifact``): a damaged entry is a miss and is removed.
 Entries that were not read for longest go first when the cache outgrows its cap. A directory that cannot be written is used for reading alone.
 
 Environment: ``TILEWRIGHT_CACHE_DIR`` (default: the platform's directory for user caches), ``TILEWRIGHT_CACHE_SIZE`` (bytes, or with K, M, G; default 2G;
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.runtime import private_folder
 from tilewright.runtime.artifact import Artifact, DamagedArtifactError, pack, unpack
 from tilewright.runtime.files import NotAFileError, read_whole, remove, warn_user, write_whole
 
@@ -53,6 +55,7 @@ class DiskCache:
         self.directory = directory
         self.cap = cap
         self._writable: bool | None = None
+        self._is_trusted = False
         self._size: int | None = None
         self._warned: set[str] = set()
         self._lock = threading.Lock()
@@ -71,7 +74,7 @@ class DiskCache:
 
     def get(self, key: str) -> Artifact | None:
         """The artifact of a key, or None."""
-        if self.cap <= 0:
+        if self.cap <= 0 or not self._trusted():
             return None
         path = self.path(key)
         try:
@@ -95,13 +98,14 @@ class DiskCache:
 
     def put(self, artifact: Artifact) -> bool:
         """Keep an artifact; False where the cache takes none."""
-        if self.cap <= 0 or self._writable is False:
+        if self.cap <= 0 or self._writable is False or not self._trusted():
             return False
         data = pack(artifact)
         if len(data) > self.cap:
             return False
         path = self.path(artifact.key)
         try:
+            private_folder.make(self.directory)
             write_whole(path, data)
         except OSError as error:
             if error.errno != errno.ENOSPC and self.probe():
@@ -133,12 +137,22 @@ class DiskCache:
 
     def info(self) -> CacheInfo:
         sizes = [status.st_size for _, status in self._entries()]
-        return CacheInfo(str(self.directory), len(sizes), sum(sizes), self.cap, self.probe())
+        return CacheInfo(str(self.directory), len(sizes), sum(sizes), self.cap, not private_folder.distrust(self.directory) and self.probe())
+
+    def _trusted(self) -> bool:
+        """Whether entries may be run; once it is, it stays so for this process."""
+        if not self._is_trusted:
+            reason = private_folder.distrust(self.directory)
+            if reason:
+                self._warn("trust", f"the kernel cache is not used: {reason}")
+                return False
+            self._is_trusted = os.path.isdir(self.directory)
+        return True
 
     def probe(self) -> bool:
         """Whether an entry could be written now."""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            private_folder.make(self.directory)
             with tempfile.TemporaryFile(dir=self.directory):
                 return True
         except OSError:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from operator import index
 from typing import Any
 
+from tilewright.environment import flag
 from tilewright.errors import LaunchError, ReservedOptionError, UnknownOptionError, similar, with_help
 from tilewright.plugins.registry import Backend, registry
 
@@ -75,7 +75,7 @@ def debug_default(jit_debug: bool | None) -> dict[str, Any]:
     """The default of ``debug``: what ``jit(debug=)`` says, else ``TILEWRIGHT_DEBUG=1`` in the environment."""
     if jit_debug is not None:
         return {"debug": bool(jit_debug)}
-    return {"debug": True} if os.environ.get("TILEWRIGHT_DEBUG", "0") not in ("", "0") else {}
+    return {"debug": True} if flag("TILEWRIGHT_DEBUG") else {}
 
 
 def option_key(items: Iterable[tuple[str, Any]]) -> tuple[Any, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
+
+from tilewright.environment import flag
 
 #: Seconds after which a tuning is worth a line, and between its changes.
 _FIRST, _AGAIN = 0.5, 0.1
@@ -18,7 +19,7 @@ class Progress:
         self.name, self.total, self.done, self.failed = name, total, 0, 0
         self._begun = time.perf_counter()
         self._shown, self._next = False, self._begun + _FIRST
-        self._on = os.environ.get("TILEWRIGHT_PROGRESS", "1") not in ("", "0") and sys.stderr is not None and sys.stderr.isatty()
+        self._on = flag("TILEWRIGHT_PROGRESS", True) and sys.stderr is not None and sys.stderr.isatty()
 
     def step(self, best: str, *, failed: bool = False) -> None:
         """One more configuration is done; ``best`` says which is the fastest so far."""

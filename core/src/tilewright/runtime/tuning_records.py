@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.language.callable import JitCallable
-from tilewright.runtime import shipped_records
+from tilewright.runtime import private_folder, shipped_records
 from tilewright.runtime.cache import default_directory
 from tilewright.runtime.files import read_whole, remove, warn_user, write_whole
 from tilewright.runtime.keys import digest
@@ -164,6 +164,7 @@ def keep(record: Record) -> bool:
     """Write a record; False where the directory cannot be written, which is said once."""
     path = directory() / f"{record.identity}.json"
     try:
+        private_folder.make(default_directory())
         write_whole(path, json.dumps(asdict(record), indent=1).encode())
     except OSError as error:
         warn_user(f"the result of autotuning {record.kernel} cannot be kept ({error})")

@@ -7,11 +7,11 @@ where they decide: products without a matrix instruction, loops that cannot be p
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from tilewright.environment import flag
 from tilewright.ir.core import Function, Location, Operation, Value
 from tilewright.ir.types import I1, FloatType, IntType, TileType
 from tilewright.llvm.registers import storage_size
@@ -126,7 +126,7 @@ _warned: set[tuple[str, str]] = set()
 
 def warn_slow(function: Function) -> None:
     """Warn of what left the fast path, once a kernel and note, where ``TILEWRIGHT_WARN_SLOW`` is set."""
-    if os.environ.get("TILEWRIGHT_WARN_SLOW", "0") in ("", "0"):
+    if not flag("TILEWRIGHT_WARN_SLOW"):
         return
     for operation, told in notes_of(function):
         key = function.name, f"{operation.location}: {told}"

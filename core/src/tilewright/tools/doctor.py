@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 import platform
 import sys
 from collections.abc import Callable
@@ -35,6 +36,7 @@ def examine() -> list[Finding]:
         _module("pluggy", required=True),
         _module("llvmlite", required=False),
         _guarded("cache", _cache),
+        _guarded("variables", _variables),
     ]
     for backend in registry().backends():
         findings.append(_guarded(f"backend {backend.name}", lambda backend=backend: _backend(backend)))  # type: ignore[misc]  # noqa: PERF401
@@ -70,14 +72,32 @@ def _module(name: str, *, required: bool) -> Finding:
 
 def _cache() -> Finding:
     from tilewright.runtime.cache import disk_cache
+    from tilewright.runtime.private_folder import distrust
     from tilewright.tools.cli import size_text
 
     cache = disk_cache()
     if cache.cap <= 0:
         return Finding("cache", True, "turned off by TILEWRIGHT_CACHE_SIZE")
+    reason = distrust(cache.directory)
+    if reason:
+        return Finding("cache", False, f"not used: {reason}")
     info = cache.info()
     text = f"{info.directory}, {info.entries} kernels, {size_text(info.size)} of {size_text(info.cap)}"
     return Finding("cache", info.writable, text if info.writable else f"{text}; it cannot be written, so kernels are compiled in every process")
+
+
+def _variables() -> Finding:
+    """The environment's variables: switches are on or off, and no name is a slip of another's."""
+    from tilewright.environment import VARIABLES, flag, mistyped
+
+    wrong = mistyped(os.environ)
+    for name, (values, _) in VARIABLES.items():
+        try:
+            if values == "0 or 1":
+                flag(name)
+        except ValueError as error:
+            wrong.append(str(error))
+    return Finding("variables", not wrong, "; ".join(wrong) or f"{sum(name in os.environ for name in VARIABLES)} set")
 
 
 def _backend(backend: object) -> Finding:

@@ -1,0 +1,63 @@
+"""The environment variables of Tilewright: what each means, and reading those that are switches.
+
+A backend's own variables begin with ``TILEWRIGHT_`` and its name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+PREFIX = "TILEWRIGHT_"
+
+#: variable -> (what it may be, what it means), in the order of the page that lists them
+VARIABLES: dict[str, tuple[str, str]] = {
+    "TILEWRIGHT_BACKEND": ("a backend's name", "the backend of kernels that were not told one"),
+    "TILEWRIGHT_DEBUG": ("0 or 1", "1: compile `device_assert` and overflow checks"),
+    "TILEWRIGHT_VERIFY": ("0 or 1", "1: verify the IR before and after every pass"),
+    "TILEWRIGHT_WARN_SLOW": ("0 or 1", "1: warn of what leaves the fast path of a GPU, with the reason, when a kernel is compiled"),
+    "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS": ("0 or 1", "1: kernels may read any global variable, whose value is compiled in"),
+    "TILEWRIGHT_FRONT_END_DEBUGGING": ("0 or 1", "1: errors of the frontend keep the Python traceback of the compiler itself"),
+    "TILEWRIGHT_REPRODUCER_DIR": ("a folder", "where what LLVM or a vendor's tool rejects is written, to be reported; that of temporary files otherwise"),
+    "TILEWRIGHT_CACHE_DIR": ("a folder", "where compiled kernels and tuning records are kept; the user's cache folder otherwise"),
+    "TILEWRIGHT_CACHE_SIZE": ("bytes, or a number with K, M or G", "the cache's size limit; 0 turns it off; 2G otherwise"),
+    "TILEWRIGHT_CACHE_SHARED": ("0 or 1", "1: use a cache folder that others can write to, or that is another user's"),
+    "TILEWRIGHT_AUTOTUNE": ("on, off, deterministic, refresh, memory or model", "what tuning does"),
+    "TILEWRIGHT_AUTOTUNE_BUDGET": ("seconds above 0", "how long a tuning may take"),
+    "TILEWRIGHT_TUNING_PATH": ("files and folders", "tuning records that come with libraries"),
+    "TILEWRIGHT_PRINT_AUTOTUNING": ("0 or 1", "1: print each configuration that is measured, and the best"),
+    "TILEWRIGHT_PROGRESS": ("0 or 1", "0: no line on the terminal while a kernel is tuned"),
+    "TILEWRIGHT_WORKERS": ("a number of processes", "how many compile for a tuning; 0: threads of this process do"),
+    "TILEWRIGHT_NUM_THREADS": ("a number above 0", "threads that run kernels on the CPU"),
+    "TILEWRIGHT_TRITON": ("0 or 1", "1: `import triton` is answered by Tilewright in this process"),
+}
+
+_ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+
+
+def flag(name: str, default: bool = False) -> bool:
+    """Whether a switch is on.
+
+    Raises:
+        ValueError: it is neither on nor off.
+    """
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    word = text.strip().lower()
+    if word not in (*_ON, *_OFF):
+        raise ValueError(f"{name} must be 0 or 1, not {text!r}")
+    return word in _ON
+
+
+def mistyped(environment: Mapping[str, str]) -> list[str]:
+    """A line for each variable that means nothing and is spelt much like one that does. Others may be a backend's."""
+    from difflib import get_close_matches
+
+    lines = []
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in VARIABLES:
+            meant = get_close_matches(name.removeprefix(PREFIX), [known.removeprefix(PREFIX) for known in VARIABLES], n=1, cutoff=0.8)
+            if meant:
+                lines.append(f"{name} means nothing: did you mean {PREFIX}{meant[0]}?")
+    return lines

@@ -1,0 +1,51 @@
+"""Environment variables: switches that are neither on nor off are refused, slips are found, and the page lists all of them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tilewright.environment import VARIABLES, flag, mistyped
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("text", "on"), [("1", True), ("on", True), (" True ", True), ("yes", True), ("0", False), ("", False), ("no", False), ("OFF", False)])
+def test_switches_are_on_or_off(monkeypatch, text, on):
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", text)
+    assert flag("TILEWRIGHT_DEBUG") is on and flag("TILEWRIGHT_DEBUG", True) is on
+    monkeypatch.delenv("TILEWRIGHT_DEBUG")
+    assert flag("TILEWRIGHT_DEBUG", True) and not flag("TILEWRIGHT_DEBUG")
+
+
+@pytest.mark.parametrize("name", ["TILEWRIGHT_DEBUG", "TILEWRIGHT_VERIFY"])
+def test_garbage_in_a_switch_is_refused(monkeypatch, name):
+    import numpy as np
+
+    import tilewright as tw
+    import tilewright.language as tl
+
+    @tw.jit
+    def put(x):
+        tl.store(x, 1)
+
+    monkeypatch.setenv(name, "maybe")
+    with pytest.raises(ValueError, match=f"{name} must be 0 or 1, not 'maybe'"):
+        put[(1,)](np.zeros(1))
+
+
+def test_slips_are_found_and_what_may_be_a_backends_is_left():
+    assert mistyped({"TILEWRIGHT_DEBGU": "1", "TILEWRIGHT_CACHE_DRI": "x", "TILEWRIGHT_DEBUG": "1", "TILEWRIGHT_MINE_PATH": "y", "DEBUG": "1"}) == [
+        "TILEWRIGHT_CACHE_DRI means nothing: did you mean TILEWRIGHT_CACHE_DIR?",
+        "TILEWRIGHT_DEBGU means nothing: did you mean TILEWRIGHT_DEBUG?",
+    ]
+
+
+def test_the_page_lists_every_variable():
+    page = (ROOT / "docs/site/reference/environment.md").read_text()
+    rows = re.findall(r"^\| `(TILEWRIGHT_\w+)` \| (.+) \| (.+) \|$", page, re.M)
+    assert {name: (values, meaning) for name, values, meaning in rows if name in VARIABLES} == VARIABLES
+    read = {name for path in ROOT.glob("*/src/**/*.py") for name in re.findall(r'"(TILEWRIGHT_[A-Z_]+)"', path.read_text())}
+    read |= {name for path in ROOT.glob("backends/*/src/**/*.py") for name in re.findall(r'"(TILEWRIGHT_[A-Z_]+)"', path.read_text())}
+    of_tests = ("TILEWRIGHT_PYTEST", "TILEWRIGHT_BROKEN", "TILEWRIGHT_IN_MEMCHECK", "TILEWRIGHT_EMULATION", "TILEWRIGHT_NO_")
+    assert {name for name in read if not name.startswith(of_tests) and name != "TILEWRIGHT_"} <= {name for name, *_ in rows}
