@@ -20,6 +20,7 @@ from tilewright.errors import BackendError, KernelError
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import FloatType, IntType, PointerType, Type
 from tilewright.plugins.manifest import CodeObject
+from tilewright_cpu.crashes import watch
 from tilewright_cpu.pool import KernelRecord, pool
 from tilewright_cpu.status import ASSERTION_FAILED, OUT_OF_MEMORY, poll_symbol
 
@@ -48,6 +49,7 @@ class LoadedKernel:
         self.record = KernelRecord(self.function, 0, 0, 0, polls)
         if polls:
             ctypes.c_void_p.from_address(self._object.address(poll_symbol(symbol))).value = pool().poll_address
+        watch(self.function, len(code.binary), code.name)
         self.messages: tuple[str, ...] = tuple(code.metadata.get("asserts", ()))
         # code that does not say may print
         self.prints = bool(code.metadata.get("prints", b"tilewright_print" in code.binary))
