@@ -1,5 +1,6 @@
 """``kernel.device_caches``: taking kernels out of it, and letting go of what they hold on a device."""
 
+import gc
 import os
 
 import numpy as np
@@ -31,7 +32,8 @@ def test_a_kernel_that_is_taken_out_is_made_again(recorder, one_int, take_out):
 
 @pytest.fixture
 def unloaded():
-    """The names of the kernels that were let go of."""
+    """The names of the kernels that were let go of; those of other tests were before."""
+    gc.collect()
     names = []
     hook = lambda module, function, name, metadata_group, hash: names.append(name)  # noqa: E731
     hooks.kernel_unload.add(hook)
