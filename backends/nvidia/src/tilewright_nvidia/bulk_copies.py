@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import BF16, F16, F32, I32, I64, U32, U64, DescriptorType, FloatType, TileType, Type
 from tilewright.llvm.registers import storage_size
@@ -27,11 +28,12 @@ from tilewright.simt.host.expressions import Expression
 from tilewright.simt.linear_layout import SharedLayout, row_major
 from tilewright.simt.lowering.shared import slot_type
 from tilewright.simt.products import PRODUCTS
+from tilewright_nvidia import im2col
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.launched import expressions_of
 from tilewright_nvidia.made_maps import MadeMap, MadeMaps
 from tilewright_nvidia.slabs import SPANS, Slabs, slab_layout, slabs_of
-from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX, ROUNDED, TensorMap, engine_type, fills_with_nan
+from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX, ROUNDED, PixelBox, TensorMap, engine_type, fills_with_nan
 
 NAME: Final = "tma"
 #: Bytes that slots are multiples of, so that each of a buffer's is aligned for every swizzle.
@@ -200,6 +202,8 @@ class TensorMaps:
 
     def __init__(self, function: Function) -> None:
         self._names: dict[tuple[str, tuple[int, ...], int, str], str] = {}
+        #: the maps by which pixels are loaded
+        self._pixels: dict[Operation, str] = {}
         #: names of the parameters in place of which maps are passed
         self.descriptors: set[str] = set()
         #: what stands for descriptors that are made of arguments; nothing of them is left but maps
@@ -212,6 +216,7 @@ class TensorMaps:
                 padding = function.argument_attributes[number].get("padding", "zero")
                 nan = padding == "nan" and fills_with_nan(argument.type.element)
                 self._want(argument, f"%a{number}", functools.partial(TensorMap.of_descriptor, number), nan)
+                self._want_pixels(argument, function.argument_attributes[number].get("divisibility", 1), functools.partial(TensorMap.of_descriptor, number))
         #: the maps that the kernel makes itself
         self.made = MadeMaps(function)
         for made in [operation for operation in function.walk() if operation.name == "simt.make_descriptor"]:
@@ -231,6 +236,29 @@ class TensorMaps:
                 name = f"map{len(self.wanted)}"
                 self._names[key] = f"%{name}"
                 self.wanted.append((name, made(element, found.shape, found.span, nan)))
+
+    def _want_pixels(self, descriptor: Value, divisibility: int, made: Callable[..., TensorMap]) -> None:
+        known: dict[PixelBox, str] = {}
+        for load in [user for user in descriptor.uses if user.name == im2col.NAME and im2col.can_copy(user, divisibility)]:
+            type_, box = descriptor.type, PixelBox(load.attribute("lower"), load.attribute("upper"), load.attribute("pixels"))
+            assert isinstance(type_, DescriptorType)
+            if box not in known:
+                known[box] = f"%map{len(self.wanted)}"
+                self.wanted.append((known[box][1:], made(str(type_.element), type_.block_shape, 0, nan=False, pixel_box=box)))
+            self._pixels[load] = known[box]
+
+    def im2col(self, load: Operation) -> str:
+        """The parameter that is the map of a load of pixels.
+
+        Raises:
+            LoweringError: there is none.
+        """
+        if load not in self._pixels:
+            raise LoweringError(
+                f"load_im2col at {load.location}: the tensor's address and strides must be multiples of {ALIGNMENT} bytes, and so must the channels of a "
+                f"pixel be, {MOST_BOX} at the most; the descriptor is {load.operands[0].type}"
+            )
+        return self._pixels[load]
 
     def name(self, context: SimtContext, copy: BlockCopy, found: Boxes) -> str:
         """The parameter that is the map of a copy, or the address of the map."""

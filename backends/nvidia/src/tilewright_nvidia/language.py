@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright import ir
 from tilewright.language import libdevice
 from tilewright.language.binding import builtin
+from tilewright.language.block_pointers import _items
 from tilewright.language.core import inline_asm_elementwise
 from tilewright.language.dtypes import int32, int64
+from tilewright.language.memory import from_memory
 from tilewright.language.tensors import tensor
 from tilewright.language.values import _unwrap_if_constexpr, constexpr
+from tilewright_nvidia.operations import LOAD_IM2COL
 
 #: Threads of a warp, on every target that this language is for.
 _LANES = 32
@@ -55,6 +59,32 @@ def gdc_launch_dependents(_semantic: Any = None) -> None:
 
 
 @builtin
+def load_im2col(descriptor: Any, offsets: Any, window: Any, pixels: Any, lower: Any, upper: Any, _semantic: Any = None) -> tensor:
+    """The channels of ``pixels`` pixels in the order in which a convolution reads them, a tile ``[pixels, channels]``, by the copy engine (``sm_90a`` on).
+
+    ``descriptor`` is a kernel's argument for images ``[N, H, W, C]`` (or of one, or three spatial axes), whose block is ``[1, 1, 1, channels]``. Pixels are
+    counted along W, then H, then N, in the box that begins at ``lower`` and ends at ``upper`` from the last pixel of an image (two constants an entry: H, W);
+    the first one is at ``offsets``, ``[n, h, w, c]``. Of each, the pixel is read that is ``window`` (``[h, w]``, from 0 to 255) further; outside of the image
+    it is zero. What the same kernel wrote there is not seen. A convolution of R by S with padding P reads ``window`` = [r, s] in a box from [-P, -P] to
+    [P - R + 1, P - S + 1].
+
+    Raises:
+        ValueError: the target has no such copies, or the arguments do not fit together.
+    """
+    target = _semantic.options.target
+    if target is not None and target.kind != "cuda":
+        raise ValueError(f"load_im2col is for targets of kind 'cuda', not {target.kind!r}")
+    handle = descriptor.handle
+    if not isinstance(handle.owner, ir.Region) or not isinstance(handle.owner.owner, ir.Function):
+        raise ValueError("load_im2col takes a descriptor that is an argument of the kernel")
+    groups = [[_semantic.to_tensor(item).handle for item in _items(given)] for given in (offsets, window)]
+    numbers = {name: tuple(_semantic.constant(item, name) for item in _items(given)) for name, given in (("lower", lower), ("upper", upper))}
+    attributes = {"pixels": _semantic.constant(pixels, "pixels"), **numbers}
+    operation = _semantic.builder.create(LOAD_IM2COL, [[handle], *groups], attributes)
+    return from_memory(_semantic, operation.results[0], descriptor.dtype)
+
+
+@builtin
 def convert_custom_float8(arg: Any, dst_ty: Any, fp_downcast_rounding: Any = None, has_minx2: Any = True, _semantic: Any = None) -> tensor:
     """A conversion from or to fp8e4b15: the same as :func:`~tilewright.language.cast`."""
     return _semantic.convert(arg, _unwrap_if_constexpr(dst_ty), _unwrap_if_constexpr(fp_downcast_rounding), False)
@@ -80,6 +110,7 @@ __all__ = [
     "gdc_wait",
     "globaltimer",
     "libdevice",
+    "load_im2col",
     "num_threads",
     "num_warps",
     "smid",

@@ -20,13 +20,14 @@ from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.pressure import peak_words
 from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
-from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, matrix, reports, scaled, tensor_maps, tensor_memory, warpgroups
+from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, im2col, matrix, reports, scaled, tensor_maps, tensor_memory, warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.assembly import ASSEMBLY_REGISTERS, call_asm
 from tilewright_nvidia.copies import CP_ASYNC
 from tilewright_nvidia.costs import COSTS
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.memory_access import GlobalMemory
+from tilewright_nvidia.operations import LOAD_IM2COL
 from tilewright_nvidia.products import WideProducts
 from tilewright_nvidia.words import Words
 
@@ -70,6 +71,7 @@ class PtxTarget(SimtTarget):
     registers, register_file = 255, 65536
     costs = COSTS
     shared_pointer = "ptr addrspace(3)"
+    operations = (LOAD_IM2COL,)
 
     def __init__(self, target: Target, options: Mapping[str, Any] | None = None, *, tensor_sums: bool = True) -> None:
         super().__init__()
@@ -328,7 +330,7 @@ class PtxTarget(SimtTarget):
 
     @property
     def interfaces(self) -> Mapping[str, Interface]:
-        return scaled.interfaces(self._words)
+        return {**scaled.interfaces(self._words), **im2col.interfaces(self._tensor_maps, there=self.hopper or self.gathers)}
 
     def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
         rows = self.gathers and (operation.name == "descriptor_gather" or self.capability < 120)

@@ -35,9 +35,23 @@ _PLAIN: Final = {1: U8, 2: U16, 4: U32, 8: U64}
 _SWIZZLES: Final = {0: 0, 32: 1, 64: 2, 128: 3}
 #: ``CU_TENSOR_MAP_L2_PROMOTION_L2_128B``
 _LINES_OF_128: Final = 2
-_FUNCTION: Final = "cuTensorMapEncodeTiled"
+_TILED, _PIXELS = "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col"
 #: The enumerations that the function takes last, in order.
 _BEHIND: Final = ("CUtensorMapInterleave", "CUtensorMapSwizzle", "CUtensorMapL2promotion", "CUtensorMapFloatOOBfill")
+
+
+@dataclass(frozen=True, slots=True)
+class PixelBox:
+    """Of a map of images, channels innermost, by which a copy brings pixels in the order of a convolution: the pixels that it goes through.
+
+    Attributes:
+        lower, upper: where they begin in an image, and end from its last pixel on, by axes of an image.
+        pixels: how many a copy brings.
+    """
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    pixels: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,7 @@ class TensorMap:
         box: extents of what one copy moves, outermost first.
         span: bytes of a row of a slab; 0: the box is not swizzled.
         nan: whether what is outside the tensor reads as NaN, in place of 0.
+        pixel_box: of a map by which pixels are brought in the order of a convolution; ``box`` then has the channels of one. None: boxes are brought.
         implied: the compiler's own, of pointers that the source adds up, and not of a descriptor: where it cannot be made, the kernel without it does.
     """
 
@@ -62,13 +77,14 @@ class TensorMap:
     span: int
     nan: bool
     implied: bool = False
+    pixel_box: PixelBox | None = None
 
     @classmethod
-    def of_descriptor(cls, argument: int, element: str, box: tuple[int, ...], span: int, nan: bool) -> TensorMap:
+    def of_descriptor(cls, argument: int, element: str, box: tuple[int, ...], span: int, nan: bool, pixel_box: PixelBox | None = None) -> TensorMap:
         """The map of a descriptor, an argument of the kernel."""
         rank = len(box)
         extents, strides = (tuple(word(argument, first + axis) for axis in range(rank)) for first in (1, 1 + rank))
-        return cls(word(argument), extents, strides, element, box, span, nan)
+        return cls(word(argument), extents, strides, element, box, span, nan, pixel_box=pixel_box)
 
     def with_words(self, replacement: Callable[[int, int], Expression]) -> TensorMap:
         """The same map with ``replacement(argument, index)`` for each word."""
@@ -80,13 +96,18 @@ class TensorMap:
 
     def facts(self) -> dict[str, Any]:
         """As plain data, for a code object's metadata."""
-        return {name: plain(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        found = {name: plain(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        if self.pixel_box is not None:
+            found["pixel_box"] = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self.pixel_box).items()}
+        return found
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> TensorMap:
         """What :meth:`facts` gave."""
         extents, strides = (tuple(map(checked, facts[name])) for name in ("extents", "strides"))
-        return cls(checked(facts["address"]), extents, strides, facts["element"], tuple(facts["box"]), facts["span"], facts["nan"], facts["implied"])
+        pixels = facts["pixel_box"]
+        box = PixelBox(tuple(pixels["lower"]), tuple(pixels["upper"]), pixels["pixels"]) if pixels else None
+        return cls(checked(facts["address"]), extents, strides, facts["element"], tuple(facts["box"]), facts["span"], facts["nan"], facts["implied"], box)
 
 
 def fills_with_nan(element: Type) -> bool:
@@ -126,7 +147,7 @@ def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
         conditions=(rows, start, *strides, *extents),
         encode=partial(_encoded, cuda, wanted, facts),
         native=NativeCall(
-            _FUNCTION,
+            _PIXELS if wanted.pixel_box else _TILED,
             (
                 STRUCTURE,
                 Number("i32", facts["CUtensorMapDataType"]),
@@ -134,12 +155,18 @@ def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
                 Number("i64", wanted.address),
                 Numbers("i64", wanted.extents[::-1]),
                 told,
-                Numbers("i32", wanted.box[::-1]),
+                *(Numbers("i32", one) if isinstance(one, tuple) else Number("i32", one) for one in _box(wanted)),
                 Numbers("i32", (1,) * len(wanted.box)),
                 *(Number("i32", facts[name]) for name in _BEHIND),
             ),
         ),
     )
+
+
+def _box(wanted: TensorMap) -> tuple[tuple[int, ...] | int, ...]:
+    """What a copy moves, the innermost axis first: the extents of a box; or where pixels begin and end, channels, and how many pixels."""
+    pixels = wanted.pixel_box
+    return (wanted.box[::-1],) if pixels is None else (pixels.lower[::-1], pixels.upper[::-1], wanted.box[-1], pixels.pixels)
 
 
 def _facts(wanted: TensorMap) -> dict[str, int]:
@@ -157,13 +184,13 @@ def _encoded(cuda: Driver, wanted: TensorMap, facts: Mapping[str, int], values: 
     b, rank = cuda.bindings, len(wanted.box)
     address, extents, steps = values[0], values[1 : 1 + rank], values[1 + rank :] or (ALIGNMENT,)
     made = cuda(
-        _FUNCTION,
+        _PIXELS if wanted.pixel_box else _TILED,
         b.CUtensorMapDataType(facts["CUtensorMapDataType"]),
         rank,
         address,
         [b.cuuint64_t(extent) for extent in reversed(extents)],
         [b.cuuint64_t(step) for step in reversed(steps)],
-        [b.cuuint32_t(extent) for extent in reversed(wanted.box)],
+        *(_box(wanted) if wanted.pixel_box else ([b.cuuint32_t(extent) for extent in reversed(wanted.box)],)),
         [b.cuuint32_t(1) for _ in wanted.box],
         *(getattr(b, name)(facts[name]) for name in _BEHIND),
     )

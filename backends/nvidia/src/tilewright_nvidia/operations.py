@@ -1,0 +1,41 @@
+"""Operations of the backend's own, beside those of the op table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.ir.table import Attribute, Effect, Kind, Operand, OpSpec, RuleError, Shape
+from tilewright.ir.types import DescriptorType, IntType, TileType, Type
+
+#: Pixels that one copy brings at the most.
+MOST_PIXELS: Final = 1024
+
+
+def _load_im2col(shape: Shape) -> Sequence[Type]:
+    descriptor = shape.type("descriptor")
+    if not isinstance(descriptor, DescriptorType) or not 3 <= descriptor.rank <= 5 or set(descriptor.block_shape[:-1]) != {1}:
+        raise RuleError(f"descriptor must be of rank 3 to 5, its block the channels of one pixel, not {descriptor}")
+    spatial, pixels = descriptor.rank - 2, shape.attributes["pixels"]
+    for name, count in (("offsets", descriptor.rank), ("window", spatial)):
+        if len(shape.groups[name]) != count or not all(isinstance(type_, IntType) for type_ in shape.groups[name]):
+            raise RuleError(f"{name} must be {count} integers")
+    if any(len(shape.attributes[name]) != spatial for name in ("lower", "upper")):
+        raise RuleError(f"lower and upper must have {spatial} numbers")
+    if not 1 <= pixels <= MOST_PIXELS or pixels & (pixels - 1):
+        raise RuleError(f"pixels must be a power of two up to {MOST_PIXELS}, not {pixels}")
+    return (TileType((pixels, descriptor.block_shape[-1]), descriptor.element),)
+
+
+LOAD_IM2COL: Final = OpSpec(
+    "nvidia.load_im2col",
+    "the channels of pixels that follow each other in the base box of a tensor of images, each moved by the window's place",
+    (Operand("descriptor"), Operand("offsets", "of the first pixel", Kind.VARIADIC), Operand("window", "how far pixels are moved", Kind.VARIADIC)),
+    _load_im2col,
+    (
+        Attribute("pixels", "int", "how many"),
+        Attribute("lower", "ints", "where the base box begins, along each axis of an image"),
+        Attribute("upper", "ints", "where it ends, from the image's last pixel on"),
+    ),
+    effects=Effect.READ,
+)
