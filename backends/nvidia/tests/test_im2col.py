@@ -20,9 +20,11 @@ from stand_ins import FakeBindings
 import tilewright.language as tl
 from tilewright.errors import CompilationError, LoweringError
 from tilewright.frontend.compile import compile_function
+from tilewright.ir.parser import parse_module
 from tilewright.language.callable import device_function
 from tilewright.language.options import Options
 from tilewright.plugins.manifest import PORTABLE_OPTIONS, CodeObject, Target
+from tilewright.plugins.registry import registry
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.encoding import encoder_code
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
@@ -141,6 +143,12 @@ def test_arguments_that_do_not_fit_together() -> None:
     with pytest.raises(CompilationError, match="targets of kind 'cuda', not 'hip'"):
         target = Target("other", "x", "x", (), 64, {}, kind="hip")
         compile_function(asked, types, {"PIXELS": 64, "WINDOW": (0, 0)}, {}, Options(target=target, num_warps=4))
+
+
+def test_the_operation_is_one_of_the_backends() -> None:
+    """So that kernels are read again, by other processes and from files."""
+    text = str(module_of("fp16", CASES[1]))
+    assert "nvidia.load_im2col" in text and str(parse_module(text, registry().get("nvidia").table)) == text
 
 
 def test_what_the_tests_on_the_device_compare_with_is_a_convolution() -> None:
