@@ -412,8 +412,8 @@ def test_not_where_refused_nor_on_other_machines() -> None:
     for arch, options in (("sm_90a", {"asynchronous": False}), ("sm_80", ASYNCHRONOUS), ("sm_120a", ASYNCHRONOUS)):
         target = PtxTarget(target_of(ARCHITECTURES[arch]), options)
         assert [plan.name.partition(".")[0] for plan in target.products(product)] == ["mma"]
-        # of the copy engine, sm_100a is offered rows that numbers name
+        # of the copy engine, sm_120a is offered rows that numbers name
         rows = target.gathers
-        assert rows is (arch == "sm_100a") and target.part_warps == 0 and bool(target.barrier_bytes) is rows
+        assert rows is (arch == "sm_120a") and target.part_warps == 0 and bool(target.barrier_bytes) is rows
         assert [one.name for one in target.mechanisms] == [*["tma"] * rows, "cp.async"]
         assert [one.fills_rows is not None for one in target.mechanisms] == [*[True] * rows, False]
