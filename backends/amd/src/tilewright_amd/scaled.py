@@ -16,23 +16,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.types import U8, TileType, element_type
+from tilewright.ir.types import element_type
 from tilewright.llvm.registers import register_type
-from tilewright.simt.assign import LayoutStatement
 from tilewright.simt.context import SimtContext
-from tilewright.simt.facts import layout_of, warps_of
-from tilewright.simt.interface import Interface
+from tilewright.simt.facts import warps_of
 from tilewright.simt.linear_layout import LinearLayout
-from tilewright.simt.report import Report
+from tilewright.simt.scaled_products import GROUP, PER_BYTE, ScaledLayouts, extents, is_known, scaled_interface
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tiling import Fragment, MatrixShape, Tiling, layouts, powers, tile, transposed
-from tilewright.simt.variables import Origin
 from tilewright_amd.architectures import MFMA, Architecture
 from tilewright_amd.instructions import INSTRUCTIONS
 from tilewright_amd.vectors import elements, join
-
-#: Elements along k that share a scale.
-GROUP: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,51 +35,38 @@ class Format:
 
     Attributes:
         code: its number in the instruction.
-        per_byte: elements of a byte.
         operand: LLVM type of a lane's elements.
     """
 
     code: int
-    per_byte: int
     operand: str
 
 
-FORMATS: Final = {"e4m3": Format(0, 1, "<8 x i32>"), "e5m2": Format(1, 1, "<8 x i32>"), "e2m1": Format(4, 2, "<4 x i32>")}
+FORMATS: Final = {"e4m3": Format(0, "<8 x i32>"), "e5m2": Format(1, "<8 x i32>"), "e2m1": Format(4, "<4 x i32>")}
 #: Rows and columns of the instructions.
 _EXTENTS: Final = (32, 16)
 #: A scale of 1, in each byte of a register.
 _ONE: Final = str(0x7F7F7F7F)
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledPlan:
+@dataclass(frozen=True, kw_only=True)
+class ScaledPlan(ScaledLayouts):
     """How a product is computed.
 
     Attributes:
         extent: rows and columns of the instruction.
         depth: its elements along k.
         tiling: how warps share the transposed product.
-        a, b, a_scale, b_scale, c: layouts of the operands, and of c and the result.
     """
 
     extent: int
     depth: int
     tiling: Tiling
-    a: LinearLayout
-    b: LinearLayout
-    a_scale: LinearLayout
-    b_scale: LinearLayout
-    c: LinearLayout
 
     @property
     def name(self) -> str:
         """LLVM's intrinsic, less ``llvm.amdgcn.``."""
         return f"mfma.scale.f32.{self.extent}x{self.extent}x{self.depth}.f8f6f4"
-
-    def operand(self, name: str) -> LinearLayout:
-        """The layout of an operand of the operation."""
-        found: LinearLayout = getattr(self, name)
-        return found
 
 
 # ---- which products
@@ -93,32 +74,20 @@ class ScaledPlan:
 
 def serves(row: Architecture, operation: Operation) -> bool:
     """Whether there is an instruction for a ``dot_scaled``: of its formats, of scales by 32, of pairs along k, and small enough."""
-    if row.matrix != MFMA or row.generation < 4 or any(not _is_known(operation, name) for name in ("a", "b")):
+    if row.matrix != MFMA or row.generation < 4 or any(not is_known(operation, name) for name in ("a", "b")):
         return False
     return bool(_fitting(operation))
 
 
-def _is_known(operation: Operation, name: str) -> bool:
-    format_, scale = operation.attribute(f"{name}_format"), operation.operand(f"{name}_scale")
-    return format_ in FORMATS and (format_ != "e2m1" or operation.attribute(f"{name}_pack_k")) and (scale is None or element_type(scale.type) is U8)
-
-
-def _extents(operation: Operation) -> tuple[tuple[int, ...], int]:
-    """The shape of the result, and the elements of a sum."""
-    a, c = operation.operand("a"), operation.operand("c")
-    assert a is not None and c is not None and isinstance(a.type, TileType) and isinstance(c.type, TileType)
-    return c.type.shape, a.type.shape[-1] * FORMATS[operation.attribute("a_format")].per_byte
-
-
 def _fitting(operation: Operation) -> list[int]:
     """Extents of the instructions that are not greater than the product."""
-    shape, k = _extents(operation)
+    shape, k = extents(operation)
     return [extent for extent in _EXTENTS if extent <= min(shape[-2:]) and 2048 // extent <= k]
 
 
 def plan_of(operation: Operation, num_warps: int, extent: int = 0) -> ScaledPlan:
     """How a product that :func:`serves` found is computed; ``extent`` asks for rows and columns, 0 chooses: greater ones where each warp gets one."""
-    shape, k = _extents(operation)
+    shape, k = extents(operation)
     fitting = _fitting(operation)
     shared = [one for one in fitting if (shape[-2] // one) * (shape[-1] // one) >= num_warps]
     chosen = next(iter((*(one for one in fitting if one == extent), *shared, *fitting)))
@@ -130,9 +99,18 @@ def plan_of(operation: Operation, num_warps: int, extent: int = 0) -> ScaledPlan
         """Of the transposed product's operands, of which so many elements along k are one of the tile."""
         return layouts(_shape(chosen, depth, per_unit), tiling, turned, k // per_unit, num_warps)
 
-    by_format = {name: of(FORMATS[operation.attribute(f"{name}_format")].per_byte) for name in ("a", "b")}
+    by_format = {name: of(PER_BYTE[operation.attribute(f"{name}_format")]) for name in ("a", "b")}
     left, right, sums = of(GROUP)
-    return ScaledPlan(chosen, depth, tiling, transposed(by_format["a"][1]), transposed(by_format["b"][0]), transposed(right), left, transposed(sums))
+    return ScaledPlan(
+        extent=chosen,
+        depth=depth,
+        tiling=tiling,
+        a=transposed(by_format["a"][1]),
+        b=transposed(by_format["b"][0]),
+        a_scale=transposed(right),
+        b_scale=left,
+        c=transposed(sums),
+    )
 
 
 def _shape(extent: int, depth: int, per_unit: int) -> MatrixShape:
@@ -150,37 +128,19 @@ def _shape(extent: int, depth: int, per_unit: int) -> MatrixShape:
 # ---- how they are written
 
 
-def _planned(operation: Operation, target: SimtTarget, num_warps: int = 0) -> ScaledPlan:
+def _planned(operation: Operation, target: SimtTarget, num_warps: int) -> ScaledPlan:
     from tilewright_amd.target import GcnTarget
 
     assert isinstance(target, GcnTarget)
-    return target.scaled_plan(operation, num_warps or warps_of(operation))
-
-
-def _layouts(statement: LayoutStatement, operation: Operation) -> None:
-    plan = _planned(operation, statement.target, statement.num_warps)
-    names = ("a", "a_scale", "b", "b_scale", "c")
-    statement.reads[operation] = [plan.operand(name) for name in names if operation.operand(name) is not None]
-    statement.origins[operation.results[0]] = Origin(plan.c)
-
-
-def _check(operation: Operation, target: SimtTarget) -> str:
-    plan = _planned(operation, target)
-    if layout_of(operation.results[0]) != plan.c:
-        return "the result's layout must be the instruction's"
-    for name in ("a", "a_scale", "b", "b_scale", "c"):
-        operand = operation.operand(name)
-        if operand is not None and layout_of(operand) != plan.operand(name):
-            return f"the layout of {name} must be the instruction's"
-    return ""
+    return target.scaled_plan(operation, num_warps)
 
 
 def _lower(context: SimtContext, operation: Operation) -> None:
-    w, plan = context.writer, _planned(operation, context.target)
+    w, plan = context.writer, _planned(operation, context.target, warps_of(operation))
     t, held = plan.tiling, plan.extent**2 // 64
     formats = {name: FORMATS[operation.attribute(f"{name}_format")] for name in ("a", "b")}
     # the first operand of the instruction is the product's second
-    left, right = (_vectors(context, operation.operand(name), formats[name]) for name in ("b", "a"))
+    left, right = (_vectors(context, operation.operand(name), operation.attribute(f"{name}_format")) for name in ("b", "a"))
     scales = [_scales(context, operation.operand(f"{name}_scale")) for name in ("b", "a")]
     names = context.registers[operation.operands[-1]]
     sums = [join(w, "float", names[i : i + held]) for i in range(0, len(names), held)]
@@ -195,13 +155,13 @@ def _lower(context: SimtContext, operation: Operation) -> None:
     context.bind(operation.results[0], [name for vector in sums for name in elements(w, "float", vector, held)])
 
 
-def _vectors(context: SimtContext, operand: Value | None, format_: Format) -> list[str]:
+def _vectors(context: SimtContext, operand: Value | None, format_: str) -> list[str]:
     """What instructions take of an operand, in order."""
     assert operand is not None
     names, type_ = context.registers[operand], register_type(element_type(operand.type))
-    held = 32 // format_.per_byte
+    held = 32 // PER_BYTE[format_]
     groups = [names[i : i + held] for i in range(0, len(names), held)]
-    return [context.writer.emit(f"bitcast <{held} x {type_}> {join(context.writer, type_, group)} to {format_.operand}") for group in groups]
+    return [context.writer.emit(f"bitcast <{held} x {type_}> {join(context.writer, type_, group)} to {FORMATS[format_].operand}") for group in groups]
 
 
 def _scales(context: SimtContext, scale: Value | None) -> Sequence[str]:
@@ -213,8 +173,4 @@ def _scales(context: SimtContext, scale: Value | None) -> Sequence[str]:
     return [w.emit(f"bitcast <4 x i8> {join(w, 'i8', names[i : i + 4])} to i32") for i in range(0, len(names), 4)]
 
 
-def _describe(report: Report, operation: Operation) -> list[str]:
-    return [f"by {_planned(operation, report.target).name}"]
-
-
-INTERFACES: Final = {"dot_scaled": Interface(_lower, _layouts, _check, describe=_describe)}
+INTERFACES: Final = {"dot_scaled": scaled_interface(_lower, _planned)}

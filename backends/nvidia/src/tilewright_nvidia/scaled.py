@@ -20,24 +20,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.types import U8, TileType, element_type
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.assign import LayoutStatement
 from tilewright.simt.context import SimtContext
-from tilewright.simt.facts import layout_of, warps_of
+from tilewright.simt.facts import warps_of
 from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout
-from tilewright.simt.report import Report
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.scaled_products import GROUP, PER_BYTE, ScaledLayouts, extents, is_known, scaled_interface
 from tilewright.simt.tiling import Fragment, MatrixShape, Tiling, layouts, tile, transposed
-from tilewright.simt.variables import Origin
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.words import Words
 
-#: Elements along k that share a scale.
-GROUP: Final = 32
-#: Formats of operands, as PTX names them, and how many elements a byte of a tile holds.
-FORMATS: Final = {"e4m3": 1, "e5m2": 1, "e2m1": 2}
 _ROWS, _COLUMNS = 16, 8
 #: Scales of 1.
 _ONES: Final = str(0x7F7F7F7F)
@@ -69,8 +61,8 @@ MXF8F6F4: Final = Kind("kind::mxf8f6f4.block_scale.scale_vec::1X", 32, (1, 2), 4
 MXF4: Final = Kind("kind::mxf4.block_scale.scale_vec::2X", 64, (1, 2, 4), 32, (8, 16), widened=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledPlan:
+@dataclass(frozen=True, kw_only=True)
+class ScaledPlan(ScaledLayouts):
     """How a product is computed.
 
     Attributes:
@@ -78,28 +70,16 @@ class ScaledPlan:
         sides: the operands of the operation that are the first and the second of the instruction: a and b, or b and a where the transpose is computed.
         formats: of those.
         tiling: how warps share what is computed.
-        a, b, a_scale, b_scale, c: layouts of the operands, and of c and the result.
     """
 
     kind: Kind
     sides: tuple[str, str]
     formats: tuple[str, str]
     tiling: Tiling
-    a: LinearLayout
-    b: LinearLayout
-    a_scale: LinearLayout
-    b_scale: LinearLayout
-    c: LinearLayout
 
     @property
     def name(self) -> str:
-        """The instruction."""
         return f"mma.sync.aligned.m{_ROWS}n{_COLUMNS}k{self.kind.depth}.row.col.{self.kind.name}.f32.{'.'.join(self.formats)}.f32.ue8m0"
-
-    def operand(self, name: str) -> LinearLayout:
-        """The layout of an operand of the operation."""
-        found: LinearLayout = getattr(self, name)
-        return found
 
 
 # ---- which products
@@ -107,28 +87,15 @@ class ScaledPlan:
 
 def serves(capability: int, operation: Operation) -> bool:
     """Whether there is an instruction for a ``dot_scaled``: of its formats, of scales by 32, of pairs along k, and small enough."""
-    if capability // 10 != 12 or not all(_is_known(operation, name) for name in _FACTORS):
+    if capability // 10 != 12 or not all(is_known(operation, name) for name in _FACTORS):
         return False
-    (*_, m, n), k = _extents(operation)
+    (*_, m, n), k = extents(operation)
     return min(m, n) >= _COLUMNS and max(m, n) >= _ROWS and k >= GROUP
-
-
-def _is_known(operation: Operation, name: str) -> bool:
-    format_, scale = operation.attribute(f"{name}_format"), operation.operand(f"{name}_scale")
-    # a scale of fp8 has a sign, which the instructions do not read
-    return format_ in FORMATS and (format_ != "e2m1" or operation.attribute(f"{name}_pack_k")) and (scale is None or element_type(scale.type) is U8)
-
-
-def _extents(operation: Operation) -> tuple[tuple[int, ...], int]:
-    """The shape of the result, and the elements of a sum."""
-    a, c = operation.operand("a"), operation.operand("c")
-    assert a is not None and c is not None and isinstance(a.type, TileType) and isinstance(c.type, TileType)
-    return c.type.shape, a.type.shape[-1] * FORMATS[operation.attribute("a_format")]
 
 
 def plan_of(operation: Operation, num_warps: int) -> ScaledPlan:
     """How a product that :func:`serves` found is computed: by the kind that multiplies e2m1 at twice the rate where both operands are of that."""
-    shape, k = _extents(operation)
+    shape, k = extents(operation)
     turned = shape[-2] < _ROWS
     sides = ("b", "a") if turned else ("a", "b")
     first, second = formats = operation.attribute(f"{sides[0]}_format"), operation.attribute(f"{sides[1]}_format")
@@ -141,11 +108,11 @@ def plan_of(operation: Operation, num_warps: int) -> ScaledPlan:
         """Of operands of which so many elements along k are one of the tile."""
         return layouts(_shape(kind, per_unit), tiling, shape, k // per_unit, num_warps)
 
-    factors, (left, right, sums) = (of(FORMATS[first])[0], of(FORMATS[second])[1]), of(GROUP)
+    factors, (left, right, sums) = (of(PER_BYTE[first])[0], of(PER_BYTE[second])[1]), of(GROUP)
     found = {name: transposed(layout) if turned else layout for name, layout in zip(sides, factors, strict=True)}
     # scales are rows by groups, those of both operands
     scales = {f"{sides[0]}_scale": left, f"{sides[1]}_scale": transposed(right)}
-    return ScaledPlan(kind, sides, formats, tiling, **found, **scales, c=transposed(sums) if turned else sums)
+    return ScaledPlan(kind=kind, sides=sides, formats=formats, tiling=tiling, **found, **scales, c=transposed(sums) if turned else sums)
 
 
 def _shape(kind: Kind, per_unit: int) -> MatrixShape:
@@ -174,25 +141,7 @@ def interfaces(words: Words) -> dict[str, Interface]:
     def lower(context: SimtContext, operation: Operation) -> None:
         _lower(words, context, operation)
 
-    return {"dot_scaled": Interface(lower, _layouts, _check, describe=_describe)}
-
-
-def _layouts(statement: LayoutStatement, operation: Operation) -> None:
-    plan = plan_of(operation, statement.num_warps)
-    names = ("a", "a_scale", "b", "b_scale", "c")
-    statement.reads[operation] = [plan.operand(name) for name in names if operation.operand(name) is not None]
-    statement.origins[operation.results[0]] = Origin(plan.c)
-
-
-def _check(operation: Operation, target: SimtTarget) -> str:
-    plan = plan_of(operation, warps_of(operation))
-    if layout_of(operation.results[0]) != plan.c:
-        return "the result's layout must be the instruction's"
-    for name in ("a", "a_scale", "b", "b_scale", "c"):
-        operand = operation.operand(name)
-        if operand is not None and layout_of(operand) != plan.operand(name):
-            return f"the layout of {name} must be the instruction's"
-    return ""
+    return {"dot_scaled": scaled_interface(lower, lambda operation, target, num_warps: plan_of(operation, num_warps))}
 
 
 def _lower(words: Words, context: SimtContext, operation: Operation) -> None:
@@ -228,7 +177,7 @@ def _factor(words: Words, context: SimtContext, operand: Value | None, kind: Kin
     assert operand is not None
     w, names = context.writer, context.registers[operand]
     packed = [words.pack(w, names[i : i + 4], "i8", "i32") for i in range(0, len(names), 4)]
-    return [part for word in packed for part in _in_bytes(w, word)] if kind.widened and FORMATS[format_] == 2 else packed
+    return [part for word in packed for part in _in_bytes(w, word)] if kind.widened and PER_BYTE[format_] == 2 else packed
 
 
 def _in_bytes(w: FunctionWriter, word: str) -> list[str]:
@@ -250,7 +199,3 @@ def _scales(words: Words, context: SimtContext, scale: Value | None) -> Sequence
     names = context.registers[scale]
     names = [*names, *["0"] * (-len(names) % 4)]
     return [words.pack(context.writer, names[i : i + 4], "i8", "i32") for i in range(0, len(names), 4)]
-
-
-def _describe(report: Report, operation: Operation) -> list[str]:
-    return [f"by {plan_of(operation, warps_of(operation)).name}"]
