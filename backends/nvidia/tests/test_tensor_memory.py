@@ -30,7 +30,7 @@ from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower
 from tilewright_nvidia.manifest import OPTIONS
-from tilewright_nvidia.slabs import Slabs, slab_layout
+from tilewright_nvidia.slabs import Slabs, matrix_offsets, slab_layout
 from tilewright_nvidia.target import PtxTarget
 
 TARGET = target_of(ARCHITECTURES["sm_100a"])
@@ -52,9 +52,9 @@ SWIZZLING_MODE = {128: 2, 64: 4, 32: 6}
 def test_a_shared_memory_descriptor_has_the_fields_of_the_table(span: int, size: int, inner: int) -> None:
     shared = slab_layout((128, 128), size, Slabs(inner, span))
     assert shared is not None
-    found = tensor_memory.matrix_descriptor(shared, size, 1)
+    found = matrix_offsets(shared, size, 1)
     assert found is not None and found.turned == (inner == 0)
-    value = found.bits
+    value = tensor_memory.descriptor_bits(found)
     # section "Strides": of layouts with K innermost the leading offset is not used (taken for 1); of the others it is from one piece of a swizzle's width along
     # M or N to the next, and the stride offset from 8 rows to the next 8
     assert bits(value, 16, 29) == (1 if inner == 1 else 128 * span // 16)
@@ -198,7 +198,7 @@ def test_operands_that_instructions_cannot_read() -> None:
     assert plan.can_read(0, along_k) and not plan.can_read(0, along_m), "slabs of words along M would need another swizzle"
     assert len(plan.wishes(0)) == 1
     (plan,) = tensor_memory.plans(product_of((128, 16)))
-    assert all(slabs.bits for slabs in (tensor_memory.matrix_descriptor(wish, 2, 0) for wish in plan.wishes(1)) if slabs is not None)
+    assert all(matrix_offsets(wish, 2, 0) is not None for wish in plan.wishes(1))
 
 
 def test_on_data_center_blackwell_alone_and_where_it_is_not_refused() -> None:

@@ -24,7 +24,7 @@ from tilewright_nvidia import warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.slabs import SPANS, Slabs, slab_layout
 from tilewright_nvidia.target import PtxTarget
-from tilewright_nvidia.warpgroups import matrix_descriptor
+from tilewright_nvidia.warpgroups import descriptor_bits, readable
 from tilewright_nvidia.words import Words
 
 # ---- registers
@@ -81,8 +81,8 @@ def test_groups_share_the_result(shape: tuple[int, int], warps: int) -> None:
 def test_descriptors_of_layouts(shape: tuple[int, int], slabs: Slabs, k_axis: int, expected: int) -> None:
     shared = slab_layout(shape, 2, slabs)
     assert shared is not None
-    found = matrix_descriptor(shared, 2, k_axis)
-    assert found is not None and found.bits == expected and found.transposed == (slabs.inner != k_axis)
+    found = readable(shared, 2, k_axis)
+    assert found is not None and descriptor_bits(found) == expected and found.turned == (slabs.inner != k_axis)
 
 
 def test_layouts_without_a_descriptor() -> None:

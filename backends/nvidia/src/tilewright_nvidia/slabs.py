@@ -43,6 +43,38 @@ class Slabs:
         return _ROWS * self.span or _CHUNK
 
 
+@dataclass(frozen=True, slots=True)
+class MatrixOffsets:
+    """What matrix instructions are told of an operand in slabs but for its address (PTX ISA, "Matrix descriptor").
+
+    Attributes:
+        leading, stride: the byte offsets.
+        span: bytes of a slab's row.
+        turned: whether the inner axis is not the one that is summed over.
+    """
+
+    leading: int
+    stride: int
+    span: int
+    turned: bool
+
+    @property
+    def bits(self) -> int:
+        """The offsets, where descriptors have them."""
+        return self.leading // _CHUNK << 16 | self.stride // _CHUNK << 32
+
+
+def matrix_offsets(shared: SharedLayout, size: int, k_axis: int) -> MatrixOffsets | None:
+    """Those of an operand whose axis ``k_axis`` the product sums over; None where its layout is not one in slabs."""
+    slabs = slabs_of(shared, size)
+    if slabs is None or not slabs.span:
+        return None
+    if slabs.inner == k_axis:
+        # one instruction never reads beyond a slab, and the leading offset is not looked at
+        return MatrixOffsets(_CHUNK, slabs.period, slabs.span, turned=False)
+    return MatrixOffsets(shared.shape[k_axis] * slabs.span, slabs.period, slabs.span, turned=True)
+
+
 @functools.lru_cache(maxsize=1024)
 def slab_layout(shape: tuple[int, ...], size: int, slabs: Slabs) -> SharedLayout | None:
     """The shared layout of a tile in slabs of elements of ``size`` bytes; None where the tile is too small for them."""

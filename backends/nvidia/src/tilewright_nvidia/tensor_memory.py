@@ -39,7 +39,7 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.products import SHARED, Accumulator, Product, ProductPlan, SharedOperand
 from tilewright_nvidia.assembly import call_asm
-from tilewright_nvidia.slabs import slabs_of, widest_slabs
+from tilewright_nvidia.slabs import MatrixOffsets, matrix_offsets, widest_slabs
 from tilewright_nvidia.warpgroups import registers_left
 
 #: Columns of tensor memory, and the fewest that are taken.
@@ -202,36 +202,9 @@ def instruction_descriptor(kind: Kind, a: Type, b: Type, rows: int, columns: int
     return 1 << 4 | kind.types[a] << 7 | kind.types[b] << 10 | turned[0] << 15 | turned[1] << 16 | columns // 8 << 17 | rows // 16 << 24
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixDescriptor:
-    """A shared memory descriptor but for the address.
-
-    Attributes:
-        leading, stride: the byte offsets.
-        span: bytes of a slab's row.
-        turned: whether the inner axis is not K.
-    """
-
-    leading: int
-    stride: int
-    span: int
-    turned: bool
-
-    @property
-    def bits(self) -> int:
-        """The descriptor, for address 0."""
-        return self.leading // _UNIT << 16 | self.stride // _UNIT << 32 | 1 << 46 | SWIZZLES[self.span] << 61
-
-
-def matrix_descriptor(shared: SharedLayout, size: int, k_axis: int) -> MatrixDescriptor | None:
-    """The descriptor of an operand whose axis ``k_axis`` the product sums over; None where instructions cannot read its layout."""
-    slabs = slabs_of(shared, size)
-    if slabs is None or not slabs.span:
-        return None
-    if slabs.inner == k_axis:
-        # one instruction never reads beyond a slab, and the leading offset is not looked at
-        return MatrixDescriptor(_UNIT, slabs.period, slabs.span, turned=False)
-    return MatrixDescriptor(shared.shape[k_axis] * slabs.span, slabs.period, slabs.span, turned=True)
+def descriptor_bits(offsets: MatrixOffsets) -> int:
+    """The shared memory descriptor, for address 0."""
+    return offsets.bits | 1 << 46 | SWIZZLES[offsets.span] << 61
 
 
 def plans(product: Product) -> tuple[ProductPlan, ...]:
@@ -290,19 +263,20 @@ class _Writer:
         shape, k_axis = self._axes(position)
         if shared.shape != shape:
             return False
-        found = matrix_descriptor(shared, self.sizes[position], k_axis)
+        found = matrix_offsets(shared, self.sizes[position], k_axis)
         if found is None:
             return False
         along = self.tiling.rows if position == 0 else self.tiling.columns
         return not found.turned or (self.kind.turned and along * self.sizes[position] >= found.span)
 
-    def _base(self, w: FunctionWriter, position: int, operand: SharedOperand) -> tuple[str, MatrixDescriptor]:
+    def _base(self, w: FunctionWriter, position: int, operand: SharedOperand) -> tuple[str, MatrixOffsets]:
         """The descriptor of an operand, as i64."""
-        found = matrix_descriptor(operand.shared, self.sizes[position], self._axes(position)[1])
+        found = matrix_offsets(operand.shared, self.sizes[position], self._axes(position)[1])
         assert found is not None
         address = w.emit(f"and i32 {w.emit(f'ptrtoint {_SHARED} {operand.address} to i32')}, {_ADDRESSES - 1}")
         place = w.emit(f"zext i32 {w.emit(f'lshr i32 {address}, {log2(_UNIT)}')} to i64")
-        bits = found.bits if found.bits < 1 << 63 else found.bits - (1 << 64)
+        bits = descriptor_bits(found)
+        bits = bits if bits < 1 << 63 else bits - (1 << 64)
         return w.emit(f"or i64 {place}, {bits}"), found
 
     def _offset(self, position: int, shared: SharedLayout, along: int, k: int) -> int:

@@ -28,7 +28,7 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.products import REGISTERS, SHARED, OperandSource, Product, ProductPlan, SharedOperand
 from tilewright_nvidia.assembly import call_asm
-from tilewright_nvidia.slabs import slabs_of, widest_slabs
+from tilewright_nvidia.slabs import MatrixOffsets, matrix_offsets, widest_slabs
 from tilewright_nvidia.words import Words
 
 #: Warps of a group, and the rows that it multiplies at a time.
@@ -213,37 +213,15 @@ def _plan(writer: _Writer) -> ProductPlan | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixDescriptor:
-    """A matrix descriptor but for the address.
-
-    Attributes:
-        leading, stride: the byte offsets.
-        span: bytes of a slab's row.
-        transposed: whether the inner axis is not K.
-    """
-
-    leading: int
-    stride: int
-    span: int
-    transposed: bool
-
-    @property
-    def bits(self) -> int:
-        """The descriptor, for address 0."""
-        return self.leading // _UNIT << 16 | self.stride // _UNIT << 32 | SWIZZLES[self.span] << 62
+def descriptor_bits(offsets: MatrixOffsets) -> int:
+    """The matrix descriptor, for address 0."""
+    return offsets.bits | SWIZZLES[offsets.span] << 62
 
 
-def matrix_descriptor(shared: SharedLayout, size: int, k_axis: int) -> MatrixDescriptor | None:
-    """The descriptor of an operand whose axis ``k_axis`` the product sums over; None where instructions cannot read its layout."""
-    slabs = slabs_of(shared, size)
-    if slabs is None or not slabs.span:
-        return None
-    rows = shared.shape[1 - slabs.inner]
-    if slabs.inner == k_axis:
-        # one instruction never reads beyond a slab
-        return MatrixDescriptor(_UNIT, slabs.period, slabs.span, transposed=False)
-    return MatrixDescriptor(rows * slabs.span, slabs.period, slabs.span, transposed=True) if size == 2 else None
+def readable(shared: SharedLayout, size: int, k_axis: int) -> MatrixOffsets | None:
+    """How instructions read an operand whose axis ``k_axis`` the product sums over; None where they cannot."""
+    found = matrix_offsets(shared, size, k_axis)
+    return None if found is None or (found.turned and size != 2) else found
 
 
 class _Writer:
@@ -275,17 +253,17 @@ class _Writer:
     def accepts(self, position: int, shared: SharedLayout) -> bool:
         """Whether instructions can read an operand in a layout: there is a descriptor, and none begins within a slab's row."""
         shape, k_axis = self._axes(position)
-        found = matrix_descriptor(shared, self.sizes[position], k_axis)
+        found = readable(shared, self.sizes[position], k_axis)
         if shared.shape != shape or found is None:
             return False
         along = ROWS if position == 0 else self.tiling.columns
-        return not found.transposed or along * self.sizes[position] >= found.span
+        return not found.turned or along * self.sizes[position] >= found.span
 
-    def _base(self, context: SimtContext, position: int, operand: SharedOperand) -> tuple[str, MatrixDescriptor]:
+    def _base(self, context: SimtContext, position: int, operand: SharedOperand) -> tuple[str, MatrixOffsets]:
         """The descriptor of a group's part of an operand, as i64."""
         w, t, size = context.writer, self.tiling, self.sizes[position]
         shape, k_axis = self._axes(position)
-        found = matrix_descriptor(operand.shared, size, k_axis)
+        found = readable(operand.shared, size, k_axis)
         assert found is not None
         address = w.emit(f"ptrtoint ptr addrspace(3) {operand.address} to i32")
         before, groups = (1, t.groups_m) if position == 0 else (t.groups_m, t.groups_n)
@@ -296,7 +274,8 @@ class _Writer:
         address = w.emit(f"and i32 {address}, {_ADDRESSES - 1}")
         address = w.emit(f"lshr i32 {address}, {log2(_UNIT)}")
         place = w.emit(f"zext i32 {address} to i64")
-        bits = found.bits if found.bits < 1 << 63 else found.bits - (1 << 64)
+        bits = descriptor_bits(found)
+        bits = bits if bits < 1 << 63 else bits - (1 << 64)
         return w.emit(f"or i64 {place}, {bits}"), found
 
     def _offset(self, position: int, shared: SharedLayout, along: int, k: int) -> int:
@@ -314,11 +293,11 @@ class _Writer:
         fresh = not t.promoted and all(_is_zero(name) for name in c)
         c = words_of(self.words, w, c, self.product.accumulator)
         base_b, found_b = self._base(context, 1, b)
-        operands, flags = [("i64", base_b)], [found_b.transposed]
+        operands, flags = [("i64", base_b)], [found_b.turned]
         if isinstance(a, SharedOperand):
             base_a, found_a = self._base(context, 0, a)
             operands.append(("i64", base_a))
-            flags.insert(0, found_a.transposed)
+            flags.insert(0, found_a.turned)
         else:
             operands += [("i32", word) for word in operand_words(self.words, w, a, self.product.a)]
         turned = "".join(f", {int(flag)}" for flag in flags) if self.sizes == (2, 2) else ""
