@@ -183,10 +183,11 @@ def test_a_reproducer_keeps_every_bit(tmp_path: Path) -> None:
 
 def test_a_backend_that_ends_the_process_leaves_its_program_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(disruptive.ENVIRONMENT, "add")
-    command = [sys.executable, "-m", "tilewright_conformance.fuzz", "--backend", "broken-crash-on-launch", "--count", "20", "--out", str(tmp_path)]
+    options = ["--backend", "broken-crash-on-launch", "--count", "20", "--seed", "3", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "tilewright_conformance.fuzz", *options]
     found = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert found.returncode < 0
-    path = tmp_path / "running.py"
+    path = tmp_path / "running_3.py"
     assert " = add " in path.read_text()
     assert _run(path).returncode < 0
     assert _run(path, "cpu").returncode == 0
@@ -198,7 +199,7 @@ def test_a_backend_that_hangs_leaves_its_program_behind(tmp_path: Path, monkeypa
     found = subprocess.run([sys.executable, "-m", "tilewright_conformance.fuzz", *options], capture_output=True, text=True, timeout=900, check=False)
     assert found.returncode == 1
     assert "Timeout" in found.stderr
-    assert _run(tmp_path / "running.py", "cpu").returncode == 0
+    assert _run(tmp_path / "running_0.py", "cpu").returncode == 0
 
 
 def test_what_cannot_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

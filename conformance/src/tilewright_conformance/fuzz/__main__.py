@@ -1,7 +1,7 @@
 """``python -m tilewright_conformance.fuzz --backend NAME --count N --seed S --out DIR``.
 
 Exit status: 0 where every program agreed, 1 where one did not, 2 where nothing could be run. A backend that crashes or hangs ends the process; the program that
-ran then is in ``running.py``.
+ran then is in ``running_SEED.py``, so that processes with seeds of their own may share a folder.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (TilewrightError, ImportError, AttributeError, KeyError) as error:
         print(f"cannot run on {given.backend!r}: {error.args[0] if isinstance(error, KeyError) else error}", file=sys.stderr)
         return 2
-    return _Run(given.backend, load, given.out, Search(differential, shrink=given.shrink)).run(given.count, given.seed, given.stop_after)
+    return _Run(given.backend, load, given.out, given.seed, Search(differential, shrink=given.shrink)).run(given.count, given.stop_after)
 
 
 class _Run:
-    def __init__(self, backend: str, load: str, out: Path, search: Search) -> None:
-        self.backend, self.load, self.out, self.search = backend, load, out, search
-        self.running = out / "running.py"
+    def __init__(self, backend: str, load: str, out: Path, seed: int, search: Search) -> None:
+        self.backend, self.load, self.out, self.seed, self.search = backend, load, out, seed, search
+        self.running = out / f"running_{seed}.py"
         search.before = self._note
 
-    def run(self, count: int, seed: int, stop_after: int) -> int:
-        started, found = time.monotonic(), 0
+    def run(self, count: int, stop_after: int) -> int:
+        seed, started, found = self.seed, time.monotonic(), 0
         print(f"fuzzing {self.backend}: {count} programs, seed {seed}", flush=True)
         for failure in self.search.run(count, seed):
             found += 1
