@@ -30,7 +30,7 @@ CASES: tuple[tuple[Any, ...], ...] = (
     ((2, 9, 11, 64), (0, -1, -1, 0), 64, 64, (3, 3), -1, -1, -2),
     ((3, 5, 7, 40), (1, 2, 3, 8), 32, 16, (2, 3), 0, -2, 0),
     ((1, 8, 8, 32), (0, 5, 4, 16), 128, 32, (1, 1), 0, 0, -1),
-    ((2, 6, 6, 256), (1, -2, 3, 0), 16, 256, (3, 5), -2, -2, -3),
+    ((2, 6, 6, 256), (1, -2, 2, 0), 16, 256, (3, 5), -2, -2, -3),
 )
 
 
@@ -52,6 +52,7 @@ def expected(images: np.ndarray[Any, Any], case: tuple[Any, ...]) -> np.ndarray[
         down, right = divmod(place, s) if place < r * s else (0, 0)
         high = upper if place < r * s else other
         rows, columns = height + high - lower, width + high - lower
+        assert 0 <= h - lower < rows and 0 <= w - lower < columns, "the machine ends a kernel that begins outside of the box"
         first = ((n * rows) + h - lower) * columns + w - lower
         for pixel in range(pixels):
             rest, column = divmod(first + pixel, columns)

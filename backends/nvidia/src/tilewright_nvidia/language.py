@@ -64,7 +64,8 @@ def load_im2col(descriptor: Any, offsets: Any, window: Any, pixels: Any, lower: 
 
     ``descriptor`` is a kernel's argument for images ``[N, H, W, C]`` (or of one, or three spatial axes), whose block is ``[1, 1, 1, channels]``. Pixels are
     counted along W, then H, then N, in the box that begins at ``lower`` and ends at ``upper`` from the last pixel of an image (two constants an entry: H, W);
-    the first one is at ``offsets``, ``[n, h, w, c]``. Of each, the pixel is read that is ``window`` (``[h, w]``, from 0 to 255) further; outside of the image
+    the first one is at ``offsets``, ``[n, h, w, c]``, a pixel of the box: a kernel that begins elsewhere is ended by the machine (an illegal instruction). Of
+    each, the pixel is read that is ``window`` (``[h, w]``, from 0 to 255) further; outside of the image
     it is zero. What the same kernel wrote there is not seen. A convolution of R by S with padding P reads ``window`` = [r, s] in a box from [-P, -P] to
     [P - R + 1, P - S + 1].
 
