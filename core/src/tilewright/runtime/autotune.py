@@ -32,10 +32,11 @@ from tilewright.runtime.timing import timer_of
 
 #: What a configuration may fail with; it is then no candidate. Anything else is an error of the kernel or the caller, and is raised.
 FAILURES = (OutOfResources, CompileTimeAssertionFailure, LoweringError, TimeoutError)
+#: types of most arguments that are no arrays
+_NUMBERS = frozenset((int, float, bool, type(None), str))
 _INFINITE = [math.inf, math.inf, math.inf]
 #: seconds that one configuration may take to compile, and again to be measured
 TIME_LIMIT = 60.0
-
 
 #: seconds that a tuning took, whether its result had been recorded before, time of each configuration
 _Told = tuple[float, bool, dict[Config, list[float]]]
@@ -156,9 +157,10 @@ class Autotuner(KernelInterface):
             self.best_config = config
             if not config.kwargs.keys().isdisjoint(kwargs):
                 self._refuse_conflicts(config, kwargs)
+            added = config.all_kwargs()
             if config.pre_hook is not None:
-                config.pre_hook({**nargs, **kwargs, **config.all_kwargs()})
-            return self.fn[grid](*args, **{**config.all_kwargs(), **kwargs})
+                config.pre_hook({**nargs, **kwargs, **added})
+            return self.fn[grid](*args, **{**added, **kwargs})
         finally:
             self.nargs = before
 
@@ -192,6 +194,10 @@ class Autotuner(KernelInterface):
         values: list[Any] = [named.get(name) for name in self.keys]
         values.append(backend_choice.current.get())
         for value in named.values():
+            if type(value) in _NUMBERS:
+                continue
+            if type(value) is TensorDescriptor:
+                value = value.base
             dtype = getattr(value, "dtype", None)
             if dtype is not None:
                 values.append(dtype)
