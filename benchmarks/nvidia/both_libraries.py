@@ -57,9 +57,15 @@ def run(library: str, script: str, names: list[str], options: argparse.Namespace
     shim = ["-m", "tilewright.compat.triton"] if library == "tilewright" else []
     timing = ["--rounds", str(options.rounds), "--lead", str(options.lead)]
     command = [sys.executable, *shim, str(Path(script).resolve()), "--child", *timing, *names]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=Path(script).parent, check=False)
-    lines = [json.loads(line[len(MARK) :]) for line in done.stdout.splitlines() if line.startswith(MARK)]
-    return {line["case"]: line for line in lines}
+    found = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(script).parent) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(MARK):
+                figures = json.loads(line[len(MARK) :])
+                found[figures["case"]] = figures
+                print(f"{library} {line.strip()}", file=sys.stderr, flush=True)
+    return found
 
 
 def rows_of(found: dict[str, dict[str, dict[str, Any]]], names: list[str]) -> Iterator[dict[str, Any]]:
