@@ -166,13 +166,14 @@ class Sweep:
         if self.torch is None:
             return
         torch = self.torch
-        for kind in ("bfloat16", "float16"):
-            for n in (512, 1000, 1024):
-                a, b = (torch.randn(n, n).to(getattr(torch, kind)) for _ in range(2))
-                c = torch.empty(n, n, dtype=a.dtype)
+        cubes = [(n, n, n) for n in (130, 256, 512, 1000, 1023, 1024, 2048, 4096)]
+        for kind, shapes in (("bfloat16", (*cubes, (77, 4096, 4096), (1, 4096, 4096))), ("float16", cubes[2:6])):
+            for m, n, k in shapes:
+                a, b = (torch.randn(*shape).to(getattr(torch, kind)) for shape in ((m, k), (k, n)))
+                c = torch.empty(m, n, dtype=a.dtype)
                 calls: Calls = {"tilewright": lambda a=a, b=b, c=c: matmul(a, b, c), "torch": lambda a=a, b=b: torch.mm(a, b)}
-                yield Case(f"matmul {kind}", f"{n}x{n}x{n}", calls, 2 * n**3, 6 * n * n)
-        for n in (512, 1000, 1024):
+                yield Case(f"matmul {kind}", f"{m}x{n}x{k}", calls, 2 * m * n * k, 2 * (m * k + k * n + m * n))
+        for n in (512, 1000, 1024, 2048):
             a, b = (torch.randint(-128, 128, (n, n), dtype=torch.int8) for _ in range(2))
             c = torch.empty(n, n, dtype=torch.int32)
             calls = {"tilewright": lambda a=a, b=b, c=c: byte_matmul(a, b, c), "torch": lambda a=a, b=b: torch._int_mm(a, b)}
@@ -181,23 +182,33 @@ class Sweep:
     def tile_sizes(self) -> Iterator[Case]:
         from kernels.matmul import matmul
 
-        a, b, c = normal(1024, 1024), normal(1024, 1024), np.empty((1024, 1024), F32)
-        for block in ((32, 32, 32), (64, 64, 32), (64, 64, 64), (128, 128, 32), (128, 128, 64), (128, 256, 64), (256, 256, 32)):
-            calls: Calls = {"tilewright": lambda block=block: matmul(a, b, c, block=block), "128x128x64": lambda: matmul(a, b, c)}
-            yield Case("tile size", "x".join(map(str, block)), calls, 2 * 1024**3, 12 << 20)
+        for kind in ("f32", *(("bf16",) if self.torch is not None else ())):
+            matrices = [normal(1024, 1024), normal(1024, 1024), np.empty((1024, 1024), F32)]
+            if kind == "bf16":
+                matrices = [self.torch.from_numpy(matrix).to(self.torch.bfloat16) for matrix in matrices]
+            for block in ((32, 32, 32), (64, 64, 32), (64, 64, 64), (128, 128, 32), (128, 128, 64), (128, 256, 64), (256, 256, 32)):
+                calls: Calls = {
+                    "tilewright": lambda block=block, matrices=matrices: matmul(*matrices, block=block),
+                    "128x128x64": lambda matrices=matrices: matmul(*matrices),
+                }
+                yield Case(f"tile size {kind}", "x".join(map(str, block)), calls, 2 * 1024**3, 12 << 20)
 
     def attention(self) -> Iterator[Case]:
         from kernels.attention import attention
 
-        for heads, length, head, causal in ((16, 512, 64, False), (8, 2048, 64, False), (8, 2048, 64, True)):
-            q, k, v = normal(heads, length, head), normal(heads, length, head), normal(heads, length, head)
-            ours = (q, k, v, np.empty_like(q), np.empty((heads, length), F32), causal)
-            calls: Calls = {"tilewright": lambda ours=ours: attention(*ours)}
-            if self.torch is not None:
-                function = self.torch.nn.functional.scaled_dot_product_attention
-                self.rivals(calls, lambda q, k, v, causal=causal, function=function: function(q, k, v, is_causal=causal), *(x[None] for x in (q, k, v)))
-            flops = 4 * heads * length * length * head // (2 if causal else 1)
-            yield Case("attention" + (" causal" if causal else ""), f"{heads}x{length}x{head}", calls, flops, 16 * q.size)
+        for kind in ("f32", *(("bf16",) if self.torch is not None else ())):
+            for heads, length, head, causal in ((16, 512, 64, False), (8, 2048, 64, False), (8, 2048, 64, True)):
+                given: list[Any] = [normal(heads, length, head) for _ in range(4)]
+                if kind == "bf16":
+                    given = [self.torch.from_numpy(each).to(self.torch.bfloat16) for each in given]
+                ours = (*given, np.empty((heads, length), F32), causal)
+                calls: Calls = {"tilewright": lambda ours=ours: attention(*ours)}
+                if self.torch is not None:
+                    function = self.torch.nn.functional.scaled_dot_product_attention
+                    self.rivals(calls, lambda q, k, v, causal=causal, function=function: function(q, k, v, is_causal=causal), *(x[None] for x in given[:3]))
+                flops = 4 * heads * length * length * head // (2 if causal else 1)
+                moved = 4 * heads * length * head * (4 if kind == "f32" else 2)
+                yield Case(f"attention {kind}" + (" causal" if causal else ""), f"{heads}x{length}x{head}", calls, flops, moved)
 
 
 KERNELS = {

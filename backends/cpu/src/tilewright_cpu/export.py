@@ -8,6 +8,7 @@ from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CodeObject, CProgram, Parameter, Target
 from tilewright.runtime.c_interface import c_parameters, comment, header, text_of_c, words
 from tilewright_cpu.status import STATUS_WORDS
+from tilewright_cpu.target import REQUEST_STATE, TILE_DATA
 
 #: Words before the arguments, see :mod:`.runtime`.
 _HEADER_WORDS = 5
@@ -25,12 +26,16 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
     given = c_parameters(parameters)
     declared = ", ".join(("uint32_t grid_x", "uint32_t grid_y", "uint32_t grid_z", *(each.declaration for each in given)))
     said = f"Run kernel {name} on a grid of programs, for {target.arch}, and wait for it.\nThe threads are OpenMP's where this is compiled with it."
+    tiles = "@tiles.configuration" in str(code.stages.get("llir", ""))
     fails = " Gives 0, or the number of an assertion that failed, from 1 on." if messages else " Gives 0."
+    if tiles:
+        fails = f"{fails[:-1]}; -1 where the system does not let the process use the processor's tile registers."
     lines = [*comment(said + fails, given), f"int32_t {name}_launch({declared});"]
     if messages:
         lines += ["", "/* What the assertions say, the first at index 0. */", f"extern const char *const {name}_messages[{len(messages)}];"]
     size = _HEADER_WORDS + len(given)
     body = [
+        *(["#define _GNU_SOURCE"] if tiles else []),
         f'#include "{name}.h"',
         "",
         "#include <string.h>",
@@ -43,8 +48,11 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
     ]
     if messages:
         body += [f"const char *const {name}_messages[{len(messages)}] = {{{', '.join(map(text_of_c, messages))}}};", ""]
+    if tiles:
+        body += ["#include <sys/syscall.h>", "#include <unistd.h>", ""]
     body += [
         f"int32_t {name}_launch({declared}) {{",
+        *([f"    if (syscall(SYS_arch_prctl, {REQUEST_STATE:#x}, {TILE_DATA}) != 0) return -1;"] if tiles else []),
         f"    int32_t status[{STATUS_WORDS}] = {{0}};",
         f"    uint64_t words[{size}] = {{grid_x, grid_y, grid_z, (uint64_t)(uintptr_t)status}};",
         *(f"    {statement}" for statement in words(given, "words", _HEADER_WORDS)),

@@ -21,14 +21,16 @@ from tilewright.ir.types import F32, FloatType, IntType, Type
 from tilewright.reference.numerics import decode
 from tilewright.runtime.arguments import ArgumentError, ArrayKind, address_of, array_kind, launch_value
 from tilewright.runtime.dtypes import IR_TEXT, NUMPY_STORAGE, dtype_text
-from tilewright_cpu.lowering.dot_plan import Scheme, choose_block, choose_scheme
+from tilewright_cpu.lowering.dot_plan import Scheme, block_of, choose_scheme
 from tilewright_cpu.lowering.dot_prepacked import Record, form
-from tilewright_cpu.machine import Machine, machine_of
+from tilewright_cpu.machine import machine_of
 
 #: NumPy's name of a scheme's packed element.
 _ELEMENTS = {"float": "float32", "double": "float64", "i8": "int8", "i16": "int16", "i32": "int32"}
 #: Packed panels begin at multiples of this many bytes.
 _ALIGNMENT = 64
+#: An extent that is no reason for smaller blocks.
+_MANY = 1 << 20
 
 
 class PackedMatrix:
@@ -120,9 +122,10 @@ def prepack(matrix: Any, *, dtype: Any = None, block_n: int | None = None) -> Pa
     element = parse_type(IR_TEXT[kind.dtype])
     multiplied = element if dtype is None else parse_type(IR_TEXT[_dtype_text(dtype)])
     machine = machine_of(host())
-    scheme = choose_scheme(multiplied, multiplied, machine)
     _refuse_cast(element, multiplied)
-    return PackedMatrix(matrix, scheme, element, _panel_columns(scheme, machine, block_n))
+    columns = _MANY if block_n is None else _checked(block_n)
+    scheme = choose_scheme(multiplied, multiplied, machine, (_MANY, columns, _MANY))
+    return PackedMatrix(matrix, scheme, element, block_of(scheme, _MANY, columns, machine).columns)
 
 
 def packed_list(values: Sequence[Any]) -> ctypes.Array[ctypes.c_uint64] | None:
@@ -134,12 +137,10 @@ def packed_list(values: Sequence[Any]) -> ctypes.Array[ctypes.c_uint64] | None:
     return (ctypes.c_uint64 * (1 + len(found)))(len(found), *found) if found else None
 
 
-def _panel_columns(scheme: Scheme, machine: Machine, block_n: int | None) -> int:
-    lanes = machine.vector_bytes // scheme.unit_bytes
-    if block_n is not None and (isinstance(block_n, bool) or not isinstance(block_n, int) or block_n < 1 or block_n & (block_n - 1)):
+def _checked(block_n: int) -> int:
+    if isinstance(block_n, bool) or not isinstance(block_n, int) or block_n < 1 or block_n & (block_n - 1):
         raise LaunchError(f"prepack: block_n must be a power of two, the columns of a kernel's tiles of B, not {block_n!r}")
-    many = 1 << 20
-    return choose_block(many, many if block_n is None else block_n, lanes, machine).columns
+    return block_n
 
 
 def _refuse_unfit(matrix: Any, kind: ArrayKind) -> None:

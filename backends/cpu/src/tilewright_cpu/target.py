@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import platform
@@ -151,6 +152,19 @@ def processor() -> Machine:
     return machine_of(_host(""))
 
 
+#: On Linux for x86-64: the system call ``arch_prctl``, its request for a component of the processor's state, and the component: the data of tiles.
+ARCH_PRCTL, REQUEST_STATE, TILE_DATA = 158, 0x1023, 18
+
+
+def ask_for_tiles() -> bool:
+    """Ask the system to let this process use the processor's tile registers, without which their first instruction ends it. All its threads may from then on,
+    and what it forks. False where the system refuses, or knows no such request."""
+    if sys.platform != "linux":
+        return False
+    library = ctypes.CDLL(None, use_errno=True)
+    return int(library.syscall(ctypes.c_long(ARCH_PRCTL), ctypes.c_long(REQUEST_STATE), ctypes.c_long(TILE_DATA))) == 0
+
+
 @functools.cache
 def _host(level: str) -> Target:
     from tilewright.llvm.compile import host_target
@@ -164,6 +178,8 @@ def _host(level: str) -> Target:
         if missing:
             raise BackendError(f"TILEWRIGHT_CPU_LEVEL={level}: this machine lacks {', '.join(missing)}")
         cpu, features = level, tuple(f"+{name}" for name in LEVELS[level])
+    elif "+amx-tile" in features and not ask_for_tiles():
+        features = tuple(f"-{name[1:]}" if name.startswith("+amx-") else name for name in features)
     present = frozenset(name[1:] for name in features if name.startswith("+"))
     return Target("cpu", arch, cpu, features, 1, {"vector_bits": vector_unit(arch, present).bits, **cache_limits(caches())}, kind="cpu")
 

@@ -15,6 +15,11 @@ from tilewright_cpu.machine import Machine
 #: Sums that hide the latency of additions: four steps of four additions each.
 _SUMS = 16
 
+#: Rows of a tile of a matrix unit, units along K in one of them, and columns of a tile of sums.
+TILE = 16
+#: Rows and columns of the block of sums that tiles hold.
+_TILED_BLOCK = 2 * TILE
+
 #: A stride or an extent: known now, or the name of an i64.
 Extent = int | str
 
@@ -33,6 +38,7 @@ class Scheme:
         group: elements of K in a unit.
         accumulator: LLVM type of a lane of the accumulator.
         element: LLVM type of one packed element: what operands are converted to.
+        tiled: a matrix unit multiplies tiles of 16 rows by 16 units and of 16 units by 16 columns; the micro-kernel is :mod:`.dot_tiles`.
     """
 
     name: str
@@ -41,11 +47,18 @@ class Scheme:
     group: int
     accumulator: str
     element: str
+    tiled: bool = False
+
+    def fits(self, m: int, n: int, k: int) -> bool:
+        """Whether a product of these extents can be computed so."""
+        return not self.tiled or (m % TILE == 0 and n % TILE == 0 and k % (TILE * self.group) == 0)
 
 
 FMA32 = Scheme("fma", "float", 4, 1, "float", "float")
 FMA64 = Scheme("fma", "double", 8, 1, "double", "double")
 BF16_PAIRS = Scheme("bf16 pairs", "i32", 4, 2, "float", "i16")
+BF16_TILES = Scheme("bf16 tiles", "i32", 4, 2, "float", "i16", tiled=True)
+BYTE_TILES = Scheme("byte tiles", "i32", 4, 4, "i32", "i8", tiled=True)
 BYTE_QUADS = Scheme("byte quads", "i32", 4, 4, "i32", "i8")
 WORD_PAIRS = Scheme("word pairs", "i32", 4, 2, "i32", "i16")
 SIGNED_DOT = Scheme("signed dot", "i32", 4, 4, "i32", "i8")
@@ -72,6 +85,8 @@ def _row(scheme: Scheme, elements: str, arch: str | None, bits: int, *features: 
 
 #: The first row that fits is used; what none fits is multiplied and added as f32 or f64.
 _ROWS = (
+    _row(BYTE_TILES, "integers", "x86-64", 512, "amx-tile", "amx-int8"),
+    _row(BF16_TILES, "bf16", "x86-64", 512, "amx-tile", "amx-bf16"),
     _row(BYTE_QUADS, "integers", "x86-64", 512, "avx512vnni", least_bits=512),
     _row(BYTE_QUADS, "integers", "x86-64", 256, "avx512vnni", "avx512vl"),
     _row(BYTE_QUADS, "integers", "x86-64", 256, "avxvnni"),
@@ -86,14 +101,16 @@ _ROWS = (
 )
 
 
-def choose_scheme(a: Type, b: Type, machine: Machine) -> Scheme:
-    """The scheme for operands of elements ``a`` and ``b``."""
+def choose_scheme(a: Type, b: Type, machine: Machine, extents: tuple[int, int, int] | None = None) -> Scheme:
+    """The scheme for operands of elements ``a`` and ``b``, and a product of ``extents`` (M, N, K); for great ones where they are not given."""
     kinds = {"integers"} if isinstance(a, IntType) else set()
     if a is b:
         kinds.add(str(a))
     for row in _ROWS:
         fits = row.elements in kinds and row.arch in (None, machine.arch)
-        if fits and row.least_bits <= machine.vector_bits <= row.bits and row.features <= machine.features:
+        if not fits or (extents is not None and not row.scheme.fits(*extents)):
+            continue
+        if row.least_bits <= machine.vector_bits <= row.bits and row.features <= machine.features:
             return row.scheme
     return FMA32
 
@@ -122,8 +139,15 @@ class Block:
         return self.vectors * self.lanes
 
 
+def block_of(scheme: Scheme, m: int, n: int, machine: Machine) -> Block:
+    """The block for an M x N product by a scheme."""
+    if scheme.tiled:
+        return Block(min(m, _TILED_BLOCK), min(n, _TILED_BLOCK) // TILE, TILE)
+    return choose_block(m, n, machine.vector_bytes // scheme.unit_bytes, machine)
+
+
 def choose_block(m: int, n: int, lanes: int, machine: Machine) -> Block:
-    """The block for an M x N product: the machine's, cut to the extents. Where columns are few the registers they leave hold more rows, and the other way
+    """The block for an M x N product in vector registers: the machine's, cut to the extents. Where columns are few the registers they leave hold more rows, and the other way
     around: many sums hide the latency of the additions."""
     while lanes > 1 and lanes >= 2 * n:
         lanes //= 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -16,12 +17,13 @@ from tilewright_cpu.lowering.dot_pack import Matrix, Packer, address, fetch, plu
 from tilewright_cpu.lowering.dot_plan import (
     FMA32,
     FMA64,
+    TILE,
     Block,
     Extent,
     Panel,
     Scheme,
     a_is_unsigned,
-    choose_block,
+    block_of,
     choose_scheme,
     flips_sign,
     packed_columns,
@@ -29,6 +31,8 @@ from tilewright_cpu.lowering.dot_plan import (
     split_rows,
 )
 from tilewright_cpu.lowering.dot_prepacked import can_be_prepacked, find_or_pack
+from tilewright_cpu.lowering.dot_tiles import turn_panels, write_tile_block
+from tilewright_cpu.lowering.tile_unit import configured
 from tilewright_cpu.lowering.widen import widen
 from tilewright_cpu.machine import Machine
 
@@ -72,7 +76,7 @@ class Product:
 
     @property
     def scheme(self) -> Scheme:
-        return choose_scheme(*self.elements, self.machine)
+        return choose_scheme(*self.elements, self.machine, (self.a.rows, self.b.columns, self.a.columns))
 
 
 def write_product(product: Product) -> None:
@@ -117,13 +121,12 @@ def _write_slices(product: Product) -> None:
 def _write_whole(product: Product) -> None:
     """The product by blocks of sums in registers."""
     w, machine, a, b, limits, scheme = product.w, product.machine, product.a, product.b, product.limits, product.scheme
-    lanes = machine.vector_bytes // scheme.unit_bytes
-    block = choose_block(a.rows, b.columns, lanes, machine)
+    block = block_of(scheme, a.rows, b.columns, machine)
     panels = split_columns(b.columns, block)
     flip = flips_sign(scheme, *product.elements)
     notes = _notes(product, block, panels)
     room = product.allocate if notes is None else notes.room
-    units_a = _operand_a(w, machine, scheme, a, flip, lanes, room)
+    units_a = _operand_a(product, flip, room)
     units_b = _operand_b(product, panels, -(-a.rows // block.rows), room)
     units = -(-a.columns // scheme.group)
     steps = limits.blocks(w, limits.k, 0, scheme.group, units)
@@ -131,7 +134,8 @@ def _write_whole(product: Product) -> None:
 
     def multiply(noted: Noted | None) -> None:
         corrected = _corrected(w, kernel, b, units_b, panels, product.allocate, noted) if flip else kernel
-        _write_blocks(w, corrected, units_a, units_b, product.c, a.rows, block, panels, limits, noted)
+        with configured(w) if scheme.tiled else contextlib.nullcontext():
+            _write_blocks(w, corrected, product.elements, units_a, units_b, product.c, a.rows, block, panels, limits, noted)
 
     if notes is None:
         multiply(None)
@@ -179,15 +183,22 @@ def _corrected(w: FunctionWriter, kernel: Kernel, b: Matrix, units_b: UnitsB, pa
     return replace(kernel, correction=sums)
 
 
-def _operand_a(w: FunctionWriter, machine: Machine, scheme: Scheme, a: Matrix, flip: bool, lanes: int, allocate: Allocate) -> UnitsA:
+def _operand_a(product: Product, flip: bool, allocate: Allocate) -> UnitsA:
     """A in place where its memory holds units already, else packed: along K where that is contiguous, else as its transpose is."""
+    w, machine, scheme, a = product.w, product.machine, product.scheme, product.a
     if _a_in_place(scheme, a, flip):
         return UnitsA(a.pointer, scheme.element, a.row_stride, scaled(w, scheme.group, a.column_stride), byte_size(a.element))
     packer = Packer(w, scheme, a.transposed, flip, machine)
-    element = _BUFFER_ELEMENT[scheme.unit]
+    element, lanes = _BUFFER_ELEMENT[scheme.unit], machine.vector_bytes // scheme.unit_bytes
     if a.column_stride == 1:
         target = allocate(a.rows * packer.units, element)
         packer.pack_columns(target, lanes)
+        return UnitsA(target, scheme.unit, packer.units, 1, scheme.unit_bytes)
+    if scheme.tiled:
+        panels = split_columns(a.rows, Block(1, 1, TILE))
+        packed, target = product.allocate(a.rows * packer.units, element), allocate(a.rows * packer.units, element)
+        packer.pack_panels(panels, packed)
+        turn_panels(w, scheme, packed, panels[0].count, TILE, packer.units, target)
         return UnitsA(target, scheme.unit, packer.units, 1, scheme.unit_bytes)
     panels = split_columns(a.rows, Block(1, -(-a.rows // lanes), lanes))
     assert len(panels) == 1
@@ -241,6 +252,7 @@ def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int, all
 def _write_blocks(
     w: FunctionWriter,
     kernel: Kernel,
+    elements: tuple[Type, Type],
     a: UnitsA,
     b: UnitsB,
     c: Accumulator,
@@ -260,4 +272,7 @@ def _write_blocks(
             for first, count, rows in rows_of_blocks:
                 with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as blocks:
                     row = plus(w, scaled(w, blocks.index, rows), first)
-                    write_block(w, kernel, a, b, c, row, row_offsets[:rows], panel, column, noted)
+                    if kernel.scheme.tiled:
+                        write_tile_block(w, kernel, elements, a, b, c, row, rows, panel, column, noted)
+                    else:
+                        write_block(w, kernel, a, b, c, row, row_offsets[:rows], panel, column, noted)

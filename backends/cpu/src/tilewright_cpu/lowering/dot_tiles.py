@@ -1,0 +1,100 @@
+"""The micro-kernel of dot on a matrix unit of tile registers: up to 32 x 32 sums stay in four tiles over the loop along K, operands take the other four.
+
+Operand A is read where it lies if its rows are contiguous; B from panels of up to 32 columns. All extents are multiples of a tile's, so nothing is masked: rows
+and columns past a limit are computed in whole blocks, and past one along K both operands are zero in memory.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.types import IntType, Type
+from tilewright.llvm.writer import FunctionWriter, vector
+from tilewright_cpu.lowering import tile_unit
+from tilewright_cpu.lowering.dot_deferred import Noted
+from tilewright_cpu.lowering.dot_kernel import Accumulator, Kernel, UnitsA, UnitsB
+from tilewright_cpu.lowering.dot_pack import plus, scaled, transpose
+from tilewright_cpu.lowering.dot_plan import TILE, Extent, Panel, Scheme
+
+_UNIT_BYTES = tile_unit.ROW_BYTES // TILE
+_ELEMENT_BYTES = {"i8": 1, "i16": 2, "i32": 4}
+#: The first tile of operand A's, and of operand B's; sums are in those before.
+_A, _B = 4, 6
+#: Square blocks of this many units a side are transposed in vector registers.
+_TRANSPOSED = 8
+
+
+def write_tile_block(
+    w: FunctionWriter,
+    kernel: Kernel,
+    elements: tuple[Type, Type],
+    a: UnitsA,
+    b: UnitsB,
+    c: Accumulator,
+    row: Extent,
+    rows: int,
+    panel: Panel,
+    column: Extent,
+    noted: Noted | None = None,
+) -> None:
+    """Write one block: ``rows`` (16 or 32) rows from ``row`` on, the columns of ``panel`` (16 or 32) from ``column`` on. See :func:`.dot_kernel.write_block`."""
+    down, across, how = range(rows // TILE), range(panel.columns // TILE), _instruction(elements)
+    corner = w.gep("i32", c.pointer, plus(w, scaled(w, row, c.row_stride), column))
+    places = {
+        (i, j): (len(across) * i + j, w.gep("i32", corner, TILE * (i * c.row_stride + j))) for i in down for j in across
+    }  # (tile, address) of the sums
+    stride = c.row_stride * _UNIT_BYTES
+    for tile, place in places.values():
+        if c.zero:
+            tile_unit.zero(w, tile)
+        else:
+            tile_unit.load(w, tile, place, stride)
+
+    def add_up(a: UnitsA, b: UnitsB, steps: Extent) -> None:
+        a_stride, b_stride = scaled(w, a.row_stride, _ELEMENT_BYTES[a.element]), panel.columns * _UNIT_BYTES
+        a_row = [w.gep(a.element, a.pointer, scaled(w, plus(w, row, i * TILE), a.row_stride)) for i in down]
+        b_column = w.gep("i32", b.pointer, scaled(w, column, b.units))
+        with w.loop("0", str(_tiles(w, steps)), 1, nonempty=isinstance(steps, int)) as loop:
+            a_step = scaled(w, loop.index, scaled(w, TILE, a.k_stride))
+            b_row = w.gep("i32", b_column, scaled(w, loop.index, TILE * panel.columns))
+            for i in down:
+                tile_unit.load(w, _A + i, w.gep(a.element, a_row[i], a_step), a_stride)
+                for j in across:
+                    if i == 0:
+                        tile_unit.load(w, _B + j, w.gep("i32", b_row, j * TILE), b_stride)
+                    tile_unit.multiply_add(w, how, places[i, j][0], _A + i, _B + j)
+
+    if noted is None:
+        add_up(a, b, kernel.steps)
+    else:
+        with w.loop("0", noted.count, 1, nonempty=True) as iterations:
+            add_up(*noted.operands(w, iterations.index))
+    for tile, place in places.values():
+        tile_unit.store(w, tile, place, stride)
+
+
+def _tiles(w: FunctionWriter, steps: Extent) -> Extent:
+    """Tiles along K that hold so many units."""
+    if isinstance(steps, int):
+        return -(-steps // TILE)
+    return w.emit(f"udiv i64 {w.emit(f'add i64 {steps}, {TILE - 1}')}, {TILE}")
+
+
+def _instruction(elements: tuple[Type, Type]) -> str:
+    if not isinstance(elements[0], IntType):
+        return "dpbf16ps"
+    signs = "".join("s" if isinstance(element, IntType) and element.signed else "u" for element in elements)
+    return f"dpb{signs}d"
+
+
+def turn_panels(w: FunctionWriter, scheme: Scheme, panels: str, count: int, columns: int, units: int, target: str) -> None:
+    """Rows of units along K from ``count`` packed panels of ``columns`` columns: unit (column, k) goes to ``target`` + column * units + k."""
+    type_ = vector(scheme.unit, _TRANSPOSED)
+    with w.loop("0", str(count), 1, nonempty=True) as each, w.loop("0", str(columns), _TRANSPOSED, nonempty=True) as across:
+        panel = w.gep(scheme.unit, w.gep(scheme.unit, panels, scaled(w, each.index, units * columns)), across.index)
+        column = plus(w, scaled(w, each.index, columns), across.index)
+        rows = w.gep(scheme.unit, target, scaled(w, column, units))
+        with w.loop("0", str(units), _TRANSPOSED, nonempty=True) as along:
+            corner = w.gep(scheme.unit, panel, scaled(w, along.index, columns))
+            found = [w.load(type_, w.gep(scheme.unit, corner, i * columns), scheme.unit_bytes) for i in range(_TRANSPOSED)]
+            place = w.gep(scheme.unit, rows, along.index)
+            for i, value in enumerate(transpose(w, scheme.unit, found)):
+                w.store(type_, value, w.gep(scheme.unit, place, i * units), scheme.unit_bytes)

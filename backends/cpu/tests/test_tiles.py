@@ -1,0 +1,230 @@
+"""Products on a matrix unit of tile registers: the same kernels as elsewhere, against exact results.
+
+Where the machine has no such unit, its instructions are calls of :file:`tile_machine.c`, which does what the manual says of them and keeps as an error what a
+processor would end the process for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+import tilewright_cpu.target
+from tilewright.llvm import compile as compilation
+from tilewright_cpu.lowering import dot_product
+from tilewright_cpu.lowering.dot_deferred import Notes
+
+RNG = np.random.default_rng(0)
+FEATURES = ("+amx-tile", "+amx-bf16", "+amx-int8")
+#: makes kernels that are compiled anew, whatever is in the cache
+SALTS = itertools.count()
+INSTRUCTIONS = re.compile(r"llvm\.x86\.(ldtilecfg|tile\w+|tdp\w+)")
+bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+
+
+class Machine:
+    """The tiles that kernels use: those of :file:`tile_machine.c`."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.tile_machine_error.restype = ctypes.c_char_p
+        library.tile_machine_count.restype = ctypes.c_int64
+
+    def reset(self) -> None:
+        self._library.tile_machine_reset()
+
+    def check(self) -> None:
+        """Fail where a processor would have ended the process, where no product ran, and where a configuration was left."""
+        assert self._library.tile_machine_error() == b""
+        products, configurations, releases = (self._library.tile_machine_count(which) for which in range(3))
+        assert products and configurations == releases and not self._library.tile_machine_configured()
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: Any) -> ctypes.CDLL:
+    made = tmp_path_factory.mktemp("tiles") / "tile_machine.so"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(made), str(Path(__file__).with_name("tile_machine.c"))], check=True)
+    return ctypes.CDLL(str(made), mode=ctypes.RTLD_GLOBAL)
+
+
+@pytest.fixture
+def machine(library: ctypes.CDLL, monkeypatch: Any) -> Any:
+    """A host with tiles, which are emulated."""
+    here = tilewright_cpu.target.host()
+    if here.arch != "x86-64":
+        pytest.skip("tiles are of x86-64")
+    plain = tuple(name for name in here.features if "amx" not in name)
+    there = replace(here, features=(*plain, *FEATURES))
+    written = compilation.compile_to_object
+
+    def emulated(text: str, **options: Any) -> bytes:
+        return written(INSTRUCTIONS.sub(r"emulated_\1", text), **options)
+
+    monkeypatch.setattr(tilewright_cpu.target, "_host", lambda level: there)
+    tilewright_cpu.target.processor.cache_clear()
+    monkeypatch.setattr(compilation, "compile_to_object", emulated)
+    found = Machine(library)
+    found.reset()
+    yield found
+    found.check()
+    tilewright_cpu.target.processor.cache_clear()
+
+
+@tw.jit
+def product(
+    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, SUM: tl.constexpr, SALT: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
+    for start in range(0, K, BLOCK_K):
+        here = start + k
+        a = tl.load(a_ptr + rows[:, None] * sam + here[None, :] * sak, mask=(rows[:, None] < M) & (here[None, :] < K), other=0)
+        b = tl.load(b_ptr + here[:, None] * sbk + columns[None, :] * sbn, mask=(here[:, None] < K) & (columns[None, :] < N), other=0)
+        total = tl.dot(a, b, total)
+    tl.store(c_ptr + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+def draw(kind: Any, shape: tuple[int, ...]) -> Any:
+    if kind is bfloat16:
+        return RNG.standard_normal(shape).astype(bfloat16)
+    return RNG.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, kind, endpoint=True)
+
+
+def check(found: Any, a: Any, b: Any) -> None:
+    """Integers exactly; floats by the bound of a sum in f32 of so many products."""
+    if a.dtype == bfloat16:
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        bound = (np.abs(a) @ np.abs(b)) * a.shape[1] * 2.0**-23
+        assert (np.abs(found - a @ b) <= bound).all()
+    else:
+        np.testing.assert_array_equal(found, a.astype(np.int64) @ b.astype(np.int64))
+
+
+def run(a: Any, b: Any, blocks: tuple[int, int, int], turned: str = "") -> Any:
+    (m, k), n = a.shape, b.shape[1]
+    given_a = np.ascontiguousarray(a.T).T if "a" in turned else a
+    given_b = np.ascontiguousarray(b.T).T if "b" in turned else b
+    total = np.float32 if a.dtype == bfloat16 else np.int32
+    c = np.full((m, n), 77, total)
+    strides = [stride // a.itemsize for stride in (*given_a.strides, *given_b.strides)]
+    sums = tl.float32 if total is np.float32 else tl.int32
+    grid = (-(-m // blocks[0]), -(-n // blocks[1]))
+    product[grid](given_a, given_b, c, m, n, k, *strides, SUM=sums, SALT=next(SALTS), BLOCK_M=blocks[0], BLOCK_N=blocks[1], BLOCK_K=blocks[2])
+    return c
+
+
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("kind", [bfloat16, np.int8, np.uint8])
+@pytest.mark.parametrize(
+    ("shape", "blocks"), [((128, 96, 256), (64, 32, 64)), ((77, 130, 201), (32, 64, 128)), ((33, 17, 64), (16, 16, 64)), ((64, 64, 2048), (64, 64, 64))]
+)
+def test_products(machine: Machine, shape: tuple[int, int, int], blocks: tuple[int, int, int], kind: Any, turned: str) -> None:
+    m, n, k = shape
+    a, b = draw(kind, (m, k)), draw(kind, (k, n))
+    check(run(a, b, blocks, turned), a, b)
+
+
+def test_iterations_are_taken_together(machine: Machine, monkeypatch: Any) -> None:
+    noted = []
+
+    class Counted(Notes):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            noted.append(self)
+
+    monkeypatch.setattr(dot_product, "Notes", Counted)
+    a, b = draw(bfloat16, (64, 1000)), draw(bfloat16, (1000, 64))
+    check(run(a, b, (64, 64, 32)), a, b)
+    assert noted
+
+
+def test_packed_before_the_launch(machine: Machine) -> None:
+    a, b = draw(bfloat16, (64, 200)), draw(bfloat16, (200, 128))
+    packed = tw.cpu.prepack(b)
+    assert packed.panel_columns == 32
+    c = np.full((64, 128), 77, np.float32)
+    product[(1, 2)](
+        a, packed, c, 64, 128, 200, 200, 1, 128, 1, SUM=tl.float32, SALT=next(SALTS), BLOCK_M=64, BLOCK_N=64, BLOCK_K=64
+    )  # fmt: skip
+    check(c, a, b)
+
+
+@tw.jit
+def chained(q_ptr, k_ptr, v_ptr, o_ptr, L, SALT: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
+    """Two products with a chain between them, in a loop, and one in a branch behind a print; N and D are the same."""
+    rows, depth = tl.arange(0, N), tl.arange(0, D)
+    q = tl.load(q_ptr + rows[:, None] * D + depth[None, :])
+    total = tl.zeros((N, D), dtype=tl.float32)
+    most = tl.full((N,), float("-inf"), dtype=tl.float32)
+    weight = tl.zeros((N,), dtype=tl.float32)
+    for start in range(0, L, N):
+        here = start + rows
+        k = tl.load(k_ptr + here[None, :] * D + depth[:, None], mask=here[None, :] < L, other=0.0)
+        v = tl.load(v_ptr + here[:, None] * D + depth[None, :], mask=here[:, None] < L, other=0.0)
+        scores = tl.where(here[None, :] < L, tl.dot(q, k), float("-inf"))
+        new = tl.maximum(most, tl.max(scores, 1))
+        p = tl.exp(scores - new[:, None])
+        scale = tl.exp(most - new)
+        weight = weight * scale + tl.sum(p, 1)
+        total = tl.dot(p.to(tl.bfloat16), v, total * scale[:, None])
+        most = new
+    total = total / weight[:, None]
+    if L > 100:
+        tl.device_print("long", L)
+        total += tl.dot(q, tl.trans(q))
+    tl.store(o_ptr + rows[:, None] * D + depth[None, :], total)
+
+
+@pytest.mark.parametrize("length", [64, 200])
+def test_products_with_a_chain_between_them(machine: Machine, length: int, capsys: Any) -> None:
+    q, k, v = draw(bfloat16, (64, 64)), draw(bfloat16, (length, 64)), draw(bfloat16, (length, 64))
+    out = np.full((64, 64), 77, np.float32)
+    chained[(1,)](q, k, v, out, length, SALT=next(SALTS), N=64, D=64)
+    q, k, v = (each.astype(np.float64) for each in (q, k, v))
+    scores = q @ k.T
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    exact = weights @ v / weights.sum(1, keepdims=True)
+    if length > 100:
+        exact = exact + q @ q.T
+    assert np.abs(out - exact).max() < 0.02 * max(1.0, np.abs(exact).max() / 8)
+    assert ("long" in capsys.readouterr().out) == (length > 100)
+
+
+@tw.jit
+def batched(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, B: tl.constexpr, N: tl.constexpr):
+    batch, row, column = tl.arange(0, B)[:, None, None], tl.arange(0, N)[None, :, None], tl.arange(0, N)[None, None, :]
+    at = (batch * N + row) * N + column
+    tl.store(c_ptr + at, tl.dot(tl.load(a_ptr + at), tl.load(b_ptr + at)))
+
+
+def test_batches(machine: Machine) -> None:
+    a, b = draw(np.int8, (4, 64, 64)), draw(np.int8, (4, 64, 64))
+    c = np.full((4, 64, 64), 77, np.int32)
+    batched[(1,)](a, b, c, SALT=next(SALTS), B=4, N=64)
+    check(c, a, b)
+
+
+def test_what_the_system_refuses_is_not_used(monkeypatch: Any) -> None:
+    """A machine whose system does not let the process use its tiles is one without them."""
+    text = ",".join(("+avx512f", *FEATURES))
+    monkeypatch.setattr(compilation, "host_target", lambda: ("x86_64-unknown-linux-gnu", "sapphirerapids", text))
+    for granted in (False, True):
+        monkeypatch.setattr(tilewright_cpu.target, "ask_for_tiles", lambda granted=granted: granted)
+        tilewright_cpu.target._host.cache_clear()
+        try:
+            assert ("+amx-tile" in tilewright_cpu.target.host().features) == granted
+        finally:
+            tilewright_cpu.target._host.cache_clear()
