@@ -21,12 +21,13 @@ import tilewright as tw
 import tilewright.language as tl
 import tilewright_cpu.target
 from tilewright.llvm import compile as compilation
+from tilewright.runtime import devices
 from tilewright_cpu.lowering import dot_product
 from tilewright_cpu.lowering.dot_deferred import Notes
 
 RNG = np.random.default_rng(0)
 FEATURES = ("+amx-tile", "+amx-bf16", "+amx-int8")
-#: makes kernels that are compiled anew, whatever is in the cache
+#: makes kernels that are compiled anew in each test
 SALTS = itertools.count()
 INSTRUCTIONS = re.compile(r"llvm\.x86\.(ldtilecfg|tile\w+|tdp\w+)")
 bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
@@ -58,7 +59,7 @@ def library(tmp_path_factory: Any) -> ctypes.CDLL:
 
 
 @pytest.fixture
-def machine(library: ctypes.CDLL, monkeypatch: Any) -> Any:
+def machine(library: ctypes.CDLL, monkeypatch: Any, tmp_path: Path) -> Any:
     """A host with tiles, which are emulated."""
     here = tilewright_cpu.target.host()
     if here.arch != "x86-64":
@@ -70,6 +71,8 @@ def machine(library: ctypes.CDLL, monkeypatch: Any) -> Any:
     def emulated(text: str, **options: Any) -> bytes:
         return written(INSTRUCTIONS.sub(r"emulated_\1", text), **options)
 
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(devices, "_targets", {})
     monkeypatch.setattr(tilewright_cpu.target, "_host", lambda level: there)
     tilewright_cpu.target.processor.cache_clear()
     monkeypatch.setattr(compilation, "compile_to_object", emulated)

@@ -125,7 +125,7 @@ def prepack(matrix: Any, *, dtype: Any = None, block_n: int | None = None) -> Pa
     _refuse_cast(element, multiplied)
     columns = _MANY if block_n is None else _checked(block_n)
     scheme = choose_scheme(multiplied, multiplied, machine, (_MANY, columns, _MANY))
-    return PackedMatrix(matrix, scheme, element, block_of(scheme, _MANY, columns, machine).columns)
+    return PackedMatrix(matrix, scheme, element, block_of(scheme, (multiplied, multiplied), _MANY, columns, machine).columns)
 
 
 def packed_list(values: Sequence[Any]) -> ctypes.Array[ctypes.c_uint64] | None:

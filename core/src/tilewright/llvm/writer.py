@@ -280,6 +280,19 @@ class FunctionWriter:
         following = self.emit(f"add {loop._type} {loop.index}, {loop._step}")
         return self.emit(f"icmp {'sge' if loop._signed else 'uge'} {loop._type} {following}, {loop._upper}")
 
+    def turns(self, loop: Loop) -> tuple[str, str]:
+        """(how many iterations of an open loop came before the one at hand, how many come before its last one), i64s."""
+        type_ = loop._type
+        last = self.emit(f"sub {type_} {loop._upper}, 1")
+        found = []
+        for index in (loop.index, last):
+            if loop._first != "0":
+                index = self.emit(f"sub {type_} {index}, {loop._first}")
+            if str(loop._step) != "1":
+                index = self.emit(f"udiv {type_} {index}, {loop._step}")
+            found.append(index if type_ == "i64" else self.emit(f"zext {type_} {index} to i64"))
+        return found[0], found[1]
+
     @contextlib.contextmanager
     def loop(
         self, lower: str, upper: str, step: str | int = 1, carried: Sequence[tuple[str, str]] = (), *, nonempty: bool = False, type_: str = "i64"

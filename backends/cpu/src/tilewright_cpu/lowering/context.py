@@ -110,6 +110,7 @@ class KernelState:
 
     Attributes:
         functions: the module's functions, by name.
+        symbol: the kernel's name in the code.
         machine: what code is generated for.
         options: the launch options.
         messages: what each assertion says, by its index in the status block.
@@ -122,6 +123,7 @@ class KernelState:
 
     def __init__(self, module: ModuleWriter, functions: Mapping[str, Function], machine: Machine, options: Mapping[str, Any], symbol: str = "kernel") -> None:
         self.module, self.functions = module, functions
+        self.symbol = symbol
         self.poll = f"@{poll_symbol(symbol)}"
         self.polls = False
         self.machine = machine
@@ -143,6 +145,9 @@ class Slot:
         self.pointer, self.size, self.end, self.borrowed = pointer, size, -1, borrowed
         self.holders: list[Value] = []
 
+
+#: A position behind all operations: memory that is not free again until then.
+FOREVER = 1 << 60
 
 #: Bytes of stack a function's buffers may take; what is beyond comes from the heap, once a call.
 STACK_LIMIT = 256 << 10
@@ -302,7 +307,7 @@ class Context:
     def adopt(self, pointer: str, shape: Sequence[int], element: Type) -> Buffer:
         """Memory that is not ours as a buffer: a callee's operands and results."""
         slot = Slot(pointer, 0, borrowed=True)
-        slot.end = 1 << 60
+        slot.end = FOREVER
         self._slots[pointer] = slot
         return Buffer(pointer, tuple(shape), element)
 

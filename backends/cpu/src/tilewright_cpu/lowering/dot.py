@@ -14,10 +14,11 @@ from typing import TypeVar
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import F32, FloatType, TileType, Type, element_type
 from tilewright.llvm.registers import storage_size, storage_type
-from tilewright_cpu.lowering.context import Buffer, Context
+from tilewright_cpu.lowering.context import FOREVER, Buffer, Context
 from tilewright_cpu.lowering.dot_deferred import Deferral, can_be_deferred
 from tilewright_cpu.lowering.dot_edges import ALL, Limits, limits_of
 from tilewright_cpu.lowering.dot_kernel import Accumulator
+from tilewright_cpu.lowering.dot_memo import Memo, can_be_kept
 from tilewright_cpu.lowering.dot_pack import Matrix, scaled
 from tilewright_cpu.lowering.dot_plan import Extent
 from tilewright_cpu.lowering.dot_prepacked import SLOT
@@ -35,7 +36,9 @@ def lower_dot(context: Context, operation: Operation) -> None:
     target, zero = sums_of(context, c, (place_a.pointer, place_b.pointer))
     in_loop = carried is not None and carried.pointer == target.pointer and place_a.stays != "false"
     deferral = _deferral(context, operation, place_a.stays) if in_loop else None
-    multiply(context, (element_type(a.type), element_type(b.type)), place_a, place_b, target, zero, limits, _prepacked(context, b), deferral)
+    elements = element_type(a.type), element_type(b.type)
+    memo = _memo(context, operation, place_b.stays) if len(target.shape) == 2 else None
+    multiply(context, elements, place_a, place_b, target, zero, limits, _prepacked(context, b), deferral, memo)
     context.bind_buffer(operation.results[0], target)
 
 
@@ -48,6 +51,17 @@ def _deferral(context: Context, dot: Operation, stays: str) -> Deferral | None:
     loop = dot.parent.owner
     end = analysis.end[loop]
     return Deferral(context.writer.is_last(context.loops[loop]), stays, lambda size: context.lasting(size, end))
+
+
+def _memo(context: Context, dot: Operation, stays: str) -> Memo | None:
+    """Where packed tiles of operand B are kept; None where they are not."""
+    analysis, machine, w = context.analysis, context.state.machine, context.writer
+    if stays == "false" or w.name != context.state.symbol or not can_be_kept(analysis, dot):
+        return None
+    owner = dot.parent.owner if dot.parent is not None else None
+    turns = w.turns(context.loops[owner]) if isinstance(owner, Operation) and owner.name == "for" else ("0", "0")
+    others = sum(operation.name == "dot" for operation in analysis.start)
+    return Memo(turns, stays, machine.packed_bytes // others, lambda size: context.lasting(size, FOREVER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +121,7 @@ def _operand(context: Context, value: Value, rows: str | None = None) -> Place:
 def _is_loaded(context: Context, value: Value) -> bool:
     """Whether a tile that is read in place lies in memory of the kernel's arguments, and not in a buffer."""
     while value not in context.buffers and value.definition is not None:
-        if value.definition.name == "load":
+        if value.definition.name in ("load", "descriptor_load"):
             return True
         value = context.resolve(value.definition.operands[0])
     return False
@@ -175,10 +189,11 @@ def multiply(
     limits: Limits = ALL,
     prepacked: str | None = None,
     deferral: Deferral | None = None,
+    memo: Memo | None = None,
 ) -> None:
     """Write the product of two places into ``target``, or add it to what is there unless ``zero``, for each batch.
 
-    ``elements`` are the operands' own types, which those of the places may be narrower than. ``prepacked`` and ``deferral``: see :class:`Product`.
+    ``elements`` are the operands' own types, which those of the places may be narrower than. ``prepacked``, ``deferral`` and ``memo``: see :class:`Product`.
     """
     w, machine = context.writer, context.state.machine
 
@@ -188,7 +203,7 @@ def multiply(
     def batch(axis: int, a_at: str, b_at: str, c_at: str) -> None:
         if axis == len(target.shape) - 2:
             sums = Accumulator(c_at, target.element, target.shape[-1], storage_size(target.element), zero)
-            write_product(Product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits, prepacked, deferral))
+            write_product(Product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits, prepacked, deferral, memo))
             return
         with w.loop("0", str(target.shape[axis]), 1, nonempty=True) as loop:
             moved = []

@@ -139,16 +139,23 @@ class Block:
         return self.vectors * self.lanes
 
 
-def block_of(scheme: Scheme, m: int, n: int, machine: Machine) -> Block:
-    """The block for an M x N product by a scheme."""
+def block_of(scheme: Scheme, elements: tuple[Type, Type], m: int, n: int, machine: Machine) -> Block:
+    """The block for an M x N product of operands of ``elements`` by a scheme.
+
+    Where great products are tiled, smaller ones have panels of as many columns: B may have been packed for either before the launch.
+    """
     if scheme.tiled:
         return Block(min(m, _TILED_BLOCK), min(n, _TILED_BLOCK) // TILE, TILE)
+    if choose_scheme(*elements, machine).tiled:
+        n = min(n, _TILED_BLOCK)
     return choose_block(m, n, machine.vector_bytes // scheme.unit_bytes, machine)
 
 
 def choose_block(m: int, n: int, lanes: int, machine: Machine) -> Block:
-    """The block for an M x N product in vector registers: the machine's, cut to the extents. Where columns are few the registers they leave hold more rows, and the other way
-    around: many sums hide the latency of the additions."""
+    """The block for an M x N product in vector registers: the machine's, cut to the extents.
+
+    Where columns are few the registers they leave hold more rows, and the other way around: many sums hide the latency of the additions.
+    """
     while lanes > 1 and lanes >= 2 * n:
         lanes //= 2
     columns = -(-n // lanes)

@@ -37,7 +37,7 @@ class Record(ctypes.Structure):
 
 def form(scheme: Scheme, stored: Type, columns: int) -> int:
     """A number, of 63 bits, for how a matrix of ``stored`` elements is packed for a scheme in panels of ``columns``; another one for every other way."""
-    text = f"{scheme.name} {scheme.unit} {scheme.group} {scheme.element} {stored} {columns}"
+    text = f"{scheme.unit} {scheme.group} {scheme.element} {stored} {columns}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 

@@ -13,6 +13,7 @@ from tilewright_cpu.lowering.dot_columns import MOST_COLUMNS, write_columns
 from tilewright_cpu.lowering.dot_deferred import Deferral, Noted, Notes, depth_of
 from tilewright_cpu.lowering.dot_edges import ALL, Limits
 from tilewright_cpu.lowering.dot_kernel import Accumulator, Kernel, UnitsA, UnitsB, write_block, write_column_sums
+from tilewright_cpu.lowering.dot_memo import Memo
 from tilewright_cpu.lowering.dot_pack import Matrix, Packer, address, fetch, plus, scaled
 from tilewright_cpu.lowering.dot_plan import (
     FMA32,
@@ -61,6 +62,7 @@ class Product:
         prepacked: the address of the list of matrices that were packed before (see :mod:`.dot_prepacked`), or the null pointer; None where B is not one of
             them for certain.
         deferral: how it is added up together with those of other iterations of a loop; None where it is not.
+        memo: where packed tiles of B are kept for later programs; None where they are not.
     """
 
     w: FunctionWriter
@@ -73,6 +75,7 @@ class Product:
     limits: Limits = ALL
     prepacked: str | None = None
     deferral: Deferral | None = None
+    memo: Memo | None = None
 
     @property
     def scheme(self) -> Scheme:
@@ -92,7 +95,7 @@ def write_product(product: Product) -> None:
     narrow, wide, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
     w.branch_if(w.emit(f"icmp ule i64 {rows}, {_FEW_ROWS}"), narrow, wide)
     w.place(narrow)
-    _write_slices(replace(product, a=replace(a, rows=_FEW_ROWS), prepacked=None, deferral=None))
+    _write_slices(replace(product, a=replace(a, rows=_FEW_ROWS), prepacked=None, deferral=None, memo=None))
     w.branch(join)
     w.place(wide)
     _write_whole(product)
@@ -121,7 +124,7 @@ def _write_slices(product: Product) -> None:
 def _write_whole(product: Product) -> None:
     """The product by blocks of sums in registers."""
     w, machine, a, b, limits, scheme = product.w, product.machine, product.a, product.b, product.limits, product.scheme
-    block = block_of(scheme, a.rows, b.columns, machine)
+    block = block_of(scheme, product.elements, a.rows, b.columns, machine)
     panels = split_columns(b.columns, block)
     flip = flips_sign(scheme, *product.elements)
     notes = _notes(product, block, panels)
@@ -237,9 +240,12 @@ def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int, all
         same = storage_type(b.element) == scheme.element
         return UnitsB(b.pointer, False, b.row_stride, byte_size(b.element), storage_type(b.element), None if same else convert)
     packer = Packer(w, scheme, b, False, machine)
-    target = allocate(packed_columns(panels) * packer.units, _BUFFER_ELEMENT[scheme.unit])
+    count = packed_columns(panels) * packer.units
+    target = allocate(count, _BUFFER_ELEMENT[scheme.unit])
 
     def pack() -> str:
+        if product.memo is not None:
+            return product.memo.packed(w, b, count * scheme.unit_bytes, target, lambda place: packer.pack_panels(panels, place))
         packer.pack_panels(panels, target)
         return target
 

@@ -35,12 +35,13 @@ def write_tile_block(
     column: Extent,
     noted: Noted | None = None,
 ) -> None:
-    """Write one block: ``rows`` (16 or 32) rows from ``row`` on, the columns of ``panel`` (16 or 32) from ``column`` on. See :func:`.dot_kernel.write_block`."""
+    """Write one block: ``rows`` (16 or 32) rows from ``row`` on, the columns of ``panel`` (16 or 32) from ``column`` on.
+
+    See :func:`.dot_kernel.write_block`.
+    """
     down, across, how = range(rows // TILE), range(panel.columns // TILE), _instruction(elements)
     corner = w.gep("i32", c.pointer, plus(w, scaled(w, row, c.row_stride), column))
-    places = {
-        (i, j): (len(across) * i + j, w.gep("i32", corner, TILE * (i * c.row_stride + j))) for i in down for j in across
-    }  # (tile, address) of the sums
+    places = {(i, j): (len(across) * i + j, w.gep("i32", corner, TILE * (i * c.row_stride + j))) for i in down for j in across}  # (tile, address) of the sums
     stride = c.row_stride * _UNIT_BYTES
     for tile, place in places.values():
         if c.zero:
