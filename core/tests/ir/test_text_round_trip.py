@@ -149,6 +149,13 @@ kernel @k(%x: ptr<f32> {divisibility = 16}, %n: i32) {
     verify(round_trip(module))
 
 
+def test_a_location_reads_the_same_however_it_is_spaced() -> None:
+    plain = 'loc("a.py":1:22 in "f" at "b.py":333:4 at "c.py":5:6 in "g")'
+    for spelled in (plain, plain.replace(" ", "  "), plain.replace(":", " :\n"), plain.replace("f", "\\u{66}"), plain.replace("333", "0000000000333")):
+        (operation, _) = parse_module(f"tilewright.ir 1.0 kernel @k(%i: i32) {{ %a = neg %i : i32 {spelled} return }}").kernel.body
+        assert operation.location == Location("a.py", 1, 22, "f", Location("b.py", 333, 4, "", Location("c.py", 5, 6, "g"))), spelled
+
+
 def test_an_operation_is_named_as_in_the_whole() -> None:
     module = parse_module("tilewright.ir 1.0 kernel @k(%i: i32) { %a = neg %i : i32 %0 = neg %a : i32 %1 = neg %0 : i32 return }")
     last = module.kernel.body.last

@@ -10,7 +10,7 @@ import difflib
 import functools
 import re
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from tilewright.ir.core import IR_VERSION, Function, Location, Module, Operation, Region, Value
@@ -23,17 +23,25 @@ from tilewright.ir.types import Type
 
 _T = TypeVar("_T")
 
+_SPACE = re.compile(r"(?:\s+|//[^\n]*)*")
+_PLACE = re.compile(r'"([^"\\\n]*)":(\d{1,9}):(\d{1,9})(?: in "([^"\\\n]*)")?')
+_PLACE_TEXT = r'"[^"\\\n]*":\d{1,9}:\d{1,9}(?:\ in\ "[^"\\\n]*")?'
+#: One token and the space before it. A location as the printer writes it is one token, where no name in it has escapes: most of a module's text is locations.
 _TOKEN = re.compile(
-    r"""
-    (?P<space>(?:\s+|//[^\n]*)+)
-  | (?P<value>%(?:\d+|(?:[^\W\d][\w.]*|"(?:[^"\\\n]|\\.)*")(?:\#\d+)?))
+    rf"""
+    (?:\s+|//[^\n]*)*+
+  (?:
+    (?P<value>%(?:\d+|(?:[^\W\d][\w.]*|"(?:[^"\\\n]|\\.)*")(?:\#\d+)?))
   | (?P<symbol>@(?:[^\W\d][\w.]*|"(?:[^"\\\n]|\\.)*"))
   | (?P<string>"(?:[^"\\\n]|\\.)*")
+  | (?P<location>loc\({_PLACE_TEXT}(?:\ at\ {_PLACE_TEXT})*\))
   | (?P<encoding>\#[^\W\d]\w*)
   | (?P<shaped>[^\W\d][\w.]*<)
   | (?P<number>nan\(0x[0-9a-f]+\)|-inf\b|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
   | (?P<word>[^\W\d][\w.]*)
-  | (?P<mark>->|[{}()\[\]=,:])
+  | (?P<mark>->|[{{}}()\[\]=,:])
+  | (?P<end>\Z)
+  )
     """,
     re.X,
 )
@@ -74,27 +82,26 @@ class _Parser:
         self.at = 0
         self.scope: dict[str, Value] = {}
         self.encodings: dict[str, Encoding] = {}
+        self.locations: dict[str, Location | None] = {}
         self._tokenize()
 
     def _tokenize(self) -> None:
         text, match = self.text, _TOKEN.match
         kinds, texts, offsets = self.kinds, self.texts, self.offsets
-        offset, length = 0, len(text)
-        while offset < length:
-            found = match(text, offset)
+        kind, end = "", 0
+        while kind != "end":
+            found = match(text, end)
             if found is None:
+                space = _SPACE.match(text, end)
+                offset = space.end() if space else end
                 self._fail(f"{text[offset]!r} begins nothing that the text form has", offset)
-            kind, end = found.lastgroup or "", found.end()
-            if kind != "space":
-                if kind == "shaped":
-                    end = self._close_bracket(offset, end)
-                kinds.append(kind)
-                texts.append(text[offset:end])
-                offsets.append(offset)
-            offset = end
-        kinds.append("end")
-        texts.append("")
-        offsets.append(length)
+            kind = found.lastgroup or ""
+            offset, end = found.span(kind)
+            if kind == "shaped":
+                end = self._close_bracket(offset, end)
+            kinds.append(kind)
+            texts.append(text[offset:end])
+            offsets.append(offset)
 
     def _close_bracket(self, start: int, offset: int) -> int:
         """The end of the type that begins at ``start``, whose first '<' ends at ``offset``."""
@@ -532,6 +539,9 @@ class _Parser:
         self._expected("an attribute's value")
 
     def _location(self) -> Location | None:
+        if self.kinds[self.at] == "location":
+            self.at += 1
+            return self._known_location(self.texts[self.at - 1])
         if not (self._is("loc") and self.texts[self.at + 1] == "("):
             return None
         self.at += 2
@@ -546,10 +556,23 @@ class _Parser:
             if self._accept(")"):
                 break
             self._expect("at", "or ')'")
-        location: Location | None = None
-        for file, line, column, function in reversed(places):
-            location = Location(file, line, column, function, location)
-        return location
+        return _chained(places)
+
+    def _known_location(self, text: str) -> Location | None:
+        """The location of a token; the operations of one place share it."""
+        found = self.locations.get(text)
+        if found is None:
+            found = _chained([(file, int(line), int(column), function) for file, line, column, function in _PLACE.findall(text)])
+            self.locations[text] = found
+        return found
+
+
+def _chained(places: Sequence[tuple[str, int, int, str]]) -> Location | None:
+    """The location of places that are called each by the next."""
+    location: Location | None = None
+    for file, line, column, function in reversed(places):
+        location = Location(file, line, column, function, location)
+    return location
 
 
 def _number(text: str) -> int | float:
