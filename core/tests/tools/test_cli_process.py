@@ -92,3 +92,8 @@ def test_a_cache_that_cannot_be_made(folder):
         result = run(folder, "cache", action, TILEWRIGHT_CACHE_DIR="/dev/null/cache")
         assert result.returncode == 0, result.stderr
     assert "cannot be written" in run(folder, "cache", "info", TILEWRIGHT_CACHE_DIR="/dev/null/cache").stdout
+
+
+def test_python_runs_the_package_as_the_command(folder):
+    found = subprocess.run([sys.executable, "-m", "tilewright", "--version"], capture_output=True, text=True, timeout=900, check=False, cwd=folder)
+    assert (found.returncode, found.stdout.partition(" ")[0]) == (0, "tilewright"), found.stderr
