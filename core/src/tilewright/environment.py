@@ -28,6 +28,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_PRINT_AUTOTUNING": ("0 or 1", "1: print each configuration that is measured, and the best"),
     "TILEWRIGHT_PROGRESS": ("0 or 1", "0: no line on the terminal while a kernel is tuned"),
     "TILEWRIGHT_WORKERS": ("a number of processes", "how many compile for a tuning; 0: threads of this process do"),
+    "TILEWRIGHT_PLUGIN_TIME_LIMIT": ("seconds; 0 for none", "for a plugin to be imported, and to find its devices: it is left out after them; 60 otherwise"),
     "TILEWRIGHT_NUM_THREADS": ("a number above 0", "threads that run kernels on the CPU"),
     "TILEWRIGHT_TRITON": ("0 or 1", "1: `import triton` is answered by Tilewright in this process"),
 }

@@ -6,6 +6,7 @@ is disabled alone. :meth:`Registry.broken` tells why; asked for by name, it rais
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import threading
 import time
@@ -20,6 +21,11 @@ from tilewright.ir.table import OpTable
 from tilewright.plugins import hooks
 from tilewright.plugins.discovery import PluginSource, installed_plugins
 from tilewright.plugins.manifest import Manifest, Target, is_backend_name
+from tilewright.plugins.patience import VARIABLE, HangingError, time_limit, within_limit
+
+#: Hooks that are asked before anything runs, and that drivers may hang in.
+_LIMITED = frozenset({"tilewright_devices"})
+_PATIENCE = f"Where it needs longer, set {VARIABLE} to more seconds, or to 0 for no limit"
 
 
 class Backend:
@@ -32,6 +38,8 @@ class Backend:
         self.load_seconds = load_seconds
         self._manager = manager
         self._table: OpTable | None = None
+        #: hooks that did not end: they are not called again
+        self._hanging: dict[str, str] = {}
 
     @property
     def name(self) -> str:
@@ -66,12 +74,19 @@ class Backend:
 
         Raises:
             TilewrightError: what the plugin raised on purpose.
-            BackendError: the plugin failed in another way; the cause is chained.
+            BackendError: the plugin failed in another way, with the cause chained, or it hangs.
         """
+        if hook in self._hanging:
+            raise BackendError(self._hanging[hook])
+        called = getattr(self._manager.hook, hook)
+        limit = time_limit() if hook in _LIMITED else 0
         try:
-            return getattr(self._manager.hook, hook)(**arguments)
+            return within_limit(limit, lambda: called(**arguments)) if limit else called(**arguments)
         except (TilewrightError, KeyboardInterrupt):
             raise
+        except HangingError as error:
+            self._hanging[hook] = f"backend {self.name!r} ({self.distribution}) hangs in {hook}, and is left out: {error}. {_PATIENCE}."
+            raise BackendError(self._hanging[hook]) from None
         except BaseException as error:  # SystemExit too: a plugin does not end the process
             raise BackendError(
                 f"backend {self.name!r} ({self.distribution}) failed in {hook}: {type(error).__name__}: {error}. "
@@ -112,12 +127,15 @@ def load_backend(source: PluginSource) -> Backend:
 
     Raises:
         BackendError: naming plugin, distribution, cause and remedy.
+        ValueError: the time limit in the environment is none.
     """
-    started = time.perf_counter()
+    started, limit = time.perf_counter(), time_limit()
     try:
-        plugin = source.load()
+        plugin = within_limit(limit, source.load)
     except KeyboardInterrupt:
         raise
+    except HangingError as error:
+        raise _refusal(source, f"it hangs while it is imported: {error}", _PATIENCE) from None
     except BaseException as error:  # SystemExit too: a plugin does not end the process
         raise _refusal(source, f"it cannot be imported: {_cause(error)}", "Reinstall or update it, with what it needs") from error
     manager = pluggy.PluginManager(hooks.PROJECT)
@@ -128,9 +146,11 @@ def load_backend(source: PluginSource) -> Backend:
     except Exception as error:
         raise _refusal(source, f"its hooks do not match their specifications: {error}", "Update it to a version made for this release") from error
     try:
-        manifest = manager.hook.tilewright_backend()
+        manifest = within_limit(limit, manager.hook.tilewright_backend)
     except KeyboardInterrupt:
         raise
+    except HangingError as error:
+        raise _refusal(source, f"it hangs in tilewright_backend: {error}", _PATIENCE) from None
     except BaseException as error:
         raise _refusal(source, f"tilewright_backend failed: {_cause(error)}", "Update it, or report this to its authors") from error
     _check_manifest(source, manifest)
@@ -161,6 +181,10 @@ def _refusal(source: PluginSource, cause: str, remedy: str) -> BackendError:
     return BackendError(f"backend {source.name!r} ({source.distribution}, {source.reference}) is disabled: {cause}. {remedy}.")
 
 
+#: The names of the plugins that are being loaded, of which the innermost asks.
+_under_way: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("under_way", default=frozenset())
+
+
 class Registry:
     """The installed backends. Each is imported when first asked for; :meth:`backends` imports all.
 
@@ -175,6 +199,8 @@ class Registry:
         self._sources: dict[str, list[PluginSource]] | None = None
         self._discovered: dict[str, list[PluginSource]] = {}
         self._loaded: dict[str, Backend | BackendError] = {}
+        #: by name: held while a plugin is loaded, which asks for others in a thread of its own
+        self._loading: dict[str, threading.Lock] = {}
         self._registered: set[str] = set()
         self._listeners: list[Callable[[], None]] = []
 
@@ -284,22 +310,34 @@ class Registry:
 
     def _load(self, name: str) -> Backend | BackendError:
         with self._lock:
-            if name in self._loaded:
-                return self._loaded[name]
-            sources = self._all_sources().get(name)
-            if not sources:
-                return self._missing(name)
-            found: Backend | BackendError
-            if len(sources) > 1:
-                shippers = " and ".join(source.distribution for source in sources)
-                found = BackendError(f"backend {name!r} is disabled: {shippers} both ship a plugin of that name. Uninstall all but one of them.")
-            else:
-                try:
-                    found = load_backend(sources[0])
-                except BackendError as error:
-                    found = error
-            self._loaded[name] = found
-            return found
+            lock = self._loading.setdefault(name, threading.Lock())
+        under_way = _under_way.get()
+        if name in under_way:  # the plugin asks for itself
+            return self._load_now(name)
+        with lock:
+            token = _under_way.set(under_way | {name})
+            try:
+                return self._load_now(name)
+            finally:
+                _under_way.reset(token)
+
+    def _load_now(self, name: str) -> Backend | BackendError:
+        if name in self._loaded:
+            return self._loaded[name]
+        sources = self._all_sources().get(name)
+        if not sources:
+            return self._missing(name)
+        found: Backend | BackendError
+        if len(sources) > 1:
+            shippers = " and ".join(source.distribution for source in sources)
+            found = BackendError(f"backend {name!r} is disabled: {shippers} both ship a plugin of that name. Uninstall all but one of them.")
+        else:
+            try:
+                found = load_backend(sources[0])
+            except BackendError as error:
+                found = error
+        with self._lock:
+            return self._loaded.setdefault(name, found)
 
     def _missing(self, name: str) -> BackendError:
         message = f"no backend named {name!r} is installed; installed: {self._installed()}"

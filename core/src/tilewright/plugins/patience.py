@@ -1,0 +1,86 @@
+"""What plugins do at set-up, within a time limit: one that hangs is named, with where it hangs, and left out.
+
+Work runs in a thread of its own, which cannot be ended: where the limit is over it is left behind, as a thread that does not keep the process from ending.
+Work runs in the calling thread, and without a limit, where there is none, where no thread can be started, and while a module is imported: the thread
+might wait for a lock on that import, which the caller holds.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import math
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+#: Seconds that importing a plugin, and asking it for its devices, may take each.
+DEFAULT_LIMIT = 60.0
+VARIABLE = "TILEWRIGHT_PLUGIN_TIME_LIMIT"
+
+
+class HangingError(Exception):
+    """Work took longer than its limit; the message says how long, and where it was."""
+
+
+def time_limit() -> float:
+    """The limit in seconds that the environment says; 0 is none.
+
+    Raises:
+        ValueError: it is no such number.
+    """
+    text = os.environ.get(VARIABLE, "").strip()
+    if not text:
+        return DEFAULT_LIMIT
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= threading.TIMEOUT_MAX:
+        raise ValueError(f"{VARIABLE} must be a number of seconds from 0 on, not {text!r}")
+    return seconds
+
+
+def within_limit(limit: float, work: Callable[[], Any]) -> Any:
+    """What ``work`` returns or raises.
+
+    Args:
+        limit: seconds; 0 is none.
+
+    Raises:
+        HangingError: it did neither within the limit.
+    """
+    if not limit or _importing():
+        return work()
+    outcome: list[tuple[Any, BaseException | None]] = []
+
+    def run() -> None:
+        try:
+            outcome.append((work(), None))
+        except BaseException as error:  # the caller's to handle, whatever it is
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="tilewright-plugin", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # no more threads, or a platform without them
+        return work()
+    thread.join(limit)
+    if not outcome:
+        raise HangingError(f"it did not end within {limit:g} seconds{_where(thread)}")
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
+
+
+def _importing() -> bool:
+    """Whether a module's code runs to import it, in any thread."""
+    return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in list(sys.modules.values()))
+
+
+def _where(thread: threading.Thread) -> str:
+    """The line of Python that a thread is at."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return "" if frame is None else f"; it is at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
