@@ -1,5 +1,6 @@
 """Plugins that hang: named with where they hang, left out after a time limit, and in nobody's way."""
 
+import importlib
 import subprocess
 import sys
 import textwrap
@@ -134,6 +135,29 @@ def test_a_module_that_is_being_imported_may_need_a_plugin_that_imports_it(tmp_p
     )
     result = subprocess.run([sys.executable, "-c", "import vendor"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
     assert "ImportError: after vendor" in result.stdout
+
+
+def test_a_finder_of_modules_may_load_plugins(monkeypatch):
+    """While a module is looked for, the import system holds a lock that other threads' imports wait for."""
+    monkeypatch.setenv("TILEWRIGHT_PLUGIN_TIME_LIMIT", LONG)
+    plugin, found = Plugin("sound"), []
+
+    def load():
+        importlib.import_module("colorsys")
+        return plugin
+
+    class Finder:
+        def find_spec(self, name, path, target=None):
+            if name == "tilewright_looked_for":
+                plugin.load = load
+                found.append(registry_of(plugin).get("sound").name)
+            return None
+
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    with pytest.raises(ModuleNotFoundError, match="tilewright_looked_for"):
+        importlib.import_module("tilewright_looked_for")
+    assert found == ["sound"]
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])

@@ -2,11 +2,12 @@
 
 Work runs in a thread of its own, which cannot be ended: where the limit is over it is left behind, as a thread that does not keep the process from ending.
 Work runs in the calling thread, and without a limit, where there is none, where no thread can be started, and while a module is imported: the thread
-might wait for a lock on that import, which the caller holds.
+might wait for a lock of that import, which the caller holds.
 """
 
 from __future__ import annotations
 
+import _imp
 import contextvars
 import math
 import os
@@ -76,8 +77,8 @@ def within_limit(limit: float, work: Callable[[], Any]) -> Any:
 
 
 def _importing() -> bool:
-    """Whether a module's code runs to import it, in any thread."""
-    return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in list(sys.modules.values()))
+    """Whether a module is looked for, or its code runs to import it, in any thread."""
+    return _imp.lock_held() or any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in list(sys.modules.values()))
 
 
 def _where(thread: threading.Thread) -> str:
