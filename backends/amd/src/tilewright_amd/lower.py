@@ -114,6 +114,8 @@ def check_options(name: str, options: Mapping[str, Any], machine: GcnTarget) -> 
         raise LoweringError(f"kernel {name}: maxnreg must be None for {machine.name}; waves_per_eu bounds registers there")
     if options.get("math", OPTIONS["math"]) not in ("relaxed", "strict"):
         raise LoweringError(f"kernel {name}: math must be 'relaxed' or 'strict', not {options['math']!r}")
+    if not isinstance(options.get("line_info", False), bool):
+        raise LoweringError(f"kernel {name}: line_info must be True or False, not {options['line_info']!r}")
     waves = options.get("waves_per_eu", 0)
     if isinstance(waves, bool) or not isinstance(waves, int) or not 0 <= waves <= 16:
         raise LoweringError(f"kernel {name}: waves_per_eu must be a number from 0 to 16, not {waves!r}")

@@ -19,7 +19,10 @@ CAPABILITIES = every_type({"descriptors", "assert", "print", "inline_asm", "dot_
 #: ``memory-bound-attention`` is taken, and changes nothing: the strategy that LLVM has for it ends the process for some kernels.
 #: chiplets: the device has so many, to which it deals programs out in turn along the first axis of the grid; programs get their numbers so that neighbours are
 #: on one chiplet, and share its cache. 0 leaves the numbers as they are: programs that wait for those of lower numbers need that.
-OPTIONS = {"math": "relaxed", "waves_per_eu": 0, "matrix_instr_nonkdim": 0, "kpack": 1, "schedule_hint": "", "chiplets": 0, "num_stages": 2}
+#: line_info: the code says which lines of the source it comes from, for profilers and debuggers; its instructions are the same.
+OPTIONS = {
+    "math": "relaxed", "waves_per_eu": 0, "matrix_instr_nonkdim": 0, "kpack": 1, "schedule_hint": "", "chiplets": 0, "num_stages": 2, "line_info": False,
+}  # fmt: skip
 
 
 def manifest() -> Manifest:

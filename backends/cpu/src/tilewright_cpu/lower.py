@@ -44,3 +44,12 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     if writes:
         metadata["writes"] = [[write.argument, write.first, write.end, *write.place] for write in writes]
     return CodeObject(found.symbol, binary, {"tileir": str(module), "llir": found.text}, metadata, timings)
+
+
+def listing(code: CodeObject, target: Target) -> str:
+    """The assembly of a code object whose stages were kept."""
+    from tilewright.llvm.compile import assembly
+    from tilewright_cpu.target import llvm_target
+
+    triple, cpu, features = llvm_target(target)
+    return assembly(str(code.stages["llir"]), triple=triple, cpu=cpu, features=features)

@@ -15,7 +15,9 @@ CAPABILITIES = every_type(
 #: Launch options of this backend beyond the portable ones.
 #:
 #: num_threads: threads that run the grid; 0 is as many as the process may use (see ``tilewright_cpu.pool``).
-OPTIONS = {"num_threads": 0}
+#: line_info: the code says which lines of the source it comes from, for profilers and debuggers; its instructions are the same.
+#: What a long kernel calls, once it is cut into functions, has none.
+OPTIONS = {"num_threads": 0, "line_info": False}
 
 
 def manifest() -> Manifest:

@@ -49,6 +49,13 @@ def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any])
 
 
 @hookimpl
+def tilewright_listing(code: CodeObject, target: Target) -> str:
+    from tilewright_cpu.lower import listing
+
+    return listing(code, target)
+
+
+@hookimpl
 def tilewright_load(code: CodeObject, device: Device) -> LoadedKernel:
     from tilewright_cpu.runtime import load
 

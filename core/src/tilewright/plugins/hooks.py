@@ -3,7 +3,8 @@
 A plugin is a module (or object) with functions marked by :data:`hookimpl`; its entry point is named like its backend. Each hook is called for one
 plugin at a time, so an implementation speaks only for its own backend, and takes only the arguments it names. Only ``tilewright_backend``,
 ``tilewright_devices``, ``tilewright_target``, ``tilewright_lower``, ``tilewright_load`` and ``tilewright_launcher`` are needed to run kernels.
-Hooks run when a kernel is set up, never on the launch path.
+Hooks run when a kernel is set up, never on the launch path. A plugin is imported, and asked for its devices, in a thread that is not the main one, within a
+time limit.
 """
 
 from __future__ import annotations
@@ -61,6 +62,11 @@ def tilewright_simt_target(target: Target, options: Mapping[str, Any]) -> Any:
 @hookspec(firstresult=True)
 def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any] | None:
     """What a program of compiled code takes of the target, by name, for ``tilewright inspect``: registers, shared memory, occupancy … No device is needed."""
+
+
+@hookspec(firstresult=True)
+def tilewright_listing(code: CodeObject, target: Target) -> str | None:
+    """The machine code of a code object as text, where none of its stages is that, for ``tilewright inspect`` and ``explain``. No device is needed."""
 
 
 # ---- launching

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import DescriptorType, TileType, Type, element_type
+from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.passes.axis import AxisInfo
 from tilewright.simt.facts import CLUSTER, WARPS, layout_of, offset_of
 from tilewright.simt.linear_layout import LinearLayout, bits_of
-from tilewright.simt.lines import LineTable
 from tilewright.simt.target import SimtTarget, Threads
 from tilewright.simt.tokens import Tokens
 from tilewright.simt.types import AccumulatorType, BarriersType, MemoryType, TokenType

@@ -8,13 +8,13 @@ from typing import Any
 from tilewright.errors import LoweringError, TilewrightError
 from tilewright.ir.core import Function, Operation, Region
 from tilewright.ir.types import DescriptorType
+from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import ModuleWriter
 from tilewright.passes.axis import axis_info
 from tilewright.simt.address_steps import AddressSteps
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import WARPS
-from tilewright.simt.lines import LineTable
 from tilewright.simt.target import SimtTarget
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.printer import Names
@@ -57,11 +57,8 @@ class Report:
         self.rows: list[str] = []
 
     def text(self) -> str:
-        from tilewright.passes.axis import axis_info
-
-        self.axes, self.tokens = axis_info(self.function), Tokens(self.function)
-        for operation in operations_of_program(self.function.body):
-            self._row(operation)
+        for operation, facts in self.decisions():
+            self._row(operation, facts)
         warps, shared = self.function.attributes[WARPS], self.function.attributes[SHARED_BYTES]
         lines = [f"{self.function.name}: {warps} warps, {warps * self.target.warp_size} threads, {shared} bytes of shared memory", "", "layouts:"]
         for layout, number in self.numbers.items():
@@ -71,13 +68,22 @@ class Report:
         lines += [f"  {operation.name} at {operation.location}: {note}" for operation, note in notes]
         return "\n".join(lines)
 
+    def decisions(self) -> Iterator[tuple[Operation, list[str]]]:
+        """The operations that have a tile or shared memory, in order, with what was decided about each."""
+        from tilewright.passes.axis import axis_info
+
+        self.axes, self.tokens = axis_info(self.function), Tokens(self.function)
+        for operation in operations_of_program(self.function.body):
+            facts = self._facts(operation)
+            if facts:
+                yield operation, facts
+
     def layout(self, value: Value) -> str:
         """The name of a tile's layout."""
         layout = layout_of(value)
         return f"L{self.numbers.setdefault(layout, len(self.numbers))}"
 
-    def _row(self, operation: Operation) -> None:
-        """One line for an operation that has a tile or shared memory."""
+    def _facts(self, operation: Operation) -> list[str]:
         facts = []
         tiles = [result for result in operation.results if isinstance(result.type, TileType)]
         if tiles:
@@ -88,12 +94,15 @@ class Report:
         offset = operation.attributes.get(OFFSET)
         if offset is not None:
             facts.append(f"shared memory from byte {offset}")
-        if facts:
-            depth = sum(1 for _ in operation.ancestors())
-            names = ", ".join(f"%{self.names[result]}".replace("%%", "%") for result in operation.results)
-            place = f"{names} = {operation.name}" if names else operation.name
-            line = f" (line {operation.location.line})" if operation.location is not None else ""
-            self.rows.append(f"{'  ' * (1 + depth)}{place}{line}: {'; '.join(facts)}")
+        return facts
+
+    def _row(self, operation: Operation, facts: Sequence[str]) -> None:
+        """One line for an operation that something was decided about."""
+        depth = sum(1 for _ in operation.ancestors())
+        names = ", ".join(f"%{self.names[result]}".replace("%%", "%") for result in operation.results)
+        place = f"{names} = {operation.name}" if names else operation.name
+        line = f" (line {operation.location.line})" if operation.location is not None else ""
+        self.rows.append(f"{'  ' * (1 + depth)}{place}{line}: {'; '.join(facts)}")
 
     def traffic(self, verb: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> str:
         """How a warp accesses a tile in shared memory: turns beyond what the bytes need are bank conflicts."""

@@ -115,7 +115,15 @@ def inspect_kernel(
     """
     types, attributes, values = bind_types(kernel, signature, constants)
     resolved = resolved_options(backend, kernel.__name__, options or {})
-    return compile_kernel(Specialization(kernel, types, values, attributes, resolved), backend, target, keep_stages=True)
+    return with_listing(compile_kernel(Specialization(kernel, types, values, attributes, resolved), backend, target, keep_stages=True), backend, target)
+
+
+def with_listing(artifact: Artifact, backend: Backend, target: Target) -> Artifact:
+    """The artifact, with the stage ``asm`` where its backend lists machine code that is no stage."""
+    text = backend.call("tilewright_listing", code=artifact.code, target=target)
+    if text is not None:
+        artifact.code.stages["asm"] = text
+    return artifact
 
 
 def resolved_options(backend: Backend, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,7 +155,7 @@ def inspect_module(path: Path, backend: Backend, target: Target, options: Mappin
     except (ValueError, VerificationError, TilewrightError) as error:
         raise UsageError(f"{path} is not valid Tile IR: {error}") from None
     resolved = resolved_options(backend, path.name, options)
-    return lower_module(module, resolved, backend, target, stages={"parsed": str(module)}, keep_stages=True)
+    return with_listing(lower_module(module, resolved, backend, target, stages={"parsed": str(module)}, keep_stages=True), backend, target)
 
 
 def bind_types(kernel: JITFunction, signature: str, constants: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Location, Operation, Region, Value
 from tilewright.ir.types import I1, TileType, Type, element_type
+from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
 from tilewright.llvm.writer import Block, FunctionWriter, Loop, ModuleWriter
 from tilewright_cpu.lowering import machine
@@ -166,6 +167,8 @@ class Context:
     def __init__(self, state: KernelState, writer: FunctionWriter, function: Function, analysis: Analysis) -> None:
         self.state, self.writer, self.function, self.analysis = state, writer, function, analysis
         self.operation: Operation | None = None
+        #: the places of instructions, where the code says its lines
+        self.lines: LineTable | None = None
         self.program_ids: tuple[str, str, str] = ("0", "0", "0")
         self.grid: tuple[str, str, str] = ("1", "1", "1")
         self.status = "null"

@@ -100,7 +100,11 @@ def evaluate(context: Context, value: Value, index: Index) -> str:
         operation = value.definition
         if operation is None:
             raise LoweringError(f"tile {value!r} of type {type_} has no value here: an argument of a region that was not bound")
+        mark = writer.mark
+        if context.lines is not None:
+            writer.mark = context.lines.mark(operation.location)
         found = _compute(context, operation, value, index, lane, scope)
+        writer.mark = mark
         if context.caching and value in context.caching:
             # only the first evaluation at the nest's own index fills the buffer
             kept = context.caching[value]

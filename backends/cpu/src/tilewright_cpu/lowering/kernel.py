@@ -14,6 +14,7 @@ from typing import Any
 
 from tilewright.ir.core import Function, Module, Value
 from tilewright.ir.types import I1, DescriptorType
+from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import ModuleWriter
 from tilewright.plugins.manifest import Target
@@ -69,6 +70,8 @@ def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
     writer = state.module.function(symbol, [("ptr", "args"), ("i64", "lo"), ("i64", "hi")])
     frame = begin_function(state, writer, function)
     context = frame.context
+    if state.options.get("line_info") and function.location is not None:
+        context.lines = LineTable(writer, function.location)
     grid = load_grid(context)
     slot = FIRST_ARGUMENT
     for argument, facts in zip(function.arguments, function.argument_attributes, strict=True):

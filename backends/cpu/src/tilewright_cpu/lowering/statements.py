@@ -39,8 +39,11 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
     context.buffers, context.pending = dict(context.buffers), dict(context.pending)
     context.partial, context.lane_sums, context.consecutive = dict(context.partial), dict(context.lane_sums), dict(context.consecutive)
     terminator: Operation | None = None
+    lines, mark = context.lines, context.writer.mark
     for operation in region:
         context.operation = operation
+        if lines is not None:
+            context.writer.mark = lines.mark(operation.location)
         if not context.in_elements:
             context.position = analysis.start[operation]
         if operation.spec.terminator:
@@ -58,6 +61,7 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
         if not context.in_elements:
             context.release()
     context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums, context.consecutive = saved
+    context.writer.mark = mark
     assert terminator is not None
     return terminator
 

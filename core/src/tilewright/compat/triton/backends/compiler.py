@@ -150,7 +150,7 @@ class TilewrightCompiler(BaseBackend):
         values["arch"] = self.target.arch if self.kind != "cuda" else f"sm_{self.target.arch}"
         values["warp_size"] = self.target.warp_size
         values["backend_name"] = self.kind
-        if "line_info" in values:
+        if "line_info" in values and self.kind != "cpu":
             values["line_info"] = not knobs.compilation.disable_line_info
         values["enable_fp_fusion"] = knobs.language.fp_fusion_enabled(options.get("enable_fp_fusion"))
         values["supported_fp8_dtypes"] = FP8_BY_KIND.get(self.kind, ALL_FP8)

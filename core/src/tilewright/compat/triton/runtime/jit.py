@@ -212,7 +212,7 @@ class JITFunction(own.JITFunction):
             if name not in known:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised: it is no option of backend {backend.name!r}")
         chosen = {**selected.specialization.options, **kept, **language_options(selected.target, triton_options(backend, selected.target, kept).__dict__)}
-        if "line_info" in chosen and "line_info" not in given:
+        if "line_info" in chosen and "line_info" not in given and selected.target.kind != "cpu":
             chosen["line_info"] = not knobs.compilation.disable_line_info
         return selected._replace(specialization=replace(selected.specialization, options=chosen))
 

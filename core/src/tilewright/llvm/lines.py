@@ -21,7 +21,7 @@ class LineTable:
         """Args:
         start: the first line of the kernel, whose file is the unit's.
         """
-        self._module = writer.module
+        self._module, self._start = writer.module, start
         self._type = self._module.metadata("!DISubroutineType(types: !{})")
         text = f'distinct !DICompileUnit(language: DW_LANG_Python, file: {self._file(start.file)}, producer: "{_PRODUCER}", emissionKind: DebugDirectivesOnly)'
         self._unit = self._module.metadata(text)
@@ -43,6 +43,8 @@ class LineTable:
             if location.caller is not None:
                 scope = self._subprogram(location.function, Location(location.file, location.line))
                 at = f", inlinedAt: {self._place(location.caller, True)}"
+            elif location.file != self._start.file:
+                scope = self._module.metadata(f"!DILexicalBlockFile(scope: {scope}, file: {self._file(location.file)}, discriminator: 0)")
             kind = "distinct !DILocation" if inlined else "!DILocation"
             found = self._module.metadata(f"{kind}(line: {location.line}, column: {location.column}, scope: {scope}{at})")
             self._known[location, inlined] = found
