@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.jit import JITFunction, jit
     from tilewright.runtime.kernel import CompiledKernel
     from tilewright.runtime.tensors import MockTensor, TensorWrapper, reinterpret
+    from tilewright.tools.explain.explanation import explain
 
 #: public name -> module that defines it
 _MODULES: dict[str, str] = {
@@ -79,6 +80,7 @@ _MODULES: dict[str, str] = {
     **dict.fromkeys(("JITFunction", "jit"), "tilewright.runtime.jit"),
     "CompiledKernel": "tilewright.runtime.kernel",
     **dict.fromkeys(("MockTensor", "TensorWrapper", "reinterpret"), "tilewright.runtime.tensors"),
+    "explain": "tilewright.tools.explain.explanation",
 }
 
 _SUBMODULES = frozenset({"compat", "errors", "frontend", "ir", "language", "passes", "plugins", "reference", "runtime", "testing", "tools"})
@@ -137,6 +139,7 @@ __all__ = [
     "cdiv",
     "constexpr_function",
     "errors",
+    "explain",
     "heuristics",
     "hooks",
     "ir",

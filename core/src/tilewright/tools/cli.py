@@ -3,6 +3,7 @@
 tilewright backends [--json]
 tilewright inspect FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 [--stage llir] [--backend cpu]
 tilewright inspect FILE.tileir [--stage asm]
+tilewright explain FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 --backend nvidia --arch sm_90a [--output FILE.html]
 tilewright compile FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 --output DIR
 tilewright opt FILE --passes canonicalize,cse [--target BACKEND:ARCH] [--options num_warps=8]
 tilewright ops [NAME] [--backend NAME] [--json]
@@ -44,6 +45,11 @@ def build_parser() -> argparse.ArgumentParser:
     _what_is_compiled(inspect)
     inspect.add_argument("--stage", help="print this stage alone, without a heading")
     inspect.add_argument("--locations", action="store_true", help="keep source locations in Tile IR text")
+
+    explain = _command(commands, "explain", "write a page of what the compiler made of a kernel, line by line", _explain)
+    explain.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file")
+    _what_is_compiled(explain)
+    explain.add_argument("--output", type=Path, metavar="FILE", help="where the page is written; KERNEL.html in the current directory otherwise")
 
     export = _command(commands, "compile", "write a kernel as a shared library and a header for C programs", _compile)
     export.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file")
@@ -184,6 +190,12 @@ def _inspect(options: argparse.Namespace) -> int:
     from tilewright.tools.inspect import inspect_command
 
     return inspect_command(options)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from tilewright.tools.explain.explanation import explain_command
+
+    return explain_command(options)
 
 
 def _compile(options: argparse.Namespace) -> int:

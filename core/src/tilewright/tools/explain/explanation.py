@@ -1,0 +1,192 @@
+"""``tilewright.explain``: a kernel compiled with its lines, and all that is told of it."""
+
+from __future__ import annotations
+
+import argparse
+import html
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tilewright.ir import Module
+from tilewright.ir.parser import parse_module
+from tilewright.plugins.manifest import Target
+from tilewright.plugins.registry import Backend
+from tilewright.runtime.artifact import Artifact
+from tilewright.runtime.backend_choice import backend as chosen_backend
+from tilewright.runtime.compile import Preparation, Specialization, compile_kernel
+from tilewright.tools.explain import findings as told
+from tilewright.tools.explain.layouts import numbered, pictures
+from tilewright.tools.explain.places import Line, Place, Section, flatten, lines_of, places_of, sections
+from tilewright.tools.inspect import bind_types, find_kernel, parse_assignments, place, resolved_options, with_listing
+from tilewright.tools.usage import UsageError
+
+#: Stages that the page has no pane for: what comes before the kernel is whole, and what the findings say.
+_BEFORE = ("source", "frontend", "tileir", "layouts")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the compiler made of a kernel; in a notebook it shows itself as a page.
+
+    Attributes:
+        kernel: its name.
+        target: what it was compiled for: backend and architecture.
+        facts: name -> value: what a program takes of the target, the size of the code.
+        options: the launch options.
+        sections: the functions of the source that are in it, the kernel first.
+        panes: stage -> its lines, each with the line of the source that it comes from.
+        findings: what is told of lines of the source, what left the fast path first.
+        layouts: who holds which element of a tile; see :func:`tilewright.tools.explain.layouts.pictures`.
+        instructions: how many instructions of machine code each line came to.
+        times: stage of the compilation -> milliseconds.
+    """
+
+    kernel: str
+    target: str
+    facts: Mapping[str, str]
+    options: Mapping[str, Any]
+    sections: tuple[Section, ...]
+    panes: Mapping[str, tuple[Line, ...]]
+    findings: tuple[told.Finding, ...]
+    layouts: tuple[Mapping[str, Any], ...] = ()
+    instructions: Mapping[Place, int] = field(default_factory=Counter)
+    times: Mapping[str, float] = field(default_factory=dict)
+
+    def html(self) -> str:
+        """The page, which needs nothing else."""
+        from tilewright.tools.explain.page import page
+
+        return page(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page into a file; the path."""
+        path = Path(path)
+        path.write_text(self.html(), encoding="utf-8")
+        return path
+
+    def _repr_html_(self) -> str:
+        style = "width:100%;height:48rem;border:1px solid #8884"
+        return f'<iframe title="{html.escape(self.kernel)}" srcdoc="{html.escape(self.html())}" style="{style}"></iframe>'
+
+    def __str__(self) -> str:
+        width = max(map(len, self.facts), default=0)
+        lines = [f"{self.kernel} for {self.target}", *(f"  {name:<{width}}  {value}" for name, value in self.facts.items())]
+        for kind in told.KINDS:
+            found = [finding for finding in self.findings if finding.kind == kind]
+            lines += [f"{kind}:", *(f"  {_line_text(finding.place)}{finding.text}" for finding in found)] if found else []
+        return "\n".join(lines)
+
+
+def _line_text(place: Place | None) -> str:
+    return "" if place is None else f"line {place.line}: "
+
+
+def explain(kernel: Any, *args: Any, backend: str | None = None, arch: str | None = None, **keywords: Any) -> Explanation:
+    """Compile a kernel and tell what the compiler did: each line of the source beside what became of it, what left the fast path, and what a program takes of
+    the machine.
+
+    Args:
+        kernel: a kernel, with or without decorations such as ``autotune``, whose configurations are not tried.
+        args: the arguments of a launch; or, where there are none at hand, one text with the types of the runtime parameters: ``"*fp32:16, i32"``, in which
+            ``:16`` states divisibility.
+        backend: the backend to compile with; that of the arguments, or the default one, otherwise.
+        arch: a target of the backend to compile for, which need not be there.
+        keywords: arguments by name, constants and launch options.
+
+    Raises:
+        UsageError: types or constants do not fit the parameters, or the backend has no such target.
+        CompilationError, LoweringError, OutOfResources: the kernel cannot be compiled.
+    """
+    kernel = getattr(kernel, "base_fn", kernel)
+    if len(args) == 1 and isinstance(args[0], str):
+        chosen, target = place(backend, arch)
+        constants = {name: value for name, value in keywords.items() if name in kernel.arg_names}
+        options = {name: value for name, value in keywords.items() if name not in constants}
+        types, attributes, values = bind_types(kernel, args[0], constants)
+        specialization = Specialization(kernel, types, values, attributes, resolved_options(chosen, kernel.__name__, options))
+        return explain_specialization(specialization, chosen, target)
+    if arch is not None:
+        raise UsageError("arch is for types: name those of the runtime parameters in one text, such as '*fp32:16, i32', in place of the arguments")
+    with chosen_backend(backend) if backend is not None else nullcontext():
+        selected = kernel._selected(args, keywords)
+    return explain_specialization(selected.specialization, selected.backend, selected.target)
+
+
+def explain_command(options: argparse.Namespace) -> int:
+    """Explain what the command line names, and write the page; see ``tilewright explain --help``."""
+    kernel = find_kernel(options.kernel)
+    chosen, target = place(options.backend, options.arch)
+    types, attributes, values = bind_types(kernel, options.signature, parse_assignments(options.constants))
+    resolved = resolved_options(chosen, kernel.__name__, parse_assignments(options.option))
+    found = explain_specialization(Specialization(kernel, types, values, attributes, resolved), chosen, target)
+    path = options.output or Path(f"{found.kernel}.html")
+    try:
+        found.save(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    print(f"{found}\n\npage: {path}")
+    return 0
+
+
+def explain_specialization(kernel: Specialization, backend: Backend, target: Target) -> Explanation:
+    """Compile a kernel for a target, with the lines that its code comes from, and tell what was done."""
+    if "line_info" in backend.manifest.options:
+        kernel = replace(kernel, options={**kernel.options, "line_info": True})
+    kept: list[tuple[str, list[Place]]] = []
+
+    def prepare(module: Module) -> None:
+        flatten(module)
+        kept.append((str(module), places_of(module.kernel)))
+
+    compiled = compile_kernel(kernel, backend, target, keep_stages=True, preparation=Preparation("own lines", prepare))
+    artifact = with_listing(compiled, backend, target)
+    ((tile_ir, places),) = kept
+    panes = {"Tile IR": tuple(lines_of(tile_ir)), **_panes(artifact)}
+    machine = [name for name in panes if name not in ("Tile IR", "simt", "llir")]
+    found, layouts = _toolkit(artifact, backend, target, kernel.options)
+    if not layouts and "llir" in panes:
+        found = told.of_llvm(panes["llir"])
+    resources = backend.call("tilewright_resources", code=artifact.code, target=target) or {}
+    return Explanation(
+        kernel=artifact.code.name,
+        target=f"{backend.name} {target.arch}",
+        facts={**{name: str(value) for name, value in resources.items()}, "code": f"{len(artifact.code.binary)} bytes"},
+        options=dict(kernel.options),
+        sections=tuple(sections(places)),
+        panes=panes,
+        findings=tuple(told.ordered(found, places)),
+        layouts=tuple(layouts),
+        instructions=told.instructions(panes[machine[-1]]) if machine else Counter(),
+        times=dict(artifact.timings),
+    )
+
+
+def _panes(artifact: Artifact) -> dict[str, tuple[Line, ...]]:
+    """The backend's stages that are text."""
+    found: dict[str, tuple[Line, ...]] = {}
+    for name, stage in artifact.code.stages.items():
+        if name in _BEFORE or name[:1].isdigit():
+            continue
+        if isinstance(stage, bytes):
+            try:
+                stage = stage.decode()
+            except UnicodeDecodeError:
+                continue
+        found[name] = tuple(lines_of(stage))
+    return found
+
+
+def _toolkit(artifact: Artifact, backend: Backend, target: Target, options: Mapping[str, Any]) -> tuple[list[told.Finding], list[dict[str, Any]]]:
+    """What the GPU toolkit decided, and its layouts; nothing of backends without."""
+    stage = artifact.code.stages.get("simt")
+    machine = backend.call("tilewright_simt_target", target=target, options=options) if stage is not None else None
+    if machine is None:
+        return [], []
+    own = [spec for spec in backend.manifest.ops if spec.name not in machine.table]
+    function = parse_module(str(stage), machine.table.extended(own)).kernel
+    numbers = numbered(str(stage))
+    return told.of_toolkit(function, machine, numbers), pictures(function, numbers)

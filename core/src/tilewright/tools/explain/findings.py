@@ -1,0 +1,94 @@
+"""What is told of each line of the source: what left the fast path, conversions and their price, how memory is accessed, and how much code there is."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tilewright.ir.core import Function, Operation
+from tilewright.simt.facts import notes_of
+from tilewright.simt.linear_layout import LinearLayout
+from tilewright.simt.report import Report
+from tilewright.simt.target import SimtTarget
+from tilewright.tools.explain.places import Line, Place, is_instruction
+
+#: Kinds of findings, in the order in which people want them.
+SLOW, CONVERSION, DECISION, ACCESS = KINDS = ("left the fast path", "conversion", "decision", "access")
+
+
+class Finding(NamedTuple):
+    """Something told of a line; ``place`` is None where it is of no line."""
+
+    kind: str
+    place: Place | None
+    text: str
+
+
+def of_toolkit(function: Function, machine: SimtTarget, numbers: Mapping[LinearLayout, int]) -> list[Finding]:
+    """What the GPU toolkit decided about a kernel whose tiles have layouts, which are called by their numbers. Layouts alone are no news: they are in the
+    stage, and have pictures."""
+    found = [Finding(SLOW, _place(operation), told) for operation, told in notes_of(function)]
+    report = Report(function, machine)
+    report.numbers.update(numbers)
+    for operation, facts in report.decisions():
+        news = [fact for fact in facts if not re.fullmatch(r"(L\d+(, )?)+", fact)]
+        if news and operation.name == "simt.convert":
+            (source,), (result,) = operation.operands, operation.results
+            what = f"{source.type} from {report.layout(source)} to {report.layout(result)}"
+            found.append(Finding(CONVERSION, _place(operation), f"{what}: {'; '.join(fact for fact in news if not fact.startswith('from L'))}"))
+        elif news:
+            found.append(Finding(DECISION, _place(operation), f"{operation.name}: {'; '.join(news)}"))
+    return found
+
+
+def _place(operation: Operation) -> Place | None:
+    return Place(operation.location.file, operation.location.line) if operation.location is not None else None
+
+
+_VECTOR = r"<(\d+) x (\w+)>"
+#: (pattern of LLVM IR, what it does); groups are lanes and element, or the element alone
+_ACCESSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), verb)
+    for pattern, verb in (
+        (rf"= load (?:volatile )?{_VECTOR}, ", "reads {} at once"),
+        (rf"= (?:tail )?call {_VECTOR} @llvm\.masked\.load", "reads {} at once under a mask"),
+        (rf"= (?:tail )?call {_VECTOR} @llvm\.masked\.gather", "gathers {}, one address each"),
+        (rf"^\s+store (?:volatile )?{_VECTOR} ", "writes {} at once"),
+        (rf"call void @llvm\.masked\.store[\w.]*\({_VECTOR} ", "writes {} at once under a mask"),
+        (rf"call void @llvm\.masked\.scatter[\w.]*\({_VECTOR} ", "scatters {}, one address each"),
+        (r"= load (?:volatile |atomic )?()(half|bfloat|float|double|i8|i16|i32|i64), ", "reads one {}"),
+        (r"^\s+store (?:volatile |atomic )?()(half|bfloat|float|double|i8|i16|i32|i64) ", "writes one {}"),
+        (r"= (?:atomicrmw \w+ ptr [^,]+, ()(\w+)|cmpxchg ptr [^,]+, ()(\w+))", "updates one {} atomically"),
+    )
+)
+
+
+def of_llvm(lines: Iterable[Line]) -> list[Finding]:
+    """How memory is accessed, for code that says it in LLVM IR itself."""
+    counts: dict[Place, Counter[str]] = {}
+    for line in lines:
+        if line.place is None:
+            continue
+        for pattern, verb in _ACCESSES:
+            hit = pattern.search(line.text)
+            if hit:
+                lanes, element = [group for group in hit.groups() if group is not None][:2]
+                counts.setdefault(line.place, Counter())[verb.format(f"{lanes} {element}" if lanes else element)] += 1
+                break
+    return [
+        Finding(ACCESS, place, "; ".join(f"{what} ({count} instruction{'s' if count > 1 else ''})" for what, count in counter.most_common()))
+        for place, counter in counts.items()
+    ]
+
+
+def instructions(lines: Iterable[Line]) -> Counter[Place]:
+    """How many instructions of machine code each line of the source came to."""
+    return Counter(line.place for line in lines if line.place is not None and is_instruction(line.text))
+
+
+def ordered(findings: Sequence[Finding], places: Sequence[Place]) -> list[Finding]:
+    """By kind, then in the order of the source; the same thing told twice of a line once."""
+    rank = {place: number for number, place in enumerate(sorted(places))}
+    return sorted(dict.fromkeys(findings), key=lambda found: (KINDS.index(found.kind), rank.get(found.place, -1) if found.place is not None else -1))

@@ -1,0 +1,206 @@
+"""``tilewright explain``: every stage says the user's own lines, what was decided is told of them, and the page holds all of it."""
+
+import html
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.plugins.registry import registry
+from tilewright.simt.linear_layout import span
+from tilewright.tools import cli
+from tilewright.tools.explain.explanation import explain
+from tilewright.tools.explain.places import Line, Place, lines_of
+from tilewright.tools.usage import UsageError
+
+SOURCE = Path(__file__).read_text().splitlines()
+PLACES = [("cpu", None), ("nvidia", "sm_80"), ("amd", "gfx942")]
+
+
+def line_of(comment: str) -> Place:
+    (found,) = (number for number, line in enumerate(SOURCE, 1) if line.endswith(f"# {comment}"))
+    return Place(__file__, found)
+
+
+@tw.jit
+def scaled(x, factor):
+    return x * factor  # the helper
+
+
+@tw.jit
+def rows(out, x, n, BLOCK: tl.constexpr):  # the kernel
+    i = tl.arange(0, BLOCK)
+    a = tl.load(x + tl.program_id(0) * n + i, mask=i < n)  # the load
+    total = tl.sum(a, axis=0)  # the sum
+    tl.store(out + tl.program_id(0) * n + i, scaled(a, total), mask=i < n)  # </script> {{braces}} "the store"
+
+
+@tw.jit
+def turned(out, x, N: tl.constexpr):
+    i = tl.arange(0, N)
+    for _ in range(3):  # the loop
+        a = tl.load(x + i[:, None] * N + i[None, :])
+        tl.store(out + i[:, None] * N + i[None, :], a + tl.trans(a))
+
+
+@tw.jit
+def picked(out, x, where, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out + i, tl.load(x + tl.load(where + i)))  # the gather
+
+
+STORE = line_of('</script> {{braces}} "the store"')
+#: a part of an instruction of machine code -> the line it is of
+EXPECTED = {
+    "cpu": {"vmulps": line_of("the helper")},
+    "nvidia": {"ld.global": line_of("the load"), "shfl": line_of("the sum"), "mul.f32": line_of("the helper"), "st.global": STORE},
+    "amd": {"global_load": line_of("the load"), "v_mul_f32": line_of("the helper"), "global_store": STORE},
+}
+
+
+@pytest.fixture(scope="module", params=PLACES, ids=lambda place: place[0])
+def rows_explained(request):
+    backend, arch = request.param
+    return backend, explain(rows, "*fp32:16, *fp32:16, i32", backend=backend, arch=arch, BLOCK=512)
+
+
+def test_lines_of_every_stage_are_the_users_own(rows_explained):
+    _, found = rows_explained
+    own = {line_of("the helper"), line_of("the kernel"), line_of("the load"), line_of("the sum"), STORE}
+    own |= {Place(__file__, line_of("the kernel").line + 1)}
+    for name, lines in found.panes.items():
+        assert {line.place for line in lines if line.place is not None} <= own, name
+        assert {line_of("the load"), STORE} <= {line.place for line in lines}, name
+
+
+def test_machine_code_is_of_the_lines_that_it_was_written_for(rows_explained):
+    backend, found = rows_explained
+    *_, lines = found.panes.values()
+    for part, place in EXPECTED[backend].items():
+        found_at = {line.place for line in lines if part in line.text}
+        assert found_at - {None} == {place}, part  # None: of several lines
+    assert found.instructions[STORE] > 0 and set(found.instructions) <= {line.place for line in lines}
+    text = "\n".join(line.text for line in lines)
+    assert not re.search(r"^\s*\.(loc|file|cfi_\w+)\b", text, re.M)
+
+
+def test_the_functions_of_the_source_are_whole_and_the_kernel_is_first(rows_explained):
+    _, found = rows_explained
+    kernel, helper = found.sections
+    assert (kernel.file, kernel.first, kernel.lines[0], kernel.lines[-1]) == (__file__, line_of("the kernel").line - 1, "@tw.jit", SOURCE[STORE.line - 1])
+    assert helper.lines[-1].endswith("# the helper") and len(helper.lines) == 3
+
+
+def test_functions_of_other_files_keep_their_lines(tmp_path, monkeypatch):
+    (tmp_path / "explained_helper.py").write_text("import tilewright as tw\n\n\n@tw.jit\ndef root(x):\n    return tw.language.sqrt(x)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import explained_helper
+
+    root = explained_helper.root
+
+    @tw.jit
+    def kernel(x):
+        tl.store(x, root(tl.load(x)))
+
+    found = explain(kernel, "*fp32:16", backend="nvidia", arch="sm_80")
+    place = Place(str(tmp_path / "explained_helper.py"), 6)
+    assert found.sections[1].file == place.file
+    for name, lines in found.panes.items():
+        assert place in {line.place for line in lines if "sqrt" in line.text}, name
+
+
+def test_what_left_the_fast_path_and_the_price_of_conversions_are_told_of_their_lines():
+    found = explain(rows, "*fp32:16, *fp32:16, i32", backend="nvidia", arch="sm_80", BLOCK=512)
+    assert [(note.kind, note.place) for note in found.findings[:2]] == [("left the fast path", line_of("the load")), ("left the fast path", STORE)]
+    assert found.findings[0].text.startswith("load moves 4 bytes at once instead of 16")
+    assert "registers" in found.facts and "occupancy" in found.facts and "left the fast path:\n  line" in str(found)
+    transposed = explain(turned, "*fp32:16, *fp32:16", backend="nvidia", arch="sm_80", N=32)
+    (conversion,) = {note for note in transposed.findings if note.kind == "conversion"}
+    source, result = re.match(r"tile<32x32xf32> from (L\d+) to (L\d+): .*bytes of shared memory", conversion.text).groups()
+    named = {layout["name"]: layout for layout in transposed.layouts}
+    stage = "\n".join(line.text for line in transposed.panes["simt"])
+    assert re.search(rf"simt\.convert .*tile<32x32xf32, #{result}>", stage)
+    assert named[source]["registers"] != named[result]["registers"]
+
+
+def test_layouts_are_those_of_the_stage_by_name_and_their_images_hold_every_element():
+    found = explain(turned, "*fp32:16, *fp32:16", backend="nvidia", arch="sm_80", N=32)
+    stage = "\n".join(line.text for line in found.panes["simt"])
+    names = [layout["name"] for layout in found.layouts]
+    assert names == sorted(names, key=lambda name: int(name[1:])) and set(names) == set(re.findall(r"^#(L\d+) = layout", stage, re.M))
+    for layout in found.layouts:
+        size = int(np.prod(layout["shape"]))
+        assert set(span([*layout["registers"], *layout["lanes"], *layout["warps"]])) == set(range(size))
+        assert f"#{layout['name']} = layout<{'x'.join(map(str, layout['shape']))}," in stage
+
+
+def test_accesses_are_told_where_the_ir_of_llvm_says_them():
+    found = explain(picked, "*fp32:16, *fp32:16, *i32:16", backend="cpu", N=256)
+    (told,) = (note.text for note in found.findings if note.place == line_of("the gather"))
+    assert re.search(r"gathers \d+ float, one address each \(\d+ instruction", told) or "reads one float" in told
+    assert re.search(r"reads \d+ i32 at once", told) and re.search(r"writes \d+ float at once", told)
+
+
+def test_the_first_line_of_a_loop_has_its_place():
+    found = explain(turned, "*fp32:16, *fp32:16", backend="cpu", N=32)
+    assert line_of("the loop") in {line.place for line in found.panes["Tile IR"] if " = for " in line.text or line.text.lstrip().startswith("for ")}
+
+
+def test_the_page_holds_all_of_it_and_needs_nothing_else():
+    found = explain(rows, "*fp32:16, *fp32:16, i32", backend="nvidia", arch="sm_80", BLOCK=512)
+    page = found.html()
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    data = json.loads(text)
+    assert not re.search(r"https?://|<link|src=", page.replace(text, ""))
+    assert [pane["name"] for pane in data["panes"]] == list(found.panes) == ["Tile IR", "simt", "llir", "ptx"]
+    assert any("{{braces}}" in line for section in data["sections"] for line, _ in section["lines"])
+    for pane in data["panes"]:
+        lines = [Line(text, Place(__file__, data["lines"][place]) if place >= 0 else None) for text, place in pane["lines"]]
+        assert tuple(lines) == found.panes[pane["name"]]
+    assert [note["text"] for note in data["findings"]] == [note.text for note in found.findings]
+    in_a_cell = found._repr_html_()
+    (inner,) = re.findall(r'srcdoc="([^"]*)"', in_a_cell)
+    assert html.unescape(inner) == page
+
+
+def test_the_arguments_of_a_launch_say_types_and_what_is_known_of_them():
+    x, out = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    found = explain(rows, out, x, 64, BLOCK=64, backend="cpu")
+    assert "%n: i32 {divisibility = 16}" in found.panes["Tile IR"][2].text and not out.any()
+    assert tw.explain is explain
+    with pytest.raises(UsageError, match="arch is for types"):
+        explain(rows, out, x, 64, BLOCK=64, backend="cpu", arch="x86-64")
+
+
+def test_a_backend_without_stages_has_the_ir_alone():
+    found = explain(rows, "*fp32, *fp32, i32", backend="reference", BLOCK=64)
+    assert list(found.panes) == ["Tile IR"] and not found.findings and not found.layouts
+
+
+def test_the_command_writes_the_page(tmp_path, capsys, monkeypatch):
+    (tmp_path / "kernels.py").write_text("import tilewright as tw\n\n\n@tw.jit\ndef fill(y, n):\n    tw.language.store(y, n)\n")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["explain", "kernels.py:fill", "--signature", "*i32,i32", "--backend", "nvidia", "--arch", "sm_80"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("fill for nvidia sm_80\n  threads ") and printed.endswith("page: fill.html\n")
+    assert "tw.language.store(y, n)" in (tmp_path / "fill.html").read_text()
+    assert cli.main(["explain", "kernels.py:fill", "--signature", "*i32,i32", "--output", "no/such/folder.html"]) == 2
+    assert "no/such/folder.html cannot be written" in capsys.readouterr().err
+
+
+def test_places_in_assembly_end_with_their_section():
+    text = '\t.file\t1 "/a" "k.py"\n\t.loc\t1 3 0\n\tnop\n.Ltmp1:\n\t.loc\t1 0 0\n\tret\n\t.section\t.debug_line,"",@progbits\n\t.byte 1\n'
+    assert lines_of(text) == [Line("        nop", Place("/a/k.py", 3)), Line("        ret", None)]
+
+
+def test_plugins_that_list_code_are_asked(monkeypatch):
+    backend = registry().get("cpu")
+    asked = []
+    call = type(backend).call
+    monkeypatch.setattr(type(backend), "call", lambda self, hook, /, **given: asked.append(hook) or call(self, hook, **given))
+    explain(rows, "*fp32, *fp32, i32", backend="cpu", BLOCK=64)
+    assert "tilewright_listing" in asked
