@@ -331,6 +331,13 @@ def test_lanes_cover_the_programs_evenly(kernel, pools, programs, threads):
     assert max(lengths) - min(lengths) <= 1 <= min(lengths)
 
 
+@pytest.mark.parametrize(("programs", "run", "chunk"), [(16, 1, 1), (16, 4, 4), (6, 4, 3), (1, 4, 1), (1000, 4, 62), (1000, 0, 62)])
+def test_programs_that_share_something_run_one_after_the_other(kernel, pools, programs, run, chunk):
+    job, lanes, record = pool_module._Job(), (ctypes.c_int64 * 16)(), KernelRecord(kernel, 0, 0, 0, 0, run)
+    pools["python", 2]._prepare(ctypes.addressof(job), ctypes.addressof(lanes), ctypes.addressof(record), None, programs, 2)
+    assert job.chunk == chunk
+
+
 @pytest.mark.skipif(not NATIVE, reason="the native pool is for Linux on x86-64 and aarch64")
 def test_the_hand_off_is_measured_when_work_is_first_shared(kernel):
     pool = Pool(2, "native")

@@ -51,7 +51,14 @@ SPIN, SPIN_CALLER = 2000, 1000
 class KernelRecord(ctypes.Structure):
     """What the pool knows of a kernel: see :mod:`tilewright_cpu.sharing_ir`. Its address must stay the same while the kernel can be launched."""
 
-    _fields_ = (("function", ctypes.c_void_p), ("cost", ctypes.c_int64), ("launches", ctypes.c_int64), ("limit", ctypes.c_int32), ("polls", ctypes.c_int32))
+    _fields_ = (
+        ("function", ctypes.c_void_p),
+        ("cost", ctypes.c_int64),
+        ("launches", ctypes.c_int64),
+        ("limit", ctypes.c_int32),
+        ("polls", ctypes.c_int32),
+        ("run", ctypes.c_int64),
+    )
 
 
 _JOB_WORDS = ("function", "arguments", "programs", "chunk", "entered", "cycles", "done", "lanes", "lane", "pace", "asleep", "polls")

@@ -120,6 +120,7 @@ class KernelState:
         prepackable: whether a product asks for operands that were packed before the launch.
         poll: the variable that holds what loops ask whether to go on.
         polls: whether there is a loop that asks.
+        run: programs that a thread should run one after the other, where it has as many.
     """
 
     def __init__(self, module: ModuleWriter, functions: Mapping[str, Function], machine: Machine, options: Mapping[str, Any], symbol: str = "kernel") -> None:
@@ -133,6 +134,7 @@ class KernelState:
         self.callees: dict[tuple[str, tuple[str, ...]], Callee] = {}
         self.arena_bytes = 0
         self.prepackable = False
+        self.run = 1
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
 
 

@@ -18,7 +18,7 @@ from tilewright_cpu.lowering.context import FOREVER, Buffer, Context
 from tilewright_cpu.lowering.dot_deferred import Deferral, can_be_deferred
 from tilewright_cpu.lowering.dot_edges import ALL, Limits, limits_of
 from tilewright_cpu.lowering.dot_kernel import Accumulator
-from tilewright_cpu.lowering.dot_memo import Memo, can_be_kept
+from tilewright_cpu.lowering.dot_memo import RUN, Memo, can_be_kept
 from tilewright_cpu.lowering.dot_pack import Matrix, scaled
 from tilewright_cpu.lowering.dot_plan import Extent
 from tilewright_cpu.lowering.dot_prepacked import SLOT
@@ -60,6 +60,7 @@ def _memo(context: Context, dot: Operation, stays: str) -> Memo | None:
         return None
     owner = dot.parent.owner if dot.parent is not None else None
     turns = w.turns(context.loops[owner]) if isinstance(owner, Operation) and owner.name == "for" else ("0", "0")
+    context.state.run = RUN
     others = sum(operation.name == "dot" for operation in analysis.start)
     return Memo(turns, stays, machine.packed_bytes // others, lambda size: context.lasting(size, FOREVER))
 
