@@ -250,11 +250,15 @@ class Context:
         last_use, position = self.analysis.last_use, self.position
         if buffer is None or last_use.get(value, -1) > position or self.is_borrowed(buffer):
             return None
-        if any(other is not value and last_use.get(other, -1) >= position for other in self._slots[buffer.pointer].holders):
+        operands = [] if operation is None else [self.resolve(operand) for operand in operation.operands]
+        if operands.count(value) > 1:
             return None
-        if operation is not None:
-            operands = [self.resolve(operand) for operand in operation.operands]
-            if operands.count(value) > 1 or any(operand is not value and self.analysis.reaches(operand, value) for operand in operands):
+        for holder in self._slots[buffer.pointer].holders:
+            last = -1 if holder is value else last_use.get(holder, -1)
+            # what the operation read of it through this value has been read by now
+            if last > position or (last == position and operation is None):
+                return None
+            if any(operand is not value and self.analysis.reaches(operand, holder) for operand in operands):
                 return None
         return buffer
 
