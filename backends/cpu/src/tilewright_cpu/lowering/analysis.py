@@ -74,6 +74,7 @@ class Analysis:
         inductions: loop -> {number of the carried value: (first value, scalar inside, scalar after, step value)}.
         lane_sums: loop -> numbers of carried tiles kept in vector registers.
         kept, eager: tiles to keep in memory.
+        narrowed: kept tile -> the narrower one that is kept in its place, because all who read it later read that.
         deep: those of them that are kept because too much depends on each other in a row.
         writes: operations that may write memory, themselves or inside.
     """
@@ -88,6 +89,7 @@ class Analysis:
         self.lane_sums: dict[Operation, dict[int, LaneSum]] = {}
         self.kept: set[Value] = set()
         self.eager: set[Value] = set()
+        self.narrowed: dict[Value, Value] = {}
         self.deep: set[Value] = set()
         self.writes: set[Operation] = set()
         self._synthetic: list[Operation] = []
@@ -106,6 +108,8 @@ class Analysis:
         for operation in self.start:
             if not is_lazy(operation) or not operation.results or not is_tile(operation.results[0]) or operation.results[0] in self.deep:
                 self._read(operation)
+        for value in self.kept:
+            self._narrow(value)
 
     def detach(self) -> None:
         """Take away the operations made here, which are listed as users of the function's values."""
@@ -356,6 +360,35 @@ class Analysis:
             elif name == "broadcast":
                 keeps = is_tile(operation.operands[0]) and operation.operands[0].type is value.type
             stack.extend((self._resolved(operand), same and keeps) for operand in operation.operands)
+
+    def _narrow(self, value: Value) -> None:
+        """Note whether a kept tile's first reader is the only one that needs all its bits."""
+        casts = [user for user in value.uses if user.name == "cast"]
+        if len(casts) != 1 or len(value.uses) != 2:
+            return
+        (cast,) = casts
+        (other,) = (user for user in value.uses if user is not cast)
+        (narrow,) = cast.results
+        if element_type(narrow.type).bits >= element_type(value.type).bits:  # type: ignore[attr-defined]
+            return
+        first, later = self._readers_of(other), self._readers_of(cast)
+        if len(first) == 1 and later and all(self.start[first[0]] < self.start[reader] for reader in later):
+            self.narrowed[value] = narrow
+
+    def _readers_of(self, operation: Operation) -> list[Operation]:
+        """The readers that evaluate an operation's result, or the operation itself where it is one."""
+        found: dict[Operation, None] = {}
+        stack, seen = [operation], set()
+        while stack:
+            here = stack.pop()
+            if here in seen:
+                continue
+            seen.add(here)
+            if is_lazy(here) and here.results and is_tile(here.results[0]):
+                stack.extend(here.results[0].uses)
+            else:
+                found[here] = None
+        return list(found)
 
     def _own_cost(self, operation: Operation) -> bool:
         """Whether keeping this operation's result saves work of its own, and not just of an operand that is kept anyway."""

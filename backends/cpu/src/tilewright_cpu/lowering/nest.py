@@ -128,9 +128,9 @@ class Plan:
                 if unit_reshape(source.shape, type_.shape) is None:
                     context.materialize(value)
                     continue
-            if value in kept and value not in self.fresh:
+            if value in kept and context.analysis.narrowed.get(value, value) not in self.fresh:
                 if axes == own and type_.shape == self.shape:
-                    self.fresh.append(value)
+                    self.fresh.append(context.analysis.narrowed.get(value, value))
                 else:
                     context.materialize(value)
                     continue
