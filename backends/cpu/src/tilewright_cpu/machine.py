@@ -37,6 +37,7 @@ _ABILITIES: dict[str, dict[str, frozenset[str]]] = {
     "half": {"x86-64": frozenset({"f16c", "avx512f", "avx512fp16"}), "aarch64": frozenset({""}), "riscv64": frozenset({"zvfhmin", "zvfh"})},
     "ldexp": {"x86-64": frozenset({"avx512vl"})},
     "range": {"x86-64": frozenset({"avx512dq"})},
+    "bf16": {"x86-64": frozenset({"avx512bf16"})},
 }
 
 #: Caches of a machine that does not tell.
@@ -61,7 +62,7 @@ class Machine:
     limits: Mapping[str, int] = field(default_factory=lambda: USUAL_CACHES, hash=False)
 
     def can(self, ability: str) -> bool:
-        """Whether the machine has an instruction for one of: ``fused`` multiply-add, conversion of ``half``, ``ldexp``, ``range``."""
+        """Whether the machine has an instruction for one of: ``fused`` multiply-add, conversion of ``half``, ``ldexp``, ``range``, conversion to ``bf16``."""
         wanted = _ABILITIES[ability].get(self.arch, frozenset())
         return "" in wanted or bool(wanted & self.features)
 

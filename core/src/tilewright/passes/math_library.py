@@ -125,6 +125,11 @@ def _exp(x: Number, native: bool) -> Number:
     return _scale(p, k, native)
 
 
+def _exp2_of_fraction(r: Number) -> Number:
+    """2**r of f32 for |r| of at most a half."""
+    return fma(_polynomial("exp2", r), r, 1.0)
+
+
 def _exp2(x: Number, native: bool) -> Number:
     element = _float_type(x)
     low, high = (-151.0, 129.0) if element is F32 else (-1076.0, 1025.0)
@@ -132,7 +137,7 @@ def _exp2(x: Number, native: bool) -> Number:
     n, k = _nearest_integer(x, 1.0)
     r = x - n
     if element is F32:
-        return _scale(fma(_polynomial("exp2", r), r, 1.0), k, native)
+        return _scale(_exp2_of_fraction(r), k, native)
     first, second = split_constant(_LN2, element, 2)
     return _scale(fma(r, first, fma(r * r, _polynomial("exp2", r), r * second)) + 1.0, k, native)
 
@@ -297,4 +302,14 @@ def math_function(name: str, element: FloatType, *, full_range: bool = True, nat
     return scope.finish(write(x, native_ldexp, full_range))
 
 
-__all__ = ["MATH", "MathRow", "cast_function", "math_function"]
+@functools.cache
+def exp2_of_fraction() -> Function:
+    """2**x in f32 for x between -1/2 and 1/2: what is left of ``exp2`` for a target that takes numbers apart by instructions of its own.
+
+    See :func:`math_function`.
+    """
+    scope = Scope("exp2_fraction", (F32,), F32)
+    return scope.finish(_exp2_of_fraction(*scope.arguments))
+
+
+__all__ = ["MATH", "MathRow", "cast_function", "exp2_of_fraction", "math_function"]

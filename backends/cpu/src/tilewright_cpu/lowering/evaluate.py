@@ -16,6 +16,7 @@ from tilewright.llvm.elementwise import emit_operation, move_pointer
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
 from tilewright_cpu.lowering.analysis import unit_reshape
 from tilewright_cpu.lowering.forms import SYMBOLIC, form
+from tilewright_cpu.lowering.machine import rounded_for_dots
 
 if TYPE_CHECKING:
     from tilewright_cpu.lowering.context import Context, Coordinate, Index, Scope
@@ -224,7 +225,8 @@ def _compute(context: Context, operation: Operation, value: Value, index: Index,
         return texts[1]
     if scope is not context.scopes[-1]:
         writer.current = scope.block
-    text = emit_operation(context, operation, texts, width)
+    own = rounded_for_dots(context, operation, texts[0], width) if name == "cast" else None
+    text = emit_operation(context, operation, texts, width) if own is None else own
     writer.current = saved
     return text
 

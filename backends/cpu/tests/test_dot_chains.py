@@ -1,0 +1,94 @@
+"""Products with a chain between them: what is kept in memory for a later product, and what may be overwritten for it."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+
+RNG = np.random.default_rng(0)
+#: makes kernels that are compiled anew, whatever is in the cache
+SALTS = itertools.count()
+N = 64
+
+
+@tw.jit
+def weighted(x_ptr, v_ptr, out_ptr, sums_ptr, SALT: tl.constexpr, N: tl.constexpr, ORDER: tl.constexpr):
+    """Products of exp2(x), rounded, with v, and its sums: taken before, or after, or both from what is rounded."""
+    rows, columns = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    at = rows * N + columns
+    weights = tl.exp2(tl.load(x_ptr + at))
+    v = tl.load(v_ptr + at)
+    narrow = weights.to(v.dtype)
+    if ORDER == "sum first":
+        sums = tl.sum(weights, 1)
+        product = tl.dot(narrow, v)
+    elif ORDER == "product first":
+        product = tl.dot(narrow, v)
+        sums = tl.sum(weights, 1)
+    elif ORDER == "sum twice":
+        sums = tl.sum(weights, 1) + tl.sum(weights * weights, 1)
+        product = tl.dot(narrow, v)
+    else:
+        sums = tl.sum(weights, 1) + tl.sum(narrow.to(tl.float32), 1)
+        product = tl.dot(narrow, v)
+    tl.store(out_ptr + at, product)
+    tl.store(sums_ptr + tl.arange(0, N), sums)
+
+
+@pytest.mark.parametrize("order", ["sum first", "product first", "sum twice", "both"])
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_a_tile_whose_later_readers_read_it_rounded(kind: str, order: str) -> None:
+    element = np.float16 if kind == "float16" else pytest.importorskip("ml_dtypes").bfloat16
+    x, v = RNG.standard_normal((N, N)).astype(np.float32), RNG.standard_normal((N, N)).astype(element)
+    out, sums = np.full((N, N), 77, np.float32), np.full(N, 77, np.float32)
+    weighted[(1,)](x, v, out, sums, SALT=next(SALTS), N=N, ORDER=order)
+    weights = np.exp2(x.astype(np.float64))
+    narrow = weights.astype(np.float32).astype(element).astype(np.float64)
+    exact = {"sum twice": weights + weights**2, "both": weights + narrow}.get(order, weights).sum(1)
+    np.testing.assert_allclose(sums, exact, rtol=1e-5 if order != "both" else 1e-3)
+    np.testing.assert_allclose(out, narrow @ v.astype(np.float64), atol=2e-2 if kind == "float16" else 0.2)
+
+
+@tw.jit
+def rounded(x_ptr, v_ptr, out_ptr, narrow_ptr, SALT: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    narrow = tl.load(x_ptr + at).to(tl.bfloat16)
+    tl.store(out_ptr + at, tl.dot(narrow, tl.load(v_ptr + at)))
+    tl.store(narrow_ptr + at, narrow)
+
+
+def test_a_factor_of_a_product_that_is_stored_too_keeps_its_subnormal_numbers() -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    x = (RNG.standard_normal((N, N)) * 1e-39).astype(np.float32)
+    v, out, narrow = np.ones((N, N), bfloat16), np.full((N, N), 77, np.float32), np.full((N, N), 77, bfloat16)
+    rounded[(1,)](x, v, out, narrow, SALT=next(SALTS), N=N)
+    assert np.abs(out).max() < 1e-36
+    assert (narrow == x.astype(bfloat16)).all() and (narrow != 0).any()
+
+
+@tw.jit
+def rescaled(a_ptr, b_ptr, c_ptr, K, SALT: tl.constexpr, N: tl.constexpr, OWN: tl.constexpr):
+    """Sums that are halved before each product is added; with OWN, the product's left factor is those sums."""
+    rows, columns = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    total = tl.load(c_ptr + rows * N + columns)
+    half = tl.load(c_ptr + tl.arange(0, N)) * 0 + 0.5
+    for k in range(K):
+        b = tl.load(b_ptr + (k * N + rows) * N + columns)
+        if OWN:
+            total = tl.dot(total, b, total * half[:, None], input_precision="ieee")
+        else:
+            total = tl.dot(tl.load(a_ptr + rows * N + columns), b, total * half[:, None], input_precision="ieee")
+    tl.store(c_ptr + rows * N + columns, total)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_sums_that_are_scaled_before_a_product_is_added(own: bool) -> None:
+    a, b, c = (RNG.standard_normal(shape).astype(np.float32) / 8 for shape in ((N, N), (3, N, N), (N, N)))
+    exact = c.astype(np.float64)
+    for each in b.astype(np.float64):
+        exact = (exact if own else a.astype(np.float64)) @ each + exact / 2
+    rescaled[(1,)](a, b, c, 3, SALT=next(SALTS), N=N, OWN=own)
+    np.testing.assert_allclose(c, exact, atol=1e-4)
