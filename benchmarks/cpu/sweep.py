@@ -100,19 +100,22 @@ class Sweep:
     def vector_add(self) -> Iterator[Case]:
         from kernels.vector_add import add
 
+        together: Any = None
+        if self.numba is not None:
+            prange = self.numba.prange
+
+            @self.numba.njit(parallel=True, fastmath=True)
+            def together(x: Any, y: Any, out: Any) -> None:
+                for i in prange(x.size):
+                    out[i] = x[i] + y[i]
+
         for n in (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 24):
             x, y, out = normal(n), normal(n), np.empty(n, F32)
             calls: Calls = {"tilewright": lambda x=x, y=y, out=out: add(x, y, out), "numpy": lambda x=x, y=y, out=out: np.add(x, y, out=out)}
             if self.torch is not None:
                 tx, ty, to = map(self.torch.from_numpy, (x, y, out))
                 calls["torch"] = lambda tx=tx, ty=ty, to=to: self.torch.add(tx, ty, out=to)
-            if self.numba is not None:
-
-                @self.numba.njit(parallel=True, fastmath=True)
-                def together(x: Any, y: Any, out: Any) -> None:
-                    for i in self.numba.prange(x.size):
-                        out[i] = x[i] + y[i]
-
+            if together is not None:
                 calls["numba"] = lambda x=x, y=y, out=out, together=together: together(x, y, out)
             yield Case("vector add", str(n), calls, n, 12 * n)
 
