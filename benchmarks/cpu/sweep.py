@@ -24,6 +24,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
+# Threads of NumPy's library that wait for more work would take the processors from the contender that runs next. It is asked for when the library is loaded.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
 import numpy as np
 
 import tilewright as tw
