@@ -45,6 +45,8 @@ _REUSES_TO_PACK = 3
 
 #: Rows that are multiplied without packing B, a slice of so many steps along K at a time, where a mask leaves no more of them.
 _FEW_ROWS, _SLICE = 2, 4
+#: How many rows of B further on are asked for meanwhile: each is a page of its own where rows are long.
+_AHEAD = 32
 
 #: With fewer products a sum, adding up the lanes of vectors along K costs more than it saves.
 _LEAST_K = 16
@@ -89,18 +91,25 @@ def write_product(product: Product) -> None:
         _write_columns(product)
         return
     rows = product.limits.rows
-    if rows is None or a.rows <= _FEW_ROWS or a.columns % _SLICE or not _readable_in_place(product.scheme, b):
+    few = _widened(product)
+    if rows is None or a.rows <= _FEW_ROWS or a.columns % _SLICE or not _readable_in_place(few.scheme, b):
         _write_whole(product)
         return
     narrow, wide, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
     w.branch_if(w.emit(f"icmp ule i64 {rows}, {_FEW_ROWS}"), narrow, wide)
     w.place(narrow)
-    _write_slices(replace(product, a=replace(a, rows=_FEW_ROWS), prepacked=None, deferral=None, memo=None))
+    _write_slices(replace(few, a=replace(a, rows=_FEW_ROWS), prepacked=None, deferral=None, memo=None))
     w.branch(join)
     w.place(wide)
     _write_whole(product)
     w.branch(join)
     w.place(join)
+
+
+def _widened(product: Product) -> Product:
+    """The product whose narrow floats are multiplied in f32, for which B need not be packed."""
+    narrow = isinstance(product.c.element, FloatType) and product.c.element is F32
+    return replace(product, elements=(F32, F32)) if narrow else product
 
 
 def _write_slices(product: Product) -> None:
@@ -116,7 +125,7 @@ def _write_slices(product: Product) -> None:
         left, right = address(w, a, 0, steps.index), address(w, b, steps.index, 0)
         for row in range(_SLICE):
             with w.loop("0", str(b.columns), step, nonempty=True) as lines:
-                fetch(w, address(w, b, plus(w, steps.index, 2 * _SLICE + row), lines.index))
+                fetch(w, address(w, b, plus(w, steps.index, _AHEAD + row), lines.index))
         slice_a, slice_b = replace(a, pointer=left, columns=_SLICE), replace(b, pointer=right, rows=_SLICE)
         _write_whole(replace(product, a=slice_a, b=slice_b, c=replace(c, zero=False), limits=replace(limits, k=None)))
 
