@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from tilewright import ir
 from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import Names
 from tilewright.frontend.errors import located
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, Undefined, is_hidden
+from tilewright.frontend.generator import Generator
 from tilewright.frontend.values import decay, describe_type, flatten, is_number, name_values, placeholder, type_of, unflatten
 from tilewright.language.core import constexpr, tensor
-
-if TYPE_CHECKING:
-    from tilewright.frontend.generator import Generator
 
 #: Visits statements at the current insertion point, in the current scope.
 Continuation = Callable[[], Completion]
@@ -223,7 +221,7 @@ class _Yields:
             after[name] = value
             return
         try:
-            blank = self.within(sides[1 - having][0], lambda: placeholder(self.g, type_))
+            blank = self.within(sides[1 - having][0], lambda: placeholder(self.g.builder, type_))
         except TypeError as error:
             after[name] = Undefined(f"cannot be kept past a conditional jump: {error}")
             return
@@ -236,10 +234,10 @@ class _Yields:
             return mine, theirs
         if is_number(mine):
             value = mine
-            mine = self.within(self.then, lambda: decay(self.g, value))
+            mine = self.within(self.then, lambda: decay(self.g.semantic, value))
         if is_number(theirs):
             value_b = theirs
-            theirs = self.within(self.other, lambda: decay(self.g, value_b))
+            theirs = self.within(self.other, lambda: decay(self.g.semantic, value_b))
         return mine, theirs
 
     def _mismatch(self, name: str, mine: Any, theirs: Any, initial: Any) -> NoReturn:
@@ -295,7 +293,7 @@ class _Yields:
         """As :meth:`_agree`, for the items of tuples too."""
         if type_of(mine) == type_of(theirs):
             return mine, theirs
-        return self.within(self.then, lambda: decay(self.g, mine)), self.within(self.other, lambda: decay(self.g, theirs))
+        return self.within(self.then, lambda: decay(self.g.semantic, mine)), self.within(self.other, lambda: decay(self.g.semantic, theirs))
 
     def expression(self, mine: Any, theirs: Any, after: Scope) -> None:
         """Merge the value of a conditional expression."""

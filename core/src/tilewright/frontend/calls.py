@@ -1,18 +1,19 @@
-"""Calls: evaluating the arguments, telling what is called, and binding arguments to the parameters of a function of the language."""
+"""Calls: evaluating the arguments, and telling what is called."""
 
 from __future__ import annotations
 
 import ast
 import builtins
-import inspect
 import math
 from collections.abc import Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilewright.errors import CompilationError, helped, similar, with_help
+from tilewright.errors import CompilationError, helped, with_help
 from tilewright.frontend import remedies
+from tilewright.frontend.binding import as_argument
 from tilewright.frontend.errors import cause, located, unsupported
+from tilewright.frontend.generator import Generator
 from tilewright.frontend.python_builtins import PYTHON_BUILTINS, PythonBuiltin, items_of, plain
 from tilewright.frontend.values import describe, lift
 from tilewright.language.binding import BoundCallable, asked_for, is_builtin, is_host_function
@@ -24,9 +25,6 @@ from tilewright.language.iteration import condition as tl_condition
 from tilewright.language.iteration import range as tl_range
 from tilewright.language.iteration import static_range
 from tilewright.language.values import _unwrap_if_constexpr
-
-if TYPE_CHECKING:
-    from tilewright.frontend.generator import Generator
 
 _ITERATION = (tl_range, static_range, tl_condition)
 _RANGE = PYTHON_BUILTINS["range"]
@@ -173,7 +171,7 @@ def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
         return _construct(g, fn, args, kwargs)
     if stated and isinstance(fn, FunctionType) and not fn.__module__.startswith(_LANGUAGE):
         # a function that the program states to be a constant: it is given the values as the kernel has them, and is no part of it
-        return lift(fn(*map(_argument, args), **{name: _argument(value) for name, value in kwargs.items()}))
+        return lift(fn(*map(as_argument, args), **{name: as_argument(value) for name, value in kwargs.items()}))
     if isinstance(fn, BuiltinFunctionType | FunctionType | MethodType) or callable(fn):
         return _host_function(fn, args, kwargs)
     raise TypeError(f"{describe(fn)} cannot be called")
@@ -269,59 +267,3 @@ def loop_condition(g: Generator, node: ast.expr) -> Any:
 def _outside_loop(g: Generator, node: ast.Call, fn: Any) -> CompilationError:
     where = "`while`" if fn is tl_condition else "`for ... in`"
     return located(g.frame, node, f"tl.{fn.__name__} is only for {where}", CompilationError)
-
-
-# -- binding ------------------------------------------------------------------------------------------------------------------------------------------
-
-
-def bind(fn: JitCallable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by parameter name, as Python binds them.
-
-    Raises:
-        TypeError: they do not fit the parameters.
-    """
-    params = fn.params
-    bound: dict[str, Any] = {}
-    given = len(args)
-    position = 0
-    for parameter in params:
-        name = parameter.name
-        if parameter.variadic:
-            bound[name] = tl_tuple([_argument(value) for value in args[position:]])
-            position = given
-            continue
-        if position < given and not parameter.keyword_only:
-            if name in kwargs:
-                raise TypeError(f"{fn.__name__}() got multiple values for argument {name!r}")
-            bound[name] = _argument(args[position])
-            position += 1
-        elif name in kwargs:
-            bound[name] = _argument(kwargs[name])
-        elif parameter.has_default:
-            bound[name] = _argument(parameter.default)
-        else:
-            missing = [p.name for p in params if not p.has_default and not p.variadic and p.name not in bound and p.name not in kwargs]
-            message = f"{fn.__name__}() is missing {_plural('argument', missing)}: {', '.join(map(repr, missing))}"
-            meant = (similar(keyword, missing, shortened=True) for keyword in kwargs if keyword not in fn.arg_names)
-            raise TypeError(with_help(message, next(filter(None, meant), "")))
-    if position < given:
-        takes = sum(not parameter.keyword_only for parameter in params)
-        raise TypeError(f"{fn.__name__}() takes {takes} positional {'argument' if takes == 1 else 'arguments'}, not {given}")
-    for name in kwargs:
-        if name not in bound or any(parameter.variadic and parameter.name == name for parameter in params):
-            message = f"{fn.__name__}() has no parameter {name!r}; its parameters are {', '.join(fn.arg_names)}"
-            raise TypeError(with_help(message, similar(name, (other for other in fn.arg_names if other not in kwargs), shortened=True)))
-    return bound
-
-
-def _argument(value: Any) -> Any:
-    if isinstance(value, base_value):
-        return value
-    if value is inspect.Parameter.empty:
-        raise TypeError("an argument is missing")
-    lifted = lift(value)
-    return lifted if isinstance(lifted, base_value) else constexpr(lifted)
-
-
-def _plural(word: str, items: Sequence[object]) -> str:
-    return word if len(items) == 1 else f"{word}s"

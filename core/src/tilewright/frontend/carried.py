@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from tilewright import ir
 from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import BREAK, CONTINUE, Facts
 from tilewright.frontend.errors import located
 from tilewright.frontend.frame import Scope, Undefined, is_hidden
+from tilewright.frontend.generator import Generator
 from tilewright.frontend.values import decay, describe_type, flatten, is_number, name_values, placeholder, type_of, unflatten
-
-if TYPE_CHECKING:
-    from tilewright.frontend.generator import Generator
 
 
 class Carried:
@@ -30,7 +28,7 @@ class Carried:
         for name, value in g.scope.items():
             if name in assigned and name in live and type(value) is not Undefined:
                 self.names.append(name)
-                self.initial.append(decay(g, value))
+                self.initial.append(decay(g.semantic, value))
         self.types = [type_of(value) for value in self.initial]
         self.flat_types = [flat for type_ in self.types for flat in type_.flatten()]
 
@@ -62,12 +60,12 @@ class Carried:
         g, value = self.g, self.g.scope[name]
         if type(value) is Undefined and value.dead:
             # Every path from there leaves the loop: the next iteration that would read it does not come.
-            return flatten(placeholder(g, type_))
+            return flatten(placeholder(g.builder, type_))
         if type(value) is Undefined:
             message = with_help(f"Loop-carried variable {name} has no value at the end of the loop's body: it {value.reason}", _KEEP)
             raise located(g.frame, self._assignment(name), message, CompilationError)
         if is_number(value):
-            value = decay(g, value)
+            value = decay(g.semantic, value)
         final = type_of(value)
         if final != type_:
             self._mismatch(name, type_, final)

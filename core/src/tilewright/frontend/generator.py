@@ -1,20 +1,22 @@
 """The visitor that turns a function's syntax tree into Tile IR, and the calls between functions.
 
-Nodes are dispatched by their type through the tables of ``expressions`` and ``statements``. A call to another function of the language is inlined: its
-tree is visited at the current insertion point with the argument values as its variables, so it is specialised on their types and constexprs by nature.
+Nodes are dispatched by their type through the tables of ``expressions`` and ``statements``, which the generator is given. A call to another function of
+the language is inlined: its tree is visited at the current insertion point with the argument values as its variables, so it is specialised on their types
+and constexprs by nature.
 """
 
 from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from tilewright import ir
 from tilewright.errors import CompilationError, UnsupportedLanguageConstruct, with_help
-from tilewright.frontend import calls, errors, expressions, names, statements
-from tilewright.frontend.analysis import NONE
+from tilewright.frontend import errors
+from tilewright.frontend.analysis import NONE, Names
+from tilewright.frontend.binding import bind
 from tilewright.frontend.frame import RETURN_VALUE, Completion, Frame, Scope, Undefined
 from tilewright.frontend.values import decay, describe, describe_type, flatten, name_values, type_of, unflatten
 from tilewright.language.binding import is_builtin
@@ -26,12 +28,29 @@ from tilewright.language.semantic import Options, Semantic
 #: Calls nested deeper than this are a recursion that does not end.
 MAX_DEPTH = 100
 
-_EXPRESSIONS = expressions.EXPRESSIONS
 _CONDITIONS = (bool, int, type(None))
+
+#: Evaluates an expression of one kind, at the current insertion point.
+Expression = Callable[["Generator", Any], Any]
+
+
+class Block(Protocol):
+    """Visits the statements of a block."""
+
+    def __call__(self, g: Generator, statements: Sequence[ast.stmt], live: Names, follows: bool) -> Completion:
+        """Visit them at the current insertion point, in the current scope.
+
+        Args:
+            live: names live after the block.
+            follows: statements follow the block before the target of a jump is reached, so that someone will ask for its flag.
+        """
+        ...
 
 
 class Generator:
     """Generates one module.
+
+    It holds what visiting needs and knows no kind of expression or statement itself: those are functions of a generator and a node, and come with it.
 
     Attributes:
         module: what is generated.
@@ -40,12 +59,14 @@ class Generator:
         call_node: the call being evaluated.
     """
 
-    __slots__ = ("_callees", "builder", "call_node", "frame", "module", "scope", "semantic")
+    __slots__ = ("_block", "_callees", "_expressions", "builder", "call_node", "frame", "module", "scope", "semantic")
 
     frame: Frame
     scope: Scope
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, expressions: Mapping[type[ast.expr], Expression], block: Block) -> None:
+        """What generates a module, given what visits each kind of expression and what visits statements."""
+        self._expressions, self._block = expressions, block
         self.module = ir.Module()
         self.builder = ir.Builder()
         self.semantic = Semantic(self.builder, options, self)
@@ -62,7 +83,7 @@ class Generator:
         Raises:
             CompilationError: with the place of the innermost node that is wrong.
         """
-        visit = _EXPRESSIONS.get(node.__class__)
+        visit = self._expressions.get(node.__class__)
         if visit is None:
             raise errors.unsupported(self.frame, node, f"{type(node).__name__} is")
         try:
@@ -74,9 +95,9 @@ class Generator:
         except Exception as error:
             raise self.relocated(node, error) from errors.cause(error)
 
-    def block(self, body: Sequence[ast.stmt], live: frozenset[str], follows: bool) -> Completion:
-        """Visit a block: see :func:`~tilewright.frontend.statements.block`."""
-        return statements.block(self, body, live, follows)
+    def block(self, body: Sequence[ast.stmt], live: Names, follows: bool) -> Completion:
+        """Visit statements: see :class:`Block`."""
+        return self._block(self, body, live, follows)
 
     def locate(self, node: ast.AST) -> None:
         """Give the operations that follow the place of ``node``."""
@@ -175,51 +196,6 @@ class Generator:
                 operation.erase()
             builder.region, builder.before, builder.location = saved
 
-    # -- names and parts ------------------------------------------------------------------------------------------------------------------
-
-    def load_name(self, node: ast.AST, name: str) -> Any:
-        """The value of a name: see :func:`~tilewright.frontend.names.load_name`."""
-        return names.load_name(self, node, name)
-
-    def assign_target(self, target: ast.expr, value: Any, plain: bool = True) -> None:
-        """Bind a target: see :func:`~tilewright.frontend.statements.assign_target`."""
-        statements.assign_target(self, target, value, plain)
-
-    def operate(self, node: ast.AST, operator: type[ast.operator], lhs: Any, rhs: Any) -> Any:
-        """``lhs operator rhs``: see :func:`~tilewright.frontend.expressions.operate`."""
-        return expressions.operate(self, node, operator, lhs, rhs)
-
-    def attribute(self, value: Any, name: str) -> Any:
-        """``value.name``: see :func:`~tilewright.frontend.expressions.attribute`."""
-        return expressions.attribute(self, value, name)
-
-    def iterable(self, node: ast.expr) -> Any:
-        """What a loop goes through: see :func:`~tilewright.frontend.calls.iterable`."""
-        return calls.iterable(self, node)
-
-    def loop_condition(self, node: ast.expr) -> Any:
-        """A ``while``'s test: see :func:`~tilewright.frontend.calls.loop_condition`."""
-        return calls.loop_condition(self, node)
-
-    def invoke(self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call anything that can be called: see :func:`~tilewright.frontend.calls.invoke`."""
-        return calls.invoke(self, fn, args, kwargs)
-
-    def call_statement(self, node: ast.Call) -> None:
-        """A call whose result is dropped: see :func:`~tilewright.frontend.calls.call_statement`."""
-        calls.call_statement(self, node)
-
-    def is_constexpr_annotation(self, node: ast.expr) -> bool:
-        """Whether an annotation is ``tl.constexpr``, as an object or as text."""
-        if isinstance(node, ast.Constant):
-            return isinstance(node.value, str) and node.value.rpartition(".")[2] == "constexpr"
-        if not isinstance(node, ast.Name | ast.Attribute):
-            return False
-        try:
-            return self.evaluate(node) is constexpr
-        except CompilationError:
-            return False  # an annotation for people and type checkers
-
     # -- functions of the language --------------------------------------------------------------------------------------------------------
 
     def call(self, fn: JitCallable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -231,7 +207,7 @@ class Generator:
         """
         if type(fn) is constexpr:
             fn = fn.value
-        scope = calls.bind(fn, args, kwargs)
+        scope = bind(fn, args, kwargs)
         if fn.noinline:
             return self._call_separate(fn, scope)
         return self._visit(self._frame(fn), scope)
@@ -333,7 +309,7 @@ class Generator:
             name_values(value, variable)
         value = self._visit(frame, scope)
         builder.location = location
-        value = decay(self, value)
+        value = decay(self.semantic, value)
         results = flatten(value)
         builder.return_(results)
         function.result_types = tuple(result.type for result in results)

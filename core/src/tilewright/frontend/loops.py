@@ -10,15 +10,18 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright import ir
 from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import BREAK, RETURN, Facts
+from tilewright.frontend.assignments import assign_target
 from tilewright.frontend.branches import Branch, guarded, merge, not_taken
+from tilewright.frontend.calls import iterable, loop_condition
 from tilewright.frontend.carried import Carried, assigned_names, walrus_names
 from tilewright.frontend.errors import located, unsupported
 from tilewright.frontend.frame import NORMAL, Completion, Undefined, break_flag, continue_flag, end_of_iteration, is_hidden
+from tilewright.frontend.generator import Generator
 from tilewright.frontend.values import describe, is_number, lift, name_values, unflatten
 from tilewright.frontend.while_loop import WhileLoop
 from tilewright.ir import types as ir_types
@@ -29,9 +32,6 @@ from tilewright.language.iteration import range as tl_range
 from tilewright.language.iteration import static_range
 from tilewright.language.promotion import integer_promote
 
-if TYPE_CHECKING:
-    from tilewright.frontend.generator import Generator
-
 #: A loop unrolled further than this is a mistake.
 _UNROLL_LIMIT = 1 << 16
 
@@ -41,7 +41,7 @@ _UNROLL_LIMIT = 1 << 16
 
 def for_statement(g: Generator, node: ast.For, facts: Facts, follows: bool) -> Completion:
     """Visit a ``for`` loop and its ``else``."""
-    iterated = g.iterable(node.iter)
+    iterated = iterable(g, node.iter)
     if isinstance(iterated, tl_range):
         completion = _dynamic_for(g, node, facts, iterated)
     else:
@@ -95,7 +95,7 @@ def _unrolled(g: Generator, node: ast.For, facts: Facts, items: Sequence[Any]) -
 def _iteration(g: Generator, node: ast.For, facts: Facts, depth: int, targets: frozenset[str], item: Any) -> Completion:
     """Visit the body of an unrolled loop for one item."""
     outside = _defined(g)
-    g.assign_target(node.target, item, plain=False)
+    assign_target(g, node.target, item, plain=False)
     body = g.block(node.body, facts.live_head, False)
     if continue_flag(depth) in body.jumps:
         _forget(g, outside | targets, f"may be left without a value by a `continue` of the loop at line {node.lineno + g.frame.line_offset}")
@@ -285,7 +285,7 @@ def while_statement(g: Generator, node: ast.While, facts: Facts, follows: bool) 
     loop = WhileLoop(g, node, facts, Carried(g, node, facts, assigned), jumps, False)
 
     def test(arguments: list[ir.Value]) -> Any:
-        value = g.loop_condition(node.test)
+        value = loop_condition(g, node.test)
         if isinstance(value, tl_condition):
             loop.no_licm = value.disable_licm
             value = value.condition

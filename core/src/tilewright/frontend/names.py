@@ -6,19 +6,17 @@ import ast
 import enum
 import os
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.errors import CompilationError, similar, with_help
 from tilewright.frontend.errors import located
 from tilewright.frontend.frame import Undefined
+from tilewright.frontend.generator import Generator
 from tilewright.frontend.python_builtins import PYTHON_BUILTINS
 from tilewright.frontend.values import lift
 from tilewright.language.binding import BoundCallable, is_builtin
 from tilewright.language.callable import BoundConstexprFunction, JitCallable
 from tilewright.language.core import base_type, base_value, constexpr
-
-if TYPE_CHECKING:
-    from tilewright.frontend.generator import Generator
 
 _ALLOW_GLOBALS = "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS"
 _MISSING = object()

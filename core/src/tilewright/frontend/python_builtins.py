@@ -5,19 +5,18 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.errors import with_help
+from tilewright.frontend.attributes import attribute
+from tilewright.frontend.generator import Generator
 from tilewright.frontend.values import describe, lift
-from tilewright.language import elementwise
+from tilewright.language import elementwise, math
 from tilewright.language.core import base_value, constexpr, is_negative_zero, tensor
 from tilewright.language.core import tuple as tl_tuple
 from tilewright.language.descriptors import tensor_descriptor, tensor_descriptor_base
 
-if TYPE_CHECKING:
-    from tilewright.frontend.generator import Generator
-
-Implementation = Callable[["Generator", Sequence[Any], Mapping[str, Any]], Any]
+Implementation = Callable[[Generator, Sequence[Any], Mapping[str, Any]], Any]
 
 
 def plain(value: Any, what: str) -> Any:
@@ -110,7 +109,7 @@ def _class(kind: Any) -> Any:
 def _getattr(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     value, name = args[0], plain(args[1], "getattr()")
     try:
-        return g.attribute(value, name)
+        return attribute(g.semantic, value, name)
     except AttributeError:
         if len(args) > 2:
             return args[2]
@@ -119,7 +118,7 @@ def _getattr(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
 
 def _hasattr(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     try:
-        g.attribute(args[0], plain(args[1], "hasattr()"))
+        attribute(g.semantic, args[0], plain(args[1], "hasattr()"))
     except AttributeError:
         return constexpr(False)
     return constexpr(True)
@@ -140,7 +139,7 @@ def _list(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 def _abs(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     (value,) = args
     if isinstance(value, tensor):
-        return g.invoke(g.attribute(value, "abs"), [], {})
+        return math.abs(value, _semantic=g.semantic)
     return constexpr(abs(plain(value, "abs()")))
 
 

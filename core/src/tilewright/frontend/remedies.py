@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.errors import similar
+from tilewright.frontend.generator import Generator
 from tilewright.language.core import constexpr, tensor
 from tilewright.language.core import tuple as tl_tuple
-
-if TYPE_CHECKING:
-    from tilewright.frontend.generator import Generator
 
 #: Packages whose functions work on arrays or numbers of the host.
 _LIBRARIES = frozenset({"cmath", "cupy", "jax", "math", "numpy", "scipy", "torch"})

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright import ir
 from tilewright.ir import types as ir_types
 from tilewright.language.core import base_type, base_value, constexpr, constexpr_type, tensor
 from tilewright.language.core import tuple as tl_tuple
 from tilewright.language.promotion import scalar_type
-
-if TYPE_CHECKING:
-    from tilewright.frontend.generator import Generator
+from tilewright.language.semantic import Semantic
 
 _NUMBERS = frozenset((int, float, bool))
 _PLAIN = frozenset((int, float, bool, str, type(None)))
@@ -29,7 +27,7 @@ def lift(value: Any) -> Any:
     return value
 
 
-def decay(g: Generator, value: Any) -> Any:
+def decay(semantic: Semantic, value: Any) -> Any:
     """What a plain assignment stores: numbers known at compile time become scalar tensors; everything else stays.
 
     Items of tuples decay too.
@@ -40,10 +38,10 @@ def decay(g: Generator, value: Any) -> Any:
     if kind is constexpr:
         inner = value.value
         if type(inner) in _NUMBERS:
-            return g.semantic.scalar_constant(inner, scalar_type(inner))
+            return semantic.scalar_constant(inner, scalar_type(inner))
         return lift(inner) if isinstance(inner, tuple | list) else value
     if kind is tl_tuple:
-        items = [decay(g, item) for item in value.values]
+        items = [decay(semantic, item) for item in value.values]
         if all(new is old for new, old in zip(items, value.values, strict=True)):
             return value
         return value._with_fields(items)
@@ -55,6 +53,11 @@ def decayed_type(value: Any) -> Any:
     if type(value) is constexpr and type(value.value) in _NUMBERS:
         return scalar_type(value.value)
     return type_of(value)
+
+
+def unwrapped(value: Any) -> Any:
+    """The Python value behind a constexpr; any other value as it is."""
+    return value.value if type(value) is constexpr else value
 
 
 def is_number(value: Any) -> bool:
@@ -81,13 +84,13 @@ def unflatten(types: Iterable[base_type], values: Iterable[ir.Value]) -> list[An
     return [type_.unflatten(source) for type_ in types]
 
 
-def placeholder(g: Generator, type_: base_type) -> Any:
+def placeholder(builder: ir.Builder, type_: base_type) -> Any:
     """A value of ``type_`` that nothing will read: zeros.
 
     Raises:
         TypeError: no constant has such a type (a tensor descriptor).
     """
-    return unflatten([type_], [_zero(g.builder, flat) for flat in type_.flatten()])[0]
+    return unflatten([type_], [_zero(builder, flat) for flat in type_.flatten()])[0]
 
 
 def _zero(builder: ir.Builder, type_: ir_types.Type) -> ir.Value:

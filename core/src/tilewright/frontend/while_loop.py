@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright import ir
 from tilewright.errors import CompilationError, with_help
@@ -13,13 +13,11 @@ from tilewright.frontend.branches import Branch, merge
 from tilewright.frontend.carried import Carried
 from tilewright.frontend.errors import located
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, Undefined, break_flag, end_of_iteration, is_hidden
+from tilewright.frontend.generator import Generator
 from tilewright.frontend.values import flatten, name_values, placeholder, type_of, unflatten
 from tilewright.ir import types as ir_types
 from tilewright.ir.table import Effect
 from tilewright.language.core import constexpr, int1, tensor
-
-if TYPE_CHECKING:
-    from tilewright.frontend.generator import Generator
 
 
 class WhileLoop:
@@ -111,7 +109,7 @@ class WhileLoop:
         g.leave(outer_scope, saved)
         g.locate(node)
         for type_ in (*self.kept.values(), *(() if result is None else (type_of(result),))):
-            initial.extend(flatten(placeholder(g, type_)))
+            initial.extend(flatten(placeholder(builder, type_)))
         operation = builder.region_op("while", initial, regions=[before, after], results=[value.type for value in after.arguments], no_licm=self.no_licm)
         builder.location = outer_location
         return self._finish(operation, forwarded, types, body, body_scope, result, (start, body_end), go_on is True)
@@ -183,7 +181,7 @@ class WhileLoop:
 
     def _blank(self, carried: Carried) -> list[ir.Value]:
         """Values for the variables where the body always returns."""
-        return [flat for type_ in carried.types for flat in flatten(placeholder(self.g, type_))]
+        return [flat for type_ in carried.types for flat in flatten(placeholder(self.g.builder, type_))]
 
     def _flag(self, flag: str, body: Completion) -> ir.Value:
         value = self.g.scope.get(flag, constexpr(False)) if flag in body.jumps else constexpr(False)

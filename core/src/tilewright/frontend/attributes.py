@@ -1,0 +1,42 @@
+"""Attributes of whatever a kernel has: modules, values of the language, and objects known while compiling."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from tilewright.errors import TilewrightError, similar, with_help
+from tilewright.frontend.values import describe, lift
+from tilewright.language.core import base_value, constexpr, tensor
+from tilewright.language.semantic import Semantic
+
+
+def attribute(semantic: Semantic, value: Any, name: str) -> Any:
+    """``value.name``.
+
+    Raises:
+        AttributeError: there is none.
+        NameError: a module's attribute that kernels may not read.
+    """
+    if isinstance(value, ModuleType):
+        try:
+            found = getattr(value, name)
+        except AttributeError as error:
+            if isinstance(error, TilewrightError):  # says more than that there is none
+                raise
+            message = f"module {value.__name__} has no attribute {name!r}"
+            raise AttributeError(with_help(message, similar(name, dir(value)))) from None
+        return lift(found)
+    try:
+        found = semantic.attribute(value, name)
+    except AttributeError as error:
+        raise AttributeError(_no_attribute(value, name, error)) from error
+    return lift(found)
+
+
+def _no_attribute(value: Any, name: str, error: AttributeError) -> str:
+    if isinstance(value, tensor):
+        return with_help(f"a tensor of type {value.type} has no attribute {name!r}", similar(name, dir(value)))
+    if isinstance(value, base_value) and type(value) is not constexpr:
+        return str(error)
+    return f"{describe(value)} has no attribute {name!r}"
