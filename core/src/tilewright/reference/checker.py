@@ -156,7 +156,7 @@ class Checker:
         elif operation.name == "atomic_load":
             missing = None if arrays[1] is None else ~arrays[1]
         elif operation.name == "gather":
-            missing = promises._index_out_of_range(operation, *arrays)
+            missing = promises.index_out_of_range(operation, *arrays)
         else:
             missing = None
         if missing is None or not missing.any():

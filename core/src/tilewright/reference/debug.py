@@ -25,12 +25,12 @@ def print_values(frame: Frame, operation: Operation, values: list[Array]) -> Non
     for row in range(frame.rows):
         program = frame.coordinates(row)
         if not arrays:
-            frame.interpreter.printer(print_lines.message(program, prefix))
+            frame.run.printer(print_lines.message(program, prefix))
         for array, operand, head in zip(arrays, operation.operands, heads, strict=True):
             element = element_type(operand.type)
             for index in np.ndindex(array.shape[1:]):
                 text = print_lines.element_text(number(array[(row, *index)], element), element, hexadecimal=hexadecimal)
-                frame.interpreter.printer(print_lines.line(program, head, index, text))
+                frame.run.printer(print_lines.line(program, head, index, text))
 
 
 def assert_(frame: Frame, operation: Operation, condition: Array, mask: Array | None) -> None:

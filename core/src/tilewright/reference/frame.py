@@ -2,22 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.errors import KernelError
-from tilewright.ir.core import Location, Operation, Value
+from tilewright.ir.core import Location, Module, Operation, Region, Value
 from tilewright.reference.failures import failure, program_coordinates
+from tilewright.reference.memory import Memory
 from tilewright.reference.numerics import Array
-from tilewright.reference.values import Indices, RuntimeValue, take
+from tilewright.reference.values import Indices, RuntimeValue, Tracked, take
 
-if TYPE_CHECKING:
-    from tilewright.reference.checker import Checker
-    from tilewright.reference.interpreter import Interpreter
-    from tilewright.reference.memory import Memory
+
+class Watch(Protocol):
+    """What the checked mode has operations ask, as they go on: see :class:`~tilewright.reference.checker.Checker`."""
+
+    def access(
+        self, frame: Frame, operation: Operation, kind: str, addresses: Array, mask: Array | None, size: int, rank: int, argument: int | None
+    ) -> Array | None:
+        """Check the accesses an operation is about to make; the mask comes back without those that must not be made."""
+        ...
+
+    def decided(self, frame: Frame, operation: Operation, value: Tracked, what: str) -> Array:
+        """The array of a value that control flow hangs on."""
+        ...
+
+
+class Run(Protocol):
+    """The run of a module that a frame is part of: see :class:`~tilewright.reference.interpreter.Interpreter`.
+
+    Attributes:
+        printer: gets each line that the kernel prints.
+        checker: what watches the run; None where nothing does.
+    """
+
+    module: Module
+    grid: tuple[int, int, int]
+    memory: Memory
+    printer: Callable[[str], object]
+
+    @property
+    def checker(self) -> Watch | None: ...
+
+    def closed(self, region: Region) -> bool:
+        """Whether a region reads nothing but its arguments, of programs and of memory."""
+        ...
+
+    def execute(self, frame: Frame, region: Region) -> list[RuntimeValue]:
+        """Run a region for the rows of a frame, its arguments being set there; the operands of its terminator come back."""
+        ...
 
 
 class Frame:
@@ -27,10 +62,10 @@ class Frame:
     parent). ``pids`` has the linear program id of each row.
     """
 
-    __slots__ = ("_ids", "call", "interpreter", "parent", "pids", "selection", "values")
+    __slots__ = ("_ids", "call", "parent", "pids", "run", "selection", "values")
 
-    def __init__(self, interpreter: Interpreter, pids: NDArray[np.int64], parent: Frame | None = None, selection: Indices | None = None) -> None:
-        self.interpreter = interpreter
+    def __init__(self, run: Run, pids: NDArray[np.int64], parent: Frame | None = None, selection: Indices | None = None) -> None:
+        self.run = run
         self.parent = parent
         self.selection = selection
         self.pids = pids
@@ -45,19 +80,19 @@ class Frame:
 
     @property
     def grid(self) -> tuple[int, int, int]:
-        return self.interpreter.grid
+        return self.run.grid
 
     @property
     def memory(self) -> Memory:
-        return self.interpreter.memory
+        return self.run.memory
 
     @property
-    def checker(self) -> Checker | None:
-        return self.interpreter.checker
+    def checker(self) -> Watch | None:
+        return self.run.checker
 
     def select(self, selection: Indices) -> Frame:
         """A frame of some of the rows, or of rows repeated."""
-        return Frame(self.interpreter, self.pids[selection], self, selection)
+        return Frame(self.run, self.pids[selection], self, selection)
 
     def get(self, value: Value) -> RuntimeValue:
         """The value of an SSA value for the rows of this frame."""

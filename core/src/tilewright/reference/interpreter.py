@@ -59,7 +59,7 @@ class Interpreter:
         """Whether a region reads nothing but its arguments, of programs and of memory."""
         found = self._closed.get(region)
         if found is None:
-            found = self._closed[region] = is_closed(self, region)
+            found = self._closed[region] = is_closed(region)
         return found
 
     def execute(self, frame: Frame, region: Region) -> list[RuntimeValue]:

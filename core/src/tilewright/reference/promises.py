@@ -76,7 +76,8 @@ def _cast_out_of_range(operation: Operation, x: Array) -> Array | None:
     return ~((whole >= float(result.minimum)) & (whole < float(result.maximum + 1)))
 
 
-def _index_out_of_range(operation: Operation, x: Array, index: Array) -> Array:
+def index_out_of_range(operation: Operation, x: Array, index: Array) -> Array:
+    """The lanes of a ``gather`` whose index is outside its source."""
     source = operation.operands[0].type
     assert isinstance(source, TileType)
     return (index >= source.shape[operation.attributes["axis"]]) | (index < 0)
@@ -137,9 +138,9 @@ CHECKS: dict[str, tuple[tuple[str, str, str, Check], ...]] = {
     "shl": (("arithmetic", "shift-out-of-range", "shift by a negative amount or by at least the operand's width", _shift_out_of_range),),
     "shr": (("arithmetic", "shift-out-of-range", "shift by a negative amount or by at least the operand's width", _shift_out_of_range),),
     "cast": (("arithmetic", "cast-out-of-range", "the float is out of the integer's range", _cast_out_of_range),),
-    "gather": (("arithmetic", "index-out-of-range", "the index of a gather is out of range", _index_out_of_range),),
+    "gather": (("arithmetic", "index-out-of-range", "the index of a gather is out of range", index_out_of_range),),
     "assume": (("promises", "broken-promise", "assumed to hold, but false", _assume_fails),),
     "hint": (("promises", "broken-promise", "the value is not what the hint promises", _hint_fails),),
 }
 
-__all__ = ["CHECKS", "numpy_dtype"]
+__all__ = ["CHECKS", "index_out_of_range", "numpy_dtype"]

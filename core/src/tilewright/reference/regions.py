@@ -6,7 +6,7 @@ Where rows disagree on a branch or on a number of iterations, each way runs in a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,6 @@ from tilewright.ir.types import IntType, Type
 from tilewright.reference.frame import Frame
 from tilewright.reference.numerics import Array, numpy_dtype
 from tilewright.reference.values import Descriptor, Indices, RuntimeValue, Tracked, merge, take
-
-if TYPE_CHECKING:
-    from tilewright.reference.interpreter import Interpreter
 
 Results = Sequence[RuntimeValue]
 
@@ -30,7 +27,7 @@ def _execute(frame: Frame, region: Region, arguments: Sequence[RuntimeValue]) ->
     """Run a region on values for its arguments; the operands of its terminator come back."""
     for argument, value in zip(region.arguments, arguments, strict=True):
         frame.values[argument] = value
-    return frame.interpreter.execute(frame, region)
+    return frame.run.execute(frame, region)
 
 
 def _decided(frame: Frame, operation: Operation, value: RuntimeValue, what: str) -> Array:
@@ -80,12 +77,12 @@ def run_if(frame: Frame, operation: Operation) -> Results:
     condition = _decided(frame, operation, frame.get(operation.operands[0]), "the condition of a branch")
     then, otherwise = operation.regions
     if condition.all():
-        return frame.interpreter.execute(frame, then)
+        return frame.run.execute(frame, then)
     if not condition.any():
-        return frame.interpreter.execute(frame, otherwise)
+        return frame.run.execute(frame, otherwise)
     ways = []
     for region, rows in ((then, np.flatnonzero(condition)), (otherwise, np.flatnonzero(~condition))):
-        ways.append((rows, frame.interpreter.execute(frame.select(rows), region)))
+        ways.append((rows, frame.run.execute(frame.select(rows), region)))
     return [merge([(rows, values[position]) for rows, values in ways], result.type, frame.rows) for position, result in enumerate(operation.results)]
 
 
@@ -163,8 +160,8 @@ def _identical(a: RuntimeValue, b: RuntimeValue) -> bool:
 
 
 def run_call(frame: Frame, operation: Operation) -> Results:
-    callee = frame.interpreter.module.functions[operation.attributes["callee"]]
-    inner = Frame(frame.interpreter, frame.pids)
+    callee = frame.run.module.functions[operation.attributes["callee"]]
+    inner = Frame(frame.run, frame.pids)
     inner.call = (operation.location, frame)
     return _execute(inner, callee.body, [frame.get(operand) for operand in operation.operands])
 
@@ -207,7 +204,7 @@ class _Lanes:
         inputs = [frame.get(operand) for operand in operation.operands]
         shape = operation.operands[0].type.shape  # type: ignore[attr-defined]
         arrays = [value.array if isinstance(value, Tracked) else value for value in inputs]
-        self.varying = any(array.ndim > len(shape) for array in arrays) or (frame.rows > 1 and not frame.interpreter.closed(self.region))
+        self.varying = any(array.ndim > len(shape) for array in arrays) or (frame.rows > 1 and not frame.run.closed(self.region))
         lead = (frame.rows,) if self.varying else ()
 
         def line(array: Array) -> Array:
@@ -347,7 +344,7 @@ CONTROL: dict[str, Callable[[Frame, Operation], Results]] = {
 }
 
 
-def is_closed(interpreter: Interpreter, region: Region) -> bool:
+def is_closed(region: Region) -> bool:
     """Whether a region's values follow from its arguments alone, so that they are the same for all programs if these are."""
     own: set[Value] = set(region.arguments)
     for operation in region.walk():
