@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import tilewright.language as tl
-from tilewright.language.core import _unwrap_if_constexpr
-from tilewright.language.values import constexpr_type
+from tilewright.language.values import constexpr_type, unwrap_if_constexpr
 
 NUMBERS = (0, 1, 7, -3, 2.5, True)
 BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift", "lt", "le", "gt", "ge", "eq", "ne"]
@@ -51,7 +50,7 @@ def test_unary_operators_and_conversions() -> None:
 
 def test_constexprs_of_constexprs_are_flat() -> None:
     assert tl.constexpr(tl.constexpr(tl.constexpr(3))).value == 3
-    assert _unwrap_if_constexpr([tl.constexpr(1), (tl.constexpr(2), 3)]) == [1, (2, 3)]
+    assert unwrap_if_constexpr([tl.constexpr(1), (tl.constexpr(2), 3)]) == [1, (2, 3)]
 
 
 def test_constexpr_types_tell_constants_apart() -> None:

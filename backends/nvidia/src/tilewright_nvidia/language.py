@@ -10,12 +10,12 @@ from typing import Any
 from tilewright import ir
 from tilewright.language import libdevice
 from tilewright.language.binding import builtin
-from tilewright.language.block_pointers import _items
 from tilewright.language.core import inline_asm_elementwise
 from tilewright.language.dtypes import int32, int64
 from tilewright.language.memory import from_memory
 from tilewright.language.tensors import tensor
-from tilewright.language.values import _unwrap_if_constexpr, constexpr
+from tilewright.language.tuples import listed
+from tilewright.language.values import constexpr, unwrap_if_constexpr
 from tilewright_nvidia.operations import LOAD_IM2COL
 
 #: Threads of a warp, on every target that this language is for.
@@ -78,8 +78,8 @@ def load_im2col(descriptor: Any, offsets: Any, window: Any, pixels: Any, lower: 
     handle = descriptor.handle
     if not isinstance(handle.owner, ir.Region) or not isinstance(handle.owner.owner, ir.Function):
         raise ValueError("load_im2col takes a descriptor that is an argument of the kernel")
-    groups = [[_semantic.to_tensor(item).handle for item in _items(given)] for given in (offsets, window)]
-    numbers = {name: tuple(_semantic.constant(item, name) for item in _items(given)) for name, given in (("lower", lower), ("upper", upper))}
+    groups = [[_semantic.to_tensor(item).handle for item in listed(given)] for given in (offsets, window)]
+    numbers = {name: tuple(_semantic.constant(item, name) for item in listed(given)) for name, given in (("lower", lower), ("upper", upper))}
     attributes = {"pixels": _semantic.constant(pixels, "pixels"), **numbers}
     operation = _semantic.builder.create(LOAD_IM2COL, [[handle], *groups], attributes)
     return from_memory(_semantic, operation.results[0], descriptor.dtype)
@@ -88,7 +88,7 @@ def load_im2col(descriptor: Any, offsets: Any, window: Any, pixels: Any, lower: 
 @builtin
 def convert_custom_float8(arg: Any, dst_ty: Any, fp_downcast_rounding: Any = None, has_minx2: Any = True, _semantic: Any = None) -> tensor:
     """A conversion from or to fp8e4b15: the same as :func:`~tilewright.language.cast`."""
-    return _semantic.convert(arg, _unwrap_if_constexpr(dst_ty), _unwrap_if_constexpr(fp_downcast_rounding), False)
+    return _semantic.convert(arg, unwrap_if_constexpr(dst_ty), unwrap_if_constexpr(fp_downcast_rounding), False)
 
 
 @builtin

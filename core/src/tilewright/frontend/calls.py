@@ -24,7 +24,7 @@ from tilewright.language.debug import static_assert
 from tilewright.language.iteration import condition as tl_condition
 from tilewright.language.iteration import range as tl_range
 from tilewright.language.iteration import static_range
-from tilewright.language.values import _unwrap_if_constexpr
+from tilewright.language.values import unwrap_if_constexpr
 
 _ITERATION = (tl_range, static_range, tl_condition)
 _RANGE = PYTHON_BUILTINS["range"]
@@ -221,7 +221,7 @@ def _host_function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         return lift(fn(*values, **named))
     if str(getattr(fn, "__module__", "")).startswith(_LANGUAGE):
         # A function of the language that describes, such as get_int_dtype.
-        return lift(fn(*map(_unwrap_if_constexpr, args), **{key: _unwrap_if_constexpr(value) for key, value in kwargs.items()}))
+        return lift(fn(*map(unwrap_if_constexpr, args), **{key: unwrap_if_constexpr(value) for key, value in kwargs.items()}))
     if owner is builtins:
         raise TypeError(f"Python's {name}() is not available in a kernel")
     message = f"{name} is a plain Python function: a kernel cannot call it"

@@ -21,10 +21,11 @@ from typing import Any
 from tilewright import ir
 from tilewright.ir import types as ir_types
 from tilewright.language.binding import Member, asked_for, mark_builtin, mark_host_function
+from tilewright.language.callable import ConstexprFunction, JitCallable
 from tilewright.language.dtypes import base_type
 from tilewright.language.tensors import tensor
 from tilewright.language.tuples import to_value
-from tilewright.language.values import _unwrap_if_constexpr, base_value, constexpr
+from tilewright.language.values import base_value, constexpr, unwrap_if_constexpr
 
 
 class aggregate_type(base_type):  # noqa: N801
@@ -127,14 +128,12 @@ class aggregate_value(base_value):  # noqa: N801
 
 def _initialise(self: aggregate_value, args: tuple[Any, ...], kwargs: dict[str, Any], semantic: Any) -> None:
     """Run ``__init__``, however it is written."""
-    from tilewright.language.callable import ConstexprFunction, JitCallable
-
     # Read from the class: from the instance a constexpr function would come bound.
     init = type(self)._initializer
     if init is None:
         _assign_fields(self, args, kwargs)
     elif isinstance(init, ConstexprFunction):
-        init.fn(self, *map(_unwrap_if_constexpr, args), **{name: _unwrap_if_constexpr(value) for name, value in kwargs.items()})
+        init.fn(self, *map(unwrap_if_constexpr, args), **{name: unwrap_if_constexpr(value) for name, value in kwargs.items()})
     elif isinstance(init, JitCallable):
         if semantic is None:
             raise ValueError(f"{type(self).__name__} can be made only inside a kernel: its __init__ is a function of the language")
@@ -214,8 +213,6 @@ def aggregate(cls: type) -> type[aggregate_value]:
             start: tl.tensor
             size: tl.constexpr
     """
-    from tilewright.language.callable import ConstexprFunction, JitCallable
-
     bases: list[type[aggregate_value]] = []
     for base in cls.__bases__:
         if issubclass(base, aggregate_value):

@@ -9,7 +9,7 @@ from tilewright.language.binding import builtin
 from tilewright.language.dtypes import block_type, dtype
 from tilewright.language.tensors import tensor
 from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import _unwrap_if_constexpr
+from tilewright.language.values import unwrap_if_constexpr
 
 
 @builtin
@@ -35,9 +35,9 @@ def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is
     """
     text, constraint_text = _semantic.constant(asm, "asm"), _semantic.constant(constraints, "constraints")
     group = _semantic.constant(pack, "pack")
-    kinds = _unwrap_if_constexpr(dtype)
+    kinds = unwrap_if_constexpr(dtype)
     several = isinstance(kinds, list | tuple | tl_tuple)
-    elements = [_unwrap_if_constexpr(kind) for kind in (kinds if several else [kinds])]
+    elements = [unwrap_if_constexpr(kind) for kind in (kinds if several else [kinds])]
     inputs = _semantic.broadcast_all(*(_semantic.to_tensor(x) for x in _items(args))) if len(_items(args)) else []
     extents = inputs[0].extents if inputs else ()
     results = [(block_type(element, extents) if extents else element).ir_type for element in elements]
@@ -46,7 +46,7 @@ def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is
         results=results,
         assembly=text,
         constraints=constraint_text,
-        pure=bool(_unwrap_if_constexpr(is_pure)),
+        pure=bool(unwrap_if_constexpr(is_pure)),
         pack=group,
     )
     handles = made if isinstance(made, tuple) else (made,)
@@ -55,7 +55,7 @@ def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is
 
 
 def _items(args: Any) -> list[Any]:
-    plain = _unwrap_if_constexpr(args)
+    plain = unwrap_if_constexpr(args)
     return list(plain) if isinstance(plain, list | tuple | tl_tuple) else [plain]
 
 
@@ -111,7 +111,7 @@ def extern_elementwise(lib_name: Any, lib_path: Any, args: Any, arg_type_symbol_
         ValueError: the table has no such argument types.
     """
     table: dict[tuple[dtype, ...], tuple[str, dtype]] = {
-        tuple(key): (value[0], _unwrap_if_constexpr(value[1])) for key, value in _unwrap_if_constexpr(arg_type_symbol_dict).items()
+        tuple(key): (value[0], unwrap_if_constexpr(value[1])) for key, value in unwrap_if_constexpr(arg_type_symbol_dict).items()
     }
     inputs = [_semantic.to_tensor(x) for x in _items(args)]
     if tuple(x.dtype for x in inputs) not in table and len(inputs) > 1:
@@ -120,5 +120,5 @@ def extern_elementwise(lib_name: Any, lib_path: Any, args: Any, arg_type_symbol_
             common, _ = _semantic.promote(common, x)
         inputs = [_semantic.cast(x, common.dtype) for x in inputs]
     inputs = _semantic.broadcast_all(*inputs)
-    names = [_unwrap_if_constexpr(name) or "" for name in (lib_name, lib_path)]
-    return dispatch(None, names[0], names[1], inputs, table, None, bool(_unwrap_if_constexpr(is_pure)), _semantic)
+    names = [unwrap_if_constexpr(name) or "" for name in (lib_name, lib_path)]
+    return dispatch(None, names[0], names[1], inputs, table, None, bool(unwrap_if_constexpr(is_pure)), _semantic)

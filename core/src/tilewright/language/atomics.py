@@ -1,4 +1,4 @@
-"""Atomic updates of memory; reads and writes of it in order with other programs; waiting for them."""
+"""Atomic updates of memory; reads and writes of it in order with other programs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from tilewright.language.binding import builtin
 from tilewright.language.dtypes import bfloat16, dtype, float16, float32, float64, int1, int32, int64, uint32, uint64
 from tilewright.language.memory import fit_to_pointer, from_memory, in_memory, refuse_constant_pointer
 from tilewright.language.tensors import tensor
-from tilewright.language.values import _unwrap_if_constexpr, constexpr
+from tilewright.language.values import unwrap_if_constexpr
 
 _ORDERS = {None: "acq_rel", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel", "relaxed": "relaxed"}
-_LOAD_ORDERS = {None: "acquire", "acquire": "acquire", "relaxed": "relaxed"}
+#: What a read may say of its order -> the IR's name.
+LOAD_ORDERS: dict[str | None, str] = {None: "acquire", "acquire": "acquire", "relaxed": "relaxed"}
 _STORE_ORDERS = {None: "release", "release": "release", "relaxed": "relaxed"}
 _SCOPES = {None: "device", "gpu": "device", "cta": "program", "sys": "system"}
 _WIDE_INTEGERS = (int32, uint32, int64, uint64)
@@ -30,7 +31,7 @@ _ELEMENTS: dict[str, tuple[dtype, ...]] = {
 
 def ordering(sem: Any, orders: dict[str | None, str] = _ORDERS) -> str:
     """The IR's name of a memory semantic."""
-    sem = _unwrap_if_constexpr(sem)
+    sem = unwrap_if_constexpr(sem)
     if sem not in orders:
         raise ValueError(f"Memory semantic {sem} not supported; one of {', '.join(map(repr, filter(None, orders)))}")
     return orders[sem]
@@ -38,7 +39,7 @@ def ordering(sem: Any, orders: dict[str | None, str] = _ORDERS) -> str:
 
 def scope_of(scope: Any) -> str:
     """The IR's name of a memory scope."""
-    scope = _unwrap_if_constexpr(scope)
+    scope = unwrap_if_constexpr(scope)
     if scope not in _SCOPES:
         raise ValueError(f"Memory scope {scope} not supported; one of {', '.join(map(repr, filter(None, _SCOPES)))}")
     return _SCOPES[scope]
@@ -53,7 +54,7 @@ def check_capability(semantic: Any, element: dtype, kind: str, function: str) ->
 
 def _update(semantic: Any, kind: str, pointer: Any, value: Any, mask: Any, sem: Any, scope: Any) -> tensor:
     function = f"atomic_{kind}"
-    pointer, element = _target(pointer, function)
+    pointer, element = pointer_and_element(pointer, function)
     if element not in _ELEMENTS[kind]:
         raise ValueError(f"{function} does not support {element}; it works on {', '.join(map(str, _ELEMENTS[kind]))}")
     check_capability(semantic, element, kind, function)
@@ -64,7 +65,7 @@ def _update(semantic: Any, kind: str, pointer: Any, value: Any, mask: Any, sem: 
 
 
 def _mask(semantic: Any, mask: Any) -> tensor | None:
-    if _unwrap_if_constexpr(mask) is None:
+    if unwrap_if_constexpr(mask) is None:
         return None
     mask = semantic.to_tensor(mask)
     if mask.dtype is not int1:
@@ -72,7 +73,12 @@ def _mask(semantic: Any, mask: Any) -> tensor | None:
     return mask
 
 
-def _target(pointer: Any, function: str, *, writes: bool = True) -> tuple[tensor, dtype]:
+def pointer_and_element(pointer: Any, function: str, *, writes: bool = True) -> tuple[tensor, dtype]:
+    """The pointer that an atomic function is given, and the type of what is there.
+
+    Raises:
+        ValueError: it is none, or must not be written through.
+    """
     if not isinstance(pointer, tensor) or not pointer.dtype.is_ptr():
         raise ValueError(f"Pointer argument of {function} is {getattr(pointer, 'type', pointer)}: it takes a pointer or a tensor of pointers")
     if writes:
@@ -190,7 +196,7 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
     Example:
         old = tl.atomic_cas(lock_ptr, 0, 1)
     """
-    pointer, element = _target(pointer, "atomic_cas")
+    pointer, element = pointer_and_element(pointer, "atomic_cas")
     if element.primitive_bitwidth not in (16, 32, 64):
         raise ValueError(f"atomic_cas only supports elements with width {{16, 32, 64}}, not {element}")
     if not element.is_ptr():
@@ -221,10 +227,10 @@ def atomic_load(pointer: Any, mask: Any = None, sem: Any = None, scope: Any = No
     Example:
         ready = tl.atomic_load(lock_ptr)
     """
-    pointer, element = _target(pointer, "atomic_load", writes=False)
+    pointer, element = pointer_and_element(pointer, "atomic_load", writes=False)
     lanes = _mask(_semantic, mask)
     _, lanes = fit_to_pointer(_semantic, pointer, _semantic.to_tensor(False), lanes)
-    handle = _semantic.builder.atomic_load(pointer.handle, mask=lanes and lanes.handle, order=ordering(sem, _LOAD_ORDERS), scope=scope_of(scope))
+    handle = _semantic.builder.atomic_load(pointer.handle, mask=lanes and lanes.handle, order=ordering(sem, LOAD_ORDERS), scope=scope_of(scope))
     return from_memory(_semantic, handle, element)
 
 
@@ -245,47 +251,11 @@ def atomic_store(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scop
     Example:
         tl.atomic_store(lock_ptr, 1)
     """
-    pointer, element = _target(pointer, "atomic_store")
+    pointer, element = pointer_and_element(pointer, "atomic_store")
     value, lanes = fit_to_pointer(_semantic, pointer, _semantic.to_tensor(val), _mask(_semantic, mask))
     value = in_memory(_semantic, _semantic.cast(value, element))
     order, place = ordering(sem, _STORE_ORDERS), scope_of(scope)
     _semantic.builder.atomic_store(pointer.handle, value.handle, mask=lanes and lanes.handle, order=order, scope=place)
-
-
-@builtin
-def atomic_poll(pointer: Any, expected_value: Any, sem: Any = None, scope: Any = None, timeout_ns: Any = None, _semantic: Any = None) -> tensor:
-    """Read memory again and again until it has a value.
-
-    Args:
-        pointer: a pointer or a tensor of pointers, as for :func:`atomic_load`; a tensor waits until every element had its value once.
-        expected_value: cast to the element type and broadcast to the pointers' shape.
-        sem: ``"acquire"`` (the default) or ``"relaxed"``.
-        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program) or ``"sys"``.
-        timeout_ns: an integer of at least 0: nanoseconds after which to give up, after one reading at least; None waits for ever.
-
-    Returns:
-        ``int1``, of the pointers' shape: whether the value was there.
-
-    Raises:
-        ValueError: another semantic, a negative time, shapes that do not fit.
-
-    Example:
-        there = tl.atomic_poll(lock_ptr, 0, timeout_ns=1000)
-    """
-    from tilewright.language.polling import poll
-
-    pointer, element = _target(pointer, "atomic_poll", writes=False)
-    ordering(sem, _LOAD_ORDERS)
-    expected, _ = fit_to_pointer(_semantic, pointer, _semantic.to_tensor(expected_value), None)
-    limit = _semantic.number(timeout_ns)
-    if limit is not None and limit < 0:
-        raise ValueError(f"timeout_ns of atomic_poll must not be negative, got {limit}")
-    timed = _unwrap_if_constexpr(timeout_ns) is not None
-    timeout = _semantic.to_tensor(timeout_ns if timed else 0)
-    if timeout.extents or not timeout.dtype.is_int():
-        raise ValueError(f"timeout_ns of atomic_poll must be an integer scalar, got {timeout}")
-    arguments = (pointer, _semantic.cast(expected, element), _semantic.cast(timeout, uint64), constexpr(timed), constexpr(sem), constexpr(scope))
-    return _semantic.generator.call(poll, arguments, {})
 
 
 @builtin

@@ -6,7 +6,7 @@ They exist in the language only: a load or store through one is a load or store 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from tilewright import ir
@@ -14,9 +14,9 @@ from tilewright.ir import types as ir_types
 from tilewright.language.binding import builtin, must_use_result
 from tilewright.language.dtypes import base_type, block_type, int32, int64, pointer_type, validate_block_shape
 from tilewright.language.tensors import tensor
+from tilewright.language.tuples import listed, tuple_type
 from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.tuples import tuple_type
-from tilewright.language.values import _unwrap_if_constexpr, base_value, constexpr
+from tilewright.language.values import base_value, constexpr, unwrap_if_constexpr
 
 
 class block_pointer_type(base_type):  # noqa: N801
@@ -113,12 +113,12 @@ class block_pointer(base_value):  # noqa: N801
 
 
 def _boundary_axes(boundary_check: Any, rank: int) -> set[int]:
-    axes = _unwrap_if_constexpr(boundary_check)
+    axes = unwrap_if_constexpr(boundary_check)
     if axes is None:
         return set()
     if isinstance(axes, int):
         axes = [axes]
-    plain = [_unwrap_if_constexpr(axis) for axis in axes]
+    plain = [unwrap_if_constexpr(axis) for axis in axes]
     for axis in plain:
         if not isinstance(axis, int) or not 0 <= axis < rank:
             raise ValueError(f"boundary_check names axis {axis}, but the block has axes 0 to {rank - 1}")
@@ -152,12 +152,12 @@ def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shap
     _semantic.warn("block pointers are deprecated: use tensor descriptors (make_tensor_descriptor) or tensors of pointers", DeprecationWarning)
     if not isinstance(base, tensor) or not base.type.is_ptr():
         raise ValueError(f"Expected `base` to be a pointer type (but not a block pointer type or others), got {getattr(base, 'type', base)}")
-    extents = validate_block_shape([_semantic.constant(extent, "block_shape") for extent in _items(block_shape)])
+    extents = validate_block_shape([_semantic.constant(extent, "block_shape") for extent in listed(block_shape)])
     rank = len(extents)
-    axes = tuple(_semantic.constant(axis, "order") for axis in _items(order))
+    axes = tuple(_semantic.constant(axis, "order") for axis in listed(order))
     if sorted(axes) != list(range(rank)):
         raise ValueError(f"Expected a permutation of (0, 1, ..., len(order)-1) in order, got {list(axes)}")
-    parts = [_integers(_semantic, name, value, rank) for name, value in (("shape", shape), ("strides", strides), ("offsets", offsets))]
+    parts = [scalar_integers(_semantic, name, value, rank) for name, value in (("shape", shape), ("strides", strides), ("offsets", offsets))]
     wide = any(isinstance(item, tensor) and item.dtype.primitive_bitwidth == 64 for item in parts[2])
     offset_type = int64 if wide else int32
     return block_pointer(
@@ -190,7 +190,7 @@ def advance(base: Any, offsets: Any, _semantic: Any = None) -> block_pointer:
     """
     if not isinstance(base, block_pointer):
         raise ValueError(f"advance moves a block pointer, not {getattr(base, 'type', base)}; add to a pointer with +")
-    steps = _integers(_semantic, "offsets", offsets, len(base.block.shape))
+    steps = scalar_integers(_semantic, "offsets", offsets, len(base.block.shape))
     moved = []
     for offset, step in zip(base.offsets.values, steps, strict=True):
         if isinstance(step, constexpr) and step.value == 0:
@@ -203,15 +203,13 @@ def advance(base: Any, offsets: Any, _semantic: Any = None) -> block_pointer:
 must_use_result(advance, "block pointers are not changed in place, so the result must be used")
 
 
-def _items(value: Any) -> list[Any]:
-    """The items of a list, a tuple or a single value."""
-    plain = value.value if isinstance(value, constexpr) else value
-    return list(plain) if isinstance(plain, Sequence | tl_tuple) else [plain]
+def scalar_integers(semantic: Any, name: str, value: Any, rank: int) -> list[Any]:
+    """The ``rank`` integers of an argument that is called ``name``: scalar tensors and constexprs.
 
-
-def _integers(semantic: Any, name: str, value: Any, rank: int) -> list[Any]:
-    """Scalar integers, as tensors or constexprs."""
-    items = [item if isinstance(item, tensor) else constexpr(item) for item in _items(value)]
+    Raises:
+        ValueError: they are others, or not that many.
+    """
+    items = [item if isinstance(item, tensor) else constexpr(item) for item in listed(value)]
     if len(items) != rank:
         raise ValueError(f"Expected {name} to have {rank} entries, one an axis of block_shape, got {len(items)}")
     for item in items:

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from tilewright.errors import CompilationError, HostCallError
+from tilewright.language import dtypes
 from tilewright.language.source import FunctionSource, parse_definition
+from tilewright.language.tuples import tuple as tl_tuple
+from tilewright.language.values import constexpr
 
 _EMPTY = inspect.Parameter.empty
 _DOTTED = re.compile(r"[A-Za-z_][\w.]*$")
@@ -100,9 +103,6 @@ def _read_annotation(annotation: Any, namespace: dict[str, Any]) -> tuple[bool, 
     """(is constexpr, is const, type text) of an annotation."""
     if annotation is _EMPTY or annotation is None:
         return False, False, ""
-    from tilewright.language import dtypes
-    from tilewright.language.core import constexpr
-
     if isinstance(annotation, str):
         text = annotation.strip().strip("'\"").strip()
         if "constexpr" in text:
@@ -354,8 +354,6 @@ class ConstexprFunction(JitCallable):
         return self if instance is None else BoundConstexprFunction(instance, self)
 
     def __call__(self, *args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
-        from tilewright.language.core import constexpr
-
         result = self.fn(*map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()})
         if _semantic is None:
             return result
@@ -374,14 +372,12 @@ class BoundConstexprFunction:
 
 def _plain(value: Any) -> Any:
     """A constexpr's value; tuples element by element, fields kept."""
-    from tilewright.language import core
-
-    if isinstance(value, core.constexpr):
-        return _plain(value.value) if isinstance(value.value, core.constexpr) else value.value
+    if isinstance(value, constexpr):
+        return _plain(value.value) if isinstance(value.value, constexpr) else value.value
     if isinstance(value, tuple):
         items = [_plain(item) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if isinstance(value, core.tuple):
+    if isinstance(value, tl_tuple):
         return tuple(_plain(item) for item in value)
     return value
 

@@ -13,7 +13,7 @@ from tilewright.language.options import Options
 from tilewright.language.promotion import scalar_type
 from tilewright.language.tensors import tensor
 from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import _unwrap_if_constexpr, base_value
+from tilewright.language.values import base_value, unwrap_if_constexpr
 
 _NUMBERS = frozenset((int, float, bool))
 
@@ -51,7 +51,7 @@ class Conversion:
     @staticmethod
     def number(x: Any) -> Any:
         """The Python number behind ``x``, or None."""
-        x = _unwrap_if_constexpr(x)
+        x = unwrap_if_constexpr(x)
         if x.__class__ in _NUMBERS:
             return x
         if isinstance(x, int | float):
@@ -77,7 +77,7 @@ class Conversion:
         Raises:
             TypeError: ``x`` is a tensor.
         """
-        x = _unwrap_if_constexpr(x)
+        x = unwrap_if_constexpr(x)
         if isinstance(x, tensor):
             raise TypeError(f"{what} must be a constexpr, not a tensor of {x}: its value has to be known at compile time")
         return x
@@ -207,10 +207,10 @@ class Conversion:
     def convert(self, x: Any, type_: Any, rounding: Any = None, bitcast: Any = False) -> tensor:
         """``cast`` as the language offers it: see :func:`~tilewright.language.cast`."""
         x = self.to_tensor(x)
-        type_ = _unwrap_if_constexpr(type_)
+        type_ = unwrap_if_constexpr(type_)
         if not isinstance(type_, dtype):
             raise TypeError(f"a tensor is cast to a dtype, not to {describe(type_)}")
-        rounding, bitcast = _unwrap_if_constexpr(rounding), _unwrap_if_constexpr(bitcast)
+        rounding, bitcast = unwrap_if_constexpr(rounding), unwrap_if_constexpr(bitcast)
         if bitcast:
             return self.bitcast(x, type_.scalar)
         return self.cast(x, type_.scalar, rounding)
@@ -311,10 +311,10 @@ def shape_of(shape: Sequence[Any]) -> tuple[int, ...]:
         TypeError, ValueError: an extent breaks a rule of ``block_type``.
     """
     if len(shape) == 1:
-        only = _unwrap_if_constexpr(shape[0])
+        only = unwrap_if_constexpr(shape[0])
         if isinstance(only, list | tuple | tl_tuple):
             shape = only  # type: ignore[assignment]
-    extents = [_unwrap_if_constexpr(extent) for extent in shape]
+    extents = [unwrap_if_constexpr(extent) for extent in shape]
     return validate_block_shape(extents) if extents else ()
 
 
@@ -332,7 +332,7 @@ def _number_of(value: Any, type_: dtype) -> Any:
 
 
 def describe(x: Any) -> str:
-    x = _unwrap_if_constexpr(x)
+    x = unwrap_if_constexpr(x)
     return f"{x!r} of type {type(x).__name__}"
 
 

@@ -18,7 +18,6 @@ from tilewright.language.atomics import (
     atomic_max,
     atomic_min,
     atomic_or,
-    atomic_poll,
     atomic_store,
     atomic_xchg,
     atomic_xor,
@@ -107,17 +106,20 @@ from tilewright.language.tensors import tensor
 from tilewright.language.tuples import slice, slice_type, to_value, tuple, tuple_type
 from tilewright.language.values import (
     CONSTEXPR_0,
-    _unwrap_if_constexpr,
-    _unwrap_iterable,
     base_value,
     check_bit_width,
     constexpr,
     constexpr_type,
     is_negative_zero,
+    unwrap_if_constexpr,
+    unwrap_iterable,
 )
+from tilewright.language.waiting import atomic_poll
 
-#: The name it had at first, which kernels in use still say.
+#: Names that kernels and libraries in use still say.
 _aggregate = aggregate
+_unwrap_if_constexpr = unwrap_if_constexpr
+_unwrap_iterable = unwrap_iterable
 
 
 def apply_builtin(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], semantic: Any) -> Any:

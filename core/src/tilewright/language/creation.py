@@ -6,10 +6,10 @@ from typing import Any
 
 from tilewright.errors import helped, noted
 from tilewright.language.binding import builtin
+from tilewright.language.conversion import shape_of
 from tilewright.language.dtypes import block_type, dtype, int32
-from tilewright.language.semantic import shape_of
 from tilewright.language.tensors import tensor
-from tilewright.language.values import _unwrap_if_constexpr
+from tilewright.language.values import unwrap_if_constexpr
 
 
 @builtin
@@ -74,7 +74,7 @@ def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
     Example:
         offsets = pid * BLOCK + tl.arange(0, BLOCK)
     """
-    start, end = _unwrap_if_constexpr(start), _unwrap_if_constexpr(end)
+    start, end = unwrap_if_constexpr(start), unwrap_if_constexpr(end)
     if type(start) is not int or type(end) is not int:
         raise ValueError("arange's arguments must be of type tl.constexpr")
     if not (-(2**31) <= start < 2**31 and -(2**31) <= end <= 2**31):
@@ -107,7 +107,7 @@ def full(shape: Any, value: Any, dtype: dtype, _semantic: Any = None) -> tensor:
     Example:
         lowest = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
     """
-    type_ = _unwrap_if_constexpr(dtype)
+    type_ = unwrap_if_constexpr(dtype)
     if type_ is None:
         raise ValueError("dtype must be specified when value is not a tensor")
     return _semantic.full(shape_of((shape,)), value, type_)

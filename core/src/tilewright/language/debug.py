@@ -9,7 +9,7 @@ from tilewright.language.binding import builtin
 from tilewright.language.dtypes import int1
 from tilewright.language.tensors import tensor
 from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import _unwrap_if_constexpr
+from tilewright.language.values import unwrap_if_constexpr
 
 
 @builtin
@@ -27,14 +27,14 @@ def static_print(*values: Any, sep: Any = " ", end: Any = "\n", file: Any = None
         tl.static_print("BLOCK =", BLOCK)
     """
     plain = [_static_text(value) for value in values]
-    options = {name: _unwrap_if_constexpr(value) for name, value in (("sep", sep), ("end", end), ("file", file), ("flush", flush))}
+    options = {name: unwrap_if_constexpr(value) for name, value in (("sep", sep), ("end", end), ("file", file), ("flush", flush))}
     print(*plain, **options)
 
 
 def _static_text(value: Any) -> Any:
     if isinstance(value, tensor) and value.extents:
         return f"{value.dtype}[{', '.join(map(repr, value.shape))}]"
-    return _unwrap_if_constexpr(value)
+    return unwrap_if_constexpr(value)
 
 
 @builtin
@@ -56,8 +56,8 @@ def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
         raise NotImplementedError(
             "Assertion condition could not be determined at compile-time. Make sure that it depends only on `constexpr` values; use device_assert for others"
         )
-    if not _unwrap_if_constexpr(cond):
-        message = _unwrap_if_constexpr(msg)
+    if not unwrap_if_constexpr(cond):
+        message = unwrap_if_constexpr(msg)
         raise CompileTimeAssertionFailure(str(message) if message else "static_assert failed")
 
 
@@ -76,13 +76,13 @@ def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = Non
     Example:
         tl.device_print("pid", pid)
     """
-    text = _unwrap_if_constexpr(prefix)
+    text = unwrap_if_constexpr(prefix)
     if not isinstance(text, str):
         raise ValueError(f"device_print's prefix must be a string known at compile time, got {text!r}")
     if not text.isascii() or not text.isprintable():
         raise ValueError(f"Cannot print a prefix with characters that are not printable ASCII: {text!r}")
     values = [value.handle for arg in args for value in _flat(_semantic, arg)]
-    attributes = {"hex": True} if _unwrap_if_constexpr(hex) else {}
+    attributes = {"hex": True} if unwrap_if_constexpr(hex) else {}
     _semantic.builder.print(values=values, prefix=text, **attributes)
 
 
@@ -110,8 +110,8 @@ def device_assert(cond: Any, msg: Any = "", mask: Any = None, _semantic: Any = N
         return
     condition = _semantic.cast(_semantic.to_tensor(cond), int1)
     lanes = None
-    if _unwrap_if_constexpr(mask) is not None:
+    if unwrap_if_constexpr(mask) is not None:
         lanes = _semantic.cast(_semantic.to_tensor(mask), int1)
         condition, lanes = _semantic.broadcast_pair(condition, lanes)
-    message = _unwrap_if_constexpr(msg)
+    message = unwrap_if_constexpr(msg)
     _semantic.builder.assert_(condition.handle, mask=None if lanes is None else lanes.handle, message=str(message))

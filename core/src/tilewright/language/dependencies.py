@@ -14,6 +14,8 @@ from typing import Any
 
 from tilewright.language.binding import is_builtin
 from tilewright.language.callable import JitCallable
+from tilewright.language.dtypes import base_type
+from tilewright.language.values import constexpr
 from tilewright.plugins.versions import plugin_version, text_version
 
 #: (name, id of the namespace) -> (value, namespace)
@@ -171,8 +173,6 @@ def _add_class(cls: type, callees: list[JitCallable], parts: list[str]) -> None:
 
 def describe(value: Any, callees: list[JitCallable]) -> str:
     """A text that changes with the value and is the same in every process; empty for what has no such text. Functions are added to ``callees``."""
-    from tilewright.language.core import base_type, constexpr
-
     if isinstance(value, _SIMPLE):
         return f"{type(value).__name__}:{value!r}"
     if isinstance(value, constexpr):
@@ -196,8 +196,6 @@ def describe(value: Any, callees: list[JitCallable]) -> str:
 
 def _code_text(function: FunctionType, callees: list[JitCallable], seen: dict[FunctionType, int]) -> str:
     """A text of a plain function that kernels call at compile time: of its code, its defaults, and the values and functions that it may name."""
-    from tilewright.language.core import constexpr
-
     if function in seen:
         return f"again {seen[function]}"
     seen[function] = len(seen)

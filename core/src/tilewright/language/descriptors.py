@@ -9,11 +9,11 @@ from tilewright import ir
 from tilewright.ir import types as ir_types
 from tilewright.language.atomics import check_capability
 from tilewright.language.binding import builtin
-from tilewright.language.block_pointers import _integers, _items
+from tilewright.language.block_pointers import scalar_integers
 from tilewright.language.dtypes import base_type, bfloat16, block_type, dtype, float16, float32, float64, int1, int8, int32, int64, uint32, uint64
 from tilewright.language.memory import from_memory, in_memory
 from tilewright.language.tensors import tensor
-from tilewright.language.tuples import shape_tuple, tuple_type
+from tilewright.language.tuples import listed, shape_tuple, tuple_type
 from tilewright.language.tuples import tuple as tl_tuple
 from tilewright.language.values import base_value, constexpr
 
@@ -220,7 +220,7 @@ class tensor_descriptor(tensor_descriptor_base):  # noqa: N801
 
 def _offsets(semantic: Any, descriptor: tensor_descriptor_base, offsets: Any) -> list[ir.Value]:
     rank = len(descriptor.block_type.shape)
-    items = _items(offsets)
+    items = listed(offsets)
     if len(items) != rank:
         raise ValueError(f"expected {rank} offsets, but got {len(items)}")
     result = []
@@ -290,13 +290,13 @@ def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any
     """
     if not isinstance(base, tensor) or not base.type.is_ptr():
         raise ValueError(f"base of a tensor descriptor must be a pointer, got {getattr(base, 'type', base)}")
-    extents = [_semantic.constant(extent, "block_shape") for extent in _items(block_shape)]
+    extents = [_semantic.constant(extent, "block_shape") for extent in listed(block_shape)]
     rank = len(extents)
     if not 1 <= rank <= 5:
         raise ValueError(f"Expected 1 <= ndim <= 5 but got {rank} dimensions")
     for name, value in (("shape", shape), ("strides", strides)):
-        if len(_items(value)) != rank:
-            raise ValueError(f"Expected {rank} {name} but got {len(_items(value))}")
+        if len(listed(value)) != rank:
+            raise ValueError(f"Expected {rank} {name} but got {len(listed(value))}")
     element = base.type.element_ty
     padding = _semantic.constant(padding_option, "padding_option")
     if padding not in ("zero", "nan"):
@@ -309,8 +309,8 @@ def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any
             "Descriptor block shape must have at least 16 bytes in the last dimension, "
             f"but got {extents[-1]} * {max(8, element.primitive_bitwidth) // 8} = {extents[-1] * max(8, element.primitive_bitwidth) // 8} bytes"
         )
-    sizes = _integers(_semantic, "shape", shape, rank)
-    steps = _integers(_semantic, "strides", strides, rank)
+    sizes = scalar_integers(_semantic, "shape", shape, rank)
+    steps = scalar_integers(_semantic, "strides", strides, rank)
     last = steps[-1]
     if not isinstance(last, constexpr) or last.value != 1:
         found = last.value if isinstance(last, constexpr) else last

@@ -11,7 +11,7 @@ from tilewright.language.binding import builtin
 from tilewright.language.dtypes import bfloat16, float32, int1
 from tilewright.language.tensors import tensor
 from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import _unwrap_if_constexpr, constexpr, is_negative_zero
+from tilewright.language.values import constexpr, is_negative_zero, unwrap_if_constexpr
 
 
 class PropagateNan(enum.Enum):
@@ -87,7 +87,7 @@ def mul(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
 def _arithmetic(semantic: Any, op: str, x: Any, y: Any, sanitize_overflow: Any) -> Any:
     if not isinstance(x, tensor) and not isinstance(y, tensor):
         return semantic.binary(op, x, y)
-    return getattr(semantic, op)(x, y, bool(_unwrap_if_constexpr(sanitize_overflow)))
+    return getattr(semantic, op)(x, y, bool(unwrap_if_constexpr(sanitize_overflow)))
 
 
 @builtin
@@ -126,7 +126,7 @@ def _strong(x: Any, semantic: Any) -> tensor:
 
 
 def _nan(propagate_nan: Any) -> dict[str, str]:
-    propagate_nan = _unwrap_if_constexpr(propagate_nan)
+    propagate_nan = unwrap_if_constexpr(propagate_nan)
     if propagate_nan is PropagateNan.ALL:
         return {"nan": "propagate"}
     if propagate_nan is PropagateNan.NONE:
@@ -241,7 +241,7 @@ _NOTHING = object()
 def _python_extremum(semantic: Any, args: tuple[Any, ...], propagate_nan: Any, op: str) -> Any:
     items = args
     if len(items) == 1:
-        only = _unwrap_if_constexpr(items[0])
+        only = unwrap_if_constexpr(items[0])
         items = tuple(only) if isinstance(only, tuple | list | tl_tuple) else items
     if not items:
         raise ValueError(f"{op}() expects at least one value")
@@ -251,7 +251,7 @@ def _python_extremum(semantic: Any, args: tuple[Any, ...], propagate_nan: Any, o
         for item in items[1:]:
             result = _extremum(semantic, op, result, item, nan)
         return semantic.to_tensor(result)
-    values = [_unwrap_if_constexpr(item) for item in items]
+    values = [unwrap_if_constexpr(item) for item in items]
     for value in values:
         if isinstance(value, float) and math.isnan(value):
             raise ValueError(f"{op}() of constants: NaN is not supported")
@@ -277,13 +277,13 @@ def builtin_min(*args: Any, propagate_nan: Any = _NOTHING, _semantic: Any = None
 
 def _promise(semantic: Any, name: str, attribute: str, input: Any, values: Any) -> tensor:
     x = semantic.to_tensor(input)
-    plain = _unwrap_if_constexpr(values)
+    plain = unwrap_if_constexpr(values)
     items = list(plain) if isinstance(plain, list | tuple | tl_tuple) else [plain]
     numbers = []
     for i, item in enumerate(items):
         if isinstance(item, tensor):
             raise TypeError(f"{name}: values element {i} must have type `constexpr`")
-        number = _unwrap_if_constexpr(item)
+        number = unwrap_if_constexpr(item)
         if type(number) is not int or number < 1:
             raise TypeError(f"{name}: values element {i} must have type `constexpr[int]` and be positive, got `constexpr[{number!r}]`")
         numbers.append(number)
@@ -381,7 +381,7 @@ def assume(cond: Any, _semantic: Any = None) -> None:
         tl.assume(n > 0)
     """
     if not isinstance(cond, tensor):
-        if not _unwrap_if_constexpr(cond):
+        if not unwrap_if_constexpr(cond):
             raise ValueError("assume: the condition is known to be false")
         return
     if cond.numel.value != 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.language.values import _unwrap_if_constexpr, constexpr
+from tilewright.language.values import constexpr, unwrap_if_constexpr
 
 
 class range:  # noqa: N801
@@ -43,12 +43,12 @@ class range:  # noqa: N801
         disable_licm: Any = False,
     ) -> None:
         self.start, self.end, self.step = bounds(arg1, arg2, step)
-        self.num_stages: int | None = _unwrap_if_constexpr(num_stages)
-        self.loop_unroll_factor: int | None = _unwrap_if_constexpr(loop_unroll_factor)
-        self.disallow_acc_multi_buffer = bool(_unwrap_if_constexpr(disallow_acc_multi_buffer))
-        self.flatten = bool(_unwrap_if_constexpr(flatten))
-        self.warp_specialize = bool(_unwrap_if_constexpr(warp_specialize))
-        self.disable_licm = bool(_unwrap_if_constexpr(disable_licm))
+        self.num_stages: int | None = unwrap_if_constexpr(num_stages)
+        self.loop_unroll_factor: int | None = unwrap_if_constexpr(loop_unroll_factor)
+        self.disallow_acc_multi_buffer = bool(unwrap_if_constexpr(disallow_acc_multi_buffer))
+        self.flatten = bool(unwrap_if_constexpr(flatten))
+        self.warp_specialize = bool(unwrap_if_constexpr(warp_specialize))
+        self.disable_licm = bool(unwrap_if_constexpr(disable_licm))
 
     def __iter__(self) -> Any:
         raise RuntimeError("tl.range can be iterated only inside a kernel. Did you forget to add @jit?")
@@ -77,7 +77,7 @@ class static_range:  # noqa: N801
 
     def __init__(self, arg1: Any, arg2: Any = None, step: Any = None) -> None:
         for bound in (arg1, arg2, step):
-            if bound is not None and not isinstance(_unwrap_if_constexpr(bound), int):
+            if bound is not None and not isinstance(unwrap_if_constexpr(bound), int):
                 raise TypeError(f"static_range takes constexpr integers, not {bound!r}")
         self.start, self.end, self.step = (constexpr(bound) for bound in bounds(arg1, arg2, step))
 
@@ -103,13 +103,13 @@ class condition:  # noqa: N801
 
     def __init__(self, arg1: Any, disable_licm: Any = False) -> None:
         self.condition = arg1
-        self.disable_licm = bool(_unwrap_if_constexpr(disable_licm))
+        self.disable_licm = bool(unwrap_if_constexpr(disable_licm))
 
 
 def bounds(arg1: Any, arg2: Any, step: Any) -> tuple[Any, Any, Any]:
     """(start, end, step) of the arguments of a range, absent ones filled in."""
-    if step is None or _unwrap_if_constexpr(step) is None:
+    if step is None or unwrap_if_constexpr(step) is None:
         step = constexpr(1)
-    if arg2 is None or _unwrap_if_constexpr(arg2) is None:
+    if arg2 is None or unwrap_if_constexpr(arg2) is None:
         return constexpr(0), arg1, step
     return arg1, arg2, step

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.language import floats
 from tilewright.language.binding import builtin
 from tilewright.language.dtypes import float32, int1, int32, int64
-from tilewright.language.math import (
-    _F32_F64,
-    _checked,
-    _elementary,
-    cos,
-    exp,
-    log,
-    log2,
-    sin,
-)
 from tilewright.language.math import (
     abs as abs,
 )
 from tilewright.language.math import (
     ceil as ceil,
+)
+from tilewright.language.math import (
+    cos,
+    exp,
+    log,
+    log2,
+    sin,
 )
 from tilewright.language.math import (
     erf as erf,
@@ -47,10 +45,10 @@ from tilewright.language.math import (
 from tilewright.language.tensors import tensor
 
 
-def _pair(x: Any, y: Any, semantic: Any, names: tuple[str, ...] = _F32_F64) -> tuple[tensor, tensor]:
+def _pair(x: Any, y: Any, semantic: Any, names: tuple[str, ...] = floats.F32_F64) -> tuple[tensor, tensor]:
     """Two operands of one type out of ``names``; a Python number takes the type of the tensor."""
     a, b = semantic.promote(x, y)
-    return _checked(a, semantic, names), _checked(b, semantic, names)
+    return floats.checked(a, semantic, names), floats.checked(b, semantic, names)
 
 
 def _as_int32(x: tensor, semantic: Any) -> tensor:
@@ -60,37 +58,37 @@ def _as_int32(x: tensor, semantic: Any) -> tensor:
 @builtin
 def tanh(x: Any, _semantic: Any = None) -> tensor:
     """The hyperbolic tangent."""
-    return _elementary("tanh", x, _semantic)
+    return floats.operation("tanh", x, _semantic)
 
 
 @builtin
 def trunc(x: Any, _semantic: Any = None) -> tensor:
     """``x`` without its fraction, as a float."""
-    return _elementary("trunc", x, _semantic)
+    return floats.operation("trunc", x, _semantic)
 
 
 @builtin
 def rint(x: Any, _semantic: Any = None) -> tensor:
     """The nearest integer, ties to even, as a float."""
-    return _elementary("round_even", x, _semantic)
+    return floats.operation("round_even", x, _semantic)
 
 
 @builtin
 def nearbyint(x: Any, _semantic: Any = None) -> tensor:
     """The nearest integer, ties to even, as a float."""
-    return _elementary("round_even", x, _semantic)
+    return floats.operation("round_even", x, _semantic)
 
 
 @builtin
 def llrint(x: Any, _semantic: Any = None) -> tensor:
     """The nearest integer, ties to even, as int64."""
-    return _semantic.cast(_elementary("round_even", x, _semantic), int64)
+    return _semantic.cast(floats.operation("round_even", x, _semantic), int64)
 
 
 @builtin
 def round(x: Any, _semantic: Any = None) -> tensor:
     """The nearest integer, ties away from zero, as a float."""
-    x = _checked(x, _semantic, _F32_F64)
+    x = floats.checked(x, _semantic, floats.F32_F64)
     builder = _semantic.builder
     whole = builder.trunc(x.handle)
     # x - trunc(x) is exact.
@@ -117,7 +115,7 @@ def copysign(x: Any, y: Any, _semantic: Any = None) -> tensor:
 @builtin
 def ldexp(x: Any, y: Any, _semantic: Any = None) -> tensor:
     """``x * 2**y`` with an integer ``y``, rounded once."""
-    a, exponent = _checked(x, _semantic, _F32_F64), _semantic.to_tensor(y)
+    a, exponent = floats.checked(x, _semantic, floats.F32_F64), _semantic.to_tensor(y)
     if not exponent.dtype.is_int():
         raise ValueError(f"the exponent of ldexp is an integer, got {exponent.dtype}")
     a, exponent = _semantic.broadcast_pair(a, _as_int32(exponent, _semantic))
@@ -133,21 +131,21 @@ def scalbn(x: Any, y: Any, _semantic: Any = None) -> tensor:
 @builtin
 def clz(x: Any, _semantic: Any = None) -> tensor:
     """Leading zero bits of a 32 or 64-bit integer, as int32; all of them for 0."""
-    x = _checked(x, _semantic, ("int32", "int64", "uint32", "uint64"))
+    x = floats.checked(x, _semantic, ("int32", "int64", "uint32", "uint64"))
     return _as_int32(tensor(_semantic.builder.clz(x.handle), x.type), _semantic)
 
 
 @builtin
 def popc(x: Any, _semantic: Any = None) -> tensor:
     """Bits that are set in a 32 or 64-bit integer, as int32."""
-    x = _checked(x, _semantic, ("int32", "int64", "uint32", "uint64"))
+    x = floats.checked(x, _semantic, ("int32", "int64", "uint32", "uint64"))
     return _as_int32(tensor(_semantic.builder.popcount(x.handle), x.type), _semantic)
 
 
 @builtin
 def ffs(x: Any, _semantic: Any = None) -> tensor:
     """The position, from 1, of the lowest bit that is set in a 32 or 64-bit integer, as int32; 0 for 0."""
-    x = _checked(x, _semantic, ("int32", "int64", "uint32", "uint64"))
+    x = floats.checked(x, _semantic, ("int32", "int64", "uint32", "uint64"))
     builder = _semantic.builder
     lowest = builder.and_(x.handle, builder.neg(x.handle))
     # The lowest bit alone has bits - position zeros before it, and 0 has all of them.
@@ -165,12 +163,12 @@ def mulhi(x: Any, y: Any, _semantic: Any = None) -> tensor:
 @builtin
 def isnan(x: Any, _semantic: Any = None) -> tensor:
     """Whether ``x`` is NaN, as ``int1``."""
-    x = _checked(x, _semantic, _F32_F64)
+    x = floats.checked(x, _semantic, floats.F32_F64)
     return _semantic.compare("ne", x, x)
 
 
 def _magnitude(x: Any, predicate: str, semantic: Any) -> tensor:
-    x = _checked(x, semantic, _F32_F64)
+    x = floats.checked(x, semantic, floats.F32_F64)
     infinity = semantic.builder.constant_like(x.handle.type, float("inf"))
     return semantic.wrap(semantic.builder.cmp(semantic.builder.abs(x.handle), infinity, predicate=predicate), int1)
 
@@ -196,7 +194,7 @@ def finitef(x: Any, _semantic: Any = None) -> tensor:
 @builtin
 def signbit(x: Any, _semantic: Any = None) -> tensor:
     """1 where the sign bit is set (also of -0.0 and of a NaN), else 0, as int32."""
-    x = _checked(x, _semantic, _F32_F64)
+    x = floats.checked(x, _semantic, floats.F32_F64)
     bits = _semantic.bitcast(x, int32 if x.dtype is float32 else int64)
     return _as_int32(_semantic.compare("lt", bits, 0), _semantic)
 

@@ -21,7 +21,7 @@ from tilewright.language.dtypes import (
     uint8,
 )
 from tilewright.language.tensors import tensor
-from tilewright.language.values import _unwrap_if_constexpr
+from tilewright.language.values import unwrap_if_constexpr
 
 _PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
 
@@ -64,11 +64,11 @@ def dot(
     for operand in (lhs, rhs):
         if not operand.extents:
             raise ValueError(f"dot takes tensors of rank 2 or more, got {operand}")
-    precision = _precision(_semantic, _unwrap_if_constexpr(input_precision), _unwrap_if_constexpr(allow_tf32))
+    precision = _precision(_semantic, unwrap_if_constexpr(input_precision), unwrap_if_constexpr(allow_tf32))
     lhs, rhs = _dot_operands(_semantic, lhs, rhs)
     extents, depth = _dot_shape(_semantic, lhs, rhs)
-    acc = None if _unwrap_if_constexpr(acc) is None else acc
-    element = _dot_result(lhs.dtype, _unwrap_if_constexpr(out_dtype), acc)
+    acc = None if unwrap_if_constexpr(acc) is None else acc
+    element = _dot_result(lhs.dtype, unwrap_if_constexpr(out_dtype), acc)
     _check_dot_capability(_semantic, lhs.dtype, element)
     result = block_type(element, extents)
     if acc is None:
@@ -78,7 +78,7 @@ def dot(
     attributes: dict[str, Any] = {}
     if lhs.dtype is float32 and precision != "ieee":
         attributes["precision"] = precision
-    imprecise = _unwrap_if_constexpr(max_num_imprecise_acc)
+    imprecise = unwrap_if_constexpr(max_num_imprecise_acc)
     if imprecise is not None and lhs.dtype.is_fp8():
         if not 0 <= imprecise <= depth:
             raise ValueError(f"max_num_imprecise_acc ({imprecise}) must be <= K ({depth})")
@@ -217,10 +217,10 @@ def dot_scaled(
     capabilities = _semantic.options.capabilities
     if capabilities is not None and "dot_scaled" not in capabilities.features:
         raise ValueError(f"dot_scaled is not supported by backend {_semantic.options.backend or '?'}")
-    if _unwrap_if_constexpr(out_dtype) is not float32:
-        raise ValueError(f"dot_scaled gives fp32, not {_unwrap_if_constexpr(out_dtype)}")
-    a_format, b_format = _unwrap_if_constexpr(lhs_format), _unwrap_if_constexpr(rhs_format)
-    a_pack, b_pack = bool(_unwrap_if_constexpr(lhs_k_pack)), bool(_unwrap_if_constexpr(rhs_k_pack))
+    if unwrap_if_constexpr(out_dtype) is not float32:
+        raise ValueError(f"dot_scaled gives fp32, not {unwrap_if_constexpr(out_dtype)}")
+    a_format, b_format = unwrap_if_constexpr(lhs_format), unwrap_if_constexpr(rhs_format)
+    a_pack, b_pack = bool(unwrap_if_constexpr(lhs_k_pack)), bool(unwrap_if_constexpr(rhs_k_pack))
     for name, format_, pack in (("lhs", a_format, a_pack), ("rhs", b_format, b_pack)):
         if format_ not in SCALED_FORMATS:
             raise ValueError(f"{name}_format must be one of {', '.join(SCALED_FORMATS)}, got {format_}")
@@ -235,7 +235,7 @@ def dot_scaled(
     a_scale = _scale(_semantic, lhs_scale, "lhs_scale", (*batches, m), k)
     b_scale = _scale(_semantic, rhs_scale, "rhs_scale", (*batches, n), k)
     result = block_type(float32, (*batches, m, n))
-    acc = None if _unwrap_if_constexpr(acc) is None else acc
+    acc = None if unwrap_if_constexpr(acc) is None else acc
     if acc is None:
         acc = _semantic.full((*batches, m, n), 0, float32)
     elif not isinstance(acc, tensor) or acc.type is not result:
@@ -250,7 +250,7 @@ def dot_scaled(
         b_format=b_format,
         a_pack_k=a_pack,
         b_pack_k=b_pack,
-        fast_math=bool(_unwrap_if_constexpr(fast_math)),
+        fast_math=bool(unwrap_if_constexpr(fast_math)),
     )
     return tensor(handle, result)
 
@@ -266,7 +266,7 @@ def _scaled_operand(semantic: Any, x: tensor, format_: str, name: str) -> tensor
 
 
 def _scale(semantic: Any, scale: Any, name: str, outer: tuple[int, ...], k: int) -> tensor | None:
-    if _unwrap_if_constexpr(scale) is None:
+    if unwrap_if_constexpr(scale) is None:
         return None
     scale = semantic.to_tensor(scale)
     if scale.dtype is int8:

@@ -5,25 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir import types as ir_types
+from tilewright.language import floats
 from tilewright.language.binding import builtin
 from tilewright.language.dtypes import float32
 from tilewright.language.tensors import tensor
-from tilewright.language.values import _unwrap_if_constexpr
-
-_F32_F64 = ("fp32", "fp64")
-
-
-def _checked(x: Any, semantic: Any, names: tuple[str, ...]) -> tensor:
-    """``x`` as a tensor whose element is one of ``names``."""
-    x = semantic.to_tensor(x)
-    if x.dtype.name not in names:
-        raise ValueError(f"Expected dtype {list(names)} but got {x.dtype.name}")
-    return x
-
-
-def _elementary(op: str, x: Any, semantic: Any, **attributes: Any) -> tensor:
-    x = _checked(x, semantic, _F32_F64)
-    return tensor(getattr(semantic.builder, op)(x.handle, **attributes), x.type)
+from tilewright.language.values import unwrap_if_constexpr
 
 
 @builtin
@@ -42,7 +28,7 @@ def exp(x: Any, _semantic: Any = None) -> tensor:
     Example:
         y = tl.exp(x)
     """
-    return _elementary("exp", x, _semantic)
+    return floats.operation("exp", x, _semantic)
 
 
 @builtin
@@ -61,7 +47,7 @@ def exp2(x: Any, _semantic: Any = None) -> tensor:
     Example:
         y = tl.exp2(x)
     """
-    return _elementary("exp2", x, _semantic)
+    return floats.operation("exp2", x, _semantic)
 
 
 @builtin
@@ -80,7 +66,7 @@ def log(x: Any, _semantic: Any = None) -> tensor:
     Example:
         y = tl.log(x)
     """
-    return _elementary("log", x, _semantic)
+    return floats.operation("log", x, _semantic)
 
 
 @builtin
@@ -99,7 +85,7 @@ def log2(x: Any, _semantic: Any = None) -> tensor:
     Example:
         y = tl.log2(x)
     """
-    return _elementary("log2", x, _semantic)
+    return floats.operation("log2", x, _semantic)
 
 
 @builtin
@@ -118,7 +104,7 @@ def sin(x: Any, _semantic: Any = None) -> tensor:
     Example:
         y = tl.sin(x)
     """
-    return _elementary("sin", x, _semantic)
+    return floats.operation("sin", x, _semantic)
 
 
 @builtin
@@ -137,7 +123,7 @@ def cos(x: Any, _semantic: Any = None) -> tensor:
     Example:
         y = tl.cos(x)
     """
-    return _elementary("cos", x, _semantic)
+    return floats.operation("cos", x, _semantic)
 
 
 @builtin
@@ -156,7 +142,7 @@ def erf(x: Any, _semantic: Any = None) -> tensor:
     Example:
         gelu = 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
     """
-    return _elementary("erf", x, _semantic)
+    return floats.operation("erf", x, _semantic)
 
 
 @builtin
@@ -175,7 +161,7 @@ def sqrt(x: Any, _semantic: Any = None) -> tensor:
     Example:
         y = tl.sqrt(x)
     """
-    x = _checked(x, _semantic, _F32_F64)
+    x = floats.checked(x, _semantic, floats.F32_F64)
     attributes = {"approximate": True} if x.dtype is float32 else {}
     return tensor(_semantic.builder.sqrt(x.handle, **attributes), x.type)
 
@@ -196,7 +182,7 @@ def sqrt_rn(x: Any, _semantic: Any = None) -> tensor:
     Example:
         y = tl.sqrt_rn(x)
     """
-    x = _checked(x, _semantic, ("fp32",))
+    x = floats.checked(x, _semantic, ("fp32",))
     return tensor(_semantic.builder.sqrt(x.handle), x.type)
 
 
@@ -216,7 +202,7 @@ def rsqrt(x: Any, _semantic: Any = None) -> tensor:
     Example:
         y = x * tl.rsqrt(x * x + 1e-5)
     """
-    return _elementary("rsqrt", x, _semantic)
+    return floats.operation("rsqrt", x, _semantic)
 
 
 @builtin
@@ -235,7 +221,7 @@ def floor(x: Any, _semantic: Any = None) -> tensor:
     Example:
         y = tl.floor(x)
     """
-    return _elementary("floor", x, _semantic)
+    return floats.operation("floor", x, _semantic)
 
 
 @builtin
@@ -254,7 +240,7 @@ def ceil(x: Any, _semantic: Any = None) -> tensor:
     Example:
         y = tl.ceil(x)
     """
-    return _elementary("ceil", x, _semantic)
+    return floats.operation("ceil", x, _semantic)
 
 
 @builtin
@@ -304,7 +290,7 @@ def fdiv(x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False, _seman
     a, b = _semantic.promote(x, y, div_or_mod=True)
     if not a.dtype.is_floating():
         raise TypeError(f"both operands of fdiv must have floating scalar type, got {a.dtype}")
-    exact = _unwrap_if_constexpr(ieee_rounding) and not _unwrap_if_constexpr(approx)
+    exact = unwrap_if_constexpr(ieee_rounding) and not unwrap_if_constexpr(approx)
     attributes = {} if a.dtype is not float32 else {"exact": True} if exact else {"approximate": True}
     return tensor(_semantic.builder.div(a.handle, b.handle, **attributes), a.type)
 
@@ -326,7 +312,7 @@ def div_rn(x: Any, y: Any, _semantic: Any = None) -> tensor:
     Example:
         ratio = tl.div_rn(x, y)
     """
-    a, b = _semantic.promote(_checked(x, _semantic, ("fp32",)), _checked(y, _semantic, ("fp32",)))
+    a, b = _semantic.promote(floats.checked(x, _semantic, ("fp32",)), floats.checked(y, _semantic, ("fp32",)))
     return tensor(_semantic.builder.div(a.handle, b.handle, exact=True), a.type)
 
 
@@ -348,7 +334,7 @@ def umulhi(x: Any, y: Any, _semantic: Any = None) -> tensor:
         high = tl.umulhi(offsets, 40503)
     """
     names = ("int32", "int64", "uint32", "uint64")
-    a, b = _semantic.promote(_checked(x, _semantic, names), _checked(y, _semantic, names))
+    a, b = _semantic.promote(floats.checked(x, _semantic, names), floats.checked(y, _semantic, names))
     if a.dtype.is_int_unsigned():
         return tensor(_semantic.builder.mulhi(a.handle, b.handle), a.type)
     unsigned = ir_types.with_element(a.type.ir_type, ir_types.IntType(a.dtype.int_bitwidth, signed=False))

@@ -9,7 +9,7 @@ from tilewright.language.binding import builtin
 from tilewright.language.block_pointers import block_pointer
 from tilewright.language.dtypes import dtype, int1, int8
 from tilewright.language.tensors import tensor
-from tilewright.language.values import _unwrap_if_constexpr
+from tilewright.language.values import unwrap_if_constexpr
 
 _LOAD_CACHE = {"": "", None: "", ".ca": "ca", ".cg": "cg", ".cs": "cs", ".cv": "cv"}
 _STORE_CACHE = {"": "", None: "", ".wb": "wb", ".cg": "cg", ".cs": "cs", ".wt": "wt"}
@@ -51,13 +51,13 @@ def load(
         x = tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)
     """
     attributes = _access_attributes(cache_modifier, _LOAD_CACHE, eviction_policy)
-    if _unwrap_if_constexpr(volatile):
+    if unwrap_if_constexpr(volatile):
         attributes["volatile"] = True
     mask, other = _absent(mask), _absent(other)
     if isinstance(pointer, block_pointer):
         if mask is not None or other is not None:
             raise ValueError("`mask` and `other` arguments cannot be specified for loading block pointers; use boundary_check and padding_option")
-        pointer, mask, other = pointer.access(_semantic, boundary_check, _unwrap_if_constexpr(padding_option))
+        pointer, mask, other = pointer.access(_semantic, boundary_check, unwrap_if_constexpr(padding_option))
         return _load(_semantic, pointer, mask, other, attributes)
     _refuse_block_options(boundary_check, padding_option, "load")
     pointer = _pointer(pointer, "load")
@@ -183,7 +183,7 @@ def refuse_constant_pointer(type_: dtype) -> None:
 
 def _absent(x: Any) -> Any:
     """``x``, or None where it is a constexpr None."""
-    return None if _unwrap_if_constexpr(x) is None else x
+    return None if unwrap_if_constexpr(x) is None else x
 
 
 def _pointer(x: Any, function: str) -> tensor:
@@ -201,7 +201,7 @@ def _mask(semantic: Any, mask: Any) -> tensor:
 
 
 def _refuse_block_options(boundary_check: Any, padding_option: Any, function: str) -> None:
-    if _unwrap_if_constexpr(boundary_check) or _unwrap_if_constexpr(padding_option):
+    if unwrap_if_constexpr(boundary_check) or unwrap_if_constexpr(padding_option):
         raise ValueError(
             f"`padding_option` or `boundary_check` argument is not supported for {'loading' if function == 'load' else 'storing'} "
             "a tensor of pointers or a scalar: they belong to block pointers. Use `mask` and `other`."
@@ -209,7 +209,7 @@ def _refuse_block_options(boundary_check: Any, padding_option: Any, function: st
 
 
 def _access_attributes(cache: Any, caches: dict[Any, str], eviction: Any) -> dict[str, Any]:
-    cache, eviction = _unwrap_if_constexpr(cache), _unwrap_if_constexpr(eviction)
+    cache, eviction = unwrap_if_constexpr(cache), unwrap_if_constexpr(eviction)
     if not cache and not eviction:
         return {}
     if cache not in caches:

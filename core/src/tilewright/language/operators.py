@@ -14,7 +14,7 @@ from tilewright.language.dtypes import dtype, float32, float64, int1, int64, uin
 from tilewright.language.options import Options
 from tilewright.language.promotion import computation_type, scalar_type
 from tilewright.language.tensors import tensor
-from tilewright.language.values import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS, _unwrap_if_constexpr, base_value, constexpr
+from tilewright.language.values import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS, base_value, constexpr, unwrap_if_constexpr
 
 
 class Operators(Conversion):
@@ -89,7 +89,7 @@ class Operators(Conversion):
         overloaded = self._overloaded(f"__{op}__", lhs, f"__r{op}__", rhs)
         if overloaded is not NotImplemented:
             return overloaded
-        return _constant_result(BINARY_OPERATORS[op](_unwrap_if_constexpr(lhs), _unwrap_if_constexpr(rhs)))
+        return _constant_result(BINARY_OPERATORS[op](unwrap_if_constexpr(lhs), unwrap_if_constexpr(rhs)))
 
     def compare(self, op: str, lhs: Any, rhs: Any) -> Any:
         """``lhs op rhs`` with op one of eq ne lt le gt ge: ``int1``; false for NaN, except ``ne``.
@@ -102,7 +102,7 @@ class Operators(Conversion):
         overloaded = self._overloaded(f"__{op}__", lhs, f"__{_MIRRORED[op]}__", rhs)
         if overloaded is not NotImplemented:
             return overloaded
-        return _constant_result(COMPARISONS[op](_unwrap_if_constexpr(lhs), _unwrap_if_constexpr(rhs)))
+        return _constant_result(COMPARISONS[op](unwrap_if_constexpr(lhs), unwrap_if_constexpr(rhs)))
 
     def unary(self, op: str, x: Any) -> Any:
         """``op x`` with op one of neg pos invert not."""
@@ -111,12 +111,12 @@ class Operators(Conversion):
         overloaded = self._overloaded(f"__{op}__", x)
         if overloaded is not NotImplemented:
             return overloaded
-        return _constant_result(UNARY_OPERATORS[op](_unwrap_if_constexpr(x)))
+        return _constant_result(UNARY_OPERATORS[op](unwrap_if_constexpr(x)))
 
     def logical(self, op: str, lhs: Any, rhs: Any) -> Any:
         """``lhs and rhs`` / ``lhs or rhs``. Tensors must be ``int1``; both sides are computed."""
         if not isinstance(lhs, tensor) and not isinstance(rhs, tensor):
-            left = _unwrap_if_constexpr(lhs)
+            left = unwrap_if_constexpr(lhs)
             return lhs if bool(left) is (op == "or") else rhs
         a, b = self.broadcast_pair(self._boolean(lhs, op), self._boolean(rhs, op))
         method = self.builder.and_ if op == "and" else self.builder.or_

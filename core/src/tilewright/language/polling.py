@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
-from tilewright.language import atomics, core
+from tilewright.language import atomics
 from tilewright.language.callable import device_function
+from tilewright.language.dtypes import uint64
+from tilewright.language.reduction import reduce
+from tilewright.language.values import constexpr
 
 
 @device_function
@@ -20,18 +23,18 @@ def _everywhere(found):
     if len(found.shape) == 0:
         return found
     else:
-        return core.reduce(found, None, _both)
+        return reduce(found, None, _both)
 
 
 @device_function
-def poll(pointer, expected, timeout, timed: core.constexpr, sem: core.constexpr, scope: core.constexpr):
+def poll(pointer, expected, timeout, timed: constexpr, sem: constexpr, scope: constexpr):
     """Read until every element was seen with its expected value, or ``timeout`` nanoseconds have passed; which ones were."""
     found = atomics.atomic_load(pointer, sem=sem, scope=scope) == expected
     if timed:
         start = atomics.clock()
         now = start
         # The time is carried from turn to turn: an interpreter can then tell this loop from one in which nothing changes.
-        while ~_everywhere(found) & ((now - start).to(core.uint64) < timeout):
+        while ~_everywhere(found) & ((now - start).to(uint64) < timeout):
             found = found | (atomics.atomic_load(pointer, sem=sem, scope=scope) == expected)
             now = atomics.clock()
     else:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.language.binding import builtin
-from tilewright.language.shape import _reshape, wrap_axis
+from tilewright.language.shape import reshaped, wrap_axis
 from tilewright.language.tensors import tensor
 from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import _unwrap_if_constexpr
+from tilewright.language.values import unwrap_if_constexpr
 
 
 @builtin
@@ -33,10 +33,10 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _sema
         total = tl.reduce(x, 0, combine)
     """
     inputs, single = _inputs(_semantic, input, "reduce")
-    axis, keep_dims = _semantic.constant(axis, "axis"), bool(_unwrap_if_constexpr(keep_dims))
+    axis, keep_dims = _semantic.constant(axis, "axis"), bool(unwrap_if_constexpr(keep_dims))
     rank = len(inputs[0].extents)
     if axis is None:
-        inputs = [x if rank == 1 else _reshape(_semantic, x, (x.numel.value,), False) for x in inputs]
+        inputs = [x if rank == 1 else reshaped(_semantic, x, (x.numel.value,), False) for x in inputs]
         position = 0
     else:
         position = wrap_axis(axis, rank)
@@ -73,7 +73,7 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = Fals
     inputs, single = _inputs(_semantic, input, "associative_scan")
     position = wrap_axis(_semantic.constant(axis, "axis"), len(inputs[0].extents))
     region = _combine(_semantic, combine_fn, inputs, "associative_scan")
-    attributes = {"reverse": True} if _unwrap_if_constexpr(reverse) else {}
+    attributes = {"reverse": True} if unwrap_if_constexpr(reverse) else {}
     operation = _semantic.builder.region_op("scan", [x.handle for x in inputs], regions=[region], axis=position, **attributes)
     results = [_semantic.wrap(handle, x.dtype) for handle, x in zip(operation.results, inputs, strict=True)]
     return results[0] if single else tl_tuple(results)
@@ -110,7 +110,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
     extents, numel = inputs[0].extents, inputs[0].numel.value
     if numel % pack:
         raise ValueError(f"pack {pack} must divide the {numel} elements")
-    region, types = _semantic.generator.region(_unwrap_if_constexpr(scalar_fn), [x.dtype for x in inputs for _ in range(pack)])
+    region, types = _semantic.generator.region(unwrap_if_constexpr(scalar_fn), [x.dtype for x in inputs for _ in range(pack)])
     elements = [flat for type_ in types for flat in _scalars(type_)]
     if not elements or len(elements) % pack:
         raise ValueError(f"map_elementwise: the function gives {len(elements)} values, which is no multiple of pack ({pack})")
@@ -129,7 +129,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
 
 def _inputs(semantic: Any, input: Any, function: str) -> tuple[list[tensor], bool]:
     """The tensors of one shape that are combined together, and whether there was a single one."""
-    plain = _unwrap_if_constexpr(input)
+    plain = unwrap_if_constexpr(input)
     single = not isinstance(plain, list | tuple | tl_tuple)
     inputs = [semantic.to_tensor(x) for x in ([plain] if single else plain)]
     if not inputs:
@@ -144,7 +144,7 @@ def _inputs(semantic: Any, input: Any, function: str) -> tuple[list[tensor], boo
 
 def _combine(semantic: Any, combine_fn: Any, inputs: Sequence[tensor], function: str) -> Any:
     elements = [x.dtype for x in inputs]
-    region, types = semantic.generator.region(_unwrap_if_constexpr(combine_fn), elements * 2)
+    region, types = semantic.generator.region(unwrap_if_constexpr(combine_fn), elements * 2)
     found = [flat for type_ in types for flat in _scalars(type_)]
     if found != elements:
         raise ValueError(

@@ -20,7 +20,7 @@ from tilewright.language.options import Options
 from tilewright.language.tensors import tensor
 from tilewright.language.tuples import slice as tl_slice
 from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import _unwrap_if_constexpr, constexpr
+from tilewright.language.values import constexpr, unwrap_if_constexpr
 
 
 class Generator(Protocol):
@@ -68,11 +68,11 @@ class Semantic(Operators):
         """
         if not isinstance(x, tensor):
             return x[index]
-        plain = _unwrap_if_constexpr(index)
+        plain = unwrap_if_constexpr(index)
         items = list(plain) if isinstance(plain, tuple | list | tl_tuple) else [plain]
         result, kept = x, 0
         for position, item in enumerate(items):
-            item = _unwrap_if_constexpr(item)
+            item = unwrap_if_constexpr(item)
             if item is None:
                 result = self.expand_dims(result, position)
             elif _is_full_slice(item):
@@ -139,7 +139,7 @@ _TRITON_OPERATORS: dict[str, tuple[str, str]] = {
 def _is_full_slice(item: Any) -> bool:
     if isinstance(item, tl_slice):
         return item.is_full
-    return isinstance(item, slice) and all(_unwrap_if_constexpr(part) is None for part in (item.start, item.stop, item.step))
+    return isinstance(item, slice) and all(unwrap_if_constexpr(part) is None for part in (item.start, item.stop, item.step))
 
 
 #: The name that code reaching into the compiler knows it by.

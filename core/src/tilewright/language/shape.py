@@ -6,11 +6,11 @@ import builtins
 from typing import Any
 
 from tilewright.language.binding import builtin
+from tilewright.language.conversion import shape_of
 from tilewright.language.dtypes import block_type, int1
-from tilewright.language.semantic import shape_of
 from tilewright.language.tensors import tensor
 from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import _unwrap_if_constexpr
+from tilewright.language.values import unwrap_if_constexpr
 
 
 @builtin
@@ -99,7 +99,7 @@ def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = 
     Example:
         square = tl.reshape(x, (BLOCK // 4, 4))
     """
-    return _reshape(_semantic, input, shape_of(shape), bool(_unwrap_if_constexpr(can_reorder)))
+    return reshaped(_semantic, input, shape_of(shape), bool(unwrap_if_constexpr(can_reorder)))
 
 
 @builtin
@@ -120,10 +120,15 @@ def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
         square = tl.view(x, (BLOCK // 4, 4))
     """
     _semantic.warn("view is deprecated: use reshape(..., can_reorder=True)", DeprecationWarning)
-    return _reshape(_semantic, input, shape_of(shape), True)
+    return reshaped(_semantic, input, shape_of(shape), True)
 
 
-def _reshape(semantic: Any, x: Any, extents: builtins.tuple[int, ...], reorder: bool) -> tensor:
+def reshaped(semantic: Any, x: Any, extents: builtins.tuple[int, ...], reorder: bool) -> tensor:
+    """``x`` in another shape, in any order of its elements where ``reorder`` says so.
+
+    Raises:
+        ValueError: it has another number of elements.
+    """
     x = semantic.to_tensor(x)
     numel = 1
     for extent in extents:
@@ -262,7 +267,7 @@ def join(a: Any, b: Any, _semantic: Any = None) -> tensor:
     if not x.extents:
         one = (1,)
         joined = _semantic.wrap(_semantic.builder.join(_semantic.splat(x, one).handle, _semantic.splat(y, one).handle), x.dtype)
-        return _reshape(_semantic, joined, (2,), False)
+        return reshaped(_semantic, joined, (2,), False)
     block_type(x.dtype, (*x.extents, 2))
     return _semantic.wrap(_semantic.builder.join(x.handle, y.handle), x.dtype)
 
@@ -376,7 +381,7 @@ def histogram(input: Any, num_bins: Any, mask: Any = None, _semantic: Any = None
 
     type_ = block_type(int32, (bins,))
     lanes = None
-    if _unwrap_if_constexpr(mask) is not None:
+    if unwrap_if_constexpr(mask) is not None:
         lanes = _semantic.broadcast_to(_semantic.to_tensor(mask), x.extents)
         if lanes.dtype is not int1:
             raise ValueError(f"Mask must have boolean scalar type, not {lanes.dtype}")
@@ -389,7 +394,7 @@ def wrap_axis(axis: Any, rank: int) -> int:
     Raises:
         ValueError: it is not in ``-rank .. rank-1``.
     """
-    axis = _unwrap_if_constexpr(axis)
+    axis = unwrap_if_constexpr(axis)
     if type(axis) is not int or not -rank <= axis < rank:
         raise ValueError(f"invalid axis {axis}. Expected {-rank} <= axis < {rank}")
     return axis + rank if axis < 0 else axis
@@ -402,7 +407,7 @@ def _axes(axis: Any) -> list[Any]:
 def _dims(dims: builtins.tuple[Any, ...]) -> list[Any]:
     """Axes given as one list or as separate arguments."""
     if len(dims) == 1:
-        only = _unwrap_if_constexpr(dims[0])
+        only = unwrap_if_constexpr(dims[0])
         if isinstance(only, list | builtins.tuple | tl_tuple):
-            return [_unwrap_if_constexpr(axis) for axis in only]
-    return [_unwrap_if_constexpr(axis) for axis in dims]
+            return [unwrap_if_constexpr(axis) for axis in only]
+    return [unwrap_if_constexpr(axis) for axis in dims]

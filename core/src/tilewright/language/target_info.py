@@ -10,7 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 from tilewright.language.binding import mark_builtin
-from tilewright.language.values import _unwrap_if_constexpr, constexpr
+from tilewright.language.values import constexpr, unwrap_if_constexpr
 
 
 class TargetInfo(NamedTuple):
@@ -135,5 +135,5 @@ def cuda_capability_geq(major: Any, minor: Any = 0, _semantic: Any = None) -> An
         return _answer(False, _semantic)
     found = re.search(r"\d+", target.arch)
     number = int(found[0]) if found else 0
-    wanted = (_unwrap_if_constexpr(major), _unwrap_if_constexpr(minor))
+    wanted = (unwrap_if_constexpr(major), unwrap_if_constexpr(minor))
     return _answer(divmod(number, 10) >= wanted, _semantic)

@@ -9,7 +9,7 @@ from typing import Any
 from tilewright import ir
 from tilewright.ir import types as ir_types
 from tilewright.language.dtypes import base_type, dtype
-from tilewright.language.values import _unwrap_if_constexpr, base_value, constexpr
+from tilewright.language.values import base_value, constexpr, unwrap_if_constexpr
 
 _Tuple = builtins.tuple
 
@@ -106,9 +106,9 @@ class tuple(base_value):  # noqa: N801
         if isinstance(index, slice):
             return tuple(self.values[index.to_python()])
         if isinstance(index, builtins.slice):
-            parts = (_unwrap_if_constexpr(part) for part in (index.start, index.stop, index.step))
+            parts = (unwrap_if_constexpr(part) for part in (index.start, index.stop, index.step))
             return tuple(self.values[builtins.slice(*parts)])
-        plain = _unwrap_if_constexpr(index)
+        plain = unwrap_if_constexpr(index)
         if not isinstance(plain, int):
             raise TypeError(f"a tuple is indexed by a constexpr integer or slice, not by {index!r}")
         try:
@@ -129,7 +129,7 @@ class tuple(base_value):  # noqa: N801
         return iter(self.values)
 
     def __add__(self, other: Any) -> tuple:
-        other = _unwrap_if_constexpr(other)
+        other = unwrap_if_constexpr(other)
         if not isinstance(other, tuple | builtins.tuple | list):
             return NotImplemented
         return tuple([*self.values, *other])
@@ -138,7 +138,7 @@ class tuple(base_value):  # noqa: N801
         return tuple([*other, *self.values])
 
     def __mul__(self, other: Any) -> tuple:
-        count = _unwrap_if_constexpr(other)
+        count = unwrap_if_constexpr(other)
         if not isinstance(count, int):
             raise TypeError(f"a tuple is repeated by a constexpr integer, not by {other!r}")
         return tuple(self.values * count)
@@ -218,12 +218,18 @@ class slice(base_value):  # noqa: N801
         return []
 
     def to_python(self) -> builtins.slice:
-        return builtins.slice(*(_unwrap_if_constexpr(part) for part in (self.start, self.stop, self.step)))
+        return builtins.slice(*(unwrap_if_constexpr(part) for part in (self.start, self.stop, self.step)))
 
     @property
     def is_full(self) -> bool:
         """Whether it is ``:``."""
         return self.start.value is None and self.stop.value is None and self.step.value is None
+
+
+def listed(value: Any) -> list[Any]:
+    """The items of a list or a tuple, also of one that is a constexpr; a single value as a list of one."""
+    plain = value.value if isinstance(value, constexpr) else value
+    return list(plain) if isinstance(plain, Sequence | tuple) else [plain]
 
 
 def shape_tuple(extents: Sequence[int]) -> tuple:
@@ -233,4 +239,4 @@ def shape_tuple(extents: Sequence[int]) -> tuple:
 
 def is_dtype_value(item: Any) -> bool:
     """Whether ``item`` is a dtype, plain or in a constexpr."""
-    return isinstance(_unwrap_if_constexpr(item), dtype)
+    return isinstance(unwrap_if_constexpr(item), dtype)

@@ -29,7 +29,7 @@ class constexpr_type(base_type):  # noqa: N801
     __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
-        self.value = _unwrap_if_constexpr(value)
+        self.value = unwrap_if_constexpr(value)
 
     def flatten(self) -> list[ir_types.Type]:
         return []
@@ -111,38 +111,38 @@ class constexpr(base_value):  # noqa: N801
         return self.value(*args, **kwargs)
 
     def __getitem__(self, index: Any) -> constexpr:
-        return constexpr(self.value[_unwrap_if_constexpr(index)])
+        return constexpr(self.value[unwrap_if_constexpr(index)])
 
     def logical_and(self, other: Any) -> constexpr:
         """``self and other`` as Python means it: one of the two."""
-        return constexpr(self.value and _unwrap_if_constexpr(other))
+        return constexpr(self.value and unwrap_if_constexpr(other))
 
     def logical_or(self, other: Any) -> constexpr:
         """``self or other`` as Python means it: one of the two."""
-        return constexpr(self.value or _unwrap_if_constexpr(other))
+        return constexpr(self.value or unwrap_if_constexpr(other))
 
     def not_(self) -> constexpr:
         return constexpr(not self.value)
 
     # Comparison is defined here and not with the table below because Python drops __hash__ where __eq__ comes later.
     def __eq__(self, other: Any) -> Any:
-        return constexpr(self.value == _unwrap_if_constexpr(other))
+        return constexpr(self.value == unwrap_if_constexpr(other))
 
     def __ne__(self, other: Any) -> Any:
-        return constexpr(self.value != _unwrap_if_constexpr(other))
+        return constexpr(self.value != unwrap_if_constexpr(other))
 
 
 def _forward(apply: Callable[[Any, Any], Any]) -> Callable[[constexpr, Any], constexpr]:
     def method(self: constexpr, other: Any) -> constexpr:
         if isinstance(other, base_value) and not isinstance(other, constexpr):
             return NotImplemented
-        return constexpr(apply(self.value, _unwrap_if_constexpr(other)))
+        return constexpr(apply(self.value, unwrap_if_constexpr(other)))
 
     return method
 
 
 def _reflected(apply: Callable[[Any, Any], Any]) -> Callable[[constexpr, Any], constexpr]:
-    return lambda self, other: constexpr(apply(_unwrap_if_constexpr(other), self.value))
+    return lambda self, other: constexpr(apply(unwrap_if_constexpr(other), self.value))
 
 
 def _unary(apply: Callable[[Any], Any]) -> Callable[[constexpr], constexpr]:
@@ -178,20 +178,20 @@ for _name in ("neg", "pos", "invert"):
 CONSTEXPR_0 = constexpr(0)
 
 
-def _unwrap_iterable(x: Any) -> Any:
+def unwrap_iterable(x: Any) -> Any:
     """The one item of a sequence, where that is a sequence itself; else ``x``: shapes come as arguments, or as one."""
     return x[0] if len(x) == 1 and hasattr(type(x[0]), "__iter__") else x
 
 
-def _unwrap_if_constexpr(o: Any) -> Any:
+def unwrap_if_constexpr(o: Any) -> Any:
     """The plain Python value behind a constexpr; lists and tuples are unwrapped item by item, anything else is given back."""
     kind = o.__class__
     if kind is constexpr:
         return o.value
     if kind is list:
-        return [_unwrap_if_constexpr(item) for item in o]
+        return [unwrap_if_constexpr(item) for item in o]
     if kind is tuple:
-        return tuple(_unwrap_if_constexpr(item) for item in o)
+        return tuple(unwrap_if_constexpr(item) for item in o)
     if isinstance(o, constexpr):
         return o.value
     return getattr(o, "_unwrapped", _itself)(o)
@@ -215,5 +215,5 @@ def is_negative_zero(x: Any) -> bool:
     """Whether ``x`` is the float -0.0."""
     import math
 
-    x = _unwrap_if_constexpr(x)
+    x = unwrap_if_constexpr(x)
     return isinstance(x, float) and x == 0.0 and math.copysign(1.0, x) < 0

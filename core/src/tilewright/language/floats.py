@@ -1,0 +1,28 @@
+"""What the functions of floats, of :mod:`~tilewright.language.math` and of the library of device functions, have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.language.tensors import tensor
+
+#: The elements that most of them take.
+F32_F64 = ("fp32", "fp64")
+
+
+def checked(x: Any, semantic: Any, names: tuple[str, ...]) -> tensor:
+    """``x`` as a tensor whose element is one of ``names``.
+
+    Raises:
+        ValueError: it is another.
+    """
+    x = semantic.to_tensor(x)
+    if x.dtype.name not in names:
+        raise ValueError(f"Expected dtype {list(names)} but got {x.dtype.name}")
+    return x
+
+
+def operation(name: str, x: Any, semantic: Any, **attributes: Any) -> tensor:
+    """The operation ``name`` of ``x``, a float of 32 or 64 bits."""
+    x = checked(x, semantic, F32_F64)
+    return tensor(getattr(semantic.builder, name)(x.handle, **attributes), x.type)

@@ -1,0 +1,47 @@
+"""Waiting for memory to have a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.language.atomics import LOAD_ORDERS, ordering, pointer_and_element
+from tilewright.language.binding import builtin
+from tilewright.language.dtypes import uint64
+from tilewright.language.memory import fit_to_pointer
+from tilewright.language.polling import poll
+from tilewright.language.tensors import tensor
+from tilewright.language.values import constexpr, unwrap_if_constexpr
+
+
+@builtin
+def atomic_poll(pointer: Any, expected_value: Any, sem: Any = None, scope: Any = None, timeout_ns: Any = None, _semantic: Any = None) -> tensor:
+    """Read memory again and again until it has a value.
+
+    Args:
+        pointer: a pointer or a tensor of pointers, as for :func:`atomic_load`; a tensor waits until every element had its value once.
+        expected_value: cast to the element type and broadcast to the pointers' shape.
+        sem: ``"acquire"`` (the default) or ``"relaxed"``.
+        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program) or ``"sys"``.
+        timeout_ns: an integer of at least 0: nanoseconds after which to give up, after one reading at least; None waits for ever.
+
+    Returns:
+        ``int1``, of the pointers' shape: whether the value was there.
+
+    Raises:
+        ValueError: another semantic, a negative time, shapes that do not fit.
+
+    Example:
+        there = tl.atomic_poll(lock_ptr, 0, timeout_ns=1000)
+    """
+    pointer, element = pointer_and_element(pointer, "atomic_poll", writes=False)
+    ordering(sem, LOAD_ORDERS)
+    expected, _ = fit_to_pointer(_semantic, pointer, _semantic.to_tensor(expected_value), None)
+    limit = _semantic.number(timeout_ns)
+    if limit is not None and limit < 0:
+        raise ValueError(f"timeout_ns of atomic_poll must not be negative, got {limit}")
+    timed = unwrap_if_constexpr(timeout_ns) is not None
+    timeout = _semantic.to_tensor(timeout_ns if timed else 0)
+    if timeout.extents or not timeout.dtype.is_int():
+        raise ValueError(f"timeout_ns of atomic_poll must be an integer scalar, got {timeout}")
+    arguments = (pointer, _semantic.cast(expected, element), _semantic.cast(timeout, uint64), constexpr(timed), constexpr(sem), constexpr(scope))
+    return _semantic.generator.call(poll, arguments, {})
