@@ -13,10 +13,11 @@ What it does not tell: speed, the order in which memory becomes visible to other
 """
 
 from tilewright_conformance.waves.arena import Arena
-from tilewright_conformance.waves.assembly import Program, load
+from tilewright_conformance.waves.assembly import load
 from tilewright_conformance.waves.coverage import Coverage
 from tilewright_conformance.waves.disassembly import disassembled
 from tilewright_conformance.waves.errors import WaveError
 from tilewright_conformance.waves.launch import run
+from tilewright_conformance.waves.program import Program
 
 __all__ = ["Arena", "Coverage", "Program", "WaveError", "disassembled", "load", "run"]

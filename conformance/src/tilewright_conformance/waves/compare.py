@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright_conformance.waves import arithmetic as a
-from tilewright_conformance.waves.decode import TABLE, Decoder, Step
+from tilewright_conformance.waves.decode import TABLE, Decoder
 from tilewright_conformance.waves.operands import EXEC
+from tilewright_conformance.waves.program import Step
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright_conformance.waves.decode import Decoder, Step, builds
+from tilewright_conformance.waves.decode import Decoder, builds
+from tilewright_conformance.waves.program import Step
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine

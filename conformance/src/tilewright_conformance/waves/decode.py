@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,15 +10,15 @@ import numpy as np
 from tilewright_conformance.waves.errors import WaveError
 from tilewright_conformance.waves.lanes_map import Lanes
 from tilewright_conformance.waves.operands import M0, VCC
+from tilewright_conformance.waves.program import Decoded, Step
 from tilewright_conformance.waves.values import KINDS, Kind, constant, flushed, halves, join, modified
 
 if TYPE_CHECKING:
-    from tilewright_conformance.waves.assembly import Instruction, Program
     from tilewright_conformance.waves.machine import Machine, Modes
     from tilewright_conformance.waves.operands import Operand
+    from tilewright_conformance.waves.program import Instruction, Program
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Step = Callable[["Machine"], None]
 Reader = Callable[["Machine"], Array]
 Writer = Callable[["Machine", Array], None]
 
@@ -30,20 +29,6 @@ _VALU_MODIFIERS = {"clamp", "mul", "div", "op_sel", "op_sel_hi", "neg_lo", "neg_
 _DPP = {"quad_perm", "row_shl", "row_shr", "row_ror", "row_bcast", "wave_shr", "wave_shl", "wave_rol", "wave_ror", "row_mirror", "row_half_mirror"}
 _DPP |= {"row_newbcast", "row_share", "row_xmask", "dpp8", "row_mask", "bank_mask", "bound_ctrl", "fi"}
 _SDWA = {"dst_sel", "dst_unused", "src0_sel", "src1_sel"}
-
-
-@dataclass
-class Decoded:
-    """An instruction that can be executed. Registers are numbers: vector registers as they are, scalar register n as -n - 1."""
-
-    instruction: Instruction
-    step: Step
-    reads: frozenset[int]
-    writes: frozenset[int]
-    touches: frozenset[int]
-    counter: str | None
-    #: what the scheduler has to do with it: "", "branch", "barrier", "signal", "end", "yield"
-    role: str
 
 
 class Decoder:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright_conformance.waves import arithmetic as a
-from tilewright_conformance.waves.decode import Decoder, Step, builds
+from tilewright_conformance.waves.decode import Decoder, builds
 from tilewright_conformance.waves.operands import VCC
+from tilewright_conformance.waves.program import Step
 from tilewright_conformance.waves.vector import formula_step
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright_conformance.waves.accesses import Form, Lanes, Space, deposit, form, result_register, stored_words
-from tilewright_conformance.waves.decode import TABLE, Decoder, Reader, Step
+from tilewright_conformance.waves.decode import TABLE, Decoder, Reader
 from tilewright_conformance.waves.errors import WaveError
 from tilewright_conformance.waves.lds import lds_limit, local_lanes
 from tilewright_conformance.waves.operands import PRIVATE_APERTURE, SHARED_APERTURE
+from tilewright_conformance.waves.program import Step
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine

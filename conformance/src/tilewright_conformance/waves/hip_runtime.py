@@ -24,13 +24,14 @@ from typing import Any, Literal
 
 from tilewright_conformance.waves.arena import Arena
 from tilewright_conformance.waves.arguments import packed, sizes_of_arguments
-from tilewright_conformance.waves.assembly import Program, load
+from tilewright_conformance.waves.assembly import load
 from tilewright_conformance.waves.coverage import Coverage
 from tilewright_conformance.waves.disassembly import disassembled
 from tilewright_conformance.waves.errors import WaveError
 from tilewright_conformance.waves.host_arena import HostArena
 from tilewright_conformance.waves.launch import run
 from tilewright_conformance.waves.lds import lds_limit
+from tilewright_conformance.waves.program import Program
 
 #: bytes of the device's memory; pages that nothing uses are not there
 MEMORY = 1 << 30

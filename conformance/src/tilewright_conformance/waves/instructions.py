@@ -19,7 +19,8 @@ from tilewright_conformance.waves import (
     scalar_memory,
     vector,
 )
-from tilewright_conformance.waves.decode import TABLE, Decoded, Decoder
+from tilewright_conformance.waves.decode import TABLE, Decoder
+from tilewright_conformance.waves.program import Decoded
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine

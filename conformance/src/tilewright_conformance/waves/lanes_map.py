@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from tilewright_conformance.waves.assembly import Instruction
     from tilewright_conformance.waves.machine import Machine
+    from tilewright_conformance.waves.program import Instruction
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

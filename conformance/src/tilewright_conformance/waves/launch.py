@@ -9,18 +9,18 @@ import numpy as np
 
 from tilewright_conformance.waves import crossing, instructions
 from tilewright_conformance.waves.coverage import Coverage
-from tilewright_conformance.waves.decode import Decoded, Decoder
+from tilewright_conformance.waves.decode import Decoder
 from tilewright_conformance.waves.errors import WaveError
 from tilewright_conformance.waves.global_memory import ADD_THREAD
 from tilewright_conformance.waves.lds import lds_limit
 from tilewright_conformance.waves.machine import Machine, Modes
 from tilewright_conformance.waves.operands import ACCUMULATION, TTMP
 from tilewright_conformance.waves.pending import Pending
+from tilewright_conformance.waves.program import Decoded, Kernel, Program
 from tilewright_conformance.waves.schedule import Schedule
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.arena import Arena
-    from tilewright_conformance.waves.assembly import Kernel, Program
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

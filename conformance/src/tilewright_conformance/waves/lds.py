@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright_conformance.waves.accesses import Form, Lanes, deposit, form, result_register, stored_words
-from tilewright_conformance.waves.decode import TABLE, Decoder, Step, builds
+from tilewright_conformance.waves.decode import TABLE, Decoder, builds
 from tilewright_conformance.waves.errors import WaveError
+from tilewright_conformance.waves.program import Step
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine

@@ -17,8 +17,8 @@ from tilewright_conformance.waves.operands import ACCUMULATION, EXEC, M0, SCALAR
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.arena import Arena
-    from tilewright_conformance.waves.assembly import Program
     from tilewright_conformance.waves.pending import Pending
+    from tilewright_conformance.waves.program import Program
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

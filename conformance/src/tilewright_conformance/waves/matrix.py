@@ -14,8 +14,9 @@ import numpy as np
 
 from tilewright_conformance.waves import arithmetic as a
 from tilewright_conformance.waves import narrow
-from tilewright_conformance.waves.decode import Decoder, Step
+from tilewright_conformance.waves.decode import Decoder
 from tilewright_conformance.waves.errors import WaveError
+from tilewright_conformance.waves.program import Step
 from tilewright_conformance.waves.values import KINDS, constant
 
 if TYPE_CHECKING:

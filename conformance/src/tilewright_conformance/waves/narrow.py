@@ -10,7 +10,8 @@ import ml_dtypes
 import numpy as np
 
 from tilewright_conformance.waves import arithmetic as a
-from tilewright_conformance.waves.decode import TABLE, Decoder, Reader, Step, builds
+from tilewright_conformance.waves.decode import TABLE, Decoder, Reader, builds
+from tilewright_conformance.waves.program import Step
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright_conformance.waves import arithmetic as a
-from tilewright_conformance.waves.decode import TABLE, Decoder, Reader, Step
+from tilewright_conformance.waves.decode import TABLE, Decoder, Reader
+from tilewright_conformance.waves.program import Step
 from tilewright_conformance.waves.values import KINDS, constant, flushed
 
 if TYPE_CHECKING:

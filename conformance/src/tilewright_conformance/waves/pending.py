@@ -18,8 +18,8 @@ from tilewright_conformance.waves.errors import WaveError
 from tilewright_conformance.waves.machine import register_name
 
 if TYPE_CHECKING:
-    from tilewright_conformance.waves.assembly import Instruction
     from tilewright_conformance.waves.machine import Machine
+    from tilewright_conformance.waves.program import Instruction
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright_conformance.waves import arithmetic as a
-from tilewright_conformance.waves.decode import CODE_BASE, TABLE, Decoder, Step, Writer, builds
+from tilewright_conformance.waves.decode import CODE_BASE, TABLE, Decoder, Writer, builds
 from tilewright_conformance.waves.operands import EXEC, SCALARS
+from tilewright_conformance.waves.program import Step
 from tilewright_conformance.waves.values import KINDS, constant
 
 if TYPE_CHECKING:

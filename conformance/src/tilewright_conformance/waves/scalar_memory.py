@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright_conformance.waves.accesses import Form
-from tilewright_conformance.waves.decode import TABLE, Decoder, Step, builds
+from tilewright_conformance.waves.decode import TABLE, Decoder, builds
 from tilewright_conformance.waves.global_memory import CACHE_MODIFIERS
+from tilewright_conformance.waves.program import Step
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.machine import Machine

@@ -9,10 +9,9 @@ import numpy as np
 from tilewright_conformance.waves.errors import WaveError
 
 if TYPE_CHECKING:
-    from tilewright_conformance.waves.assembly import Instruction
     from tilewright_conformance.waves.coverage import Coverage
-    from tilewright_conformance.waves.decode import Decoded
     from tilewright_conformance.waves.machine import Machine
+    from tilewright_conformance.waves.program import Decoded, Instruction
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

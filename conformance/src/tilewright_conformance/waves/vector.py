@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright_conformance.waves import arithmetic as a
-from tilewright_conformance.waves.decode import TABLE, Decoder, Reader, Step, builds
+from tilewright_conformance.waves.decode import TABLE, Decoder, Reader, builds
 from tilewright_conformance.waves.operands import VCC
+from tilewright_conformance.waves.program import Step
 from tilewright_conformance.waves.values import KINDS, flushed, modified
 
 if TYPE_CHECKING:
