@@ -9,12 +9,13 @@ from typing import Any
 #: ``allocator(size in bytes, alignment, stream or None)`` -> an object with ``data_ptr()``
 Allocator = Callable[[int, int, Any], Any]
 
-_allocator: contextvars.ContextVar[Allocator | None] = contextvars.ContextVar("tilewright_allocator", default=None)
+#: The allocator of this context.
+current: contextvars.ContextVar[Allocator | None] = contextvars.ContextVar("tilewright_allocator", default=None)
 
 
 def set_allocator(allocator: Allocator | None) -> None:
     """Let ``allocator(size, alignment, stream)`` give scratch memory to launches of this context (thread or task); None takes it back."""
-    _allocator.set(allocator)
+    current.set(allocator)
 
 
 def allocate(size: int, alignment: int, stream: Any = None) -> Any:
@@ -23,7 +24,7 @@ def allocate(size: int, alignment: int, stream: Any = None) -> Any:
     Raises:
         RuntimeError: no allocator is set.
     """
-    allocator = _allocator.get()
+    allocator = current.get()
     if allocator is None:
         raise RuntimeError(
             f"Kernel requires a runtime memory allocation of {size} bytes, but no allocator was set. Use tilewright.set_allocator to give one: "

@@ -147,9 +147,14 @@ def result_layout(operation: Operation, operand: LinearLayout) -> LinearLayout:
     return _FORWARD[operation.name](operation, operand)
 
 
+def operand_layout(operation: Operation, result: LinearLayout) -> LinearLayout:
+    """The layout of a shape operation's operands that gives its result layout ``result``, or one near to it."""
+    return _BACK[operation.name](operation, result)
+
+
 def from_operands(operation: Operation, result: LinearLayout) -> tuple[LinearLayout, LinearLayout]:
     """(the layout that a shape operation gives its result, that of its operands) nearest to the layout asked of the result."""
-    operand = _BACK[operation.name](operation, result)
+    operand = operand_layout(operation, result)
     if operation.name in ("join", "cat"):
         return result_layout(operation, operand), operand
     return result, operand

@@ -117,7 +117,7 @@ class RandomAssignment:
         if operation.name in ("join", "cat"):
             layout = self.layout(operation.operands[0])
             self._all(operation, lambda value: layout)
-            result.layout = rules._FORWARD[operation.name](operation, layout)
+            result.layout = rules.result_layout(operation, layout)
             return
         if operation.name == "split":
             if isinstance(result.type, TileType):
@@ -130,7 +130,7 @@ class RandomAssignment:
                 self.need(operation, 0, LinearLayout((2,), (1,), (0,) * lanes, (0,) * warps))
             return
         result.layout = self.layout(result)
-        source = rules._BACK[operation.name](operation, layout_of(result))
+        source = rules.operand_layout(operation, layout_of(result))
         if operation.name == "broadcast":
             registers = list(source.registers)
             self.rng.shuffle(registers)

@@ -112,7 +112,7 @@ def explain(kernel: Any, *args: Any, backend: str | None = None, arch: str | Non
     if arch is not None:
         raise UsageError("arch is for types: name those of the runtime parameters in one text, such as '*fp32:16, i32', in place of the arguments")
     with chosen_backend(backend) if backend is not None else nullcontext():
-        selected = kernel._selected(args, keywords)
+        selected = kernel.selected(args, keywords)
     return explain_specialization(selected.specialization, selected.backend, selected.target)
 
 

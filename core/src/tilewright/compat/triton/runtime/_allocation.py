@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.runtime.allocator import Allocator, set_allocator
-from tilewright.runtime.allocator import _allocator as _allocator
+from tilewright.runtime.allocator import Allocator, current, set_allocator
+
+_allocator = current
 
 
 class NullAllocator:
