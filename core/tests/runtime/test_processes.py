@@ -361,6 +361,7 @@ def test_handlers_of_signals_run_during_a_launch_and_what_they_raise_ends_it(sta
     process = start(
         ENDLESS
         + """
+warm()  # the second signal comes while the first is handled: not while what handles it is compiled
 calls = []
 def handle(number, frame):
     calls.append(threading.current_thread() is threading.main_thread())
