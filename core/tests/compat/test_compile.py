@@ -13,11 +13,12 @@ pytest.importorskip("tilewright_cpu")
 
 import tilewright.language as tl
 from tilewright.compat import triton
-from tilewright.compat.triton.backends.compiler import GPUTarget, backend_of
+from tilewright.compat.triton.backends.compiler import GPUTarget
 from tilewright.compat.triton.backends.driver import active_backend_name
 from tilewright.compat.triton.backends.options import FP8_BY_KIND
 from tilewright.compat.triton.compiler import ASTSource, make_backend
-from tilewright.compat.triton.compiler.pipeline import language_options
+from tilewright.compat.triton.compiler.choice import backend_of
+from tilewright.compat.triton.compiler.options import language_options
 from tilewright.compat.triton.outside import OutsideError
 from tilewright.compat.triton.runtime.driver import driver
 from tilewright.errors import BackendError, RefusedError

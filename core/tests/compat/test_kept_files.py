@@ -13,7 +13,7 @@ import tilewright.language as tl
 from tilewright.compat import triton
 from tilewright.compat.triton.backends.compiler import GPUTarget
 from tilewright.compat.triton.compiler import ASTSource
-from tilewright.compat.triton.runtime.cache import FileCacheManager, _base32
+from tilewright.compat.triton.runtime.cache import FileCacheManager, base32
 from tilewright.runtime.cache import disk_cache
 
 SIGNATURE = {"x": "*fp32", "out": "*fp32", "n": "i32", "factor": "fp32", "flag": "u1", "BLOCK": "constexpr"}
@@ -51,7 +51,7 @@ def directory(tmp_path, monkeypatch):
 
 def test_files_of_a_kernel(directory):
     kernel = compiled()
-    own = directory / _base32(kernel.hash)
+    own = directory / base32(kernel.hash)
     group = kernel.metadata_group
     assert group["scale.ttir"] == str(own / "scale.ttir") and Path(group["scale.ttir"]).read_text() == kernel.asm["ttir"]
     assert "def scale(" in Path(group["scale.source"]).read_text()
@@ -63,7 +63,7 @@ def test_files_of_a_kernel(directory):
 def test_a_directory_that_is_carried_elsewhere_carries_the_kernel(directory, tmp_path, monkeypatch):
     first = compiled()
     assert not first.cache_hit
-    shutil.copytree(directory / _base32(first.hash), tmp_path / "elsewhere" / _base32(first.hash))
+    shutil.copytree(directory / base32(first.hash), tmp_path / "elsewhere" / base32(first.hash))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "elsewhere"))
     assert compiled().cache_hit and not compiled(num_warps=8).cache_hit
 
@@ -98,7 +98,7 @@ def test_what_outgrows_the_cap_goes_with_its_directory(directory, monkeypatch):
     size = sum(file.stat().st_size for file in directory.rglob("tilewright.kernel"))
     monkeypatch.setenv("TILEWRIGHT_CACHE_SIZE", str(int(size * 1.5)))
     second = compiled(num_warps=8)
-    assert not (directory / _base32(first.hash)).exists() and (directory / _base32(second.hash) / "scale.json").is_file()
+    assert not (directory / base32(first.hash)).exists() and (directory / base32(second.hash) / "scale.json").is_file()
     assert disk_cache().info().entries == 1 and disk_cache().clear() == 1 and not list(directory.rglob("scale.*"))
 
 
@@ -143,7 +143,7 @@ def test_pytorchs_static_launcher_takes_kernels(directory):
     if find_ptxas() is None:
         pytest.skip("there is no ptxas")
     kernel = compiled_for_cuda()
-    path = directory / _base32(kernel.hash) / "scale.cubin"
+    path = directory / base32(kernel.hash) / "scale.cubin"
     assert path.read_bytes() == kernel.asm["cubin"] and b"scale" in path.read_bytes()
     kernel._cubin_path = str(path)
     launcher = StaticallyLaunchedCudaKernel(kernel)

@@ -14,7 +14,7 @@ from tilewright.compat.triton.backends.compiler import GPUTarget
 from tilewright.compat.triton.compiler import ASTSource
 from tilewright.compat.triton.compiler.places import relocate
 from tilewright.compat.triton.outside import OutsideError
-from tilewright.compat.triton.runtime.cache import _base32
+from tilewright.compat.triton.runtime.cache import base32
 from tilewright.errors import BackendError
 from tilewright.ir.parser import parse_module
 
@@ -82,7 +82,7 @@ def test_places_are_those_in_tile_ir(tmp_path):
     plain = compiled(debug=True)
     knobs.compilation.use_ir_loc = "ttir"
     kernel = compiled(debug=True)
-    of_kernels = {_base32(found.hash) for found in (plain, kernel)}
+    of_kernels = {base32(found.hash) for found in (plain, kernel)}
     (written,) = (path for path in Path(tmp_path, "triton").rglob("*.ttir") if path.parent.name not in of_kernels)
     lines = written.read_text().splitlines()
     places = set(re.findall(rf'"?{re.escape(str(written))}"?:(\d+)', kernel.asm["ttir"]))

@@ -33,7 +33,7 @@ def test_files_are_kept_by_key_and_read_back(folder):
     assert manager.get_file("a.txt") is None
     path = manager.put("text", "a.txt")
     assert Path(path).read_text() == "text" and manager.get_file("a.txt") == path
-    assert os.path.dirname(path) == str(folder / cache._base32(KEY)) and os.listdir(folder / cache._base32(KEY)) == ["a.txt"]
+    assert os.path.dirname(path) == str(folder / cache.base32(KEY)) and os.listdir(folder / cache.base32(KEY)) == ["a.txt"]
     other = manager.put(b"\x00\x01", "b.bin")
     manager.put_group("all", {"a.txt": path, "b.bin": other})
     assert cache.get_cache_manager(KEY).get_group("all") == {"a.txt": path, "b.bin": other}

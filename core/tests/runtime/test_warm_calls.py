@@ -63,7 +63,7 @@ def test_warm_ups_of_stand_ins_select_once(recorder, scale, monkeypatch):
     stand_in = MockTensor(tl.float32)
     known = [scale.warmup(stand_in, 32, BLOCK=16, grid=(1,))]
     selected = []
-    monkeypatch.setattr(type(scale), "_select", lambda *args: selected.append(args))
+    monkeypatch.setattr(type(scale.policy), "select", lambda *args: selected.append(args))
     known += [scale.warmup(each, 32, BLOCK=16, grid=(1,)) for each in (stand_in, MockTensor(torch.float32), tl.float32) * 3]
     assert len(set(map(id, known))) == 1 and not selected
     monkeypatch.undo()

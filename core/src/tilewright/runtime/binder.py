@@ -28,8 +28,8 @@ from tilewright.runtime.options import known_options, option_key
 from tilewright.runtime.specialize import constant_key, specializer
 
 if TYPE_CHECKING:
-    from tilewright.language.callable import FunctionParameter
-    from tilewright.runtime.jit import JITFunction
+    from tilewright.language.callable import FunctionParameter, JitCallable
+    from tilewright.runtime.plan import Plan
 
 
 class Binder(NamedTuple):
@@ -44,8 +44,18 @@ class Binder(NamedTuple):
     bind: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]]
 
 
-def make_binder(kernel: JITFunction) -> Binder:
+def make_binder(
+    kernel: JitCallable,
+    plans: Mapping[Any, Plan],
+    miss: Callable[[tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Plan | None],
+    check_globals: Callable[[], None],
+) -> Binder:
     """Generate the functions of a kernel.
+
+    Args:
+        plans: its plans by the kinds, the choice of a backend and the options of a launch.
+        miss: makes the plan of such a key, for these arguments and options, and puts it there; None where a hook vetoed.
+        check_globals: called before a launch whose plan is known, where the kernel reads globals.
 
     Raises:
         CompilationError: see :attr:`JitCallable.params`.
@@ -59,9 +69,9 @@ def make_binder(kernel: JITFunction) -> Binder:
         "_tw_constant": constant_key,
         "_tw_option_key": option_key,
         "_tw_choice": backend_choice.current.get,
-        "_tw_plans": kernel._plans,
-        "_tw_miss": kernel._miss,
-        "_tw_check": kernel._check_globals,
+        "_tw_plans": plans,
+        "_tw_miss": miss,
+        "_tw_check": check_globals,
         "_tw_refusals": ArgumentError,
         "_tw_blame": partial(_blame, kernel),
         "_tw_self": kernel,
@@ -120,7 +130,7 @@ _tw_bind.__name__ = _tw_bind.__qualname__ = {kernel.__name__!r}
     return Binder(_explained(kernel, names[name], 1), _explained(kernel, names["_tw_bind"], 0))
 
 
-def _explained(kernel: JITFunction, function: Callable[..., Any], skipped: int) -> Callable[..., Any]:
+def _explained(kernel: JitCallable, function: Callable[..., Any], skipped: int) -> Callable[..., Any]:
     """``function``, whose refusals by Python to bind its arguments, after the first ``skipped``, are errors of ours that say what was meant."""
 
     def call(*args: Any, **keywords: Any) -> Any:
@@ -135,7 +145,7 @@ def _explained(kernel: JITFunction, function: Callable[..., Any], skipped: int) 
     return call
 
 
-def _unbound(kernel: JITFunction, error: TypeError, given: int, keywords: Mapping[str, Any], name: str) -> BindingError:
+def _unbound(kernel: JitCallable, error: TypeError, given: int, keywords: Mapping[str, Any], name: str) -> BindingError:
     """What is wrong with a launch that Python cannot bind, and which parameters its keywords may mean."""
     params = [parameter for parameter in kernel.params if not parameter.variadic]
     missing = [p.name for p in params[given:] if not p.has_default and p.name not in keywords]
@@ -156,7 +166,7 @@ def _unbound(kernel: JITFunction, error: TypeError, given: int, keywords: Mappin
     return BindingError(with_help(message, "; ".join(remedies)))
 
 
-def _blame(kernel: JITFunction, error: ArgumentError, arguments: tuple[Any, ...]) -> ArgumentError:
+def _blame(kernel: JitCallable, error: ArgumentError, arguments: tuple[Any, ...]) -> ArgumentError:
     """The refusal of an argument, with the names of kernel and parameter."""
     for parameter, value in zip(kernel.params, arguments, strict=True):
         try:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from tilewright.runtime.jit import JITFunction
+
+class Planned(Protocol):
+    """A kernel, as far as what is kept of it here."""
+
+    def forget_plans(self) -> None:
+        """Look the next launches up among the compiled kernels again."""
+        ...
 
 
 class _Forgetting(dict[Any, Any]):
     """A dictionary of one kernel. Taking something out also drops the launch plans, some of which lead to it."""
 
-    def __init__(self, kernel: JITFunction) -> None:
+    def __init__(self, kernel: Planned) -> None:
         super().__init__()
         self._kernel = weakref.ref(kernel)
 

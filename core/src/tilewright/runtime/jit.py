@@ -12,57 +12,40 @@ kinds, options and chosen backend: it is the compiled kernel on one device, and 
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from functools import partial
-from typing import Any, NamedTuple, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from tilewright.errors import LaunchError
-from tilewright.language.callable import JitCallable
 from tilewright.plugins.registry import registry
 from tilewright.runtime import backend_choice, trials
 from tilewright.runtime.arguments import ArgumentError
 from tilewright.runtime.async_compile import FutureKernel, active_mode
 from tilewright.runtime.binder import Binder, make_binder
-from tilewright.runtime.device_caches import DeviceCaches, KernelCache
+from tilewright.runtime.definition import KernelDefinition, ReprContext
+from tilewright.runtime.device_caches import KernelCache
 from tilewright.runtime.dispatch import Dispatcher, Known
-from tilewright.runtime.hooks import hooks
 from tilewright.runtime.interface import KernelInterface
 from tilewright.runtime.kernel import CompiledKernel
-from tilewright.runtime.selection import ReprContext, Selected, key_of, select
-from tilewright.runtime.specialize import value_picker
+from tilewright.runtime.launch_policy import LaunchPolicy
+from tilewright.runtime.plan import Plan
+from tilewright.runtime.selection import Selected
 
 
-class Plan:
-    """What a launch of known kinds does. ``launcher`` is the backend's, called with ``pick(bound arguments)``, which ``converters`` describe."""
-
-    __slots__ = ("converters", "kernel", "launcher", "pick")
-
-    def __init__(self, kernel: CompiledKernel, converters: list[tuple[tuple[int, ...], Callable[[Any], Any] | None]]) -> None:
-        self.kernel, self.launcher, self.converters, self.pick = kernel, kernel.run, converters, value_picker(converters)
-
-
-class JitFunctionInfo(NamedTuple):
-    """The kernel that a hook is told about."""
-
-    module: str
-    name: str
-    jit_function: JITFunction
-
-
-class JITFunction(KernelInterface, JitCallable):
+class JITFunction(KernelInterface, KernelDefinition):
     """A kernel: a function of the language that can be launched, and called from other functions of the language.
 
     Attributes:
         device_caches: the compiled kernels of each device; see :class:`DeviceCaches`.
-        debug: what ``jit(debug=)`` says.
-        version: the caller's own mark, part of the cache key.
         pre_run_hooks: see :meth:`add_pre_run_hook`.
+        policy: what this kind of kernels decides of its launches.
     """
+
+    #: What makes a kernel's policy: where subclasses differ.
+    policy_class: type[LaunchPolicy] = LaunchPolicy
 
     def __init__(
         self,
@@ -78,33 +61,30 @@ class JITFunction(KernelInterface, JitCallable):
     ) -> None:
         super().__init__(
             fn,
+            version=version,
+            repr=repr,
+            launch_metadata=launch_metadata,
+            do_not_specialize=do_not_specialize,
+            do_not_specialize_on_alignment=do_not_specialize_on_alignment,
+            debug=debug,
             noinline=noinline,
-            do_not_specialize=tuple(do_not_specialize or ()),
-            do_not_specialize_on_alignment=tuple(do_not_specialize_on_alignment or ()),
         )
-        functools.update_wrapper(self, fn, updated=())
-        self.version = version
-        self.debug = debug
         self.pre_run_hooks: list[Callable[..., Any]] = []
-        self._repr = repr
-        self._launch_metadata = launch_metadata
         self._launch_lock = threading.RLock()
         self._reset_launching()
 
     def _reset_launching(self) -> None:
         with self._launch_lock:
+            self.policy = self.policy_class()
             self.forget_plans()
             self._compile_locks: dict[Any, threading.Lock] = {}
-            self.device_caches = self._make_device_caches()
+            self.device_caches = self.policy.caches(self)
         _kernels.add(self)
 
     def _was_launched(self) -> bool:
         """Whether anything is kept that a launch or a warm-up made, or one is under way that knows backends: what it binds with is made before it asks."""
         with self._launch_lock:
             return self._binder is not None or bool(self.device_caches) or bool(self._compile_locks)
-
-    def _make_device_caches(self) -> DeviceCaches:
-        return DeviceCaches(self)
 
     def forget_plans(self) -> None:
         """Look the next launches up among the compiled kernels again."""
@@ -114,7 +94,7 @@ class JITFunction(KernelInterface, JitCallable):
             self._dispatcher: Dispatcher | None = None
             self._warm: dict[Any, CompiledKernel] = {}
             self._constants: frozenset[int | str] | None = None
-            self._warmer = Dispatcher(self, self._warm_up, self._known_warm_up)
+            self._warmer = Dispatcher(self, self.warm_up, self._known_warm_up)
 
     def clear_cache(self) -> None:
         """Forget this kernel's compiled code and launch plans in this process: the next launch takes it from the disk cache or compiles it anew.
@@ -122,27 +102,6 @@ class JITFunction(KernelInterface, JitCallable):
         Safe while other threads launch the kernel; their launches end as they began. The disk cache is cleared with ``tilewright cache clear``.
         """
         self._reset_launching()
-
-    # -- description
-
-    @property
-    def _fn_name(self) -> str:
-        return f"{self.__module__}.{self.__qualname__}"
-
-    @property
-    def constexprs(self) -> list[int]:
-        """Positions of the constexpr parameters."""
-        return [parameter.num for parameter in self.params if parameter.is_constexpr]
-
-    @property
-    def signature(self) -> Any:
-        import inspect
-
-        return inspect.signature(self.fn)
-
-    def repr(self, context: ReprContext) -> str:
-        """The kernel's symbol for one specialisation."""
-        return self._repr(context) if self._repr is not None else self.__name__
 
     # -- launching
 
@@ -162,7 +121,7 @@ class JITFunction(KernelInterface, JitCallable):
         if collected is None:
             found: CompiledKernel | None = self._warmer.start((1,), *args, **kwargs)
             return found
-        collected.append((self, self._selected(args, kwargs)))
+        collected.append((self, self.selected(args, kwargs)))
         return None
 
     def _constant_names(self) -> frozenset[int | str]:
@@ -171,23 +130,32 @@ class JITFunction(KernelInterface, JitCallable):
             found = self._constants = super()._constant_names()
         return found
 
-    def _selected(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Selected:
+    def bind(self, *args: Any, **keywords: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
+        """(The arguments in parameter order, their kinds, the other keywords) of a launch.
+
+        Raises:
+            BindingError: they do not fit the parameters.
+            ArgumentError: one is of a kind that kernels cannot take.
+        """
+        return (self._binder or self._make_binder()).bind(*args, **keywords)
+
+    def selected(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Selected:
         """What a warm-up's arguments select."""
         args, keywords = self._standing(args, keywords)
-        bound, kinds, options = (self._binder or self._make_binder()).bind(*args, **keywords)
-        return self._select(bound, kinds, options, backend_choice.current.get())
+        bound, kinds, options = self.bind(*args, **keywords)
+        return self.policy.select(self, bound, kinds, options, backend_choice.current.get())
 
-    def _warm_up(self, grid: Any, /, *args: Any, **keywords: Any) -> CompiledKernel | None:
+    def warm_up(self, grid: Any, /, *args: Any, **keywords: Any) -> CompiledKernel | None:
         """A warm-up in Python. Its kernel is kept for the next one of arguments of the same kinds."""
         args, keywords = self._standing(args, keywords)
-        bound, kinds, options = (self._binder or self._make_binder()).bind(*args, **keywords)
+        bound, kinds, options = self.bind(*args, **keywords)
         choice = backend_choice.current.get()
         key = (*kinds, choice, *options.items())
         with contextlib.suppress(TypeError):  # an option that is not hashable
             known = self._warm.get(key)
             if known is not None:
                 return known
-        found: CompiledKernel | None = self._kernel(self._select(bound, kinds, options, choice), warmup=True)
+        found: CompiledKernel | None = self._kernel(self.policy.select(self, bound, kinds, options, choice), warmup=True)
         if isinstance(found, CompiledKernel):
             with contextlib.suppress(TypeError):
                 self._warm[key] = found
@@ -215,7 +183,7 @@ class JITFunction(KernelInterface, JitCallable):
         with self._launch_lock:
             binder = self._binder
             if binder is None:
-                binder = self._binder = make_binder(self)
+                binder = self._binder = make_binder(self, self._plans, self._miss, self._check_globals)
             return binder
 
     def _make_dispatcher(self) -> Dispatcher:
@@ -230,20 +198,15 @@ class JITFunction(KernelInterface, JitCallable):
         """Make the plan of kinds that were not launched before."""
         self._check_globals()
         kinds, choice = key[: len(args)], key[len(args)]
-        selected = self._select(args, kinds, options, choice)
+        selected = self.policy.select(self, args, kinds, options, choice)
         if selected.signature.stand_ins:
             names = ", ".join(map(repr, selected.signature.stand_ins))
             raise LaunchError(f"{self.__name__}: argument {names} only stands for a tensor and has no memory; compile with {self.__name__}.warmup(...) instead")
         kernel = self._kernel(selected)
         if kernel is None:
             return None
-        plan = Plan(kernel, selected.signature.converters)
-        self._plans[key] = plan
+        plan = self._plans[key] = self.policy.plan(kernel, selected.signature.converters)
         return plan
-
-    def _select(self, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: backend_choice.Choice | None) -> Selected:
-        """Backend, device, options and specialisation of a launch; see :func:`select`."""
-        return select(self, args, kinds, options, choice)
 
     def _kernel(self, selected: Selected, warmup: bool = False) -> Any:
         """The compiled kernel of a selection, from memory, disk or the compiler; None where a hook vetoed.
@@ -260,12 +223,13 @@ class JITFunction(KernelInterface, JitCallable):
         return found if warmup or not isinstance(found, FutureKernel) else found.result()
 
     def _compile(self, selected: Selected, kernels: dict[Any, Any], key: Any, warmup: bool) -> Any:
-        if self._hook(self._jit_hooks().jit_cache, key, selected, warmup):
+        policy = self.policy
+        if policy.vetoed(self, selected, key, warmup):
             return None
 
         def finalize(compiled: Any) -> CompiledKernel:
             found = self.adopt(compiled, selected)
-            self._hook(self._jit_hooks().jit_post_compile, key, selected, warmup)
+            policy.tell_compiled(self, selected, key, warmup)
             return found
 
         def cleanup(future: FutureKernel) -> None:
@@ -274,28 +238,20 @@ class JITFunction(KernelInterface, JitCallable):
 
         mode = active_mode.get()
         if mode is None:
-            return finalize(self._compile_job(selected)())
-        found = mode.submit((id(self), selected.backend.name, selected.device.index, key), self._compile_job(selected, mode.executor), finalize, cleanup)
+            return finalize(policy.compile_job(selected, None)())
+        found = mode.submit((id(self), selected.backend.name, selected.device.index, key), policy.compile_job(selected, mode.executor), finalize, cleanup)
         kernels[key] = found
         return found
-
-    def _compile_job(self, selected: Selected, executor: Executor | None = None) -> Callable[[], Any]:
-        """What compiles a selection, for :meth:`adopt`."""
-        return trials.job(selected, executor)
-
-    def _jit_hooks(self) -> Any:
-        """Where ``jit_cache`` and ``jit_post_compile`` are looked up."""
-        return hooks
 
     def _place(self, selected: Selected) -> tuple[dict[Any, CompiledKernel], Any]:
         """The kernels of the selection's device, and its key among them."""
         if selected.place not in self.device_caches:
-            entry = (KernelCache(self), self._plans, selected.target, selected.backend, self._binder or self._make_binder())
-            self.device_caches[selected.place] = entry
-        return self.device_caches[selected.place][0], self._key(selected)
+            self.device_caches[selected.place] = self.device_entry(selected)
+        return self.device_caches[selected.place][0], self.policy.key(selected)
 
-    def _key(self, selected: Selected) -> Any:
-        return key_of(selected)
+    def device_entry(self, selected: Selected) -> tuple[KernelCache, dict[Any, Any], Any, Any, Any]:
+        """What ``device_caches`` has of a selection's device, before any kernel was compiled for it."""
+        return KernelCache(self), self._plans, selected.target, selected.backend, self._binder or self._make_binder()
 
     def is_compiled(self, selected: Selected) -> bool:
         """Whether a selection's kernel is in memory."""
@@ -305,35 +261,9 @@ class JITFunction(KernelInterface, JitCallable):
     def adopt(self, compiled: Any, selected: Selected) -> CompiledKernel:
         """Take over the kernel of a selection that was compiled, here or elsewhere: what a job of :func:`trials.job` gave."""
         kernels, key = self._place(selected)
-        found = kernels[key] = CompiledKernel(
-            trials.artifact_of(compiled),
-            selected.specialization,
-            selected.backend,
-            selected.target,
-            selected.device,
-            selected.signature.converters,
-            self._launch_metadata,
-        )
-        if hooks.compilation_listener is not None:
-            hooks.compilation_listener(
-                src=selected.specialization, metadata=found.metadata, metadata_group=found.metadata_group, times=found.timings, cache_hit=found.cache_hit
-            )
+        found = kernels[key] = self.policy.compiled(self, compiled, selected)
+        self.policy.announce(found, compiled)
         return found
-
-    def _hook(self, hook: Callable[..., Any] | None, key: Any, selected: Selected, warmup: bool) -> Any:
-        if hook is None:
-            return None
-        from tilewright.runtime.specialization_data import hook_facts
-
-        types = ", ".join(f"{name}: {type_}" for name, type_ in selected.specialization.signature.items())
-        return hook(
-            key=key,
-            repr=f"{self.__name__}({types})",
-            fn=JitFunctionInfo(self.module, self.__name__, self),
-            compile=hook_facts(selected, key, self._fn_name, warmup),
-            is_manual_warmup=warmup,
-            already_compiled=False,
-        )
 
     def preload(self, data: str) -> Any:
         """Compile the specialisation that a hook was told of (``compile["specialization_data"]``), here or in another process.
@@ -344,7 +274,7 @@ class JITFunction(KernelInterface, JitCallable):
         """
         from tilewright.runtime.specialization_data import parse, restore
 
-        return self._kernel(restore(self, parse(data, self._fn_name), list(_kernels)), warmup=True)
+        return self._kernel(restore(self, parse(data, self.full_name), list(_kernels)), warmup=True)
 
     def _check_globals(self) -> None:
         """Refuse to launch where a global that the compiled kernels read has another value now."""
@@ -370,13 +300,12 @@ class JITFunction(KernelInterface, JitCallable):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        for name in (*_OF_THIS_PROCESS, "__wrapped__", "_repr", "_launch_metadata", "pre_run_hooks"):
+        for name in (*_OF_THIS_PROCESS, "pre_run_hooks"):
             state.pop(name, None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._repr = self._launch_metadata = None
         self.pre_run_hooks = []
         self._launch_lock = threading.RLock()
         self._reset_launching()
@@ -420,7 +349,7 @@ def _by_name(module: str, qualname: str) -> JITFunction | None:
 
 
 #: Attributes of a kernel that only mean something in this process.
-_OF_THIS_PROCESS = ("_plans", "_binder", "_dispatcher", "_warm", "_warmer", "_constants", "_launch_lock", "_compile_locks", "device_caches")
+_OF_THIS_PROCESS = ("_plans", "_binder", "_dispatcher", "_warm", "_warmer", "_constants", "_launch_lock", "_compile_locks", "device_caches", "policy")
 _MISSING: Any = object()
 _kernels: weakref.WeakSet[JITFunction] = weakref.WeakSet()
 

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime import backend_choice, devices
 from tilewright.runtime.compile import Specialization
+from tilewright.runtime.definition import KernelDefinition, ReprContext
 from tilewright.runtime.options import debug_default, option_key, resolve
 from tilewright.runtime.specialize import ONE, Signature, constant_key
-
-if TYPE_CHECKING:
-    from tilewright.runtime.jit import JITFunction
-
-
-@dataclass(frozen=True)
-class ReprContext:
-    """What a ``repr=`` callback is given: the types by parameter, and the values of the constants."""
-
-    constants: Mapping[str, Any]
-    signature: Mapping[str, Any]
 
 
 class Selected(NamedTuple):
@@ -41,7 +30,9 @@ class Selected(NamedTuple):
         return f"{self.backend.name}:{self.device.index}"
 
 
-def select(kernel: JITFunction, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: backend_choice.Choice | None) -> Selected:
+def select(
+    kernel: KernelDefinition, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: backend_choice.Choice | None
+) -> Selected:
     """Backend, device, options and specialisation of a launch of arguments of these kinds.
 
     Raises:
@@ -61,7 +52,7 @@ def select(kernel: JITFunction, args: tuple[Any, ...], kinds: tuple[Any, ...], o
     known = backend.manifest.options
     defaults.update({parameter.name: signature.constants[parameter.name] for parameter in kernel.params if parameter.is_constexpr and parameter.name in known})
     resolved = resolve(backend, kernel.__name__, given, defaults, kernel.arg_names)
-    symbol = kernel.repr(ReprContext(signature.constants, signature.types)) if kernel._repr is not None else None
+    symbol = kernel.repr(ReprContext(signature.constants, signature.types)) if kernel.symbol is not None else None
     specialization = Specialization(kernel, signature.types, signature.constants, signature.attributes, resolved, symbol, ir_override)
     return Selected(specialization, backend, device, devices.target_of(backend, device), signature, kinds)
 

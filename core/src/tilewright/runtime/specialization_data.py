@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.language.callable import JitCallable
 from tilewright.language.core import constexpr, dtype
@@ -16,9 +16,6 @@ from tilewright.runtime import devices
 from tilewright.runtime.compile import Specialization
 from tilewright.runtime.selection import Selected
 from tilewright.runtime.specialize import ONE, Signature
-
-if TYPE_CHECKING:
-    from tilewright.runtime.jit import JITFunction
 
 #: Conversions of a launch's values by name. Others belong to the array libraries, and are found anew at the launch.
 _CONVERSIONS: Mapping[str, Any] = {"float": float, "int": int, "bool": bool}
@@ -80,7 +77,7 @@ def parse(text: str, name: str) -> dict[str, Any]:
     return data
 
 
-def restore(kernel: JITFunction, data: Mapping[str, Any], known: Iterable[JitCallable] = ()) -> Selected:
+def restore(kernel: JitCallable, data: Mapping[str, Any], known: Iterable[JitCallable] = ()) -> Selected:
     """The specialisation of what :func:`parse` gave.
 
     Args:

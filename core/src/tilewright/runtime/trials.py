@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.runtime.artifact import Artifact, unpack
 from tilewright.runtime.cache import disk_cache
@@ -21,7 +21,6 @@ from tilewright.runtime.selection import Selected
 
 if TYPE_CHECKING:
     from tilewright.ir import Module
-    from tilewright.runtime.jit import JITFunction
     from tilewright.runtime.worker_server import Job
     from tilewright.runtime.workers import WorkerPool
 
@@ -32,14 +31,27 @@ _WAITING = 2
 #: Seconds between looks at jobs that have a time limit.
 _LOOK = 0.02
 
+
+class Adopter(Protocol):
+    """A kernel whose specialisations are compiled elsewhere."""
+
+    def is_compiled(self, selected: Selected) -> bool:
+        """Whether a selection's kernel is in memory."""
+        ...
+
+    def adopt(self, compiled: Any, selected: Selected) -> Any:
+        """Take over the kernel of a selection: what a job of :func:`job` gave."""
+        ...
+
+
 #: While it holds a list, kernels that are warmed up are added to it instead of being compiled.
-collecting: contextvars.ContextVar[list[tuple[JITFunction, Selected]] | None] = contextvars.ContextVar("tilewright_collecting", default=None)
+collecting: contextvars.ContextVar[list[tuple[Adopter, Selected]] | None] = contextvars.ContextVar("tilewright_collecting", default=None)
 
 
 @contextlib.contextmanager
-def collect() -> Iterator[list[tuple[JITFunction, Selected]]]:
+def collect() -> Iterator[list[tuple[Adopter, Selected]]]:
     """Find out what warm-ups in the block would compile, without compiling."""
-    found: list[tuple[JITFunction, Selected]] = []
+    found: list[tuple[Adopter, Selected]] = []
     token = collecting.set(found)
     try:
         yield found
@@ -51,7 +63,7 @@ def collect() -> Iterator[list[tuple[JITFunction, Selected]]]:
 class Wanted:
     """A kernel that a trial needs, and its Tile IR once that was made."""
 
-    kernel: JITFunction
+    kernel: Adopter
     selection: Selected
     _module: Module | None = field(default=None, repr=False)
 

@@ -106,9 +106,9 @@ class TargetMachine:
         from tilewright.runtime.specialize import Signature
 
         plain = kernel
-        while not hasattr(plain, "_make_binder"):  # autotuners and heuristics stand around the kernel
+        while not hasattr(plain, "bind"):  # autotuners and heuristics stand around the kernel
             plain = plain.fn
-        bound, kinds, options = plain._make_binder().bind(*args, **keywords)
+        bound, kinds, options = plain.bind(*args, **keywords)
         signature = Signature.of(plain.params, kinds, bound)
         resolved = resolve(self._backend, plain.__name__, options, {"debug": True} if plain.debug else {})
         return compile_kernel(Specialization(plain, signature.types, signature.constants, signature.attributes, resolved), self._backend, self._target)

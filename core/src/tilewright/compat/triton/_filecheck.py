@@ -6,8 +6,9 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.compat.triton.backends.compiler import GPUTarget, backend_of, place_of
-from tilewright.compat.triton.compiler.pipeline import tilewright_options, triton_options
+from tilewright.compat.triton.backends.targets import GPUTarget, place_of
+from tilewright.compat.triton.compiler.choice import backend_of
+from tilewright.compat.triton.compiler.options import tilewright_options, triton_options
 from tilewright.compat.triton.compiler.sources import ASTSource
 from tilewright.compat.triton.outside import OutsideStageError
 from tilewright.errors import BackendError
@@ -38,7 +39,7 @@ def run_parser(kernel_fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, An
     from tilewright.compat.triton.runtime.driver import driver
     from tilewright.runtime.tensors import MockTensor
 
-    bound, kinds, options = kernel_fn._make_binder().bind(*map(MockTensor.wrap_dtype, args), **{"sanitize_overflow": False, **(kwargs or {})})
+    bound, kinds, options = kernel_fn.bind(*map(MockTensor.wrap_dtype, args), **{"sanitize_overflow": False, **(kwargs or {})})
     signature = Signature.of(kernel_fn.params, kinds, bound)
     try:
         backend = backend_of(target)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tilewright.compat.triton.backends.compiler import BaseBackend, GPUTarget, TilewrightCompiler
+from tilewright.compat.triton.backends.compiler import BaseBackend, TilewrightCompiler
 from tilewright.compat.triton.backends.driver import DriverBase, TilewrightDriver
+from tilewright.compat.triton.backends.targets import GPUTarget
 from tilewright.plugins.registry import registry
 
 

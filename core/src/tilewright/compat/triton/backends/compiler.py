@@ -1,37 +1,19 @@
-"""``triton.backends.compiler``: targets, and each installed Tilewright backend as Triton sees one."""
+"""``triton.backends.compiler``: each installed Tilewright backend as Triton sees a compiler."""
 
 from __future__ import annotations
 
 import enum
-import functools
-import re
 from abc import ABCMeta, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from tilewright.compat.triton import knobs
 from tilewright.compat.triton.backends.options import ALL_FP8, BINARY, BY_KIND, COMMON, FP8_BY_KIND, MIN_DOT, TritonOptions, frozen
+from tilewright.compat.triton.backends.targets import GPUTarget, place_of
 from tilewright.compat.triton.outside import OutsideNameError
-from tilewright.errors import BackendError
-from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend, registry
-from tilewright.runtime import devices
-
-
-@dataclass(frozen=True)
-class GPUTarget:
-    """What a kernel is compiled for.
-
-    Attributes:
-        backend: the kind of device: ``"cuda"``, ``"hip"``, ``"cpu"`` …
-        arch: the compute capability as a number (90) for ``"cuda"``, else the backend's own name of the architecture.
-        warp_size: threads that run in lockstep; 1 on a CPU.
-    """
-
-    backend: str
-    arch: int | str
-    warp_size: int
 
 
 class Language(enum.Enum):
@@ -143,8 +125,6 @@ class TilewrightCompiler(BaseBackend):
 
     def parse_options(self, options: Mapping[str, Any]) -> TritonOptions:
         """Raises ValueError for a precision of ``dot`` that the target lacks."""
-        from tilewright.compat.triton import knobs
-
         capabilities = self.own.capabilities
         values: dict[str, Any] = {**COMMON, **BY_KIND.get(self.kind, {}), **self.backend().manifest.options}
         values["arch"] = self.target.arch if self.kind != "cuda" else f"sm_{self.target.arch}"
@@ -190,100 +170,6 @@ class TilewrightCompiler(BaseBackend):
     def pack_metadata(self, metadata: Any) -> tuple[int, int, int]:
         """(num_warps, num_ctas, bytes of shared memory)."""
         return int(metadata.num_warps), int(metadata.num_ctas), int(metadata.shared)
-
-
-def target_of(target: Target) -> GPUTarget:
-    """A target of Tilewright in Triton's terms."""
-    return GPUTarget(target.kind, _arch(target.kind, target.arch), target.warp_size)
-
-
-@functools.cache
-def _arch(kind: str, name: str) -> int | str:
-    """An architecture as Triton has it: the compute capability as a number for ``"cuda"``."""
-    if kind != "cuda":
-        return name
-    digits = re.search(r"\d+", name)
-    return int(digits[0]) if digits else 0
-
-
-def overridden(target: GPUTarget) -> GPUTarget:
-    """The target of compilations for ``target``: another architecture, where ``knobs.runtime.override_arch`` names one."""
-    from tilewright.compat.triton import knobs
-
-    arch = knobs.runtime.override_arch
-    return target if not arch else GPUTarget(target.backend, _arch(target.backend, arch), target.warp_size)
-
-
-def place_of(target: GPUTarget, backend: Backend) -> tuple[Target, Device | None]:
-    """A backend's target, and its device, for a target in Triton's terms: the current device, if it is of that kind. None where this machine has none.
-
-    Raises:
-        BackendError: the backend does not compile for it.
-    """
-    present = [] if backend.manifest.status else [device for device in devices.devices(backend) if device.kind == target.backend]
-    current = _current_device(backend) if len(present) > 1 else 0
-    for device in sorted(present, key=lambda one: one.index != current):
-        found = devices.target_of(backend, device)
-        if target.backend == "cpu" or target_of(found).arch == target.arch:
-            return found, device
-    arch = _arch_name(backend, target)
-    if arch is None:
-        raise BackendError(f"backend {backend.name!r} does not compile for {target.backend} {target.arch}; it has {', '.join(backend.manifest.targets)}")
-    return devices.named_target(backend, arch), None
-
-
-def _current_device(backend: Backend) -> int:
-    from tilewright.compat.triton.backends import backends
-
-    found = getattr(backends[backend.name].driver(), "get_current_device", None) if backend.name in backends else None
-    return found() if found is not None else 0
-
-
-def target_for(backend: Backend, target: Target) -> Target:
-    """The target of compilations for a device of ``target``; see :func:`overridden`.
-
-    Raises:
-        BackendError: the backend does not compile for the architecture.
-    """
-    from tilewright.compat.triton import knobs
-
-    arch = knobs.runtime.override_arch
-    if not arch or arch == target.arch:
-        return target
-    name = _arch_name(backend, overridden(target_of(target))) or arch
-    return devices.named_target(backend, name)
-
-
-def _arch_name(backend: Backend, target: GPUTarget) -> str | None:
-    """The backend's name of an architecture: the longest, which is the most special, of those that Triton has one number for."""
-    names = sorted(backend.manifest.targets, key=len, reverse=True)
-    return next((name for name in names if _arch(target.backend, name) == target.arch), None)
-
-
-def chosen_among(candidates: Sequence[Backend], target: GPUTarget) -> Backend | None:
-    """The backend that compiles for a target, of those that serve its kind, in their default order. One with code for the architecture comes before one
-    without, and then the active driver's before others; None where there are none.
-    """
-    from tilewright.compat.triton.runtime.driver import driver
-
-    try:
-        active = getattr(driver.active, "backend_name", "")
-    except RuntimeError:  # nothing has a device
-        active = ""
-    return min(candidates, key=lambda backend: (_arch_name(backend, target) is None, backend.name != active), default=None)
-
-
-def backend_of(target: GPUTarget) -> Backend:
-    """The backend that compiles for a target.
-
-    Raises:
-        BackendError: none that is installed does.
-    """
-    found = chosen_among(registry().for_device_kind(target.backend), target)
-    if found is None:
-        kinds = sorted({kind for backend in registry().backends() for kind in backend.manifest.device_kinds})
-        raise BackendError(f"no installed backend compiles for devices of kind {target.backend!r}; there are {', '.join(kinds)}")
-    return found
 
 
 __all__ = ["BaseBackend", "GPUTarget", "Language"]

@@ -10,7 +10,9 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from tilewright.compat.triton.backends.compiler import GPUTarget, target_of
+from tilewright.compat.triton.backends.launcher import Launcher
+from tilewright.compat.triton.backends.targets import GPUTarget, target_of
+from tilewright.compat.triton.backends.torch_devices import current_device, interface, torch_kind
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CodeObject, Device, Target
@@ -126,8 +128,6 @@ class TilewrightDriver(GPUDriver):
     launcher_cls: Any = None
 
     def __init__(self) -> None:
-        from tilewright.compat.triton.compiler.compiler import Launcher
-
         super().__init__()
         self.utils = Utilities(self)
         self.launcher_cls = Launcher
@@ -166,42 +166,27 @@ class TilewrightDriver(GPUDriver):
 
     # -- as PyTorch has it
 
-    def _torch_kind(self) -> str:
-        kind = self.kind()
-        return "cuda" if kind == "hip" else kind  # PyTorch calls AMD's GPUs so
-
     def get_device_interface(self) -> Any:
         import torch
 
-        return getattr(torch, self._torch_kind())
-
-    def _interface(self) -> Any:
-        """PyTorch's module for the devices, where PyTorch is loaded and serves them."""
-        kind = self._torch_kind()
-        module = None if kind == "cpu" else getattr(sys.modules.get("torch"), kind, None)
-        if module is None:
-            return None
-        # what is in use is there; to ask the driver costs more
-        in_use = getattr(module, "is_initialized", None)
-        return module if (in_use is not None and in_use()) or module.is_available() else None
+        return getattr(torch, torch_kind(self.kind()))
 
     def get_current_device(self) -> int:
-        interface = self._interface()
-        return 0 if interface is None else int(interface.current_device())
+        return current_device(self.kind())
 
     def set_current_device(self, device: int) -> None:
-        interface = self._interface()
-        if interface is not None:
-            interface.set_device(device)
+        module = interface(self.kind())
+        if module is not None:
+            module.set_device(device)
 
     def get_current_stream(self, device: int | None = None) -> int:
-        interface = self._interface()
-        return 0 if interface is None else int(interface.current_stream(device).cuda_stream)
+        module = interface(self.kind())
+        return 0 if module is None else int(module.current_stream(device).cuda_stream)
 
     def get_active_torch_device(self) -> Any:
         import torch
 
-        kind = self._torch_kind()
+        kind = torch_kind(self.kind())
         return torch.device(kind) if kind == "cpu" else torch.device(kind, self.get_current_device())
 
     def map_python_to_cpp_type(self, ty: str) -> str:
@@ -214,7 +199,7 @@ class TilewrightDriver(GPUDriver):
     # -- benchmarks
 
     def get_benchmarker(self) -> Benchmarker:
-        from tilewright.compat.triton.testing import do_bench
+        from tilewright.compat.triton.timing import do_bench
 
         return do_bench  # type: ignore[return-value]
 
@@ -241,9 +226,9 @@ def _properties(driver: TilewrightDriver, index: int) -> tuple[tuple[str, Any], 
         "mem_clock_rate": 0,
         "mem_bus_width": 0,
     }
-    interface = driver._interface()
-    if interface is not None:
-        known = interface.get_device_properties(index)
+    module = interface(driver.kind())
+    if module is not None:
+        known = module.get_device_properties(index)
         for name, theirs in (("sm_clock_rate", "clock_rate"), ("mem_clock_rate", "memory_clock_rate"), ("mem_bus_width", "memory_bus_width")):
             own[name] = int(getattr(known, theirs, 0) or 0)
     return tuple(own.items())

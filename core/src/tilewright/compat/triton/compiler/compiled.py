@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.compat.triton import knobs
-from tilewright.compat.triton.backends.compiler import place_of, target_of
+from tilewright.compat.triton.backends.launcher import Launcher
 from tilewright.compat.triton.backends.options import BINARY, frozen
+from tilewright.compat.triton.backends.targets import place_of, target_of
 from tilewright.compat.triton.compiler.kept import files_of, keep
-from tilewright.compat.triton.compiler.pipeline import compile_artifact, triton_options
+from tilewright.compat.triton.compiler.options import triton_options
+from tilewright.compat.triton.compiler.pipeline import compile_artifact
 from tilewright.compat.triton.compiler.sources import ASTSource
 from tilewright.compat.triton.compiler.stages import Asm
 from tilewright.plugins.manifest import Device, Target
@@ -38,31 +40,6 @@ _FACTS: dict[str, Any] = {
 
 #: What PyTorch's packages take of a kernel for the CPU.
 _LIBRARIES = ("so", "launcher.so")
-
-
-class Launcher:
-    """``kernel.run``: Triton's launch call.
-
-    ``run(x, y, z, stream, function, packed metadata, launch metadata, enter hook, exit hook, *arguments)`` with every argument of the kernel, constants
-    included, in order. Called with the grid as one tuple it is Tilewright's, ``run(grid, stream, values)``.
-    """
-
-    __slots__ = ("_launch", "_pick")
-
-    def __init__(self, launch: Callable[..., None], pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> None:
-        self._launch, self._pick = launch, pick
-
-    def __call__(self, x: Any, y: Any, z: Any, *rest: Any) -> None:
-        if not rest:
-            self._launch(x, y, z)
-            return
-        stream, _, _, metadata, enter, leave, *arguments = rest
-        if enter is not None and metadata is not None:
-            enter(metadata)
-        if x > 0 and y > 0 and z > 0:
-            self._launch((x, y, z), stream, self._pick(tuple(arguments)))
-        if leave is not None and metadata is not None:
-            leave(metadata)
 
 
 class CompiledKernel(own.CompiledKernel):
@@ -230,4 +207,4 @@ def tell(kernel: CompiledKernel, times: knobs.CompileTimes) -> None:
         )
 
 
-__all__ = ["CompiledKernel", "Launcher", "tell", "type_converters"]
+__all__ = ["CompiledKernel", "tell", "type_converters"]

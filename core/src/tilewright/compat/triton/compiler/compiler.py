@@ -8,17 +8,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.compat.triton import knobs
-from tilewright.compat.triton.backends import backends
-from tilewright.compat.triton.backends.compiler import BaseBackend, GPUTarget, Language, TilewrightCompiler, chosen_among, overridden, place_of, target_for
-from tilewright.compat.triton.compiler.compiled import CompiledKernel, Launcher, tell, type_converters
-from tilewright.compat.triton.compiler.pipeline import compile_artifact, tilewright_options
+from tilewright.compat.triton.backends.compiler import BaseBackend, Language, TilewrightCompiler
+from tilewright.compat.triton.backends.launcher import Launcher
+from tilewright.compat.triton.backends.targets import GPUTarget, overridden, place_of, target_for
+from tilewright.compat.triton.compiler.choice import make_backend
+from tilewright.compat.triton.compiler.compiled import CompiledKernel, tell, type_converters
+from tilewright.compat.triton.compiler.options import tilewright_options
+from tilewright.compat.triton.compiler.pipeline import compile_artifact
 from tilewright.compat.triton.compiler.sources import ASTSource, IRSource
 from tilewright.compat.triton.compiler.stages import Asm as AsmDict
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.compat.triton.runtime.cache import get_cache_key, triton_key
 from tilewright.compat.triton.runtime.driver import driver
 from tilewright.plugins.manifest import Device, Target
-from tilewright.plugins.registry import Backend, registry
+from tilewright.plugins.registry import Backend
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.compile import Specialization, lower_module, parameters_of
 from tilewright.runtime.hooks import LazyDict
@@ -52,19 +55,6 @@ class CompileTimer:
             last = end
         stored = int((self.store_results_end - last) * 1e6) if self.store_results_end is not None else 0
         return knobs.CompileTimes(int((self.ir_initialization_end - self.start) * 1e6), stages, stored)
-
-
-def make_backend(target: GPUTarget) -> BaseBackend:
-    """The compiler for a target: the active driver's, where that serves the kind of device, else the one that serves it by default.
-
-    Raises:
-        RuntimeError: no installed backend compiles for it.
-    """
-    serving = [backend for backend in registry().for_device_kind(target.backend) if backend.name in backends]
-    chosen = chosen_among(serving, target)
-    if chosen is None:
-        raise RuntimeError(f"0 compatible backends for target ({target.backend}) ([]). There should only be one. Installed: {', '.join(backends) or 'none'}")
-    return backends[chosen.name].compiler(target)
 
 
 def compile(src: Any, target: GPUTarget | None = None, options: Mapping[str, Any] | None = None, _env_vars: Any = None) -> CompiledKernel:

@@ -1,25 +1,20 @@
 """The files of compiled kernels, as Triton lays them out: ``<directory>/<key>/<name>.<stage>``, with ``<name>.json`` for the facts and
 ``__grp__<name>.json`` for the paths of all.
 
-They are written where the program or its environment names a directory in Triton's terms (``TRITON_CACHE_DIR``, ``TRITON_CACHE_MANAGER`` …). The cache of
-Tilewright keeps its entries in the same directories there, so that who carries a kernel's directory to another machine carries the kernel.
+They are written where the program or its environment names a directory in Triton's terms (``TRITON_CACHE_DIR``, ``TRITON_CACHE_MANAGER`` …); see
+:mod:`.directory`.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tilewright.compat.triton import knobs
+from tilewright.compat.triton.compiler.directory import directory
 from tilewright.errors import TilewrightError
-from tilewright.runtime import cache
 from tilewright.runtime.files import warn_user
-
-if TYPE_CHECKING:
-    from tilewright.compat.triton.compiler.compiled import CompiledKernel
+from tilewright.runtime.kernel import CompiledKernel
 
 #: Stages that are files, by their endings.
 _STAGES: Final = ("source", "ttir", "llir", "ptx", "amdgcn", "cubin", "hsaco")
@@ -27,35 +22,6 @@ _STAGES: Final = ("source", "ttir", "llir", "ptx", "amdgcn", "cubin", "hsaco")
 _LAUNCHED: Final = ("cubin", "hsaco")
 #: Types of arguments whose words are what others write of them.
 _PLAIN: Final = frozenset({"i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64"})
-_ENTRY: Final = "tilewright.kernel"
-#: Letters of 32 bytes in base 32, which keys of Triton's directories are.
-_KEY_LENGTH: Final = 52
-
-
-def directory() -> str | None:
-    """The directory of the kernel cache, where the program or its environment names one in Triton's terms."""
-    settings = knobs.cache
-    chosen = "dir" in settings.__dict__ or "home_dir" in settings.__dict__
-    return settings.dir if chosen or os.environ.get("TRITON_CACHE_DIR") or os.environ.get("TRITON_HOME") else None
-
-
-class TritonDirectory(cache.DiskCache):
-    """The cache of Tilewright in a directory of Triton's: an entry is one file in the directory of its kernel, and goes with all of it."""
-
-    def path(self, key: str) -> Path:
-        from tilewright.compat.triton.runtime.cache import _base32
-
-        return self.directory / _base32(key) / _ENTRY
-
-    def _is_folder(self, name: str) -> bool:
-        return len(name) == _KEY_LENGTH
-
-    def _take_out(self, entry: Path) -> None:
-        shutil.rmtree(entry.parent)
-
-
-cache.directory_setting = directory
-cache.cache_of_setting = TritonDirectory
 
 
 def keep(kernel: CompiledKernel) -> None:

@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.compat.triton import knobs
 from tilewright.errors import BackendError
@@ -26,9 +26,7 @@ from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import F32, F64, IntType, PointerType
 from tilewright.plugins.manifest import CProgram, Parameter
 from tilewright.runtime.c_interface import CParameter, c_parameters
-
-if TYPE_CHECKING:
-    from tilewright.compat.triton.compiler.compiled import CompiledKernel
+from tilewright.runtime.kernel import CompiledKernel
 
 ENTRY = "run_from_nativert"
 #: One compilation with OpenMP, and where the compiler has none, one without.

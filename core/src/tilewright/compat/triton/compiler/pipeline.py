@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from tilewright.compat.triton import knobs
-from tilewright.compat.triton.backends.compiler import TilewrightCompiler, target_of
-from tilewright.compat.triton.backends.options import MIN_DOT, OF_THE_LANGUAGE, RENAMED, TritonOptions
-from tilewright.compat.triton.compiler import kept  # noqa: F401  # where kernels are kept
+from tilewright.compat.triton.compiler import directory  # noqa: F401  # where kernels are kept
 from tilewright.compat.triton.compiler.places import located_in_text
 from tilewright.compat.triton.compiler.sources import ASTSource, with_override
 from tilewright.plugins.manifest import Target
@@ -20,37 +17,6 @@ from tilewright.runtime.compile import Specialization, compile_kernel
 
 #: Stages of the texts of a kernel by the file endings that Triton's tools know.
 DUMPED = {"tileir": "ttir", "llir": "llir", "ptx": "ptx", "cubin": "cubin", "amdgcn": "amdgcn", "hsaco": "hsaco"}
-
-
-def triton_options(backend: Backend, target: Target, given: Mapping[str, Any]) -> TritonOptions:
-    """Every option of a compilation in Triton's terms."""
-    from tilewright.compat.triton.backends import backends
-
-    compiler = backends[backend.name].compiler if backend.name in backends else type("Compiler", (TilewrightCompiler,), _reference(backend))
-    found: TritonOptions = compiler(target_of(target), backend.completed(target)).parse_options(dict(given))
-    return found
-
-
-def _reference(backend: Backend) -> dict[str, Any]:
-    return {"backend_name": backend.name, "supports_target": staticmethod(lambda target: True)}
-
-
-def tilewright_options(backend: Backend, target: Target, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a compilation in Tilewright's terms, from all of Triton's."""
-    known = dict(backend.manifest.options)
-    known.update({name: options[name] for name in known if options.get(name) is not None})
-    for theirs, ours in RENAMED.items():
-        if options.get(theirs) and ours in known:
-            known[ours] = options[theirs]
-    return known | language_options(target, options)
-
-
-def language_options(target: Target, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that the language itself reads, from all of Triton's."""
-    given = {RENAMED.get(name, name): value for name, value in options.items()}
-    given["plain_loops"] = given["named_values"] = True
-    given["min_dot_size"] = tuple(MIN_DOT.get(target.kind, {}).items())
-    return {name: given[name] for name in OF_THE_LANGUAGE if given.get(name)}
 
 
 def compile_artifact(specialization: Specialization, backend: Backend, target: Target) -> tuple[Artifact, knobs.CompileTimes]:
@@ -121,6 +87,3 @@ def _dump(specialization: Specialization, artifact: Artifact) -> None:
         text = artifact.code.stages.get(stage)
         if text is not None:
             manager.put(text, f"{source.name[:150]}.{ending}")
-
-
-__all__ = ["compile_artifact", "tilewright_options", "triton_options"]

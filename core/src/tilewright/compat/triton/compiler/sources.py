@@ -76,8 +76,9 @@ class ASTSource:
     def make_ir(self, target: Any, options: Any, codegen_fns: Any = None, module_map: Any = None, context: Any = None) -> Any:
         """The accesses of the kernel; see :mod:`tilewright.compat.triton._C.libtriton.ir`. The ``tile_ir`` of that is the kernel as Tile IR."""
         from tilewright.compat.triton._C.libtriton import ir
-        from tilewright.compat.triton.backends.compiler import backend_of, place_of
-        from tilewright.compat.triton.compiler.pipeline import tilewright_options
+        from tilewright.compat.triton.backends.targets import place_of
+        from tilewright.compat.triton.compiler.choice import backend_of
+        from tilewright.compat.triton.compiler.options import tilewright_options
         from tilewright.runtime.compile import build_module
 
         backend = backend_of(target)

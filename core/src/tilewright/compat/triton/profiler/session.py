@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from tilewright.compat.triton import knobs
-from tilewright.compat.triton.backends.compiler import target_of
+from tilewright.compat.triton.backends.targets import target_of
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.compat.triton.profiler import mode as modes
 from tilewright.compat.triton.profiler.scope import path as scopes

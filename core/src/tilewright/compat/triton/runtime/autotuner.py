@@ -115,7 +115,7 @@ class Autotuner(own.Autotuner):
     @property
     def do_bench(self) -> Callable[..., Any]:
         if self._given_bench is None and self.use_cuda_graph:
-            from tilewright.compat.triton.testing import do_bench_cudagraph
+            from tilewright.compat.triton.timing import do_bench_cudagraph
 
             rep = self.num_reps if self.num_reps is not None else 100
             return lambda kernel_call, quantiles: do_bench_cudagraph(kernel_call, rep=rep, quantiles=quantiles)

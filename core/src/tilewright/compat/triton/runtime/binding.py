@@ -4,29 +4,31 @@ would run without launching it."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tilewright.compat.triton.runtime.specialize import native_specialize_impl
-from tilewright.language.callable import JitCallable
+from tilewright.language.callable import FunctionParameter, JitCallable
 from tilewright.language.core import constexpr
 from tilewright.language.dtypes import dtype
 
-if TYPE_CHECKING:
-    from tilewright.compat.triton.runtime.jit import JITFunction
+#: Gives (values in parameter order, their kinds, the other keywords) of a launch.
+Bind = Callable[..., tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]]
+#: Gives the key of the kernel that a launch of positional and keyword arguments runs.
+KeyOfLaunch = Callable[[tuple[Any, ...], dict[str, Any]], str]
 
 
 class BoundSpecialization(list[tuple[Any, Any]]):
     """(signature text, what is assumed) of each parameter, of a launch that :class:`TritonBinder` bound."""
 
-    def __init__(self, kernel: JITFunction, args: tuple[Any, ...], named: dict[str, Any], pairs: list[tuple[Any, Any]]) -> None:
+    def __init__(self, key_of_launch: KeyOfLaunch, args: tuple[Any, ...], named: dict[str, Any], pairs: list[tuple[Any, Any]]) -> None:
         super().__init__(pairs)
-        self._launch = (kernel, args, named)
+        self._launch = (key_of_launch, args, named)
 
     def key(self, options: Mapping[str, Any]) -> str:
         """The key of the launch's kernel in ``device_caches``, with these options."""
-        kernel, args, named = self._launch
-        return kernel.key_of_launch(args, {**named, **options})
+        key_of_launch, args, named = self._launch
+        return key_of_launch(args, {**named, **options})
 
 
 class TritonBinder:
@@ -35,18 +37,17 @@ class TritonBinder:
     What is assumed of a constant is the constant itself; of others it is letters of the active driver's compiler, or None.
     """
 
-    def __init__(self, kernel: JITFunction) -> None:
-        self._kernel = kernel
+    def __init__(self, params: Sequence[FunctionParameter], bind: Bind, key_of_launch: KeyOfLaunch) -> None:
+        self._params, self._bind, self._key_of_launch = params, bind, key_of_launch
 
     def __call__(self, *args: Any, **keywords: Any) -> tuple[dict[str, Any], BoundSpecialization, dict[str, Any]]:
-        from tilewright.compat.triton.compiler.compiler import make_backend
+        from tilewright.compat.triton.compiler.choice import make_backend
         from tilewright.compat.triton.runtime.driver import driver
 
-        params = self._kernel.params
-        values, _, options = self._kernel._make_binder().bind(*args, **keywords)
+        values, _, options = self._bind(*args, **keywords)
         compiler = make_backend(driver.active.get_current_target())
         pairs: list[tuple[Any, Any]] = []
-        for parameter, value in zip(params, values, strict=True):
+        for parameter, value in zip(self._params, values, strict=True):
             if parameter.is_constexpr:
                 pairs.append(("constexpr", value))
                 continue
@@ -55,7 +56,8 @@ class TritonBinder:
             text, assumed = native_specialize_impl(compiler, value, parameter.is_const, specialize, align)
             pairs.append((parameter.annotation_type or text, assumed) if text != "constexpr" else (text, assumed))
         named = {name: value for name, value in keywords.items() if name not in options}
-        return dict(zip((parameter.name for parameter in params), values, strict=True)), BoundSpecialization(self._kernel, args, named, pairs), options
+        bound = dict(zip((parameter.name for parameter in self._params), values, strict=True))
+        return bound, BoundSpecialization(self._key_of_launch, args, named, pairs), options
 
 
 def compute_cache_key(kernel_key_cache: dict[Any, str], specialization: list[tuple[Any, Any]], options: Mapping[str, Any]) -> str:

@@ -175,34 +175,38 @@ class RemoteCacheManager(CacheManager):
         return self.put(json.dumps({"child_paths": sorted(group)}), f"__grp__{filename}")
 
 
-def _base32(key: str) -> str:
+def base32(key: str) -> str:
     """Hex digits as the shorter text that names a directory."""
     return base64.b32encode(bytes.fromhex(key)).decode().rstrip("=")
+
+
+#: The name that PyTorch's compiler knows.
+_base32 = base32
 
 
 def get_cache_manager(key: str) -> CacheManager:
     """The files of a key (hex SHA-256), by the class that ``TRITON_CACHE_MANAGER`` names."""
     manager: type[CacheManager] = knobs.cache.manager_class or FileCacheManager
-    return manager(_base32(key))
+    return manager(base32(key))
 
 
 def get_override_manager(key: str) -> CacheManager:
     """Files that replace a stage of a kernel, where ``TRITON_KERNEL_OVERRIDE=1``."""
     manager: type[CacheManager] = knobs.cache.manager_class or FileCacheManager
-    return manager(_base32(key), override=True)
+    return manager(base32(key), override=True)
 
 
 def get_dump_manager(key: str) -> CacheManager:
     """Where the stages of a kernel are written, where ``TRITON_KERNEL_DUMP=1``."""
     manager: type[CacheManager] = knobs.cache.manager_class or FileCacheManager
-    return manager(_base32(key), dump=True)
+    return manager(base32(key), dump=True)
 
 
 def make_so_cache_key(version_hash: str, signature: Mapping[Any, str], constants: Any, ids: Any, **kwargs: Any) -> str:
     """The key of a shared library that launches kernels of a signature."""
     types = "".join("ptr" if type_.startswith("*") else type_ for type_ in signature.values())
     parts = (version_hash, types, str(constants), str(ids), *(str(value) for value in kwargs.values()))
-    return _base32(hashlib.sha256("-".join(parts).encode()).hexdigest())
+    return base32(hashlib.sha256("-".join(parts).encode()).hexdigest())
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.compat.triton.backends import DriverBase, backends
 from tilewright.compat.triton.backends.driver import TilewrightDriver, active_backend_name, backend_called
+from tilewright.compat.triton.runtime.placed import forget_placed
 
 
 def _create_driver(name: str | None = None) -> DriverBase:
@@ -50,8 +51,6 @@ class DriverConfig:
 
     def set_active(self, driver: DriverBase) -> None:
         """Make a driver the active one."""
-        from tilewright.compat.triton.runtime.placement import forget_placed
-
         changed = self._active is None or type(driver) is not type(self._active)
         self._active = driver
         if changed:

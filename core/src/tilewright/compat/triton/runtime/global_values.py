@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.language.callable import JitCallable
 from tilewright.language.core import constexpr
 from tilewright.language.dependencies import dependencies
-
-if TYPE_CHECKING:
-    from tilewright.compat.triton.runtime.jit import JITFunction
 
 #: Function -> the globals it was first compiled with: (name, id of the namespace) -> (value, namespace).
 _first_seen: weakref.WeakKeyDictionary[JitCallable, dict[tuple[str, int], tuple[Any, dict[str, Any]]]] = weakref.WeakKeyDictionary()
@@ -24,19 +21,16 @@ class GlobalValues:
         mutable: (name, the constexpr, its value when the kernel was compiled) of every constexpr that the kernel reads; their value can be set.
     """
 
-    def __init__(self, kernel: JITFunction) -> None:
-        self._kernel = weakref.ref(kernel)
+    def __init__(self) -> None:
         self.mutable: list[tuple[str, constexpr, Any]] = []
 
-    def record(self) -> None:
-        """Remember the values of a compilation.
+    def record(self, kernel: JitCallable) -> None:
+        """Remember the values of a compilation of the kernel.
 
         Raises:
             RuntimeError: a function that the kernel calls was compiled before with another value of a global that both read.
         """
-        kernel = self._kernel()
-        assert kernel is not None
-        self.mutable = []
+        mutable: list[tuple[str, constexpr, Any]] = []
         seen: set[int] = set()
         pending: list[JitCallable] = [kernel]
         while pending:
@@ -49,14 +43,9 @@ class GlobalValues:
             first = _first_seen.setdefault(function, found.globals)
             if function is not kernel:
                 _check_same(kernel, function, first, found.globals)
-            for (name, _), (value, _) in found.globals.items():
-                self._watch(name, value)
-            for name, value in function.nonlocals.items():
-                self._watch(name, value)
-
-    def _watch(self, name: str, value: Any) -> None:
-        if isinstance(value, constexpr):
-            self.mutable.append((name, value, copy.copy(value.value)))
+            read = [*((name, value) for (name, _), (value, _) in found.globals.items()), *function.nonlocals.items()]
+            mutable += [(name, value, copy.copy(value.value)) for name, value in read if isinstance(value, constexpr)]
+        self.mutable[:] = mutable  # the same list: launches look at it
 
     def check(self) -> None:
         """Raises RuntimeError where a constexpr has another value than the kernel was compiled with."""
@@ -65,7 +54,7 @@ class GlobalValues:
                 raise RuntimeError(f"Global variable {name} has changed since we compiled this kernel, from {constexpr(value)!r} to {holder!r}")
 
 
-def _check_same(kernel: JITFunction, function: JitCallable, first: dict[tuple[str, int], Any], now: dict[tuple[str, int], Any]) -> None:
+def _check_same(kernel: JitCallable, function: JitCallable, first: dict[tuple[str, int], Any], now: dict[tuple[str, int], Any]) -> None:
     for key in first.keys() & now.keys():
         before, value = first[key][0], now[key][0]
         if before is not value and bool(before != value):

@@ -9,9 +9,20 @@ from typing import Any
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.compat.triton.runtime.errors import InterpreterError
 from tilewright.compat.triton.runtime.jit import JITFunction
+from tilewright.compat.triton.runtime.launch_policy import TritonPolicy
 from tilewright.errors import CompilationError, KernelError
 from tilewright.runtime.backend_choice import Choice
+from tilewright.runtime.definition import KernelDefinition
 from tilewright.runtime.selection import Selected
+
+
+class InterpreterPolicy(TritonPolicy):
+    """Launches run on the reference, where nothing else is said."""
+
+    __slots__ = ()
+
+    def select(self, kernel: KernelDefinition, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
+        return super().select(kernel, args, kinds, options, choice or Choice("reference", {}))
 
 
 class InterpretedFunction(JITFunction):
@@ -21,14 +32,13 @@ class InterpretedFunction(JITFunction):
         InterpreterError: at launch: the kernel breaks a rule of the language, or fails; the cause says which.
     """
 
-    def _select(self, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
-        return super()._select(args, kinds, options, choice or Choice("reference", {}))
+    policy_class = InterpreterPolicy
 
     def __getitem__(self, grid: Any) -> Any:
         return partial(self.run, grid=grid, warmup=False)
 
-    def _launch_on(self, grid: Any) -> Any:
-        launch = super()._launch_on(grid)
+    def launch_on(self, grid: Any) -> Any:
+        launch = super().launch_on(grid)
 
         def run(*args: Any, **kwargs: Any) -> None:
             try:
@@ -38,7 +48,7 @@ class InterpretedFunction(JITFunction):
 
         return run
 
-    def _compile_only(self, *args: Any, grid: Any, **kwargs: Any) -> None:
+    def compile_only(self, *args: Any, grid: Any, **kwargs: Any) -> None:
         """Do nothing: there is nothing to compile for."""
 
 

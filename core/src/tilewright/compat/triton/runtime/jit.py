@@ -6,55 +6,36 @@ compiled kernels with Triton's attributes, and the place of kernels without tens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, Unpack, overload
 
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton._utils import find_paths_if, get_iterable_path
-from tilewright.compat.triton.backends.compiler import target_for
-from tilewright.compat.triton.backends.options import ALL_NAMES, RENAMED, frozen, names_of
-from tilewright.compat.triton.compiler.compiled import CompiledKernel, tell
-from tilewright.compat.triton.compiler.pipeline import compile_artifact, language_options, triton_options
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.compat.triton.runtime.binding import TritonBinder, compute_cache_key, serialize_specialization_data
-from tilewright.compat.triton.runtime.device_caches import TritonDeviceCaches
-from tilewright.compat.triton.runtime.global_values import GlobalValues
-from tilewright.compat.triton.runtime.placement import choice_without_arrays, has_arrays
-from tilewright.compat.triton.runtime.specialization_data import check_target, hook_facts
+from tilewright.compat.triton.runtime.launch_policy import JitFunctionInfo, TritonPolicy
+from tilewright.compat.triton.runtime.specialization_data import check_target
 from tilewright.compat.triton.runtime.specialize import mangle_type, native_specialize_impl
 from tilewright.language.callable import BoundConstexprFunction, ConstexprFunction, FunctionParameter, JitCallable, constexpr_function
 from tilewright.runtime import jit as own
-from tilewright.runtime.backend_choice import Choice, DeviceError, environment_choice
-from tilewright.runtime.bounds import bounds_check
+from tilewright.runtime.definition import ReprContext
 from tilewright.runtime.device_caches import KernelCache
 from tilewright.runtime.interface import KernelInterface
-from tilewright.runtime.options import option_key
-from tilewright.runtime.selection import ReprContext, Selected
-from tilewright.runtime.specialize import ONE, constant_key
+from tilewright.runtime.selection import Selected
 from tilewright.runtime.tensors import MockTensor, TensorWrapper, reinterpret
-from tilewright.runtime.trials import artifact_of, collecting
+from tilewright.runtime.trials import collecting
 
 JITCallable = JitCallable
 KernelParam = FunctionParameter
-
-
-@dataclass
-class JitFunctionInfo:
-    """The kernel that a hook is told about."""
-
-    module: str
-    name: str
-    jit_function: JITFunction
 
 
 class JITFunction(own.JITFunction):
     """A kernel, made by :func:`jit`."""
 
     kernel: Any = None
+    policy_class = TritonPolicy
+    policy: TritonPolicy
 
     def __init__(
         self,
@@ -67,7 +48,6 @@ class JITFunction(own.JITFunction):
         repr: Callable[[ReprContext], str] | None = None,
         launch_metadata: Callable[..., dict[str, Any]] | None = None,
     ) -> None:
-        self._globals = GlobalValues(self)
         super().__init__(
             fn,
             version=version,
@@ -79,22 +59,7 @@ class JITFunction(own.JITFunction):
             noinline=noinline,
         )
 
-    def _reset_launching(self) -> None:
-        super()._reset_launching()
-        self._globals = GlobalValues(self)
-
-    def _make_device_caches(self) -> TritonDeviceCaches:
-        return TritonDeviceCaches(self)
-
     # -- description
-
-    @property
-    def launch_metadata(self) -> Callable[..., dict[str, Any]] | None:
-        return self._launch_metadata
-
-    @launch_metadata.setter
-    def launch_metadata(self, function: Callable[..., dict[str, Any]] | None) -> None:
-        self._launch_metadata = function
 
     def _relocate(self, **places: Any) -> None:
         self._source.relocate(**places)
@@ -117,20 +82,21 @@ class JITFunction(own.JITFunction):
 
     def create_binder(self) -> tuple[dict[Any, Any], dict[Any, Any], Any, Any, Callable[..., Any]]:
         """(kernels, keys, target, compiler, binder) for the active driver; see :class:`.binding.TritonBinder`."""
-        from tilewright.compat.triton.compiler.compiler import make_backend
+        from tilewright.compat.triton.compiler.choice import make_backend
         from tilewright.compat.triton.runtime.driver import driver
 
         target = driver.active.get_current_target()
-        return {}, {}, target, make_backend(target), TritonBinder(self)
+        return {}, {}, target, make_backend(target), self._triton_binder()
 
-    def _place(self, selected: Selected) -> tuple[dict[Any, Any], Any]:
-        if selected.place not in self.device_caches:
-            self.device_caches[selected.place] = (KernelCache(self), {}, selected.target, selected.backend, TritonBinder(self))
-        return super()._place(selected)
+    def _triton_binder(self) -> TritonBinder:
+        return TritonBinder(self.params, self.bind, self.key_of_launch)
+
+    def device_entry(self, selected: Selected) -> tuple[KernelCache, dict[Any, Any], Any, Any, Any]:
+        return KernelCache(self), {}, selected.target, selected.backend, self._triton_binder()
 
     def key_of_launch(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> str:
         """The key of the kernel that a launch with these arguments runs, among those of its device."""
-        return self._key(self._selected(args, keywords))
+        return self.policy.key(self.selected(args, keywords))
 
     @property
     def type(self) -> Any:
@@ -146,143 +112,37 @@ class JITFunction(own.JITFunction):
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         if type(self).run is not _RUN or "run" in self.__dict__:  # a subclass's, or one that a program has put in its place
             return partial(self.run, grid=grid, warmup=False)
-        if knobs.runtime.debug or self._globals.mutable:
+        if knobs.runtime.debug or self.policy.mutable:
             return partial(self._launch_checked, grid)
         return super().__getitem__(grid)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """See :meth:`tilewright.runtime.jit.JITFunction.run`. Launches ask this method where a subclass or a program has put another in its place."""
-        return self._compile_only(*args, grid=grid, **kwargs) if warmup else self._launch_on(grid)(*args, **kwargs)
+        return self.compile_only(*args, grid=grid, **kwargs) if warmup else self.launch_on(grid)(*args, **kwargs)
 
-    def _launch_on(self, grid: Any) -> Callable[..., Any]:
+    def launch_on(self, grid: Any) -> Callable[..., Any]:
         """What launches on a grid, without asking :meth:`run`."""
-        if knobs.runtime.debug or self._globals.mutable:
+        if knobs.runtime.debug or self.policy.mutable:
             return partial(self._launch_checked, grid)
         return super().__getitem__(grid)
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
         if type(self).run is not _RUN or "run" in self.__dict__:
             return self.run(*args, grid=grid, warmup=True, **kwargs)
-        return self._compile_only(*args, grid=grid, **kwargs)
+        return self.compile_only(*args, grid=grid, **kwargs)
 
-    def _compile_only(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
-        if (knobs.runtime.debug or self._globals.mutable) and collecting.get() is None:
-            return self._warm_up((1,), *args, **kwargs)
+    def compile_only(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
+        """What warm-ups do, without asking :meth:`run`."""
+        if (knobs.runtime.debug or self.policy.mutable) and collecting.get() is None:
+            return self.warm_up((1,), *args, **kwargs)
         return super().warmup(*args, grid=grid, **kwargs)
 
     def _launch_checked(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """A launch with what cannot be part of a plan's key: the debug switch of the process, and constants that may change their value in place."""
-        self._globals.check()
+        self.policy.check_globals()
         if knobs.runtime.debug:
             kwargs["debug"] = True
         return super().__getitem__(grid)(*args, **kwargs)
-
-    def _select(self, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
-        """As in Tilewright, with Triton's options.
-
-        Raises:
-            AssertionError: ``num_warps`` is no power of two.
-            KeyError: an option is unknown for the backend.
-            ValueError: tensors lie where the kernel cannot reach them.
-            BackendError: the backend has no code for ``knobs.runtime.override_arch``.
-        """
-        given = dict(options)
-        own_debug = given.pop("debug", None)
-        given["debug"] = bool((self.debug if own_debug is None else own_debug) or knobs.runtime.debug)
-        for theirs, ours in RENAMED.items():
-            if theirs in given and theirs != "default_dot_input_precision":
-                given[ours] = given.pop(theirs)
-        kept = {name: frozen(given.pop(name)) for name in list(given) if name in _KEPT}
-        if choice is None and "backend" not in given and not has_arrays(kinds) and environment_choice() is None:
-            choice = choice_without_arrays(self)
-        given.setdefault("enable_fp_fusion", None)
-        given["enable_fp_fusion"] = knobs.language.fp_fusion_enabled(given["enable_fp_fusion"])
-        try:
-            selected = super()._select(args, kinds, given, choice)
-        except DeviceError as error:
-            raise DeviceError(f"Pointer argument cannot be accessed from Triton (cpu tensor?). {error}") from None
-        backend = selected.backend
-        if knobs.runtime.override_arch:
-            selected = selected._replace(target=target_for(backend, selected.target))
-        warps = selected.specialization.options.get("num_warps")
-        if isinstance(warps, int) and warps & (warps - 1):
-            raise AssertionError(f"num_warps must be a power of 2, not {warps}")
-        known = names_of(selected.target.kind)
-        for name in kept:
-            if name not in known:
-                raise KeyError(f"Keyword argument {name} was specified but unrecognised: it is no option of backend {backend.name!r}")
-        chosen = {**selected.specialization.options, **kept, **language_options(selected.target, triton_options(backend, selected.target, kept).__dict__)}
-        if "line_info" in chosen and "line_info" not in given and selected.target.kind != "cpu":
-            chosen["line_info"] = not knobs.compilation.disable_line_info
-        return selected._replace(specialization=replace(selected.specialization, options=chosen))
-
-    def _key(self, selected: Selected) -> str:
-        """A text, as Triton's keys are."""
-        specialization, signature = selected.specialization, selected.signature
-        parts = (
-            signature.types,
-            [(parameter, constant_key(value)) for parameter, value in signature.constants.items()],
-            [(parameter, sorted(facts.items())) for parameter, facts in signature.attributes.items()],
-            option_key(specialization.options.items()),
-            selected.target.arch,
-            [kind is ONE for kind in selected.kinds],
-            [getattr(convert, "__qualname__", None) for _, convert in signature.converters],
-            specialization.ir_override,
-            self.cache_key,
-        )
-        return str(parts)
-
-    def _miss(self, key: tuple[Any, ...], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        plan = super()._miss(key, args, options)
-        if plan is not None and isinstance(plan.kernel, CompiledKernel):
-            plan.launcher = launcher = plan.kernel.native_launcher  # its ``run`` is Triton's launch call
-            artifact = plan.kernel.artifact
-            writes = artifact.code.metadata.get("writes")
-            if writes:
-                plan.launcher = partial(_first_launch, plan, launcher, bounds_check(plan.kernel.name, artifact.parameters, writes))
-        return plan
-
-    def _compile(self, selected: Selected, kernels: dict[Any, Any], key: Any, warmup: bool) -> Any:
-        self._globals.record()
-        return super()._compile(selected, kernels, key, warmup)
-
-    def _compile_job(self, selected: Selected, executor: Executor | None = None) -> Callable[[], Any]:
-        return partial(compile_artifact, selected.specialization, selected.backend, selected.target)
-
-    def adopt(self, compiled: Any, selected: Selected) -> CompiledKernel:
-        """Take over the kernel of a selection that was compiled, here or elsewhere; ``compiled`` may be a pair with the times it took."""
-        artifact, times = compiled if isinstance(compiled, tuple) else (compiled, knobs.CompileTimes(0, [], 0))
-        kernels, key = self._place(selected)
-        found = kernels[key] = CompiledKernel(
-            artifact_of(artifact),
-            selected.specialization,
-            selected.backend,
-            selected.target,
-            selected.device,
-            selected.signature.converters,
-            self._launch_metadata,
-        )
-        tell(found, times)
-        return found
-
-    def _jit_hooks(self) -> Any:
-        return SimpleNamespace(jit_cache=knobs.runtime.jit_cache_hook, jit_post_compile=knobs.runtime.jit_post_compile_hook)
-
-    def _hook(self, hook: Any, key: Any, selected: Selected, warmup: bool) -> Any:
-        """Call a hook of ``triton.knobs.runtime``."""
-        if hook is None:
-            return None
-        options = triton_options(selected.backend, selected.target, selected.specialization.options)
-        types = ", ".join(f"{name}: {type_}" for name, type_ in selected.specialization.signature.items())
-        shown = ", ".join(f"{name}={getattr(options, name)}" for name in ("num_warps", "num_ctas", "num_stages", "enable_fp_fusion", "launch_cooperative_grid"))
-        return hook(
-            key=key,
-            repr=f"{self.__qualname__}[{shown}]({types})",
-            fn=JitFunctionInfo(self.module, self.__qualname__, self),
-            compile=hook_facts(selected, key, self._fn_name, options, warmup),
-            is_manual_warmup=warmup,
-            already_compiled=False,
-        )
 
     def preload(self, specialization_data: str) -> Any:
         """Compile the specialisation that a hook was told of (``compile["specialization_data"]``), here or in another process.
@@ -290,42 +150,11 @@ class JITFunction(own.JITFunction):
         Raises:
             RuntimeError: it is of another kernel, or of another target than the one here.
         """
-        check_target(specialization_data, self._fn_name)
+        check_target(specialization_data, self.full_name)
         return super().preload(specialization_data)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.pop("_globals", None)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._globals = GlobalValues(self)
-        super().__setstate__(state)
 
 
 _RUN = JITFunction.run
-
-
-def _first_launch(plan: own.Plan, launcher: Callable[..., None], check: Callable[[Sequence[Any]], None], grid: Any, stream: Any, values: Any) -> None:
-    """The first launch of a plan: refused where it is sure to write outside an argument's memory. Later launches are not looked at."""
-    check(values)
-    plan.launcher = launcher
-    launcher(grid, stream, values)
-
-
-#: Triton's options that are none of Tilewright's: accepted, part of the key, without effect on the code.
-_KEPT = ALL_NAMES - {
-    "num_warps",
-    "num_ctas",
-    "num_stages",
-    "maxnreg",
-    "enable_fp_fusion",
-    "launch_pdl",
-    "debug",
-    "sanitize_overflow",
-    "ir_override",
-    *RENAMED,
-} | {"default_dot_input_precision"}
 
 
 @overload

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tilewright.compat.triton.backends.driver import TilewrightDriver
+from tilewright.compat.triton.runtime.placed import place
 from tilewright.runtime.arguments import ArrayKind
 from tilewright.runtime.backend_choice import Choice
+from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.specialize import DescriptorKind
-
-if TYPE_CHECKING:
-    from tilewright.compat.triton.runtime.jit import JITFunction
-
-#: Kernels that were launched without tensors: their plans hold for one active driver.
-_placed: weakref.WeakSet[JITFunction] = weakref.WeakSet()
 
 
 def has_arrays(kinds: tuple[Any, ...]) -> bool:
@@ -36,17 +32,9 @@ def choice_without_arrays(kernel: JITFunction) -> Choice:
     Raises:
         RuntimeError: there is no active driver.
     """
-    from tilewright.compat.triton.backends.driver import TilewrightDriver
     from tilewright.compat.triton.runtime.driver import driver
 
     active = driver.active
     assert isinstance(active, TilewrightDriver), f"kernels run on backends of Tilewright, not on {type(active).__name__}"
-    _placed.add(kernel)
+    place(kernel)
     return Choice(active.backend_name, {})
-
-
-def forget_placed() -> None:
-    """Plan launches without tensors anew: the active driver is another one."""
-    for kernel in list(_placed):
-        kernel.clear_cache()
-    _placed.clear()

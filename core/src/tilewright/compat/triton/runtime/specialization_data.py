@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilewright.compat.triton.backends.compiler import target_of
+from tilewright.compat.triton.backends.targets import target_of
 from tilewright.compat.triton.compiler.sources import ASTSource
 from tilewright.plugins.registry import registry
 from tilewright.runtime import devices

@@ -1,0 +1,42 @@
+"""The directory of the kernel cache in Triton's terms: where the program or its environment names one, the cache of Tilewright keeps its entries there, each
+in the directory of its kernel, so that who carries a kernel's directory to another machine carries the kernel."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from tilewright.compat.triton import knobs
+from tilewright.runtime import cache
+
+_ENTRY: Final = "tilewright.kernel"
+#: Letters of 32 bytes in base 32, which keys of Triton's directories are.
+_KEY_LENGTH: Final = 52
+
+
+def directory() -> str | None:
+    """The directory of the kernel cache, where the program or its environment names one in Triton's terms."""
+    settings = knobs.cache
+    chosen = "dir" in settings.__dict__ or "home_dir" in settings.__dict__
+    return settings.dir if chosen or os.environ.get("TRITON_CACHE_DIR") or os.environ.get("TRITON_HOME") else None
+
+
+class TritonDirectory(cache.DiskCache):
+    """The cache of Tilewright in a directory of Triton's: an entry is one file in the directory of its kernel, and goes with all of it."""
+
+    def path(self, key: str) -> Path:
+        from tilewright.compat.triton.runtime.cache import base32
+
+        return self.directory / base32(key) / _ENTRY
+
+    def _is_folder(self, name: str) -> bool:
+        return len(name) == _KEY_LENGTH
+
+    def _take_out(self, entry: Path) -> None:
+        shutil.rmtree(entry.parent)
+
+
+cache.directory_setting = directory
+cache.cache_of_setting = TritonDirectory

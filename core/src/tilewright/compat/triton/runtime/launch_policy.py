@@ -1,0 +1,196 @@
+"""What kernels with Triton's launch contract decide of their launches: Triton's options, keys, hooks and listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from tilewright.compat.triton import knobs
+from tilewright.compat.triton.backends.options import ALL_NAMES, RENAMED, frozen, names_of
+from tilewright.compat.triton.backends.targets import target_for
+from tilewright.compat.triton.compiler.compiled import CompiledKernel, tell
+from tilewright.compat.triton.compiler.options import language_options, triton_options
+from tilewright.compat.triton.compiler.pipeline import compile_artifact
+from tilewright.compat.triton.runtime.device_caches import TritonDeviceCaches
+from tilewright.compat.triton.runtime.global_values import GlobalValues
+from tilewright.compat.triton.runtime.placement import choice_without_arrays, has_arrays
+from tilewright.compat.triton.runtime.specialization_data import hook_facts
+from tilewright.runtime import kernel as own
+from tilewright.runtime.backend_choice import Choice, DeviceError, environment_choice
+from tilewright.runtime.bounds import bounds_check
+from tilewright.runtime.definition import KernelDefinition
+from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.launch_policy import LaunchPolicy
+from tilewright.runtime.options import option_key
+from tilewright.runtime.plan import Plan
+from tilewright.runtime.positional import Converter
+from tilewright.runtime.selection import Selected
+from tilewright.runtime.specialize import ONE, constant_key
+from tilewright.runtime.trials import artifact_of
+
+
+@dataclass
+class JitFunctionInfo:
+    """The kernel that a hook is told about."""
+
+    module: str
+    name: str
+    jit_function: KernelDefinition
+
+
+class TritonPolicy(LaunchPolicy):
+    """The policy of one kernel.
+
+    Attributes:
+        mutable: the constants, of those that the kernel was compiled with, whose values can be set; see :class:`GlobalValues`.
+    """
+
+    __slots__ = ("_globals", "mutable")
+
+    caches = TritonDeviceCaches
+
+    def __init__(self) -> None:
+        self._globals = GlobalValues()
+        self.mutable = self._globals.mutable
+
+    def check_globals(self) -> None:
+        """Raises RuntimeError where a constexpr has another value than the kernel was compiled with."""
+        self._globals.check()
+
+    def select(self, kernel: KernelDefinition, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
+        """As in Tilewright, with Triton's options.
+
+        Raises:
+            AssertionError: ``num_warps`` is no power of two.
+            KeyError: an option is unknown for the backend.
+            ValueError: tensors lie where the kernel cannot reach them.
+            BackendError: the backend has no code for ``knobs.runtime.override_arch``.
+        """
+        given = dict(options)
+        own_debug = given.pop("debug", None)
+        given["debug"] = bool((kernel.debug if own_debug is None else own_debug) or knobs.runtime.debug)
+        for theirs, ours in RENAMED.items():
+            if theirs in given and theirs != "default_dot_input_precision":
+                given[ours] = given.pop(theirs)
+        kept = {name: frozen(given.pop(name)) for name in list(given) if name in _KEPT}
+        if choice is None and "backend" not in given and not has_arrays(kinds) and environment_choice() is None:
+            assert isinstance(kernel, JITFunction)
+            choice = choice_without_arrays(kernel)
+        given.setdefault("enable_fp_fusion", None)
+        given["enable_fp_fusion"] = knobs.language.fp_fusion_enabled(given["enable_fp_fusion"])
+        try:
+            selected = super().select(kernel, args, kinds, given, choice)
+        except DeviceError as error:
+            raise DeviceError(f"Pointer argument cannot be accessed from Triton (cpu tensor?). {error}") from None
+        backend = selected.backend
+        if knobs.runtime.override_arch:
+            selected = selected._replace(target=target_for(backend, selected.target))
+        warps = selected.specialization.options.get("num_warps")
+        if isinstance(warps, int) and warps & (warps - 1):
+            raise AssertionError(f"num_warps must be a power of 2, not {warps}")
+        known = names_of(selected.target.kind)
+        for name in kept:
+            if name not in known:
+                raise KeyError(f"Keyword argument {name} was specified but unrecognised: it is no option of backend {backend.name!r}")
+        chosen = {**selected.specialization.options, **kept, **language_options(selected.target, triton_options(backend, selected.target, kept).__dict__)}
+        if "line_info" in chosen and "line_info" not in given and selected.target.kind != "cpu":
+            chosen["line_info"] = not knobs.compilation.disable_line_info
+        return selected._replace(specialization=replace(selected.specialization, options=chosen))
+
+    def key(self, selected: Selected) -> str:
+        """A text, as Triton's keys are."""
+        specialization, signature = selected.specialization, selected.signature
+        parts = (
+            signature.types,
+            [(parameter, constant_key(value)) for parameter, value in signature.constants.items()],
+            [(parameter, sorted(facts.items())) for parameter, facts in signature.attributes.items()],
+            option_key(specialization.options.items()),
+            selected.target.arch,
+            [kind is ONE for kind in selected.kinds],
+            [getattr(convert, "__qualname__", None) for _, convert in signature.converters],
+            specialization.ir_override,
+            specialization.fn.cache_key,
+        )
+        return str(parts)
+
+    def vetoed(self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> bool:
+        self._globals.record(kernel)
+        return bool(_told(knobs.runtime.jit_cache_hook, kernel, selected, key, warmup))
+
+    def tell_compiled(self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> None:
+        _told(knobs.runtime.jit_post_compile_hook, kernel, selected, key, warmup)
+
+    def compile_job(self, selected: Selected, executor: Executor | None) -> Callable[[], Any]:
+        """What compiles a selection, and gives with it the times that took."""
+        return partial(compile_artifact, selected.specialization, selected.backend, selected.target)
+
+    def compiled(self, kernel: KernelDefinition, result: Any, selected: Selected) -> CompiledKernel:
+        return CompiledKernel(
+            artifact_of(_artifact_and_times(result)[0]),
+            selected.specialization,
+            selected.backend,
+            selected.target,
+            selected.device,
+            selected.signature.converters,
+            kernel.launch_metadata,
+        )
+
+    def announce(self, found: own.CompiledKernel, result: Any) -> None:
+        assert isinstance(found, CompiledKernel)
+        tell(found, _artifact_and_times(result)[1])
+
+    def plan(self, kernel: own.CompiledKernel, converters: Sequence[Converter]) -> Plan:
+        if not isinstance(kernel, CompiledKernel):
+            return super().plan(kernel, converters)
+        plan = Plan(kernel, kernel.native_launcher, converters)  # its ``run`` is Triton's launch call
+        writes = kernel.artifact.code.metadata.get("writes")
+        if writes:
+            plan.launcher = partial(_first_launch, plan, plan.launcher, bounds_check(kernel.name, kernel.artifact.parameters, writes))
+        return plan
+
+
+def _artifact_and_times(result: Any) -> tuple[Any, knobs.CompileTimes]:
+    """What a job gave, and how long it took: jobs of Tilewright do not say."""
+    return result if isinstance(result, tuple) else (result, knobs.CompileTimes(0, [], 0))
+
+
+def _first_launch(plan: Plan, launcher: Callable[..., None], check: Callable[[Sequence[Any]], None], grid: Any, stream: Any, values: Any) -> None:
+    """The first launch of a plan: refused where it is sure to write outside an argument's memory. Later launches are not looked at."""
+    check(values)
+    plan.launcher = launcher
+    launcher(grid, stream, values)
+
+
+def _told(hook: Callable[..., Any] | None, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> Any:
+    """Call a hook of ``triton.knobs.runtime``."""
+    if hook is None:
+        return None
+    options = triton_options(selected.backend, selected.target, selected.specialization.options)
+    types = ", ".join(f"{name}: {type_}" for name, type_ in selected.specialization.signature.items())
+    shown = ", ".join(f"{name}={getattr(options, name)}" for name in ("num_warps", "num_ctas", "num_stages", "enable_fp_fusion", "launch_cooperative_grid"))
+    return hook(
+        key=key,
+        repr=f"{kernel.__qualname__}[{shown}]({types})",
+        fn=JitFunctionInfo(kernel.module, kernel.__qualname__, kernel),
+        compile=hook_facts(selected, key, kernel.full_name, options, warmup),
+        is_manual_warmup=warmup,
+        already_compiled=False,
+    )
+
+
+#: Triton's options that are none of Tilewright's: accepted, part of the key, without effect on the code.
+_KEPT = ALL_NAMES - {
+    "num_warps",
+    "num_ctas",
+    "num_stages",
+    "maxnreg",
+    "enable_fp_fusion",
+    "launch_pdl",
+    "debug",
+    "sanitize_overflow",
+    "ir_override",
+    *RENAMED,
+} | {"default_dot_input_precision"}

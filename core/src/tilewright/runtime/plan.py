@@ -1,0 +1,18 @@
+"""The plan of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.runtime.kernel import CompiledKernel
+from tilewright.runtime.positional import Converter
+from tilewright.runtime.specialize import value_picker
+
+
+class Plan:
+    """What a launch of known kinds does. ``launcher`` is called with ``pick(bound arguments)``, which ``converters`` describe."""
+
+    __slots__ = ("converters", "kernel", "launcher", "pick")
+
+    def __init__(self, kernel: CompiledKernel, launcher: Callable[..., None], converters: Sequence[Converter]) -> None:
+        self.kernel, self.launcher, self.converters, self.pick = kernel, launcher, converters, value_picker(converters)
