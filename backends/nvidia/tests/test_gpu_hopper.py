@@ -46,7 +46,7 @@ from tilewright_nvidia.target import PtxTarget
 def hopper_is_there() -> bool:
     if not gpu_is_there():
         return False
-    from tilewright_nvidia.devices import capability_of
+    from tilewright_nvidia.architectures import capability_of
 
     return capability_of(driver(), 0) == 90
 

@@ -19,7 +19,8 @@ import tilewright.language as tl
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.encoding import encoder_code, functions_of
 from tilewright.simt.host.errors import DriverError
-from tilewright_nvidia.driver import driver, library
+from tilewright_nvidia.driver import driver
+from tilewright_nvidia.installation import library
 from tilewright_nvidia.tensor_maps import BYTES, TensorMap, opaque
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not hopper_is_there(), reason="there is no Hopper GPU here")]

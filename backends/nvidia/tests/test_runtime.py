@@ -23,7 +23,7 @@ from tilewright.simt.host.kernels import LoadedKernel
 from tilewright.simt.host.memory import DeviceMemory
 from tilewright.simt.host.timer import DeviceTimer
 from tilewright.testing.op_samples import samples
-from tilewright_nvidia import architectures, devices, driver, linking
+from tilewright_nvidia import ahead_of_time, architectures, devices, driver, installation, linking
 from tilewright_nvidia.manifest import CAPABILITIES, manifest
 from tilewright_nvidia.table import TABLE
 
@@ -99,8 +99,8 @@ def test_code_that_moves_registers_between_threads_is_not_linked(bindings: FakeB
 def test_what_a_worker_lowered_is_linked_by_the_hook(bindings: FakeBindings, cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     unlinked = CodeObject("k", b".version 8.6", {}, {**code().metadata, "format": "ptx"})
     target = architectures.target_of(architectures.ARCHITECTURES["sm_90a"])
-    monkeypatch.setattr(linking, "why_not", lambda: "")
-    monkeypatch.setattr(linking, "driver", lambda: cuda)
+    monkeypatch.setattr(ahead_of_time, "why_not", lambda: "")
+    monkeypatch.setattr(ahead_of_time, "driver", lambda: cuda)
     monkeypatch.setattr(worker_server, "serving", True)
     hook = partial(registry().get("nvidia").call, "tilewright_link", code=unlinked, target=target)
     assert hook().metadata["format"] == "ptx" and not bindings.named("cuLinkComplete")  # the worker itself leaves it
@@ -174,8 +174,8 @@ def test_a_driver_that_fails_gives_no_devices(bindings: FakeBindings, cuda: Driv
     ],
 )
 def test_status_says_why_nothing_runs(monkeypatch: pytest.MonkeyPatch, version: int, missing: str, words: str) -> None:
-    monkeypatch.setattr(driver, "driver_version", lambda: version)
-    monkeypatch.setattr(driver, "bindings_missing", lambda: missing)
+    monkeypatch.setattr(installation, "driver_version", lambda: version)
+    monkeypatch.setattr(installation, "bindings_missing", lambda: missing)
     assert words in manifest().status
     assert devices.devices() == []
     driver.driver.cache_clear()
@@ -184,8 +184,8 @@ def test_status_says_why_nothing_runs(monkeypatch: pytest.MonkeyPatch, version: 
 
 
 def test_status_is_clear_where_everything_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "driver_version", lambda: 13000)
-    monkeypatch.setattr(driver, "bindings_missing", lambda: "")
+    monkeypatch.setattr(installation, "driver_version", lambda: 13000)
+    monkeypatch.setattr(installation, "bindings_missing", lambda: "")
     assert manifest().status == ""
     monkeypatch.setenv("TILEWRIGHT_NVIDIA_DISABLE", "1")
     assert manifest().status == "disabled by TILEWRIGHT_NVIDIA_DISABLE=1"
@@ -206,7 +206,7 @@ def test_devices_have_the_code_they_can_run(capability: int, name: str | None) -
 
 
 def test_device_is_loaded_by_the_hook_only_with_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "driver_version", lambda: 0)
+    monkeypatch.setattr(installation, "driver_version", lambda: 0)
     driver.driver.cache_clear()
     with pytest.raises(BackendError, match="no NVIDIA driver"):
         registry().get("nvidia").require("tilewright_load", code=code(), device=Device("nvidia", "cuda", 0, "none"))

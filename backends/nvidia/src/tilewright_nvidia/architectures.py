@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tilewright.plugins.manifest import Target
+
+if TYPE_CHECKING:
+    from tilewright.simt.host.driver import Driver
 
 #: The PTX version that a driver of each CUDA version (as ``cuDriverGetVersion`` numbers it) understands, newest first.
 PTX_OF_DRIVER: tuple[tuple[int, int], ...] = (
@@ -67,6 +72,12 @@ ARCHITECTURES: dict[str, Architecture] = {
 def ptx_of_driver(version: int) -> int:
     """The newest PTX version of a driver; 0 for one that is too old."""
     return next((ptx for driver, ptx in PTX_OF_DRIVER if version >= driver), 0)
+
+
+@functools.cache
+def capability_of(cuda: Driver, device: int) -> int:
+    """Compute capability, 10 * major + minor."""
+    return 10 * cuda.attribute(device, "capability_major") + cuda.attribute(device, "capability_minor")
 
 
 def architecture_of(capability: int) -> Architecture | None:

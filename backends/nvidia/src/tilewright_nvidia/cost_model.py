@@ -93,7 +93,8 @@ def _processors(arch: str) -> int:
     from tilewright.errors import BackendError
     from tilewright_nvidia.architectures import target_of
     from tilewright_nvidia.devices import first_of
-    from tilewright_nvidia.driver import driver, why_not
+    from tilewright_nvidia.driver import driver
+    from tilewright_nvidia.installation import why_not
 
     if why_not():
         return 0

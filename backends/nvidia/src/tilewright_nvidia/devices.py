@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,14 +10,9 @@ from tilewright.errors import BackendError
 from tilewright.plugins.manifest import Device, Target
 from tilewright.simt.host.devices import listed
 from tilewright.simt.host.driver import Driver
-from tilewright_nvidia.architectures import ARCHITECTURES, Architecture, architecture_of, ptx_of_driver, target_of
-from tilewright_nvidia.driver import driver, driver_version, version_text, why_not
-
-
-@functools.cache
-def capability_of(cuda: Driver, device: int) -> int:
-    """Compute capability, 10 * major + minor."""
-    return 10 * cuda.attribute(device, "capability_major") + cuda.attribute(device, "capability_minor")
+from tilewright_nvidia.architectures import ARCHITECTURES, Architecture, architecture_of, capability_of, ptx_of_driver, target_of
+from tilewright_nvidia.driver import driver
+from tilewright_nvidia.installation import driver_version, version_text, why_not
 
 
 def devices() -> list[Device]:

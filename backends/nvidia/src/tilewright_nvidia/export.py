@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CodeObject, CProgram, Parameter, Target
 from tilewright.runtime.c_interface import c_parameters, comment, header, words
-from tilewright_nvidia.linking import assembled
+from tilewright_nvidia.ahead_of_time import assembled
 
 #: Bytes of shared memory that a kernel may have without asking for more.
 _SHARED_UNASKED = 48 << 10

@@ -9,12 +9,13 @@ import re
 from pathlib import Path
 
 from tilewright.errors import BackendError
-from tilewright.plugins.manifest import CodeObject, Target
+from tilewright.plugins.manifest import CodeObject
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.errors import DeviceFaultError, DriverError
-from tilewright.simt.host.linking import Linked, is_worker, kept_binary, log_text, rejected
+from tilewright.simt.host.linking import Linked, kept_binary, log_text, rejected
 from tilewright_nvidia import __version__
-from tilewright_nvidia.driver import driver, driver_version, why_not
+from tilewright_nvidia.architectures import capability_of
+from tilewright_nvidia.installation import driver_version
 
 _LOG_BYTES = 1 << 14
 
@@ -81,25 +82,6 @@ def spills_of(log: str) -> int:
     return sum(int(count) for count in re.findall(r"(\d+) bytes spill (?:stores|loads)", log))
 
 
-def link_here(ptx: bytes, target: Target, what: str) -> Linked | None:
-    """Compile for a device of this machine that the target is of. None where there is none, and in worker processes, which should not each take a
-    context on the device.
-
-    Raises:
-        LoweringError: the driver rejects the PTX.
-    """
-    if is_worker() or why_not():
-        return None
-    from tilewright_nvidia.devices import first_of
-
-    try:
-        cuda = driver()
-        device = first_of(cuda, target)
-    except BackendError:
-        return None
-    return None if device is None else link(cuda, device, ptx, what)
-
-
 def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
     """The device code of a kernel: its own, or its PTX compiled, which is kept in the disk cache.
 
@@ -108,29 +90,12 @@ def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
     """
     if code.metadata.get("format") == "cubin":
         return code.binary
-    from tilewright_nvidia.devices import capability_of
-
     facts = ("tilewright-nvidia cubin", __version__, str(driver_version()), str(capability_of(cuda, device)))
     what = f"{code.name} ({code.metadata.get('configuration', '')})"
     return kept_binary(code.name, code.binary, facts, lambda: link(cuda, device, code.binary, what))
 
 
-# ---- ahead of time
-
-
-def assembled(code: CodeObject, target: Target) -> bytes | None:
-    """Device code of a kernel's PTX, by the driver of a device that the target is of, else by ``ptxas``; None where the kernel has device code.
-
-    Raises:
-        BackendError: there is neither.
-        LoweringError: the PTX is rejected.
-    """
-    if code.metadata.get("format") == "cubin":
-        return None
-    linked = link_here(code.binary, target, f"{code.name} ({code.metadata.get('configuration', '')})")
-    if linked is not None and not linked.binary.startswith(code.binary):
-        return linked.binary
-    return assemble(code.binary, target.arch).binary
+# ---- without a device
 
 
 @functools.cache

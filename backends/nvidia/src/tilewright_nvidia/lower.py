@@ -164,7 +164,7 @@ def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -
 
 def attach_cubin(code: CodeObject, target: Target) -> None:
     """Link the PTX where this process already may use a device, so that the disk cache keeps device code; elsewhere whoever loads it links it."""
-    from tilewright_nvidia.linking import link_here
+    from tilewright_nvidia.ahead_of_time import link_here
 
     started = time.perf_counter()
     linked = link_here(code.binary, target, f"{code.name} ({code.metadata['configuration']})")

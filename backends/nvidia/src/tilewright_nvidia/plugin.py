@@ -61,7 +61,7 @@ def tilewright_link(code: CodeObject, target: Target) -> CodeObject:
 
 @hookimpl
 def tilewright_assemble(code: CodeObject, target: Target) -> bytes | None:
-    from tilewright_nvidia.linking import assembled
+    from tilewright_nvidia.ahead_of_time import assembled
 
     return assembled(code, target)
 

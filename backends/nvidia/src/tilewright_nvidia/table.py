@@ -6,8 +6,8 @@ import ctypes
 from typing import Any
 
 from tilewright.simt.host.table import Call, DriverTable, Entries, Enumeration, Launch, NativeEntries, Statuses, StreamNames
-from tilewright_nvidia.devices import capability_of
-from tilewright_nvidia.driver import library
+from tilewright_nvidia.architectures import capability_of
+from tilewright_nvidia.installation import library
 from tilewright_nvidia.runtime import KIND, image
 
 
