@@ -31,7 +31,7 @@ def test_code_is_loaded_once_a_context_and_unloaded_with_its_last_kernel(driver:
     del kernels[0]
     assert len(bindings.modules) == 3
     kernels.clear()
-    assert not bindings.modules and not driver.modules and bindings.current == 0
+    assert not bindings.modules and bindings.current == 0
     toy.load(driver, 1)
     assert len(bindings.named("toyLoad")) == 4
 

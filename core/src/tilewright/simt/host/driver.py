@@ -9,15 +9,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
-import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.simt.host.errors import DeviceFaultError, DriverError
 from tilewright.simt.host.table import DriverTable, Entry
-
-if TYPE_CHECKING:
-    from tilewright.simt.host.modules import Module
 
 
 class Driver:
@@ -27,7 +23,6 @@ class Driver:
         table: what its functions are called.
         entries: of the table.
         bindings: what has the functions.
-        modules: what is loaded, by context and code.
     """
 
     def __init__(self, table: DriverTable, bindings: Any) -> None:
@@ -35,7 +30,6 @@ class Driver:
         # what frees device memory may run within any allocation, also one made while the lock is held
         self._lock = threading.RLock()
         self._contexts: dict[int, int] = {}
-        self.modules: weakref.WeakValueDictionary[tuple[int, bytes], Module] = weakref.WeakValueDictionary()
 
     def __call__(self, entry: Entry, *arguments: Any) -> Any:
         """Call a function: of the table, or one that the backend names.

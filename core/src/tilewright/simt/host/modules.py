@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from typing import Any
 
 from tilewright.simt.host.capture import beside_captures
@@ -79,6 +80,8 @@ class Function:
 
 
 _lock = threading.RLock()
+#: Driver -> what is loaded through it, by context and code.
+_loaded: weakref.WeakKeyDictionary[Driver, weakref.WeakValueDictionary[tuple[int, bytes], Module]] = weakref.WeakKeyDictionary()
 
 
 def load_module(driver: Driver, device: int, binary: bytes) -> Module:
@@ -89,10 +92,11 @@ def load_module(driver: Driver, device: int, binary: bytes) -> Module:
     """
     key = driver.context(device), binary
     with _lock:
-        found = driver.modules.get(key)
+        loaded = _loaded.setdefault(driver, weakref.WeakValueDictionary())
+        found = loaded.get(key)
     if found is not None:
         return found
     made = Module(driver, device, binary)
     with _lock:
         # another thread may have been faster; then the second one unloads itself
-        return driver.modules.setdefault(key, made)
+        return loaded.setdefault(key, made)
