@@ -19,6 +19,7 @@ from tilewright.runtime import devices
 from tilewright.tools import cli
 from tilewright.tools.doctor import examine
 from tilewright.tools.inspect import parse_assignments, split_top
+from tilewright.tools.printing import size_text
 
 KERNELS = """
 import tilewright as tw
@@ -294,7 +295,7 @@ def test_cache_info_and_clear(run, file):
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 20, "3.0 MiB"), (5 << 30, "5.0 GiB")])
 def test_sizes_for_people(size, text):
-    assert cli.size_text(size) == text
+    assert size_text(size) == text
 
 
 # ---- doctor

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,6 +27,7 @@ from typing import Any
 import tilewright
 from tilewright.errors import TilewrightError
 from tilewright.runtime.executors import FORMS as EXECUTORS
+from tilewright.tools.printing import print_json, size_text
 from tilewright.tools.usage import UsageError
 
 
@@ -173,10 +173,6 @@ def _plugins_print_elsewhere() -> contextlib.AbstractContextManager[Any]:
     return contextlib.redirect_stdout(sys.stderr)
 
 
-def print_json(data: object) -> None:
-    print(json.dumps(data, indent=2, default=str))
-
-
 def _backends(options: argparse.Namespace) -> int:
     from tilewright.tools.backends import backends_report, backends_text
 
@@ -251,15 +247,6 @@ def _cache(options: argparse.Namespace) -> int:
         )
     print_json(report) if options.json else print(text)
     return 0
-
-
-def size_text(size: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
 
 
 def _doctor(options: argparse.Namespace) -> int:

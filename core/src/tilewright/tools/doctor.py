@@ -73,7 +73,7 @@ def _module(name: str, *, required: bool) -> Finding:
 def _cache() -> Finding:
     from tilewright.runtime.cache import disk_cache
     from tilewright.runtime.private_folder import distrust
-    from tilewright.tools.cli import size_text
+    from tilewright.tools.printing import size_text
 
     cache = disk_cache()
     if cache.cap <= 0:

@@ -52,7 +52,7 @@ def ops_command(options: argparse.Namespace) -> int:
         UsageError: there is no such operation.
         BackendError: there is no such backend.
     """
-    from tilewright.tools.cli import print_json
+    from tilewright.tools.printing import print_json
 
     table = TABLE
     if options.backend:

@@ -59,7 +59,7 @@ class State:
 
 def surface_command(options: argparse.Namespace) -> int:
     """Print the table; 1 where a name is missing, unproven or fails."""
-    from tilewright.tools.cli import print_json
+    from tilewright.tools.printing import print_json
 
     machines = machines_of(options.backend, options.compile)
     wanted = {full for full, name in names().items() if options.family.lower() in name.family.lower()}

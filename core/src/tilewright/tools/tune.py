@@ -46,7 +46,7 @@ def tune_command(options: argparse.Namespace) -> int:
     records = [outcome.record for outcome in outcomes if outcome.record is not None and outcome.best]
     written = shipped_records.write_by_device(options.records, records) if options.records else []
     if options.json:
-        from tilewright.tools.cli import print_json
+        from tilewright.tools.printing import print_json
 
         print_json([{**asdict(outcome), "kernel": name} for outcome in outcomes])
     else:
@@ -184,7 +184,7 @@ def records_command(options: argparse.Namespace) -> int:
     if options.action == "list":
         rows = shipped_records.table(records)
         if options.json:
-            from tilewright.tools.cli import print_json
+            from tilewright.tools.printing import print_json
 
             print_json(rows)
         else:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import tilewright
 from tilewright.ir.core import Function, Location, Module
 from tilewright.plugins.registry import registry
 
@@ -63,7 +62,7 @@ def own_place(location: Location, libraries: Sequence[str]) -> Location:
 
 
 def _libraries() -> list[str]:
-    folders = [Path(str(tilewright.__file__)).parent]
+    folders = [Path(__file__).parents[2]]
     for backend in registry().backends():
         module = sys.modules.get(backend.source.package)
         if module is not None and getattr(module, "__file__", None):
