@@ -114,12 +114,12 @@ def test_a_directory_that_cannot_be_written_is_warned_of(tmp_path, monkeypatch):
 
 
 def test_device_code_is_there_without_a_device(monkeypatch):
-    from tilewright_nvidia import linking
+    from tilewright_nvidia import ahead_of_time, linking
 
     kernel = compiled_for_cuda()
     assert triton.compiler.make_backend(GPUTarget("cuda", 90, 32)).binary_ext == "cubin"
     monkeypatch.setattr(linking, "find_ptxas", lambda: None)
-    monkeypatch.setattr(linking, "link_here", lambda *given: None)
+    monkeypatch.setattr(ahead_of_time, "link_here", lambda *given: None)
     assert "cubin" not in kernel.asm and kernel.asm.get("ttgir") is None
     with pytest.raises(Exception, match="ptxas was not found: pip install"):
         kernel.asm["cubin"]
