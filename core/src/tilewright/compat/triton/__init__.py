@@ -15,9 +15,9 @@ from typing import Any
 
 from tilewright.compat.triton import outside
 from tilewright.compat.triton.hook import activate
+from tilewright.compat.triton.version import VERSION
 
-#: The release whose language and contracts are kept.
-__version__ = "3.8.0"
+__version__ = VERSION
 
 #: public name -> module that defines it
 _MODULES: dict[str, str] = {

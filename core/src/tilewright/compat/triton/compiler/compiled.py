@@ -16,6 +16,7 @@ from tilewright.compat.triton.compiler.options import triton_options
 from tilewright.compat.triton.compiler.pipeline import compile_artifact
 from tilewright.compat.triton.compiler.sources import ASTSource
 from tilewright.compat.triton.compiler.stages import Asm
+from tilewright.compat.triton.version import VERSION
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime import kernel as own
@@ -140,7 +141,7 @@ class CompiledKernel(own.CompiledKernel):
             given = self.src.options
             options = triton_options(self.backend, self.target, given).__dict__
             facts = {**_FACTS, **given, **options, **self.artifact.code.metadata}
-            facts.update(name=self.name, hash=self.hash, target=target_of(self.target), triton_version=_version())
+            facts.update(name=self.name, hash=self.hash, target=target_of(self.target), triton_version=VERSION)
             facts = {name: frozen(value) for name, value in facts.items() if name.isidentifier() and not name.startswith("_")}
             self._here.metadata = namedtuple("KernelMetadata", sorted(facts))(**facts)
         return self._here.metadata
@@ -170,12 +171,6 @@ class CompiledKernel(own.CompiledKernel):
 
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name} for {target_of(self.target)}>"
-
-
-def _version() -> str:
-    from tilewright.compat import triton
-
-    return triton.__version__
 
 
 def type_converters(signature: dict[str, Any]) -> list[Converter]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.compat.triton import knobs
+from tilewright.compat.triton.version import VERSION
 
 
 class CacheManager(ABC):
@@ -212,11 +213,10 @@ def make_so_cache_key(version_hash: str, signature: Mapping[Any, str], constants
 @functools.cache
 def triton_key() -> str:
     """A text that changes whenever compiled kernels may: of Tilewright, and of all its backends."""
-    from tilewright.compat import triton
     from tilewright.plugins.registry import registry
     from tilewright.runtime.keys import backend_version, core_version
 
-    return "-".join((triton.__version__, core_version(), *(str(backend_version(backend)) for backend in registry().backends())))
+    return "-".join((VERSION, core_version(), *(str(backend_version(backend)) for backend in registry().backends())))
 
 
 def get_cache_key(src: Any, backend: Any, backend_options: Any, env_vars: Mapping[str, Any]) -> str:
