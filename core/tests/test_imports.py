@@ -1,0 +1,181 @@
+"""What the modules of the five distributions import of each other, at their top, within functions and for types alone: no large circles, no private names."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DISTRIBUTIONS = {
+    "tilewright": "core/src",
+    "tilewright_cpu": "backends/cpu/src",
+    "tilewright_nvidia": "backends/nvidia/src",
+    "tilewright_amd": "backends/amd/src",
+    "tilewright_conformance": "conformance/src",
+}
+
+#: Files that may need each other: so many can be read as one.
+LIMIT = 4
+#: Larger circles that still stand: what their modules have in common -> (how many there are at most, why they need each other). A row goes with its circle.
+EXCEEDING: dict[str, tuple[int, str]] = {
+    "tilewright.simt": (
+        66,
+        "the rules of layouts, the passes and the lowering of operations share one context, which knows them all; a target is handed to every one of them",
+    ),
+    "tilewright_cpu.lowering": (29, "lowerings of operations ask the context for the values of others, and the context dispatches to them all"),
+}
+
+
+class Import(NamedTuple):
+    """``name`` of the module ``source``, imported by ``module``; a submodule of ``source``, or the empty text for ``source`` itself."""
+
+    module: str
+    source: str
+    name: str
+    line: int
+
+
+@functools.cache
+def modules() -> Mapping[str, Path]:
+    """The file of each module, by dotted name."""
+    found = {}
+    for package, folder in DISTRIBUTIONS.items():
+        for file in sorted((ROOT / folder / package).rglob("*.py")):
+            parts = file.relative_to(ROOT / folder).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+@functools.cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(modules()[module].read_text())
+
+
+def imports_of(module: str) -> Iterator[Import]:
+    """All imports of our modules, of every kind; also those by ``import_module`` of a written name, and of modules that a lazy package has the names of."""
+    lazy = any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree_of(module).body)
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module}:{node.lineno} imports relatively"
+            if node.module in modules():
+                yield from (Import(module, node.module, alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (Import(module, alias.name, "", node.lineno) for alias in node.names if alias.name in modules())
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module" and node.args:
+            named = node.args[0]
+            if isinstance(named, ast.Constant) and named.value in modules():
+                yield Import(module, named.value, "", node.lineno)
+        elif lazy and isinstance(node, ast.Constant) and node.value in modules():
+            yield Import(module, str(node.value), "", node.lineno)
+
+
+def needs() -> dict[str, set[str]]:
+    """The modules that each module imports. What a package's folder has is imported from there, not from the package."""
+    graph = {}
+    for module in modules():
+        found = {f"{one.source}.{one.name}" if f"{one.source}.{one.name}" in modules() else one.source for one in imports_of(module)}
+        graph[module] = found - {module}
+    return graph
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """The sets of modules of which each needs each other, the largest first."""
+    left = {module: set(needed) for module, needed in graph.items()}
+    while True:  # what needs nothing that is left, or is needed by nothing that is left, is in no circle
+        needed = set().union(*left.values())
+        kept = {module for module, own in left.items() if own & left.keys() and module in needed}
+        if len(kept) == len(left):
+            break
+        left = {module: left[module] & kept for module in kept}
+    users: dict[str, set[str]] = {module: set() for module in left}
+    for module, own in left.items():
+        for other in own:
+            users[other].add(module)
+    found = []
+    while left:
+        start = min(left)
+        circle = _reached(start, left) & _reached(start, users)
+        found.append(circle)
+        for module in circle:
+            del left[module], users[module]
+    return sorted((circle for circle in found if len(circle) > 1), key=lambda circle: (-len(circle), min(circle)))
+
+
+def _reached(start: str, edges: Mapping[str, set[str]]) -> set[str]:
+    reached, pending = {start}, [start]
+    while pending:
+        for other in edges[pending.pop()] & edges.keys():
+            if other not in reached:
+                reached.add(other)
+                pending.append(other)
+    return reached
+
+
+def package_of(circle: set[str]) -> str:
+    """What the names of a circle's modules have in common."""
+    shared = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*(module.split(".") for module in circle), strict=False))
+    return ".".join(parts[0] for parts in shared)
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"a", "c"}, "c": {"d"}, "d": {"c"}}, [{"a", "b"}, {"c", "d"}]),
+        ({"z": {"a"}, "a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}}, [{"a", "b", "c"}, {"d", "e"}]),
+        ({"a": {"b", "c"}, "b": {"a"}, "c": {"d"}, "d": {"a"}}, [{"a", "b", "c", "d"}]),
+    ],
+)
+def test_circles_are_found(graph: dict[str, set[str]], expected: list[set[str]]) -> None:
+    assert circles(graph) == expected
+
+
+def test_no_circle_of_imports_is_larger_than_one_can_read() -> None:
+    large = [(package_of(circle), circle) for circle in circles(needs()) if len(circle) > LIMIT]
+    told = [
+        f"{len(circle)} modules of {package} need each other, and {EXCEEDING.get(package, (LIMIT,))[0]} may: {', '.join(sorted(circle))}"
+        for package, circle in large
+        if len(circle) > EXCEEDING.get(package, (LIMIT,))[0]
+    ]
+    assert not told, "\n".join(told)
+    gone = EXCEEDING.keys() - {package for package, _ in large}
+    assert not gone, f"no circle above {LIMIT} is left there, so that the table has no row for it any more: {gone}"
+    assert all(reason for _, reason in EXCEEDING.values())
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def private_names(module: str) -> Iterator[str]:
+    """The private names of other modules that a module imports or takes of a module that it imported; private modules belong to the folder they are in."""
+    aliases: dict[str, str] = {}
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.ImportFrom) and node.module in modules():
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                if whole in modules():
+                    aliases[alias.asname or alias.name] = whole
+        elif isinstance(node, ast.Import):
+            aliases.update((alias.asname, alias.name) for alias in node.names if alias.asname and alias.name in modules())
+    for one in imports_of(module):
+        whole = f"{one.source}.{one.name}" if f"{one.source}.{one.name}" in modules() else one.source
+        if whole == one.source and is_private(one.name):
+            yield f"{module}:{one.line} imports {one.name} of {one.source}"
+        parts = whole.split(".")
+        owners = [".".join(parts[:place]) for place, part in enumerate(parts) if is_private(part)]
+        yield from (f"{module}:{one.line} imports {whole}, which is {owner}'s" for owner in owners if not f"{module}.".startswith(f"{owner}."))
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases and is_private(node.attr):
+            yield f"{module}:{node.lineno} takes {node.attr} of {aliases[node.value.id]}"
+
+
+def test_no_module_uses_the_private_names_of_another() -> None:
+    told = [line for module in modules() for line in private_names(module)]
+    assert not told, "\n".join(told)
