@@ -28,7 +28,6 @@ EXCEEDING: dict[str, tuple[int, str]] = {
         66,
         "the rules of layouts, the passes and the lowering of operations share one context, which knows them all; a target is handed to every one of them",
     ),
-    "tilewright_cpu.lowering": (29, "lowerings of operations ask the context for the values of others, and the context dispatches to them all"),
 }
 
 

@@ -11,21 +11,11 @@ from __future__ import annotations
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import DescriptorType, TileType
-from tilewright_cpu.lowering.context import Buffer, Context, KernelState
+from tilewright_cpu.lowering.context import Buffer, Callee, Context, KernelState
 from tilewright_cpu.lowering.control import assign
 from tilewright_cpu.lowering.functions import begin_function, end_function, load_grid
 from tilewright_cpu.lowering.parts import bind_parts, padding_of, part_types, typed_parts
 from tilewright_cpu.lowering.statements import lower_region
-
-
-class Callee:
-    """A function as LLVM has it: its symbol, and the padding of each result, None while it is being written."""
-
-    __slots__ = ("paddings", "symbol")
-
-    def __init__(self, symbol: str) -> None:
-        self.symbol = symbol
-        self.paddings: list[str] | None = None
 
 
 def callee_symbol(name: str) -> str:

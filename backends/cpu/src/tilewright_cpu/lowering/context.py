@@ -11,10 +11,10 @@ everything before dominates. Names it binds must be defined in a block that domi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Location, Operation, Region, Value
@@ -22,13 +22,10 @@ from tilewright.ir.types import I1, TileType, Type, element_type
 from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
 from tilewright.llvm.writer import Block, FunctionWriter, Loop, ModuleWriter
-from tilewright_cpu.lowering import machine
+from tilewright_cpu.lowering.analysis import Analysis
+from tilewright_cpu.lowering.lane_sums import LaneSumState
+from tilewright_cpu.machine import Machine
 from tilewright_cpu.status import poll_symbol
-
-if TYPE_CHECKING:
-    from tilewright_cpu.lowering.analysis import Analysis
-    from tilewright_cpu.lowering.calls import Callee
-    from tilewright_cpu.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +103,41 @@ class Scope:
         self.memo: dict[tuple[Value, Index], str] = {}
 
 
+class Callee:
+    """A function as LLVM has it: its symbol, and the padding of each result, None while it is being written."""
+
+    __slots__ = ("paddings", "symbol")
+
+    def __init__(self, symbol: str) -> None:
+        self.symbol = symbol
+        self.paddings: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class Methods:
+    """What a context does through the files that work on it: see the functions of these names.
+
+    Attributes:
+        statements: operation name -> its lowering, for every operation that is not lazy.
+        scalar: the lowering of an elementwise operation on scalars.
+    """
+
+    materialize: Callable[[Context, Value], Buffer]
+    copy_buffer: Callable[[Context, Buffer, Buffer], None]
+    in_place: Callable[[Context, Value], Strided | None]
+    evaluate: Callable[[Context, Value, Index], str]
+    evaluate_scalars: Callable[[Context, Region, Sequence[str]], list[str]]
+    machine_operation: Callable[[Context, str, list[str], int, Type, Mapping[str, Any]], str | None]
+    statements: Mapping[str, Callable[[Context, Operation], None]]
+    scalar: Callable[[Context, Operation], None]
+
+
 class KernelState:
     """What the functions of one module share.
 
     Attributes:
         functions: the module's functions, by name.
+        methods: the files that a context works through.
         symbol: the kernel's name in the code.
         machine: what code is generated for.
         options: the launch options.
@@ -123,8 +150,10 @@ class KernelState:
         run: programs that a thread should run one after the other, where it has as many.
     """
 
-    def __init__(self, module: ModuleWriter, functions: Mapping[str, Function], machine: Machine, options: Mapping[str, Any], symbol: str = "kernel") -> None:
-        self.module, self.functions = module, functions
+    def __init__(
+        self, module: ModuleWriter, functions: Mapping[str, Function], machine: Machine, options: Mapping[str, Any], methods: Methods, symbol: str
+    ) -> None:
+        self.module, self.functions, self.methods = module, functions, methods
         self.symbol = symbol
         self.poll = f"@{poll_symbol(symbol)}"
         self.polls = False
@@ -196,7 +225,7 @@ class Context:
         self.nest_index: Index = ()
         self.partial: dict[Value, Partial] = {}
         #: results of loops that are kept in vector registers
-        self.lane_sums: dict[Value, Any] = {}
+        self.lane_sums: dict[Value, LaneSumState] = {}
         #: ``for`` operations whose bodies are, or were, written
         self.loops: dict[Operation, Loop] = {}
         self.forms: dict[tuple[Value, int], Any] = {}
@@ -238,9 +267,7 @@ class Context:
 
     def materialize(self, value: Value) -> Buffer:
         """The tile in memory. What is in memory already is given back as it is; it must not be written to (see :meth:`take_buffer`)."""
-        from tilewright_cpu.lowering.materialize import materialize
-
-        return materialize(self, value)
+        return self.state.methods.materialize(self, value)
 
     def take_buffer(self, value: Value) -> Buffer | None:
         """The tile's buffer if the operation being lowered is its last reader, so that the result may be written over it; else None. Bind the
@@ -264,13 +291,11 @@ class Context:
 
     def materialize_owned(self, value: Value) -> Buffer:
         """The tile in memory that the operation being lowered may overwrite: the tile's own buffer where this is its last reader, else a copy."""
-        from tilewright_cpu.lowering.materialize import copy_buffer
-
         buffer = self.materialize(value)
         if self.take_buffer(value) is not None:
             return buffer
         copy = self.new_buffer(buffer.shape, buffer.element)
-        copy_buffer(self, buffer, copy)
+        self.state.methods.copy_buffer(self, buffer, copy)
         return copy
 
     def bind_buffer(self, value: Value, buffer: Buffer) -> None:
@@ -297,9 +322,7 @@ class Context:
     def in_place(self, value: Value) -> Strided | None:
         """Where a tile can be read without copying it: a load whose addresses are a sum of strides (its mask, if any, bounds each axis), or a tile
         in memory. None where it must be computed. Code is written for the address and strides."""
-        from tilewright_cpu.lowering.memory import in_place
-
-        return in_place(self, value)
+        return self.state.methods.in_place(self, value)
 
     # ---- buffers
 
@@ -444,7 +467,7 @@ class Context:
         return self.state.machine.can("ldexp")
 
     def machine_operation(self, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
-        return machine.machine_operation(self, name, operands, width, element, attributes)
+        return self.state.methods.machine_operation(self, name, operands, width, element, attributes)
 
     def machine_cast(self, operand: str, source: Type, result: Type, width: int, rounding: str) -> str | None:
         return None
@@ -463,9 +486,7 @@ class Context:
 
     def evaluate_scalars(self, region: Region, arguments: Sequence[str]) -> list[str]:
         """Run a region of scalars (the body of a combine or a map) on LLVM scalars; what it yields."""
-        from tilewright_cpu.lowering.regions import evaluate_scalars
-
-        return evaluate_scalars(self, region, arguments)
+        return self.state.methods.evaluate_scalars(self, region, arguments)
 
     def evaluate_vectors(self, region: Region, arguments: Sequence[str], width: int) -> list[str]:
         """Run a straight-line region on vectors of ``width`` lanes; what it yields."""
@@ -478,9 +499,7 @@ class Context:
     def evaluate(self, value: Value, index: Index) -> str:
         """A tile at an index: a vector where a coordinate has a width, else a scalar. Only inside :meth:`nest` and :meth:`loop`, after
         :class:`.nest.Plan` of the tile."""
-        from tilewright_cpu.lowering.evaluate import evaluate
-
-        return evaluate(self, value, index)
+        return self.state.methods.evaluate(self, value, index)
 
     @contextmanager
     def nest(self) -> Iterator[None]:

@@ -7,18 +7,14 @@ kernels are known to give them for tiles that wrap.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, IntType, TileType
 from tilewright_cpu.lowering.analysis import is_lazy, is_tile
+from tilewright_cpu.lowering.context import Context
 from tilewright_cpu.lowering.forms import form
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tilewright_cpu.lowering.context import Context
 
 
 def is_promised(operation: Operation) -> bool:

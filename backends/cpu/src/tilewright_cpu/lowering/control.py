@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.types import F64, I64, IntType, TileType, Type, element_type
+from tilewright.ir.types import F64, I64, IntType, TileType, element_type
 from tilewright.llvm.elementwise import emit_operation
 from tilewright.llvm.registers import constant, register_type, storage_size, vector_type
 from tilewright.llvm.writer import Block
 from tilewright_cpu.lowering.analysis import LANE_SUM_GROUPS, Induction, LaneSum, is_tile
 from tilewright_cpu.lowering.context import ZERO, Buffer, Context
 from tilewright_cpu.lowering.evaluate import as_vector, evaluate
+from tilewright_cpu.lowering.lane_sums import LaneSumState
 from tilewright_cpu.lowering.materialize import begin_fill, buffers_read, complete_partial, copy_buffer, donated, end_fill, materialize_into
 from tilewright_cpu.lowering.nest import Lanes, Plan, identity
 from tilewright_cpu.lowering.parts import bind_parts, padding_of, part_types, parts, rename, require_padding, typed_parts
@@ -92,25 +93,6 @@ def _put(context: Context, value: Value | Buffer, buffer: Buffer) -> None:
 
 
 # ---- for
-
-
-class LaneSumState:
-    """A sum over a loop, in registers: the vectors, one a group."""
-
-    __slots__ = ("element", "groups", "width")
-
-    def __init__(self, element: Type, width: int, groups: list[str]) -> None:
-        self.element, self.width, self.groups = element, width, groups
-
-
-def finish_lane_sum(context: Context, state: LaneSumState) -> str:
-    """The sum of all lanes of all groups."""
-    writer, type_ = context.writer, vector_type(state.element, state.width)
-    total = state.groups[0]
-    for group in state.groups[1:]:
-        total = writer.emit(f"fadd {type_} {total}, {group}")
-    scalar = register_type(state.element)
-    return writer.intrinsic("llvm.vector.reduce.fadd", scalar, [(scalar, constant(state.element, -0.0)), (type_, total)], [type_], "reassoc")
 
 
 def _add_lanes(context: Context, lane_sum: LaneSum, groups: list[str], width: int) -> list[str]:

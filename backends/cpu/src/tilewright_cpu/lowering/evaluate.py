@@ -7,25 +7,15 @@ it is an affine integer, and a vector otherwise. Evaluation writes no control fl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.llvm.elementwise import emit_operation, move_pointer
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
 from tilewright_cpu.lowering.analysis import unit_reshape
+from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index, Scope
 from tilewright_cpu.lowering.forms import SYMBOLIC, form
 from tilewright_cpu.lowering.machine import rounded_for_dots
-
-if TYPE_CHECKING:
-    from tilewright_cpu.lowering.context import Context, Coordinate, Index, Scope
-
-
-def _zero() -> Coordinate:
-    from tilewright_cpu.lowering.context import ZERO
-
-    return ZERO
 
 
 def lane_axis(index: Index) -> int:
@@ -71,12 +61,11 @@ def evaluate(context: Context, value: Value, index: Index) -> str:
     if lane >= 0 and (step := form(context, value, lane)) is not None and not (step != 0 and (step is SYMBOLIC or not isinstance(type_.element, IntType))):
         # uniform, or an affine integer
         width = index[lane].width
-        zero = _zero()
-        base = evaluate(context, value, with_coordinate(index, lane, zero))
+        base = evaluate(context, value, with_coordinate(index, lane, ZERO))
         register = register_type(type_.element)
         if step == 0:
-            home = scope_of(context, with_coordinate(index, lane, zero))
-            splat_key = (value, with_coordinate(index, lane, zero._replace(width=width)))
+            home = scope_of(context, with_coordinate(index, lane, ZERO))
+            splat_key = (value, with_coordinate(index, lane, ZERO._replace(width=width)))
             found = home.memo.get(splat_key)
             if found is None:
                 if home is not context.scopes[-1]:
@@ -169,12 +158,11 @@ def _compute(context: Context, operation: Operation, value: Value, index: Index,
     if name == "broadcast":
         source = operands[0].type
         assert isinstance(source, TileType)
-        zero = _zero()
-        inner = tuple(zero if extent == 1 else coordinate for extent, coordinate in zip(source.shape, index, strict=True))
+        inner = tuple(ZERO if extent == 1 else coordinate for extent, coordinate in zip(source.shape, index, strict=True))
         return as_vector(context, operands[0], inner, width)
     if name == "permute":
         order = operation.attribute("order")
-        source_index: list[Coordinate] = [_zero()] * len(order)
+        source_index: list[Coordinate] = [ZERO] * len(order)
         for axis, origin in enumerate(order):
             source_index[origin] = index[axis]
         return evaluate(context, operands[0], tuple(source_index))
@@ -184,7 +172,7 @@ def _compute(context: Context, operation: Operation, value: Value, index: Index,
         axes = unit_reshape(source.shape, result.shape)
         if axes is None:
             raise LoweringError(f"reshape of {source} to {result} was not put into memory before it is read")
-        return as_vector(context, operands[0], tuple(_zero() if axis is None else index[axis] for axis in axes), width)
+        return as_vector(context, operands[0], tuple(ZERO if axis is None else index[axis] for axis in axes), width)
     if name == "splat":
         return context.scalar(operands[0])
     writer = context.writer
@@ -250,7 +238,7 @@ def _addptr(context: Context, operation: Operation, value: Value, index: Index, 
     pointer, offset = operation.operands
     width = index[lane].width
     uniform = form(context, pointer, lane) == 0
-    base = evaluate(context, pointer, with_coordinate(index, lane, _zero()) if uniform else index)
+    base = evaluate(context, pointer, with_coordinate(index, lane, ZERO) if uniform else index)
     offsets = as_vector(context, offset, index, width)
     writer = context.writer
     saved = writer.current
@@ -369,11 +357,10 @@ def pointer_chunk(context: Context, pointer: Value, index: Index, lane: int, siz
     if lane < 0:
         return evaluate(context, pointer, index), True
     step = form(context, pointer, lane)
-    zero = _zero()
     coordinate = index[lane]
     writer = context.writer
     if isinstance(step, int) and step != 0:
-        base = evaluate(context, pointer, with_coordinate(index, lane, zero))
+        base = evaluate(context, pointer, with_coordinate(index, lane, ZERO))
         element = element_type(pointer.type)
         assert isinstance(element, PointerType)
         if step == size:
@@ -448,6 +435,6 @@ def _load(context: Context, operation: Operation, index: Index, lane: int, scope
 def _prepare_pointer(context: Context, pointer: Value, index: Index, lane: int) -> None:
     step = form(context, pointer, lane)
     if isinstance(step, int) and step != 0:
-        evaluate(context, pointer, with_coordinate(index, lane, _zero()))
+        evaluate(context, pointer, with_coordinate(index, lane, ZERO))
     else:
         as_vector(context, pointer, index, index[lane].width)

@@ -6,15 +6,13 @@ it is widened to 64 bits. Unsigned arithmetic may wrap around, so widening it ke
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tilewright.ir.core import Value
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.llvm.registers import storage_size
 from tilewright_cpu.lowering.analysis import unit_reshape
-
-if TYPE_CHECKING:
-    from tilewright_cpu.lowering.context import Context
+from tilewright_cpu.lowering.context import Context
 
 
 class _Symbolic:

@@ -19,7 +19,9 @@ from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright_cpu.lowering.context import Context, KernelState
+from tilewright_cpu.lowering.descriptors import Descriptor
 from tilewright_cpu.lowering.functions import begin_function, end_function, load_grid
+from tilewright_cpu.lowering.methods import METHODS
 from tilewright_cpu.lowering.soft_half import SOFT_HALF
 from tilewright_cpu.lowering.statements import lower_region
 from tilewright_cpu.machine import machine_of
@@ -63,7 +65,7 @@ def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> 
         text.add_global(SOFT_HALF)
     kernel = module.kernel
     symbol = kernel.name if all(c.isalnum() or c == "_" for c in kernel.name) and kernel.name.isascii() else "kernel"
-    state = KernelState(text, module.functions, machine, options, symbol)
+    state = KernelState(text, module.functions, machine, options, METHODS, symbol)
     _write_kernel(state, kernel, symbol)
     return KernelText(text.text(), symbol, state.messages, state.arena_bytes, state.prepackable, state.polls, state.run)
 
@@ -93,8 +95,6 @@ def _load_argument(context: Context, argument: Value, slot: int, padding: str) -
         return writer.load(type_, writer.gep("i64", "%args", number), 8)
 
     if isinstance(argument.type, DescriptorType):
-        from tilewright_cpu.lowering.descriptors import Descriptor
-
         rank = argument.type.rank
         shape = tuple(load("i64", slot + 1 + axis) for axis in range(rank))
         strides = tuple(load("i64", slot + 1 + rank + axis) for axis in range(rank))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import BF16, F32, F64, FloatType, TileType, Type, element_type
 from tilewright.llvm.elementwise import run_function
 from tilewright.llvm.registers import vector_type
 from tilewright.passes.math_library import exp2_of_fraction
+from tilewright_cpu.lowering.context import Context
 from tilewright_cpu.lowering.dot_columns import MOST_COLUMNS
 from tilewright_cpu.lowering.dot_plan import BF16_PAIRS, BF16_TILES, choose_scheme
-
-if TYPE_CHECKING:
-    from tilewright_cpu.lowering.context import Context
 
 #: Immediate of the instructions that round to an integer: to nearest even, with no exception.
 _NEAREST = "8"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from tilewright.ir.core import Value
 from tilewright.ir.types import I1, I64, FloatType, IntType, TileType, element_type
 from tilewright.llvm.casts import emit_cast
 from tilewright_cpu.lowering.analysis import unit_reshape
-from tilewright_cpu.lowering.evaluate import evaluate, with_coordinate
+from tilewright_cpu.lowering.context import ZERO, Context, Index
+from tilewright_cpu.lowering.evaluate import evaluate, scope_of, with_coordinate
 from tilewright_cpu.lowering.forms import constant_value, form
-
-if TYPE_CHECKING:
-    from tilewright_cpu.lowering.context import Context, Index
 
 #: For each axis of a value, the axis of the nest it runs along; None for a coordinate that is always 0.
 Axes = tuple[int | None, ...]
@@ -113,12 +110,10 @@ def bound_of(context: Context, leaf: Value, axes: Axes, lane: int) -> Bound | No
 
 def emit_limit(context: Context, bound: Bound, index: Index, extent: int) -> str:
     """How many lanes of the row ``index`` a bound admits: an i64 between 0 and ``extent``."""
-    from tilewright_cpu.lowering.context import ZERO
 
     own: Index = tuple(ZERO if axis is None else index[axis] for axis in bound.axes)
     row = with_coordinate(own, bound.axis, ZERO)
     key = (bound.leaf, (*row, ZERO._replace(width=-1)))
-    from tilewright_cpu.lowering.evaluate import scope_of
 
     scope = scope_of(context, row)
     found = scope.memo.get(key)
@@ -268,7 +263,6 @@ class DeadLanes:
 
     def emit_conditions(self, index: Index) -> str | None:
         """All conditions in the row ``index`` as one i1; None where there are none."""
-        from tilewright_cpu.lowering.context import ZERO
 
         context, writer = self.context, self.context.writer
         result: str | None = None

@@ -14,6 +14,7 @@ from tilewright.ir.core import Value
 from tilewright.ir.types import DescriptorType, Type
 from tilewright.llvm.registers import register_type
 from tilewright_cpu.lowering.context import Context
+from tilewright_cpu.lowering.descriptors import Descriptor
 
 
 def part_types(type_: Type) -> list[str]:
@@ -46,7 +47,6 @@ def bind_parts(context: Context, value: Value, names: Iterator[str], padding: st
     if not isinstance(value.type, DescriptorType):
         context.bind_scalar(value, next(names))
         return
-    from tilewright_cpu.lowering.descriptors import Descriptor
 
     rank = value.type.rank
     base, *numbers = islice(names, 1 + 2 * rank)

@@ -18,6 +18,7 @@ from tilewright.llvm.registers import constant, register_type, vector_type
 from tilewright_cpu.lowering.analysis import combine_kind
 from tilewright_cpu.lowering.context import ZERO, Buffer, Context, Coordinate, Index, Partial
 from tilewright_cpu.lowering.evaluate import as_vector, evaluate, store_chunk, with_coordinate
+from tilewright_cpu.lowering.lane_sums import finish_lane_sum
 from tilewright_cpu.lowering.masks import Bound, DeadLanes
 from tilewright_cpu.lowering.materialize import begin_fill, complete_partial, end_fill
 from tilewright_cpu.lowering.nest import Lanes, Plan, decide_row, identity
@@ -168,9 +169,7 @@ def lower_reduce(context: Context, operation: Operation) -> None:
     elements = [value.type.element for value in tiles if isinstance(value.type, TileType)]
     lane_sum = context.lane_sums.get(tiles[0])
     if lane_sum is not None:
-        from tilewright_cpu.lowering.control import finish_lane_sum
-
-        context.bind_scalar(operation.results[0], finish_lane_sum(context, lane_sum))
+        context.bind_scalar(operation.results[0], finish_lane_sum(context.writer, lane_sum))
         return
     kind = combine_kind(operation)
     (region,) = operation.regions

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tilewright.ir.core import Region
 from tilewright.llvm.regions import evaluate_vectors, is_straight_line
-
-if TYPE_CHECKING:
-    from tilewright_cpu.lowering.context import Context
+from tilewright_cpu.lowering.context import Context
+from tilewright_cpu.lowering.statements import lower_region
 
 
 def evaluate_scalars(context: Context, region: Region, arguments: Sequence[str]) -> list[str]:
     """What any region of scalars yields, control flow and memory accesses included."""
     if is_straight_line(region):
         return evaluate_vectors(context, region, arguments, 0)
-    from tilewright_cpu.lowering.statements import lower_region
-
     for value, name in zip(region.arguments, arguments, strict=True):
         context.bind_scalar(value, name)
     saved, context.in_elements = context.in_elements, True

@@ -1,8 +1,7 @@
-"""Lowering a region, operation by operation, through the tables of the files named after operations."""
+"""Lowering a region, operation by operation."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 from tilewright.errors import LoweringError, TilewrightError
@@ -12,19 +11,7 @@ from tilewright_cpu.lowering.analysis import is_lazy
 from tilewright_cpu.lowering.context import Context
 from tilewright_cpu.lowering.contiguity import note_contiguity
 from tilewright_cpu.lowering.materialize import materialize
-
-Lowering = Callable[[Context, Operation], None]
-
-
-@functools.cache
-def lowerings() -> dict[str, Lowering]:
-    """Operation name -> its lowering, for every operation that is not lazy."""
-    from tilewright_cpu.lowering import atomics, calls, control, debug, descriptors, dot, dot_scaled, histogram, map, memory, rearrange, reduce, scan
-
-    table: dict[str, Lowering] = {}
-    for module in (control, calls, memory, reduce, atomics, debug, descriptors, dot, dot_scaled, histogram, map, rearrange, scan):
-        table.update(module.LOWERINGS)
-    return table
+from tilewright_cpu.lowering.memory import before_write
 
 
 def lower_region(context: Context, region: Region, finish: Callable[[Operation], None] | None = None) -> Operation:
@@ -32,7 +19,6 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
 
     A region of scalars that an operation runs on elements (a combine, a map) is part of that operation: see ``in_elements`` of the context.
     """
-    table = lowerings()
     analysis = context.analysis
     saved = context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums, context.consecutive
     # what is put into memory in this region is in memory in this region only
@@ -52,7 +38,7 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
                 finish(operation)
             break
         try:
-            _lower(context, operation, table)
+            _lower(context, operation)
         except TilewrightError:
             raise
         except (AssertionError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
@@ -66,11 +52,9 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
     return terminator
 
 
-def _lower(context: Context, operation: Operation, table: dict[str, Lowering]) -> None:
-    results = operation.results
+def _lower(context: Context, operation: Operation) -> None:
+    results, methods = operation.results, context.state.methods
     if operation in context.analysis.writes:
-        from tilewright_cpu.lowering.memory import before_write
-
         before_write(context, operation)
     if results and isinstance(results[0].type, TileType) and is_lazy(operation):
         if operation.name == "load":
@@ -80,12 +64,10 @@ def _lower(context: Context, operation: Operation, table: dict[str, Lowering]) -
         if operation.name in ("rem", "hint"):
             note_contiguity(context, operation)
         return
-    lowering = table.get(operation.name)
+    lowering = methods.statements.get(operation.name)
     if lowering is not None:
         lowering(context, operation)
     elif operation.spec.elementwise:
-        from tilewright_cpu.lowering.control import lower_scalar
-
-        lower_scalar(context, operation)
+        methods.scalar(context, operation)
     else:
         raise LoweringError(f"the CPU backend does not lower {operation.name}, at {operation.location}")

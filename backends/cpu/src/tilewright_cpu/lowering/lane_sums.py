@@ -1,0 +1,26 @@
+"""Sums over a loop that are kept in vector registers, and added up after it."""
+
+from __future__ import annotations
+
+from tilewright.ir.types import Type
+from tilewright.llvm.registers import constant, register_type, vector_type
+from tilewright.llvm.writer import FunctionWriter
+
+
+class LaneSumState:
+    """A sum over a loop, in registers: the vectors, one a group."""
+
+    __slots__ = ("element", "groups", "width")
+
+    def __init__(self, element: Type, width: int, groups: list[str]) -> None:
+        self.element, self.width, self.groups = element, width, groups
+
+
+def finish_lane_sum(writer: FunctionWriter, state: LaneSumState) -> str:
+    """The sum of all lanes of all groups."""
+    type_ = vector_type(state.element, state.width)
+    total = state.groups[0]
+    for group in state.groups[1:]:
+        total = writer.emit(f"fadd {type_} {total}, {group}")
+    scalar = register_type(state.element)
+    return writer.intrinsic("llvm.vector.reduce.fadd", scalar, [(scalar, constant(state.element, -0.0)), (type_, total)], [type_], "reassoc")

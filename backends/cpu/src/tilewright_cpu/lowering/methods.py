@@ -1,0 +1,42 @@
+"""The files that a :class:`.context.Context` works through, which import it: the lowering of each operation among them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright_cpu.lowering import (
+    atomics,
+    calls,
+    control,
+    debug,
+    descriptors,
+    dot,
+    dot_scaled,
+    evaluate,
+    histogram,
+    machine,
+    map,
+    materialize,
+    memory,
+    rearrange,
+    reduce,
+    regions,
+    scan,
+)
+from tilewright_cpu.lowering.context import Methods
+
+_STATEMENTS: Final = {
+    name: lowering
+    for module in (control, calls, memory, reduce, atomics, debug, descriptors, dot, dot_scaled, histogram, map, rearrange, scan)
+    for name, lowering in module.LOWERINGS.items()
+}
+METHODS: Final = Methods(
+    materialize.materialize,
+    materialize.copy_buffer,
+    memory.in_place,
+    evaluate.evaluate,
+    regions.evaluate_scalars,
+    machine.machine_operation,
+    _STATEMENTS,
+    control.lower_scalar,
+)
