@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -22,13 +21,6 @@ DISTRIBUTIONS = {
 
 #: Files that may need each other: so many can be read as one.
 LIMIT = 4
-#: Larger circles that still stand: what their modules have in common -> (how many there are at most, why they need each other). A row goes with its circle.
-EXCEEDING: dict[str, tuple[int, str]] = {
-    "tilewright.simt": (
-        66,
-        "the rules of layouts, the passes and the lowering of operations share one context, which knows them all; a target is handed to every one of them",
-    ),
-}
 
 
 class Import(NamedTuple):
@@ -116,12 +108,6 @@ def _reached(start: str, edges: Mapping[str, set[str]]) -> set[str]:
     return reached
 
 
-def package_of(circle: set[str]) -> str:
-    """What the names of a circle's modules have in common."""
-    shared = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*(module.split(".") for module in circle), strict=False))
-    return ".".join(parts[0] for parts in shared)
-
-
 @pytest.mark.parametrize(
     ("graph", "expected"),
     [
@@ -136,16 +122,8 @@ def test_circles_are_found(graph: dict[str, set[str]], expected: list[set[str]])
 
 
 def test_no_circle_of_imports_is_larger_than_one_can_read() -> None:
-    large = [(package_of(circle), circle) for circle in circles(needs()) if len(circle) > LIMIT]
-    told = [
-        f"{len(circle)} modules of {package} need each other, and {EXCEEDING.get(package, (LIMIT,))[0]} may: {', '.join(sorted(circle))}"
-        for package, circle in large
-        if len(circle) > EXCEEDING.get(package, (LIMIT,))[0]
-    ]
+    told = [f"{len(circle)} modules need each other, and {LIMIT} may: {', '.join(sorted(circle))}" for circle in circles(needs()) if len(circle) > LIMIT]
     assert not told, "\n".join(told)
-    gone = EXCEEDING.keys() - {package for package, _ in large}
-    assert not gone, f"no circle above {LIMIT} is left there, so that the table has no row for it any more: {gone}"
-    assert all(reason for _, reason in EXCEEDING.values())
 
 
 def is_private(name: str) -> bool:

@@ -20,6 +20,7 @@ from tilewright.ir.types import TileType
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
 from tilewright.simt.assign import assign
+from tilewright.simt.check_layouts import check
 from tilewright.simt.coalesce import widened
 from tilewright.simt.conversion import within_warp
 from tilewright.simt.emulator import EmulatedTarget
@@ -27,8 +28,9 @@ from tilewright.simt.facts import layout_of, notes_of
 from tilewright.simt.fma import fma_plan
 from tilewright.simt.linear_layout import LinearLayout, blocked
 from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.products import Product, ProductPlan, plan_of
-from tilewright.simt.rules import LayoutError, check, from_operands, packed, result_layout
+from tilewright.simt.plans import plan_of
+from tilewright.simt.products import Product, ProductPlan
+from tilewright.simt.rules import LayoutError, from_operands, packed, result_layout
 from tilewright.testing.op_samples import all_samples
 from tilewright_conformance.programs import PORTABLE, Program, mismatch, programs
 

@@ -17,8 +17,7 @@ from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, blocked
-from tilewright.simt.lowering.scan import scan_layout
-from tilewright.simt.lowering.scan_plan import plan_scan
+from tilewright.simt.lowering.scan_plan import plan_scan, scan_layout
 from tilewright.simt.lowering.shuffles import exchange, words_of
 from tilewright.simt.target import SimtTarget
 from tilewright.testing import random_layouts

@@ -19,7 +19,8 @@ from tilewright.ir.core import Operation
 from tilewright.language.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
-from tilewright.simt.compile import STAGES, Stage, kernel_of
+from tilewright.simt.compile import STAGES, kernel_of
+from tilewright.simt.target import Stage
 from tilewright.testing.toy_targets import BulkTarget
 
 COMPLETIONS = ["late", "early", "crossed", "random"]

@@ -27,19 +27,19 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, Parameter, Target
 from tilewright.plugins.registry import registry
 from tilewright.simt import emulator
-from tilewright.simt.assign import LayoutStatement, check
-from tilewright.simt.compile import STAGES, Stage, compile_kernel, kernel_of, run_stages
+from tilewright.simt.check_layouts import check
+from tilewright.simt.compile import STAGES, compile_kernel, kernel_of, run_stages
 from tilewright.simt.context import SimtContext
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.facts import layout_of
-from tilewright.simt.interface import Interface, SharedEffects
+from tilewright.simt.interface import Interface, SharedEffects, Statement
 from tilewright.simt.layout_rules import per_register
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, blocked, log2
 from tilewright.simt.lowering.shared import slot_address, slot_type
 from tilewright.simt.lowering.shared_accesses import read_tile, write_tile
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.rules import LayoutError, packed
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.target import SimtTarget, Stage
 from tilewright.simt.types import SlotType
 from tilewright.simt.variables import Origin
 
@@ -74,7 +74,7 @@ def rows_of(tile: Value, warp_size: int, warps: int) -> LinearLayout:
     return blocked(tile.type.shape, (1, 0), 4, warp_size, warps)
 
 
-def _fused_layouts(statement: LayoutStatement, operation: Operation) -> None:
+def _fused_layouts(statement: Statement, operation: Operation) -> None:
     """a in the instruction's layout; b and the result in one, whichever is cheapest of those with eight neighbours of a row in a thread."""
     a, b = operation.operands
     eights = statement.variable(b, statement.weight(operation))

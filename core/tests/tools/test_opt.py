@@ -15,8 +15,9 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, Device, Manifest, Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime import devices
-from tilewright.simt.compile import STAGES, Stage
+from tilewright.simt.compile import STAGES
 from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.target import Stage
 from tilewright.testing.stage_text import plain
 from tilewright.tools import cli
 

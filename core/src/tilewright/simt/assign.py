@@ -3,7 +3,7 @@
 Operations that work in one layout share an unknown (:mod:`.variables`): runs of elementwise operations, what loops carry, each memory access, each
 reduction. Memory accesses propose layouts that coalesce (:mod:`.coalesce`), matrix products demand those of the target's instructions, and the cheapest
 choice of all is taken, conversions included. Index arithmetic has no layout: it is repeated in each that is asked of it (:mod:`.free`,
-:mod:`.rematerialize`). What each operation demands is in :mod:`.rules`.
+:mod:`.rematerialize`). What each operation demands is in :mod:`.rules`, and checked by :mod:`.check_layouts`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from tilewright.simt.free import fixed_tiles
 from tilewright.simt.layout_rules import holding, per_register
 from tilewright.simt.linear_layout import LinearLayout, log2, replicated
 from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.products import REGISTERS, ProductPlan, plans, product_of
+from tilewright.simt.plans import plans
+from tilewright.simt.products import REGISTERS, ProductPlan, product_of
 from tilewright.simt.rematerialize import Materializer
-from tilewright.simt.rules import SHAPE_OPERATIONS, SOURCES, check
+from tilewright.simt.rules import SHAPE_OPERATIONS, SOURCES
 from tilewright.simt.side_by_side import mark_side_by_side
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.variables import Edge, Origin, Problem, Variable, tile_shape
-
-__all__ = ["assign", "check"]
 
 #: How often a loop's body is taken to run.
 _TRIPS: Final = 8.0

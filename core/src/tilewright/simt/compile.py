@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.errors import OutOfResources
@@ -32,23 +31,8 @@ from tilewright.simt.raising import raise_loads
 from tilewright.simt.shared_memory import SHARED_MEMORY, allocate
 from tilewright.simt.shorter_products import shorten_products
 from tilewright.simt.staging import stage_operands
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.target import SimtTarget, Stage
 from tilewright.simt.unseen import mark_unseen
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A step of the way.
-
-    Attributes:
-        name: by which it is asked for, and timed.
-        run: (module with one kernel, target, launch options): rewrites the module.
-        meaning: a line about it.
-    """
-
-    name: str
-    run: Callable[[Module, SimtTarget, Mapping[str, Any]], None]
-    meaning: str
 
 
 def _on_kernel(run: Callable[[Function, SimtTarget], None]) -> Callable[[Module, SimtTarget, Mapping[str, Any]], None]:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from tilewright.errors import LoweringError, TilewrightError
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import DescriptorType, TileType, Type, element_type
 from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.passes.axis import AxisInfo
+from tilewright.passes.polynomials import Polynomial
 from tilewright.simt.facts import CLUSTER, WARPS, layout_of, offset_of
 from tilewright.simt.linear_layout import LinearLayout, bits_of
 from tilewright.simt.target import SimtTarget, Threads
 from tilewright.simt.tokens import Tokens
 from tilewright.simt.types import AccumulatorType, BarriersType, MemoryType, TokenType
 
-if TYPE_CHECKING:
-    from tilewright.simt.address_steps import AddressSteps
-
 #: The name of a register that is not written, because nothing reads it. LLVM rejects it, so that a use of it cannot go unseen.
 UNWRITTEN = "<unwritten>"
+
+
+class Steps(Protocol):
+    """How far the addresses of registers are from the first one's: see :class:`tilewright.simt.address_steps.AddressSteps`."""
+
+    def of(self, operation: Operation) -> tuple[Polynomial, ...] | None: ...
+
+    def distance(self, context: SimtContext, polynomial: Polynomial, size: int) -> str: ...
 
 
 class SimtContext:
@@ -34,6 +41,9 @@ class SimtContext:
         axes: axis analysis of the function.
         contract: flags on float additions and multiplications that allow fusing them.
         cluster: blocks of threads that run a program together.
+        steps: how addresses of registers follow from the first one's.
+
+    ``elementwise`` writes an elementwise operation; ``copies_of`` tells how many copies each thread starts by a ``simt.copy_start``.
     """
 
     def __init__(
@@ -44,15 +54,16 @@ class SimtContext:
         axes: Mapping[Value, AxisInfo],
         options: Mapping[str, Any],
         needs: Mapping[Value, int],
-        steps: AddressSteps,
+        steps: Steps,
+        elementwise: Callable[[SimtContext, Operation], None],
+        copies_of: Callable[[Operation, SimtTarget, Mapping[Value, AxisInfo]], int],
     ) -> None:
         self.writer, self.target, self.axes, self.options = writer, target, axes, options
         #: the places of what is written, where lines of the source are asked for
         self.lines: LineTable | None = None
         self.registers: dict[Value, list[str]] = {}
-        self._needs = needs
+        self._needs, self._elementwise = needs, elementwise
         self.cluster: int = function.attributes.get(CLUSTER, 1)
-        #: how addresses of registers follow from the first one's
         self.steps = steps
         #: the threads that run what is being written
         self.threads = Threads(0, 0, function.attributes[WARPS])
@@ -60,7 +71,8 @@ class SimtContext:
         #: the operation being written
         self.operation: Operation | None = None
         #: groups under way behind each token
-        self.tokens = Tokens(function, self._copies_of if any(mechanism.counted for mechanism in target.mechanisms) else None)
+        counted = any(mechanism.counted for mechanism in target.mechanisms)
+        self.tokens = Tokens(function, (lambda operation: copies_of(operation, target, axes)) if counted else None)
         #: the orders of turns met so far, by name
         self.orders: dict[str, int] = {}
         self._facts = dict(zip(function.arguments, function.argument_attributes, strict=True))
@@ -201,21 +213,37 @@ class SimtContext:
             vector = w.emit(f"insertelement <{len(values)} x {type_}> {vector}, {type_} {value}, i32 {i}")
         w.do(f"store <{len(values)} x {type_}> {vector}, {pointer} {address}, align {align}{self.target.shared_access(w)}")
 
-    def _copies_of(self, operation: Operation) -> int:
-        """How many copies each thread starts by a ``simt.copy_start``."""
-        from tilewright.simt.lowering.asynchronous import copies_of
+    # ---- regions
 
-        return copies_of(operation, self.target, self.axes)
-
-    # ---- regions of scalars
+    def lower_region(self, region: Region) -> Operation:
+        """Write the operations of a region but its terminator, which is returned."""
+        interface_of, mark = self.target.interface, self.writer.mark
+        for operation in region:
+            if operation.spec.terminator:
+                self.writer.mark = mark
+                return operation
+            self.operation = operation
+            if self.lines is not None:
+                self.writer.mark = self.lines.mark(operation.location)
+            try:
+                interface = interface_of(operation.name)
+                if interface is not None:
+                    interface.lower(self, operation)
+                else:
+                    self._elementwise(self, operation)
+            except TilewrightError:
+                raise
+            except Exception as error:
+                raise LoweringError(
+                    f"could not lower {operation.name} at {operation.location} for {self.target.name}, a defect of the backend: {type(error).__name__}: {error}"
+                ) from error
+        raise AssertionError("a region without a terminator")
 
     def evaluate(self, region: Region, arguments: Sequence[str]) -> list[str]:
         """Run a region whose arguments are scalars, such as that of a ``reduce``; the values it yields."""
-        from tilewright.simt.lower import lower_region
-
         for argument, name in zip(region.arguments, arguments, strict=True):
             self.registers[argument] = [name]
-        terminator = lower_region(self, region)
+        terminator = self.lower_region(region)
         return [self.scalar(value) for value in terminator.operands]
 
 

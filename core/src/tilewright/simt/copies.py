@@ -12,13 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tilewright.ir.types import Type
 from tilewright.simt.linear_layout import SharedLayout
-
-if TYPE_CHECKING:
-    from tilewright.simt.context import SimtContext
 
 GROUPS: Final = "groups"
 BARRIER: Final = "barrier"
@@ -90,13 +87,13 @@ class CopyMechanism:
     fills: Callable[[SharedLayout, Type], bool] | None = None
     layouts: Callable[[tuple[int, ...], Type], Sequence[SharedLayout]] | None = None
     start: Callable[..., None] | None = None
-    store: Callable[[SimtContext, BlockCopy], None] | None = None
+    store: Callable[..., None] | None = None
     fills_rows: Callable[[SharedLayout, Type], bool] | None = None
     alignment: int = 16
     lanes_side_by_side: bool = False
     counted: bool = False
     drains: bool = False
-    around: Callable[[SimtContext, bool], None] | None = None
+    around: Callable[..., None] | None = None
     shares: Callable[[SharedLayout, Type, int], bool] = lambda shared, element, blocks: False
 
     def can_fill(self, shared: SharedLayout, element: Type) -> bool:

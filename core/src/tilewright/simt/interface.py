@@ -10,15 +10,18 @@ import functools
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from tilewright.ir.core import Operation, Value
-
-if TYPE_CHECKING:
-    from tilewright.simt.assign import LayoutStatement
-    from tilewright.simt.context import SimtContext
-    from tilewright.simt.report import Report
-    from tilewright.simt.target import SimtTarget
+from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.types import Type
+from tilewright.passes.axis import AxisInfo
+from tilewright.simt.coalesce import TileAccess
+from tilewright.simt.context import SimtContext
+from tilewright.simt.linear_layout import LinearLayout, SharedLayout
+from tilewright.simt.products import ProductPlan
+from tilewright.simt.target import SimtTarget
+from tilewright.simt.tokens import Tokens
+from tilewright.simt.variables import Origin, Problem, Variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +52,49 @@ class SharedEffects:
     ordered: bool = False
 
 
+class Statement(Protocol):
+    """A function's layout problem, as rules state it: see :class:`tilewright.simt.assign.LayoutStatement`."""
+
+    function: Function
+    target: SimtTarget
+    num_warps: int
+    accesses: dict[Operation, TileAccess]
+    origins: dict[Value, Origin]
+    reads: dict[Operation, list[Variable | LinearLayout | None]]
+    plans: dict[Operation, ProductPlan]
+    problem: Problem
+
+    def weight(self, operation: Operation) -> float: ...
+
+    def variable(self, value: Value, weight: float = 1.0) -> Variable: ...
+
+    def candidates_of(self, access: TileAccess, operation: Operation) -> list[LinearLayout]: ...
+
+    def access_price(self, access: TileAccess) -> Callable[[LinearLayout], float]: ...
+
+    def plan(self, operation: Operation) -> ProductPlan: ...
+
+
+class Reader(Protocol):
+    """What a report knows of the function that it is about: see :class:`tilewright.simt.report.Report`."""
+
+    target: SimtTarget
+    axes: dict[Value, AxisInfo]
+    tokens: Tokens
+
+    def layout(self, value: Value) -> str: ...
+
+    def traffic(self, verb: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> str: ...
+
+
 #: Writes an operation as LLVM IR for one thread, and binds its results.
-Lower = Callable[["SimtContext", Operation], None]
+Lower = Callable[[SimtContext, Operation], None]
 #: Says what an operation asks of layouts (see :mod:`tilewright.simt.layout_rules`).
-LayoutRule = Callable[["LayoutStatement", Operation], None]
+LayoutRule = Callable[[Statement, Operation], None]
 #: Checks an operation whose tiles have layouts; the rule that it breaks, or the empty string.
-LayoutCheck = Callable[[Operation, "SimtTarget"], str]
+LayoutCheck = Callable[[Operation, SimtTarget], str]
 #: Bytes of shared memory that the lowering of an operation needs while it runs.
-Scratch = Callable[[Operation, "SimtTarget"], int]
+Scratch = Callable[[Operation, SimtTarget], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +115,7 @@ class Interface:
     check: LayoutCheck | None = None
     scratch: Scratch | None = None
     effects: Callable[[Operation], SharedEffects] | None = None
-    describe: Callable[[Report, Operation], list[str]] | None = None
+    describe: Callable[[Reader, Operation], list[str]] | None = None
 
 
 @functools.cache

@@ -1,24 +1,23 @@
 """What operations ask of layouts: rules that state it, for the :attr:`~tilewright.simt.interface.Interface.layout` of an operation.
 
-A rule is a function of the statement that is being made (:class:`~tilewright.simt.assign.LayoutStatement`) and the operation. It makes unknown layouts
-(:meth:`~tilewright.simt.assign.LayoutStatement.variable`) or names known ones, gives them prices, and says which its operands are read in
+A rule is a function of the statement that is being made (:class:`~tilewright.simt.interface.Statement`) and the operation. It makes unknown layouts
+(:meth:`~tilewright.simt.interface.Statement.variable`) or names known ones, gives them prices, and says which its operands are read in
 (``reads``) and which its results have (``origins``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tilewright.ir.core import Operation
 from tilewright.ir.types import TileType
 from tilewright.simt.costs import bits_of_element, reduction_cost
+from tilewright.simt.interface import Statement
 from tilewright.simt.linear_layout import LinearLayout
-from tilewright.simt.rules import packed, scan_layout_of
+from tilewright.simt.lowering.scan_plan import scan_layout
+from tilewright.simt.rules import packed
 from tilewright.simt.variables import Origin, Variable
-
-if TYPE_CHECKING:
-    from tilewright.simt.assign import LayoutStatement
 
 #: Price of holding a register where nothing is computed: keeps threads from holding the same elements without need.
 _HOLDING: Final = 0.25
@@ -34,7 +33,7 @@ def per_register(cost: float) -> Callable[[LinearLayout], float]:
     return lambda layout: cost * layout.register_count
 
 
-def _uniform(statement: LayoutStatement, operation: Operation) -> Variable:
+def _uniform(statement: Statement, operation: Operation) -> Variable:
     """One unknown for all tile operands and results."""
     tile = next(value for value in (*operation.operands, *operation.results) if isinstance(value.type, TileType))
     variable = statement.variable(tile, statement.weight(operation))
@@ -44,12 +43,12 @@ def _uniform(statement: LayoutStatement, operation: Operation) -> Variable:
     return variable
 
 
-def uniform(statement: LayoutStatement, operation: Operation) -> None:
+def uniform(statement: Statement, operation: Operation) -> None:
     """All tile operands and results in one layout."""
     _uniform(statement, operation).prices.append(per_register(4.0))
 
 
-def access(statement: LayoutStatement, operation: Operation) -> None:
+def access(statement: Statement, operation: Operation) -> None:
     """An access of memory: one layout, in which it is coalesced."""
     variable = _uniform(statement, operation)
     found = statement.accesses[operation]
@@ -57,7 +56,7 @@ def access(statement: LayoutStatement, operation: Operation) -> None:
     variable.prices.append(statement.access_price(found))
 
 
-def grouped(statement: LayoutStatement, operation: Operation) -> None:
+def grouped(statement: Statement, operation: Operation) -> None:
     """Groups of ``pack`` elements in a row, in registers in a row."""
     variable = _uniform(statement, operation)
     pack: int = operation.attribute("pack")
@@ -66,7 +65,7 @@ def grouped(statement: LayoutStatement, operation: Operation) -> None:
         variable.admit = lambda layout: packed(layout, pack)
 
 
-def _folded(statement: LayoutStatement, operation: Operation, times: float) -> tuple[Variable, int]:
+def _folded(statement: Statement, operation: Operation, times: float) -> tuple[Variable, int]:
     """The operands of a reduction or scan, which share a layout, and the axis; the price is that of so many reductions."""
     variable = statement.variable(operation.operands[0], statement.weight(operation))
     axis: int = operation.attribute("axis")
@@ -78,7 +77,7 @@ def _folded(statement: LayoutStatement, operation: Operation, times: float) -> t
     return variable, axis
 
 
-def reduced(statement: LayoutStatement, operation: Operation) -> None:
+def reduced(statement: Statement, operation: Operation) -> None:
     """Results are what is left of the operands without an axis."""
     variable, axis = _folded(statement, operation, 1.0)
     for result in operation.results:
@@ -86,15 +85,15 @@ def reduced(statement: LayoutStatement, operation: Operation) -> None:
             statement.origins[result] = Origin(variable, axis)
 
 
-def scanned(statement: LayoutStatement, operation: Operation) -> None:
+def scanned(statement: Statement, operation: Operation) -> None:
     """One layout, on which the scan along an axis works."""
     variable, axis = _folded(statement, operation, 2.0)
-    variable.admit = lambda layout: scan_layout_of(layout, axis)
+    variable.admit = lambda layout: scan_layout(layout, axis)
     for result in operation.results:
         statement.origins[result] = Origin(variable)
 
 
-def gathered(statement: LayoutStatement, operation: Operation) -> None:
+def gathered(statement: Statement, operation: Operation) -> None:
     """A source in any layout; index and result in one."""
     source, index = operation.operands
     weight = statement.weight(operation)
@@ -105,17 +104,17 @@ def gathered(statement: LayoutStatement, operation: Operation) -> None:
     statement.reads[operation] = reads
 
 
-def each_own(statement: LayoutStatement, operation: Operation) -> None:
+def each_own(statement: Statement, operation: Operation) -> None:
     """Operands in any layout, each its own."""
     _indifferent(statement, operation, together=False)
 
 
-def indifferent(statement: LayoutStatement, operation: Operation) -> None:
+def indifferent(statement: Statement, operation: Operation) -> None:
     """Operands in any layout, all in the same, for they are looked at together."""
     _indifferent(statement, operation, together=True)
 
 
-def _indifferent(statement: LayoutStatement, operation: Operation, *, together: bool) -> None:
+def _indifferent(statement: Statement, operation: Operation, *, together: bool) -> None:
     shared: Variable | None = None
     reads: list[Variable | LinearLayout | None] = []
     for operand in operation.operands:
@@ -135,12 +134,12 @@ def _indifferent(statement: LayoutStatement, operation: Operation, *, together: 
     statement.reads[operation] = reads
 
 
-def block(statement: LayoutStatement, operation: Operation) -> None:
+def block(statement: Statement, operation: Operation) -> None:
     """A block that goes through shared memory whole: the tile in any layout."""
     indifferent(statement, operation)
 
 
-def product(statement: LayoutStatement, operation: Operation) -> None:
+def product(statement: Statement, operation: Operation) -> None:
     """The layouts of the product's plan. An operand that the plan reads from shared memory is put there, from any layout."""
     plan = statement.plan(operation)
     statement.origins[operation.results[0]] = Origin(plan.c)

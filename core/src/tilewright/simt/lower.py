@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.errors import LoweringError, TilewrightError
-from tilewright.ir.core import Function, Operation, Region
+from tilewright.ir.core import Function
 from tilewright.ir.types import DescriptorType
 from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import register_type
@@ -15,56 +14,31 @@ from tilewright.passes.axis import axis_info
 from tilewright.simt.address_steps import AddressSteps
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import WARPS
+from tilewright.simt.lowering.asynchronous import copies_of
+from tilewright.simt.lowering.elementwise import lower_elementwise
+from tilewright.simt.needs import needed_registers
 from tilewright.simt.target import SimtTarget
 
 
 def lower_function(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> str:
     """LLVM IR of a kernel whose tiles have layouts and whose shared memory is allocated."""
-    from tilewright.simt.needs import needed_registers
-
     axes = axis_info(function)
     module = ModuleWriter("nounwind")
     types = ["ptr" if isinstance(argument.type, DescriptorType) else register_type(argument.type) for argument in function.arguments]
     target.prepare(function)
     writer = target.begin(module, function.name, [(type_, f"a{i}") for i, type_ in enumerate(types)], function.attributes[WARPS], options)
     steps = AddressSteps(function, target)
-    context = SimtContext(writer, target, function, axes, options, needed_registers(function, target, axes, steps), steps)
+    needs = needed_registers(function, target, axes, steps)
+    context = SimtContext(writer, target, function, axes, options, needs, steps, lower_elementwise, copies_of)
     if options.get("line_info") and function.location is not None:
         context.lines = LineTable(writer, function.location)
     body = writer.place(writer.new_block("body"))
     for i, argument in enumerate(function.arguments):
         context.registers[argument] = [f"%a{i}"]
-    lower_region(context, function.body)
+    context.lower_region(function.body)
     if context.cluster > 1:
         # others may still write to this block's shared memory, and arrive at its barrier objects
         target.meet(context)
     writer.ret()
     writer.entry.terminator = f"  br label %{body.label}"
     return module.text()
-
-
-def lower_region(context: SimtContext, region: Region) -> Operation:
-    """Write the operations of a region but its terminator, which is returned."""
-    from tilewright.simt.lowering.elementwise import lower_elementwise
-
-    interface_of, mark = context.target.interface, context.writer.mark
-    for operation in region:
-        if operation.spec.terminator:
-            context.writer.mark = mark
-            return operation
-        context.operation = operation
-        if context.lines is not None:
-            context.writer.mark = context.lines.mark(operation.location)
-        try:
-            interface = interface_of(operation.name)
-            if interface is not None:
-                interface.lower(context, operation)
-            else:
-                lower_elementwise(context, operation)
-        except TilewrightError:
-            raise
-        except Exception as error:
-            raise LoweringError(
-                f"could not lower {operation.name} at {operation.location} for {context.target.name}, a defect of the backend: {type(error).__name__}: {error}"
-            ) from error
-    raise AssertionError("a region without a terminator")

@@ -5,20 +5,15 @@ The IR names a plan; the plan itself, with its layouts and its emitter, is found
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation
 from tilewright.ir.types import FloatType, IntType, TileType, Type
 from tilewright.simt.facts import warps_of
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout
 from tilewright.simt.types import AccumulatorType, SlotType
-
-if TYPE_CHECKING:
-    from tilewright.simt.context import SimtContext
-    from tilewright.simt.target import SimtTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +65,8 @@ class Accumulator:
     """
 
     units: int
-    load: Callable[[SimtContext, str], list[str]]
-    store: Callable[[SimtContext, str, list[str]], None]
+    load: Callable[..., list[str]]
+    store: Callable[..., None]
 
 
 #: What an emitter gets of an operand: the names of its registers, or where it is in shared memory.
@@ -118,7 +113,7 @@ class ProductPlan:
     a: LinearLayout
     b: LinearLayout
     c: LinearLayout
-    emit: Callable[[SimtContext, OperandSource, OperandSource, list[str]], list[str]]
+    emit: Callable[..., list[str]]
     reads: tuple[str, str] = (REGISTERS, REGISTERS)
     asynchronous: bool = False
     a_shared: SharedLayout | None = None
@@ -196,29 +191,3 @@ def step_attributes(product: Product, plan: ProductPlan) -> dict[str, Any]:
         "precision": product.precision,
         "max_imprecise": product.max_imprecise,
     }
-
-
-def plans(product: Product, target: SimtTarget) -> Sequence[ProductPlan]:
-    """The plans for a product, those preferred first: the target's, or where it has none, multiplications and additions."""
-    found = target.known_plans.get(product)
-    if found is None:
-        from tilewright.simt.fma import fma_plan
-
-        found = target.known_plans[product] = tuple(target.products(product)) or (fma_plan(target, product),)
-    return found
-
-
-def plan_of(operation: Operation, target: SimtTarget) -> ProductPlan:
-    """The plan that an operation names.
-
-    Raises:
-        LoweringError: the target has none of that name for the product.
-    """
-    name = operation.attribute("plan")
-    known = plans(product_of(operation), target)
-    found = next((plan for plan in known if plan.name == name), None)
-    if found is None:
-        raise LoweringError(
-            f"{operation.name} at {operation.location}: {target.name} has no plan {name!r} for this product; it has {', '.join(plan.name for plan in known)}"
-        )
-    return found

@@ -12,11 +12,9 @@ from typing import Final
 
 from tilewright.ir.core import Operation
 from tilewright.ir.types import U8, TileType, element_type
-from tilewright.simt.assign import LayoutStatement
 from tilewright.simt.facts import layout_of, warps_of
-from tilewright.simt.interface import Interface, Lower
+from tilewright.simt.interface import Interface, Lower, Reader, Statement
 from tilewright.simt.linear_layout import LinearLayout
-from tilewright.simt.report import Report
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.variables import Origin
 
@@ -69,7 +67,7 @@ def extents(operation: Operation) -> tuple[tuple[int, ...], int]:
 def scaled_interface(lower: Lower, plan_of: Callable[[Operation, SimtTarget, int], ScaledLayouts]) -> Interface:
     """The interface of ``dot_scaled`` for a machine that computes it by ``plan_of`` (operation, target, warps)."""
 
-    def layouts(statement: LayoutStatement, operation: Operation) -> None:
+    def layouts(statement: Statement, operation: Operation) -> None:
         plan = plan_of(operation, statement.target, statement.num_warps)
         statement.reads[operation] = [plan.operand(name) for name in _OPERANDS if operation.operand(name) is not None]
         statement.origins[operation.results[0]] = Origin(plan.c)
@@ -84,7 +82,7 @@ def scaled_interface(lower: Lower, plan_of: Callable[[Operation, SimtTarget, int
                 return f"the layout of {name} must be the instruction's"
         return ""
 
-    def describe(report: Report, operation: Operation) -> list[str]:
+    def describe(report: Reader, operation: Operation) -> list[str]:
         return [f"by {plan_of(operation, report.target, warps_of(operation)).name}"]
 
     return Interface(lower, layouts, check, describe=describe)

@@ -10,11 +10,12 @@ What is decided is in the IR: the mechanism is named at the load.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.ir.core import Operation, Region
 from tilewright.passes.effects import clobbers_memory
 from tilewright.simt.copies import GROUPS, CopyMechanism
+from tilewright.simt.interface import Statement
 from tilewright.simt.lane_order import lane_ordered, lane_ordered_shared
 from tilewright.simt.linear_layout import LinearLayout
 from tilewright.simt.pipeline.decisions import BY
@@ -23,16 +24,13 @@ from tilewright.simt.pipeline.select import pipelined_loops
 from tilewright.simt.swizzle import accesses
 from tilewright.simt.target import SimtTarget
 
-if TYPE_CHECKING:
-    from tilewright.simt.assign import LayoutStatement
-
 #: Products before they have plans.
 _PRODUCTS = frozenset({"dot"})
 #: Bytes that a lane reads of shared memory at once, at least: narrower reads cost more than the way through registers.
 _LEAST_READ = 4
 
 
-def mark_side_by_side(statement: LayoutStatement, options: Mapping[str, Any]) -> dict[Operation, LinearLayout]:
+def mark_side_by_side(statement: Statement, options: Mapping[str, Any]) -> dict[Operation, LinearLayout]:
     """Name the mechanism at the loads of a function that are copied lane after lane; their layouts."""
     mechanism = side_by_side_mechanism(statement.target)
     if mechanism is None:
@@ -50,7 +48,7 @@ def side_by_side_mechanism(target: SimtTarget) -> CopyMechanism | None:
     return next((one for one in target.mechanisms if one.completes == GROUPS and one.lanes_side_by_side), None)
 
 
-def _of_loop(statement: LayoutStatement, body: Region, mechanism: CopyMechanism) -> dict[Operation, LinearLayout]:
+def _of_loop(statement: Statement, body: Region, mechanism: CopyMechanism) -> dict[Operation, LinearLayout]:
     """The layouts of all loads that feed a loop's products; none where one of them cannot be copied."""
     if any(clobbers_memory(operation) for operation in body):
         return {}
@@ -72,7 +70,7 @@ def _of_loop(statement: LayoutStatement, body: Region, mechanism: CopyMechanism)
     return found if len(found) == len(wanted) else {}
 
 
-def _layout(statement: LayoutStatement, load: Operation, mechanism: CopyMechanism, readers: list[LinearLayout]) -> LinearLayout | None:
+def _layout(statement: Statement, load: Operation, mechanism: CopyMechanism, readers: list[LinearLayout]) -> LinearLayout | None:
     """A load's layout, by which one of the layouts in which the product can read it reads it best; None where it cannot be copied."""
     access, target = statement.accesses.get(load), statement.target
     if access is None or load.name != "load" or not is_copyable(load):

@@ -7,12 +7,12 @@ types of :mod:`tilewright.llvm.registers`; pointers to global memory are ``ptr``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Module, Operation, Value
 from tilewright.ir.table import OpSpec, OpTable
 from tilewright.ir.types import I1, DescriptorType, Type
 from tilewright.llvm.registers import storage_type
@@ -24,9 +24,23 @@ from tilewright.simt.products import Product, ProductPlan
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Function
-    from tilewright.simt.compile import Stage
     from tilewright.simt.context import SimtContext
     from tilewright.simt.interface import Interface
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A step of the way.
+
+    Attributes:
+        name: by which it is asked for, and timed.
+        run: (module with one kernel, target, launch options): rewrites the module.
+        meaning: a line about it.
+    """
+
+    name: str
+    run: Callable[[Module, SimtTarget, Mapping[str, Any]], None]
+    meaning: str
 
 
 @dataclass(frozen=True, slots=True)

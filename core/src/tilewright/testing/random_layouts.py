@@ -12,12 +12,13 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import TileType
 from tilewright.simt import layout_rules, rules
+from tilewright.simt.check_layouts import check
 from tilewright.simt.emulator import EmulatedTarget, run_text
 from tilewright.simt.expand import prepare
 from tilewright.simt.facts import OFFSET, SHARED_BYTES, WARPS, layout_of
 from tilewright.simt.linear_layout import Basis, LinearLayout, log2
 from tilewright.simt.lower import lower_function
-from tilewright.simt.lowering.scan import scan_layout
+from tilewright.simt.lowering.scan_plan import scan_layout
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.shared_memory import scratch_of
 
@@ -224,7 +225,7 @@ def run(module: Module, arguments: Sequence[Any], grid: Sequence[int], rng: rand
     prepare(module, target)
     function = module.kernel
     RandomAssignment(function, rng, target, num_warps)
-    rules.check(function, target)
+    check(function, target)
     text = lower_function(function, target, {"enable_fp_fusion": False})
     run_text(text, target, [argument.type for argument in function.arguments], arguments, grid, num_warps)
     return text

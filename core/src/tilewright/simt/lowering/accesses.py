@@ -9,9 +9,8 @@ from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
 from tilewright.simt.costs import access_width, element_size
 from tilewright.simt.facts import layout_of
-from tilewright.simt.interface import Interface
+from tilewright.simt.interface import Interface, Reader
 from tilewright.simt.lowering.publish import both, give_to_all
-from tilewright.simt.report import Report
 from tilewright.simt.rules import one_layout
 from tilewright.simt.target import Access, SimtTarget
 from tilewright.simt.unseen import fills_with_zeros
@@ -80,7 +79,7 @@ def _scratch(operation: Operation, target: SimtTarget) -> int:
     return storage_size(operation.results[0].type) if is_shared_read(operation) else 0
 
 
-def _describe(report: Report, operation: Operation) -> list[str]:
+def _describe(report: Reader, operation: Operation) -> list[str]:
     pointer, mask = operation.operands[0], operation.operand("mask")
     if not isinstance(pointer.type, TileType):
         return []

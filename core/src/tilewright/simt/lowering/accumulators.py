@@ -10,11 +10,11 @@ from tilewright.ir.types import TileType
 from tilewright.llvm.registers import constant
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import layout_of
-from tilewright.simt.interface import Interface, SharedEffects
+from tilewright.simt.interface import Interface, Reader, SharedEffects
 from tilewright.simt.lowering.barrier_objects import barrier_address, in_one_thread
 from tilewright.simt.lowering.shared import slot_address, slot_type
-from tilewright.simt.products import Accumulator, SharedOperand, plan_of
-from tilewright.simt.report import Report
+from tilewright.simt.plans import plan_of
+from tilewright.simt.products import Accumulator, SharedOperand
 from tilewright.simt.target import SimtTarget
 
 #: Bytes of shared memory in which the machine tells what it gave.
@@ -100,7 +100,7 @@ def _announces(operation: Operation) -> SharedEffects:
     return SharedEffects(announced=((operation.operands[0], operation.operands[1]),))
 
 
-def _describe(report: Report, operation: Operation) -> list[str]:
+def _describe(report: Reader, operation: Operation) -> list[str]:
     return [f"by {operation.attribute('plan')}"]
 
 

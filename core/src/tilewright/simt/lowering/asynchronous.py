@@ -24,13 +24,12 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import BlockCopy, CopyMechanism
 from tilewright.simt.costs import access_width, element_size
 from tilewright.simt.facts import layout_of
-from tilewright.simt.interface import Interface, SharedEffects
+from tilewright.simt.interface import Interface, Reader, SharedEffects
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, combine
 from tilewright.simt.lowering.accesses import groups
 from tilewright.simt.lowering.barrier_objects import barrier_address, in_one_thread
 from tilewright.simt.lowering.shared import slot_address, slot_type
 from tilewright.simt.lowering.shared_accesses import places, when, write_tile
-from tilewright.simt.report import Report
 from tilewright.simt.swizzle import Accesses
 from tilewright.simt.target import Access, SimtTarget
 from tilewright.simt.types import TokenType
@@ -256,7 +255,7 @@ def _stored(operation: Operation) -> SharedEffects:
     return SharedEffects(stores=(operation.operands[0],))
 
 
-def _describe_copy(report: Report, operation: Operation) -> list[str]:
+def _describe_copy(report: Reader, operation: Operation) -> list[str]:
     pointer, mask = operation.operands[1], operation.operand("mask")
     size = element_size(pointer)
     mechanism = report.target.mechanism(operation.attribute("by"))
@@ -266,14 +265,14 @@ def _describe_copy(report: Report, operation: Operation) -> list[str]:
     return [report.layout(pointer), f"{layout_of(pointer).register_count // width} asynchronous copies of {width * size} bytes a thread"]
 
 
-def _describe_load(report: Report, operation: Operation) -> list[str]:
+def _describe_load(report: Reader, operation: Operation) -> list[str]:
     pointer, mask = operation.operands[0], operation.operand("mask")
     size, layout = element_size(pointer), layout_of(pointer)
     width = access_width(layout, report.axes[pointer], report.axes[mask] if mask is not None else None, size, report.target.max_access)
     return [f"{layout.register_count // width} accesses of {width * size} bytes a thread"]
 
 
-def _describe_wait(report: Report, operation: Operation) -> list[str]:
+def _describe_wait(report: Reader, operation: Operation) -> list[str]:
     return [f"until at most {pending} groups of {queue} are under way" for queue, pending in report.tokens.pending(operation)]
 
 

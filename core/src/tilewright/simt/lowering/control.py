@@ -107,9 +107,7 @@ def lower_if(context: SimtContext, operation: Operation) -> None:
 
 def _lower_region(context: SimtContext, operation: Operation, number: int) -> Operation:
     """Write one of the operation's regions; its terminator."""
-    from tilewright.simt.lower import lower_region
-
-    terminator = lower_region(context, operation.regions[number])
+    terminator = context.lower_region(operation.regions[number])
     context.operation = operation
     return terminator
 

@@ -11,11 +11,10 @@ from tilewright.llvm.registers import storage_size
 from tilewright.simt.context import SimtContext
 from tilewright.simt.conversion import SharedMove, WarpMove, plan_conversion, scratch_bytes, variables_in_groups
 from tilewright.simt.facts import layout_of
-from tilewright.simt.interface import Interface
+from tilewright.simt.interface import Interface, Reader
 from tilewright.simt.linear_layout import LinearLayout, combine
 from tilewright.simt.lowering.shared_accesses import Place, places, plan_accesses, read, when, write, writing_warp
 from tilewright.simt.lowering.shuffles import exchange
-from tilewright.simt.report import Report
 from tilewright.simt.target import SimtTarget
 
 
@@ -127,7 +126,7 @@ def _scratch(operation: Operation, target: SimtTarget) -> int:
     return scratch_bytes(plan_conversion(layout_of(x), layout_of(result), element, target), element)
 
 
-def _describe(report: Report, operation: Operation) -> list[str]:
+def _describe(report: Reader, operation: Operation) -> list[str]:
     (x,), (result,) = operation.operands, operation.results
     source, layout, element = layout_of(x), layout_of(result), element_type(x.type)
     plan = plan_conversion(source, layout, element, report.target)

@@ -11,13 +11,13 @@ from tilewright.ir.types import TileType, Type
 from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import layout_of
-from tilewright.simt.interface import Interface, SharedEffects
+from tilewright.simt.interface import Interface, Reader, SharedEffects
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, coordinates, log2
 from tilewright.simt.lowering.shared import slot_address, slot_type
 from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read, read_tile
 from tilewright.simt.ops import PRODUCTS
-from tilewright.simt.products import REGISTERS, OperandSource, ProductPlan, SharedOperand, plan_of
-from tilewright.simt.report import Report
+from tilewright.simt.plans import plan_of
+from tilewright.simt.products import REGISTERS, OperandSource, ProductPlan, SharedOperand
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import SlotType
 
@@ -170,7 +170,7 @@ def _starts(operation: Operation) -> SharedEffects:
     return SharedEffects(products=_slots(operation))
 
 
-def _describe(report: Report, operation: Operation) -> list[str]:
+def _describe(report: Reader, operation: Operation) -> list[str]:
     return [f"by {operation.attribute('plan')}"]
 
 

@@ -9,7 +9,6 @@ from tilewright.simt.target import Threads
 
 
 def lower_partition(context: SimtContext, operation: Operation) -> None:
-    from tilewright.simt.lower import lower_region
 
     w, whole = context.writer, context.threads
     (region,) = operation.regions
@@ -29,7 +28,7 @@ def lower_partition(context: SimtContext, operation: Operation) -> None:
             registers = part.attribute("registers")
             if registers:
                 context.target.set_registers(w, registers)
-            lower_region(context, part.regions[0])
+            context.lower_region(part.regions[0])
         context.operation = operation
         w.branch(leave)
         if following is not leave:

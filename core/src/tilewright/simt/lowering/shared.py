@@ -9,9 +9,8 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType, element_type
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import layout_of, offset_of
-from tilewright.simt.interface import Interface, SharedEffects
+from tilewright.simt.interface import Interface, Reader, SharedEffects
 from tilewright.simt.lowering.shared_accesses import read_tile, write_tile
-from tilewright.simt.report import Report
 from tilewright.simt.types import BufferType, SlotType
 
 
@@ -75,19 +74,19 @@ def _writes(operation: Operation) -> SharedEffects:
     return SharedEffects(writes=(operation.operands[0],), ordered=operation.attribute("ordered"))
 
 
-def _describe_buffer(report: Report, operation: Operation) -> list[str]:
+def _describe_buffer(report: Reader, operation: Operation) -> list[str]:
     type_ = operation.results[0].type
     assert isinstance(type_, BufferType)
     return [f"{type_.count} slots of {type_.tile_bytes} bytes"]
 
 
-def _describe_load(report: Report, operation: Operation) -> list[str]:
+def _describe_load(report: Reader, operation: Operation) -> list[str]:
     (slot,), (result,) = operation.operands, operation.results
     assert isinstance(result.type, TileType)
     return [report.traffic("read", layout_of(result), slot_type(slot).layout, result.type.element)]
 
 
-def _describe_store(report: Report, operation: Operation) -> list[str]:
+def _describe_store(report: Reader, operation: Operation) -> list[str]:
     slot, x = operation.operands
     assert isinstance(x.type, TileType)
     return [report.layout(x), report.traffic("written", layout_of(x), slot_type(slot).layout, x.type.element)]

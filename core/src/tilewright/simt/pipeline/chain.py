@@ -28,7 +28,7 @@ from tilewright.ir.ops import TABLE
 from tilewright.ir.types import IntType
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import clobbers_memory
-from tilewright.simt.products import plan_of
+from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
 
 #: Operations that are repeated where both halves read what they give.

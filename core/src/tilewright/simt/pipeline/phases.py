@@ -28,7 +28,8 @@ from tilewright.simt.lowering.dot import fragment
 from tilewright.simt.lowering.shared import slot_type
 from tilewright.simt.pipeline.ring import Ring
 from tilewright.simt.pipeline.room import scratch_beside
-from tilewright.simt.products import PRODUCTS, plan_of, product_of, step_attributes
+from tilewright.simt.plans import plan_of
+from tilewright.simt.products import PRODUCTS, product_of, step_attributes
 from tilewright.simt.target import SimtTarget
 
 

@@ -38,7 +38,7 @@ from tilewright.ir.types import I32
 from tilewright.simt.pipeline.decisions import ALTERNATING, DISTANCE, IN_TURN, KEPT, STEPS
 from tilewright.simt.pipeline.phases import fragment_of, step_of, write_phases
 from tilewright.simt.pipeline.ring import Ring
-from tilewright.simt.products import plan_of
+from tilewright.simt.plans import plan_of
 from tilewright.simt.staging import put_in_shared
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import SlotType

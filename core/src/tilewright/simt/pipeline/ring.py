@@ -15,7 +15,8 @@ from tilewright.simt.pipeline.decisions import FORM, SLOTS, selected, shared_lay
 from tilewright.simt.pipeline.overlap import Accumulation, Trailing, held_by, no_product, start, start_and_wait, wait
 from tilewright.simt.pipeline.slices import slice_of
 from tilewright.simt.pipeline.views import View, views_of
-from tilewright.simt.products import MULTIPLYING, PRODUCTS, plan_of
+from tilewright.simt.plans import plan_of
+from tilewright.simt.products import MULTIPLYING, PRODUCTS
 from tilewright.simt.staging import OPERAND_ALIGNMENT
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import carry_in_for, yield_more

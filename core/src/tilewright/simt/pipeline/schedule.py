@@ -40,8 +40,8 @@ from tilewright.simt.pipeline.residence import settle_chains
 from tilewright.simt.pipeline.room import fitting_slots, slot_bytes
 from tilewright.simt.pipeline.select import pipelined_loops, stages_of
 from tilewright.simt.pipeline.slices import slice_of
+from tilewright.simt.plans import plan_of
 from tilewright.simt.pressure import peak_words_in, words_of
-from tilewright.simt.products import plan_of
 from tilewright.simt.roots import reached, root_of
 from tilewright.simt.target import SimtTarget
 

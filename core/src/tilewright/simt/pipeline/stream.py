@@ -44,7 +44,7 @@ from tilewright.simt.pipeline.decisions import ALTERNATING, BY, EARLY, STEPS, TR
 from tilewright.simt.pipeline.overlap import Accumulation, Trailing, accumulation, reads_what_is_staged, trailing_product
 from tilewright.simt.pipeline.phases import fragment_of, step_of, write_phases
 from tilewright.simt.pipeline.ring import Ring
-from tilewright.simt.products import plan_of
+from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
 
 
