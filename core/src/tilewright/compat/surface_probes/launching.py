@@ -157,6 +157,12 @@ def adds_one(x, BLOCK: tl.constexpr):
     tl.store(x + at, tl.load(x + at) + 1)
 
 
+@probe("tilewright.explain", host=True)
+def explanations(on: Machine, rng: Any) -> None:
+    found = tw.explain(adds_one, "*fp32", BLOCK=64, backend="cpu")
+    assert found.kernel == "adds_one" and "Tile IR" in found.panes
+
+
 @probe("tilewright.autotune", "tilewright.Config", "tilewright.Autotuner", "tilewright.AutotunerError", host=True)
 def autotune(on: Machine, rng: Any) -> None:
     measured: list[int] = []
