@@ -44,6 +44,9 @@ class CompiledModule:
                 slots += [value.base.ctypes.data, *value.shape, *value.strides]
             else:
                 slots.append(value.ctypes.data if isinstance(argument.type, PointerType) else _slot(value, argument.type))
+        for position in self.code.metadata.get("bounds", ()):
+            array = _bare(arguments[position])
+            slots += [array.ctypes.data, array.nbytes]
         return np.array([int(slot) & (2**64 - 1) for slot in slots], np.uint64)
 
     def __call__(self, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1)) -> None:

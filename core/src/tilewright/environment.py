@@ -13,7 +13,7 @@ PREFIX = "TILEWRIGHT_"
 #: variable -> (what it may be, what it means), in the order of the page that lists them
 VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_BACKEND": ("a backend's name", "the backend of kernels that were not told one"),
-    "TILEWRIGHT_DEBUG": ("0 or 1", "1: compile `device_assert` and overflow checks"),
+    "TILEWRIGHT_DEBUG": ("0 or 1", "1: compile `device_assert`, overflow checks and, on the CPU, checks of bounds"),
     "TILEWRIGHT_VERIFY": ("0 or 1", "1: verify the IR before and after every pass"),
     "TILEWRIGHT_WARN_SLOW": ("0 or 1", "1: warn of what leaves the fast path of a GPU, with the reason, when a kernel is compiled"),
     "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS": ("0 or 1", "1: kernels may read any global variable, whose value is compiled in"),

@@ -33,7 +33,8 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
     lines = [*comment(said + fails, given), f"int32_t {name}_launch({declared});"]
     if messages:
         lines += ["", "/* What the assertions say, the first at index 0. */", f"extern const char *const {name}_messages[{len(messages)}];"]
-    size = _HEADER_WORDS + len(given)
+    bounded = code.metadata.get("bounds", ())
+    size = _HEADER_WORDS + len(given) + 2 * len(bounded)
     body = [
         *(["#define _GNU_SOURCE"] if tiles else []),
         f'#include "{name}.h"',
@@ -56,6 +57,8 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         f"    int32_t status[{STATUS_WORDS}] = {{0}};",
         f"    uint64_t words[{size}] = {{grid_x, grid_y, grid_z, (uint64_t)(uintptr_t)status}};",
         *(f"    {statement}" for statement in words(given, "words", _HEADER_WORDS)),
+        # nothing is known of the memory behind an address
+        *(f"    words[{_HEADER_WORDS + len(given) + 2 * position + 1}] = INT64_MAX;" for position in range(len(bounded))),
         "    const int64_t programs = (int64_t)grid_x * grid_y * grid_z;",
         "#ifdef _OPENMP",
         "#pragma omp parallel",

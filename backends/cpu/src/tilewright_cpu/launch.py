@@ -14,9 +14,10 @@ from typing import Any
 
 from tilewright.errors import LaunchError
 from tilewright.ir.type_text import parse_type
-from tilewright.ir.types import IntType, PointerType, Type
+from tilewright.ir.types import DescriptorType, IntType, PointerType, Type
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.arguments import address_of
+from tilewright.runtime.bounds import memory_of
 from tilewright.runtime.slots import MISFITS, misfit, slot_codec
 from tilewright.runtime.writability import write_guard
 from tilewright_cpu.pool import Pool, pool
@@ -37,10 +38,17 @@ def _address_of(value: Any) -> int:
     return value if type(value) is int else address_of(value)
 
 
-def make_packer(types: Sequence[Type]) -> Callable[[int, int, int, int, int, tuple[Any, ...]], bytes]:
+def _bounds_of(array: Any) -> tuple[int, int]:
+    """Where the memory begins that an array is a view of, and how many bytes it has; all memory where nobody knows."""
+    memory = memory_of(array)
+    return (memory[0], memory[1] - memory[0]) if memory is not None else (0, 2**63 - 1)
+
+
+def make_packer(types: Sequence[Type], bounded: Sequence[int] = ()) -> Callable[[int, int, int, int, int, tuple[Any, ...]], bytes]:
     """A generated function (x, y, z, address of the status block, that of the list of packed operands, values) -> the kernel's slots.
 
-    It raises what ``struct.pack`` or an encoder raises where a value does not fit, and ValueError for another number of values.
+    Behind the values are the bounds of the arguments at the positions ``bounded``. It raises what ``struct.pack`` or an encoder raises where a value does not
+    fit, and ValueError for another number of values.
     """
     names: dict[str, Any] = {"address_of": address_of}
     codes, words = [HEADER], ["x", "y", "z", "status", "packed"]
@@ -55,6 +63,10 @@ def make_packer(types: Sequence[Type]) -> Callable[[int, int, int, int, int, tup
         else:
             names[f"encode{position}"] = encode
             words.append(f"*encode{position}({value})")
+    for position in bounded:
+        names["bounds_of"] = _bounds_of
+        codes.append("QQ")
+        words.append(f"*bounds_of(a{position}{'.base' if isinstance(types[position], DescriptorType) else ''})")
     names["pack"] = struct.Struct("<" + "".join(codes)).pack
     unpacked = "".join(f"a{position}, " for position in range(len(types)))
     body = f"({unpacked}) = values" if types else "() = values"
@@ -69,7 +81,7 @@ class PythonLauncher:
 
     def __init__(self, loaded: LoadedKernel, parameters: Sequence[Parameter], threads: Pool) -> None:
         self.loaded, self.parameters, self.pool = loaded, tuple(parameters), threads
-        self._pack = make_packer([parse_type(parameter.type) for parameter in parameters])
+        self._pack = make_packer([parse_type(parameter.type) for parameter in parameters], loaded.metadata.get("bounds", ()))
         self._guard = write_guard(loaded.name, parameters)
         self._record = ctypes.addressof(loaded.record)
         self._run = threads.run
@@ -80,7 +92,7 @@ class PythonLauncher:
 
         Raises:
             LaunchError: the values do not fit the kernel's parameters, or one that the kernel may store to is read-only.
-            KernelError: an assertion of the kernel failed.
+            KernelError: an assertion of the kernel failed, or, where it is compiled with ``debug``, an access was outside an argument's memory.
             KeyboardInterrupt: or what else a signal's handler raised meanwhile; the programs that had not begun are left out.
         """
         x, y, z = grid
@@ -116,7 +128,7 @@ def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options
     loaded.record.limit = threads
     running = pool()
     slow = PythonLauncher(loaded, parameters, running)
-    if os.environ.get("TILEWRIGHT_CPU_LAUNCHER") != "python":
+    if os.environ.get("TILEWRIGHT_CPU_LAUNCHER") != "python" and "bounds" not in loaded.metadata:
         from tilewright_cpu.native_launch import native_launcher
 
         fast = native_launcher(loaded, parameters, slow)

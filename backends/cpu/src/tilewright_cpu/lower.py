@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.ir.core import Module
 from tilewright.passes.reach import certain_writes
 from tilewright.plugins.manifest import CodeObject, Target
+from tilewright_cpu.lowering.bounds import bounded_arguments
 from tilewright_cpu.lowering.kernel import write_module
 
 
@@ -16,9 +17,10 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     """Turn a module of one kernel into an object file.
 
     The module is left as it is. Stages: ``tileir``, ``llir``. Metadata: ``kernel`` (the symbol), ``arch`` and ``features`` that it needs, ``asserts``
-    (messages by index), ``arena_bytes`` (heap memory a thread takes), ``contracted`` (whether products and sums were fused), ``prepackable`` (whether it asks
-    for operands that were packed before the launch), ``polls`` (whether its loops ask whether to go on), ``run`` (programs that a thread should run one after
-    the other), ``writes`` (see :mod:`tilewright.runtime.bounds`).
+    (messages by index), ``bounds`` (the arguments whose bounds the launcher puts behind them, see :mod:`.lowering.bounds`), ``arena_bytes`` (heap memory a
+    thread takes), ``contracted`` (whether products and sums were fused), ``prepackable`` (whether it asks for operands that were packed before the launch),
+    ``polls`` (whether its loops ask whether to go on), ``run`` (programs that a thread should run one after the other), ``writes`` (see
+    :mod:`tilewright.runtime.bounds`).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location.
@@ -42,6 +44,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "polls": found.polls,
         "run": found.run,
     }
+    if options.get("debug"):
+        metadata["bounds"] = bounded_arguments(module)
     writes = certain_writes(module)
     if writes:
         metadata["writes"] = [[write.argument, write.first, write.end, *write.place] for write in writes]

@@ -22,7 +22,7 @@ from tilewright.ir.types import FloatType, IntType, PointerType, Type
 from tilewright.plugins.manifest import CodeObject
 from tilewright_cpu.crashes import watch
 from tilewright_cpu.pool import KernelRecord, pool
-from tilewright_cpu.status import ASSERTION_FAILED, OUT_OF_MEMORY, poll_symbol
+from tilewright_cpu.status import ASSERTION_FAILED, OUT_OF_BOUNDS, OUT_OF_MEMORY, poll_symbol
 
 
 class LoadedKernel:
@@ -60,6 +60,8 @@ class LoadedKernel:
         pool().raise_pending()
         if code == ASSERTION_FAILED and 0 <= message < len(self.messages):
             text = f"device-side assertion failed: {self.messages[message]}"
+        elif code == OUT_OF_BOUNDS and 0 <= message < len(self.messages):
+            text = self.messages[message]
         elif code == OUT_OF_MEMORY:
             size = self.metadata.get("arena_bytes", 0)
             text = f"there is no memory for its large tiles, {size} bytes for each thread: take smaller blocks"

@@ -6,8 +6,8 @@ The first word says what happened, the second which of the kernel's messages say
 #: How many words there are.
 STATUS_WORDS = 5
 #: The first word: an assertion failed; memory for large tiles could not be had; an exception of a signal's handler stopped the launch,
-#: whose programs are to end, and which no other word replaces.
-ASSERTION_FAILED, OUT_OF_MEMORY, INTERRUPTED = 1, 2, 3
+#: whose programs are to end, and which no other word replaces; an access was outside an argument's memory.
+ASSERTION_FAILED, OUT_OF_MEMORY, INTERRUPTED, OUT_OF_BOUNDS = 1, 2, 3, 4
 
 
 def poll_symbol(kernel: str) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.atomics import atomic_read, atomic_update, atomic_write, compare_and_swap
-from tilewright.llvm.registers import constant, register_type
+from tilewright.llvm.registers import constant, register_type, storage_size
+from tilewright_cpu.lowering.bounds import checked_address
 from tilewright_cpu.lowering.chunks import for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
 
@@ -55,7 +56,7 @@ def lower_atomic_store(context: Context, operation: Operation) -> None:
 
     def write(names: list[str]) -> None:
         with w.when(names[2] if mask is not None else "true"):
-            atomic_write(context, element, names[0], names[1], order)
+            atomic_write(context, element, checked_address(context, operation, names[0], storage_size(element)), names[1], order)
 
     if not isinstance(value.type, TileType):
         write([context.scalar(operand) for operand in operands])
@@ -79,12 +80,17 @@ def lower_clock(context: Context, operation: Operation) -> None:
 def _for_lanes(context: Context, operation: Operation, operands: list[Value], mask: Value | None, update: Callable[[list[str]], str]) -> None:
     """Run ``update`` on a scalar, or on every element of tiles, where the mask holds; bind what it gives back."""
     result, w = operation.results[0], context.writer
+    size = storage_size(element_type(result.type))
+
+    def run(names: list[str]) -> str:
+        return update([checked_address(context, operation, names[0], size), *names[1:]])
+
     if not isinstance(result.type, TileType):
         names = [context.scalar(operand) for operand in operands]
         if mask is None:
-            context.bind_scalar(result, update(names))
+            context.bind_scalar(result, run(names))
         else:
-            context.bind_scalar(result, when_else_zero(context, context.scalar(mask), result.type, lambda: update(names)))
+            context.bind_scalar(result, when_else_zero(context, context.scalar(mask), result.type, lambda: run(names)))
         return
     buffers = [_flat(context.materialize(operand)) for operand in operands]
     masks = _flat(context.materialize(mask)) if mask is not None else None
@@ -95,9 +101,9 @@ def _for_lanes(context: Context, operation: Operation, operands: list[Value], ma
         names = [context.load_element(buffer, (index,)) for buffer in buffers]
         element = element_type(result.type)
         if masks is None:
-            value = update(names)
+            value = run(names)
         else:
-            value = when_else_zero(context, context.load_element(masks, (index,)), element, lambda: update(names))
+            value = when_else_zero(context, context.load_element(masks, (index,)), element, lambda: run(names))
         if wanted:
             context.store_element(_flat(old), (index,), value)
 

@@ -94,13 +94,14 @@ ZERO = Coordinate("0")
 
 
 class Scope:
-    """A place where code that is invariant in deeper loops goes: the block, and what has been evaluated there."""
+    """A place where code that is invariant in deeper loops goes: the block, what has been evaluated there, and which bounds were checked (:mod:`.bounds`)."""
 
-    __slots__ = ("block", "memo")
+    __slots__ = ("block", "checks", "memo")
 
     def __init__(self, block: Block) -> None:
         self.block = block
         self.memo: dict[tuple[Value, Index], str] = {}
+        self.checks: dict[Any, Any] = {}
 
 
 class Callee:
@@ -145,6 +146,10 @@ class KernelState:
         callees: the functions written so far but for the kernel, by name and paddings of descriptor arguments.
         arena_bytes: heap memory of the functions written so far.
         prepackable: whether a product asks for operands that were packed before the launch.
+        accesses: the operations whose accesses are held against bounds -> the arguments that they may be of; see :mod:`.bounds`.
+        bounded: the arguments that have bounds; their first slot is ``bounds_slot``.
+        argument_names: what messages call the kernel's arguments.
+        bounds_messages: the message of each checked operation, by its index.
         poll: the variable that holds what loops ask whether to go on.
         polls: whether there is a loop that asks.
         run: programs that a thread should run one after the other, where it has as many.
@@ -164,6 +169,11 @@ class KernelState:
         self.arena_bytes = 0
         self.prepackable = False
         self.run = 1
+        self.accesses: dict[Operation, tuple[int, ...]] = {}
+        self.bounded: list[int] = []
+        self.bounds_slot = 0
+        self.argument_names: list[str] = []
+        self.bounds_messages: dict[Operation, int] = {}
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
 
 
@@ -244,6 +254,14 @@ class Context:
         self.arena_parts: list[tuple[str, int]] = []
         self.arena_bytes = 0
         self._dummy = self._dummy_store = ""
+        # checks of bounds, see :mod:`.bounds`: what was read of the arguments' slots, memory in place of what is not inside, the word that messages are
+        # written to and the one beside it, and whether it is still to be looked at
+        self.bounds: dict[tuple[int, int], tuple[str, str]] = {}
+        self.landings: dict[int, str] = {}
+        self.told = self.untold = ""
+        self.unlooked_checks = False
+        #: lanes [lower, upper) of the loop over lanes that is being written, and the scope in front of it
+        self.lane_span: tuple[str, str, int] | None = None
 
     # ---- values
 
@@ -555,6 +573,19 @@ class Context:
         """Leave the function for good: programs that did not start yet will not run in this thread. Ends the current block."""
         assert self.stop_block is not None
         self.writer.branch(self.stop_block)
+
+    def report(self, code: int, message: str) -> None:
+        """Write the status block, unless another program did, and stop. ``message`` is an i32. Ends the current block."""
+        w = self.writer
+        pair = w.emit(f"cmpxchg ptr {self.status}, i32 0, i32 {code} monotonic monotonic, align 4")
+        first, report, leave = w.emit(f"extractvalue {{ i32, i1 }} {pair}, 1"), w.new_block("report"), w.new_block("leave")
+        w.branch_if(first, report, leave)
+        w.place(report)
+        for position, value in enumerate((message, *self.program_ids), start=1):
+            w.store("i32", value, w.gep("i32", self.status, position), 4)
+        w.branch(leave)
+        w.place(leave)
+        self.stop()
 
     def message(self, text: str, location: Location | None) -> int:
         """The index under which the status block names an assertion's message."""

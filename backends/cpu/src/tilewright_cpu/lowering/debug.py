@@ -99,16 +99,7 @@ def lower_assert(context: Context, operation: Operation) -> None:
     failed, passed = w.new_block("failed"), w.new_block("passed")
     w.branch_if(holds, passed, failed, likely=True)
     w.place(failed)
-    index = context.message(operation.attribute("message"), operation.location)
-    pair = w.emit(f"cmpxchg ptr {context.status}, i32 0, i32 {ASSERTION_FAILED} monotonic monotonic, align 4")
-    first, report, leave = w.emit(f"extractvalue {{ i32, i1 }} {pair}, 1"), w.new_block("report"), w.new_block("leave")
-    w.branch_if(first, report, leave)
-    w.place(report)
-    for position, value in enumerate((str(index), *context.program_ids), start=1):
-        w.store("i32", value, w.gep("i32", context.status, position), 4)
-    w.branch(leave)
-    w.place(leave)
-    context.stop()
+    context.report(ASSERTION_FAILED, str(context.message(operation.attribute("message"), operation.location)))
     w.place(passed)
 
 
@@ -160,7 +151,7 @@ def lower_inline_asm(context: Context, operation: Operation) -> None:
     spare elements are zero.
     """
     pack = operation.attribute("pack")
-    text = _assembly_text(operation)
+    text = _assembly_text(context, operation)
 
     def run(groups: list[list[str]]) -> list[list[str]]:
         w = context.writer
@@ -186,8 +177,8 @@ def lower_inline_asm(context: Context, operation: Operation) -> None:
     _by_groups(context, operation, pack, run)
 
 
-def _assembly_text(operation: Operation) -> str:
-    """The flags, assembly and constraints of an ``asm`` call."""
+def _assembly_text(context: Context, operation: Operation) -> str:
+    """The flags, assembly and constraints of an ``asm`` call. On x86 nearly every instruction changes the condition codes, which nobody writes down."""
 
     def quoted(text: str) -> str:
         return "".join(character if 32 <= ord(character) < 127 and character not in '"\\' else f"\\{ord(character):02X}" for character in text)
@@ -196,7 +187,8 @@ def _assembly_text(operation: Operation) -> str:
     if not (assembly + constraints).isascii():
         raise LoweringError(f"assembly and its constraints must be ASCII, at {operation.location}")
     flag = "" if operation.attribute("pure") else "sideeffect "
-    return f'{flag}"{quoted(assembly)}", "{quoted(constraints.replace(" ", ""))}"'
+    listed = [part for part in constraints.replace(" ", "").split(",") if part] + (["~{flags}", "~{fpsr}", "~{dirflag}"] if context.state.machine.x86 else [])
+    return f'{flag}"{quoted(assembly)}", "{quoted(",".join(listed))}"'
 
 
 def _operand_types(element: Type, pack: int) -> list[str]:

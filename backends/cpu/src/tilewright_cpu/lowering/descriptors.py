@@ -7,13 +7,14 @@ by vectors where its elements are contiguous.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I64, DescriptorType, FloatType, Type, element_type
 from tilewright.llvm.atomics import atomic_update
 from tilewright.llvm.registers import constant, storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter
+from tilewright_cpu.lowering.bounds import checked_span, is_checked
 from tilewright_cpu.lowering.chunks import for_chunks, for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
 from tilewright_cpu.lowering.rearrange import result_type
@@ -99,7 +100,7 @@ def _columns(w: FunctionWriter, offset: str, extent: str, block: int) -> tuple[s
     return w.intrinsic("llvm.smin", "i64", [("i64", before), size]), w.intrinsic("llvm.smin", "i64", [("i64", behind), size])
 
 
-def _each_row(context: Context, descriptor: Descriptor, type_: DescriptorType, offsets: Sequence[str], body: RowBody) -> None:
+def _each_row(context: Context, operation: Operation, descriptor: Descriptor, type_: DescriptorType, offsets: Sequence[str], body: RowBody) -> None:
     """Run ``body`` for every row of the block at ``offsets``."""
     w, stored = context.writer, storage_type(type_.element)
     first, last = _columns(w, offsets[-1], descriptor.shape[-1], type_.block_shape[-1])
@@ -107,7 +108,7 @@ def _each_row(context: Context, descriptor: Descriptor, type_: DescriptorType, o
 
     def axis(position: int, row: str, address: str, inside: str) -> None:
         if position == type_.rank - 1:
-            body(row, _Row(address, inside, first, last))
+            body(row, _checked(context, operation, _Row(address, inside, first, last), descriptor, type_))
             return
 
         def step(index: str) -> None:
@@ -121,7 +122,7 @@ def _each_row(context: Context, descriptor: Descriptor, type_: DescriptorType, o
     axis(0, "0", start, "true")
 
 
-def _each_listed_row(context: Context, descriptor: Descriptor, type_: DescriptorType, rows: Buffer, column: str, body: RowBody) -> None:
+def _each_listed_row(context: Context, operation: Operation, descriptor: Descriptor, type_: DescriptorType, rows: Buffer, column: str, body: RowBody) -> None:
     """Run ``body`` for every row named by a tile of row numbers."""
     w, stored = context.writer, storage_type(type_.element)
     first, last = _columns(w, column, descriptor.shape[1], type_.block_shape[1])
@@ -130,9 +131,19 @@ def _each_listed_row(context: Context, descriptor: Descriptor, type_: Descriptor
     def step(index: str) -> None:
         number = context.convert(context.load_element(rows, (index,)), rows.element, I64)
         address = w.gep(stored, start, _times(w, number, descriptor.strides[0]))
-        body(index, _Row(address, _within(w, number, descriptor.shape[0]), first, last))
+        body(index, _checked(context, operation, _Row(address, _within(w, number, descriptor.shape[0]), first, last), descriptor, type_))
 
     for_each(w, rows.shape[0], step)
+
+
+def _checked(context: Context, operation: Operation, row: _Row, descriptor: Descriptor, type_: DescriptorType) -> _Row:
+    """The row, or nothing of it where its columns do not lie in an argument's memory and the kernel checks that."""
+    if not is_checked(context, operation):
+        return row
+    w, stored, stride = context.writer, storage_type(type_.element), descriptor.strides[-1]
+    first, last = (_element_address(w, stored, row, column, stride) for column in (row.first, w.emit(f"sub i64 {row.last}, 1")))
+    wanted = _and(w, row.inside, w.emit(f"icmp slt i64 {row.first}, {row.last}"))
+    return replace(row, inside=checked_span(context, operation, first, last, storage_size(type_.element), wanted))
 
 
 def _times(w: FunctionWriter, a: str, b: str) -> str:
@@ -238,7 +249,7 @@ def lower_descriptor_load(context: Context, operation: Operation) -> None:
     offsets = _offsets(context, operation)
     result = context.new_buffer(type_.block_shape, type_.element)
     padding, rows = _padding(descriptor, type_.element), _rows_of(result)
-    _each_row(context, descriptor, type_, offsets, lambda number, row: _load_row(context, rows, number, row, descriptor.strides[-1], padding))
+    _each_row(context, operation, descriptor, type_, offsets, lambda number, row: _load_row(context, rows, number, row, descriptor.strides[-1], padding))
     context.bind_buffer(operation.results[0], result)
 
 
@@ -249,7 +260,7 @@ def lower_descriptor_store(context: Context, operation: Operation) -> None:
     assert value is not None
     source = _rows_of(context.materialize(value))
     offsets = _offsets(context, operation)
-    _each_row(context, descriptor, type_, offsets, lambda number, row: _store_row(context, source, number, row, descriptor.strides[-1]))
+    _each_row(context, operation, descriptor, type_, offsets, lambda number, row: _store_row(context, source, number, row, descriptor.strides[-1]))
 
 
 def lower_descriptor_reduce(context: Context, operation: Operation) -> None:
@@ -265,7 +276,7 @@ def lower_descriptor_reduce(context: Context, operation: Operation) -> None:
             address = _element_address(w, stored, row, loop.index, descriptor.strides[-1])
             atomic_update(context, kind, element_type(value.type), address, context.load_element(source, (number, loop.index)), "relaxed")
 
-    _each_row(context, descriptor, type_, offsets, update)
+    _each_row(context, operation, descriptor, type_, offsets, update)
 
 
 def lower_descriptor_gather(context: Context, operation: Operation) -> None:
@@ -277,7 +288,9 @@ def lower_descriptor_gather(context: Context, operation: Operation) -> None:
     shape = result_type(operation).shape
     result = context.new_buffer(shape, type_.element)
     padding = _padding(descriptor, type_.element)
-    _each_listed_row(context, descriptor, type_, numbers, first, lambda number, row: _load_row(context, result, number, row, descriptor.strides[-1], padding))
+    _each_listed_row(
+        context, operation, descriptor, type_, numbers, first, lambda number, row: _load_row(context, result, number, row, descriptor.strides[-1], padding)
+    )
     context.bind_buffer(operation.results[0], result)
 
 
@@ -287,7 +300,9 @@ def lower_descriptor_scatter(context: Context, operation: Operation) -> None:
     rows, column, value = (operation.operand(name) for name in ("rows", "column", "value"))
     assert rows is not None and column is not None and value is not None
     numbers, source, first = context.materialize(rows), context.materialize(value), _as_i64(context, column)
-    _each_listed_row(context, descriptor, type_, numbers, first, lambda number, row: _store_row(context, source, number, row, descriptor.strides[-1]))
+    _each_listed_row(
+        context, operation, descriptor, type_, numbers, first, lambda number, row: _store_row(context, source, number, row, descriptor.strides[-1])
+    )
 
 
 LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {

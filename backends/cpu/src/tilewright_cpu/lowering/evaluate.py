@@ -13,6 +13,7 @@ from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.llvm.elementwise import emit_operation, move_pointer
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
 from tilewright_cpu.lowering.analysis import unit_reshape
+from tilewright_cpu.lowering.bounds import checked_chunk
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index, Scope
 from tilewright_cpu.lowering.forms import SYMBOLIC, form
 from tilewright_cpu.lowering.machine import rounded_for_dots
@@ -397,6 +398,9 @@ def _load(context: Context, operation: Operation, index: Index, lane: int, scope
     if home:
         writer.current = scope.block
     address, consecutive = pointer_chunk(context, pointer, index, lane, size)
+    address, guard = checked_chunk(context, operation, index, size, address, consecutive, guard)
+    if guard is not None and other_text is None:
+        other_text = constant(element, 0, width)
     if guard is None:
         if not width:
             raw = writer.load(type_, address, size)

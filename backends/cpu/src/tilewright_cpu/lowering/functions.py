@@ -12,6 +12,7 @@ from tilewright.ir.core import Function
 from tilewright.llvm.outline import cut_function
 from tilewright.llvm.writer import Block, FunctionWriter
 from tilewright_cpu.lowering.analysis import Analysis
+from tilewright_cpu.lowering.bounds import stop_where_told
 from tilewright_cpu.lowering.context import Context, KernelState
 from tilewright_cpu.status import OUT_OF_MEMORY
 
@@ -47,6 +48,7 @@ def end_function(frame: Frame, result: str, stopped: str) -> None:
             writer.call("free", "void", [("ptr", "%arena.raw")])
         writer.ret(text)
 
+    stop_where_told(context)
     leave(result)
     writer.place(context.stop_block)
     leave(stopped)

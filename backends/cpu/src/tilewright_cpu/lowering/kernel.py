@@ -4,7 +4,7 @@
 
 runs the programs lo .. hi-1 of a grid, numbered x + gx * (y + gy * z). ``args`` is an array of 8-byte slots: the grid's extents (3), a pointer to the
 status block, the list of packed operands (see :mod:`.dot_prepacked`) or 0, then the arguments in order: integers and floats in the low bytes, pointers, and
-for a descriptor its base, extents and strides.
+for a descriptor its base, extents and strides. Behind them are the arguments' bounds in kernels that are compiled with ``debug`` (see :mod:`.bounds`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import ModuleWriter
 from tilewright.plugins.manifest import Target
+from tilewright_cpu.lowering.bounds import note_accesses
 from tilewright_cpu.lowering.context import Context, KernelState
 from tilewright_cpu.lowering.descriptors import Descriptor
 from tilewright_cpu.lowering.functions import begin_function, end_function, load_grid
@@ -66,6 +67,8 @@ def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> 
     kernel = module.kernel
     symbol = kernel.name if all(c.isalnum() or c == "_" for c in kernel.name) and kernel.name.isascii() else "kernel"
     state = KernelState(text, module.functions, machine, options, METHODS, symbol)
+    if options.get("debug"):
+        note_accesses(state, module, FIRST_ARGUMENT)
     _write_kernel(state, kernel, symbol)
     return KernelText(text.text(), symbol, state.messages, state.arena_bytes, state.prepackable, state.polls, state.run)
 
@@ -81,7 +84,7 @@ def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
     for argument, facts in zip(function.arguments, function.argument_attributes, strict=True):
         slot = _load_argument(context, argument, slot, facts.get("padding", "zero"))
     used = {operation.attribute("axis") for operation in context.analysis.start if operation.name == "program_id"}
-    if any(operation.name in ("print", "assert", "call") for operation in context.analysis.start):
+    if state.accesses or any(operation.name in ("print", "assert", "call") for operation in context.analysis.start):
         used = {0, 1, 2}
     _program_loop(context, function, used, grid)
     end_function(frame, "void", "void")

@@ -8,10 +8,13 @@ on parallel hardware either). Otherwise the load is put into a buffer first.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.types import I1, TileType, element_type
 from tilewright.llvm.registers import constant, storage_size, storage_type, vector_type
 from tilewright_cpu.lowering.analysis import is_lazy, is_tile, unit_reshape
+from tilewright_cpu.lowering.bounds import checked_address, checked_chunk, is_checked
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index, Strided
 from tilewright_cpu.lowering.contiguity import assuming, reached
 from tilewright_cpu.lowering.evaluate import (
@@ -98,7 +101,7 @@ def lower_store(context: Context, operation: Operation) -> None:
     """``store``."""
     pointer, value, mask = operation.operands[0], operation.operands[1], operation.operand("mask")
     if not is_tile(pointer):
-        _store_scalar(context, pointer, value, mask)
+        _store_scalar(context, operation, pointer, value, mask)
         return
     assert isinstance(pointer.type, TileType)
     shape = pointer.type.shape
@@ -121,6 +124,7 @@ def lower_store(context: Context, operation: Operation) -> None:
         if element is I1:
             text = writer.emit(f"zext {vector_type(I1, width)} {text} to {f'<{width} x i8>' if width else 'i8'}")
         address, consecutive = pointer_chunk(context, pointer, index, lane, size)
+        address, guard = checked_chunk(context, operation, index, size, address, consecutive, guard)
         if not width:
             if guard is not None:
                 address = writer.emit(f"select i1 {guard}, ptr {address}, ptr {context.dummy_store}")
@@ -136,16 +140,14 @@ def lower_store(context: Context, operation: Operation) -> None:
         write_rows(plan, store, stores_only=True, bounded_by=stopping)
 
 
-def _store_scalar(context: Context, pointer: Value, value: Value, mask: Value | None) -> None:
+def _store_scalar(context: Context, operation: Operation, pointer: Value, value: Value, mask: Value | None) -> None:
     writer, element = context.writer, value.type
     text, address = context.scalar(value), context.scalar(pointer)
     if element is I1:
         text = writer.emit(f"zext i1 {text} to i8")
-    if mask is None:
-        writer.store(storage_type(element), text, address, storage_size(element))
-        return
-    with writer.when(context.scalar(mask)):
-        writer.store(storage_type(element), text, address, storage_size(element))
+    size = storage_size(element)
+    with writer.when(context.scalar(mask)) if mask is not None else nullcontext():
+        writer.store(storage_type(element), text, checked_address(context, operation, address, size), size)
 
 
 # ---- loads
@@ -161,6 +163,7 @@ def lower_load(context: Context, operation: Operation) -> None:
     mask, other = operation.operand("mask"), operation.operand("other")
     address = context.scalar(operation.operands[0])
     guard = None if mask is None else context.scalar(mask)
+    address = checked_address(context, operation, address, storage_size(element), guard)
     if guard is not None:
         address = writer.emit(f"select i1 {guard}, ptr {address}, ptr {context.dummy}")
     volatile = "volatile " if operation.attribute("volatile") else ""
@@ -233,6 +236,8 @@ def in_place(context: Context, value: Value) -> Strided | None:
 
 
 def _load_in_place(context: Context, operation: Operation, type_: TileType) -> Strided | None:
+    if is_checked(context, operation):
+        return None
     pointer = operation.operands[0]
     size = storage_size(type_.element)
     wrapping = reached(context, pointer)

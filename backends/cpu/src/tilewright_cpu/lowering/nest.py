@@ -7,6 +7,7 @@ masks; chunks beyond it are skipped where they have no effect. Conditions that d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tilewright.errors import LoweringError
@@ -399,10 +400,22 @@ class Lanes:
         return groups
 
     def _straight(self, groups: list[list[str]], chunks: int) -> list[list[str]]:
-        for chunk in range(chunks):
-            copy = chunk % len(groups)
-            groups[copy] = self._chunk(Coordinate(str(chunk * self.plan.width)), self.plan.width, groups[copy], copy)
+        width = self.plan.width
+        with self._spanning("0", str(chunks * width), 1):
+            for chunk in range(chunks):
+                copy = chunk % len(groups)
+                groups[copy] = self._chunk(Coordinate(str(chunk * width)), width, groups[copy], copy)
         return groups
+
+    @contextmanager
+    def _spanning(self, lower: str, upper: str, back: int) -> Iterator[None]:
+        """Chunks of the lanes [lower, upper) are written, which are known in the scope ``back`` from the innermost."""
+        context = self.context
+        saved, context.lane_span = context.lane_span, (lower, upper, len(context.scopes) - back)
+        try:
+            yield
+        finally:
+            context.lane_span = saved
 
     def _loop(
         self, lower: str, upper: str, step: int, groups: list[list[str]], *, nonempty: bool = False, assume: frozenset[Value] = frozenset()
@@ -410,7 +423,7 @@ class Lanes:
         """A loop that takes one chunk a group a turn; groups keep their number."""
         flat = [(type_, value) for group in groups for (type_, _), value in zip(self.carried, group, strict=True)]
         width, count = self.plan.width, len(self.carried)
-        with self.context.loop(lower, upper, step, flat, nonempty=nonempty, assume=assume) as (loop, coordinate):
+        with self.context.loop(lower, upper, step, flat, nonempty=nonempty, assume=assume) as (loop, coordinate), self._spanning(lower, upper, 2):
             following: list[str] = []
             for copy in range(len(groups)):
                 at = coordinate

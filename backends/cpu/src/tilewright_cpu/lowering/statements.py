@@ -8,6 +8,7 @@ from tilewright.errors import LoweringError, TilewrightError
 from tilewright.ir.core import Operation, Region
 from tilewright.ir.types import TileType
 from tilewright_cpu.lowering.analysis import is_lazy
+from tilewright_cpu.lowering.bounds import stop_where_told
 from tilewright_cpu.lowering.context import Context
 from tilewright_cpu.lowering.contiguity import note_contiguity
 from tilewright_cpu.lowering.materialize import materialize
@@ -45,6 +46,7 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
             told = f"the CPU backend could not lower {operation.name} at {operation.location}, a defect of its own: {type(error).__name__}: {error}"
             raise LoweringError(told) from error
         if not context.in_elements:
+            stop_where_told(context)
             context.release()
     context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums, context.consecutive = saved
     context.writer.mark = mark

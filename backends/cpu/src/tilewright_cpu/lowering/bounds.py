@@ -1,0 +1,267 @@
+"""Accesses of memory that are held against the arguments' bounds, in kernels that are compiled with ``debug``.
+
+Behind the arguments the launcher puts, for each pointer and descriptor, where its memory begins and how many bytes it has; 0 and 2**63 - 1 where nobody
+knows. An access is checked against the arguments that its address may come from (:func:`tilewright.passes.stores.accesses_of`). Chunks are evaluated
+without control flow, and so are their checks: one that is not inside goes to memory of the function's own, and writes the number of its message to a word,
+which is looked at behind each statement. There the kernel stops.
+
+Lanes that are neighbours in memory are checked once a row, as a span, where it is known which of them are accessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from tilewright.ir.core import Module, Operation
+from tilewright.ir.table import Effect
+from tilewright.ir.types import DescriptorType, PointerType, TileType
+from tilewright.passes.stores import accesses_of
+from tilewright_cpu.status import OUT_OF_BOUNDS
+
+if TYPE_CHECKING:
+    from tilewright_cpu.lowering.context import Context, Index, KernelState, Scope
+
+_Written = TypeVar("_Written")
+
+#: Bytes of the longest span that is checked as a whole: as many of our own stand by for it.
+_LANDING_LIMIT: Final = 32 << 10
+
+
+def bounded_arguments(module: Module) -> list[int]:
+    """The positions of the kernel's arguments that have bounds, in the order of their slots."""
+    return [position for position, argument in enumerate(module.kernel.arguments) if isinstance(argument.type, PointerType | DescriptorType)]
+
+
+def note_accesses(state: KernelState, module: Module, first_slot: int) -> None:
+    """Have a module's accesses checked. ``first_slot`` is that of the first argument."""
+    arguments = module.kernel.arguments
+    state.bounds_slot = first_slot + sum(1 + 2 * argument.type.rank if isinstance(argument.type, DescriptorType) else 1 for argument in arguments)
+    state.bounded = bounded_arguments(module)
+    state.accesses = {access.operation: tuple(sorted(access.arguments)) for access in accesses_of(module)}
+    state.argument_names = [argument.name for argument in arguments]
+
+
+def is_checked(context: Context, operation: Operation) -> bool:
+    """Whether an operation's accesses are held against bounds."""
+    return operation in context.state.accesses
+
+
+def checked_address(context: Context, operation: Operation, address: str, size: int, guard: str | None = None) -> str:
+    """The address of ``size`` bytes, or of as many of our own where they are not inside; where the i1 ``guard`` does not hold nothing is told."""
+    if not is_checked(context, operation):
+        return address
+    w = context.writer
+    number = w.emit(f"ptrtoint ptr {address} to i64")
+    inside = _inside(context, operation, number, size)
+    _tell(context, operation, inside if guard is None else w.emit(f"or i1 {inside}, {w.emit(f'xor i1 {guard}, true')}"))
+    return w.emit(f"select i1 {inside}, ptr {address}, ptr {_landing(context, size)}")
+
+
+def checked_chunk(
+    context: Context, operation: Operation, index: Index, size: int, address: str, consecutive: bool, guard: str | None
+) -> tuple[str, str | None]:
+    """Where a chunk of a load or store is to be read or written, and under which guard; ``address`` is what :func:`.evaluate.pointer_chunk` gave."""
+    if not is_checked(context, operation):
+        return address, guard
+    lane = next((axis for axis, coordinate in enumerate(index) if coordinate.width), -1)
+    width = index[lane].width if lane >= 0 else 0
+    if not width:
+        return checked_address(context, operation, address, size, guard), guard
+    pointer = operation.operands[0]
+    assert isinstance(pointer.type, TileType)
+    extent = pointer.type.shape[lane]
+    if not consecutive or len(context.state.accesses[operation]) > 1 or (guard is None and extent * size > _LANDING_LIMIT):
+        if consecutive and guard is None:
+            return checked_address(context, operation, address, size * width), None
+        return address, checked_lanes(context, operation, address, consecutive, width, size, guard)
+    row = _Row(context, operation, index, lane, size, extent)
+    if guard is not None:
+        return address, row.lanes(guard)
+    if operation.operand("mask") is None:
+        base = row.span("0", str(extent), row.home)
+    elif context.lane_span is not None:
+        lower, upper, depth = context.lane_span
+        base = row.span(lower, upper, context.scopes[depth])
+    else:
+        return checked_address(context, operation, address, size * width), None
+    return context.writer.gep("i8", base, _scaled(context, index[lane].base, size)), None
+
+
+class _Row:
+    """The lanes of a row of an access, neighbours in memory: which of them are inside."""
+
+    def __init__(self, context: Context, operation: Operation, index: Index, lane: int, size: int, extent: int) -> None:
+        from tilewright_cpu.lowering.evaluate import evaluate, scope_of
+
+        self.context, self.operation, self.size, self.extent = context, operation, size, extent
+        self.coordinate = index[lane]
+        self.first: Index = (*index[:lane], self.coordinate._replace(base="0", depth=0, width=0), *index[lane + 1 :])
+        self.home = scope_of(context, self.first)
+        self.base = evaluate(context, operation.operands[0], self.first)
+        self.lo, self.hi = self._at(self.home, ("range", operation, self.first), self._range)
+
+    def _at(self, scope: Scope, key: object, write: Callable[[], _Written]) -> _Written:
+        """What ``write`` writes, once in a scope."""
+        found = scope.checks.get(key)
+        if found is None:
+            writer = self.context.writer
+            saved = writer.current
+            if scope is not self.context.scopes[-1]:
+                writer.current = scope.block
+            found = scope.checks[key] = write()
+            writer.current = saved
+        return found
+
+    def _range(self) -> tuple[str, str]:
+        """The lanes [lo, hi) that are inside, i64 of at most the extent."""
+        w = self.context.writer
+        start, bytes_ = _bounds(self.context, self.context.state.accesses[self.operation][0], 0)
+        shift, extent = self.size.bit_length() - 1, ("i64", str(self.extent))
+
+        def lanes(distance: str) -> str:
+            count = w.emit(f"ashr i64 {distance}, {shift}")
+            return w.intrinsic("llvm.smin", "i64", [("i64", w.intrinsic("llvm.smax", "i64", [("i64", count), ("i64", "0")])), extent])
+
+        before = w.emit(f"sub i64 {w.emit(f'ptrtoint ptr {self.base} to i64')}, {start}")
+        return lanes(w.emit(f"sub i64 {self.size - 1}, {before}")), lanes(w.emit(f"sub i64 {bytes_}, {before}"))
+
+    def span(self, lower: str, upper: str, scope: Scope) -> str:
+        """The address of lane 0, or one of our own, where the lanes [lower, upper), which are all accessed, are not inside."""
+
+        def write() -> str:
+            w = self.context.writer
+            tests = [f"icmp ule i64 {self.lo}, {lower}", f"icmp ule i64 {upper}, {self.hi}"]
+            inside = w.emit(f"and i1 {w.emit(tests[0])}, {w.emit(tests[1])}")
+            _tell(self.context, self.operation, inside)
+            return w.emit(f"select i1 {inside}, ptr {self.base}, ptr {_landing(self.context, self.extent * self.size)}")
+
+        return self._at(scope, ("span", self.operation, self.first, lower, upper), write)
+
+    def lanes(self, guard: str) -> str:
+        """The lanes of a guard that are inside."""
+        w, width, at = self.context.writer, self.coordinate.width, self.coordinate.base
+        iota = w.iota("i32", width)
+        allowed = []
+        for limit, predicate in ((self.lo, "sge"), (self.hi, "slt")):
+            rest = limit if at == "0" else w.emit(f"sub i64 {limit}, {at}")
+            splat = w.splat("i32", w.emit(f"trunc i64 {rest} to i32"), width)
+            allowed.append(w.emit(f"icmp {predicate} <{width} x i32> {iota}, {splat}"))
+        inside = w.emit(f"and <{width} x i1> {allowed[0]}, {allowed[1]}")
+        kept = w.emit(f"and <{width} x i1> {inside}, {guard}")
+        lost = w.emit(f"xor <{width} x i1> {kept}, {guard}")
+        some = w.intrinsic("llvm.vector.reduce.or", "i1", [(f"<{width} x i1>", lost)], [f"<{width} x i1>"])
+        _tell(self.context, self.operation, w.emit(f"xor i1 {some}, true"))
+        return kept
+
+
+def _scaled(context: Context, number: str, size: int) -> str:
+    if number.isdigit():
+        return str(int(number) * size)
+    return number if size == 1 else context.writer.emit(f"mul nuw nsw i64 {number}, {size}")
+
+
+def checked_lanes(context: Context, operation: Operation, address: str, consecutive: bool, width: int, size: int, guard: str | None) -> str | None:
+    """The lanes that may be accessed, of those of ``guard``; ``address`` is that of the first of ``consecutive`` ones, or a vector of addresses."""
+    if not is_checked(context, operation):
+        return guard
+    w = context.writer
+    if consecutive:
+        number = w.splat("i64", w.emit(f"ptrtoint ptr {address} to i64"), width)
+        number = w.emit(f"add <{width} x i64> {number}, {w.iota('i64', width, size)}")
+    else:
+        number = w.emit(f"ptrtoint <{width} x ptr> {address} to <{width} x i64>")
+    inside = _inside(context, operation, number, size, width)
+    fine = inside if guard is None else w.emit(f"or <{width} x i1> {inside}, {w.emit(f'xor <{width} x i1> {guard}, splat (i1 true)')}")
+    _tell(context, operation, w.intrinsic("llvm.vector.reduce.and", "i1", [(f"<{width} x i1>", fine)], [f"<{width} x i1>"]))
+    return inside if guard is None else w.emit(f"and <{width} x i1> {inside}, {guard}")
+
+
+def checked_span(context: Context, operation: Operation, first: str, last: str, size: int, wanted: str) -> str:
+    """An i1: ``wanted``, and elements of ``size`` bytes from the address ``first`` to the address ``last``, which may be before it, are inside."""
+    if not is_checked(context, operation):
+        return wanted
+    w = context.writer
+    numbers = [w.emit(f"ptrtoint ptr {address} to i64") for address in (first, last)]
+    inside = w.emit(f"and i1 {_inside(context, operation, numbers[0], size)}, {_inside(context, operation, numbers[1], size)}")
+    _tell(context, operation, w.emit(f"or i1 {inside}, {w.emit(f'xor i1 {wanted}, true')}"))
+    return w.emit(f"and i1 {wanted}, {inside}")
+
+
+def stop_where_told(context: Context) -> None:
+    """Behind a statement: stop where an access of it was not inside."""
+    if not context.unlooked_checks:
+        return
+    context.unlooked_checks = False
+    w = context.writer
+    told = w.load("i32", context.told, 4)
+    failed, passed = w.new_block("outside"), w.new_block("inside")
+    w.branch_if(w.emit(f"icmp eq i32 {told}, 0"), passed, failed, likely=True)
+    w.place(failed)
+    context.report(OUT_OF_BOUNDS, w.emit(f"sub i32 {told}, 1"))
+    w.place(passed)
+
+
+def _inside(context: Context, operation: Operation, number: str, size: int, width: int = 0) -> str:
+    """An i1 a lane: whether ``size`` bytes at an address (i64) lie in the memory of one of the arguments it may come from."""
+    w, found = context.writer, ""
+    type_ = f"<{width} x i64>" if width else "i64"
+    for argument in context.state.accesses[operation]:
+        start, room = _bounds(context, argument, size)
+        if width:
+            start, room = w.splat("i64", start, width), w.splat("i64", room, width)
+        here = w.emit(f"icmp ult {type_} {w.emit(f'sub {type_} {number}, {start}')}, {room}")
+        found = here if not found else w.emit(f"or {f'<{width} x i1>' if width else 'i1'} {found}, {here}")
+    return found
+
+
+def _bounds(context: Context, argument: int, size: int) -> tuple[str, str]:
+    """Where an argument's memory begins, and how many places in it ``size`` bytes may begin at, or for 0 its size: read in the function's entry."""
+    found = context.bounds.get((argument, size))
+    if found is None:
+        w, state = context.writer, context.state
+        start, bytes_ = (w.fresh(name) for name in ("start", "bytes"))
+        slot = state.bounds_slot + 2 * state.bounded.index(argument)
+        w.entry.lines += [
+            f"  {start}.at = getelementptr i64, ptr %args, i64 {slot}",
+            f"  {start} = load i64, ptr {start}.at, align 8",
+            f"  {bytes_}.at = getelementptr i64, ptr %args, i64 {slot + 1}",
+            f"  {bytes_} = load i64, ptr {bytes_}.at, align 8",
+        ]
+        room = bytes_
+        if size:
+            room = w.fresh("room")
+            w.module.declare("llvm.usub.sat.i64", "i64", ["i64", "i64"])
+            w.entry.lines.append(f"  {room} = call i64 @llvm.usub.sat.i64(i64 {bytes_}, i64 {size - 1})")
+        found = context.bounds[argument, size] = start, room
+    return found
+
+
+def _tell(context: Context, operation: Operation, fine: str) -> None:
+    """Write the message of an operation to the word that is looked at, unless ``fine`` holds."""
+    w, state = context.writer, context.state
+    index = state.bounds_messages.get(operation)
+    if index is None:
+        names = " or ".join(repr(state.argument_names[argument]) for argument in state.accesses[operation])
+        verb = operation.name if operation.name.startswith("atomic") else "store" if operation.spec.effects & Effect.WRITE else "load"
+        index = state.bounds_messages[operation] = context.message(f"{verb} outside the memory of argument {names}", operation.location)
+    if not context.told:
+        # two words: the one that is looked at, and one that nobody reads
+        context.told = w.alloca("i32", 2, 4)
+        w.entry.lines.append(f"  store i32 0, ptr {context.told}, align 4")
+        context.untold = w.fresh("untold")
+        w.entry.lines.append(f"  {context.untold} = getelementptr i32, ptr {context.told}, i64 1")
+    where = w.emit(f"select i1 {fine}, ptr {context.untold}, ptr {context.told}")
+    w.store("i32", str(index + 1), where, 4)
+    context.unlooked_checks = True
+
+
+def _landing(context: Context, size: int) -> str:
+    """Zeros of our own, at least ``size`` bytes, in place of what is not inside."""
+    found = context.landings.get(size)
+    if found is None:
+        w = context.writer
+        found = context.landings[size] = w.alloca("i8", size, 64)
+        w.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
+        w.allocations.append(f"  call void @llvm.memset.p0.i64(ptr align 64 {found}, i8 0, i64 {size}, i1 false)")
+    return found
