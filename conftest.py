@@ -1,6 +1,17 @@
-"""What all tests share: a garbage collector that leaves the tests themselves alone, of which there are twenty thousand with all that they refer to."""
+"""What all tests share: a garbage collector that leaves the tests themselves alone, of which there are twenty thousand with all that they refer to; and a
+browser without a window."""
 
 import gc
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from html import escape, unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 
 def pytest_sessionstart() -> None:
@@ -11,3 +22,54 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
+
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+#: What scripts of :func:`browse` may use: ``contrast`` of an element's text with what is behind it, as WCAG has it; ``wait`` for milliseconds.
+_TOOLS = """
+const numbers = colour => {
+  const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1);
+  return [...pen.getImageData(0, 0, 1, 1).data];
+};
+const behind = e => {
+  for (; e; e = e.parentElement) { const c = numbers(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c; }
+  return [255, 255, 255, 255];
+};
+const light = c => { const [r, g, b] = c.map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
+const contrast = e => { const [a, b] = [light(numbers(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x); return (a + .05) / (b + .05); };
+const wait = ms => new Promise(done => setTimeout(done, ms));
+"""
+
+_FRAME = """<!doctype html><meta charset="utf-8"><iframe style="border:0;width:{width}px;height:900px" srcdoc="{page}"></iframe>
+<script>addEventListener("message", event => {{
+  const pre = document.createElement("pre"); pre.id = "saw"; pre.textContent = event.data; document.body.append(pre);
+}});</script>
+"""
+
+
+@pytest.fixture
+def browse(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """``browse(page, script, width=1400, dark=False)``: open a page ``width`` pixels wide, and run a script in it that fills the object ``saw``; the object.
+    Tests are skipped where there is no Chromium."""
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if browser is None:
+        pytest.skip("there is no Chromium")
+
+    def look(page: str, script: str, *, width: int = 1400, dark: bool = False) -> dict[str, Any]:
+        run = f"const saw = {{}}; try {{ {script} }} catch (error) {{ saw.error = String(error); }} parent.postMessage(JSON.stringify(saw), '*');"
+        tools = f"<script>{_TOOLS} window.onerror = message => parent.postMessage(JSON.stringify({{error: message}}), '*');"
+        tools += f"addEventListener('load', async () => {{ {run} }});</script>"
+        path = tmp_path / "page.html"
+        path.write_text(_FRAME.format(width=width, page=escape(page + tools)), encoding="utf-8")
+        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={max(width, 500) + 50},1000", "--virtual-time-budget=20000"]
+        command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+        found = re.search(r'<pre id="saw">(.*?)</pre>', done.stdout, re.S)
+        assert found, f"the script said nothing\n{done.stderr[-2000:]}"
+        saw: dict[str, Any] = json.loads(unescape(found[1]))
+        assert "error" not in saw, saw["error"]
+        return saw
+
+    return look

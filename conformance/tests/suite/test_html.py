@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,32 @@ def test_filters_and_plot_in_a_browser(report: Document, tmp_path: Path) -> None
     assert saw["headline"] == f"{total} of {total} cases passed, 0 not supported, 1 wrong"
     assert report["checksum"] in saw["about"]
     assert saw["message"] == "MismatchError: </script>wrong & bad"
+
+
+#: Looks at the page, and leaves in ``saw`` what does not fit, or is hard to read.
+LOOK = """
+saw.width = innerWidth;
+saw.over = document.documentElement.scrollWidth - innerWidth;
+saw.background = light(behind(document.body));
+const kinds = "h1, h2, dt, dd, th, td, label, button, p, a, .note, .good, .bad, .expected";
+const texts = [...document.querySelectorAll(kinds)].filter(e => e.checkVisibility() && e.textContent.trim());
+saw.looked = texts.length;
+saw.hard = texts.filter(e => contrast(e) < 4.5).map(e => `${e.tagName} ${e.className} ${e.textContent.slice(0, 40)}: ${contrast(e).toFixed(1)}`);
+saw.outside = texts.filter(e => {
+  const box = e.getBoundingClientRect(); return box.width && (box.left < -1 || box.right > innerWidth + 1) && !e.closest("pre");
+}).map(e => e.outerHTML.slice(0, 80));
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390], ids=["desk", "phone"])
+def test_the_page_fits_and_can_be_read(width: int, dark: bool, report: Document, browse: Callable[..., dict[str, Any]]) -> None:
+    report["results"][2].update(status="failed", verdict="bad", message="wrong by a long way " * 20, exception="MismatchError")
+    report["results"][3].update(status="not-supported", lacks=["dtype f64"])
+    saw = browse(html.page(report), LOOK, width=width, dark=dark)
+    assert saw["width"] == width and saw["over"] <= 0, "the page scrolls to the side"
+    assert (saw["background"] < 0.1) == dark and saw["looked"] > 50
+    assert saw["hard"] == [] and saw["outside"] == []
 
 
 def _use(page: str, tmp_path: Path) -> dict[str, Any]:
