@@ -66,8 +66,8 @@ _ACCESSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def of_llvm(lines: Iterable[Line]) -> list[Finding]:
-    """How memory is accessed, for code that says it in LLVM IR itself."""
-    counts: dict[Place, Counter[str]] = {}
+    """How memory is accessed, for code that says it in LLVM IR itself. Lanes that have an address each left the fast path."""
+    counts: dict[tuple[str, Place], Counter[str]] = {}
     for line in lines:
         if line.place is None:
             continue
@@ -75,11 +75,12 @@ def of_llvm(lines: Iterable[Line]) -> list[Finding]:
             hit = pattern.search(line.text)
             if hit:
                 lanes, element = [group for group in hit.groups() if group is not None][:2]
-                counts.setdefault(line.place, Counter())[verb.format(f"{lanes} {element}" if lanes else element)] += 1
+                kind = SLOW if verb.endswith("one address each") else ACCESS
+                counts.setdefault((kind, line.place), Counter())[verb.format(f"{lanes} {element}" if lanes else element)] += 1
                 break
     return [
-        Finding(ACCESS, place, "; ".join(f"{what} ({count} instruction{'s' if count > 1 else ''})" for what, count in counter.most_common()))
-        for place, counter in counts.items()
+        Finding(kind, place, "; ".join(f"{what} ({count} instruction{'s' if count > 1 else ''})" for what, count in counter.most_common()))
+        for (kind, place), counter in counts.items()
     ]
 
 
