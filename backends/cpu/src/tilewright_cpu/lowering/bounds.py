@@ -11,16 +11,14 @@ Lanes that are neighbours in memory are checked once a row, as a span, where it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from tilewright.ir.core import Module, Operation
 from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType, PointerType, TileType
 from tilewright.passes.stores import accesses_of
+from tilewright_cpu.lowering.context import Context, Index, KernelState, Scope
 from tilewright_cpu.status import OUT_OF_BOUNDS
-
-if TYPE_CHECKING:
-    from tilewright_cpu.lowering.context import Context, Index, KernelState, Scope
 
 _Written = TypeVar("_Written")
 
