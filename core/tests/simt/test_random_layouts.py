@@ -24,7 +24,7 @@ OPERATIONS = {
     **dict.fromkeys(("make_descriptor", "descriptor_load", "descriptor_store", "descriptor_reduce", "descriptor_gather", "descriptor_scatter"), 3),
     **dict.fromkeys(("load", "store", "atomic_rmw", "atomic_cas", "select", "cast", "add"), 19),
 }
-#: (warps, lanes of a warp); each thread is one of the host's, so few
+#: (warps, lanes of a warp)
 MACHINES = ((1, 4), (2, 4), (8, 4), (4, 8), (1, 16), (2, 16), (1, 32), (1, 64))
 
 

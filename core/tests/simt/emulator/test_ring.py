@@ -44,6 +44,18 @@ def test_a_mistake_in_a_ring_shows(ring: Any, name: str, mode: str) -> None:
         assert not message and not right
 
 
+def test_a_race_ends_alike_with_the_same_seed(ring: Any) -> None:
+    def ends(seed: int) -> str:
+        try:
+            return str(ring(full="").run("random", seed))
+        except KernelError as error:
+            return str(error)
+
+    found = [ends(seed) for seed in range(8)]
+    assert len(set(found)) > 1
+    assert [ends(seed) for seed in range(8)] == found
+
+
 def test_a_deadlock_says_who_waits_for_what(ring: Any) -> None:
     with pytest.raises(KernelError) as caught:
         ring(arrive="").run("late")

@@ -1,4 +1,4 @@
-"""A machine for tests: programs of warps run on the host, each thread of a program as a thread of the operating system.
+"""A machine for tests: programs of warps run on the host, the threads of a program by turns, each until it waits, in an order that a seed gives.
 
 What :mod:`tilewright.simt` makes for a GPU is thus run anywhere, slowly, and stricter than hardware. Shared memory is filled with a pattern before each
 program. What is started asynchronously happens as late as a wait allows, or at once, or at any time in between (``completion``), so that a wait that is

@@ -1,14 +1,23 @@
-"""Functions that every kernel of the emulated machine comes with: waits, barriers, queues of copies, the threads' main function."""
+"""Functions that every kernel of the emulated machine comes with: waits, barriers, queues of copies, the threads' main function.
+
+Threads of the machine take turns on one thread of the operating system, each with a stack of its own (POSIX's ucontext): one runs until it waits or calls
+the engine, then the next one does.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from typing import Final
 
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.simt.emulator import layout
 
 #: Turns of a wait between two looks whether all threads wait.
-_LOOK = 16
+_LOOK: Final = 4
+#: Bytes of a ``ucontext_t`` where one has a stack's address, its size, and the context to go on with at the end; its own are fewer than
+#: :data:`~.layout.CONTEXT_BYTES` everywhere.
+_STACK, _SIZE, _LINK = (8, 16, 32) if sys.platform == "darwin" else (16, 32, 8)
 
 
 def word(w: FunctionWriter, base: str, index: int | str, type_: str = "i64") -> str:
@@ -31,12 +40,13 @@ def call_engine(w: FunctionWriter, code: int, arguments: Sequence[str] = ()) -> 
 
 def write_helpers(module: ModuleWriter) -> None:
     """The functions that kernels call."""
-    module.declare("sched_yield", "i32", ())
-    module.declare("pthread_exit", "void", ("ptr",))
+    module.declare("swapcontext", "i32", ("ptr", "ptr"))
+    module.declare("setcontext", "i32", ("ptr",))
     module.declare("memcpy", "ptr", ("ptr", "ptr", "i64"))
     module.declare("memmove", "ptr", ("ptr", "ptr", "i64"))
     module.declare("memset", "ptr", ("ptr", "i32", "i64"))
     _call(module)
+    _rest(module)
     _wait_word(module)
     _barrier(module)
     _await(module)
@@ -46,18 +56,42 @@ def write_helpers(module: ModuleWriter) -> None:
     _wait(module)
 
 
+def let_others_go_on(w: FunctionWriter) -> None:
+    """The thread, which may wait for what others write, goes on at its next turn, unless something went wrong meanwhile."""
+    w.do("call void @emulated_rest(ptr %block, ptr %own)")
+
+
+def _switch(w: FunctionWriter) -> None:
+    """The thread goes on at its next turn."""
+    w.call("swapcontext", "i32", [("ptr", word(w, "%own", layout.CONTEXT, "ptr")), ("ptr", word(w, "%own", layout.HOME, "ptr"))])
+
+
 def _end_thread(w: FunctionWriter) -> None:
-    w.call("pthread_exit", "void", [("ptr", "null")])
+    w.store("i64", "1", w.gep("i64", "%own", layout.ENDED), 8)
+    w.call("setcontext", "i32", [("ptr", word(w, "%own", layout.HOME, "ptr"))])
     w.unreachable()
 
 
 def _call(module: ModuleWriter) -> None:
+    """A call is made by who gives the turns, so that the engine runs on the stack of its own thread; then the thread goes on at once."""
     parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "code"), ("ptr", "arguments"), ("i64", "count")]
     w = module.function("emulated_call", parameters, linkage="internal")
-    engine, number = word(w, "%block", layout.ENGINE, "ptr"), word(w, "%own", layout.NUMBER)
-    answer = w.emit(f"call i64 {engine}(i64 %code, i64 {number}, ptr %arguments, i64 %count)")
+    for index, type_, value in ((layout.CODE, "i64", "%code"), (layout.ARGUMENTS, "ptr", "%arguments"), (layout.COUNT, "i64", "%count")):
+        w.store(type_, value, w.gep("i64", "%own", index), 8)
+    _switch(w)
     over, go_on = w.new_block("over"), w.new_block("on")
-    w.branch_if(w.emit(f"icmp slt i64 {answer}, 0"), over, go_on)
+    w.branch_if(w.emit(f"icmp slt i64 {word(w, '%own', layout.ANSWER)}, 0"), over, go_on)
+    w.place(over)
+    _end_thread(w)
+    w.place(go_on)
+    w.ret()
+
+
+def _rest(module: ModuleWriter) -> None:
+    w = module.function("emulated_rest", [("ptr", "block"), ("ptr", "own")], linkage="internal")
+    _switch(w)
+    over, go_on = w.new_block("over"), w.new_block("on")
+    w.branch_if(w.emit(f"icmp ne i64 {word(w, '%block', layout.STOP)}, 0"), over, go_on)
     w.place(over)
     _end_thread(w)
     w.place(go_on)
@@ -110,7 +144,7 @@ def _wait_word(module: ModuleWriter) -> None:
     call_engine(w, layout.FORCE, [w.emit("ptrtoint ptr %object to i64")])
     w.branch(rest)
     w.place(look)
-    w.call("sched_yield", "i32", [])
+    _switch(w)
     waiting, live = (w.emit(f"load atomic i64, ptr {w.gep('i64', '%block', index)} seq_cst, align 8") for index in (layout.WAITING, layout.LIVE))
     due = w.emit(f"icmp eq i64 {w.emit(f'and i64 {turns}, {_LOOK - 1}')}, {_LOOK - 1}")
     all_wait = w.new_block("all")
@@ -263,7 +297,11 @@ def _wait(module: ModuleWriter) -> None:
 
 def write_threads(module: ModuleWriter, kernel: str, types: Sequence[str], threads: int, cluster: int) -> None:
     """``thread_main``, by which one thread goes through all programs, and ``start``, which runs all threads: ``threads`` in each block of a cluster."""
-    w = module.function("thread_main", [("ptr", "own")], "ptr")
+    # arguments of a context's function are ints
+    w = module.function("thread_main", [("i32", "high"), ("i32", "low")], linkage="internal")
+    high, low = (w.emit(f"zext i32 %{name} to i64") for name in ("high", "low"))
+    address = w.emit(f"or i64 {w.emit(f'shl i64 {high}, 32')}, {low}")
+    w.do(f"%own = inttoptr i64 {address} to ptr")
     block, queue, slots = (word(w, "%own", index, "ptr") for index in (layout.BLOCK, layout.QUEUE, layout.SLOTS))
     w.do(f"%block = getelementptr i8, ptr {block}, i64 0")
     lane, warp = (w.emit(f"trunc i64 {word(w, '%own', index)} to i32") for index in (layout.LANE, layout.WARP))
@@ -295,16 +333,59 @@ def write_threads(module: ModuleWriter, kernel: str, types: Sequence[str], threa
     between()
     w.emit(f"atomicrmw add ptr {w.gep('i64', '%block', layout.LIVE)}, i64 -1 seq_cst")
     w.emit(f"atomicrmw add ptr {w.gep('i64', '%block', layout.PROGRESS)}, i64 1 seq_cst")
-    w.ret("ptr null")
+    w.store("i64", "1", w.gep("i64", "%own", layout.ENDED), 8)
+    w.ret()
+    _start(module)
 
-    # start(threads' words, count): run them all
-    w = module.function("start", [("ptr", "words"), ("i64", "count")])
-    module.declare("pthread_create", "i32", ("ptr", "ptr", "ptr", "ptr"))
-    module.declare("pthread_join", "i32", ("i64", "ptr"))
+
+def _start(module: ModuleWriter) -> None:
+    """``start(threads' words, the order in which they have their turns, how many)``: run them all until they have ended."""
+    w = module.function("start", [("ptr", "words"), ("ptr", "order"), ("i64", "count")])
+    module.declare("getcontext", "i32", ("ptr",))
+    module.declare("makecontext", "void", ("ptr", "ptr", "i32", "..."))
     with w.loop("0", "%count") as loop:
         own = w.gep("i64", "%words", w.emit(f"mul i64 {loop.index}, {layout.THREAD_WORDS}"))
-        w.call("pthread_create", "i32", [("ptr", w.gep("i64", own, layout.HANDLE)), ("ptr", "null"), ("ptr", "@thread_main"), ("ptr", own)])
-    with w.loop("0", "%count") as loop:
-        own = w.gep("i64", "%words", w.emit(f"mul i64 {loop.index}, {layout.THREAD_WORDS}"))
-        w.call("pthread_join", "i32", [("i64", w.load("i64", w.gep("i64", own, layout.HANDLE), 8)), ("ptr", "null")])
+        context = word(w, own, layout.CONTEXT, "ptr")
+        w.call("getcontext", "i32", [("ptr", context)])
+        stack = w.emit(f"getelementptr i8, ptr {context}, i64 {layout.CONTEXT_BYTES}")
+        for place, type_, value in ((_STACK, "ptr", stack), (_SIZE, "i64", str(layout.STACK_BYTES)), (_LINK, "ptr", word(w, own, layout.HOME, "ptr"))):
+            w.store(type_, value, w.emit(f"getelementptr i8, ptr {context}, i64 {place}"), 8)
+        address = w.emit(f"ptrtoint ptr {own} to i64")
+        high, low = w.emit(f"trunc i64 {w.emit(f'lshr i64 {address}, 32')} to i32"), w.emit(f"trunc i64 {address} to i32")
+        w.do(f"call void (ptr, ptr, i32, ...) @makecontext(ptr {context}, ptr @thread_main, i32 2, i32 {high}, i32 {low})")
+    again, done = w.new_block("again"), w.new_block("done")
+    w.branch(again)
+    w.place(again)
+    with w.loop("0", "%count", 1, [("i64", "0")]) as loop:
+        own = w.gep("i64", "%words", w.emit(f"mul i64 {word(w, '%order', loop.index)}, {layout.THREAD_WORDS}"))
+        ended = w.emit(f"icmp ne i64 {word(w, own, layout.ENDED)}, 0")
+        mode = word(w, word(w, own, layout.BLOCK, "ptr"), layout.MODE)
+        passes = w.emit(f"and i1 {_toss(w, word(w, own, layout.QUEUE, 'ptr'))}, {w.emit(f'icmp eq i64 {mode}, {layout.RANDOM}')}")
+        with w.when(w.emit(f"xor i1 {w.emit(f'or i1 {ended}, {passes}')}, true")):
+            w.do(f"call void @emulated_turn(ptr {own})")
+        loop.next_values = [w.emit(f"add i64 {loop.values[0]}, {word(w, own, layout.ENDED)}")]
+    (ended_count,) = loop.results
+    w.branch_if(w.emit(f"icmp slt i64 {ended_count}, %count"), again, done)
+    w.place(done)
+    w.ret()
+    _turn(module)
+
+
+def _turn(module: ModuleWriter) -> None:
+    """Let a thread go on until it waits, calling the engine for it."""
+    w = module.function("emulated_turn", [("ptr", "own")], linkage="internal")
+    context, home, number = word(w, "%own", layout.CONTEXT, "ptr"), word(w, "%own", layout.HOME, "ptr"), word(w, "%own", layout.NUMBER)
+    engine = word(w, word(w, "%own", layout.BLOCK, "ptr"), layout.ENGINE, "ptr")
+    go_on, calls, done = w.new_block("on"), w.new_block("calls"), w.new_block("done")
+    w.branch(go_on)
+    w.place(go_on)
+    w.call("swapcontext", "i32", [("ptr", home), ("ptr", context)])
+    code = word(w, "%own", layout.CODE)
+    w.branch_if(w.emit(f"icmp slt i64 {code}, 0"), done, calls)
+    w.place(calls)
+    w.store("i64", "-1", w.gep("i64", "%own", layout.CODE), 8)
+    arguments, count = word(w, "%own", layout.ARGUMENTS, "ptr"), word(w, "%own", layout.COUNT)
+    w.store("i64", w.emit(f"call i64 {engine}(i64 {code}, i64 {number}, ptr {arguments}, i64 {count})"), w.gep("i64", "%own", layout.ANSWER), 8)
+    w.branch(go_on)
+    w.place(done)
     w.ret()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +16,7 @@ from tilewright.ir.core import Module
 from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, Type
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.llvm.cuts import cut_blocks
-from tilewright.llvm.link import load_object
+from tilewright.llvm.link import LoadedObject, load_object
 from tilewright.llvm.registers import constant, register_type
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.blocks import EmulatedDescriptor
@@ -23,9 +25,27 @@ from tilewright.simt.emulator.target import EmulatedTarget
 from tilewright.simt.facts import CLUSTER, WARPS
 
 
-@functools.cache
-def _host() -> tuple[str, str, str]:
-    return host_target()
+@functools.lru_cache(maxsize=16)
+def _loaded(text: str) -> LoadedObject:
+    """The code of a text, which is often run in several modes, one after the other."""
+    triple, cpu, features = host_target()
+    return load_object(compile_to_object(cut_blocks(text), triple=triple, cpu=cpu, features=features, opt=0), ("start",))
+
+
+class _Stacks:
+    """Contexts and stacks of threads, in memory that goes with this.
+
+    Attributes:
+        addresses: of the threads' contexts, and behind them that of who gives the turns.
+    """
+
+    def __init__(self, threads: int) -> None:
+        each = layout.CONTEXT_BYTES + layout.STACK_BYTES
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+        self._memory = mmap.mmap(-1, threads * each + layout.CONTEXT_BYTES, flags=flags)
+        with contextlib.suppress(AttributeError, OSError):  # a page of megabytes for each would be cleared
+            self._memory.madvise(mmap.MADV_NOHUGEPAGE)
+        self.addresses = np.frombuffer(self._memory, np.uint8).ctypes.data + each * np.arange(threads + 1)
 
 
 def run_text(
@@ -52,8 +72,7 @@ def run_text(
         KernelError: an assertion of the kernel failed, an access is misaligned, a barrier object or an asynchronous operation is used against its rules,
             or threads are stuck; the message says who waits for what.
     """
-    triple, cpu, features = _host()
-    loaded = load_object(compile_to_object(cut_blocks(text), triple=triple, cpu=cpu, features=features, opt=0), ("start",))
+    loaded = _loaded(text)
     each, mode = num_warps * target.warp_size, layout.MODES.index(completion or target.completion)
     threads = cluster * each
     seed = target.seed if seed is None else seed
@@ -71,14 +90,18 @@ def run_text(
     slots, kept = np.zeros(max(1, len(arguments)), np.int64), []
     for i, (argument, type_) in enumerate(zip(arguments, types, strict=True)):
         kept.append(_fill_slot(slots[i : i + 1], argument, type_))
-    queues[:, layout.QUEUE_COIN] = np.random.default_rng(seed).integers(1, 2**62, threads)
+    rng = np.random.default_rng(seed)
+    queues[:, layout.QUEUE_COIN] = rng.integers(1, 2**62, threads)
+    order, stacks = rng.permutation(threads).astype(np.int64), _Stacks(threads)
+    words[:, layout.CONTEXT], words[:, layout.HOME], words[:, layout.CODE] = stacks.addresses[:-1], stacks.addresses[-1], -1
     words[:, layout.BLOCK], words[:, layout.SLOTS] = block.ctypes.data, slots.ctypes.data
     words[:, layout.QUEUE] = queues.ctypes.data + np.arange(threads) * queues.strides[0]
     words[:, layout.AREA] = areas.ctypes.data + np.arange(threads) * areas.strides[0]
     words[:, layout.RANK], numbers = np.divmod(np.arange(threads), each)
     words[:, layout.WARP], words[:, layout.LANE] = np.divmod(numbers, target.warp_size)
     words[:, layout.SHARED_BYTES], words[:, layout.NUMBER] = target.shared_memory, np.arange(threads)
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(loaded.address("start"))(words.ctypes.data, threads)
+    start = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(loaded.address("start"))
+    start(words.ctypes.data, order.ctypes.data, threads)
     del engine.entry  # which holds the engine, and with it all memory
     fault = int(first[layout.FAULT])
     if fault >= layout.ASSERTION:

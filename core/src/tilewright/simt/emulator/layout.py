@@ -34,16 +34,24 @@ BLOCK_WORDS: Final = MEETING + 1
 
 # ---- words of a thread
 
-BLOCK, QUEUE, LANE, WARP, SHARED_BYTES, SLOTS, NUMBER, HANDLE = range(8)
+BLOCK, QUEUE, LANE, WARP, SHARED_BYTES, SLOTS, NUMBER = range(7)
+#: addresses of its ``ucontext_t``, behind which its stack lies, and of that of who gives the turns; not zero: it has ended
+CONTEXT, HOME, ENDED = range(7, 10)
+#: the engine's call that it asks for, or -1; its arguments, and the answer
+CODE, ARGUMENTS, COUNT, ANSWER = range(10, 14)
 #: what it waits for: a kind, the part that it runs, and a word of memory of which ``word & mask`` is, or is no longer, a value
-KIND, PART, WORD, MASK, VALUE, EQUAL, OBJECT = range(8, 15)
+KIND, PART, WORD, MASK, VALUE, EQUAL, OBJECT = range(14, 21)
 #: address of the registers of products under way
-AREA: Final = 15
+AREA: Final = 21
 #: 1 where what it waits for in :data:`AT_QUEUE` may happen
-RELEASED: Final = 16
+RELEASED: Final = 22
 #: the block's number in its cluster
-RANK: Final = 17
-THREAD_WORDS: Final = 18
+RANK: Final = 23
+THREAD_WORDS: Final = 24
+
+#: Bytes for a context, and of a thread's stack, which are memory once they are touched.
+CONTEXT_BYTES: Final = 8192
+STACK_BYTES: Final = (8 << 20) - CONTEXT_BYTES
 
 #: What a thread may wait for.
 NOTHING, AT_BARRIER, AT_WARP_BARRIER, AT_OBJECT, AT_TURN, AT_QUEUE = range(6)

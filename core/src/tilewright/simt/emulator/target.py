@@ -17,7 +17,7 @@ from tilewright.simt.copies import BARRIER, GROUPS, BlockCopy, CopyMechanism
 from tilewright.simt.costs import MachineCosts
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.blocks import BlockSite
-from tilewright.simt.emulator.code import call_engine, set_fault, word, write_helpers, write_threads
+from tilewright.simt.emulator.code import call_engine, let_others_go_on, set_fault, word, write_helpers, write_threads
 from tilewright.simt.emulator.multiply import ProductSite, SumsSite
 from tilewright.simt.emulator.products import Products
 from tilewright.simt.facts import CLUSTER
@@ -68,12 +68,15 @@ class EmulatedTarget(SimtTarget):
         self.products_under_way = Products(self)
         self._part_places: dict[int, int] = {}
         self._cluster = 1
+        #: whether threads may read memory until others have written it
+        self._polls = False
         #: how much memory for descriptors was met so far
         self._memories = 0
 
     def prepare(self, function: Function) -> None:
         self.products_under_way.begin(function)
         self._cluster = function.attributes.get(CLUSTER, 1)
+        self._polls = any(operation.name == "while" for operation in function.walk())
         names: dict[int, list[str]] = {}
         for partition in function.walk():
             if partition.name == "simt.partition":
@@ -243,8 +246,14 @@ class EmulatedTarget(SimtTarget):
 
     # ---- memory
 
+    def _let_others_write(self, w: FunctionWriter) -> None:
+        """Before a read: a thread that reads until it finds what others write has them go on."""
+        if self._polls:
+            let_others_go_on(w)
+
     def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
         type_, stored, size = register_type(element), storage_type(element), storage_size(element)
+        self._let_others_write(w)
         _check_aligned(w, pointer, size * count, predicate)
 
         def read() -> list[str]:
@@ -276,12 +285,15 @@ class EmulatedTarget(SimtTarget):
                 w.do(f"store {stored} {value}, ptr {w.gep(stored, pointer, i)}, align {size}")
 
     def atomic_rmw(self, context: SimtContext, kind: str, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> str:
+        self._let_others_write(context.writer)
         return _when_else_garbage(context.writer, predicate, element, lambda: atomic_update(context, kind, element, pointer, value, order))
 
     def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
+        self._let_others_write(context.writer)
         return _when_else_garbage(context.writer, predicate, element, lambda: compare_and_swap(context, element, pointer, compare, value, order))
 
     def atomic_load(self, context: SimtContext, pointer: str, element: Type, predicate: str | None, order: str, scope: str) -> str:
+        self._let_others_write(context.writer)
         _check_aligned(context.writer, pointer, storage_size(element), predicate)
         return _when_else_garbage(context.writer, predicate, element, lambda: atomic_read(context, element, pointer, order))
 
