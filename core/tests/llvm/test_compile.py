@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from tilewright.errors import LoweringError, write_reproducer
-from tilewright.llvm.compile import LONG, assembly, compile_to_object, host_target, options_set, parse, target_machine
+from tilewright.llvm.apart import has_inline_assembly
+from tilewright.llvm.compile import LONG, assembly, assembly_and_object, compile_to_object, host_target, options_set, parse, target_machine
 from tilewright.llvm.link import load_object
 
 ADD = "define i64 @add(i64 %a, i64 %b) {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"
@@ -128,6 +129,30 @@ def test_assembly_that_the_assembler_rejects_is_an_error_and_not_the_end() -> No
         compile_to_object(text, **host())
     good = text.replace("frobnicate $1, $0", "")
     assert compile_to_object(good, **host())[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize(
+    ("assembly", "apart"),
+    [
+        ('asm sideeffect "", "~{memory}"()', False),
+        ('asm sideeffect "", "~{memory},~{nonsense}"()', True),
+        ('asm "", "~{memory}"()', True),
+        ('asm sideeffect "", "~{memory}"()\n  call void asm sideeffect "nop", "~{memory}"()', True),
+        ('asm sideeffect "nop", ""()\n  call void asm sideeffect "", "~{memory}"()', True),
+        ("@asm()", False),
+    ],
+)
+def test_a_mark_without_instructions_is_no_assembly(assembly: str, apart: bool) -> None:
+    assert has_inline_assembly(f"define void @f() {{\n  call void {assembly}\n  ret void\n}}\n") is apart
+
+
+@pytest.mark.parametrize("passes", [(), ("O2",)])
+def test_assembly_and_object_together_are_those_of_each_alone(passes: tuple[str, ...]) -> None:
+    marked = LOOP.replace("  %v", '  call void asm sideeffect "", "~{memory}"()\n  %v')
+    rejected = LOOP.replace("  %v", '  call void asm sideeffect "nop", "~{memory}"()\n  %v')
+    for text in (ADD, LOOP, marked, rejected):
+        alone = assembly(text, passes=passes, **host()), compile_to_object(text, passes=passes, **host())
+        assert assembly_and_object(text, passes=passes, **host()) == alone
 
 
 def test_long_text_has_options_of_its_own() -> None:

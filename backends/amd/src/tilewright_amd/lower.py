@@ -42,7 +42,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
         OutOfResources: a program needs more than the target has.
     """
-    from tilewright.llvm.compile import assembly, compile_to_object, set_option
+    from tilewright.llvm.compile import assembly_and_object, set_option
     from tilewright.simt.compile import compile_fitting
     from tilewright.simt.facts import SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report
@@ -59,10 +59,10 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     for option in _LLVM_OPTIONS:
         set_option(option)
     started = time.perf_counter()
-    listing = assembly(text, **settings)
+    listing, unlinked = assembly_and_object(text, **settings)
     timings["amdgcn"] = (time.perf_counter() - started) * 1e3
     started = time.perf_counter()
-    binary = link(compile_to_object(text, **settings))
+    binary = link(unlinked)
     timings["hsaco"] = (time.perf_counter() - started) * 1e3
     _keep_listing(listing, binary)
     name, facts, usage = module.kernel.name, copy.kernel.attributes, usage_of(listing)

@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from tilewright.errors import LoweringError
 
 _CHILD = "from tilewright.llvm.apart import _serve; _serve()"
 
 
+#: Assembly but for a mark that memory is not accessed across, which has no instruction that an assembler could reject.
+_ASSEMBLY: Final = re.compile(r' asm (?!sideeffect "", "~\{memory\}"\(\))')
+
+
 def has_inline_assembly(ir_text: str) -> bool:
-    """Whether IR text may have inline assembly: cheap, and never wrong where it says no."""
-    return " asm " in ir_text
+    """Whether IR text may have inline assembly that an assembler reads: cheap, and never wrong where it says no."""
+    return " asm " in ir_text and _ASSEMBLY.search(ir_text) is not None
 
 
 def generated_apart(

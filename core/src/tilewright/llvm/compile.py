@@ -208,6 +208,26 @@ def assembly(ir_text: str, *, triple: str, cpu: str = "", features: str = "", op
     return _assembly(ir_text, triple, cpu, features, opt, passes)
 
 
+def assembly_and_object(
+    ir_text: str, *, triple: str, cpu: str = "", features: str = "", opt: int = 2, passes: Sequence[str] = (), if_long: Sequence[str] = ()
+) -> tuple[str, bytes]:
+    """:func:`assembly` and :func:`compile_to_object` of the same text, which is parsed, and goes through the passes, once where it is not long."""
+    lines, options = _length_and_options(ir_text, if_long)
+    if options or lines > HUGE or has_inline_assembly(ir_text):
+        listing = assembly(ir_text, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, if_long=if_long)
+        return listing, compile_to_object(ir_text, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, if_long=if_long)
+    return _assembly_and_object(ir_text, triple, cpu, features, opt, passes)
+
+
+@abandonable
+def _assembly_and_object(ir_text: str, triple: str, cpu: str, features: str, opt: int, passes: Sequence[str]) -> tuple[str, bytes]:
+    machine = target_machine(triple, cpu, features, opt)
+    module = prepared(ir_text, machine, passes)
+    listing: str = machine.emit_assembly(module.clone())  # generating code changes the module
+    binary: bytes = machine.emit_object(module)
+    return listing, binary
+
+
 def _length_and_options(ir_text: str, if_long: Sequence[str]) -> tuple[int, Sequence[str]]:
     lines = ir_text.count("\n")
     return lines, if_long if lines > LONG else ()
