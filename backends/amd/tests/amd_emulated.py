@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Sequence
@@ -23,6 +24,10 @@ from tilewright_conformance.waves.errors import WaveError
 
 class AssertionFailed(Exception):
     """A kernel stopped itself; the text is what it calls the assertion whose number it left."""
+
+
+#: Programs that were run lately: the same code runs on many arguments.
+_program = functools.lru_cache(maxsize=8)(load)
 
 
 class Launch:
@@ -53,7 +58,7 @@ class Launch:
         given = [*values, told] if assertions else values
         try:
             covered = run(
-                load(listing), code.name, grid=(x, y, z), threads=lanes * code.metadata["num_warps"], arguments=packed(listing, given, (x, y, z)),
+                _program(listing), code.name, grid=(x, y, z), threads=lanes * code.metadata["num_warps"], arguments=packed(listing, given, (x, y, z)),
                 dynamic_lds=code.metadata["shared"], arena=self.arena, schedule=schedule, seed=seed,
             )  # fmt: skip
         except WaveError as error:

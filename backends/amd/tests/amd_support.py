@@ -35,11 +35,22 @@ def example(name: str) -> ModuleType:
 
 
 def compiled(kernel: JITFunction, signature: str, arch: str, constants: Mapping[str, Any] | None = None, **options: Any) -> CodeObject:
-    """A kernel's code for an architecture; ``signature`` names the runtime parameters, as ``tilewright inspect`` takes it."""
+    """A kernel's code for an architecture; ``signature`` names the runtime parameters, as ``tilewright inspect`` takes it. What was compiled lately is not
+    compiled again: schedules and sizes are tried with the same code. See :func:`forget`."""
+    return _compiled(kernel, signature, arch, tuple(sorted((constants or {}).items())), tuple(sorted(options.items())))
+
+
+def forget() -> None:
+    """Compile all kernels anew, since the compiler is changed."""
+    _compiled.cache_clear()
+
+
+@functools.lru_cache(maxsize=32)
+def _compiled(kernel: JITFunction, signature: str, arch: str, constants: tuple[tuple[str, Any], ...], options: tuple[tuple[str, Any], ...]) -> CodeObject:
     backend = registry().get("amd")
     target = named_target(backend, arch)
-    types, attributes, values = bind_types(kernel, signature, dict(constants or {}))
-    chosen = resolve(backend, kernel.__name__, options, {})
+    types, attributes, values = bind_types(kernel, signature, dict(constants))
+    chosen = resolve(backend, kernel.__name__, dict(options), {})
     module = build_module(Specialization(kernel, types, values, attributes, chosen), backend, target)
     return lower_module(module, chosen, backend, target).code
 

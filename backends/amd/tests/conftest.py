@@ -1,8 +1,26 @@
-"""Options of this backend's tests."""
+"""Options of this backend's tests, and what they share between them."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from amd_support import forget
+
+
+@pytest.fixture(autouse=True)
+def _no_code_of_another_compiler(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests that change the compiler share no code with others."""
+    changes = "monkeypatch" in request.fixturenames
+    if changes:
+        forget()
+    yield
+    if changes:
+        forget()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
