@@ -22,8 +22,6 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
-    # modules of IR are tens of thousands of objects that refer to each other: usual thresholds have a tenth of the tests' time spent on looking through them
-    gc.set_threshold(20_000, 20, 20)
 
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
