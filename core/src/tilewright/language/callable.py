@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
@@ -183,6 +184,10 @@ class JitCallable:
         self.__module__: str = fn.__module__
         self.__doc__: str | None = fn.__doc__
         self.__globals__: Any = fn.__globals__
+        self._callers: Any = None
+        former = fn.__globals__.get(fn.__name__) if fn.__qualname__ == fn.__name__ else None
+        if isinstance(former, JitCallable):
+            former._replaced()
 
     # -- source ---------------------------------------------------------------------------------------------------------------------------
 
@@ -305,6 +310,23 @@ class JitCallable:
                     self.hash, self.used_global_vals = cache_key(self)
         return self.hash
 
+    def note_caller(self, caller: JitCallable) -> None:
+        """Remember a function whose key has this one's in it."""
+        if self._callers is None:
+            self._callers = weakref.WeakSet()
+        self._callers.add(caller)
+
+    def _replaced(self) -> None:
+        """Another function is about to take this one's name, as in a notebook's cell that is run again: what calls it by that name is another one, too."""
+        for caller in list(self._callers or ()):
+            caller.forget_meaning()
+
+    def forget_meaning(self) -> None:
+        """Find out anew what the function calls and which globals it reads."""
+        with self._hash_lock:
+            self.hash = None
+            self.used_global_vals = {}
+
     def __hash__(self) -> int:
         return id(self) >> 4
 
@@ -331,13 +353,13 @@ class JitCallable:
     def __getstate__(self) -> dict[str, Any]:
         key = self.cache_key if self.fn is not None else self.hash
         self.params  # noqa: B018  # read from the function now: the copy has none
-        unpicklable = {"fn", "__globals__", "_hash_lock", "used_global_vals", "_tree", "_dependencies", "analysis"}
+        unpicklable = {"fn", "__globals__", "_hash_lock", "used_global_vals", "_tree", "_dependencies", "_callers", "analysis"}
         state = {name: value for name, value in self.__dict__.items() if name not in unpicklable}
         return {**state, "hash": key, "_text": self.src}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.fn = self.__globals__ = self._tree = self._dependencies = self.analysis = None
+        self.fn = self.__globals__ = self._tree = self._dependencies = self._callers = self.analysis = None
         self.used_global_vals = {}
         self._hash_lock = threading.RLock()
 

@@ -49,6 +49,8 @@ def cache_key(function: JitCallable) -> tuple[str, UsedGlobals]:
         if id(current) in seen:
             continue
         seen[id(current)] = current
+        if current is not function:
+            current.note_caller(function)
         if current.fn is None:  # came from a pickle: its key is all there is
             digests.append(str(current.hash))
             continue
@@ -67,7 +69,7 @@ def _is_own(function: JitCallable) -> bool:
     """Whether a function is this package's, at the top level of a module, as it is written there."""
     module = sys.modules.get(function.__module__)
     return (
-        function.__module__.partition(".")[0] == _PACKAGE
+        (function.__module__ or "").partition(".")[0] == _PACKAGE
         and function._text is None
         and module is not None
         and vars(module).get(function.__qualname__) is function

@@ -6,11 +6,21 @@ import ast
 import inspect
 import linecache
 import re
+import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
+
+from tilewright.language.typed_text import typed_text
 
 _DEFINITION = re.compile(r"[ \t]*(?:async[ \t]+)?def\b")
 _CLOSING = (")", "]", "}")
+
+
+_UNREADABLE = """@jit functions should be defined in a Python file; the source of {name!r} ({file}) cannot be read
+  help: put the function in a file and import it, or run it in IPython, a notebook or the prompt of Python 3.13. A program that makes the text itself says it:
+        linecache.cache["<kernels>"] = (len(text), None, text.splitlines(keepends=True), "<kernels>")
+        exec(compile(text, "<kernels>", "exec"), names)"""
 
 
 class FunctionSource:
@@ -30,7 +40,7 @@ class FunctionSource:
         """Take the lines of ``fn``'s file.
 
         Raises:
-            ValueError: the function was not defined in a file.
+            ValueError: the function was not defined in a file, and its text is nowhere else to be found.
         """
         code = fn.__code__
         self.file: str = code.co_filename
@@ -38,7 +48,10 @@ class FunctionSource:
         linecache.checkcache(self.file)
         self._lines = linecache.getlines(self.file, fn.__globals__)
         if len(self._lines) < self.first_line:
-            raise ValueError(f"@jit functions should be defined in a Python file; the source of {fn.__name__!r} ({self.file}) cannot be read")
+            text = typed_text(fn, sys._getframe(1)) if isinstance(fn, FunctionType) else None
+            if text is None:
+                raise ValueError(_UNREADABLE.format(name=fn.__name__, file=self.file))
+            self._lines = text.splitlines(keepends=True)
         self._raw: list[str] | None = None
         self._tree: ast.Module | None = None
         self._parsed: tuple[str, int, int] | None = None

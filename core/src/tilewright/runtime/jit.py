@@ -103,6 +103,10 @@ class JITFunction(KernelInterface, KernelDefinition):
         """
         self._reset_launching()
 
+    def forget_meaning(self) -> None:
+        super().forget_meaning()
+        self.clear_cache()
+
     # -- launching
 
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel | None]:

@@ -3,7 +3,7 @@
 tilewright backends [--json]
 tilewright inspect FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 [--stage llir] [--backend cpu]
 tilewright inspect FILE.tileir [--stage asm]
-tilewright explain FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 --backend NAME --arch ARCH [--output FILE.html]
+tilewright explain FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 [--backend NAME] [--arch ARCH] [--output FILE.html]
 tilewright compile FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 --output DIR
 tilewright opt FILE --passes canonicalize,cse [--target BACKEND:ARCH] [--options num_warps=8]
 tilewright ops [NAME] [--backend NAME] [--json]
