@@ -475,13 +475,22 @@ x = np.zeros(1); k[(1,)](x); print(x[0])
 """
 
 
-@pytest.mark.parametrize("arguments", [["-c", SOURCE], ["-"], []], ids=["-c", "-", "stdin"])
+def run_source(*arguments):
+    return subprocess.run([sys.executable, *arguments], input=SOURCE, capture_output=True, text=True, timeout=GUARD, check=False)
+
+
+def test_a_kernel_of_the_command_line_runs():
+    result = run_source("-c", SOURCE)
+    assert (result.returncode, result.stdout) == (0, "3.0\n"), result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["-"], []], ids=["-", "stdin"])
 def test_sources_that_python_does_not_keep(arguments):
     if sys.version_info >= (3, 13):
         pytest.skip("this Python keeps them")
-    result = subprocess.run([sys.executable, *arguments], input=SOURCE, capture_output=True, text=True, timeout=GUARD, check=False)
+    result = run_source(*arguments)
     assert result.returncode == 1
-    assert "@jit functions should be defined in a Python file; the source of 'k'" in result.stderr.splitlines()[-1]
+    assert "@jit functions should be defined in a Python file; the source of 'k'" in result.stderr and "  help: put the function in a file" in result.stderr
 
 
 def test_sources_that_change_or_go_after_their_import(start, tmp_path):
