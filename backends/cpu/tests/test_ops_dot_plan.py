@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilewright.ir.types import BF16, F16, F32, F64, I8, U8
+from tilewright.ir.types import BF16, F16, F32, F64, I8, U8, FloatType
+from tilewright_cpu.lowering.dot_kernel import Accumulator
+from tilewright_cpu.lowering.dot_pack import Matrix
 from tilewright_cpu.lowering.dot_plan import (
     BF16_PAIRS,
+    BF16_TILES,
     BYTE_QUADS,
+    FINE_FLOAT_TILES,
+    FLOAT_TILES,
     FMA32,
     FMA64,
+    HALF_TILES,
     INT32,
     SIGNED_DOT,
     UNSIGNED_DOT,
@@ -22,6 +30,7 @@ from tilewright_cpu.lowering.dot_plan import (
     split_columns,
     split_rows,
 )
+from tilewright_cpu.lowering.dot_product import Product
 from tilewright_cpu.machine import USUAL_CACHES, Machine
 
 _EXTENTS = st.integers(1, 300)
@@ -97,6 +106,38 @@ def test_scheme_by_features(a: object, b: object, features: tuple[str, ...], bit
 )
 def test_arm_has_schemes_of_its_own(a: object, b: object, features: tuple[str, ...], scheme: object) -> None:
     assert choose_scheme(a, b, machine("aarch64", 128, 32, *features)) is scheme  # type: ignore[arg-type]
+
+
+TILES = ("amx-tile", "amx-bf16")
+
+
+@pytest.mark.parametrize(
+    ("element", "precision", "scheme"),
+    [
+        (BF16, "ieee", BF16_TILES),
+        (F16, "ieee", HALF_TILES),
+        (F32, "ieee", FMA32),
+        (F32, "tf32", FLOAT_TILES),
+        (F32, "bf16x3", FLOAT_TILES),
+        (F32, "tf32x3", FINE_FLOAT_TILES),
+        (F32, "bf16x6", FINE_FLOAT_TILES),
+        (F64, "tf32", FMA64),
+    ],
+)
+def test_tiles_by_precision(element: FloatType, precision: str, scheme: object) -> None:
+    unit = machine("x86-64", 512, 32, *TILES)
+    assert choose_scheme(element, element, unit, (64, 64, 64), precision) is scheme
+    assert not choose_scheme(element, element, unit, (64, 64, 24), precision).tiled
+    assert not choose_scheme(element, element, machine("x86-64", 512, 32), (64, 64, 64), precision).tiled
+
+
+@pytest.mark.parametrize(("sums", "scheme"), [(F32, HALF_TILES), (F16, FMA32)])
+def test_sums_in_f16_are_rounded_as_they_grow(sums: FloatType, scheme: object) -> None:
+    """A unit whose sums are in f32 cannot do that."""
+    matrix = Matrix("%p", F16, 64, 64, 64, 1)
+    writer: Any = None
+    product = Product(writer, machine("x86-64", 512, 32, *TILES), (F16, F16), matrix, matrix, Accumulator("%c", sums, 64, 4, True), writer)
+    assert product.scheme is scheme
 
 
 def test_other_architectures_use_no_instruction_of_these() -> None:

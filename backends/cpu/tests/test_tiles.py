@@ -31,6 +31,13 @@ FEATURES = ("+amx-tile", "+amx-bf16", "+amx-int8")
 SALTS = itertools.count()
 INSTRUCTIONS = re.compile(r"llvm\.x86\.(ldtilecfg|tile\w+|tdp\w+)")
 bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+FLOATS = (bfloat16, np.float16, np.float32)
+#: How far a product may be off, besides the rounding of its sum, where a precision of f32 leaves something out.
+LEFT_OUT = {"tf32": 2.0**-14, "bf16x3": 2.0**-14, "tf32x3": 2.0**-22, "bf16x6": 2.0**-22}
+
+
+#: (M, N, K) and the tiles of a program.
+SHAPES = [((128, 96, 256), (64, 32, 64)), ((77, 130, 201), (32, 64, 128)), ((33, 17, 64), (16, 16, 64)), ((64, 64, 2048), (64, 64, 64))]
 
 
 class Machine:
@@ -86,7 +93,7 @@ def machine(library: ctypes.CDLL, monkeypatch: Any, tmp_path: Path) -> Any:
 @tw.jit
 def product(
     a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, SUM: tl.constexpr, SALT: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr = "ieee",
 ):  # fmt: skip
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -96,48 +103,79 @@ def product(
         here = start + k
         a = tl.load(a_ptr + rows[:, None] * sam + here[None, :] * sak, mask=(rows[:, None] < M) & (here[None, :] < K), other=0)
         b = tl.load(b_ptr + here[:, None] * sbk + columns[None, :] * sbn, mask=(here[:, None] < K) & (columns[None, :] < N), other=0)
-        total = tl.dot(a, b, total)
+        total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=SUM)
     tl.store(c_ptr + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
 
 
 def draw(kind: Any, shape: tuple[int, ...]) -> Any:
-    if kind is bfloat16:
-        return RNG.standard_normal(shape).astype(bfloat16)
+    if np.dtype(kind) in FLOATS:
+        return RNG.standard_normal(shape).astype(kind)
     return RNG.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, kind, endpoint=True)
 
 
-def check(found: Any, a: Any, b: Any) -> None:
+def check(found: Any, a: Any, b: Any, precision: str = "ieee") -> None:
     """Integers exactly; floats by the bound of a sum in f32 of so many products."""
-    if a.dtype == bfloat16:
+    if a.dtype in FLOATS:
         a, b = a.astype(np.float64), b.astype(np.float64)
-        bound = (np.abs(a) @ np.abs(b)) * a.shape[1] * 2.0**-23
+        bound = (np.abs(a) @ np.abs(b)) * (min(a.shape[1], 64) * 2.0**-23 + LEFT_OUT.get(precision, 0.0))
         assert (np.abs(found - a @ b) <= bound).all()
     else:
         np.testing.assert_array_equal(found, a.astype(np.int64) @ b.astype(np.int64))
 
 
-def run(a: Any, b: Any, blocks: tuple[int, int, int], turned: str = "") -> Any:
+def run(a: Any, b: Any, blocks: tuple[int, int, int], turned: str = "", precision: str = "ieee") -> Any:
     (m, k), n = a.shape, b.shape[1]
     given_a = np.ascontiguousarray(a.T).T if "a" in turned else a
     given_b = np.ascontiguousarray(b.T).T if "b" in turned else b
-    total = np.float32 if a.dtype == bfloat16 else np.int32
+    total = np.float32 if a.dtype in FLOATS else np.int32
     c = np.full((m, n), 77, total)
     strides = [stride // a.itemsize for stride in (*given_a.strides, *given_b.strides)]
     sums = tl.float32 if total is np.float32 else tl.int32
     grid = (-(-m // blocks[0]), -(-n // blocks[1]))
-    product[grid](given_a, given_b, c, m, n, k, *strides, SUM=sums, SALT=next(SALTS), BLOCK_M=blocks[0], BLOCK_N=blocks[1], BLOCK_K=blocks[2])
+    product[grid](
+        given_a, given_b, c, m, n, k, *strides, SUM=sums, SALT=next(SALTS), BLOCK_M=blocks[0], BLOCK_N=blocks[1], BLOCK_K=blocks[2], PRECISION=precision
+    )  # fmt: skip
     return c
 
 
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
-@pytest.mark.parametrize("kind", [bfloat16, np.int8, np.uint8])
-@pytest.mark.parametrize(
-    ("shape", "blocks"), [((128, 96, 256), (64, 32, 64)), ((77, 130, 201), (32, 64, 128)), ((33, 17, 64), (16, 16, 64)), ((64, 64, 2048), (64, 64, 64))]
-)
+@pytest.mark.parametrize("kind", [bfloat16, np.float16, np.int8, np.uint8])
+@pytest.mark.parametrize(("shape", "blocks"), SHAPES)
 def test_products(machine: Machine, shape: tuple[int, int, int], blocks: tuple[int, int, int], kind: Any, turned: str) -> None:
     m, n, k = shape
     a, b = draw(kind, (m, k)), draw(kind, (k, n))
     check(run(a, b, blocks, turned), a, b)
+
+
+@pytest.mark.parametrize("turned", ["", "ab"])
+@pytest.mark.parametrize("precision", LEFT_OUT)
+@pytest.mark.parametrize(("shape", "blocks"), SHAPES[:2])
+def test_f32_where_less_is_asked_for(machine: Machine, shape: tuple[int, int, int], blocks: tuple[int, int, int], precision: str, turned: str) -> None:
+    m, n, k = shape
+    a, b = draw(np.float32, (m, k)), draw(np.float32, (k, n))
+    check(run(a, b, blocks, turned, precision), a, b, precision)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_numbers_at_the_ends_of_the_range(machine: Machine, kind: Any) -> None:
+    """Infinities, NaN, the greatest numbers and the least, and both zeros: as a sum of products in f32 has them."""
+    limits = np.finfo(kind)
+    a, b = draw(kind, (32, 64)), draw(kind, (64, 32))
+    a[0, 3], a[1, 5], a[2, 7], a[3, 9], a[3, 11] = np.inf, -np.inf, np.nan, np.inf, -np.inf
+    b[13, 4], b[15, 5], b[3, 6], b[17, 7] = np.inf, np.nan, 0, -np.inf
+    a[4, 17], a[5] = 0, 0
+    a[5, 19], b[19] = limits.max, 0.5
+    a[6], a[6, 21], b[21] = 0, limits.smallest_subnormal if kind is np.float16 else limits.tiny * 2.0**30, 2
+    if kind is np.float32:
+        a.view(np.uint32)[7, 23] = 0x7F800001  # a NaN whose leading bits are those of infinity
+    with np.errstate(invalid="ignore"):
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+    found = run(a, b, (32, 32, 64), precision="tf32" if kind is np.float32 else "ieee")
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
+    np.testing.assert_array_equal(found[np.isinf(exact)], exact[np.isinf(exact)])
+    usual = np.isfinite(exact)
+    np.testing.assert_allclose(found[usual], exact[usual], rtol=2e-3, atol=1e-3)
+    np.testing.assert_allclose(found[6, usual[6]], exact[6, usual[6]], rtol=1e-6)
 
 
 def test_iterations_are_taken_together(machine: Machine, monkeypatch: Any) -> None:
@@ -154,8 +192,9 @@ def test_iterations_are_taken_together(machine: Machine, monkeypatch: Any) -> No
     assert noted
 
 
-def test_packed_before_the_launch(machine: Machine) -> None:
-    a, b = draw(bfloat16, (64, 200)), draw(bfloat16, (200, 128))
+@pytest.mark.parametrize("kind", [bfloat16, np.float16])
+def test_packed_before_the_launch(machine: Machine, kind: Any) -> None:
+    a, b = draw(kind, (64, 200)), draw(kind, (200, 128))
     packed = tw.cpu.prepack(b)
     assert packed.panel_columns == 32
     c = np.full((64, 128), 77, np.float32)

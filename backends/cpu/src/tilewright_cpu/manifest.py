@@ -7,7 +7,7 @@ from tilewright.plugins.manifest import Manifest
 from tilewright_cpu import __version__
 from tilewright_cpu.machine import NAMED
 
-#: Every precision of products is computed as IEEE: the others permit less, they do not ask for it.
+#: Every precision of products may be asked for: where the machine has nothing quicker, all are computed as IEEE.
 CAPABILITIES = every_type(
     {"descriptors", "print", "assert", "inline_asm", "extern", "dot_scaled", "noinline", "clock"}, power_of_two=False, narrow_floats=("add",)
 )

@@ -21,8 +21,9 @@ from tilewright.ir.types import F32, FloatType, IntType, Type
 from tilewright.reference.numerics import decode
 from tilewright.runtime.arguments import ArgumentError, ArrayKind, address_of, array_kind, launch_value
 from tilewright.runtime.dtypes import IR_TEXT, NUMPY_STORAGE, dtype_text
-from tilewright_cpu.lowering.dot_plan import Scheme, block_of, choose_scheme
+from tilewright_cpu.lowering.dot_plan import TILE, Scheme, block_of, choose_scheme
 from tilewright_cpu.lowering.dot_prepacked import Record, form
+from tilewright_cpu.lowering.dot_split import split_array
 from tilewright_cpu.machine import machine_of
 
 #: NumPy's name of a scheme's packed element.
@@ -54,7 +55,7 @@ class PackedMatrix:
         rows, count = self._view.shape
         self.shape, self.panel_columns = (rows, count), columns
         self._scheme, self._element = scheme, element
-        units, panels = -(-rows // scheme.group), -(-count // columns)
+        units, panels = -(-rows // scheme.step) * (scheme.step // scheme.group) * scheme.copies, -(-count // columns)
         kind = np.dtype(_ELEMENTS[scheme.element])
         size = panels * units * columns * scheme.group
         self.nbytes = size * kind.itemsize
@@ -70,15 +71,20 @@ class PackedMatrix:
         """Pack the matrix again, after its elements have changed. No launch that reads it may be running."""
         panels, _, columns, group = self._packed.shape
         rows, count = self.shape
-        values = decode(self._view, self._element) if isinstance(self._element, FloatType) and self._scheme.group == 1 else self._view
-        for panel in range(panels):
-            width = min(columns, count - panel * columns)
-            part = values[:, panel * columns : panel * columns + width]
-            whole, rest = divmod(rows, group)
-            if whole:
-                self._packed[panel, :whole, :width] = part[: whole * group].reshape(whole, group, width).swapaxes(1, 2)
-            if rest:
-                self._packed[panel, whole, :width, :rest] = part[whole * group :].T
+        scheme, element = self._scheme, self._element
+        values = decode(self._view, element) if isinstance(element, FloatType) and (group == 1 or scheme.split) else self._view
+        copies = [values] if scheme.split is None else split_array(values, scheme.split)
+        whole, rest = divmod(rows, group)
+        for number, copy in enumerate(copies):
+            unit = np.arange(-(-rows // group))
+            places = unit if len(copies) == 1 else (unit // TILE * len(copies) + number) * TILE + unit % TILE
+            for panel in range(panels):
+                width = min(columns, count - panel * columns)
+                part = copy[:, panel * columns : panel * columns + width]
+                if whole:
+                    self._packed[panel, places[:whole], :width] = part[: whole * group].reshape(whole, group, width).swapaxes(1, 2)
+                if rest:
+                    self._packed[panel, places[whole], :width, :rest] = part[whole * group :].T
 
     def data_ptr(self) -> int:
         """The address of the matrix itself."""

@@ -20,7 +20,7 @@ from tilewright_cpu.lowering.dot_edges import ALL, Limits, limits_of
 from tilewright_cpu.lowering.dot_kernel import Accumulator
 from tilewright_cpu.lowering.dot_memo import RUN, Memo, can_be_kept
 from tilewright_cpu.lowering.dot_pack import Matrix, scaled
-from tilewright_cpu.lowering.dot_plan import Extent
+from tilewright_cpu.lowering.dot_plan import IEEE, Extent
 from tilewright_cpu.lowering.dot_prepacked import SLOT
 from tilewright_cpu.lowering.dot_product import Product, write_product
 from tilewright_cpu.lowering.forms import constant_value
@@ -38,7 +38,8 @@ def lower_dot(context: Context, operation: Operation) -> None:
     deferral = _deferral(context, operation, place_a.stays) if in_loop else None
     elements = element_type(a.type), element_type(b.type)
     memo = _memo(context, operation, place_b.stays) if len(target.shape) == 2 else None
-    multiply(context, elements, place_a, place_b, target, zero, limits, _prepacked(context, b), deferral, memo)
+    precision = operation.attribute("precision")
+    multiply(context, elements, place_a, place_b, target, zero, limits, _prepacked(context, b), deferral, memo, precision)
     context.bind_buffer(operation.results[0], target)
 
 
@@ -191,10 +192,11 @@ def multiply(
     prepacked: str | None = None,
     deferral: Deferral | None = None,
     memo: Memo | None = None,
+    precision: str = IEEE,
 ) -> None:
     """Write the product of two places into ``target``, or add it to what is there unless ``zero``, for each batch.
 
-    ``elements`` are the operands' own types, which those of the places may be narrower than. ``prepacked``, ``deferral`` and ``memo``: see :class:`Product`.
+    ``elements`` are the operands' own types, which those of the places may be narrower than. The other arguments: see :class:`Product`.
     """
     w, machine = context.writer, context.state.machine
 
@@ -204,7 +206,7 @@ def multiply(
     def batch(axis: int, a_at: str, b_at: str, c_at: str) -> None:
         if axis == len(target.shape) - 2:
             sums = Accumulator(c_at, target.element, target.shape[-1], storage_size(target.element), zero)
-            write_product(Product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits, prepacked, deferral, memo))
+            write_product(Product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits, prepacked, deferral, memo, precision))
             return
         with w.loop("0", str(target.shape[axis]), 1, nonempty=True) as loop:
             moved = []

@@ -1,7 +1,8 @@
 """Copying the operands of a dot into the form the micro-kernels read: elements converted, groups along K made one unit, and B in panels.
 
 A packed B is a row of panels. A panel of P columns holds, for each unit along K, P units that follow each other; so a micro-kernel reads memory
-straight through. Columns that pad the last vector are zero, and so are elements that pad the last group along K.
+straight through. Columns that pad the last vector are zero, and so are elements that pad the last group along K. Where a scheme splits its operands, a tile's
+units along K are there once for each copy: those of the first copy, then those of the next (:class:`.dot_plan.Split`).
 
 Which loops run depends on which axis is contiguous in the source: along N vectors are copied (and interleaved into groups), along K square
 blocks are transposed in registers, and otherwise elements are copied one by one.
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 from tilewright.ir.types import Type, byte_size
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter, vector
-from tilewright_cpu.lowering.dot_plan import Extent, Panel, Scheme, packed_columns
+from tilewright_cpu.lowering.dot_plan import TILE, Extent, Panel, Scheme, packed_columns
+from tilewright_cpu.lowering.dot_split import split_float
 from tilewright_cpu.lowering.widen import widen
 from tilewright_cpu.machine import Machine
 
@@ -90,7 +92,9 @@ class Packer:
         self.align = byte_size(source.element)
         self.k = source.rows
         self.n = source.columns
-        self.units = -(-self.k // scheme.group)
+        whole = -(-self.k // scheme.step) * (scheme.step // scheme.group)
+        #: Units of a packed column, those of all copies.
+        self.units = whole * scheme.copies
 
     # ---- elements and vectors
 
@@ -103,16 +107,31 @@ class Packer:
             value = w.emit(f"xor {vector(element, lanes)} {value}, {high}")
         return value
 
-    def load(self, pointer: str, lanes: int) -> str:
-        """Source elements as packed elements."""
-        return self.convert(self.w.load(vector(self.stored, lanes), pointer, self.align), lanes)
+    def load(self, pointer: str, lanes: int) -> list[str]:
+        """Source elements as packed elements, of each copy."""
+        w, value = self.w, self.w.load(vector(self.stored, lanes), pointer, self.align)
+        if self.scheme.split is None:
+            return [self.convert(value, lanes)]
+        return split_float(w, widen(w, self.source.element, value, lanes, "float", self.machine.can("half")), lanes, self.scheme.split)
+
+    def places(self, unit: Extent) -> list[Extent]:
+        """Where a unit along K lies in a packed column, for each copy. Units that follow it in the same tile follow it there."""
+        w, copies = self.w, self.scheme.copies
+        if copies == 1:
+            return [unit]
+        if isinstance(unit, int):
+            first: Extent = unit // TILE * TILE * copies + unit % TILE
+        else:
+            tile = w.emit(f"and i64 {unit}, {-TILE}")
+            first = plus(w, scaled(w, tile, copies - 1), unit)
+        return [plus(w, first, copy * TILE) for copy in range(copies)]
 
     # ---- panels of columns
 
     def pack_panels(self, panels: tuple[Panel, ...], target: str) -> None:
         """Fill ``target`` with ``units`` x packed columns units."""
         w, columns = self.w, packed_columns(panels)
-        if columns != self.n or self.k % self.scheme.group:
+        if columns != self.n or self.k % self.scheme.step:
             self._fill_zero(target, self.units * columns)
         if self.source.column_stride == 1 and self.n > 1:
             self._by_rows(panels, target)
@@ -148,11 +167,11 @@ class Packer:
             for panel in panels:
                 with w.loop("0", str(panel.count), 1, nonempty=True) as loop:
                     base, column = self._panel_base(panel, loop.index, target)
-                    row = w.gep(self.scheme.unit, base, scaled(w, unit, panel.columns))
+                    targets = [w.gep(self.scheme.unit, base, scaled(w, place, panel.columns)) for place in self.places(unit)]
                     first = scaled(w, unit, group)
                     self._fetch_ahead(plus(w, first, _AHEAD), column, panel)
                     pointers = [address(w, self.source, plus(w, first, g), column) for g in range(present)]
-                    self._row_of_vectors(panel, pointers, row)
+                    self._row_of_vectors(panel, pointers, targets)
 
         if whole:
             with w.loop("0", str(whole), 1, nonempty=True) as loop:
@@ -168,7 +187,8 @@ class Packer:
         for start in range(0, panel.columns, max(1, self.machine.limit("line_bytes") // self.align)):
             fetch(w, address(w, self.source, row, plus(w, column, start)))
 
-    def _row_of_vectors(self, panel: Panel, pointers: list[str], row: str) -> None:
+    def _row_of_vectors(self, panel: Panel, pointers: list[str], targets: list[str]) -> None:
+        """A row of units of a panel, for each copy, from as many rows of the source as a unit takes."""
         w, group, element = self.w, self.scheme.group, self.scheme.element
         start = 0
         for position, width in enumerate(panel.widths):
@@ -176,12 +196,13 @@ class Packer:
             if last and panel.valid != width:
                 for column in range(start, start + panel.valid):
                     for g, pointer in enumerate(pointers):
-                        value = self.load(w.gep(self.stored, pointer, column), 0)
-                        w.store(element, value, w.gep(element, row, column * group + g), 1)
+                        for value, row in zip(self.load(w.gep(self.stored, pointer, column), 0), targets, strict=True):
+                            w.store(element, value, w.gep(element, row, column * group + g), 1)
                 return
             loaded = [self.load(w.gep(self.stored, pointer, start), width) for pointer in pointers]
-            loaded += ["zeroinitializer"] * (group - len(loaded))
-            w.store(vector(element, width * group), self._interleave(loaded, width), w.gep(self.scheme.unit, row, start), self.scheme.unit_bytes)
+            for row, *values in zip(targets, *loaded, strict=True):
+                values += ["zeroinitializer"] * (group - len(values))
+                w.store(vector(element, width * group), self._interleave(values, width), w.gep(self.scheme.unit, row, start), self.scheme.unit_bytes)
             start += width
 
     def _interleave(self, rows: list[str], width: int) -> str:
@@ -219,15 +240,13 @@ class Packer:
         base, first = self._panel_base(panel, index, target)
         with w.loop("0", str(whole), block, nonempty=True) as loop:
             corner = address(w, self.source, scaled(w, loop.index, scheme.group), plus(w, first, start))
-            columns = []
-            for c in range(block):
-                value = self.load(w.gep(self.stored, corner, scaled(w, c, self.source.column_stride)), block * scheme.group)
+            columns = [self.load(w.gep(self.stored, corner, scaled(w, c, self.source.column_stride)), block * scheme.group) for c in range(block)]
+            for place, *values in zip(self.places(loop.index), *columns, strict=True):
                 if scheme.group > 1:
-                    value = w.emit(f"bitcast {vector(scheme.element, block * scheme.group)} {value} to {vector(scheme.unit, block)}")
-                columns.append(value)
-            row = w.gep(scheme.unit, base, plus(w, scaled(w, loop.index, panel.columns), start))
-            for r, value in enumerate(transpose(w, scheme.unit, columns)):
-                w.store(vector(scheme.unit, block), value, w.gep(scheme.unit, row, r * panel.columns), scheme.unit_bytes)
+                    values = [w.emit(f"bitcast {vector(scheme.element, block * scheme.group)} {value} to {vector(scheme.unit, block)}") for value in values]
+                row = w.gep(scheme.unit, base, plus(w, scaled(w, place, panel.columns), start))
+                for r, value in enumerate(transpose(w, scheme.unit, values)):
+                    w.store(vector(scheme.unit, block), value, w.gep(scheme.unit, row, r * panel.columns), scheme.unit_bytes)
 
     def _by_elements(self, panel: Panel, index: str, target: str, start: int, count: int, k_from: int, k_to: int) -> None:
         """Copy ``count`` columns from ``start`` of a panel on, element by element."""
@@ -236,15 +255,11 @@ class Packer:
         with w.loop(str(start), str(start + count), 1, nonempty=True) as columns:
             source_column = plus(w, first, columns.index)
             with w.loop(str(k_from), str(k_to), 1, nonempty=True) as rows:
-                value = self.load(address(w, self.source, rows.index, source_column), 0)
-                if scheme.group == 1:
-                    offset = plus(w, scaled(w, rows.index, panel.columns), columns.index)
-                else:
-                    unit = w.emit(f"udiv i64 {rows.index}, {scheme.group}")
-                    within = w.emit(f"urem i64 {rows.index}, {scheme.group}")
-                    place = plus(w, scaled(w, unit, panel.columns), columns.index)
-                    offset = plus(w, scaled(w, place, scheme.group), within)
-                w.store(scheme.element, value, w.gep(scheme.element, base, offset), 1)
+                values = self.load(address(w, self.source, rows.index, source_column), 0)
+                unit, within = (w.emit(f"{how} i64 {rows.index}, {scheme.group}") for how in ("udiv", "urem")) if scheme.group > 1 else (rows.index, 0)
+                for place, value in zip(self.places(unit), values, strict=True):
+                    offset = plus(w, scaled(w, place, panel.columns), columns.index)
+                    w.store(scheme.element, value, w.gep(scheme.element, base, plus(w, scaled(w, offset, scheme.group), within)), 1)
 
     # ---- rows of units along K
 
@@ -255,13 +270,13 @@ class Packer:
             return
         w, element = self.w, self.scheme.element
         with w.loop("0", str(self.k), 1, nonempty=True) as rows, w.loop("0", str(self.n), 1, nonempty=True) as columns:
-            value = self.load(address(w, self.source, rows.index, columns.index), 0)
+            (value,) = self.load(address(w, self.source, rows.index, columns.index), 0)
             w.store(element, value, w.gep(element, target, plus(w, scaled(w, columns.index, self.k), rows.index)), self.scheme.unit_bytes)
 
     def pack_columns(self, target: str, lanes: int) -> None:
         """Fill ``target`` with N x units units, those of one column of the source following each other. The source's columns must be contiguous."""
         w, scheme = self.w, self.scheme
-        if self.k % scheme.group:
+        if self.k % scheme.step:
             self._fill_zero(target, self.n * self.units)
         chunk = lanes * scheme.group
         with w.loop("0", str(self.n), 1, nonempty=True) as columns:
@@ -273,10 +288,18 @@ class Packer:
                 if repeat:
                     type_ = vector(scheme.element, chunk)
                     with w.loop(str(done), str(done + repeat * chunk), chunk, nonempty=True) as rows:
-                        value = self.load(w.gep(self.stored, column, rows.index), chunk)
-                        w.store(type_, value, w.gep(scheme.element, row, rows.index), 1)
+                        for place, value in zip(self._elements(rows.index), self.load(w.gep(self.stored, column, rows.index), chunk), strict=True):
+                            w.store(type_, value, w.gep(scheme.element, row, place), 1)
                     done += repeat * chunk
                 chunk = chunk // 2 if chunk > 1 else 1
+
+    def _elements(self, k: Extent) -> list[Extent]:
+        """Where an element along K lies in a packed column, for each copy."""
+        w, group = self.w, self.scheme.group
+        if self.scheme.copies == 1:
+            return [k]
+        unit: Extent = k // group if isinstance(k, int) else w.emit(f"udiv i64 {k}, {group}")
+        return [scaled(w, place, group) for place in self.places(unit)]
 
 
 def transpose(w: FunctionWriter, unit: str, vectors: list[str]) -> list[str]:

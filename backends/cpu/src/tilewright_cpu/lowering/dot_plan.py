@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewright.ir.types import I8, IntType, Type
+from tilewright.ir.types import F32, I8, IntType, Type
 from tilewright_cpu.machine import Machine
 
 #: Sums that hide the latency of additions: four steps of four additions each.
@@ -20,8 +20,27 @@ TILE = 16
 #: Rows and columns of the block of sums that tiles hold.
 _TILED_BLOCK = 2 * TILE
 
+#: The precision of products in f32 that are computed as such.
+IEEE = "ieee"
+
 #: A stride or an extent: known now, or the name of an i64.
 Extent = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Floats as sums of bf16 numbers, each the leading bits of what the ones before leave, and which of their products are added up.
+
+    Packed, an operand has a copy of itself for each part, and one more: copy 0 is the first part, copy 1 the same with 0 in the place of infinities, and the
+    others are the further parts, which are 0 there too. So an infinity meets one factor alone, which has the sign of the number that it stands for.
+
+    Attributes:
+        parts: numbers that a float becomes.
+        products: (copy of A, copy of B), the least first.
+    """
+
+    parts: int
+    products: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +58,7 @@ class Scheme:
         accumulator: LLVM type of a lane of the accumulator.
         element: LLVM type of one packed element: what operands are converted to.
         tiled: a matrix unit multiplies tiles of 16 rows by 16 units and of 16 units by 16 columns; the micro-kernel is :mod:`.dot_tiles`.
+        split: how elements become packed ones, of which there are several then; None where one becomes one.
     """
 
     name: str
@@ -48,6 +68,22 @@ class Scheme:
     accumulator: str
     element: str
     tiled: bool = False
+    split: Split | None = None
+
+    @property
+    def copies(self) -> int:
+        """Packed elements that an element becomes."""
+        return 1 if self.split is None else self.split.parts + 1
+
+    @property
+    def step(self) -> int:
+        """Elements along K that are packed together: those of a unit, or of a tile where tiles of all copies follow each other."""
+        return self.group if self.split is None else TILE * self.group
+
+    @property
+    def packed_bytes(self) -> int:
+        """What a unit of an operand takes once packed."""
+        return self.unit_bytes * self.copies
 
     def fits(self, m: int, n: int, k: int) -> bool:
         """Whether a product of these extents can be computed so."""
@@ -58,6 +94,9 @@ FMA32 = Scheme("fma", "float", 4, 1, "float", "float")
 FMA64 = Scheme("fma", "double", 8, 1, "double", "double")
 BF16_PAIRS = Scheme("bf16 pairs", "i32", 4, 2, "float", "i16")
 BF16_TILES = Scheme("bf16 tiles", "i32", 4, 2, "float", "i16", tiled=True)
+HALF_TILES = Scheme("half tiles", "i32", 4, 2, "float", "i16", tiled=True, split=Split(2, ((1, 2), (0, 0), (2, 1), (2, 2))))
+FLOAT_TILES = Scheme("float tiles", "i32", 4, 2, "float", "i16", tiled=True, split=Split(2, ((1, 2), (2, 1), (0, 0))))
+FINE_FLOAT_TILES = Scheme("fine float tiles", "i32", 4, 2, "float", "i16", tiled=True, split=Split(3, ((1, 3), (2, 2), (3, 1), (1, 2), (2, 1), (0, 0))))
 BYTE_TILES = Scheme("byte tiles", "i32", 4, 4, "i32", "i8", tiled=True)
 BYTE_QUADS = Scheme("byte quads", "i32", 4, 4, "i32", "i8")
 WORD_PAIRS = Scheme("word pairs", "i32", 4, 2, "i32", "i16")
@@ -68,8 +107,8 @@ INT32 = Scheme("int32", "i32", 4, 1, "i32", "i32")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """When a scheme can be used: for an element type of both operands (``integers`` is any pair of bytes), on an architecture (any where None), with
-    vectors of ``bits`` or less where all ``features`` are there."""
+    """When a scheme can be used: for an element type of both operands (``integers`` is any pair of bytes) or a precision of f32, on an architecture (any
+    where None), with vectors of ``bits`` or less where all ``features`` are there."""
 
     scheme: Scheme
     elements: str
@@ -87,6 +126,11 @@ def _row(scheme: Scheme, elements: str, arch: str | None, bits: int, *features: 
 _ROWS = (
     _row(BYTE_TILES, "integers", "x86-64", 512, "amx-tile", "amx-int8"),
     _row(BF16_TILES, "bf16", "x86-64", 512, "amx-tile", "amx-bf16"),
+    _row(HALF_TILES, "f16", "x86-64", 512, "amx-tile", "amx-bf16"),
+    _row(FLOAT_TILES, "tf32", "x86-64", 512, "amx-tile", "amx-bf16"),
+    _row(FLOAT_TILES, "bf16x3", "x86-64", 512, "amx-tile", "amx-bf16"),
+    _row(FINE_FLOAT_TILES, "tf32x3", "x86-64", 512, "amx-tile", "amx-bf16"),
+    _row(FINE_FLOAT_TILES, "bf16x6", "x86-64", 512, "amx-tile", "amx-bf16"),
     _row(BYTE_QUADS, "integers", "x86-64", 512, "avx512vnni", least_bits=512),
     _row(BYTE_QUADS, "integers", "x86-64", 256, "avx512vnni", "avx512vl"),
     _row(BYTE_QUADS, "integers", "x86-64", 256, "avxvnni"),
@@ -101,11 +145,14 @@ _ROWS = (
 )
 
 
-def choose_scheme(a: Type, b: Type, machine: Machine, extents: tuple[int, int, int] | None = None) -> Scheme:
-    """The scheme for operands of elements ``a`` and ``b``, and a product of ``extents`` (M, N, K); for great ones where they are not given."""
+def choose_scheme(a: Type, b: Type, machine: Machine, extents: tuple[int, int, int] | None = None, precision: str = IEEE) -> Scheme:
+    """The scheme for operands of elements ``a`` and ``b``, and a product of ``extents`` (M, N, K); for great ones where they are not given.
+
+    ``precision``: the one that a product of f32 asks for.
+    """
     kinds = {"integers"} if isinstance(a, IntType) else set()
     if a is b:
-        kinds.add(str(a))
+        kinds.add(precision if a is F32 and precision != IEEE else str(a))
     for row in _ROWS:
         fits = row.elements in kinds and row.arch in (None, machine.arch)
         if not fits or (extents is not None and not row.scheme.fits(*extents)):

@@ -37,7 +37,7 @@ class Record(ctypes.Structure):
 
 def form(scheme: Scheme, stored: Type, columns: int) -> int:
     """A number, of 63 bits, for how a matrix of ``stored`` elements is packed for a scheme in panels of ``columns``; another one for every other way."""
-    text = f"{scheme.unit} {scheme.group} {scheme.element} {stored} {columns}"
+    text = f"{scheme.unit} {scheme.group} {scheme.element} {scheme.copies} {stored} {columns}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
@@ -97,10 +97,10 @@ def _look_up(w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, units: 
     row, column = (far, near) if by_rows else (near, far)
     for first, count, extent in ((row, b.rows, rows), (column, b.columns, columns)):
         need(w.emit(f"icmp ule i64 {w.emit(f'add i64 {first}, {count}')}, {extent}"))
-    for first, step in ((row, scheme.group), (column, panel.columns)):
+    for first, step in ((row, scheme.step), (column, panel.columns)):
         if step > 1:
             need(w.emit(f"icmp eq i64 {w.emit(f'and i64 {first}, {step - 1}')}, 0"))
     length = field("units")
     unit = w.emit(f"udiv i64 {row}, {scheme.group}") if scheme.group > 1 else row
-    place = plus(w, w.emit(f"mul i64 {column}, {length}"), scaled(w, unit, panel.columns))
+    place = plus(w, w.emit(f"mul i64 {column}, {length}"), scaled(w, unit, scheme.copies * panel.columns))
     return w.gep(scheme.unit, field("packed", "ptr"), place), length

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tilewright.ir.types import F32, F64, I32, FloatType, IntType, Type, byte_size
+from tilewright.ir.types import F16, F32, F64, I32, FloatType, IntType, Type, byte_size
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.lowering.dot_columns import MOST_COLUMNS, write_columns
@@ -18,6 +18,7 @@ from tilewright_cpu.lowering.dot_pack import Matrix, Packer, address, fetch, plu
 from tilewright_cpu.lowering.dot_plan import (
     FMA32,
     FMA64,
+    IEEE,
     TILE,
     Block,
     Extent,
@@ -60,6 +61,7 @@ class Product:
 
     Attributes:
         elements: the operand types of the dot; a matrix may hold narrower floats, which are widened exactly.
+        precision: how exact a product of f32 must be.
         limits: how much of the matrices counts.
         prepacked: the address of the list of matrices that were packed before (see :mod:`.dot_prepacked`), or the null pointer; None where B is not one of
             them for certain.
@@ -78,10 +80,14 @@ class Product:
     prepacked: str | None = None
     deferral: Deferral | None = None
     memo: Memo | None = None
+    precision: str = IEEE
 
     @property
     def scheme(self) -> Scheme:
-        return choose_scheme(*self.elements, self.machine, (self.a.rows, self.b.columns, self.a.columns))
+        extents = self.a.rows, self.b.columns, self.a.columns
+        scheme = choose_scheme(*self.elements, self.machine, extents, self.precision)
+        # sums in f16 are rounded as the products are added up
+        return FMA32 if scheme.split is not None and self.c.element is F16 else scheme
 
 
 def write_product(product: Product) -> None:
@@ -109,7 +115,7 @@ def write_product(product: Product) -> None:
 def _widened(product: Product) -> Product:
     """The product whose narrow floats are multiplied in f32, for which B need not be packed."""
     narrow = isinstance(product.c.element, FloatType) and product.c.element is F32
-    return replace(product, elements=(F32, F32)) if narrow else product
+    return replace(product, elements=(F32, F32), precision=IEEE) if narrow else product
 
 
 def _write_slices(product: Product) -> None:
@@ -165,7 +171,7 @@ def _notes(product: Product, block: Block, panels: tuple[Panel, ...]) -> Notes |
     units = -(-a.columns // scheme.group)
     columns, rows = packed_columns(panels), 0 if _a_in_place(scheme, a, flips_sign(scheme, *product.elements)) else a.rows
     panel_units = machine.panel_bytes // (block.columns * scheme.unit_bytes)
-    depth = depth_of(units, panel_units, (rows + columns) * units * scheme.unit_bytes, machine.packed_bytes)
+    depth = depth_of(units * scheme.copies, panel_units, (rows + columns) * units * scheme.packed_bytes, machine.packed_bytes)
     return Notes(product.w, product.deferral, depth) if depth > 1 else None
 
 
@@ -222,7 +228,7 @@ def _operand_a(product: Product, flip: bool, allocate: Allocate) -> UnitsA:
 def _a_in_place(scheme: Scheme, a: Matrix, flip: bool) -> bool:
     """Whether the memory of A holds units already."""
     whole = scheme.group == 1 or (a.column_stride == 1 and a.columns % scheme.group == 0)
-    return storage_type(a.element) == scheme.element and not flip and whole
+    return storage_type(a.element) == scheme.element and scheme.split is None and not flip and whole
 
 
 def _readable_in_place(scheme: Scheme, b: Matrix) -> bool:

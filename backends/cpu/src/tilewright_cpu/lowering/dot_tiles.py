@@ -6,6 +6,8 @@ and columns past a limit are computed in whole blocks, and past one along K both
 
 from __future__ import annotations
 
+from itertools import product
+
 from tilewright.ir.types import IntType, Type
 from tilewright.llvm.writer import FunctionWriter, vector
 from tilewright_cpu.lowering import tile_unit
@@ -40,6 +42,8 @@ def write_tile_block(
     See :func:`.dot_kernel.write_block`.
     """
     down, across, how = range(rows // TILE), range(panel.columns // TILE), _instruction(elements)
+    split = kernel.scheme.split
+    products, copies = ((0, 0),) if split is None else split.products, kernel.scheme.copies
     corner = w.gep("i32", c.pointer, plus(w, scaled(w, row, c.row_stride), column))
     places = {(i, j): (len(across) * i + j, w.gep("i32", corner, TILE * (i * c.row_stride + j))) for i in down for j in across}  # (tile, address) of the sums
     stride = c.row_stride * _UNIT_BYTES
@@ -54,14 +58,18 @@ def write_tile_block(
         a_row = [w.gep(a.element, a.pointer, scaled(w, plus(w, row, i * TILE), a.row_stride)) for i in down]
         b_column = w.gep("i32", b.pointer, scaled(w, column, b.units))
         with w.loop("0", str(_tiles(w, steps)), 1, nonempty=isinstance(steps, int)) as loop:
-            a_step = scaled(w, loop.index, scaled(w, TILE, a.k_stride))
-            b_row = w.gep("i32", b_column, scaled(w, loop.index, TILE * panel.columns))
-            for i in down:
-                tile_unit.load(w, _A + i, w.gep(a.element, a_row[i], a_step), a_stride)
-                for j in across:
-                    if i == 0:
-                        tile_unit.load(w, _B + j, w.gep("i32", b_row, j * TILE), b_stride)
-                    tile_unit.multiply_add(w, how, places[i, j][0], _A + i, _B + j)
+            a_copy, b_copy = scaled(w, TILE, a.k_stride), TILE * panel.columns
+            a_step = scaled(w, loop.index, scaled(w, copies, a_copy))
+            b_row = w.gep("i32", b_column, scaled(w, loop.index, copies * b_copy))
+            held = dict.fromkeys(range(_A, _B + len(across)), -1)  # which copy a tile holds
+            for (of_a, of_b), i, j in product(products, down, across):
+                if held[_A + i] != of_a:
+                    tile_unit.load(w, _A + i, w.gep(a.element, a_row[i], plus(w, a_step, scaled(w, of_a, a_copy))), a_stride)
+                    held[_A + i] = of_a
+                if held[_B + j] != of_b:
+                    tile_unit.load(w, _B + j, w.gep("i32", b_row, of_b * b_copy + j * TILE), b_stride)
+                    held[_B + j] = of_b
+                tile_unit.multiply_add(w, how, places[i, j][0], _A + i, _B + j)
 
     if noted is None:
         add_up(a, b, kernel.steps)
