@@ -155,6 +155,26 @@ class Sweep:
                 self.rivals(calls, lambda t, w, b: self.torch.nn.functional.layer_norm(t, (t.shape[-1],), w, b, 1e-5), x, weight, bias)
             yield Case("layer norm", f"{rows}x{columns}", calls, 8 * x.size, 8 * x.size)
 
+    def fused(self) -> Iterator[Case]:
+        from fused import cross_entropy, dropout, gelu, rms_norm
+
+        functions = None if self.torch is None else self.torch.nn.functional
+        for rows, columns in ((512, 1024), (4096, 781), (2048, 4096)):
+            x, weight, out, loss = normal(rows, columns), normal(columns), np.empty((rows, columns), F32), np.empty(rows, F32)
+            target = RNG.integers(0, columns, rows)
+            cases: tuple[tuple[str, Calls, Callable[..., Any], tuple[Any, ...], int], ...] = (
+                ("rms norm", {"tilewright": lambda x=x, w=weight, o=out: rms_norm(x, w, o)},
+                 lambda t, w: functions.rms_norm(t, (t.shape[-1],), w, 1e-5), (x, weight), 8),
+                ("gelu", {"tilewright": lambda x=x, o=out: gelu(x, o)}, lambda t: functions.gelu(t), (x,), 8),
+                ("dropout", {"tilewright": lambda x=x, o=out: dropout(x, o)}, lambda t: functions.dropout(t, 0.1), (x,), 8),
+                ("cross entropy", {"tilewright": lambda x=x, t=target, o=loss: cross_entropy(x, t, o)},
+                 lambda t, target: functions.cross_entropy(t, target, reduction="none"), (x, target), 4),
+            )  # fmt: skip
+            for kernel, calls, function, arrays, moved in cases:
+                if functions is not None:
+                    self.rivals(calls, function, *arrays)
+                yield Case(kernel, f"{rows}x{columns}", calls, 12 * x.size, moved * x.size)
+
     def matmul(self) -> Iterator[Case]:
         from kernels.matmul import matmul
 
@@ -221,6 +241,7 @@ KERNELS = {
     "add": Sweep.vector_add,
     "softmax": Sweep.softmax,
     "layer_norm": Sweep.layer_norm,
+    "fused": Sweep.fused,
     "matmul": Sweep.matmul,
     "narrow_matmul": Sweep.narrow_matmul,
     "tile_sizes": Sweep.tile_sizes,
