@@ -53,6 +53,30 @@ def test_a_tile_whose_later_readers_read_it_rounded(kind: str, order: str) -> No
 
 
 @tw.jit
+def carried_twice(x_ptr, out_ptr, narrow_ptr, turns, SALT: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    weights = tl.exp2(tl.load(x_ptr + at))
+    first, second = weights, weights
+    while turns > 0:
+        first, second, turns = second * 2, first + second, turns - 1
+    tl.store(out_ptr + at, first + second)
+    tl.store(narrow_ptr + at, weights.to(tl.float16))
+
+
+@pytest.mark.parametrize("turns", [0, 3])
+def test_a_tile_that_a_loop_begins_with_twice_and_is_read_rounded_after_it(turns: int) -> None:
+    x = RNG.standard_normal((N, N)).astype(np.float32)
+    out, narrow = np.full((N, N), 77, np.float32), np.full((N, N), 77, np.float16)
+    carried_twice[(1,)](x, out, narrow, turns, SALT=next(SALTS), N=N)
+    weights = np.exp2(x.astype(np.float64))
+    first = second = weights
+    for _ in range(turns):
+        first, second = second * 2, first + second
+    np.testing.assert_allclose(out, first + second, rtol=1e-5)
+    np.testing.assert_allclose(narrow, weights, rtol=1e-3)
+
+
+@tw.jit
 def rounded(x_ptr, v_ptr, out_ptr, narrow_ptr, SALT: tl.constexpr, N: tl.constexpr):
     at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
     narrow = tl.load(x_ptr + at).to(tl.bfloat16)

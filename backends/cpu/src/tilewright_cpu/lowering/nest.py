@@ -129,9 +129,10 @@ class Plan:
                 if unit_reshape(source.shape, type_.shape) is None:
                     context.materialize(value)
                     continue
-            if value in kept and context.analysis.narrowed.get(value, value) not in self.fresh:
+            kept_as = context.analysis.narrowed.get(value, value)
+            if value in kept and kept_as not in self.fresh and kept_as not in context.buffers:
                 if axes == own and type_.shape == self.shape:
-                    self.fresh.append(context.analysis.narrowed.get(value, value))
+                    self.fresh.append(kept_as)
                 else:
                     context.materialize(value)
                     continue
