@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tilewright.ir import Builder, Function, Location, Module
+from tilewright.ir.parser import parse_module
 from tilewright.ir.types import F64, I32, PointerType, TileType
 from tilewright.plugins.manifest import Manifest
 from tilewright.plugins.registry import registry
@@ -105,6 +106,28 @@ def test_undefined_programs_are_thrown_out() -> None:
     assert (verdict.kind, verdict.fails) == ("undefined", False)
     assert "division-by-zero" in verdict.message
     assert differential.judge(_program(3)).kind == "agrees"  # though its sums wrap around
+
+
+def test_programs_that_the_reference_refuses_are_thrown_out() -> None:
+    """A program made smaller may wait for what nobody does any more."""
+    module = parse_module("""
+tilewright.ir 1.0
+
+kernel @program(%flag: ptr<i32>) {
+  while before() {
+    %0 = load %flag {volatile = true} : i32
+    %1 = constant 1 : i32
+    %2 = cmp %0, %1 {predicate = ne} : i1
+    condition %2
+  } after() {
+    yield
+  }
+  return
+}
+""")
+    program = Program(module, (1, 1, 1), (ArrayArgument(I32, 1, "poison"),), (Output(0, I32),), 3)
+    verdict = Differential("cpu").judge(program)
+    assert verdict.kind == "undefined" and "never ends" in verdict.message
 
 
 def test_programs_that_need_what_is_not_declared_are_thrown_out() -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.errors import KernelError
 from tilewright.plugins.manifest import Capabilities
-from tilewright.reference.checked import CheckedOptions, CheckError
+from tilewright.reference.checked import CheckedOptions
 from tilewright.reference.interpreter import run
 from tilewright_conformance.needs import needs_of
 from tilewright_conformance.placement import OutOfBoundsWriteError
@@ -31,8 +32,8 @@ class Verdict:
     """What became of a program.
 
     Attributes:
-        kind: ``agrees``; ``undefined`` (the checked mode found something: it says nothing about the backend); ``undeclared`` (it needs what the backend
-            does not declare); ``mismatch`` (a result differs, or memory around an array was written); ``error`` (the backend refused, or failed).
+        kind: ``agrees``; ``undefined`` (the reference refuses it, or found something: it says nothing about the backend); ``undeclared`` (it needs what the
+            backend does not declare); ``mismatch`` (a result differs, or memory around an array was written); ``error`` (the backend refused, or failed).
         message: what is wrong.
         expected: the arguments after the reference ran; empty where it did not.
     """
@@ -77,7 +78,7 @@ class Differential:
         try:
             with np.errstate(all="ignore"):
                 run(program.module, arguments, program.grid, checked=_CHECKED)
-        except CheckError as error:
+        except KernelError as error:
             return Verdict(UNDEFINED, str(error))
         return Verdict(AGREES, "", tuple(arguments))
 
