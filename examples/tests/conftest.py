@@ -117,3 +117,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory, wheel_of: Callable[[Pa
     found = Environment(tmp_path_factory.mktemp("vendor"))
     found.install(wheel_of(ROOT / "core"), wheel_of(ROOT / "conformance"))
     return found
+
+
+@pytest.fixture(scope="session")
+def two_of_each_subject() -> list[str]:
+    """Options for the first and the last quick case of profile core for each operation and function that it tests."""
+    from tilewright_conformance.catalogue import catalogue
+
+    found: dict[str, list[str]] = {}
+    for case in catalogue().select(profiles=["core"], quick=True):
+        found.setdefault(case.subject, []).append(case.id)
+    return [part for cases in found.values() for case in dict.fromkeys((cases[0], cases[-1])) for part in ("--case", case)]

@@ -30,14 +30,6 @@ QUICK = () if FULL else ("--quick",)
 ONE_OF_EACH = tuple(part for types in ("f32*", "i32/*", "i1*", "0_1*", "axis*") for part in ("--case", f"elementwise/*/{types}"))
 
 
-def two_of_each_subject() -> list[str]:
-    """Options for the first and the last quick case of profile core for each operation and function that it tests."""
-    found: dict[str, list[str]] = {}
-    for case in catalogue().select(profiles=["core"], quick=True):
-        found.setdefault(case.subject, []).append(case.id)
-    return [part for cases in found.values() for case in {cases[0], cases[-1]} for part in ("--case", case)]
-
-
 SCRIPT = """
 import numpy as np
 import tilewright as tw
@@ -130,9 +122,9 @@ def test_the_wheel_installs_runs_and_uninstalls_without_an_edit_of_the_core(envi
 
 
 @pytest.mark.slow
-def test_the_installed_backend_passes_profile_core(environment: Any, wheel_of: Callable[[Path], Path]) -> None:
+def test_the_installed_backend_passes_profile_core(environment: Any, wheel_of: Callable[[Path], Path], two_of_each_subject: list[str]) -> None:
     environment.install(wheel_of(PACKAGE))
-    selected = () if FULL else two_of_each_subject()
+    selected = () if FULL else two_of_each_subject
     report = environment.conformance("--backend", "c", "--profile", "core", *QUICK, *selected)
     assert {result["verdict"] for result in report["results"]} == {"good"}
     assert Counter(result["status"] for result in report["results"])["passed"] > 150

@@ -1,0 +1,9 @@
+"""How Lyra brings tiles to shared memory while threads compute: each thread starts copies of 4 or 8 bytes, and waits for groups of its own."""
+
+from __future__ import annotations
+
+from tilewright.simt.copies import GROUPS, CopyMechanism
+from tilewright.simt.emulator import start_copy
+
+#: ``start_copy`` writes the emulated machine's instruction; on a machine of your own it is a function that writes yours.
+COPY = CopyMechanism("lyra.copy", GROUPS, widths=(4, 8), start=start_copy)
