@@ -3,6 +3,7 @@
 # make check: lint, types, and what guards most in a few minutes: the compiler's stages, the emulated machine, operations on the CPU.
 # make bench: sizes and compile times, measured.  make perf: the conformance suite's verdicts about speed, for a machine with nothing else to do.
 # make ecosystem: programs written for Triton, installed from the package index, and a table of what runs.
+# make opencl: the OpenCL example with all cases of its profiles, for which a driver is installed.
 # make gpu-test: every test that needs an NVIDIA GPU, on a machine that has one.  make gpu-sanitize: kernels under compute-sanitizer.
 PYTHON ?= python3
 VENV ?= .venv
@@ -23,7 +24,7 @@ CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins refe
 	conformance/tests/test_every_op.py backends/cpu/tests/test_launch.py backends/amd/tests
 PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e conformance
 
-.PHONY: demo test check lint docs bench perf ecosystem gpu-test gpu-sanitize clean
+.PHONY: demo test check lint docs bench perf ecosystem opencl gpu-test gpu-sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py $(if $(filter 1,$(PLOT)),--plot)
@@ -53,6 +54,10 @@ perf: $(VENV)/.installed
 
 ecosystem: $(ECOSYSTEM)/.installed
 	$(ECOSYSTEM)/bin/python ecosystem/run.py --device $(DEVICE)
+
+opencl: $(VENV)/.developer
+	$(BIN)/python -m pip install --quiet pyopencl pocl-binary-distribution
+	TILEWRIGHT_FULL_CONFORMANCE=1 $(BIN)/python -m pytest -rs examples/tests/test_backend_opencl.py
 
 gpu-test: $(if $(GPU_PYTHON),,$(VENV)/.gpu)
 	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance/tests core/tests/tools examples

@@ -1,7 +1,7 @@
 """How the types of Tile IR look in C: what a value is kept as, what it is computed in, and literals.
 
 Integers, f32 and f64 are C's own types. C has no f16 and bf16: they are kept as the bits in a ``uint16_t``, computed in ``float``, and rounded after each
-operation by the functions of ``prelude.py``. A pointer is a ``char *``, whatever it points to.
+operation by the functions of ``prelude.py``. A pointer is its address, a ``uint64_t``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def kept(type_: Type) -> str:
     """The C type of a scalar, or of a tile's elements."""
     element = element_type(type_)
     if isinstance(element, PointerType):
-        return "char *"
+        return "uint64_t"
     if str(element) not in KEPT:
         raise LoweringError(f"the C backend has no element type {element}; it has {', '.join(KEPT)}")
     return KEPT[str(element)]
@@ -60,4 +60,4 @@ def literal(value: float, type_: Type) -> str:
         return f"(({kept(type_)}){bits(text, type_)})"
     if kind(type_) == "i" and value < 0:  # C has no negative literals, so that the least integer is written in two steps
         return f"(({kept(type_)})({int(value) + 1}LL - 1))"
-    return f"(({kept(type_)}){int(value)}{'' if kind(type_) == 'p' else 'ULL'})"
+    return f"(({kept(type_)}){int(value)}ULL)"

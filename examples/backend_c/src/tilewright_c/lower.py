@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.errors import LoweringError
 from tilewright.ir import Function, Operation, Region, Value
 from tilewright.ir.types import I1, FloatType, TileType, Type, element_type, shape_of
 from tilewright_c.c_types import bits, kept, literal
 from tilewright_c.elementwise import EXPRESSIONS, KEPT_EXPRESSIONS, elementwise
-from tilewright_c.prelude import PRELUDE
+from tilewright_c.prelude import CONVERSIONS, HEADERS
 
 #: The function of every kernel: ``int tilewright_kernel(const int32_t *grid, ARGUMENTS...)``, zero where all is well. A float is given as a double.
 SYMBOL = "tilewright_kernel"
@@ -42,10 +42,10 @@ def lower_kernel(function: Function) -> str:
         emitter.close()
     head = [f"struct tiles {{ {' '.join(emitter.tiles)} char end; }};", f"int {SYMBOL}({', '.join(parameters)}) {{"]
     start, end = ["struct tiles *t = malloc(sizeof *t);", "if (!t) return 1;"], ["free(t);", "return 0;", "}"]
-    return PRELUDE + _indented([*head, *start, *emitter.lines, *end])
+    return HEADERS + CONVERSIONS + indented([*head, *start, *emitter.lines, *end])
 
 
-def _indented(lines: Sequence[str]) -> str:
+def indented(lines: Sequence[str]) -> str:
     depth, text = 0, ""
     for line in lines:
         depth -= line.startswith("}")
@@ -61,6 +61,11 @@ def strides_of(shape: Sequence[int]) -> list[int]:
 
 class Emitter:
     """The statements of a kernel, and the places of its values."""
+
+    @property
+    def lowerings(self) -> Mapping[str, Lowering]:
+        """operation -> what writes it."""
+        return LOWERINGS
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -128,7 +133,7 @@ class Emitter:
         for operation in region:
             if operation.spec.terminator:
                 return
-            lowering = LOWERINGS.get(operation.name)
+            lowering = self.lowerings.get(operation.name)
             if lowering is None:
                 raise LoweringError(f"the C backend does not lower {operation.name} (at {operation.location}); run this kernel on another backend")
             lowering(self, operation)
@@ -193,14 +198,14 @@ def _unsplat(e: Emitter, operation: Operation) -> None:
     e.define(operation.result, e.at(operation.operands[0], "0"))
 
 
-def _coordinates(shape: Sequence[int]) -> list[str]:
+def coordinates(shape: Sequence[int]) -> list[str]:
     """The index along each axis of element ``i``."""
     return [f"i / {stride} % {extent}" for stride, extent in zip(strides_of(shape), shape, strict=True)]
 
 
 def _strided(e: Emitter, operation: Operation, strides: Sequence[int]) -> None:
     """The result's element at some coordinates is the operand's at their product with ``strides``."""
-    terms = [f"{at} * {stride}" for at, stride in zip(_coordinates(shape_of(operation.result.type)), strides, strict=True) if stride]
+    terms = [f"{at} * {stride}" for at, stride in zip(coordinates(shape_of(operation.result.type)), strides, strict=True) if stride]
     e.define(operation.result, e.at(operation.operands[0], " + ".join(terms) or "0"))
 
 
@@ -220,7 +225,7 @@ def _permute(e: Emitter, operation: Operation) -> None:
 def _cat(e: Emitter, operation: Operation) -> None:
     (a, b), axis = operation.operands, operation.attribute("axis")
     first, second = shape_of(a.type), shape_of(b.type)
-    inner, position = math.prod(first[axis + 1 :]), _coordinates(shape_of(operation.result.type))[axis]
+    inner, position = math.prod(first[axis + 1 :]), coordinates(shape_of(operation.result.type))[axis]
     outer = f"i / {inner * (first[axis] + second[axis])}"
     of_a = e.at(a, f"({outer} * {first[axis]} + {position}) * {inner} + i % {inner}")
     of_b = e.at(b, f"({outer} * {second[axis]} + {position} - {first[axis]}) * {inner} + i % {inner}")
@@ -247,7 +252,7 @@ def _load(e: Emitter, operation: Operation) -> None:
     result, mask, other = operation.result, operation.operand("mask"), operation.operand("other")
     e.define(result)
     to, pointer = e.at(result), e.at(operation.operands[0])
-    read = f"{to} = *(uint8_t *){pointer} != 0;" if element_type(result.type) is I1 else f"memcpy(&{to}, {pointer}, sizeof {to});"
+    read = f"{to} = *(uint8_t *){pointer} != 0;" if element_type(result.type) is I1 else f"memcpy(&{to}, (void *){pointer}, sizeof {to});"
     if mask is not None:
         read = f"if ({e.at(mask)}) {read} else {to} = {e.at(other) if other is not None else 0};"
     e.each(result.type, read)
@@ -256,7 +261,7 @@ def _load(e: Emitter, operation: Operation) -> None:
 @lowers("store")
 def _store(e: Emitter, operation: Operation) -> None:
     (pointer, value), mask = operation.operands[:2], operation.operand("mask")
-    write = f"{{ {kept(value.type)} x = {e.at(value)}; memcpy({e.at(pointer)}, &x, sizeof x); }}"
+    write = f"{{ {kept(value.type)} x = {e.at(value)}; memcpy((void *){e.at(pointer)}, &x, sizeof x); }}"
     e.each(value.type, f"if ({e.at(mask)}) {write}" if mask is not None else write)
 
 

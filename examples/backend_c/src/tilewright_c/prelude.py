@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-PRELUDE = r"""
+HEADERS = """
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+"""
 
+CONVERSIONS = r"""
 /* A number in a format of 16 bits, rounded once: to nearest, ties to even, or towards zero. */
 static inline uint16_t narrow(double x, int fraction, int bias, int toward_zero) {
   uint64_t all, magnitude, significand, code;
@@ -21,8 +23,8 @@ static inline uint16_t narrow(double x, int fraction, int bias, int toward_zero)
   if (drop > 54) return sign;
   significand = (magnitude & 0xfffffffffffff) | 1ULL << 52;
   code = significand >> drop;
-  uint64_t rest = significand - (code << drop), half = 1ULL << (drop - 1);
-  if (!toward_zero && (rest > half || (rest == half && (code & 1)))) code++;
+  uint64_t rest = significand - (code << drop), middle = 1ULL << (drop - 1);
+  if (!toward_zero && (rest > middle || (rest == middle && (code & 1)))) code++;
   if (exponent >= least) code += (uint64_t)(exponent - least) << fraction; /* a carry out of the fraction is one into the exponent */
   if (code >= infinity) return sign | (toward_zero ? infinity - 1 : infinity);
   return sign | (uint16_t)code;

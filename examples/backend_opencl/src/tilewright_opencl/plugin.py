@@ -1,0 +1,84 @@
+"""The hooks. OpenCL is touched where devices are asked for, and not before."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Sequence
+
+from tilewright_c.c_types import KEPT
+from tilewright_c.plugin import HostMemory
+
+from tilewright.ir import Module
+from tilewright.passes.inline import inline
+from tilewright.passes.math import expand_math
+from tilewright.plugins.hooks import hookimpl
+from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Pass, Target
+from tilewright_opencl import __version__
+
+NAME = "opencl"
+
+
+@hookimpl
+def tilewright_backend() -> Manifest:
+    return Manifest(
+        name=NAME,
+        version=__version__,
+        summary="an example: OpenCL C, for processors",
+        device_kinds=("cpu",),
+        targets=("opencl12",),
+        capabilities=Capabilities(dtypes=frozenset(KEPT), dot={"f32": ("f32",), "f64": ("f64",)}, power_of_two=False, features=frozenset({"noinline"})),
+        priority=-15,
+        status="" if importlib.util.find_spec("pyopencl") else "pyopencl is not installed: pip install 'tilewright-opencl[pocl]'",
+    )
+
+
+@hookimpl
+def tilewright_devices() -> Sequence[Device]:
+    from tilewright_opencl.runtime import processor
+
+    found = processor()
+    return [] if found is None else [Device(NAME, "cpu", 0, found.name.strip(), {"units": found.max_compute_units, "platform": found.platform.name})]
+
+
+@hookimpl
+def tilewright_target() -> Target:
+    from tilewright_opencl.runtime import processor
+
+    found = processor()  # a program is for one version of one driver
+    return Target(NAME, "opencl12", cpu=found.name.strip(), features=(found.platform.version, found.driver_version), kind="cpu")
+
+
+@hookimpl
+def tilewright_passes(passes: Sequence[Pass]) -> Sequence[Pass]:
+    return (*passes, inline, expand_math)
+
+
+@hookimpl
+def tilewright_lower(module: Module) -> CodeObject:
+    from tilewright_opencl.lower import lower_kernel
+    from tilewright_opencl.runtime import built
+
+    started = time.perf_counter()
+    source, memory = lower_kernel(module.kernel)
+    emitted = time.perf_counter()
+    binary = built(module.kernel.name, source)
+    timings = {"emit": (emitted - started) * 1e3, "build": (time.perf_counter() - emitted) * 1e3}
+    return CodeObject(module.kernel.name, binary, {"tileir": str(module), "opencl": source}, {"memory": memory}, timings)
+
+
+@hookimpl
+def tilewright_load(code: CodeObject) -> CodeObject:
+    return code
+
+
+@hookimpl
+def tilewright_launcher(loaded: CodeObject, parameters: Sequence[Parameter]) -> Launcher:
+    from tilewright_opencl.runtime import launcher
+
+    return launcher(loaded, parameters)
+
+
+@hookimpl
+def tilewright_memory() -> HostMemory:
+    return HostMemory()
