@@ -58,8 +58,8 @@ def built(name: str, source: str) -> bytes:
         raise LoweringError(
             f"{processor().name} refused the code of {name}, which is a defect of the OpenCL backend or of the device's compiler:\n{error}"
         ) from error
-    (binary,) = program.get_info(cl.program_info.BINARIES)
-    return bytes(binary)
+    binaries: Any = program.get_info(cl.program_info.BINARIES)
+    return bytes(binaries[0])
 
 
 def launcher(code: CodeObject, parameters: Sequence[Parameter]) -> Launcher:
