@@ -10,6 +10,7 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.language.callable import device_function as jit
+from tilewright.language.options import Options
 
 CONSTANTS = {
     32: (0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85),
@@ -169,3 +170,16 @@ def test_narrow_counters_are_refused(run: Callable[..., None]) -> None:
 
     with pytest.raises(CompilationError, match="philox works on 32 or 64-bit counters"):
         run(narrow_counter_kernel, np.zeros(1, np.int16))
+
+
+@jit
+def every_draw_kernel(out, seed, N: tl.constexpr):
+    offsets = tl.arange(0, N)
+    tl.store(out + offsets, tl.rand(seed, offsets) + tl.randn(seed, offsets) + tl.rand(seed, offsets.to(tl.int64) * 1000003))
+
+
+def test_the_check_for_overflow_leaves_philox_alone(run: Callable[..., None]) -> None:
+    plain, checked = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    run(every_draw_kernel, plain, 2**31 - 5, N=64)
+    run(every_draw_kernel, checked, 2**31 - 5, N=64, options=Options(debug=True))
+    np.testing.assert_array_equal(checked, plain)

@@ -62,7 +62,7 @@ def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: core.constexpr = N_ROUNDS_DEFA
     a = core.full((), constants[0], c0.dtype)
     b = core.full((), constants[1], c0.dtype)
     for _ in core.static_range(n_rounds):
-        low0, low2 = a * c0, b * c2
+        low0, low2 = core.mul(a, c0, sanitize_overflow=False), core.mul(b, c2, sanitize_overflow=False)
         high0, high2 = math.umulhi(a, c0), math.umulhi(b, c2)
         c0, c2 = high2 ^ c1 ^ k0, high0 ^ c3 ^ k1
         c1, c3 = low2, low0
