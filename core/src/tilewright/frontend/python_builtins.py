@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import with_help
+from tilewright.frontend import breakpoints
 from tilewright.frontend.attributes import attribute
 from tilewright.frontend.generator import Generator
 from tilewright.frontend.values import describe, lift
@@ -161,6 +162,13 @@ def _type(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     raise TypeError(with_help("type() is not supported in a kernel", "ask `x.dtype` or `x.type`, or use isinstance"))
 
 
+def _breakpoint(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if args or kwargs:
+        raise TypeError("breakpoint() takes no arguments in a kernel")
+    breakpoints.stop(g)
+    return constexpr(None)
+
+
 def items_of(value: Any) -> list[Any]:
     """The items of a tuple, or of a sequence known at compile time, as values of a kernel.
 
@@ -216,6 +224,7 @@ PYTHON_BUILTINS: dict[str, Any] = {
         "enumerate": _enumerate,
         "reversed": _reversed,
         "type": _type,
+        "breakpoint": _breakpoint,
     }.items()
 }
 #: What a class of Python stands for in ``isinstance``.

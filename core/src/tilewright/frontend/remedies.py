@@ -48,6 +48,8 @@ def of_library(fn: Any, name: str) -> str:
     from tilewright import language
 
     module = str(getattr(fn, "__module__", None) or "").partition(".")[0]
+    if module == "pdb":
+        return "write breakpoint()"
     if isinstance(fn, FunctionType) and module not in _LIBRARIES:
         return ""
     own = _OTHER_NAMES.get(name, name)

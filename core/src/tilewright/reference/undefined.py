@@ -130,7 +130,7 @@ _RULES: dict[str, Rule] = {
         ("store", "atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", "clock", "make_descriptor", "barrier", "print", "assert", "assume"),
         _settled,
     ),
-    **dict.fromkeys(("inline_asm", "extern"), _settled),
+    **dict.fromkeys(("inline_asm", "extern", "debug.breakpoint"), _settled),
     **dict.fromkeys(("descriptor_load", "descriptor_store", "descriptor_reduce", "descriptor_gather", "descriptor_scatter"), _settled),
 }
 

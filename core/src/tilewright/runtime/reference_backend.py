@@ -16,6 +16,8 @@ from typing import Any
 import tilewright
 from tilewright.errors import LaunchError
 from tilewright.ir import Module
+from tilewright.ir.breakpoint import BREAKPOINT, FEATURE
+from tilewright.ir.ops import TABLE
 from tilewright.ir.types import FLOATS, INTEGERS
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Target
@@ -35,7 +37,7 @@ CAPABILITIES = Capabilities(
     atomics={str(type_): _ATOMIC_KINDS for type_ in (*INTEGERS[1:], *FLOATS[:4])},
     power_of_two=False,
     max_tile_elements=1 << 24,
-    features=frozenset({ANY_DEVICE, "assert", "clock", "descriptors", "dot_scaled", "noinline", "print"}),
+    features=frozenset({ANY_DEVICE, "assert", FEATURE, "clock", "descriptors", "dot_scaled", "noinline", "print"}),
 )
 
 
@@ -48,6 +50,7 @@ def tilewright_backend() -> Manifest:
         device_kinds=("cpu",),
         targets=("numpy",),
         capabilities=CAPABILITIES,
+        ops=(BREAKPOINT,),
         options={"checked": False},
         priority=-100,
     )
@@ -75,7 +78,7 @@ def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any])
 def tilewright_load(code: CodeObject, device: Device) -> Module:
     from tilewright.ir.parser import parse_module
 
-    return parse_module(code.binary.decode())
+    return parse_module(code.binary.decode(), TABLE.extended((BREAKPOINT,)))
 
 
 @hookimpl
