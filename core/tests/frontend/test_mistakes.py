@@ -155,6 +155,44 @@ def misspelt_parameter(x_ptr, out_ptr):
     tl.store(out_ptr, scaled(tl.load(x_ptr), FACTR=2))  # here
 
 
+@tw.jit
+def dtype_as_text(x_ptr, out_ptr):
+    x = tl.load(x_ptr).to("float16")  # here
+    tl.store(out_ptr, x)
+
+
+@tw.jit
+def dtype_of_numpy(x_ptr, out_ptr):
+    x = tl.load(x_ptr).to(np.int32)  # here
+    tl.store(out_ptr, x)
+
+
+@tw.jit
+def no_dtype(x_ptr, out_ptr):
+    x = tl.load(x_ptr).to("half")  # here
+    tl.store(out_ptr, x)
+
+
+@tw.jit
+def sum_without_a_first_value(x_ptr, out_ptr):
+    for i in range(4):
+        total += tl.load(x_ptr + i)  # here # noqa: F821
+    tl.store(out_ptr, total)
+
+
+@tw.jit
+def tile_at_one_pointer(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    tl.store(out_ptr, x)  # here
+
+
+@tw.jit
+def row_for_a_column(x_ptr, out_ptr):
+    i = tl.arange(0, 4)
+    x = tl.load(x_ptr + i[:, None] * 2 + tl.arange(0, 2)[None, :])
+    tl.store(out_ptr + i, tl.sum(x - tl.max(x, axis=1), axis=1))  # here
+
+
 MASK = "where it may be any number, take the next power of two as a constant instead, and a mask for what is beyond it"
 TRUTH = (
     "choose for each element with tl.where(condition, a, b), or reduce to one value: tl.max(condition.to(tl.int32)) is 1 where the condition holds for any "
@@ -183,6 +221,12 @@ TRUTH = (
         (indexed_tile, "pick elements of a tile with tl.gather: tl.gather(x, 15 - i, axis=0)"),
         (element_of_tile, "sum up the tile without its other elements: tl.sum(tl.where(tl.arange(0, 16) == 3, x, 0), axis=0)"),
         (assigned_pointer, "write to memory with tl.store: tl.store(out_ptr + 2, value)"),
+        (dtype_as_text, "write tl.float16"),
+        (dtype_of_numpy, "write tl.int32"),
+        (no_dtype, "write a type of the language, such as tl.float32"),
+        (sum_without_a_first_value, "give total its first value before the loop"),
+        (tile_at_one_pointer, "a tile takes a pointer for each of its elements: pointer + tl.arange(0, 16)"),
+        (row_for_a_column, "a tile of 4 elements is a row of a matrix: x[:, None] makes a column of it"),
         (misspelt_function, "did you mean load?"),
         (misspelt_name, "did you mean values?"),
         (misspelt_keyword, "did you mean mask?"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.ir import TABLE
+from tilewright.ir.breakpoint import BREAKPOINT
 from tilewright.ir.types import (
     BF16,
     F8E4B15,
@@ -81,7 +82,7 @@ def assert_same_numbers(got, want, type_):
 
 def test_every_operation_of_the_table_has_a_meaning():
     terminators = {spec.name for spec in TABLE if spec.terminator}
-    assert {spec.name for spec in TABLE} - terminators == set(MEANINGS) | set(CONTROL)
+    assert {spec.name for spec in (*TABLE, BREAKPOINT)} - terminators == set(MEANINGS) | set(CONTROL)
     assert not set(MEANINGS) & set(CONTROL)
 
 

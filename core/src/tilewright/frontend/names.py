@@ -38,7 +38,8 @@ def load_name(g: Generator, node: ast.AST, name: str) -> Any:
     frame = g.frame
     # a variable that was not assigned yet hides no global, unlike in Python
     if name in frame.analysis.locals and name not in frame.nonlocals and name not in frame.namespace:
-        raise located(g.frame, node, f"{name} is not defined: it is used before it is assigned", CompilationError)
+        remedy = f"give {name} its first value before the loop" if frame.loops else ""
+        raise located(g.frame, node, with_help(f"{name} is not defined: it is used before it is assigned", remedy), CompilationError)
     value = frame.nonlocals.get(name, _MISSING)
     if value is _MISSING:
         value = frame.namespace.get(name, _MISSING)

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright import ir
+from tilewright.errors import helped
 from tilewright.ir import types as ir_types
+from tilewright.language import dtypes
 from tilewright.language.dtypes import NUMBER_TYPES, block_type, dtype, float32, int1, int64, validate_block_shape
 from tilewright.language.options import Options
 from tilewright.language.promotion import scalar_type
@@ -209,7 +211,7 @@ class Conversion:
         x = self.to_tensor(x)
         type_ = unwrap_if_constexpr(type_)
         if not isinstance(type_, dtype):
-            raise TypeError(f"a tensor is cast to a dtype, not to {describe(type_)}")
+            raise helped(TypeError(f"a tensor is cast to a dtype, not to {describe(type_)}"), _dtype_meant(type_))
         rounding, bitcast = unwrap_if_constexpr(rounding), unwrap_if_constexpr(bitcast)
         if bitcast:
             return self.bitcast(x, type_.scalar)
@@ -288,6 +290,19 @@ class Conversion:
         return self._retype(x, target)
 
 
+def _dtype_meant(type_: Any) -> str:
+    """What to write for a dtype that is spelled as NumPy's or PyTorch's, or as a text."""
+    name = (type_ if isinstance(type_, str) else getattr(type_, "__name__", str(type_))).rpartition(".")[2]
+    return f"write tl.{name}" if isinstance(getattr(dtypes, name, None), dtype) else "write a type of the language, such as tl.float32"
+
+
+def _column_meant(shorter: tuple[int, ...], longer: tuple[int, ...]) -> str:
+    """A remedy for one value a row of a matrix, which broadcasting takes for a row."""
+    if len(shorter) == 1 and len(longer) == 2 and shorter[0] == longer[0]:
+        return f"a tile of {shorter[0]} elements is a row of a matrix: x[:, None] makes a column of it"
+    return ""
+
+
 def common_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     """The shape two operands broadcast to.
 
@@ -295,11 +310,13 @@ def common_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
         ValueError: naming the first axis that does not fit.
     """
     rank = max(len(a), len(b))
+    remedy = _column_meant(*sorted((a, b), key=len))
     a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     result = []
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         if x != y and x != 1 and y != 1:
-            raise ValueError(f"Cannot make_shape_compatible: incompatible dimensions at index {i}: {x} and {y}")
+            error = ValueError(f"Cannot make_shape_compatible: incompatible dimensions at index {i}: {x} and {y}")
+            raise helped(error, remedy) if remedy else error
         result.append(max(x, y))
     return tuple(result)
 

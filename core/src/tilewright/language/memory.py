@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright import ir
+from tilewright.errors import helped
 from tilewright.language.binding import builtin
 from tilewright.language.block_pointers import block_pointer
 from tilewright.language.dtypes import dtype, int1, int8
@@ -70,7 +71,7 @@ def load(
     if not pointer.extents:
         for name, value in (("Mask", mask), ("Other", other)):
             if value is not None and value.extents:
-                raise ValueError(f"{name} argument cannot be block type if pointer argument is not a block: it is {value}")
+                raise _block_for_a_scalar(name, value)
     elif mask is not None:
         pointer, mask = _semantic.broadcast_pair(pointer, mask)
         if other is not None:
@@ -166,13 +167,20 @@ def fit_to_pointer(semantic: Any, pointer: tensor, value: tensor, mask: tensor |
         if operand is None or operand.extents == extents:
             continue
         if not extents:
-            raise ValueError(f"{name} argument cannot be block type if pointer argument is not a block: it is {operand}")
+            raise _block_for_a_scalar(name, operand)
         from tilewright.language.conversion import common_shape
 
         common = common_shape(extents, operand.extents) if operand.extents else extents
         if common != extents:
             raise ValueError(f"Expected pointer argument to have shape {list(common)} but got {list(extents)}")
     return semantic.broadcast_to(value, extents), None if mask is None else semantic.broadcast_to(mask, extents)
+
+
+def _block_for_a_scalar(name: str, block: tensor) -> ValueError:
+    """The error for a tile where a pointer to one element is accessed."""
+    error = ValueError(f"{name} argument cannot be block type if pointer argument is not a block: it is {block}")
+    place = f"tl.arange(0, {block.extents[0]})" if len(block.extents) == 1 else "rows[:, None] * stride + columns[None, :]"
+    return helped(error, f"a tile takes a pointer for each of its elements: pointer + {place}")
 
 
 def refuse_constant_pointer(type_: dtype) -> None:
