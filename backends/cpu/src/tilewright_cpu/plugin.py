@@ -56,6 +56,13 @@ def tilewright_listing(code: CodeObject, target: Target) -> str:
 
 
 @hookimpl
+def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
+    from tilewright_cpu.resources import resources
+
+    return resources(code, target)
+
+
+@hookimpl
 def tilewright_load(code: CodeObject, device: Device) -> LoadedKernel:
     from tilewright_cpu.runtime import load
 
