@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import subprocess
@@ -60,3 +61,8 @@ def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "site" / "reference" / "ir" / "index.html").read_text()
     assert "atomic_cas" in page and "descriptor_gather" in page
+    entries = json.loads((tmp_path / "site" / "search" / "search_index.json").read_text())["docs"]
+    for words, address in (("breakpoint", "debugging/"), ("atomic_cas", "reference/language/"), ("TILEWRIGHT_DEBUG", "reference/environment/")):
+        found = [entry["location"] for entry in entries if words in entry["title"] + entry["text"]]
+        assert any(location.startswith(address) for location in found), (words, found)
+    assert 'data-md-component="search"' in (tmp_path / "site" / "index.html").read_text()
