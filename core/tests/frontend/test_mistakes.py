@@ -193,6 +193,42 @@ def row_for_a_column(x_ptr, out_ptr):
     tl.store(out_ptr + i, tl.sum(x - tl.max(x, axis=1), axis=1))  # here
 
 
+@tw.jit
+def sum_of_python(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    tl.store(out_ptr, sum(x))  # here
+
+
+@tw.jit
+def round_of_python(x_ptr, out_ptr):
+    tl.store(out_ptr, round(tl.load(x_ptr)))  # here
+
+
+@tw.jit
+def in_the_device_library(x_ptr, out_ptr):
+    tl.store(out_ptr, tl.tanh(tl.load(x_ptr)))  # here
+
+
+@tw.jit
+def root_of_integers(x_ptr, out_ptr):
+    tl.store(out_ptr, tl.sqrt(tl.program_id(0)))  # here
+
+
+@tw.jit
+def range_without_a_start(x_ptr, out_ptr):
+    i = tl.arange(16)  # here
+    tl.store(out_ptr + i, i)
+
+
+HALF = tl.constexpr(16 / 2)
+
+
+@tw.jit
+def range_of_a_float(x_ptr, out_ptr):
+    i = tl.arange(0, HALF)  # here
+    tl.store(out_ptr + i, i)
+
+
 MASK = "where it may be any number, take the next power of two as a constant instead, and a mask for what is beyond it"
 TRUTH = (
     "choose for each element with tl.where(condition, a, b), or reduce to one value: tl.max(condition.to(tl.int32)) is 1 where the condition holds for any "
@@ -227,6 +263,12 @@ TRUTH = (
         (sum_without_a_first_value, "give total its first value before the loop"),
         (tile_at_one_pointer, "a tile takes a pointer for each of its elements: pointer + tl.arange(0, 16)"),
         (row_for_a_column, "a tile of 4 elements is a row of a matrix: x[:, None] makes a column of it"),
+        (sum_of_python, "use tl.sum"),
+        (round_of_python, "use tl.extra.libdevice.round"),
+        (in_the_device_library, "use tl.extra.libdevice.tanh"),
+        (root_of_integers, "convert it first: x.to(tl.float32)"),
+        (range_without_a_start, "a range begins somewhere: tl.arange(0, 16)"),
+        (range_of_a_float, "its bounds are integers, not 8.0"),
         (misspelt_function, "did you mean load?"),
         (misspelt_name, "did you mean values?"),
         (misspelt_keyword, "did you mean mask?"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.errors import TilewrightError, similar, with_help
 from tilewright.frontend.values import describe, lift
+from tilewright.language import libdevice
 from tilewright.language.core import base_value, constexpr, tensor
 from tilewright.language.semantic import Semantic
 
@@ -25,13 +26,20 @@ def attribute(semantic: Semantic, value: Any, name: str) -> Any:
             if isinstance(error, TilewrightError):  # says more than that there is none
                 raise
             message = f"module {value.__name__} has no attribute {name!r}"
-            raise AttributeError(with_help(message, similar(name, dir(value)))) from None
+            raise AttributeError(with_help(message, similar(name, dir(value)) or _elsewhere(value, name))) from None
         return lift(found)
     try:
         found = semantic.attribute(value, name)
     except AttributeError as error:
         raise AttributeError(_no_attribute(value, name, error)) from error
     return lift(found)
+
+
+def _elsewhere(module: ModuleType, name: str) -> str:
+    """For a function that the language keeps in its device library."""
+    if module.__name__ != "tilewright.language" or not callable(getattr(libdevice, name, None)):
+        return ""
+    return f"use tl.extra.libdevice.{name}"
 
 
 def _no_attribute(value: Any, name: str, error: AttributeError) -> str:

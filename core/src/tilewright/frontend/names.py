@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from tilewright.errors import CompilationError, similar, with_help
+from tilewright.frontend import remedies
 from tilewright.frontend.errors import located
 from tilewright.frontend.frame import Undefined
 from tilewright.frontend.generator import Generator
@@ -51,7 +52,7 @@ def load_name(g: Generator, node: ast.AST, name: str) -> Any:
     if value is not _MISSING:
         return value
     known = {**dict.fromkeys(frame.analysis.locals), **g.scope, **frame.nonlocals, **frame.namespace, **PYTHON_BUILTINS}
-    raise NameError(with_help(f"{name} is not defined", similar(name, known)))
+    raise NameError(with_help(f"{name} is not defined", remedies.of_builtin(name) or similar(name, known)))
 
 
 def is_permitted(value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from types import FunctionType
 from typing import Any
 
@@ -56,6 +57,16 @@ def of_library(fn: Any, name: str) -> str:
     return f"use tl.{own}" if own in _OTHER_NAMES.values() or callable(getattr(language, own, None)) else ""
 
 
+def of_builtin(name: str) -> str:
+    """For a builtin of Python that kernels do not have: the language's own, where it has one of that name."""
+    from tilewright import language
+
+    if not hasattr(builtins, name):
+        return ""
+    places = {f"tl.{name}": language, f"tl.extra.libdevice.{name}": language.extra.libdevice}
+    return next((f"use {text}" for text, module in places.items() if callable(getattr(module, name, None))), "")
+
+
 def of_call(g: Generator, node: ast.Call, fn: Any, error: Exception) -> str:
     """For a call that was refused: arguments that must be constants and are not, and keywords that are misspelt."""
     text = str(error)
@@ -63,6 +74,8 @@ def of_call(g: Generator, node: ast.Call, fn: Any, error: Exception) -> str:
         return ""
     if "constexpr" in text and not g.frame.function.__module__.startswith("tilewright."):
         return _to_constants(g, node)
+    if text.startswith("arange() missing") and len(node.args) == 1:
+        return f"a range begins somewhere: tl.arange(0, {ast.unparse(node.args[0])})"
     _, found, rest = text.partition("unexpected keyword argument '")
     if found:
         code = getattr(getattr(fn, "__wrapped__", fn), "__code__", None)

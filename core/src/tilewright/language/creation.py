@@ -76,7 +76,9 @@ def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
     """
     start, end = unwrap_if_constexpr(start), unwrap_if_constexpr(end)
     if type(start) is not int or type(end) is not int:
-        raise ValueError("arange's arguments must be of type tl.constexpr")
+        error = ValueError("arange's arguments must be of type tl.constexpr")
+        strange = [bound for bound in (start, end) if type(bound) is not int and not isinstance(bound, tensor)]
+        raise helped(error, f"its bounds are integers, not {strange[0]!r}") if strange else error
     if not (-(2**31) <= start < 2**31 and -(2**31) <= end <= 2**31):
         raise ValueError(f"arange must fit in int32, got {start} and {end}")
     length = end - start

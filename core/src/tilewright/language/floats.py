@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.errors import helped
 from tilewright.language.tensors import tensor
 
 #: The elements that most of them take.
@@ -18,7 +19,8 @@ def checked(x: Any, semantic: Any, names: tuple[str, ...]) -> tensor:
     """
     x = semantic.to_tensor(x)
     if x.dtype.name not in names:
-        raise ValueError(f"Expected dtype {list(names)} but got {x.dtype.name}")
+        error = ValueError(f"Expected dtype {list(names)} but got {x.dtype.name}")
+        raise helped(error, "convert it first: x.to(tl.float32)") if "fp32" in names else error
     return x
 
 
