@@ -22,6 +22,24 @@ DISTRIBUTIONS = {
 #: Files that may need each other: so many can be read as one.
 LIMIT = 4
 
+#: Module -> why it imports modules whose names are not written there: plugins, and what users name. All other imports of ours can be read in the sources.
+COMPUTED = {
+    "tilewright": "the module that a backend's manifest names for programs",
+    "tilewright.compat.surface_probes": "its own families, which register themselves",
+    "tilewright.compat.triton.environment": "a class that a variable of the environment names",
+    "tilewright.compat.triton.hook": "the counterpart of a module that a program imports",
+    "tilewright.language.backend_modules": "the module that a backend's manifest names for kernels",
+    "tilewright.runtime.executors": "an executor that the user names",
+    "tilewright.runtime.jit": "the module of a kernel that was pickled",
+    "tilewright.runtime.specialization_data": "the module of a function that a stored specialisation names",
+    "tilewright.testing.report": "libraries that draw, which the core does not need",
+    "tilewright.tools.doctor": "packages whose presence is told",
+    "tilewright.tools.surface_table": "the names of the public surface, as users write them",
+    "tilewright_conformance.catalogue": "families of cases, a suite's own or a vendor's",
+    "tilewright_conformance.engine.setup": "plugins that a setup names",
+    "tilewright_conformance.fuzz.__main__": "a plugin that the command line names",
+}
+
 
 class Import(NamedTuple):
     """``name`` of the module ``source``, imported by ``module``; a submodule of ``source``, or the empty text for ``source`` itself."""
@@ -48,9 +66,27 @@ def tree_of(module: str) -> ast.Module:
     return ast.parse(modules()[module].read_text())
 
 
+def lazy_imports(tree: ast.Module) -> ast.FunctionDef | None:
+    """The function by which a package imports what it has the names of when it is first asked for it."""
+    return next((node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "__getattr__"), None)
+
+
+def is_import_call(node: ast.AST) -> bool:
+    """Whether it calls ``import_module`` or ``__import__``."""
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in ("import_module", "__import__")
+
+
+def computed_imports(tree: ast.Module) -> list[int]:
+    """The lines that import a module whose name is not written there, but for those of a lazy package, whose names :func:`imports_of` sees."""
+    lazy = lazy_imports(tree)
+    seen = {id(node) for node in ast.walk(lazy)} if lazy is not None else set()
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_import_call(node) and id(node) not in seen]
+    return [call.lineno for call in calls if not call.args or not isinstance(call.args[0], ast.Constant)]
+
+
 def imports_of(module: str) -> Iterator[Import]:
     """All imports of our modules, of every kind; also those by ``import_module`` of a written name, and of modules that a lazy package has the names of."""
-    lazy = any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree_of(module).body)
+    lazy = lazy_imports(tree_of(module)) is not None
     for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{module}:{node.lineno} imports relatively"
@@ -58,12 +94,12 @@ def imports_of(module: str) -> Iterator[Import]:
                 yield from (Import(module, node.module, alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (Import(module, alias.name, "", node.lineno) for alias in node.names if alias.name in modules())
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module" and node.args:
+        elif isinstance(node, ast.Call) and is_import_call(node) and node.args:
             named = node.args[0]
             if isinstance(named, ast.Constant) and named.value in modules():
                 yield Import(module, named.value, "", node.lineno)
-        elif lazy and isinstance(node, ast.Constant) and node.value in modules():
-            yield Import(module, str(node.value), "", node.lineno)
+        elif lazy and isinstance(node, ast.Constant):
+            yield from (Import(module, name, "", node.lineno) for name in (str(node.value), f"{module}.{node.value}") if name in modules())
 
 
 def needs() -> dict[str, set[str]]:
@@ -123,6 +159,32 @@ def test_circles_are_found(graph: dict[str, set[str]], expected: list[set[str]])
 
 def test_no_circle_of_imports_is_larger_than_one_can_read() -> None:
     told = [f"{len(circle)} modules need each other, and {LIMIT} may: {', '.join(sorted(circle))}" for circle in circles(needs()) if len(circle) > LIMIT]
+    assert not told, "\n".join(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("import importlib\nimportlib.import_module('a.b')", []),
+        ("import importlib\nfor n in ('a', 'b'):\n    importlib.import_module(f'x.{n}')", [3]),
+        ("def f(n):\n    return import_module(name=n)", [2]),
+        ("def f(n):\n    return __import__(n)", [2]),
+        ("def __getattr__(name):\n    return import_module(f'{__name__}.{name}')", []),
+    ],
+)
+def test_computed_imports_are_found(text: str, lines: list[int]) -> None:
+    assert computed_imports(ast.parse(text)) == lines
+
+
+def test_imports_can_be_read_in_the_sources() -> None:
+    """A loop over ``import_module(f"package.{name}")`` would hide a circle from the test above."""
+    found = {module: lines for module in modules() if (lines := computed_imports(tree_of(module)))}
+    told = [
+        f"{module}:{lines[0]} imports a module whose name is computed: write the import, or have a table handed in"
+        for module, lines in found.items()
+        if module not in COMPUTED
+    ]
+    told += [f"{module} imports nothing by a computed name: its row is not needed" for module in COMPUTED if module not in found]
     assert not told, "\n".join(told)
 
 

@@ -21,7 +21,8 @@ from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.simt.compile import kernel_of, run_stages
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import SHARED_BYTES, WARPS
-from tilewright.simt.interface import Interface, all_interfaces
+from tilewright.simt.interface import Interface
+from tilewright.simt.interfaces import INTERFACES
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, blocked
 from tilewright.simt.lower import lower_function
 from tilewright.simt.lowering.shared import slot_address, slot_type
@@ -193,7 +194,7 @@ class StoringMatrices(PtxTarget):
 
     @property
     def interfaces(self) -> Mapping[str, Interface]:
-        usual = all_interfaces()["simt.store"]
+        usual = INTERFACES["simt.store"]
 
         def lower(context: SimtContext, operation: Operation) -> None:
             slot, x = operation.operands

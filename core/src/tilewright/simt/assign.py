@@ -22,6 +22,7 @@ from tilewright.simt.costs import operation_cost
 from tilewright.simt.facts import WARPS, note
 from tilewright.simt.fma import FMA
 from tilewright.simt.free import fixed_tiles
+from tilewright.simt.interfaces import interface_of
 from tilewright.simt.layout_rules import holding, per_register
 from tilewright.simt.linear_layout import LinearLayout, log2, replicated
 from tilewright.simt.ops import SIMT_TABLE
@@ -144,7 +145,7 @@ class LayoutStatement:
                 self.reads[operation] = [replicated(shape, self.target.warp_size, self.num_warps)]
         elif not any(isinstance(value.type, TileType) for value in (*operation.operands, *operation.results)):
             return
-        elif (interface := self.target.interface(name)) is not None and interface.layout is not None:
+        elif (interface := interface_of(self.target, name)) is not None and interface.layout is not None:
             interface.layout(self, operation)
         elif operation.spec.elementwise:
             if operation.results[0] in self.fixed:

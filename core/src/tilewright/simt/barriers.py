@@ -42,6 +42,7 @@ from tilewright.simt.carried import CARRIERS, Carried, all_carried
 from tilewright.simt.facts import WARPS, layout_of, offset_of
 from tilewright.simt.inflight import FlightError
 from tilewright.simt.interface import SharedEffects
+from tilewright.simt.interfaces import interface_of
 from tilewright.simt.ops import COPIES, PRODUCTS, SIMT_TABLE, STORES
 from tilewright.simt.shared_memory import is_place, scratch_of
 from tilewright.simt.strides import advances
@@ -458,7 +459,7 @@ class _Barriers:
 
 
 def _effects(operation: Operation, target: SimtTarget) -> SharedEffects:
-    interface = target.interface(operation.name)
+    interface = interface_of(target, operation.name)
     return interface.effects(operation) if interface is not None and interface.effects is not None else SharedEffects()
 
 

@@ -8,6 +8,7 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import TileType
 from tilewright.simt.carried import CARRIERS
 from tilewright.simt.facts import layout_of
+from tilewright.simt.interfaces import interface_of
 from tilewright.simt.linear_layout import span
 from tilewright.simt.rules import SHAPE_OPERATIONS, LayoutError, one_layout, shape_rule, tile_layouts
 from tilewright.simt.target import SimtTarget
@@ -43,7 +44,7 @@ def _check_value(value: Value, where: str) -> None:
 
 def _check_operation(operation: Operation, target: SimtTarget) -> None:
     name = operation.name
-    interface = target.interface(name)
+    interface = interface_of(target, name)
     rule = ""
     if name in CARRIERS:
         _check_carriers(operation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.errors import LoweringError, TilewrightError
 from tilewright.ir.core import Function, Operation, Region, Value
@@ -19,6 +19,9 @@ from tilewright.simt.linear_layout import LinearLayout, bits_of
 from tilewright.simt.target import SimtTarget, Threads
 from tilewright.simt.tokens import Tokens
 from tilewright.simt.types import AccumulatorType, BarriersType, MemoryType, TokenType
+
+if TYPE_CHECKING:
+    from tilewright.simt.interface import Interface
 
 #: The name of a register that is not written, because nothing reads it. LLVM rejects it, so that a use of it cannot go unseen.
 UNWRITTEN = "<unwritten>"
@@ -43,7 +46,8 @@ class SimtContext:
         cluster: blocks of threads that run a program together.
         steps: how addresses of registers follow from the first one's.
 
-    ``elementwise`` writes an elementwise operation; ``copies_of`` tells how many copies each thread starts by a ``simt.copy_start``.
+    ``interface_of`` finds what is known of an operation, and ``elementwise`` writes one of which that is nothing; ``copies_of`` tells how many copies each
+    thread starts by a ``simt.copy_start``.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class SimtContext:
         options: Mapping[str, Any],
         needs: Mapping[Value, int],
         steps: Steps,
+        interface_of: Callable[[SimtTarget, str], Interface | None],
         elementwise: Callable[[SimtContext, Operation], None],
         copies_of: Callable[[Operation, SimtTarget, Mapping[Value, AxisInfo]], int],
     ) -> None:
@@ -62,7 +67,7 @@ class SimtContext:
         #: the places of what is written, where lines of the source are asked for
         self.lines: LineTable | None = None
         self.registers: dict[Value, list[str]] = {}
-        self._needs, self._elementwise = needs, elementwise
+        self._needs, self._interface_of, self._elementwise = needs, interface_of, elementwise
         self.cluster: int = function.attributes.get(CLUSTER, 1)
         self.steps = steps
         #: the threads that run what is being written
@@ -217,7 +222,7 @@ class SimtContext:
 
     def lower_region(self, region: Region) -> Operation:
         """Write the operations of a region but its terminator, which is returned."""
-        interface_of, mark = self.target.interface, self.writer.mark
+        target, interface_of, mark = self.target, self._interface_of, self.writer.mark
         for operation in region:
             if operation.spec.terminator:
                 self.writer.mark = mark
@@ -226,7 +231,7 @@ class SimtContext:
             if self.lines is not None:
                 self.writer.mark = self.lines.mark(operation.location)
             try:
-                interface = interface_of(operation.name)
+                interface = interface_of(target, operation.name)
                 if interface is not None:
                     interface.lower(self, operation)
                 else:

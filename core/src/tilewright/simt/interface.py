@@ -1,14 +1,12 @@
 """What the toolkit is told of an operation, beside its row in the op table: how it is laid out, what it does to shared memory, how it is written.
 
 Each operation that is not elementwise brings an :class:`Interface`, the toolkit's own from the modules of :mod:`tilewright.simt.lowering`, a vendor's from its
-:class:`~tilewright.simt.target.SimtTarget`. No pass knows operations by name where an interface can tell.
+:class:`~tilewright.simt.target.SimtTarget`; :mod:`tilewright.simt.interfaces` finds it. No pass knows operations by name where an interface can tell.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -116,14 +114,3 @@ class Interface:
     scratch: Scratch | None = None
     effects: Callable[[Operation], SharedEffects] | None = None
     describe: Callable[[Reader, Operation], list[str]] | None = None
-
-
-@functools.cache
-def all_interfaces() -> Mapping[str, Interface]:
-    """The toolkit's own, by operation."""
-    from tilewright.simt.lowering import WITH_INTERFACES
-
-    found: dict[str, Interface] = {}
-    for name in WITH_INTERFACES:
-        found.update(importlib.import_module(f"tilewright.simt.lowering.{name}").INTERFACES)
-    return found

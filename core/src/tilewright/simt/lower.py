@@ -14,6 +14,7 @@ from tilewright.passes.axis import axis_info
 from tilewright.simt.address_steps import AddressSteps
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import WARPS
+from tilewright.simt.interfaces import interface_of
 from tilewright.simt.lowering.asynchronous import copies_of
 from tilewright.simt.lowering.elementwise import lower_elementwise
 from tilewright.simt.needs import needed_registers
@@ -29,7 +30,7 @@ def lower_function(function: Function, target: SimtTarget, options: Mapping[str,
     writer = target.begin(module, function.name, [(type_, f"a{i}") for i, type_ in enumerate(types)], function.attributes[WARPS], options)
     steps = AddressSteps(function, target)
     needs = needed_registers(function, target, axes, steps)
-    context = SimtContext(writer, target, function, axes, options, needs, steps, lower_elementwise, copies_of)
+    context = SimtContext(writer, target, function, axes, options, needs, steps, interface_of, lower_elementwise, copies_of)
     if options.get("line_info") and function.location is not None:
         context.lines = LineTable(writer, function.location)
     body = writer.place(writer.new_block("body"))

@@ -10,6 +10,7 @@ from tilewright.ir.types import TileType, Type
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.conversion import stored_size
 from tilewright.simt.facts import OFFSET, SHARED_BYTES, WARPS, layout_of, notes_of
+from tilewright.simt.interfaces import interface_of
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, coordinates
 from tilewright.simt.swizzle import transactions
 from tilewright.simt.target import SimtTarget
@@ -88,7 +89,7 @@ class Report:
         tiles = [result for result in operation.results if isinstance(result.type, TileType)]
         if tiles:
             facts.append(", ".join(self.layout(tile) for tile in tiles))
-        interface = self.target.interface(operation.name)
+        interface = interface_of(self.target, operation.name)
         if interface is not None and interface.describe is not None:
             facts += interface.describe(self, operation)
         offset = operation.attributes.get(OFFSET)

@@ -18,6 +18,7 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.carried import CARRIERS, PARTED, all_carried, operations_of_program
 from tilewright.simt.facts import OFFSET, SHARED_BYTES, function_of, part_of
+from tilewright.simt.interfaces import interface_of
 from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tokens import Tokens
@@ -47,7 +48,7 @@ def allocate(function: Function, target: SimtTarget) -> None:
 
 def scratch_of(operation: Operation, target: SimtTarget) -> int:
     """Bytes of scratch space that an operation needs."""
-    interface = target.interface(operation.name)
+    interface = interface_of(target, operation.name)
     return interface.scratch(operation, target) if interface is not None and interface.scratch is not None else 0
 
 
@@ -201,7 +202,7 @@ class _Allocation:
                 end = max(end, self.spans[operation][1])
         if user.name == "simt.dot_into":
             end = max(end, self._end_of_product(user))
-        interface = self.target.interface(user.name)
+        interface = interface_of(self.target, user.name)
         effects = interface.effects(user) if interface is not None and interface.effects is not None else None
         if effects is not None:
             for queue, slots in ((COPIES, effects.copies), (PRODUCTS, effects.products), (STORES, effects.stores)):

@@ -149,7 +149,7 @@ class SimtTarget(ABC):
     def __init__(self) -> None:
         #: the plans of the products met so far
         self.known_plans: dict[Product, tuple[ProductPlan, ...]] = {}
-        self._all_interfaces: Mapping[str, Interface] | None = None
+        self._own_interfaces: Mapping[str, Interface] | None = None
 
     # ---- what the toolkit is told of the machine
 
@@ -158,13 +158,11 @@ class SimtTarget(ABC):
         """What is to be known of operations of its own, by name; they take the place of the toolkit's."""
         return {}
 
-    def interface(self, name: str) -> Interface | None:
-        """What is known of an operation; None for elementwise ones, and for those that are unknown."""
-        if self._all_interfaces is None:
-            from tilewright.simt.interface import all_interfaces
-
-            self._all_interfaces = {**all_interfaces(), **self.interfaces}
-        return self._all_interfaces.get(name)
+    def own_interface(self, name: str) -> Interface | None:
+        """That of :attr:`interfaces` for an operation; None where the toolkit's own holds (:func:`tilewright.simt.interfaces.interface_of`)."""
+        if self._own_interfaces is None:
+            self._own_interfaces = self.interfaces
+        return self._own_interfaces.get(name)
 
     @property
     def table(self) -> OpTable:

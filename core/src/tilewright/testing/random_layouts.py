@@ -16,6 +16,7 @@ from tilewright.simt.check_layouts import check
 from tilewright.simt.emulator import EmulatedTarget, run_text
 from tilewright.simt.expand import prepare
 from tilewright.simt.facts import OFFSET, SHARED_BYTES, WARPS, layout_of
+from tilewright.simt.interfaces import interface_of
 from tilewright.simt.linear_layout import Basis, LinearLayout, log2
 from tilewright.simt.lower import lower_function
 from tilewright.simt.lowering.scan_plan import scan_layout
@@ -71,7 +72,7 @@ class RandomAssignment:
             if operation.spec.terminator:
                 continue
             special = getattr(self, f"_{operation.name.replace('.', '_')}", None)
-            interface = self.target.interface(operation.name)
+            interface = interface_of(self.target, operation.name)
             if special is not None:
                 special(operation)
             elif operation.spec.elementwise or (interface is not None and interface.layout in layout_rules.ONE_LAYOUT):
