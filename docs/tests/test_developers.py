@@ -26,7 +26,7 @@ BLOCK = re.compile(r'^```(diff|python) title="([^"]+)"\n(.*?)^```$', re.M | re.S
 LISTED = re.compile(r"^\| `([^`]+/[^`]+\.py)` \|", re.M)
 
 #: Page -> how many files its change may touch at most.
-LIMITS = {"operation": 5, "option": 4, "instruction": 2, "dtype": 8}
+LIMITS = {"operation": 5, "option": 4, "instruction": 2, "dtype": 8, "pass": 2}
 
 
 class Page(NamedTuple):
@@ -67,7 +67,7 @@ def apply(edit: str, text: str | None, where: str) -> str:
 def changed_copy(page: Page, folder: Path) -> Path:
     """A copy of the sources with the changes of a page."""
     for source in SOURCES:
-        shutil.copytree(ROOT / source, folder / source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copytree(ROOT / source, folder / source, ignore=shutil.ignore_patterns("*.pyc.*", "*.egg-info"))
     for name, edits in page.edits.items():
         file = folder / name
         assert any(name.startswith(f"{source}/") for source in SOURCES), name
@@ -105,6 +105,11 @@ def test_a_page_lists_the_files_that_its_change_touches(name: str) -> None:
     page = read(name)
     assert page.listed == list(page.edits)
     assert len(page.edits) <= LIMITS[name], f"{name} touches {len(page.edits)} files, and {LIMITS[name]} may be touched"
+
+
+def test_the_overview_counts_the_files_of_each_page() -> None:
+    rows = re.findall(r"^\| [^|]+ \| (\d+) \| \[[^]]+\]\((\w+)\.md\) \|$", (PAGES / "index.md").read_text(), re.M)
+    assert {name: int(count) for count, name in rows} == {name: len(read(name).edits) for name in LIMITS}
 
 
 @pytest.mark.parametrize(
