@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from tilewright.ir import TABLE
 from tilewright.ir.types import FloatType, Type
 from tilewright.reference.numerics import decode, is_raw
-from tilewright.testing.op_sample_families import arithmetic, casts, control, debug, descriptors, linear, memory, shape
+from tilewright.testing.op_sample_families import arithmetic, by_trait, casts, control, debug, descriptors, linear, memory, shape
 from tilewright.testing.op_sample_kernel import Argument, Sample, SampleKernel
 
-#: operation -> a function that gives its samples
+#: operation -> a function that gives its samples; those by trait give way to a family of its own
 FAMILIES: dict[str, Callable[[], Iterator[Sample]]] = {
+    **by_trait.SAMPLES,
     **arithmetic.SAMPLES,
     **casts.SAMPLES,
     **shape.SAMPLES,

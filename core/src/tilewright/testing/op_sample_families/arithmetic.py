@@ -263,5 +263,4 @@ SAMPLES: dict[str, Callable[[], Samples]] = {
     **{name: functools.partial(_math, name) for name in _MATH},
     "copysign": _copysign,
     "ldexp": _ldexp,
-    **{name: functools.partial(_unary_int, name) for name in ("clz", "popcount")},
 }
