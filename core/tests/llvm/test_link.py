@@ -3,6 +3,8 @@
 import ctypes
 import gc
 import math
+import subprocess
+import sys
 
 import pytest
 
@@ -27,6 +29,48 @@ def test_imports_are_seen():
     text = "declare i64 @callback(i64)\ndefine i64 @f(i64 %x) {\n  %y = call i64 @callback(i64 %x)\n  ret i64 %y\n}"
     loaded = load_object(compiled(text), ["f"], {"callback": address})
     assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(loaded.address("f"))(14) == 42
+
+
+#: Takes all of the address space but holes that are far apart, the lowest of which alone has room for a whole object, and links one.
+CROWDED = """
+import ctypes, mmap, sys
+from tilewright.llvm.compile import compile_to_object, host_target
+from tilewright.llvm.link import load_object
+
+HOLE, ROOM = 96 << 10, 8 << 20
+triple, cpu, features = host_target()
+numbers = ", ".join(f"i64 {i}" for i in range(8000))
+body = "".join(f"  %x{i + 1} = call i64 asm sideeffect \\"leaq {i}($1), $0\\", \\"=r,r\\"(i64 %x{i})\\n" for i in range(10000))
+text = f"@t = constant [8000 x i64] [{numbers}]\\ndefine i64 @f(i64 %x0) {{\\n{body}"
+text += "  %at = getelementptr i64, ptr @t, i64 %x10000\\n  %y = load i64, ptr %at\\n  ret i64 %y\\n}\\n"
+binary = compile_to_object(text, triple=triple, cpu=cpu, features=features, opt=0)
+load_object(compile_to_object("define void @g() {\\n  ret void\\n}", triple=triple, cpu=cpu, features=features), ["g"])
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype, libc.munmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t)
+libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+spare = bytearray(64 << 20)
+del spare
+taken, size = [], 1 << 44
+while size >= 64 << 10:
+    found = libc.mmap(None, size, 0, 0x4022, -1, 0)
+    if found in (None, ctypes.c_void_p(-1).value):
+        size >>= 1
+    else:
+        taken.append((found, size))
+large = sorted(found for found, size in taken if size >= 1 << 35)
+assert len(large) > 3, "the address space is not free enough for this test"
+libc.munmap(large[0], ROOM)
+for found in large[1:]:
+    libc.munmap(found, HOLE)
+loaded = load_object(binary, ["f"])
+print(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(loaded.address("f"))(-sum(range(10000)) + 77))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux") or host_target()[0].partition("-")[0] != "x86_64", reason="by flags of Linux, in code of x86-64")
+def test_objects_are_linked_where_the_address_space_is_crowded():
+    done = subprocess.run([sys.executable, "-c", CROWDED], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "77"), done.stderr
 
 
 def test_objects_with_equal_symbols_do_not_meet():
