@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.ir.types import F16, F32, F64, I32, FloatType, IntType, Type, byte_size
@@ -33,7 +33,7 @@ from tilewright_cpu.lowering.dot_plan import (
     split_rows,
 )
 from tilewright_cpu.lowering.dot_prepacked import can_be_prepacked, find_or_pack
-from tilewright_cpu.lowering.dot_tiles import turn_panels, write_tile_block
+from tilewright_cpu.lowering.dot_tiles import holds_rows, turn_panels, write_held_rows, write_tile_block
 from tilewright_cpu.lowering.tile_unit import configured
 from tilewright_cpu.lowering.widen import widen
 from tilewright_cpu.machine import Machine
@@ -283,17 +283,29 @@ def _write_blocks(
     limits: Limits,
     noted: Noted | None,
 ) -> None:
-    """The loops over panels of columns and, inside, blocks of rows, so that a panel of B stays in the nearest cache."""
+    """The loops over panels of columns and, inside, blocks of rows, so that a panel of B stays in the nearest cache; the other way around where tiles hold
+    rows of A."""
     row_offsets: list[Extent] = [scaled(w, r, a.row_stride) for r in range(min(m, block.rows))]
     rows_of_blocks = [(first, limits.blocks(w, limits.rows, first, rows, count), rows) for first, count, rows in split_rows(m, block)]
-    for panel in panels:
-        panel_count = limits.blocks(w, limits.columns, panel.start, panel.columns, panel.count)
-        with w.loop("0", str(panel_count), 1, nonempty=isinstance(panel_count, int)) as columns:
-            column = plus(w, scaled(w, columns.index, panel.columns), panel.start)
-            for first, count, rows in rows_of_blocks:
-                with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as blocks:
-                    row = plus(w, scaled(w, blocks.index, rows), first)
-                    if kernel.scheme.tiled:
-                        write_tile_block(w, kernel, elements, a, b, c, row, rows, panel, column, noted)
-                    else:
-                        write_block(w, kernel, a, b, c, row, row_offsets[:rows], panel, column, noted)
+    panel_counts = [limits.blocks(w, limits.columns, panel.start, panel.columns, panel.count) for panel in panels]
+
+    def each_panel() -> Iterator[tuple[Panel, Extent]]:
+        for panel, count in zip(panels, panel_counts, strict=True):
+            with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as columns:
+                yield panel, plus(w, scaled(w, columns.index, panel.columns), panel.start)
+
+    def each_row() -> Iterator[tuple[int, Extent]]:
+        for first, count, rows in rows_of_blocks:
+            with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as blocks:
+                yield rows, plus(w, scaled(w, blocks.index, rows), first)
+
+    if holds_rows(kernel, noted):
+        for rows, row in each_row():
+            write_held_rows(w, kernel, elements, a, b, c, row, rows, each_panel)
+        return
+    for panel, column in each_panel():
+        for rows, row in each_row():
+            if kernel.scheme.tiled:
+                write_tile_block(w, kernel, elements, a, b, c, row, rows, panel, column, noted)
+            else:
+                write_block(w, kernel, a, b, c, row, row_offsets[:rows], panel, column, noted)

@@ -6,6 +6,7 @@ and columns past a limit are computed in whole blocks, and past one along K both
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import product
 
 from tilewright.ir.types import IntType, Type
@@ -16,10 +17,15 @@ from tilewright_cpu.lowering.dot_kernel import Accumulator, Kernel, UnitsA, Unit
 from tilewright_cpu.lowering.dot_pack import plus, scaled, transpose
 from tilewright_cpu.lowering.dot_plan import TILE, Extent, Panel, Scheme
 
+#: Writes loops over the panels of B: (panel, its first column), in the loop's body.
+PanelLoops = Callable[[], Iterator[tuple[Panel, Extent]]]
+
 _UNIT_BYTES = tile_unit.ROW_BYTES // TILE
 _ELEMENT_BYTES = {"i8": 1, "i16": 2, "i32": 4}
 #: The first tile of operand A's, and of operand B's; sums are in those before.
 _A, _B = 4, 6
+#: Tiles along K that the four tiles of operand A can hold of two tiles' rows.
+_HELD = 2
 #: Square blocks of this many units a side are transposed in vector registers.
 _TRANSPOSED = 8
 
@@ -78,6 +84,43 @@ def write_tile_block(
             add_up(*noted.operands(w, iterations.index))
     for tile, place in places.values():
         tile_unit.store(w, tile, place, stride)
+
+
+def holds_rows(kernel: Kernel, noted: Noted | None) -> bool:
+    """Whether the extent along K is so short that the tiles of operand A that hold it need not make room for others: see :func:`write_held_rows`."""
+    return kernel.scheme.tiled and kernel.scheme.split is None and noted is None and isinstance(kernel.steps, int) and kernel.steps <= _HELD * TILE
+
+
+def write_held_rows(
+    w: FunctionWriter, kernel: Kernel, elements: tuple[Type, Type], a: UnitsA, b: UnitsB, c: Accumulator, row: Extent, rows: int, panels: PanelLoops
+) -> None:
+    """Write ``rows`` (16 or 32) rows from ``row`` on and all columns: operand A is loaded once, and columns are taken one tile at a time.
+
+    ``panels``: loops over the panels of B, each given with its first column.
+    """
+    assert isinstance(kernel.steps, int)
+    down, along, how = range(rows // TILE), range(-(-kernel.steps // TILE)), _instruction(elements)
+    a_stride = scaled(w, a.row_stride, _ELEMENT_BYTES[a.element])
+    for i, k in product(down, along):
+        corner = w.gep(a.element, a.pointer, scaled(w, plus(w, row, i * TILE), a.row_stride))
+        tile_unit.load(w, _A + _HELD * i + k, w.gep(a.element, corner, scaled(w, k * TILE, a.k_stride)), a_stride)
+    first = _A - len(along)  # of the tiles of operand B's
+    for panel, column in panels():
+        panel_b = w.gep("i32", b.pointer, scaled(w, column, b.units))
+        for j in range(panel.columns // TILE):
+            corner = w.gep("i32", c.pointer, plus(w, scaled(w, row, c.row_stride), plus(w, column, j * TILE)))
+            places = [w.gep("i32", corner, TILE * i * c.row_stride) for i in down]
+            for i, place in enumerate(places):
+                if c.zero:
+                    tile_unit.zero(w, i)
+                else:
+                    tile_unit.load(w, i, place, c.row_stride * _UNIT_BYTES)
+            for k in along:
+                tile_unit.load(w, first + k, w.gep("i32", panel_b, (k * panel.columns + j) * TILE), panel.columns * _UNIT_BYTES)
+                for i in down:
+                    tile_unit.multiply_add(w, how, i, _A + _HELD * i + k, first + k)
+            for i, place in enumerate(places):
+                tile_unit.store(w, i, place, c.row_stride * _UNIT_BYTES)
 
 
 def _tiles(w: FunctionWriter, steps: Extent) -> Extent:
