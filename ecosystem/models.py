@@ -66,6 +66,7 @@ def run_here(name: str, device: str, timed: bool, warm: bool, precision: str) ->
     if device == "cpu":
         config.cpu_backend = "triton"
     torch.set_float32_matmul_precision(precision)
+    torch.backends.cudnn.allow_tf32 = precision != "highest"  # eager and compiled convolutions may differ in what they round
     outcome = Outcome(name)
     try:
         torch.manual_seed(0)

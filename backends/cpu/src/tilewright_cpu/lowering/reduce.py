@@ -23,7 +23,6 @@ from tilewright_cpu.lowering.masks import Bound, DeadLanes
 from tilewright_cpu.lowering.materialize import begin_fill, complete_partial, end_fill
 from tilewright_cpu.lowering.nest import Lanes, Plan, decide_row, identity
 
-
 #: Lanes of the narrowest vectors for which the lanes of several rows are combined at once.
 _FEWEST_TOGETHER = 4
 
