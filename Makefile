@@ -60,7 +60,7 @@ opencl: $(VENV)/.developer
 	TILEWRIGHT_FULL_CONFORMANCE=1 $(BIN)/python -m pytest -rs examples/tests/test_backend_opencl.py
 
 gpu-test: $(if $(GPU_PYTHON),,$(VENV)/.gpu)
-	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance/tests core/tests/tools examples
+	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance/tests examples
 	$(or $(GPU_PYTHON),$(BIN)/python) -m tilewright_conformance run --backend nvidia --report build/conformance-nvidia
 
 gpu-sanitize: $(if $(GPU_PYTHON),,$(VENV)/.installed)

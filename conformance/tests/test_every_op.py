@@ -12,8 +12,8 @@ import pytest
 
 from tilewright.ir import TABLE
 from tilewright.reference.interpreter import run
-from tilewright.testing.op_samples import check_outputs, samples
 from tilewright_conformance.catalogue import catalogue
+from tilewright_conformance.samples import check_outputs, samples
 from tilewright_conformance.session import Session, Subject
 
 #: Operations that only a target can give a meaning: they are tested with the backend that has it.

@@ -25,7 +25,6 @@ LIMIT = 4
 #: Module -> why it imports modules whose names are not written there: plugins, and what users name. All other imports of ours can be read in the sources.
 COMPUTED = {
     "tilewright": "the module that a backend's manifest names for programs",
-    "tilewright.compat.surface_probes": "its own families, which register themselves",
     "tilewright.compat.triton.environment": "a class that a variable of the environment names",
     "tilewright.compat.triton.hook": "the counterpart of a module that a program imports",
     "tilewright.language.backend_modules": "the module that a backend's manifest names for kernels",
@@ -34,10 +33,12 @@ COMPUTED = {
     "tilewright.runtime.specialization_data": "the module of a function that a stored specialisation names",
     "tilewright.testing.report": "libraries that draw, which the core does not need",
     "tilewright.tools.doctor": "packages whose presence is told",
-    "tilewright.tools.surface_table": "the names of the public surface, as users write them",
+    "tilewright.tools.cli": "the conformance suite, of which some commands are",
     "tilewright_conformance.catalogue": "families of cases, a suite's own or a vendor's",
     "tilewright_conformance.engine.setup": "plugins that a setup names",
     "tilewright_conformance.fuzz.__main__": "a plugin that the command line names",
+    "tilewright_conformance.surface.probes": "its own families, which register themselves",
+    "tilewright_conformance.surface.table": "the names of the public surface, as users write them",
 }
 
 
@@ -84,10 +85,21 @@ def computed_imports(tree: ast.Module) -> list[int]:
     return [call.lineno for call in calls if not call.args or not isinstance(call.args[0], ast.Constant)]
 
 
-def imports_of(module: str) -> Iterator[Import]:
+@functools.cache
+def nodes_of(module: str) -> tuple[ast.AST, ...]:
+    """All nodes of a module's tree. They are looked at several times, and to walk a tree takes long."""
+    return tuple(ast.walk(tree_of(module)))
+
+
+@functools.cache
+def imports_of(module: str) -> tuple[Import, ...]:
     """All imports of our modules, of every kind; also those by ``import_module`` of a written name, and of modules that a lazy package has the names of."""
+    return tuple(_imports_of(module))
+
+
+def _imports_of(module: str) -> Iterator[Import]:
     lazy = lazy_imports(tree_of(module)) is not None
-    for node in ast.walk(tree_of(module)):
+    for node in nodes_of(module):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{module}:{node.lineno} imports relatively"
             if node.module in modules():
@@ -195,7 +207,7 @@ def is_private(name: str) -> bool:
 def private_names(module: str) -> Iterator[str]:
     """The private names of other modules that a module imports or takes of a module that it imported; private modules belong to the folder they are in."""
     aliases: dict[str, str] = {}
-    for node in ast.walk(tree_of(module)):
+    for node in nodes_of(module):
         if isinstance(node, ast.ImportFrom) and node.module in modules():
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
@@ -210,7 +222,7 @@ def private_names(module: str) -> Iterator[str]:
         parts = whole.split(".")
         owners = [".".join(parts[:place]) for place, part in enumerate(parts) if is_private(part)]
         yield from (f"{module}:{one.line} imports {whole}, which is {owner}'s" for owner in owners if not f"{module}.".startswith(f"{owner}."))
-    for node in ast.walk(tree_of(module)):
+    for node in nodes_of(module):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases and is_private(node.attr):
             yield f"{module}:{node.lineno} takes {node.attr} of {aliases[node.value.id]}"
 

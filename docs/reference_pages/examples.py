@@ -9,11 +9,11 @@ import textwrap
 from types import FunctionType, ModuleType
 from typing import Any
 
-from tilewright.compat.surface_probes import Probe
 from tilewright.language.callable import JitCallable
+from tilewright_conformance.surface.probes import Probe
 
 _LAUNCH = re.compile(r"\bon\((\w+(?:\.\w+)*)\)\[")
-_MACHINE_IMPORT = "from tilewright.compat.surface_probes import BackendMachine"
+_MACHINE_IMPORT = "from tilewright_conformance.surface.probes import BackendMachine"
 _MACHINE = 'on = BackendMachine("cpu")  # one of several places to run'
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from reference_pages import docstrings, tables
 from reference_pages.examples import program
-from tilewright.compat.surface_probes import Probe, all_probes
 from tilewright.language.callable import ConstexprFunction, JitCallable
-from tilewright.tools.surface_table import Name, names, resolve
+from tilewright_conformance.surface.probes import Probe, all_probes
+from tilewright_conformance.surface.table import Name, names, resolve
 
 _ROLE = re.compile(r":(?:func|class|meth|mod|attr|data):`~?([\w.]+)`")
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from reference_pages import docstrings
-from tilewright.compat.surface_probes.libdevice import DIRECTED, FLOATS, SINGLE
-from tilewright.compat.surface_probes.math_functions import UNARY
 from tilewright.ir.types import F32, F64
 from tilewright.language.device_math.accuracy import ULP
 from tilewright.passes.math_library import MATH
-from tilewright.tools.surface_table import WITHOUT_OBJECT, Name, names, resolve
+from tilewright_conformance.surface.probes.libdevice import DIRECTED, FLOATS, SINGLE
+from tilewright_conformance.surface.probes.math_functions import UNARY
+from tilewright_conformance.surface.table import WITHOUT_OBJECT, Name, names, resolve
 
 
 def since_text(name: Name) -> str:

@@ -14,9 +14,9 @@ from tilewright.errors import LoweringError
 from tilewright.ir.types import TileType
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import lower_module
-from tilewright.testing.op_samples import samples
 from tilewright_conformance.audit import used
 from tilewright_conformance.catalogue import catalogue
+from tilewright_conformance.samples import samples
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "examples" / "backend_c"
@@ -168,7 +168,7 @@ def lower(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("operation", ["scan", "while", "map", "gather", "histogram", "atomic_load", "atomic_store"])
 def test_what_is_not_lowered_is_refused_with_its_place(lower: Any, operation: str) -> None:
-    with pytest.raises(LoweringError, match=rf"the C backend does not lower {operation} \(at op_samples.py:2:4 in {operation}/.*; run this kernel on"):
+    with pytest.raises(LoweringError, match=rf"the C backend does not lower {operation} \(at samples.py:2:4 in {operation}/.*; run this kernel on"):
         lower(next(iter(samples(operation))).module)
 
 

@@ -18,8 +18,8 @@ from amd_support import ARCHS, compiled
 from tilewright.errors import LoweringError
 from tilewright.ir import TABLE
 from tilewright.reference.interpreter import run
-from tilewright.testing.op_samples import check_outputs, samples
 from tilewright_conformance.programs import Program, mismatch, programs
+from tilewright_conformance.samples import check_outputs, samples
 
 #: What is printed is told by a launch; the target's own code has its own meaning.
 _APART = {"inline_asm", "extern", "print"}

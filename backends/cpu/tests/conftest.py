@@ -15,7 +15,7 @@ from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType,
 from tilewright.plugins.manifest import Target
 from tilewright.reference import interpreter
 from tilewright.reference.numerics import encode, numpy_dtype
-from tilewright.testing.op_samples import Sample, check_outputs
+from tilewright_conformance.samples import Sample, check_outputs
 
 #: Bytes in front of and behind every array, which no kernel may touch.
 _GUARD = 128

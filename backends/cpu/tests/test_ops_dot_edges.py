@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.ir import Value
 from tilewright.ir.types import BF16, F16, F32, I1, I8, I32, FloatType, TileType, Type, element_type
-from tilewright.testing.op_sample_kernel import INTEGRAL, Draw, SampleKernel
+from tilewright_conformance.samples.kernel import INTEGRAL, Draw, SampleKernel
 
 _M, _N, _K = 32, 48, 24
 #: Numbers among which infinities and NaN show whether zero times them was computed.

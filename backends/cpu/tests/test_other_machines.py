@@ -15,7 +15,7 @@ from tilewright.ir import Module
 from tilewright.llvm.compile import assembly
 from tilewright.plugins.manifest import Target
 from tilewright.reference import interpreter
-from tilewright.testing.op_samples import Sample, all_samples, check_outputs
+from tilewright_conformance.samples import Sample, all_samples, check_outputs
 from tilewright_cpu.lower import lower
 from tilewright_cpu.lowering.kernel import write_module
 from tilewright_cpu.machine import LEVELS, NAMED, named_target

@@ -19,7 +19,7 @@ from gpu_support import gpu_is_there, launch_on_gpu, prepare
 from tilewright.reference.interpreter import run
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.table import Entry
-from tilewright.testing.op_samples import Sample, check_outputs, samples
+from tilewright_conformance.samples import Sample, check_outputs, samples
 from tilewright_nvidia.driver import driver
 from tilewright_nvidia.table import TABLE
 

@@ -16,7 +16,7 @@ import tilewright.language as tl
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.language.callable import device_function
 from tilewright.plugins.manifest import PORTABLE_OPTIONS
-from tilewright.testing.op_samples import FAMILIES, samples
+from tilewright_conformance.samples import FAMILIES, samples
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower

@@ -22,7 +22,7 @@ from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.kernels import LoadedKernel
 from tilewright.simt.host.memory import DeviceMemory
 from tilewright.simt.host.timer import DeviceTimer
-from tilewright.testing.op_samples import samples
+from tilewright_conformance.samples import samples
 from tilewright_nvidia import ahead_of_time, architectures, devices, driver, installation, linking
 from tilewright_nvidia.manifest import CAPABILITIES, manifest
 from tilewright_nvidia.table import TABLE

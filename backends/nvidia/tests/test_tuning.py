@@ -21,7 +21,7 @@ from tilewright.passes.work import work_of
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import Specialization, build_module
-from tilewright.testing.op_samples import samples
+from tilewright_conformance.samples import samples
 from tilewright_nvidia import cost_model
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.cost_model import Estimate, estimate

@@ -29,7 +29,7 @@ from tilewright.ir import TABLE
 from tilewright.reference.interpreter import run
 from tilewright.runtime.arguments import ArrayView
 from tilewright.simt.host.memory import DeviceMemory
-from tilewright.testing.op_samples import Sample, check_outputs, samples
+from tilewright_conformance.samples import Sample, check_outputs, samples
 from tilewright_nvidia.driver import driver
 
 #: Operations whose samples no GPU runs; the classic kernels have inline assembly.

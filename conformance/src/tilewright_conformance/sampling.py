@@ -1,4 +1,4 @@
-"""Cases from the samples of Tile IR's operations (``tilewright.testing.op_samples``): modules of one operation, compared with the reference interpreter."""
+"""Cases from the samples of Tile IR's operations (``tilewright_conformance.samples``): modules of one operation, compared with the reference interpreter."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from tilewright.errors import TilewrightError
 from tilewright.ir.types import FloatType
-from tilewright.testing.op_samples import Sample, samples
 from tilewright_conformance.case import Case
 from tilewright_conformance.needs import needs_of
+from tilewright_conformance.samples import Sample, samples
 from tilewright_conformance.session import Session
 
 #: Of the samples of an operation, one in so many is quick.

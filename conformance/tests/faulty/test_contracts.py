@@ -16,7 +16,6 @@ import tilewright.language as tl
 from tilewright.errors import TilewrightError
 from tilewright.ir.types import F64, I32, U16, Type
 from tilewright.plugins.registry import registry
-from tilewright.testing.op_sample_kernel import SampleKernel
 from tilewright_conformance import faulty
 from tilewright_conformance.case import Status
 from tilewright_conformance.catalogue import catalogue
@@ -24,6 +23,7 @@ from tilewright_conformance.engine.judge import execute
 from tilewright_conformance.faulty.table import SWITCHES
 from tilewright_conformance.faulty.witnesses import witness
 from tilewright_conformance.needs import needs_of
+from tilewright_conformance.samples.kernel import SampleKernel
 from tilewright_conformance.session import Session, Subject
 
 
@@ -197,7 +197,7 @@ def test_argmax_ties_through_the_language() -> None:
 
 
 def test_the_null_backend_accepts_everything_and_writes_nothing() -> None:
-    from tilewright.testing.op_samples import samples
+    from tilewright_conformance.samples import samples
 
     faulty.register("null")
     try:

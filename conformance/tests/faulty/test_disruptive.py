@@ -12,7 +12,7 @@ from tilewright_conformance import faulty
 
 _SCRIPT = """
 import mmap, os, sys, numpy as np
-from tilewright.testing.op_samples import samples
+from tilewright_conformance.samples import samples
 from tilewright_conformance import faulty
 from tilewright_conformance.session import Session, Subject
 name, operation = sys.argv[1:]

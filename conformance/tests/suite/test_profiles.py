@@ -77,8 +77,8 @@ def test_a_claim_needs_each_case_of_the_list() -> None:
 
 
 def test_needs_are_read_off_modules() -> None:
-    from tilewright.testing.op_samples import samples
     from tilewright_conformance.needs import needs_of
+    from tilewright_conformance.samples import samples
 
     assert needs_of(next(samples("dot")).module).dot
     found = {operation: [needs_of(sample.module) for sample in samples(operation)] for operation in ("atomic_rmw", "atomic_cas", "descriptor_load", "print")}

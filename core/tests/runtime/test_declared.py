@@ -13,7 +13,7 @@ from tilewright.plugins.manifest import Capabilities
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import lower_module
 from tilewright.runtime.declared import atomic_element, check_declared
-from tilewright.testing.op_samples import samples
+from tilewright_conformance.samples import samples
 
 ALL = Capabilities(
     dtypes=frozenset({"i8", "u8", "u32", "f16", "f32", "bf16"}),

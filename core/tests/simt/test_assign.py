@@ -31,8 +31,8 @@ from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.plans import plan_of
 from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.rules import LayoutError, from_operands, packed, result_layout
-from tilewright.testing.op_samples import all_samples
 from tilewright_conformance.programs import PORTABLE, Program, mismatch, programs
+from tilewright_conformance.samples import all_samples
 
 Kernel = Callable[..., Module]
 

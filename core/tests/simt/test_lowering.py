@@ -21,8 +21,8 @@ from tilewright.simt.lowering.scan_plan import plan_scan, scan_layout
 from tilewright.simt.lowering.shuffles import exchange, words_of
 from tilewright.simt.target import SimtTarget
 from tilewright.testing import random_layouts
-from tilewright.testing.op_sample_kernel import ANY, INTEGRAL, Draw, Sample, SampleKernel
-from tilewright.testing.op_samples import check_outputs, samples
+from tilewright_conformance.samples import check_outputs, samples
+from tilewright_conformance.samples.kernel import ANY, INTEGRAL, Draw, Sample, SampleKernel
 
 MACHINES = ((1, 4), (2, 4), (8, 4), (4, 8), (2, 16))
 
@@ -296,7 +296,7 @@ def test_an_assertion_fails_where_its_mask_holds(masked: bool) -> None:
         if masked:
             random_layouts.run(module, [values], (1, 1, 1), random.Random(seed), *MACHINES[seed])
             continue
-        with pytest.raises(KernelError, match=r"x is too great \(op_samples.py:2 in assert\)"):
+        with pytest.raises(KernelError, match=r"x is too great \(samples.py:2 in assert\)"):
             random_layouts.run(module, [values], (1, 1, 1), random.Random(seed), *MACHINES[seed])
 
 

@@ -12,9 +12,9 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import LaunchError
 from tilewright.ir.types import I32
-from tilewright.testing.op_sample_kernel import SampleKernel
 from tilewright_conformance.cases._table import Table, elements
 from tilewright_conformance.cases._threads import side_by_side
+from tilewright_conformance.samples.kernel import SampleKernel
 from tilewright_conformance.session import Session
 
 CASES = Table("launch", "launch", "Python and NumPy")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tilewright.testing.op_samples import Sample, samples
 from tilewright_conformance.case import Case
 from tilewright_conformance.cases import _calls, _reports, _whiles
 from tilewright_conformance.needs import needs_of
+from tilewright_conformance.samples import Sample, samples
 from tilewright_conformance.sampling import sampled
 from tilewright_conformance.session import Session
 

@@ -18,8 +18,8 @@ import numpy as np
 from tilewright.errors import TilewrightError
 from tilewright.ir import Value
 from tilewright.ir.types import F16, F32, F64, I1, I32, I64, U8, U32, PointerType, TileType, Type
-from tilewright.testing.op_sample_kernel import ZEROS, Draw, Sample, SampleKernel
-from tilewright.testing.op_samples import check_outputs, samples
+from tilewright_conformance.samples import check_outputs, samples
+from tilewright_conformance.samples.kernel import ZEROS, Draw, Sample, SampleKernel
 
 #: switch -> the name of the sample that shows it
 _BY_SAMPLE: dict[str, str] = {

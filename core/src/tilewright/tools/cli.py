@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import tilewright
@@ -207,9 +209,8 @@ def _opt(options: argparse.Namespace) -> int:
 
 
 def _ops(options: argparse.Namespace) -> int:
-    from tilewright.tools.ops import ops_command
-
-    return ops_command(options)
+    code: int = _suite("samples.ops").ops_command(options)
+    return code
 
 
 def _tune(options: argparse.Namespace) -> int:
@@ -259,24 +260,29 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _surface(options: argparse.Namespace) -> int:
-    from tilewright.tools.surface import surface_command
-
-    return surface_command(options)
+    code: int = _suite("surface.examine").surface_command(options)
+    return code
 
 
 def _selftest(options: argparse.Namespace) -> int:
-    import importlib
-
-    try:
-        suite = importlib.import_module("tilewright_conformance.selftest")
-        process = importlib.import_module("tilewright_conformance.engine.process")
-    except ImportError as error:
-        raise UsageError(f"the conformance suite is not installed ({error}): pip install tilewright-conformance") from error
+    suite, process = _suite("selftest"), _suite("engine.process")
     try:
         code: int = suite.selftest(options.backend, options.report, whole=options.whole, emulate=options.emulate, sample=options.sample, workers=options.jobs)
     except process.WorkerRefusedError as error:
         raise UsageError(str(error)) from error
     return code
+
+
+def _suite(name: str) -> ModuleType:
+    """A module of the conformance suite, which brings samples of each operation, probes of each public name and the cases.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return importlib.import_module(f"tilewright_conformance.{name}")
+    except ImportError as error:
+        raise UsageError(f"the conformance suite is not installed ({error}): pip install tilewright-conformance") from error
 
 
 def _new_backend(options: argparse.Namespace) -> int:
