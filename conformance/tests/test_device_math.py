@@ -14,9 +14,9 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.language.device_math.accuracy import ULP
 from tilewright.language.extra import libdevice
-from tilewright_conformance.cases._libdevice_exact import OPERATIONS
-from tilewright_conformance.cases._libdevice_values import ANY_ZERO, DOMAINS, PAIRS, SETTLED, pairs_of_special_numbers
-from tilewright_conformance.cases._libdevice_values import spread as spread_by
+from tilewright_conformance.cases.libdevice.exact import OPERATIONS
+from tilewright_conformance.cases.libdevice.values import ANY_ZERO, DOMAINS, PAIRS, SETTLED, pairs_of_special_numbers
+from tilewright_conformance.cases.libdevice.values import spread as spread_by
 from tilewright_conformance.oracles.rounding import rounded
 
 RNG = np.random.default_rng(22)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.cases._rounding import cast, values
+from tilewright_conformance.cases.casts.conversions import cast, values
 from tilewright_conformance.formats import FORMATS
 
 Run = Callable[..., None]

@@ -13,8 +13,7 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.errors import CompilationError
-from tilewright_conformance.cases._numbers import FLOATS, INTEGERS, SIGNED, UNSIGNED, kind
-from tilewright_conformance.cases._operators import (
+from tilewright_conformance.cases.operators.kernels import (
     COMPARISONS,
     PAIRS,
     arithmetic,
@@ -31,6 +30,7 @@ from tilewright_conformance.cases._operators import (
     truncated_quotient,
     usual,
 )
+from tilewright_conformance.kit.numbers import FLOATS, INTEGERS, SIGNED, UNSIGNED, kind
 
 Run = Callable[..., None]
 

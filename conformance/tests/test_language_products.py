@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tilewright_conformance.cases._products import product, scaled_product
+from tilewright_conformance.cases.dots.kernels import product, scaled_product
 from tilewright_conformance.oracles import matrix
 from tilewright_conformance.oracles.matrix import bits_of
 

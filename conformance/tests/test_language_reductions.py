@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as hnp
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.cases._combining import affine
-from tilewright_conformance.cases._numbers import FLOATS, INTEGERS, kind
 from tilewright_conformance.cases.reductions import moments
+from tilewright_conformance.kit.combining import affine
+from tilewright_conformance.kit.numbers import FLOATS, INTEGERS, kind
 
 Run = Callable[..., None]
 RNG = np.random.default_rng(41)

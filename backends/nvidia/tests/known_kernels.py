@@ -23,9 +23,9 @@ from tilewright.tools.inspect import bind_types
 ROOT = Path(__file__).resolve().parents[3]
 BENCHMARKS = "benchmarks/nvidia/kernels.py"
 TESTS = "backends/nvidia/tests/gpu_kernels.py"
-ROWS = "conformance/src/tilewright_conformance/cases/_row_kernels.py"
-MATRICES = "conformance/src/tilewright_conformance/cases/_matrix_kernels.py"
-ATOMICS = "conformance/src/tilewright_conformance/cases/_atomic_order.py"
+ROWS = "conformance/src/tilewright_conformance/kernels/rows.py"
+MATRICES = "conformance/src/tilewright_conformance/kernels/matrices.py"
+ATOMICS = "conformance/src/tilewright_conformance/cases/atomics/order.py"
 REDUCTIONS = "conformance/tests/test_language_reductions.py"
 #: the modules imported so far, by file
 modules: dict[str, ModuleType] = {}

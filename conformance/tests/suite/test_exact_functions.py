@@ -10,8 +10,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from tilewright_conformance.cases._libdevice_values import DOMAINS
-from tilewright_conformance.cases._math_values import ARGUMENTS, double_nearest, large_angles, random_arguments
+from tilewright_conformance.cases.libdevice.values import DOMAINS
+from tilewright_conformance.kit.math_values import ARGUMENTS, double_nearest, large_angles, random_arguments
 from tilewright_conformance.oracles.functions import FUNCTIONS, exact
 from tilewright_conformance.oracles.philox import uniform, words
 from tilewright_conformance.oracles.rounding import rounded

@@ -9,9 +9,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilewright_conformance.cases import _combining, _operators, _rounding
-from tilewright_conformance.cases._numbers import FLOATS, INTEGERS, NUMBERS, kind, special, wide
+from tilewright_conformance.cases.casts import conversions
+from tilewright_conformance.cases.operators import kernels
 from tilewright_conformance.formats import FORMATS
+from tilewright_conformance.kit import combining
+from tilewright_conformance.kit.numbers import FLOATS, INTEGERS, NUMBERS, kind, special, wide
 
 RNG = np.random.default_rng(17)
 
@@ -34,14 +36,14 @@ def assert_same(found: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize("target", ML_DTYPES)
 def test_numbers_of_fp32_become_those_of_a_narrow_format_past_its_ends_too(target: str) -> None:
-    x = np.concatenate([_rounding.decisive(RNG, "float32", target), special("float32")])
+    x = np.concatenate([conversions.decisive(RNG, "float32", target), special("float32")])
     with np.errstate(all="ignore"):
         assert_same(FORMATS[target].rounded(x), x.astype(ML_DTYPES[target]).astype(np.float64))
 
 
 @pytest.mark.parametrize("target", FORMATS)
 def test_towards_zero_a_finite_number_stays_finite_and_grows_no_greater(target: str) -> None:
-    x = np.concatenate([_rounding.decisive(RNG, "float32", target), special("float32")]).astype(np.float64)
+    x = np.concatenate([conversions.decisive(RNG, "float32", target), special("float32")]).astype(np.float64)
     found = FORMATS[target].rounded(x, "rtz")
     finite = np.isfinite(x)
     assert np.isfinite(found[finite]).all() and (np.abs(found[finite]) <= np.abs(x[finite])).all()
@@ -51,9 +53,9 @@ def test_towards_zero_a_finite_number_stays_finite_and_grows_no_greater(target: 
 @pytest.mark.parametrize("source", [*NUMBERS, "bool"])
 def test_casts_that_numpy_rounds_once(source: str) -> None:
     for target in (*NUMBERS, "bool"):
-        x = _rounding.values(RNG, source, target)
+        x = conversions.values(RNG, source, target)
         assert len(x) > 3 or source == "bool"
-        found = _rounding.cast(x, target)
+        found = conversions.cast(x, target)
         with np.errstate(all="ignore"):
             if target in INTEGERS or target == "bool":
                 assert np.array_equal(found, x.astype(target))
@@ -66,8 +68,8 @@ def test_casts_that_numpy_rounds_once(source: str) -> None:
 def test_integers_round_once(source: str, target: str) -> None:
     """No number of the target is nearer than the one found, and of two that are as near it is the even one."""
     fraction = {"float16": 10, "bfloat16": 7, "float32": 23}[target]
-    x = _rounding.values(RNG, source, target)
-    for value, found in zip(x.tolist(), _rounding.cast(x, target).tolist(), strict=True):
+    x = conversions.values(RNG, source, target)
+    for value, found in zip(x.tolist(), conversions.cast(x, target).tolist(), strict=True):
         unit = 2 ** max(0, abs(value).bit_length() - 1 - fraction)
         quotient, rest = divmod(abs(value), unit)
         quotient += 2 * rest > unit or (2 * rest == unit and quotient % 2)
@@ -75,11 +77,11 @@ def test_integers_round_once(source: str, target: str) -> None:
 
 
 def test_values_for_casts_hold_ties_and_ends() -> None:
-    x = _rounding.values(RNG, "int64", "float32")
+    x = conversions.values(RNG, "int64", "float32")
     assert {2**24 + 1, 2**25 + 2, 2**63 - 1, -(2**63)} <= set(x.tolist())
-    x = _rounding.values(RNG, "float64", "float16").astype(np.float64)
+    x = conversions.values(RNG, "float64", "float16").astype(np.float64)
     assert {65504.0, 65520.0, 65488.0, np.nextafter(65488.0, 0), 2.0**-25, np.nextafter(2.0**-25, 1)} <= set(x.tolist())
-    x = _rounding.values(RNG, "float32", "uint8").astype(np.float64)
+    x = conversions.values(RNG, "float32", "uint8").astype(np.float64)
     assert {255.5, -0.5, 0.5} <= set(x.tolist()) and x.max() < 256 and x.min() > -1
 
 
@@ -87,7 +89,7 @@ def test_values_for_casts_hold_ties_and_ends() -> None:
 def test_fused_products_are_rounded_once(name: str) -> None:
     x, y, z = (RNG.uniform(0.5, 2, 300).astype(name) for _ in range(3))
     z[::2] = -(x[::2] * y[::2])
-    for a, b, c, found in zip(x, y, z, _operators.fused(x, y, z), strict=True):
+    for a, b, c, found in zip(x, y, z, kernels.fused(x, y, z), strict=True):
         exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
         near = [abs(Fraction(float(n)) - exact) for n in (found, np.nextafter(found, kind(name).type(9)), np.nextafter(found, kind(name).type(-9)))]
         assert near[0] == min(near)
@@ -96,7 +98,7 @@ def test_fused_products_are_rounded_once(name: str) -> None:
 def test_sums_in_any_order_are_within_the_bound_and_a_lost_term_is_not() -> None:
     x = (RNG.standard_normal((4, 256)) + 0.25).astype(np.float32)
     exact = x.astype(np.float64)
-    bound = _combining.sum_bound(exact, 1, "float32")
+    bound = combining.sum_bound(exact, 1, "float32")
     one_by_one = np.zeros(4, np.float32)
     for column in x.T:
         one_by_one += column

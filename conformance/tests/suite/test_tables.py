@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright_conformance.cases._device_array import DeviceArray
-from tilewright_conformance.cases._environment import environment
-from tilewright_conformance.cases._table import Table, elements
+from tilewright_conformance.kit.device_array import DeviceArray
+from tilewright_conformance.kit.environment import environment
+from tilewright_conformance.kit.table import Table, elements
 from tilewright_conformance.session import Session, Subject
 
 

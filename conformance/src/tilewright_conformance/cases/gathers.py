@@ -11,9 +11,9 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.case import Case
-from tilewright_conformance.cases._combining import Shape
-from tilewright_conformance.cases._numbers import INTEGERS, IR, SIGNED, case_of, check, wide
-from tilewright_conformance.cases._tiles import positions
+from tilewright_conformance.kit.combining import Shape
+from tilewright_conformance.kit.numbers import INTEGERS, IR, SIGNED, case_of, check, wide
+from tilewright_conformance.kit.tiles import positions
 from tilewright_conformance.sampling import sampled
 from tilewright_conformance.session import Session
 

@@ -22,8 +22,8 @@ from tilewright.ir.types import F32, F64
 from tilewright.language.extra import libdevice
 from tilewright.passes.math_library import MATH
 from tilewright_conformance.case import Case, Needs
-from tilewright_conformance.cases._math_values import ARGUMENTS, any_bits, double_nearest, large_angles, random_arguments
 from tilewright_conformance.formats import FORMATS
+from tilewright_conformance.kit.math_values import ARGUMENTS, any_bits, double_nearest, large_angles, random_arguments
 from tilewright_conformance.oracles.functions import exact
 from tilewright_conformance.oracles.rounding import rounded
 from tilewright_conformance.sampling import sampled

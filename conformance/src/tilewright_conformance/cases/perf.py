@@ -21,9 +21,8 @@ import numpy as np
 import tilewright as tw
 from tilewright.runtime.timing import do_bench, timer_of
 from tilewright_conformance.case import Case, Needs
-from tilewright_conformance.cases import _matrix_kernels as matrices
-from tilewright_conformance.cases import _speed_kernels as kernels
-from tilewright_conformance.cases import _tile_kernels as tiles
+from tilewright_conformance.kernels import matrices, tiles
+from tilewright_conformance.kernels import speed as kernels
 from tilewright_conformance.oracles import matrix
 from tilewright_conformance.oracles import rows as oracles
 from tilewright_conformance.session import Session

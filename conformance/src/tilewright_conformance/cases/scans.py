@@ -14,10 +14,10 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.case import Case
-from tilewright_conformance.cases import _combining as combining
-from tilewright_conformance.cases._combining import Shape
-from tilewright_conformance.cases._numbers import FLOATS, INTEGERS, IR, NUMBERS, SIGNED, Array, case_of, check, draw, kind, language, unset, wide
-from tilewright_conformance.cases._tiles import positions
+from tilewright_conformance.kit import combining
+from tilewright_conformance.kit.combining import Shape
+from tilewright_conformance.kit.numbers import FLOATS, INTEGERS, IR, NUMBERS, SIGNED, Array, case_of, check, draw, kind, language, unset, wide
+from tilewright_conformance.kit.tiles import positions
 from tilewright_conformance.sampling import sampled
 from tilewright_conformance.session import Session
 

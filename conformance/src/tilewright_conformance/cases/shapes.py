@@ -15,8 +15,8 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.case import Case
-from tilewright_conformance.cases._numbers import IR, Array, check, kind, needs, unset, wide
-from tilewright_conformance.cases._tiles import positions
+from tilewright_conformance.kit.numbers import IR, Array, check, kind, needs, unset, wide
+from tilewright_conformance.kit.tiles import positions
 from tilewright_conformance.sampling import sampled
 from tilewright_conformance.session import Session
 

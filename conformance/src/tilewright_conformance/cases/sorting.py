@@ -10,9 +10,9 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.case import Case
-from tilewright_conformance.cases._combining import Shape, extremum_type
-from tilewright_conformance.cases._numbers import FLOATS, IR, NUMBERS, Array, case_of, check, draw, kind, language, unset, wide
-from tilewright_conformance.cases._tiles import positions
+from tilewright_conformance.kit.combining import Shape, extremum_type
+from tilewright_conformance.kit.numbers import FLOATS, IR, NUMBERS, Array, case_of, check, draw, kind, language, unset, wide
+from tilewright_conformance.kit.tiles import positions
 from tilewright_conformance.session import Session
 
 _case = functools.partial(case_of, "sorting", "memory", "NumPy")
