@@ -8,45 +8,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tilewright as tw
-import tilewright.language as tl
+from tilewright_conformance.kit import numbers
+from tilewright_conformance.kit.numbers import IR
 from tilewright_conformance.session import Session
 
 Array = NDArray[Any]
 
-#: element type in Tile IR -> the NumPy dtype that holds its bits, and the type's name in the language
-ELEMENTS: dict[str, tuple[str, str]] = {
-    "i1": ("bool", "int1"),
-    **{f"i{bits}": (f"int{bits}", f"int{bits}") for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": (f"uint{bits}", f"uint{bits}") for bits in (8, 16, 32, 64)},
-    "f16": ("float16", "float16"),
-    "bf16": ("uint16", "bfloat16"),
-    "f32": ("float32", "float32"),
-    "f64": ("float64", "float64"),
-    "f8e4m3fn": ("uint8", "float8e4nv"),
-    "f8e5m2": ("uint8", "float8e5"),
-    "f8e4m3fnuz": ("uint8", "float8e4b8"),
-    "f8e5m2fnuz": ("uint8", "float8e5b16"),
-    "f8e4b15": ("uint8", "float8e4b15"),
-}
+#: element type in Tile IR -> its name in the language: the table of :mod:`tilewright_conformance.kit.numbers` the other way round
+ELEMENTS: dict[str, str] = {text: name for name, text in IR.items()}
 #: What every backend of a profile has.
 PORTABLE = ("i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32")
 FP8 = tuple(name for name in ELEMENTS if name.startswith("f8"))
 
 
 def storage(element: str) -> np.dtype[Any]:
-    """The dtype of arrays that hold elements of a type."""
-    return np.dtype(ELEMENTS[element][0])
+    """The dtype of arrays that hold elements of a type: of floats that NumPy lacks, their bits."""
+    return np.dtype("uint16" if element == "bf16" else "uint8" if element in FP8 else ELEMENTS[element])
 
 
 def language(element: str) -> Any:
     """The type in the language."""
-    return getattr(tl, ELEMENTS[element][1])
+    return numbers.language(ELEMENTS[element])
 
 
 def given(array: Array, element: str) -> Any:
     """An array of bits as an argument of the type that they are of."""
-    plain = ELEMENTS[element][0] == ELEMENTS[element][1] or element == "i1"
-    return array if plain else tw.reinterpret(array, language(element))
+    return tw.reinterpret(array, language(element)) if element in ("bf16", *FP8) else array
 
 
 def random_bits(rng: np.random.Generator, element: str, shape: int | tuple[int, ...]) -> Array:
