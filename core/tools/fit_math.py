@@ -231,6 +231,52 @@ def rows() -> list[Fit]:
     return found
 
 
+#: erf in f32 in pieces: how many, the degree, and the width of each; together a little beyond where erf is 1.
+PIECES, PIECES_DEGREE = 16, 5
+PIECE_WIDTH = 0.246
+
+
+def _exact_centre(about: float) -> tuple[float, float]:
+    """A number of f32 near ``about`` whose erf lies next to one of f32, and that one: so the table's rounding adds nothing (S. Gal, 1986)."""
+    value = np.float32(float(mp.erf(about)))
+    best = (mp.mpf(1), 0.0, 0.0)
+    for target in (value, *(np.nextafter(value, np.float32(side)) for side in (0, 1))):
+        if target < 1:
+            centre = np.float32(float(mp.erfinv(mp.mpf(float(target)))))
+            for _ in range(400):
+                # the values beside the target are met on the way
+                exact = mp.erf(mp.mpf(float(centre)))
+                rounded = float(np.float32(float(exact)))
+                if rounded < 1:
+                    best = min(best, (abs(exact - mp.mpf(rounded)), float(centre), rounded))
+                centre = np.nextafter(centre, np.float32(8))
+    return best[1], best[2]
+
+
+def erf_pieces() -> list[tuple[float, ...]]:
+    """Columns by piece: the centres, then the coefficients, lowest degree first. The constant of the first piece, where erf(x) = x + x*P(x), is not used."""
+    lines: list[tuple[float, ...]] = []
+    for i in range(PIECES):
+        centre, value = _exact_centre((i + 0.5) * PIECE_WIDTH) if i else (0.0, 0.0)
+        low, high = i * PIECE_WIDTH - centre, (i + 1) * PIECE_WIDTH - centre
+        first = 1 if i == 0 else 0
+        slope = float(2 / mp.sqrt(mp.pi) * mp.exp(-(mp.mpf(centre) ** 2))) - first
+        row = Fit(
+            "erf_piece",
+            "f32",
+            _series(lambda d, c=centre, v=value, first=first: (mp.erf(c + d) - v) / d - first, slope),  # type: ignore[misc]
+            low - 1e-5 * (i > 0),
+            high + 1e-5,
+            PIECES_DEGREE,
+            lambda d, c=centre: abs(d) / mp.erf(c + d) if c + d > 0 else mp.mpf(1),  # type: ignore[misc]
+            "",
+        )
+        coefficients, bits = fit(row)
+        print("erf piece", i, f"{bits:.1f}", file=sys.stderr)
+        lines.append((centre, value, *coefficients))
+    return list(zip(*lines, strict=True))
+
+
 def main() -> None:
     print('"""Coefficients of the polynomials of :mod:`tilewright.passes.math_library`, lowest degree first. Made by ``core/tools/fit_math.py``."""\n')
     print("from __future__ import annotations\n")
@@ -245,6 +291,15 @@ def main() -> None:
         print("    ),")
         print(row.name, row.element, f"{bits:.1f}", file=sys.stderr)
     print("}")
+    print("\n#: erf(x) of f32 for x >= 0 in pieces: their width, then by piece the centre c and what is C(x - c); in the first erf(x) = x + x*P(x) instead.")
+    print(f"ERF_PIECE_WIDTH = {PIECE_WIDTH!r}")
+    print("ERF_PIECES: tuple[tuple[float, ...], ...] = (")
+    for column in erf_pieces():
+        print("    (")
+        for value in column:
+            print(f"        {value!r},")
+        print("    ),")
+    print(")")
 
 
 if __name__ == "__main__":

@@ -74,6 +74,11 @@ class Machine:
     def vector_bytes(self) -> int:
         return self.vector_bits // 8
 
+    @property
+    def tables(self) -> bool:
+        """Whether an instruction looks up lanes of f32 in a table of sixteen, which is a vector register."""
+        return self.x86 and self.vector_bits == 512
+
     def limit(self, name: str) -> int:
         """A quantity of the caches, a usual one where the machine does not tell."""
         return self.limits.get(name) or USUAL_CACHES[name]

@@ -13,13 +13,16 @@ from tilewright.passes.math_library import exp2_of_fraction
 from tilewright_cpu.lowering.context import Context
 from tilewright_cpu.lowering.dot_columns import MOST_COLUMNS
 from tilewright_cpu.lowering.dot_plan import BF16_PAIRS, BF16_TILES, choose_scheme
+from tilewright_cpu.lowering.lookup_math import LANES, erf
 
 #: Immediate of the instructions that round to an integer: to nearest even, with no exception.
 _NEAREST = "8"
 
 
 def machine_operation(context: Context, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
-    """AVX-512's instruction for an operation on whole registers of f32 or f64, where that is shorter."""
+    """AVX-512's instructions for an operation on f32 or f64, where they are shorter."""
+    if name == "erf" and element is F32 and width <= LANES and context.state.machine.tables:
+        return erf(context, operands[0], width)
     if element not in (F32, F64) or width * element.bits not in (128, 256, 512) or not context.state.machine.can("range"):
         return None
     if name in ("min", "max") and attributes.get("nan", "ignore") == "ignore":
