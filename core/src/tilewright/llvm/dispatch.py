@@ -18,7 +18,7 @@ from typing import Final
 
 from tilewright.llvm import native
 from tilewright.llvm.native import TENSOR_OFFSET
-from tilewright.llvm.native_values import write_read_signed
+from tilewright.llvm.native_values import read_short_integer, write_read_signed
 from tilewright.llvm.writer import Block, FunctionWriter, ModuleWriter
 
 #: The items of what the function is bound to: the Python function, the context variable of the chosen backend, the lists of hooks around launches, and a list
@@ -114,12 +114,10 @@ def dispatch_ir(objects: native.Layout) -> str:
     module = ModuleWriter("nounwind")
     native.declare_addresses(module)
     module.add_global("@declined = internal constant i8 0")
-    _write_aligned(module)
     write_read_signed(module, objects)
     _write_holds(module, objects)
     _write_described(module, objects)
     _write_matches(module, objects)
-    _write_pick(module, objects)
     _write_extent(module, objects)
     _write_grid(module, objects)
     _write_ask_grid(module, objects)
@@ -171,13 +169,12 @@ class _Writer:
             self.w.call("Py_IncRef", "void", [("ptr", value)])
 
 
-def _write_aligned(module: ModuleWriter) -> None:
-    """``aligned(value, alignment)``: whether a number is of an :class:`Alignment`."""
-    w = module.function("aligned", [("i64", "value"), ("i64", "wanted")], "i1", linkage="internal")
-    divisible = w.emit(f"icmp eq i64 {w.emit('and i64 %value, 15')}, 0")
+def _is_aligned(w: FunctionWriter, value: str, wanted: str) -> str:
+    """Whether a number is of an :class:`Alignment`."""
+    divisible = w.emit(f"icmp eq i64 {w.emit(f'and i64 {value}, 15')}, 0")
     found = w.emit(f"select i1 {divisible}, i64 {int(Alignment.DIVISIBLE)}, i64 {int(Alignment.INDIVISIBLE)}")
-    same, unasked = w.emit(f"icmp eq i64 {found}, %wanted"), w.emit(f"icmp eq i64 %wanted, {int(Alignment.ANY)}")
-    w.ret(f"i1 {w.emit(f'or i1 {same}, {unasked}')}")
+    same, unasked = w.emit(f"icmp eq i64 {found}, {wanted}"), w.emit(f"icmp eq i64 {wanted}, {int(Alignment.ANY)}")
+    return w.emit(f"or i1 {same}, {unasked}")
 
 
 def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
@@ -192,7 +189,7 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
     w.current.terminator = f"  switch i32 {kind}, label %{failed.label} [ {cases} ]"
 
     def aligned(value: str) -> None:
-        w.ret(f"i1 {w.emit(f'call i1 @aligned(i64 {value}, i64 {d})')}")
+        w.ret(f"i1 {_is_aligned(w, value, d)}")
 
     def give_equal(value: str, wanted: str) -> None:
         w.ret(f"i1 {w.emit(f'icmp eq i64 {value}, {wanted}')}")
@@ -204,9 +201,8 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
     f.need(f.is_type("%object", native.address(w, "int")), failed)
     f.need(w.emit(f"call i1 @read_signed(ptr %object, ptr {slot})"), failed)
     number = w.load("i64", slot, 8)
-    for comparison, bound in (("sge", a), ("sle", b), ("ne", c)):
-        f.need(w.emit(f"icmp {comparison} i64 {number}, {bound}"), failed)
-    aligned(number)
+    _need_number(f, number, (a, b, c, d), failed)
+    w.ret("i1 true")
 
     w.place(blocks[Condition.TYPE])
     w.ret(f"i1 {f.is_type('%object', w.emit(f'inttoptr i64 {a} to ptr'))}")
@@ -246,6 +242,14 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
     w.ret(f"i1 {w.emit(f'call i1 @described(ptr {wanted}, ptr %object)')}")
 
     f.give_false(failed)
+
+
+def _need_number(f: _Writer, number: str, wanted: Sequence[str], failed: Block) -> None:
+    """Go to a block unless an i64 is what a check of an integer demands by its ``a``, ``b``, ``c`` and ``d``."""
+    w, (low, high, excluded, alignment) = f.w, wanted
+    for comparison, bound in (("sge", low), ("sle", high), ("ne", excluded)):
+        f.need(w.emit(f"icmp {comparison} i64 {number}, {bound}"), failed)
+    f.need(_is_aligned(w, number, alignment), failed)
 
 
 def _write_described(module: ModuleWriter, objects: native.Layout) -> None:
@@ -325,23 +329,39 @@ def _write_matches(module: ModuleWriter, objects: native.Layout) -> None:
         check = w.emit(f"getelementptr [{ctypes.sizeof(Check)} x i8], ptr {checks}, i64 {loop.index}")
         source = w.emit(f"zext i32 {f.at(check, Check.source.offset, 'i32')} to i64")
         value = w.load("ptr", w.gep("ptr", "%arguments", source), 8)
+        held = w.new_block("held")
+        if objects.int_signs:
+            # most of many arguments are small integers: they take no call
+            integer, other = w.new_block("integer"), w.new_block("other")
+            condition = f.at(check, Check.condition.offset, "i32")
+            w.branch_if(w.emit(f"icmp eq i32 {condition}, {int(Condition.INTEGER)}"), integer, other)
+            w.place(integer)
+            number = read_short_integer(w, objects, value, other)
+            _need_number(f, number, [f.at(check, getattr(Check, name).offset, "i64") for name in "abcd"], failed)
+            w.branch(held)
+            w.place(other)
         f.need(w.emit(f"call i1 @holds(ptr {check}, ptr {value})"), failed)
+        w.branch(held)
+        w.place(held)
     w.ret("i1 true")
     f.give_false(failed)
 
 
-def _write_pick(module: ModuleWriter, objects: native.Layout) -> None:
-    """``pick(seen, arguments, source)``: the object a source names, borrowed."""
-    f = _Writer(module, objects, "pick", [("ptr", "seen"), ("ptr", "arguments"), ("i32", "source")], "ptr")
+def _pick(f: _Writer, source: str) -> str:
+    """The object that a source (i32) of an entry ``%seen`` names for a call of ``%arguments``, borrowed."""
     w = f.w
-    given, default = w.new_block("given"), w.new_block("default")
-    w.branch_if(w.emit(f"icmp ult i32 %source, {DEFAULT}"), given, default, likely=True)
+    given, default, join = w.new_block("given"), w.new_block("default"), w.new_block("join")
+    w.branch_if(w.emit(f"icmp ult i32 {source}, {DEFAULT}"), given, default, likely=True)
     w.place(given)
-    w.ret(f"ptr {w.load('ptr', w.gep('ptr', '%arguments', w.emit('zext i32 %source to i64')), 8)}")
+    argument = w.load("ptr", w.gep("ptr", "%arguments", w.emit(f"zext i32 {source} to i64")), 8)
+    w.branch(join)
     w.place(default)
-    position = w.emit(f"zext i32 {w.emit(f'and i32 %source, {DEFAULT - 1}')} to i64")
-    items = w.emit(f"getelementptr i8, ptr {f.item('%seen', ENTRY.index('defaults'))}, i64 {objects.tuple_items}")
-    w.ret(f"ptr {w.load('ptr', w.gep('ptr', items, position), 8)}")
+    position = w.emit(f"zext i32 {w.emit(f'and i32 {source}, {DEFAULT - 1}')} to i64")
+    items = w.emit(f"getelementptr i8, ptr {f.item('%seen', ENTRY.index('defaults'))}, i64 {f.objects.tuple_items}")
+    kept = w.load("ptr", w.gep("ptr", items, position), 8)
+    w.branch(join)
+    w.place(join)
+    return w.phi("ptr", ((argument, given), (kept, default)))
 
 
 def _write_extent(module: ModuleWriter, objects: native.Layout) -> None:
@@ -408,7 +428,7 @@ def _write_ask_grid(module: ModuleWriter, objects: native.Layout) -> None:
     sources = w.gep("i32", sources, values)
     with w.loop("0", count, 1) as loop:
         source = w.load("i32", w.gep("i32", sources, loop.index), 4)
-        value = w.emit(f"call ptr @pick(ptr %seen, ptr %arguments, i32 {source})")
+        value = _pick(f, source)
         name = w.load("ptr", w.gep("ptr", names, loop.index), 8)
         status = w.call("PyDict_SetItem", "i32", [("ptr", by_name), ("ptr", name), ("ptr", value)])
         f.need(w.emit(f"icmp eq i32 {status}, 0"), dropped)
@@ -494,7 +514,7 @@ def _write_start(module: ModuleWriter, objects: native.Layout) -> None:
     items = w.emit(f"getelementptr i8, ptr {values}, i64 {objects.tuple_items}")
     with w.loop("0", count, 1) as loop:
         source = w.load("i32", w.gep("i32", sources, loop.index), 4)
-        value = w.emit(f"call ptr @pick(ptr %seen, ptr %arguments, i32 {source})")
+        value = _pick(f, source)
         f.hold(value)
         w.store("ptr", value, w.gep("ptr", items, loop.index), 8)
     call = w.alloca("ptr", 4, 8)

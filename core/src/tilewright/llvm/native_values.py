@@ -131,12 +131,24 @@ def _write_integer(module: ModuleWriter, objects: Layout, name: str, convert: st
 
 def _give_short_integer(r: _Reader, *, negative: bool) -> None:
     """Return an int of one digit at the most, ``negative`` ones too; go on for every other object."""
-    w = r.writer
-    exact, short, other = w.new_block("exact"), w.new_block("short"), w.new_block("other")
-    w.branch_if(r.has_type("int"), exact, other, likely=True)
+    w, other = r.writer, r.writer.new_block("other")
+    w.store("i64", read_short_integer(w, r.objects, "%object", other, negative=negative), "%slot", 8)
+    w.ret("i1 true")
+    w.place(other)
+
+
+def read_short_integer(w: FunctionWriter, objects: Layout, value: str, other: Block, *, negative: bool = True) -> str:
+    """An object as an i64, where it is an int of one digit at the most, ``negative`` ones too; for every other object goes to a block. Not for a layout without
+    ``int_signs``."""
+
+    def at(type_: str, offset: int) -> str:
+        return w.load(type_, w.emit(f"getelementptr i8, ptr {value}, i64 {offset}"), 4 if type_ == "i32" else 8)
+
+    exact, short = w.new_block("exact"), w.new_block("short")
+    w.branch_if(w.emit(f"icmp eq ptr {at('ptr', objects.type_offset)}, {address(w, 'int')}"), exact, other, likely=True)
     w.place(exact)
-    word = r.field("i64", r.objects.size)
-    if r.objects.int_signs == "size":
+    word = at("i64", objects.size)
+    if objects.int_signs == "size":
         is_short, sign = w.emit(f"icmp ult i64 {w.emit(f'add i64 {word}, 1')}, 3"), word
     else:
         is_short, sign = w.emit(f"icmp ult i64 {word}, 16"), w.emit(f"sub i64 1, {w.emit(f'and i64 {word}, 3')}")
@@ -144,10 +156,8 @@ def _give_short_integer(r: _Reader, *, negative: bool) -> None:
         is_short = w.emit(f"and i1 {is_short}, {w.emit(f'icmp sge i64 {sign}, 0')}")
     w.branch_if(is_short, short, other, likely=True)
     w.place(short)
-    digit = w.load("i32", w.emit(f"getelementptr i8, ptr %object, i64 {r.objects.digit}"), 4)
-    w.store("i64", w.emit(f"mul i64 {sign}, {w.emit(f'zext i32 {digit} to i64')}"), "%slot", 8)
-    w.ret("i1 true")
-    w.place(other)
+    digit = at("i32", objects.digit)
+    return w.emit(f"mul i64 {sign}, {w.emit(f'zext i32 {digit} to i64')}")
 
 
 def _write_descriptor(module: ModuleWriter, objects: Layout, name: str, pointer: str) -> None:
@@ -247,11 +257,20 @@ def write_readers(module: ModuleWriter, objects: Layout, *, host_arrays: bool = 
         slot = w.gep("i64", "%slots", loop.values[0])
         kind = w.load("i8", w.gep("i8", "%kinds", loop.index), 1)
         blocks = {name: w.new_block(name) for name in KINDS}
-        join = w.new_block("join")
+        join, read, taken = w.new_block("join"), list[tuple[str, Block]](), list[tuple[str, Block]]()
+        if objects.int_signs:
+            # most of many values are small integers: they take no call
+            small, any_value = w.new_block("small"), w.new_block("any")
+            w.branch_if(w.emit(f"icmp eq i8 {kind}, {KINDS['signed'][0]}"), small, any_value)
+            w.place(small)
+            w.store("i64", read_short_integer(w, objects, item, any_value), slot, 8)
+            read.append(("true", w.current))
+            taken.append(("1", w.current))
+            w.branch(join)
+            w.place(any_value)
         cases = " ".join(f"i8 {KINDS[name][0]}, label %{block.label}" for name, block in blocks.items())
         described = w.new_block("described")
         w.current.terminator = f"  switch i8 {kind}, label %{described.label} [ {cases} ]"
-        read, taken = [], []
         for name, block in blocks.items():
             w.place(block)
             read.append((w.emit(f"call i1 @read_{name}(ptr {item}, ptr {slot})"), block))
