@@ -8,9 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import tilewright
+import tilewright.language as tl
 from tilewright.errors import LoweringError
+from tilewright.frontend.compile import compile_function
 from tilewright.ir.types import TileType
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import lower_module
@@ -178,3 +182,58 @@ def test_large_tiles_are_on_the_heap(lower: Any) -> None:
     tiles = [value.type for operation in module.walk() for value in operation.results if isinstance(value.type, TileType)]
     assert tiles and "malloc(sizeof *t)" in source
     assert source.count(f"[{tiles[0].numel}];") == source.partition("char end; };")[0].count(f"[{tiles[0].numel}];")
+
+
+@tilewright.jit
+def _scaled(x, out, k, s, COUNT: tl.constexpr):
+    """Tiles and numbers that statements, branches and loops give, by another factor in each program."""
+    lanes = tl.arange(0, 16)
+    v = tl.load(x + lanes)
+    n = k
+    for i in tl.static_range(COUNT):
+        v = v * s + tl.program_id(0)
+        if n > i:
+            n = n + 2
+            v = v + tl.max(v)
+        else:
+            n = n - tl.num_programs(0)
+    for turn in range(n):
+        v = v + turn
+        n = n - 1
+    tl.store(out + tl.program_id(0) * 16 + lanes, v + n)
+
+
+def _expected(x: Any, program: int, k: int, s: float, count: int) -> Any:
+    v, n = x.astype(np.float64), k
+    for i in range(count):
+        v = v * s + program
+        if n > i:
+            n, v = n + 2, v + v.max()
+        else:
+            n -= 3
+    for turn in range(n):
+        v, n = v + turn, n - 1
+    return v + n
+
+
+@pytest.mark.parametrize("longest", [1, 4, 30])
+def test_parts_of_a_kernel_share_what_they_compute(lower: Any, longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright_c.lower.LONG", 0)
+    monkeypatch.setattr("tilewright_c.lower.LONGEST", longest)
+    types = {"x": "*fp32", "out": "*fp32", "k": "i32", "s": "fp32", "COUNT": "constexpr"}
+    artifact = lower(compile_function(_scaled, types, {"COUNT": 9}))
+    parts = artifact.code.stages["c"].count("static __attribute__((noinline)) void part")
+    assert parts > 40 / longest
+    x, out = np.random.default_rng(longest).random(16, dtype=np.float32), np.zeros((3, 16), np.float32)
+    from tilewright_c.plugin import tilewright_launcher, tilewright_load
+
+    tilewright_launcher(tilewright_load(artifact.code), artifact.parameters)((3, 1, 1), None, (x, out, 3, 0.5))
+    np.testing.assert_allclose(out, [_expected(x, program, 3, 0.5, 9) for program in range(3)], rtol=1e-5)
+
+
+def test_code_of_a_long_kernel_has_no_long_function(lower: Any) -> None:
+    types = {"x": "*fp32", "out": "*fp32", "k": "i32", "s": "fp32", "COUNT": "constexpr"}
+    source = lower(compile_function(_scaled, types, {"COUNT": 150})).code.stages["c"]
+    functions = source.split("\n}\n")
+    assert len(source.splitlines()) > 1500
+    assert max(function.count("\n") for function in functions) < 400

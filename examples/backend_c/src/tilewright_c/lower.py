@@ -3,13 +3,15 @@
 A scalar is a C variable. A tile is an array in row-major order, a field of a struct on the heap, so that large ones do not overflow the stack. An operation on
 tiles is a loop. Every value has a *place*: the C expression of its variable, or ``t->`` and its field. Operations that change no element and no order
 (``splat``, ``reshape``, ``hint`` ...) give their operand's place another name: no value is changed while something reads it.
+
+A long kernel is written in parts, functions that run one after the other: a compiler's time grows with the square of a function's length.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tilewright.errors import LoweringError
 from tilewright.ir import Function, Operation, Region, Value
@@ -21,6 +23,11 @@ from tilewright_c.prelude import CONVERSIONS, HEADERS
 #: The function of every kernel: ``int tilewright_kernel(const int32_t *grid, ARGUMENTS...)``, zero where all is well. A float is given as a double.
 SYMBOL = "tilewright_kernel"
 
+#: Statements from which on a kernel is written in parts.
+LONG = 500
+#: Statements of a part, but for the last ones of its last operation.
+LONGEST = 250
+
 
 def lower_kernel(function: Function) -> str:
     """C source of a kernel.
@@ -29,20 +36,33 @@ def lower_kernel(function: Function) -> str:
         LoweringError: it has an operation that has no lowering here.
     """
     emitter = Emitter()
-    parameters = ["const int32_t *grid"]
+    lines, parts = _statements(emitter, function), []
+    if len(lines) > LONG:
+        emitter = parted = PartedEmitter()
+        lines = ["struct scalars scalars, *s = &scalars;", *_statements(parted, function)]
+        parts = [f"struct scalars {{ {' '.join(parted.scalars)} }};", *parted.parts]
+    tiles = f"struct tiles {{ {' '.join(emitter.tiles)} char end; }};"
+    head = f"int {SYMBOL}({', '.join(['const int32_t *grid', *_parameters(function)])}) {{"
+    start, end = ["struct tiles *t = malloc(sizeof *t);", "if (!t) return 1;"], ["free(t);", "return 0;", "}"]
+    return HEADERS + CONVERSIONS + indented([tiles, *parts, head, *start, *lines, *end])
+
+
+def _parameters(function: Function) -> Iterator[str]:
     for position, argument in enumerate(function.arguments):
-        real = isinstance(argument.type, FloatType)
-        parameters.append(f"{'double' if real else kept(argument.type)} a{position}")
-        emitter.define(argument, bits(f"a{position}", argument.type) if real else f"a{position}")
+        yield f"{'double' if isinstance(argument.type, FloatType) else kept(argument.type)} a{position}"
+
+
+def _statements(emitter: Emitter, function: Function) -> list[str]:
+    """All programs of a grid, one after the other."""
+    for position, argument in enumerate(function.arguments):
+        emitter.define(argument, bits(f"a{position}", argument.type) if isinstance(argument.type, FloatType) else f"a{position}")
     emitter.add("int32_t pid[3];")
     for axis in (2, 1, 0):
         emitter.open(f"for (pid[{axis}] = 0; pid[{axis}] < grid[{axis}]; pid[{axis}]++)")
     emitter.region(function.body)
     for _ in range(3):
         emitter.close()
-    head = [f"struct tiles {{ {' '.join(emitter.tiles)} char end; }};", f"int {SYMBOL}({', '.join(parameters)}) {{"]
-    start, end = ["struct tiles *t = malloc(sizeof *t);", "if (!t) return 1;"], ["free(t);", "return 0;", "}"]
-    return HEADERS + CONVERSIONS + indented([*head, *start, *emitter.lines, *end])
+    return emitter.lines
 
 
 def indented(lines: Sequence[str]) -> str:
@@ -133,10 +153,45 @@ class Emitter:
         for operation in region:
             if operation.spec.terminator:
                 return
-            lowering = self.lowerings.get(operation.name)
-            if lowering is None:
-                raise LoweringError(f"the C backend does not lower {operation.name} (at {operation.location}); run this kernel on another backend")
-            lowering(self, operation)
+            self.operation(operation)
+
+    def operation(self, operation: Operation) -> None:
+        """An operation, with its regions."""
+        lowering = self.lowerings.get(operation.name)
+        if lowering is None:
+            raise LoweringError(f"the C backend does not lower {operation.name} (at {operation.location}); run this kernel on another backend")
+        lowering(self, operation)
+
+
+class PartedEmitter(Emitter):
+    """Writes a long kernel: stretches of its statements are functions, ``parts``, which share the scalars, fields of a struct too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scalars: list[str] = []
+        self.parts: list[str] = []
+        #: where the next part begins: all before it, in the same region, is in parts
+        self._begin = 0
+
+    def new_place(self, type_: Type) -> str:
+        place = super().new_place(type_)
+        if isinstance(type_, TileType):
+            return place
+        self.scalars.append(self.lines.pop())
+        return f"s->{place}"
+
+    def region(self, region: Region) -> None:
+        outer, self._begin = self._begin, len(self.lines)
+        super().region(region)
+        self._begin = outer
+
+    def operation(self, operation: Operation) -> None:
+        super().operation(operation)
+        if len(self.lines) - self._begin >= LONGEST:
+            name, shared = f"part{len(self.parts)}", "const int32_t *grid, const int32_t *pid, struct tiles *t, struct scalars *s"
+            self.parts += [f"static __attribute__((noinline)) void {name}({shared}) {{", *self.lines[self._begin :], "}"]
+            self.lines[self._begin :] = [f"{name}(grid, pid, t, s);"]
+            self._begin += 1
 
 
 Lowering = Callable[[Emitter, Operation], None]
