@@ -273,9 +273,9 @@ def test_too_much_shared_memory_names_the_kernel_and_its_configuration() -> None
         lower(sample.module, small, {**PORTABLE_OPTIONS, **OPTIONS, "num_warps": 8})
 
 
-def test_functions_of_libraries_are_refused() -> None:
+def test_functions_of_no_library_are_refused() -> None:
     sample = next(samples("extern"))
-    with pytest.raises(LoweringError, match=r"extern at .*: there is no library of functions on the GPU that has 'hypotf'"):
+    with pytest.raises(LoweringError, match=r"extern at .*: no library is given that has 'hypotf'; launch with extern_libs="):
         lower(sample.module, target_of(ARCHITECTURES["sm_90a"]), {**PORTABLE_OPTIONS, **OPTIONS})
 
 

@@ -214,10 +214,10 @@ def test_device_is_loaded_by_the_hook_only_with_a_driver(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("operation", "text"),
-    [("extern", "does not declare feature 'extern'"), ("cat", "tile extents that are no powers of two"), ("add", "")],
+    [("extern", ""), ("cat", "tile extents that are no powers of two"), ("add", "")],
 )
 def test_what_is_not_declared_is_refused_before_lowering(operation: str, text: str) -> None:
-    """Functions of a library are written in the language here, so no library is linked; layouts are for powers of two."""
+    """Functions may be those of libraries that the launch gives; layouts are for powers of two."""
     refused = []
     for sample in samples(operation):
         try:

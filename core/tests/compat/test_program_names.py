@@ -212,14 +212,34 @@ def test_symmetric_memory_finds_the_modules_of_kernels(monkeypatch):
     assert x.tolist() == [1, 0, 0, 0] and seen == [kernel.module] and kernel.module is not None
 
 
-def test_functions_of_symmetric_memory_are_refused_with_a_reason():
+#: As NVSHMEM's: it reads a variable that the host fills in the loaded module.
+SYMMETRIC = """
+@nvshmemi_device_state_d = addrspace(4) externally_initialized global { i64, ptr } zeroinitializer
+
+define i32 @nvshmemx_putmem_block(ptr %dest, ptr %source, i64 %bytes, i32 %pe) {
+  %world = load i64, ptr addrspace(4) @nvshmemi_device_state_d
+  call void @llvm.memcpy.p0.p0.i64(ptr %dest, ptr %source, i64 %world, i1 false)
+  ret i32 %pe
+}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+
+
+def test_functions_of_symmetric_memory_are_linked(tmp_path):
+    import llvmlite.binding as llvm
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     pytest.importorskip("tilewright_nvidia")
     source = ASTSource(_sent, {"dest": "*fp32", "source": "*fp32", "n": "i32", "pe": "i32"})
-    with pytest.raises(LoweringError, match=r"extern at .*test_program_names.py:\d+:\d+ in _sent: backend 'nvidia' does not declare feature 'extern'"):
-        triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"extern_libs": {"libnvshmem_device": "/nowhere/libnvshmem_device.bc"}})
+    path = tmp_path / "libnvshmem_device.bc"
+    options = {"extern_libs": {"libnvshmem_device": str(path)}}
+    with pytest.raises(LoweringError, match=r"library 'libnvshmem_device' of extern_libs \(.*\) cannot be read"):
+        triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    path.write_bytes(llvm.parse_assembly(SYMMETRIC).as_bitcode())
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    assert ".visible .const" in compiled.asm["ptx"] and "nvshmemi_device_state_d" in compiled.asm["ptx"] and "_sent" in compiled.asm["ptx"]
+    assert compiled.metadata.extern_libs == (("libnvshmem_device", str(path)),)
 
 
 def print_table():

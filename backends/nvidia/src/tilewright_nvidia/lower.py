@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.ir.core import Function, Module
 from tilewright.ir.types import DescriptorType
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.simt.host.expressions import Expression, word
-from tilewright.simt.launch_options import check_portable, configuration_text, refuse_externs
+from tilewright.simt.launch_options import check_portable, configuration_text
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.target import TRIPLE, PtxTarget
+
+if TYPE_CHECKING:
+    from tilewright.llvm.libraries import Libraries
 
 #: LLVM's passes before code generation. Without this one, code generation takes ten times as long for products of matrices: its reduction of strength
 #: compares all addresses of a block with each other.
@@ -48,25 +51,28 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     """
     from tilewright.simt.accumulators import ACCUMULATORS
     from tilewright.simt.compile import compile_fitting
+    from tilewright.simt.externs import libraries_called
     from tilewright.simt.facts import CLUSTER, SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report
 
     check_options(module.kernel.name, options)
-    refuse_externs(module)
+    libraries = libraries_called(module, options.get("extern_libs"), TRIPLE)
     timings: dict[str, float] = {}
     notes: list[str] = []
     try:
         try:
-            machine = _machine(module, target, options)
+            machine = _machine(module, target, options, libraries)
             copy, text = compile_fitting(module, machine, options, timings)
         except OutOfResources as error:
             if error.name != ACCUMULATORS:
                 raise
             notes.append(f"sums of products are in registers: they would take {error.required} columns of tensor memory, which has {error.limit}")
-            machine = _machine(module, target, options, tensor_sums=False)
+            machine = _machine(module, target, options, libraries, tensor_sums=False)
             copy, text = compile_fitting(module, machine, options, timings)
     except OutOfResources as error:
         raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
+    if libraries is not None:
+        text = libraries.linked(text, target.cpu, ",".join(target.features))
     ptx = to_ptx(text, target, timings)
     name, facts = module.kernel.name, copy.kernel.attributes
     maps = tensor_maps(module.kernel, copy.kernel, machine)
@@ -88,9 +94,10 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     return code
 
 
-def _machine(module: Module, target: Target, options: Mapping[str, Any], *, tensor_sums: bool = True) -> PtxTarget:
+def _machine(module: Module, target: Target, options: Mapping[str, Any], libraries: Libraries | None, *, tensor_sums: bool = True) -> PtxTarget:
     """The target for a kernel, whose products may have their sums in tensor memory."""
     machine = PtxTarget(target, options, tensor_sums=tensor_sums)
+    machine.libraries = libraries
     machine.waits_at_entry = bool(options.get("launch_pdl")) and machine.capability >= 90 and not _waits(module)
     machine.uniform_warps = any(operation.name in ("dot", "dot_scaled") for operation in module.walk())
     return machine

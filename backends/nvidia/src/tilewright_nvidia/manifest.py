@@ -8,7 +8,7 @@ from tilewright_nvidia import __version__
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.operations import LOAD_IM2COL
 
-CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "dot_scaled", "noinline", "clock"})
+CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "extern_libraries", "dot_scaled", "noinline", "clock"})
 
 #: Launch options of this backend beyond the portable ones.
 #:
@@ -19,8 +19,9 @@ CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "dot_
 #: asynchronous: multiply by warpgroups (``wgmma``; ``sm_90a``) or into tensor memory (``tcgen05``; ``sm_100a``), and copy whole blocks by the copy engine,
 #: where operands allow it.
 #: warp_specialize: loads of all pipelined loops on warps of their own, where copies are of blocks; a loop may ask for it itself.
+#: extern_libs: name -> path of a bitcode file (clang's ``-emit-llvm`` for this target), whose functions the kernel calls by ``tl.core.extern_elementwise``.
 #: line_info: the code says which lines of the source it comes from, for profilers and debuggers; its instructions are the same.
-OPTIONS = {"math": "relaxed", "launch_pdl": False, "asynchronous": True, "warp_specialize": False, "line_info": False}
+OPTIONS = {"math": "relaxed", "launch_pdl": False, "asynchronous": True, "warp_specialize": False, "line_info": False, "extern_libs": ()}
 
 
 def manifest() -> Manifest:

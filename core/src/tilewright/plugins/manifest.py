@@ -49,7 +49,8 @@ class Capabilities:
         atomics: element type -> kinds of ``atomic_rmw`` (``cas`` stands for ``atomic_cas``).
         power_of_two: tile extents must be powers of two.
         max_tile_elements: the largest tile.
-        features: further names: ``descriptors``, ``print``, ``assert``, ``inline_asm``, ``extern``, ``dot_scaled``, ``noinline``, ``clock``,
+        features: further names: ``descriptors``, ``print``, ``assert``, ``inline_asm``, ``extern`` (functions of the C library),
+            ``extern_libraries`` (those of bitcode files that the launch option ``extern_libs`` names), ``dot_scaled``, ``noinline``, ``clock``,
             ``breakpoint``.
     """
 

@@ -18,7 +18,7 @@ from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.declared import check_declared
-from tilewright.runtime.keys import UnstableError, backend_version, core_version, digest, stable_text
+from tilewright.runtime.keys import UnstableError, backend_version, core_version, digest, libraries_text, stable_text
 from tilewright.runtime.specialize import attribute_facts
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def cache_key(kernel: Specialization, backend: Backend, target: Target) -> str |
             target.key,
             stable_text((kernel.name, getattr(kernel.fn, "version", None))),
             "" if kernel.ir_override is None else Path(kernel.ir_override).read_text(),
+            libraries_text(kernel.options.get("extern_libs")),
         )
     except UnstableError:
         return None

@@ -29,6 +29,9 @@ FEATURES: dict[str, str] = {
     **{f"descriptor_{name}": "descriptors" for name in ("load", "store", "reduce", "gather", "scatter", "extent", "stride")},
 }
 
+#: feature -> another that an operation of it is let through for: whether it can be lowered depends on the launch, and the backend says so
+IN_PLACE: dict[str, str] = {"extern": "extern_libraries"}
+
 #: Element types that no kernel can do without: masks, program ids, extents.
 GRANTED = frozenset({"i1", "i32", "i64"})
 
@@ -74,7 +77,8 @@ class _Check:
         self.dtypes = capabilities.dtypes | GRANTED
         #: types that were found to be declared: a kernel has few types and many values
         self.accepted: set[Type] = set()
-        self.features = {name: feature for name, feature in FEATURES.items() if feature not in capabilities.features}
+        has = capabilities.features
+        self.features = {name: feature for name, feature in FEATURES.items() if feature not in has and IN_PLACE.get(feature) not in has}
         self.operations: dict[str, Callable[[Operation], None]] = {
             "dot": self.dot,
             "atomic_rmw": self.atomic_rmw,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import enum
 import functools
+import hashlib
 import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from tilewright.ir import IR_VERSION
 from tilewright.plugins.registry import Backend
 from tilewright.plugins.versions import digest, distribution_version
 
-__all__ = ["UnstableError", "backend_version", "core_version", "digest", "stable_text"]
+__all__ = ["UnstableError", "backend_version", "core_version", "digest", "libraries_text", "stable_text"]
 
 
 class UnstableError(Exception):
@@ -72,6 +74,16 @@ def backend_version(backend: Backend) -> str:
     """The version of a backend, of its distribution, and of its files where it is being worked on."""
     name = backend.distribution.partition(" ")[0]
     return f"{backend.name} {backend.manifest.version} {distribution_version(name, backend.source.package)}"
+
+
+def libraries_text(given: Any) -> str:
+    """What the launch option ``extern_libs``, names and paths, says of the code: the contents of the files. Empty for none; what cannot be read is for the
+    backend to refuse."""
+    pairs = given.items() if isinstance(given, Mapping) else given or ()
+    try:
+        return " ".join(sorted(f"{name}={hashlib.sha256(Path(path).read_bytes()).hexdigest()}" for name, path in pairs))
+    except (OSError, TypeError, ValueError):
+        return "unreadable"
 
 
 def _installed(name: str) -> str:

@@ -19,11 +19,13 @@ from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.simt.copies import THROUGH_REGISTERS, CopyMechanism
 from tilewright.simt.costs import MachineCosts
+from tilewright.simt.externs import call_extern
 from tilewright.simt.ops import LOADS, SIMT_TABLE
 from tilewright.simt.products import Product, ProductPlan
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Function
+    from tilewright.llvm.libraries import Libraries
     from tilewright.simt.context import SimtContext
     from tilewright.simt.interface import Interface
 
@@ -377,6 +379,9 @@ class SimtTarget(ABC):
 
     # ---- arithmetic
 
+    #: the bitcode that the launch gives, where the target takes any; see :mod:`.externs`
+    libraries: Libraries | None = None
+
     #: whether LLVM has an instruction of the machine for ``x * 2**n``
     native_ldexp: bool = False
 
@@ -399,10 +404,11 @@ class SimtTarget(ABC):
         raise AssertionError(f"{self.name} takes no inline assembly")
 
     def extern(self, context: SimtContext, symbol: str, library: str, result: Type, operands: Sequence[tuple[Type, str]]) -> str:
-        """Call a function of a library of the target's on (element type, name) operands. By default a function of that symbol, which takes and gives
-        booleans as bytes, is left to be linked."""
+        """Call a function of a library of the target's on (element type, name) operands. By default it is one of :attr:`libraries`; where there are none, a
+        function of that symbol, which takes and gives booleans as bytes, is left to be linked."""
         w = context.writer
-
+        if self.libraries is not None:
+            return call_extern(w, self.libraries, symbol, result, operands)
         arguments = [(storage_type(type_), w.emit(f"zext i1 {name} to i8") if type_ is I1 else name) for type_, name in operands]
         value = w.call(symbol, storage_type(result), arguments)
         return w.emit(f"trunc i8 {value} to i1") if result is I1 else value

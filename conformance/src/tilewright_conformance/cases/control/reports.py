@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -401,6 +403,37 @@ def nowhere(x: Any, _semantic: Any = None) -> Any:
 def call_nowhere(x, out, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     tl.store(out + offsets, nowhere(tl.load(x + offsets)))
+
+
+@tl.core.extern
+def tripled(x: Any, _semantic: Any = None) -> Any:
+    return tl.core.extern_elementwise("library", "", [x], {(tl.float32,): ("tripled", tl.float32)}, is_pure=True, _semantic=_semantic)
+
+
+@tw.jit
+def call_tripled(x, out, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out + offsets, tripled(tl.load(x + offsets)))
+
+
+@CASES("extern/bitcode", "extern_elementwise", needs=elements("f32", tile=8, features={"extern_libraries"}), quick=True)
+def functions_of_bitcode_libraries(session: Session) -> None:
+    """A function that the launch gives as LLVM's bitcode is run; without it the launch is an error."""
+    import llvmlite.binding as llvm
+
+    library = llvm.parse_assembly("define float @tripled(float %x) {\n  %y = fmul float %x, 3.0\n  ret float %y\n}").as_bitcode()
+    x, out = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "library.bc")
+        path.write_bytes(library)
+        session.launch(call_tripled, (1,), x, out, BLOCK=8, extern_libs={"library": str(path)})
+        session.check(out, 3 * x)
+    try:
+        session.launch(call_tripled, (1,), x, out, BLOCK=8)
+    except TilewrightError:
+        session.checks += 1
+    else:
+        session.require(False, "a function that no library has was called, and no error was raised")
 
 
 @CASES("extern/unknown", "extern_elementwise", needs=elements("f32", tile=8, features={"extern"}), quick=True)
