@@ -173,13 +173,17 @@ def test_constexpr_functions_run_on_plain_values(source: Any) -> None:
 
 
 def test_functions_that_are_stated_to_be_constants_are_called_at_compile_time(source: Any) -> None:
-    """``@tl.constexpr`` above a plain function: it is given constants as they are, and tensors for their types."""
+    """``@tl.constexpr`` above a plain function: it is given constants and types as the kernel has them, and tensors for their types."""
     made = source(
         """
         @tl.constexpr
         def greatest(dtype):
+            return 2 ** (dtype.primitive_bitwidth - 1) - 1
+
+        @tl.constexpr
+        def bits(dtype):
             assert type(dtype) is tl.constexpr
-            return 2 ** (dtype.value.primitive_bitwidth - 1) - 1
+            return dtype.value.primitive_bitwidth
 
         @tl.constexpr
         def width(x, *, scale=1):
@@ -190,8 +194,9 @@ def test_functions_that_are_stated_to_be_constants_are_called_at_compile_time(so
             raise KeyError("of its own")
 
         @jit
-        def kernel(out, x, FUNCTION: tl.constexpr):
-            most: tl.constexpr = greatest(tl.int8)
+        def kernel(out, x, p, FUNCTION: tl.constexpr, DTYPE: tl.constexpr):
+            most: tl.constexpr = greatest(tl.int8) + bits(DTYPE)
+            tl.static_assert(greatest(x.dtype) == 32767 and greatest(p.type.element_ty) == 127)
             tl.store(out, most + width(x, scale=FUNCTION(1)))
 
         @jit
@@ -199,7 +204,8 @@ def test_functions_that_are_stated_to_be_constants_are_called_at_compile_time(so
             tl.store(out, fails(1))
         """
     )
-    assert stored(made, 5, x="i16", FUNCTION=lambda n: n.value + 2) == 127 + 16 * 3
+    given = {"x": "i16", "p": "*i8", "FUNCTION": lambda n: n.value + 2, "DTYPE": made.tl.int64}
+    assert stored(made, 5, np.zeros(1, np.int8), **given) == 127 + 64 + 16 * 3
     with pytest.raises(CompilationError, match="of its own") as caught:
         made.compile("wrong", out="*i32")
     assert "fails(1)" in str(caught.value)

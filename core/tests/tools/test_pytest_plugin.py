@@ -60,6 +60,11 @@ TENSORS = """
         ways = [torch.zeros(10).cuda(), torch.zeros(10, device=device), torch.zeros(10).to("cuda:0"), torch.zeros(10).to(device=device), torch.empty_like(x)]
         model = torch.nn.Linear(10, 10).cuda().to("cuda")
         assert model(x).shape == (10,)
+        with torch.cuda.device(0) as nothing:
+            assert nothing is None and torch.cuda.device(0).idx == torch.cuda.current_device()
+        assert torch._C._cuda_getCurrentRawStream(torch.cuda.current_device()) == 0
+        told = torch.cuda.get_device_properties(x.device)
+        assert told.multi_processor_count > 0 and (told.major, told.minor) == torch.cuda.get_device_capability()
         for y in ways:
             assert x.is_cuda and y.is_cuda
             double[(1,)](x, y, 10, BLOCK=16)

@@ -7,7 +7,9 @@ What is told of the GPU is what programs ask before they run: that there is one,
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
@@ -24,6 +26,22 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     return None
 
 
+class _Current(contextlib.nullcontext[None]):
+    """The GPU made the current one, which it is."""
+
+    idx, prev_idx = 0, 0
+
+
+def _properties(device: Any = None) -> Any:
+    """What is told of the GPU where all of it is asked for: the processor's own numbers, under PyTorch's names."""
+    cores = os.cpu_count() or 1
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        memory = 0
+    return SimpleNamespace(name="CPU", major=8, minor=0, multi_processor_count=cores, total_memory=memory, warp_size=32, max_threads_per_multi_processor=2048)
+
+
 #: What ``torch.cuda`` answers, by name.
 _ANSWERS: Final[dict[str, Callable[..., Any]]] = {
     "is_available": lambda: True,
@@ -32,7 +50,8 @@ _ANSWERS: Final[dict[str, Callable[..., Any]]] = {
     "current_device": lambda: 0,
     "get_device_name": lambda device=None: "CPU",
     "get_device_capability": lambda device=None: (8, 0),
-    "device": lambda device=None: contextlib.nullcontext(),
+    "get_device_properties": _properties,
+    "device": lambda device=None: _Current(),
     **dict.fromkeys(("synchronize", "empty_cache", "init", "set_device", "manual_seed", "manual_seed_all", "reset_peak_memory_stats"), _nothing),
 }
 
@@ -47,6 +66,7 @@ class HostTensors(TorchFunctionMode):
     def __enter__(self) -> HostTensors:
         for name, answer in _ANSWERS.items():
             self._patches.enter_context(mock.patch.object(torch.cuda, name, answer))
+        self._patches.enter_context(mock.patch.object(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, create=True))
         self._patches.enter_context(mock.patch.object(torch.nn.Module, "cuda", lambda module, device=None: module))
         super().__enter__()
         return self

@@ -171,10 +171,15 @@ def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
         return _construct(g, fn, args, kwargs)
     if stated and isinstance(fn, FunctionType) and not fn.__module__.startswith(_LANGUAGE):
         # a function that the program states to be a constant: it is given the values as the kernel has them, and is no part of it
-        return lift(fn(*map(as_argument, args), **{name: as_argument(value) for name, value in kwargs.items()}))
+        return lift(fn(*map(_as_it_is, args), **{name: _as_it_is(value) for name, value in kwargs.items()}))
     if isinstance(fn, BuiltinFunctionType | FunctionType | MethodType) or callable(fn):
         return _host_function(fn, args, kwargs)
     raise TypeError(f"{describe(fn)} cannot be called")
+
+
+def _as_it_is(value: Any) -> Any:
+    """What a function of the program's gets: types and values of the language as the kernel has them, what else is known as a constant."""
+    return value if isinstance(value, base_type) else as_argument(value)
 
 
 def _evaluate_constexpr(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], g: Generator) -> Any:
