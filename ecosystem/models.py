@@ -7,7 +7,8 @@
 For each model, tiny and with random weights: the results of a pass without gradients, and the loss and the gradients of every parameter of a step of training,
 each with static shapes and then with dynamic ones. All of it is done twice, by two processes one after the other that share a directory of caches, with
 PyTorch's default pool of compile workers: the first one compiles ("cold"), the second takes its graphs from PyTorch's cache ("warm") and fails where it finds
-none there. Where the device is a CPU, PyTorch's backend for it is Triton's.
+none there. Where the device is a CPU, PyTorch's backend for it is Triton's; what fails is tried with the one in C++ that PyTorch has itself, and where that
+ends with the same error it is told as PyTorch's, and is no failure.
 
 Another implementation of ``triton`` is measured with ``--triton``: the one that is installed.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,6 +42,7 @@ class Outcome:
 
     Attributes:
         failures: way -> the first line of its error.
+        others: the same of errors that PyTorch's own backend ends with, too.
         compile_s: seconds of the first calls, all ways together.
         step_ms: milliseconds of a step of training with static shapes, compiled; 0 where it was not measured.
         eager_ms: the same in eager execution.
@@ -48,6 +51,7 @@ class Outcome:
 
     model: str
     failures: dict[str, str] = field(default_factory=dict)
+    others: dict[str, str] = field(default_factory=dict)
     compile_s: float = 0.0
     step_ms: float = 0.0
     eager_ms: float = 0.0
@@ -77,25 +81,57 @@ def run_here(name: str, device: str, timed: bool, warm: bool, precision: str) ->
     model = case.model.to(device)
     for way, (trained, dynamic) in WAYS.items():
         try:
-            torch._dynamo.reset()
             began = time.perf_counter()
-            compiled = torch.compile(model, dynamic=dynamic)
-            for size in (2, 3, 5) if dynamic else (2,):
-                given = {key: value.to(device) for key, value in case.inputs(size).items()}
-                check(model, compiled, given, trained, case.tolerance)
+            compiled, given = compare(model, case, device, trained, dynamic)
             outcome.compile_s += time.perf_counter() - began
             if timed and way == "train static":
                 outcome.step_ms = milliseconds(partial(step, compiled, given), device)
                 outcome.eager_ms = milliseconds(partial(step, model, given), device)
         except Exception as error:
             traceback.print_exc()
-            outcome.failures[way] = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+            said = message(error)
+            alike = device == "cpu" and unnumbered(said) == unnumbered(without_triton(partial(compare, model, case, device, trained, dynamic)))
+            (outcome.others if alike else outcome.failures)[way] = said
     hits, misses = counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"]
     hits += counters["aot_autograd"]["autograd_cache_hit"]
     outcome.graphs = hits, misses
-    if warm and (misses or not hits) and not outcome.failures:
+    if warm and not outcome.failures and (not hits or (misses and not outcome.others)):
         outcome.failures["warm"] = f"{misses} graphs were not in PyTorch's cache, {hits} were"
     return outcome
+
+
+def compare(model: Any, case: Any, device: str, trained: bool, dynamic: bool) -> tuple[Any, dict[str, Any]]:
+    """Compile a model and check it; with it, what it was given last."""
+    import torch
+
+    torch._dynamo.reset()
+    compiled = torch.compile(model, dynamic=dynamic)
+    for size in (2, 3, 5) if dynamic else (2,):
+        given = {key: value.to(device) for key, value in case.inputs(size).items()}
+        check(model, compiled, given, trained, case.tolerance)
+    return compiled, given
+
+
+def without_triton(run: Callable[[], Any]) -> str:
+    """What the error says that a run with PyTorch's own backend for CPUs ends with; empty where it passes."""
+    import torch._inductor.config as config
+
+    try:
+        with config.patch(cpu_backend="cpp"):
+            run()
+    except Exception as error:
+        return message(error)
+    return ""
+
+
+def message(error: Exception) -> str:
+    """The first line of what an error says, with its type."""
+    return traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+
+
+def unnumbered(said: str) -> str:
+    """What an error says, whatever numbers the extents have that are not known."""
+    return re.sub(r"\bs\d+\b", "s", said)
 
 
 def step(run: Callable[..., Any], given: dict[str, Any]) -> Any:
@@ -182,12 +218,13 @@ def line(cold: Outcome, warm: Outcome) -> str:
     """A line of the table, and one a failure."""
     if cold.absent:
         return f"{cold.model:12} {cold.absent}"
-    states = [f"{len(WAYS) - len([way for way in WAYS if way in each.failures or 'all' in each.failures])}/{len(WAYS)}" for each in (cold, warm)]
+    states = [f"{len(WAYS) - len([way for way in WAYS if {way, 'all'} & {*each.failures, *each.others}])}/{len(WAYS)}" for each in (cold, warm)]
     times = f"{cold.compile_s:8.1f} {warm.compile_s:8.1f}"
     steps = f" {cold.eager_ms:8.2f} {cold.step_ms:8.2f} {warm.step_ms:8.2f}" if cold.step_ms else ""
     lines = [f"{cold.model:12} {states[0]:>6} {states[1]:>6} {times} {warm.graphs[0]:6}{steps}"]
     for label, each in (("cold", cold), ("warm", warm)):
         lines += [f"    {label}, {way}: {error}" for way, error in each.failures.items()]
+        lines += [f"    {label}, {way}: PyTorch's own backend fails alike: {error}" for way, error in each.others.items()]
     return "\n".join(lines)
 
 

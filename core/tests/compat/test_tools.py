@@ -287,10 +287,16 @@ def test_block_shapes_are_checked():
 
 
 def test_allocators_can_be_taken_back():
-    from tilewright.compat.triton.runtime._allocation import NullAllocator
+    from tilewright.compat.triton.runtime._allocation import NullAllocator, _allocator
     from tilewright.runtime import allocator
 
+    assert isinstance(_allocator.get(), NullAllocator)
+    token = _allocator.set(helpers.default_alloc_fn)
+    assert _allocator.get() is helpers.default_alloc_fn and allocator.allocate(8, 16).numel() == 8
+    _allocator.reset(token)
+    assert isinstance(_allocator.get(), NullAllocator)
     triton.set_allocator(helpers.default_alloc_fn)
+    assert _allocator.get() is helpers.default_alloc_fn
     assert allocator.allocate(16, 16).numel() == 16
     triton.set_allocator(NullAllocator())
     with pytest.raises(RuntimeError, match="no allocator was set"):

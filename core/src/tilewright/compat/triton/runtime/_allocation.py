@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from contextvars import Token
 from typing import Any
 
 from tilewright.runtime.allocator import Allocator, current, set_allocator
-
-_allocator = current
 
 
 class NullAllocator:
@@ -18,6 +17,23 @@ class NullAllocator:
 
     def __call__(self, size: int, alignment: int, stream: Any) -> Any:
         raise RuntimeError("Kernel requires a runtime memory allocation, but no allocator was set. Use triton.set_allocator to specify an allocator.")
+
+
+class _OfContext:
+    """The allocator of this context, as programs look at it and put others in its place: where there is none it is a :class:`NullAllocator`."""
+
+    def get(self) -> Any:
+        found = current.get()
+        return NullAllocator() if found is None else found
+
+    def set(self, allocator: Any) -> Token[Allocator | None]:
+        return current.set(allocator)
+
+    def reset(self, token: Token[Allocator | None]) -> None:
+        current.reset(token)
+
+
+_allocator = _OfContext()
 
 
 class _AllocatorHolder:
