@@ -1,4 +1,5 @@
-"""The least backend that can claim a profile: the reference interpreter, which declares exactly what the profile requires and lowers exactly its operations.
+"""The least backend that can claim a profile: the reference interpreter, which declares exactly what the profile requires, lowers exactly its operations, and
+computes in no float narrower than f32. All else is taken apart before it gets a module.
 
     python -m tilewright_conformance profiles --claimable
 
@@ -12,10 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import LoweringError
-from tilewright.ir import Module
+from tilewright.ir import Module, Operation, Value
+from tilewright.ir.types import FloatType, element_type
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import CodeObject, Device, Manifest, Target
+from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
 from tilewright.runtime import reference_backend
+from tilewright.runtime.writability import write_guard
 from tilewright_conformance.case import PROFILES, Outcome
 from tilewright_conformance.catalogue import Catalogue
 from tilewright_conformance.engine.pool import run_cases
@@ -25,13 +28,16 @@ from tilewright_conformance.profiles import OPERATIONS, REQUIRES, Claim, claim, 
 
 #: The name under which a profile's backend is tested; one process has one of them.
 NAME = "minimal"
+#: The floats that it computes in; f64 of functions alone, which their decompositions use.
+COMPUTES = frozenset({"f32", "f64"})
+#: Elementwise operations that hand numbers on as they are.
+_MOVING = ("select", "bitcast", "addptr")
 
 
 class Minimal:
     """A plugin, for one profile."""
 
     tilewright_load = staticmethod(reference_backend.tilewright_load)
-    tilewright_launcher = staticmethod(reference_backend.tilewright_launcher)
     tilewright_memory = staticmethod(reference_backend.tilewright_memory)
 
     def __init__(self, profile: str) -> None:
@@ -45,6 +51,8 @@ class Minimal:
             summary=f"the reference, with no more than profile {self.profile} requires",
             capabilities=REQUIRES[self.profile].capabilities(),
             options={},
+            lowers=OPERATIONS[self.profile],
+            computes=COMPUTES,
             priority=-2000,
         )
 
@@ -66,10 +74,33 @@ class Minimal:
         for function in module.functions.values():
             for operation in function.body.walk():
                 if operation.name not in OPERATIONS[self.profile]:
-                    raise LoweringError(
-                        f"backend {NAME!r} does not lower {operation.name} (at {operation.location}): it is no operation of profile {self.profile}"
-                    )
+                    raise self._refusal(operation, f"it is no operation of profile {self.profile}")
+                if operation.spec.elementwise and operation.name not in _MOVING and any(map(_is_narrow, (*operation.operands, *operation.results))):
+                    raise self._refusal(operation, f"it computes in {', '.join(sorted(COMPUTES))}")
         return reference_backend.tilewright_lower(module=module, target=target, options=options)
+
+    def _refusal(self, operation: Operation, why: str) -> LoweringError:
+        of = ", ".join(str(value.type) for value in (*operation.operands, *operation.results))
+        return LoweringError(f"backend {NAME!r} does not lower {operation.name} (at {operation.location}) of {of}: {why}")
+
+    @hookimpl
+    def tilewright_launcher(self, loaded: Module, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
+        """Descriptors are given to kernels as what they were taken apart to."""
+        launch = reference_backend.tilewright_launcher(loaded=loaded, parameters=(), options=options)
+        apart = [parameter.type.startswith("desc<") and len(parameters) != len(loaded.kernel.arguments) for parameter in parameters]
+        guard = write_guard(loaded.kernel.name, parameters)
+
+        def launched(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
+            guard(values)
+            given = ((value.base, *map(int, value.shape), *map(int, value.strides)) if own else (value,) for value, own in zip(values, apart, strict=True))
+            launch(grid, stream, tuple(part for parts in given for part in parts))
+
+        return launched
+
+
+def _is_narrow(value: Value) -> bool:
+    element = element_type(value.type)
+    return isinstance(element, FloatType) and element.bits < 32 and str(element) not in COMPUTES
 
 
 def __getattr__(name: str) -> Minimal:

@@ -124,11 +124,11 @@ class Session:
 
         Args:
             arguments: as the reference takes them: arrays (bf16 and fp8 as bits), numbers, ``DescriptorValue``; arrays are changed in place.
-            with_passes: run the passes; without them the backend lowers the module as it stands.
+            with_passes: run the passes; without them the backend lowers the module as it stands, but for what its manifest wants taken apart.
             options: launch options, beyond the manifest's defaults; multiplication and addition are not fused unless they say so.
         """
         from tilewright.ir.parser import parse_module
-        from tilewright.runtime.compile import lower_module
+        from tilewright.runtime.compile import lower_module, take_apart
 
         backend = self.subject.backend
         options = {**backend.manifest.options, "enable_fp_fusion": False, **options}
@@ -138,6 +138,7 @@ class Session:
             code, parameters = artifact.code, artifact.parameters
         else:
             parameters = tuple(Parameter(argument.name, str(argument.type)) for argument in fresh.kernel.arguments)
+            take_apart(fresh, backend)
             code = backend.require("tilewright_lower", module=fresh, target=self.subject.target, options=options)
         loaded = backend.require("tilewright_load", code=code, device=self.subject.device)
         launch = backend.require("tilewright_launcher", loaded=loaded, parameters=parameters, options=options)

@@ -10,8 +10,12 @@ import pytest
 from tilewright.ir import TABLE
 from tilewright.ir.parser import parse_module
 from tilewright.ir.table import Kind, Operand, OpSpec
+from tilewright.ir.types import element_type
+from tilewright.passes.decompose.catalogue import decompose
 from tilewright.passes.inline import inline
 from tilewright.passes.math import expand_math
+from tilewright.plugins.hooks import hookimpl
+from tilewright.plugins.manifest import Capabilities, Manifest
 from tilewright.plugins.registry import registry
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.expand_descriptors import expand_descriptors
@@ -46,7 +50,7 @@ def test_add(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = told(capsys, "add")
     assert code == 0
     assert "    a, b, result: i8 i16" in out and "refused: add: operands must have one type, not i8 and i1" in out
-    assert "nothing: every backend has it" in out and "no pass: every backend lowers it itself" in out and "%2 = add %0, %1 : i8" in out
+    assert "nothing: every backend has it" in out and "not in a backend's Manifest.computes" in out and "%2 = add %0, %1 : i8" in out
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -93,11 +97,12 @@ def fits(row: dict[str, Any], spec: OpSpec, operation: Any) -> bool:
     return True
 
 
-def without(name: str, module: Any) -> bool:
-    """Whether the pass that is told for an operation leaves none of it in a module."""
-    (by,) = decomposed_by(TABLE[name])
+def without(name: str, by: str, module: Any) -> bool:
+    """Whether what is told for an operation leaves none of it in a module."""
     (kernel,) = (function for function in module.functions.values() if function.kernel)
-    if "expand_math" in by:
+    if "Manifest.lowers" in by:
+        decompose(module, set(NAMES) - {name})
+    elif "expand_math" in by:
         expand_math(module, native_ldexp="native_ldexp=False" not in by)
     elif "inline.inline" in by:
         inline(module)
@@ -109,13 +114,16 @@ def without(name: str, module: Any) -> bool:
     return not any(operation.name == name for operation in module.walk())
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if decomposed_by(TABLE[name]) and name != "cast"])
-def test_who_takes_it_apart_does(name: str) -> None:
-    assert without(name, next(samples(name)).module)
+WHOLE = [(name, by) for name in NAMES for by in decomposed_by(TABLE[name]) if name != "cast" and "Manifest.computes" not in by]
+
+
+@pytest.mark.parametrize(("name", "by"), WHOLE)
+def test_who_takes_it_apart_does(name: str, by: str) -> None:
+    assert without(name, by, next(samples(name)).module)
 
 
 def test_casts_are_taken_apart_where_that_is_told() -> None:
-    (text,) = decomposed_by(TABLE["cast"])
+    text = next(text for text in decomposed_by(TABLE["cast"]) if "expand_math" in text)
     formats = text.partition("to and from ")[2].partition(":")[0].split()
     assert "f8e4m3fn" in formats and "bf16" in formats and "f32" not in formats
     for format_ in formats:
@@ -125,17 +133,44 @@ def test_casts_are_taken_apart_where_that_is_told() -> None:
 
 
 def test_nobody_else_takes_anything_apart() -> None:
-    for name in NAMES:
-        if not decomposed_by(TABLE[name]):
-            for sample in list(samples(name))[:2]:
-                expand_math(sample.module, native_ldexp=False)
-                assert any(operation.name == name for operation in sample.module.walk()), name
+    told = {name for name, _ in WHOLE} | {"cast"}
+    for name in set(NAMES) - told:
+        for sample in list(samples(name))[:2]:
+            expand_math(sample.module, native_ldexp=False)
+            decompose(sample.module, ["call"])
+            assert any(operation.name == name for operation in sample.module.walk()), name
+
+
+def test_arithmetic_on_narrow_floats_is_told() -> None:
+    told = {name for name in NAMES if any("Manifest.computes" in by for by in decomposed_by(TABLE[name]))}
+    assert {"add", "fma", "cmp", "cast"} <= told and not {"load", "select", "sqrt"} & told
+    for name in told - {"cast"}:
+        module = next(sample.module for sample in samples(name) if "f16" in sample.name)
+        decompose(module, NAMES, ["f32"])
+        assert not any(operation.name == name and str(element_type(operation.operands[0].type)) == "f16" for operation in module.walk())
+
+
+def test_what_becomes_of_operations_for_a_backend(capsys: pytest.CaptureFixture[str]) -> None:
+    class Plugin:
+        __name__ = "vega"
+
+        @hookimpl
+        def tilewright_backend(self) -> Manifest:
+            return Manifest("vega", "1", "few", ("xpu",), ("t",), Capabilities(frozenset({"f32"})), lowers=frozenset({"add", "cmp"}), priority=-10)
+
+    registry().register(Plugin(), "vega")
+    try:
+        assert "for vega\n    lowered: 2\n        add cmp\n    taken apart: " in told(capsys, "--backend", "vega")[1]
+        states = {row["name"]: row["lowered"] for row in json.loads(told(capsys, "--backend", "vega", "--json")[1])}
+        assert (states["add"], states["min"], states["call"], states["load"]) == ("lowered", "taken apart", "taken apart", "refused")
+        assert "for vega\n    taken apart" in told(capsys, "min", "--backend", "vega")[1]
+        assert json.loads(told(capsys, "load", "--backend", "vega", "--json")[1])["lowered"] == "refused"
+    finally:
+        registry().unregister("vega")
+    assert "lowered" not in told(capsys)[1] and json.loads(told(capsys, "min", "--json")[1])["lowered"] == ""
 
 
 def test_operations_of_a_plugin(capsys: pytest.CaptureFixture[str]) -> None:
-    from tilewright.plugins.hooks import hookimpl
-    from tilewright.plugins.manifest import Capabilities, Manifest
-
     spec = OpSpec("vega.fuse", "fuses", (Operand("x", "what is fused", Kind.VARIADIC),), lambda shape: ())
 
     class Plugin:

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from tilewright.ir import TABLE
+from tilewright.passes.decompose.catalogue import CATALOGUE
+from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.registry import registry
 from tilewright_conformance import minimal
 from tilewright_conformance.case import PROFILES, Case, Needs, Outcome, Status
 from tilewright_conformance.catalogue import catalogue
 from tilewright_conformance.cli import main
 from tilewright_conformance.engine.judge import execute
-from tilewright_conformance.profiles import OPERATIONS, current_lists
+from tilewright_conformance.profiles import OPERATIONS, USES, current_lists
 from tilewright_conformance.session import Session, Subject
 
 
@@ -50,9 +52,9 @@ def test_a_profile_needs_no_more_than_it_states(profile: str, fresh: None, monke
 @pytest.mark.parametrize(
     ("profile", "case", "refused"),
     [
-        ("math", "math/erf/f32/128", "erf"),
+        ("math", "math/erf/f32/128", "fma"),
         ("atomics", "atomics/lock", "while"),
-        ("matmul", "dots/dot/bf16/fractions", "dot"),
+        ("matmul", "dots/dot/bf16/fractions", "reduce"),
     ],
 )
 def test_an_operation_that_a_profile_does_not_state_shows(profile: str, case: str, refused: str, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +87,22 @@ def test_operations_are_of_the_table_and_of_core_first() -> None:
     names = {spec.name for spec in TABLE}
     for profile in PROFILES:
         assert OPERATIONS["core"] <= OPERATIONS[profile] <= names
+        assert USES["core"] <= USES[profile] <= names
+
+
+def test_few_operations_are_to_be_lowered() -> None:
+    """All else of what the cases use is taken apart: it has a row in the catalogue of decompositions."""
+    assert len(OPERATIONS["core"]) <= 35 < len(USES["core"])
+    for profile in ("math", "memory", "descriptors", "fp8", "launch", "autotune"):
+        assert OPERATIONS[profile] == OPERATIONS["core"]
+    assert not (OPERATIONS["core"] | OPERATIONS["atomics"] | OPERATIONS["matmul"]) & set(CATALOGUE)
+
+
+def test_arithmetic_on_a_float_that_is_not_computed_in_shows(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = minimal.Minimal.tilewright_backend
+    monkeypatch.setattr(minimal.Minimal, "tilewright_backend", hookimpl(lambda self: dataclasses.replace(manifest(self), computes=frozenset())))
+    (found,) = outcomes("core", [catalogue()["elementwise/add/bf16/scalar"]])
+    assert found.status is Status.ERROR and "does not lower add (at" in found.message and "bf16: it computes in f32, f64" in found.message
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

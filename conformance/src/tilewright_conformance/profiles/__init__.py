@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.passes.decompose.catalogue import remaining
 from tilewright.plugins.manifest import Capabilities
 from tilewright_conformance.case import PROFILES, Needs, Outcome, Status
 from tilewright_conformance.catalogue import Catalogue
@@ -41,7 +42,7 @@ REQUIRES: dict[str, Needs] = {
     "perf": _CORE | Needs(dot=frozenset({("f16", "f32"), ("f32", "f32")}), dot_shape=(16, 16, 16)),
 }
 
-_CORE_OPERATIONS = frozenset(
+_CORE_USES = frozenset(
     (
         *("constant", "arange", "program_id", "num_programs", "cast", "bitcast", "select", "cmp"),
         *("add", "sub", "mul", "div", "rem", "neg", "abs", "fma", "min", "max", "sqrt", "floor", "ceil", "round_even", "trunc", "copysign", "ldexp"),
@@ -52,16 +53,21 @@ _CORE_OPERATIONS = frozenset(
 )
 _WHILE = ("while", "condition")
 
-#: What a backend has to lower for each profile: the operations of core, and these. A case that must pass uses no others.
+#: What the kernels of each profile use: the operations of core, and these. A case that must pass uses no others.
+USES: dict[str, frozenset[str]] = {
+    **dict.fromkeys(PROFILES, _CORE_USES),
+    "math": _CORE_USES | {"exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "rsqrt"},
+    "memory": _CORE_USES | {"gather", "histogram"},
+    "control": _CORE_USES | {*_WHILE, "scan", "map"},
+    "matmul": _CORE_USES | {"dot", *_WHILE, "exp", "exp2", "log"},  # functions for attention
+    "atomics": _CORE_USES | {"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", *_WHILE},
+    "descriptors": _CORE_USES | {"make_descriptor", *(f"descriptor_{name}" for name in ("load", "store", "gather", "scatter", "extent", "stride"))},
+    "perf": _CORE_USES | {"dot", "exp"},
+}
+
+#: What a backend has to lower for each profile, where all else is taken apart (``Manifest.lowers``); products are to be fast in perf.
 OPERATIONS: dict[str, frozenset[str]] = {
-    **dict.fromkeys(PROFILES, _CORE_OPERATIONS),
-    "math": _CORE_OPERATIONS | {"exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "rsqrt"},
-    "memory": _CORE_OPERATIONS | {"gather", "histogram"},
-    "control": _CORE_OPERATIONS | {*_WHILE, "scan", "map"},
-    "matmul": _CORE_OPERATIONS | {"dot", *_WHILE, "exp", "exp2", "log"},  # functions for attention
-    "atomics": _CORE_OPERATIONS | {"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", *_WHILE},
-    "descriptors": _CORE_OPERATIONS | {"make_descriptor", *(f"descriptor_{name}" for name in ("load", "store", "gather", "scatter", "extent", "stride"))},
-    "perf": _CORE_OPERATIONS | {"dot", "exp"},
+    profile: remaining(used - {"dot"}) | (used & {"dot"}) if profile == "perf" else remaining(used) for profile, used in USES.items()
 }
 
 

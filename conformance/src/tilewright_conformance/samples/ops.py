@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import similar
 from tilewright.ir import TABLE
@@ -15,6 +16,9 @@ from tilewright.ir.types import F32, FLOATS, Type
 from tilewright.runtime.declared import FEATURES
 from tilewright.tools.usage import UsageError
 from tilewright_conformance.samples.op_types import POINTER, OpTypes, op_types
+
+if TYPE_CHECKING:
+    from tilewright.plugins.registry import Backend
 
 #: Files of ``tilewright.ir.ops``, and what their operations are together.
 _FAMILIES = {
@@ -28,6 +32,8 @@ _FAMILIES = {
 _KINDS = {Kind.SINGLE: "", Kind.OPTIONAL: "optional", Kind.VARIADIC: "any number"}
 _EFFECTS = {Effect.READ: "reads memory", Effect.WRITE: "writes memory", Effect.ORDER: "keeps its place among effects", Effect.REGION: "what its regions do"}
 
+#: How a row of the catalogue of decompositions is asked for.
+_CATALOGUE = "Manifest.lowers"
 _DESCRIPTORS = ("make_descriptor", *(f"descriptor_{what}" for what in ("load", "store", "reduce", "gather", "scatter", "extent", "stride")))
 #: operation -> the pass or stage that replaces it by others, which a backend may run in place of lowering it. Functions and casts: :func:`decomposed_by`.
 _DECOMPOSED: Mapping[str, str] = {
@@ -54,20 +60,21 @@ def ops_command(options: argparse.Namespace) -> int:
     """
     from tilewright.tools.printing import print_json
 
-    table = TABLE
+    table, backend = TABLE, None
     if options.backend:
         from tilewright.plugins.registry import registry
 
-        table = registry().get(options.backend).table
+        backend = registry().get(options.backend)
+        table = backend.table
     if options.name is None:
-        found = [{"name": spec.name, "family": family_of(spec), "meaning": spec.summary} for spec in table]
-        print_json(found) if options.json else print(_listing(table))
+        found = [{"name": spec.name, "family": family_of(spec), "meaning": spec.summary, "lowered": lowered_by(spec, backend)} for spec in table]
+        print_json(found) if options.json else print(_listing(table, backend))
         return 0
     if options.name not in table:
         near = similar(options.name, [spec.name for spec in table])
         raise UsageError(f"there is no operation {options.name!r}; {near if near else '`tilewright ops` lists them'}")
     spec = table[options.name]
-    print_json(as_json(spec)) if options.json else print(as_text(spec))
+    print_json({**as_json(spec), "lowered": lowered_by(spec, backend)}) if options.json else print(as_text(spec, backend))
     return 0
 
 
@@ -77,19 +84,43 @@ def family_of(spec: OpSpec) -> str:
 
 
 def decomposed_by(spec: OpSpec) -> list[str]:
-    """The passes that replace an operation by others, each with what they make of it; empty where every backend lowers it itself."""
+    """Who replaces an operation by others, each with what they make of it; empty where every backend lowers it itself."""
+    from tilewright.passes.decompose.catalogue import CATALOGUE
+    from tilewright.passes.decompose.widen import WIDENED
     from tilewright.passes.math_library import MATH, cast_function, math_function
 
+    found = []
+    if spec.name in CATALOGUE:
+        row = CATALOGUE[spec.name]
+        found.append(f"the runtime, for backends whose {_CATALOGUE} is without it: {row.law}{f'; into {chr(32).join(row.into)}' if row.into else ''}")
+    if spec.name in WIDENED:
+        found.append("the runtime, for operands of floats that are not in a backend's Manifest.computes: in f32, rounded as if in one step")
     if spec.name == "cast":
         narrow = " ".join(str(type_) for type_ in FLOATS if any(cast_function(*pair, "rtne") is not None for pair in ((type_, F32), (F32, type_))))
-        return [f"tilewright.passes.math.expand_math, to and from {narrow}: bits are taken apart and put together by integer operations"]
+        found.append(
+            "the runtime, to and from floats that are not in a backend's Manifest.computes: bits are taken apart and put together by integer operations"
+        )
+        found.append(f"tilewright.passes.math.expand_math, to and from {narrow}: in the same way")
     function = math_function(spec.name, F32, native_ldexp=False)
     if function is not None:
         bound = MATH.get((spec.name, F32))
         exact = f", within {bound.strict_ulp:g} ULP in f32" if bound is not None else ""
         kept = ", with native_ldexp=False" if math_function(spec.name, F32) is None or spec.name == "ldexp" else ""
-        return [f"tilewright.passes.math.expand_math{kept}, into operations of elementary arithmetic{exact}; keep={{'{spec.name}'}} leaves it to the backend"]
-    return [_DECOMPOSED[spec.name]] if spec.name in _DECOMPOSED else []
+        found.append(
+            f"tilewright.passes.math.expand_math{kept}, into operations of elementary arithmetic{exact}; keep={{'{spec.name}'}} leaves it to the backend"
+        )
+    return found + ([_DECOMPOSED[spec.name]] if spec.name in _DECOMPOSED else [])
+
+
+def lowered_by(spec: OpSpec, backend: Backend | None) -> str:
+    """What becomes of an operation for a backend: ``lowered``, ``taken apart`` or ``refused``; empty where its manifest does not say."""
+    from tilewright.passes.decompose.catalogue import CATALOGUE
+
+    if backend is None or not backend.manifest.lowers:
+        return ""
+    if spec.name in backend.manifest.lowers:
+        return "lowered"
+    return "taken apart" if spec.name in CATALOGUE or spec.name == "call" else "refused"
 
 
 def declared_by(spec: OpSpec) -> str:
@@ -137,8 +168,8 @@ def as_json(spec: OpSpec) -> dict[str, Any]:
     }
 
 
-def as_text(spec: OpSpec) -> str:
-    """All of it for people."""
+def as_text(spec: OpSpec, backend: Backend | None = None) -> str:
+    """All of it for people, with what becomes of it for a backend."""
     sections = [f"{spec.name}: {spec.summary}"]
     operands = [(operand.name, ", ".join(filter(None, (_KINDS[operand.kind], operand.meaning)))) for operand in spec.operands]
     sections.append(_section("operands", operands or [("none", "")]))
@@ -153,6 +184,9 @@ def as_text(spec: OpSpec) -> str:
     sections.append(_section("declared by", [(declared or "nothing: every backend has it", "")]))
     passes = decomposed_by(spec)
     sections.append(_section("may be taken apart by", [(text, "") for text in passes] or [("no pass: every backend lowers it itself", "")]))
+    state = lowered_by(spec, backend)
+    if backend is not None and state:
+        sections.append(_section(f"for {backend.name}", [(state, "")]))
     text = example(spec)
     if text:
         sections.append("example\n" + "\n".join(f"    {line}".rstrip() for line in text.strip().splitlines()))
@@ -190,13 +224,19 @@ def _section(title: str, rows: list[tuple[str, str]]) -> str:
     return "\n".join([title, *(f"    {name:{width}}  {text}".rstrip() for name, text in rows)])
 
 
-def _listing(table: OpTable) -> str:
+def _listing(table: OpTable, backend: Backend | None) -> str:
     width = max(len(spec.name) for spec in table)
     lines: list[str] = []
     for family in dict.fromkeys(map(family_of, table)):
         title = _FAMILIES[family][0] if family in _FAMILIES else f"of {family}"
         lines += ["", title, *(f"    {spec.name:{width}}  {spec.summary}" for spec in table if family_of(spec) == family)]
+    if backend is not None and backend.manifest.lowers:
+        states = {spec.name: lowered_by(spec, backend) for spec in table}
+        lines += ["", f"for {backend.name}"]
+        for state in ("lowered", "taken apart", "refused"):
+            names = [name for name, own in states.items() if own == state]
+            lines += [f"    {state}: {len(names)}", *textwrap.wrap(" ".join(names), 120, initial_indent=" " * 8, subsequent_indent=" " * 8)]
     return "\n".join(lines[1:])
 
 
-__all__ = ["as_json", "as_text", "declared_by", "decomposed_by", "example", "family_of", "ops_command"]
+__all__ = ["as_json", "as_text", "declared_by", "decomposed_by", "example", "family_of", "lowered_by", "ops_command"]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilewright.ir.core import Function, Module, Operation, Value
-from tilewright.ir.ops import TABLE
-from tilewright.ir.types import FloatType, TileType, element_type, with_element
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Module, Operation
+from tilewright.ir.types import FloatType, element_type
+from tilewright.passes.decompose.decomposition import lifted
 from tilewright.passes.math_library import cast_function, math_function
 
 
@@ -27,7 +28,12 @@ def expand_math(module: Module, *, keep: Collection[str] = (), native_ldexp: boo
         for operation in list(function.walk()):
             body = None if operation.name in keep else _body(operation, native_ldexp)
             if body is not None:
-                _inline(operation, body)
+                found = lifted(Builder.at(operation), body.body, operation.operands, operation.results[0].type)
+                assert found is not None  # functions are of elementwise operations
+                (value,) = found
+                value.name = operation.results[0].name
+                operation.results[0].replace_all_uses(value)
+                operation.erase()
                 changed = True
     return changed
 
@@ -42,28 +48,6 @@ def _body(operation: Operation, native_ldexp: bool) -> Function | None:
     if not isinstance(result, FloatType) or (operation.name == "ldexp" and native_ldexp):
         return None
     return math_function(operation.name, result, native_ldexp=native_ldexp)
-
-
-def _inline(operation: Operation, body: Function) -> None:
-    """Put the function's body before the operation, over the shape of its result, and let its readers read that."""
-    region, shape, location = operation.parent, operation.results[0].type, operation.location
-    assert region is not None
-    values: dict[Value, Value] = dict(zip(body.arguments, operation.operands, strict=True))
-    for source in body.body:
-        if source.spec.terminator:
-            (returned,) = source.operands
-            values[returned].name = operation.results[0].name
-            operation.results[0].replace_all_uses(values[returned])
-            break
-        copied = source.name == "constant"
-        types = [result.type if copied else with_element(shape, result.type) for result in source.results]
-        made = Operation(source.spec, [values[operand] for operand in source.operands], source.segments, source.attributes, types, (), location)
-        region.insert_before(made, operation)
-        if copied and isinstance(shape, TileType):
-            made = Operation(TABLE["splat"], made.results, (1,), {}, [with_element(shape, made.results[0].type)], (), location)
-            region.insert_before(made, operation)
-        values.update(zip(source.results, made.results, strict=True))
-    operation.erase()
 
 
 __all__ = ["expand_math"]

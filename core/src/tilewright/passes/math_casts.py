@@ -1,4 +1,4 @@
-"""Conversions among number formats that hardware seldom has: bf16, the fp8 kinds, and rounding towards zero.
+"""Conversions among number formats that hardware seldom has: bf16, the fp8 kinds, f16 on some, and rounding towards zero.
 
 All are exact: rounded once, by integer arithmetic on the encodings, subnormals included. Overflow to nearest gives infinity, or NaN where the format
 has none, and so does infinity itself; rounding towards zero leaves finite numbers finite. NaN gives the canonical quiet NaN of its sign.
@@ -10,21 +10,25 @@ import functools
 import math
 
 from tilewright.ir.core import Function
-from tilewright.ir.types import BF16, F16, F32, F64, I1, U8, U16, U32, U64, FloatType, IntType, Type
+from tilewright.ir.types import BF16, F16, F32, F64, I1, I32, U8, U16, U32, U64, FloatType, IntType, Type
 from tilewright.passes.math_expressions import Number, Scope, select
 
 _BITS: dict[int, IntType] = {8: U8, 16: U16, 32: U32, 64: U64}
 
 
-def _is_foreign(type_: Type) -> bool:
-    return isinstance(type_, FloatType) and (type_ is BF16 or type_.is_fp8)
+#: The formats that most targets convert by themselves.
+NATIVE: frozenset[FloatType] = frozenset({F16, F32, F64})
+
+
+def _is_foreign(type_: Type, native: frozenset[FloatType]) -> bool:
+    return isinstance(type_, FloatType) and type_.bits <= 16 and type_ not in native
 
 
 def _infinity_bits(format_: FloatType) -> int:
     return ((1 << format_.exponent) - 1) << format_.mantissa
 
 
-def _nan_bits(format_: FloatType) -> int:
+def nan_bits(format_: FloatType) -> int:
     """The canonical NaN. Formats without infinity have theirs in the all-ones encoding; the fnuz kinds in that of negative zero."""
     if not format_.has_negative_zero:
         return 1 << (format_.bits - 1)
@@ -47,7 +51,7 @@ def _magnitude_and_sign(bits: Number, width: int) -> tuple[Number, Number]:
 
 
 def _decode(x: Number, format_: FloatType) -> Number:
-    """A bf16 or fp8 number as f32, exactly."""
+    """A number of 16 or 8 bits as f32, exactly."""
     bits = x.bits(signed=False).cast(U32)
     if format_ is BF16:
         return (bits << 16).bitcast(F32)
@@ -60,11 +64,11 @@ def _decode(x: Number, format_: FloatType) -> Number:
     found = select(magnitude < (1 << format_.mantissa), subnormal, normal)
     if format_.has_infinity:
         infinity = _infinity_bits(format_)
-        found = select(magnitude < infinity, found, select(magnitude > infinity, _nan_bits(F32), found.like(_infinity_bits(F32))))
+        found = select(magnitude < infinity, found, select(magnitude > infinity, nan_bits(F32), found.like(_infinity_bits(F32))))
     elif format_.has_negative_zero:
-        found = select(magnitude.equals(_nan_bits(format_)), _nan_bits(F32), found)
+        found = select(magnitude.equals(nan_bits(format_)), nan_bits(F32), found)
     else:
-        found = select(bits.equals(_nan_bits(format_)), _nan_bits(F32), found)
+        found = select(bits.equals(nan_bits(format_)), nan_bits(F32), found)
     return (found | (sign << (32 - format_.bits))).bitcast(F32)
 
 
@@ -91,13 +95,13 @@ def _encode(x: Number, format_: FloatType, rounding: str) -> Number:
     if source.bias != format_.bias:
         least_normal = rebias + (1 << source.mantissa)
         rounded = select(magnitude < least_normal, _subnormal(magnitude, source, format_, rounding), rounded)
-    greatest, overflow = _greatest_bits(format_), _infinity_bits(format_) if format_.has_infinity else _nan_bits(format_)
+    greatest, overflow = _greatest_bits(format_), _infinity_bits(format_) if format_.has_infinity else nan_bits(format_)
     if rounding == "rtne":
         rounded = select(rounded > greatest, overflow, rounded)
     else:
         infinite = magnitude.equals(_infinity_bits(source))
         rounded = select(infinite, overflow, select(rounded > greatest, greatest, rounded))
-    rounded = select(magnitude > _infinity_bits(source), _nan_bits(format_), rounded)
+    rounded = select(magnitude > _infinity_bits(source), nan_bits(format_), rounded)
     narrow_sign = sign >> (source.bits - format_.bits)
     if not format_.has_negative_zero:
         plain = rounded.equals(0)
@@ -140,37 +144,60 @@ def _to_float64(x: Number) -> Number:
     return found if negative is None else select(negative, -found, found)
 
 
+def _to_odd_float32(x: Number) -> Number:
+    """An integer as f32, with the last bit set where bits below are: enough to round once more to a format of 22 bits or fewer. For targets without f64."""
+    type_ = x.type
+    assert isinstance(type_, IntType)
+    if type_.bits <= 16:
+        return x.cast(F32)
+    unsigned = IntType(type_.bits, signed=False)
+    negative = x < 0 if type_.signed else None
+    magnitude = x.bitcast(unsigned) if negative is None else select(negative, -x, x).bitcast(unsigned)
+    exponent, step = magnitude.like(0).cast(U32), type_.bits // 2
+    while step:  # down to 24 bits, by half as many places each time; what is dropped is kept in the last bit
+        large = magnitude >= (1 << (23 + step)) if 23 + step < type_.bits else None
+        if large is not None:
+            dropped = (magnitude & ((1 << step) - 1)).differs(0)
+            shifted = (magnitude >> step) | select(dropped, 1, magnitude.like(0))
+            magnitude, exponent = select(large, shifted, magnitude), select(large, exponent + step, exponent)
+        step //= 2
+    power = ((exponent + F32.bias) << F32.mantissa).bitcast(F32)
+    found = magnitude.cast(I32).cast(F32) * power
+    return found if negative is None else select(negative, -found, found)
+
+
 @functools.cache
-def cast_function(source: Type, result: Type, rounding: str = "rtne") -> Function | None:
+def cast_function(source: Type, result: Type, rounding: str = "rtne", *, native: frozenset[FloatType] = NATIVE) -> Function | None:
     """The scalar function of a ``cast`` between element types that targets rarely have; None where the target's own conversion serves.
 
-    Given for every cast from or to bf16 and the fp8 kinds, for floats made narrower towards zero, and for f64 to f16, which many targets round twice.
-    The function is shared and ended by ``return``. It uses integer operations, f32 and f64 arithmetic, and the casts that targets do have.
+    Given for every cast from or to a format that is not ``native`` (f32 always is, and f64 where it is meant to be used), for floats made
+    narrower towards zero, and for f64 to f16, which many targets round twice. The function is shared and ended by ``return``. It uses integer
+    operations, f32 and f64 arithmetic, and the casts that targets do have.
     """
     if source is result:
         return None
     narrowing = isinstance(source, FloatType) and isinstance(result, FloatType) and result.bits < source.bits
-    if not (_is_foreign(source) or _is_foreign(result) or (narrowing and (rounding == "rtz" or (source is F64 and result is F16)))):
+    if not (_is_foreign(source, native) or _is_foreign(result, native) or (narrowing and (rounding == "rtz" or (source is F64 and result is F16)))):
         return None
     scope = Scope(f"cast_{source}_{result}_{rounding}", (source,), result)
     (x,) = scope.arguments
-    return scope.finish(_convert(x, result, rounding))
+    return scope.finish(_convert(x, result, rounding, native))
 
 
-def _convert(x: Number, result: Type, rounding: str) -> Number:
+def _convert(x: Number, result: Type, rounding: str, native: frozenset[FloatType]) -> Number:
     source = x.type
     if isinstance(source, FloatType):
         if result is I1:
             return _truth(x)
-        if _is_foreign(source):
+        if _is_foreign(source, native):
             x = _decode(x, source)
-        elif source is F16:
+        elif source is F16 or source is BF16:
             x = x.cast(F32)
     else:
-        x = _to_float64(x)
+        x = _to_float64(x) if F64 in native else _to_odd_float32(x)
     if not isinstance(result, FloatType):
         return x.cast(result)
-    if not (_is_foreign(result) or rounding == "rtz" or (x.type is F64 and result is F16)):
+    if not (_is_foreign(result, native) or rounding == "rtz" or (x.type is F64 and result is F16)):
         return x.cast(result)
     return _encode(x, result, rounding)
 
@@ -185,4 +212,4 @@ def _truth(x: Number) -> Number:
     return (bits & ((1 << (format_.bits - 1)) - 1)).differs(0)
 
 
-__all__ = ["cast_function"]
+__all__ = ["NATIVE", "cast_function", "nan_bits"]

@@ -13,8 +13,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from tilewright.ir import IR_VERSION, Module, OpSpec
+from tilewright.ir import IR_VERSION, TABLE, Module, OpSpec
 from tilewright.ir.table import OpTable
+from tilewright.ir.types import FLOATS
 
 
 class ManifestError(ValueError):
@@ -125,6 +126,10 @@ class Manifest:
         host: the full name of a module of functions for programs that use its devices, which is then ``tilewright.NAME``, after the backend; imported when a
             program first asks for it. Empty where it brings none.
         ops: operations it adds to the table (dotted names).
+        lowers: the operations that ``tilewright_lower`` takes. Others are taken apart before it, where the catalogue of decompositions has a way
+            (``tilewright ops NAME``). Empty where nothing is to be taken apart.
+        computes: the float types that it converts and computes in, f32 among them, by text. Arithmetic on the narrower ones that are not here is done
+            in f32, and they are converted by operations on integers, so that it only moves them. Empty for all.
         priority: among backends that serve one device kind the highest is the default; equal ones go by name.
         status: why it cannot run anything now; empty where it can.
     """
@@ -140,6 +145,8 @@ class Manifest:
     language: Mapping[str, str] = field(default_factory=dict)
     host: str = ""
     ops: tuple[OpSpec, ...] = ()
+    lowers: frozenset[str] = frozenset()
+    computes: frozenset[str] = frozenset()
     priority: int = 0
     status: str = ""
 
@@ -167,6 +174,7 @@ class Manifest:
         if not isinstance(self.ops, tuple) or not all(isinstance(op, OpSpec) for op in self.ops):
             raise ManifestError(f"ops must be a tuple of OpSpec, not {self.ops!r}")
         OpTable(()).extended(self.ops)
+        self._check_decompositions()
         object.__setattr__(self, "language", _frozen("language", self.language))
         for name, module in self.language.items():
             if not name.isidentifier() or name.startswith("_") or name in SHARED_LANGUAGE:
@@ -178,6 +186,18 @@ class Manifest:
         if not isinstance(self.host, str) or (self.host and not all(part.isidentifier() for part in self.host.split("."))):
             raise ManifestError(f"host must be the full name of a module, package.module, or empty, not {self.host!r}")
         object.__setattr__(self, "options", MappingProxyType({**PORTABLE_OPTIONS, **_frozen("options", self.options)}))
+
+    def _check_decompositions(self) -> None:
+        for label in ("lowers", "computes"):
+            value = getattr(self, label)
+            if not isinstance(value, frozenset) or not all(isinstance(item, str) for item in value):
+                raise ManifestError(f"{label} must be a frozenset of strings, not {value!r}")
+        unknown = self.lowers - {spec.name for spec in (*TABLE, *self.ops)}
+        if unknown:
+            raise ManifestError(f"lowers: there is no operation {min(unknown)!r}; `tilewright ops` lists them")
+        floats = {str(type_) for type_ in FLOATS}
+        if self.computes and not {"f32"} <= self.computes <= floats:
+            raise ManifestError(f"computes: it must have f32, and be of {', '.join(sorted(floats))}; it is {', '.join(sorted(self.computes))}")
 
 
 @dataclass(frozen=True)

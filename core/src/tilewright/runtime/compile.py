@@ -215,6 +215,12 @@ def lower_module(
     if preparation is not None:
         preparation.run(module)
     parameters = parameters_of(module)
+    if backend.manifest.lowers or backend.manifest.computes:
+        started = time.perf_counter()
+        take_apart(module, backend)
+        timings["taken apart"] = _milliseconds(started)
+        if keep_stages:
+            stages["taken apart"] = str(module)
     started = time.perf_counter()
     try:
         code = backend.require("tilewright_lower", module=module, target=target, options=options)
@@ -227,6 +233,15 @@ def lower_module(
     if keep_stages:
         code.stages = {**stages, **code.stages}
     return Artifact(key, code, parameters, timings)
+
+
+def take_apart(module: Module, backend: Backend) -> None:
+    """Replace what a backend's manifest says that it does not lower or compute in, in place. The kernel's parameters are those it had before."""
+    lowers, computes = backend.manifest.lowers, backend.manifest.computes
+    if lowers or computes:
+        from tilewright.passes.decompose.catalogue import decompose
+
+        decompose(module, lowers or {spec.name for spec in backend.table}, computes)
 
 
 def parameters_of(module: Module) -> tuple[Parameter, ...]:
