@@ -1,12 +1,11 @@
-"""Loading code, host memory and the timer."""
+"""Loading code, and the timer."""
 
-import numpy as np
 import pytest
 
-from tilewright.errors import BackendError, KernelError, LoweringError
+from tilewright.errors import KernelError, LoweringError
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.plugins.manifest import CodeObject
-from tilewright_cpu.runtime import HostMemory, HostTimer, load
+from tilewright_cpu.runtime import HostTimer, load
 from tilewright_cpu.status import OUT_OF_MEMORY
 
 
@@ -30,28 +29,6 @@ def test_the_c_library_is_seen():
     text = "declare float @expf(float)\ndefine void @k(ptr %s, i64 %l, i64 %h) {\n  %x = call float @expf(float 1.0)\n  ret void\n}"
     kernel = load(CodeObject("k", compiled(text), {}, {"kernel": "k"}))
     assert kernel.function and not kernel.prints and kernel.messages == ()
-
-
-@pytest.mark.parametrize("alignment", [1, 16, 64, 4096])
-def test_memory_is_aligned_and_copied(alignment):
-    memory = HostMemory()
-    buffer = memory.allocate(1000, alignment)
-    assert buffer.data_ptr() % alignment == 0 and buffer.nbytes == 1000
-    data = np.random.default_rng(1).integers(0, 256, 1000, dtype=np.uint8)
-    memory.copy_to_device(buffer, memoryview(data))
-    back = np.zeros(1000, np.uint8)
-    memory.copy_to_host(buffer, memoryview(back))
-    np.testing.assert_array_equal(back, data)
-    memory.synchronize()
-    with pytest.raises(BackendError, match="read-only"):
-        memory.copy_to_host(buffer, memoryview(bytes(10)))
-
-
-def test_empty_memory_and_nonsense():
-    assert HostMemory().allocate(0, 16).nbytes == 0
-    for size, alignment in ((-1, 16), (8, 0), (8, 24)):
-        with pytest.raises(BackendError, match="alignment that is a power of two"):
-            HostMemory().allocate(size, alignment)
 
 
 def test_the_timer_measures_each_repetition():

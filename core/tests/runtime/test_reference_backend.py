@@ -7,9 +7,7 @@ import torch
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import KernelError, LaunchError
-from tilewright.runtime.arguments import ArrayView, address_of
 from tilewright.runtime.descriptor import TensorDescriptor
-from tilewright.runtime.reference_backend import HostMemory
 from tilewright.runtime.tensors import reinterpret
 
 
@@ -186,17 +184,3 @@ def test_arguments_on_a_gpu_are_copied_to_the_host_and_back_once_per_storage():
 def test_a_stand_in_cannot_run():
     with tw.backend("reference"), pytest.raises(LaunchError, match="has no memory"):
         add[(1,)](tw.MockTensor(torch.float32), tw.MockTensor(torch.float32), tw.MockTensor(torch.float32), 4, BLOCK=4)
-
-
-def test_the_hosts_memory():
-    memory = HostMemory()
-    for alignment in (1, 16, 256):
-        buffer = memory.allocate(100, alignment)
-        assert isinstance(buffer, ArrayView)
-        assert address_of(buffer) % alignment == 0
-        data = np.random.default_rng(0).integers(0, 255, 100, np.uint8)
-        memory.copy_to_device(buffer, memoryview(data))
-        back = np.zeros(100, np.uint8)
-        memory.copy_to_host(buffer, memoryview(back))
-        assert np.array_equal(back, data)
-        memory.synchronize()

@@ -12,6 +12,7 @@ import pytest
 from tilewright.errors import LoweringError
 from tilewright.plugins.registry import Registry, registry
 from tilewright.tools import cli
+from tilewright.tools import new_backend as new_backend_module
 from tilewright.tools.new_backend import new_backend
 from tilewright.tools.usage import UsageError
 
@@ -23,7 +24,7 @@ def test_it_writes_a_package_and_says_what_to_do(tmp_path: Path, capsys: pytest.
     assert f"cd {folder}\n" in printed and "make quick" in printed and str(folder / "README.md") in printed
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     modules = {f"src/tilewright_vega_2/{name}.py" for name in ("__init__", "manifest", "target", "lower", "runtime", "plugin")}
-    others = {"pyproject.toml", "README.md", "Makefile", "expectations.toml", ".gitignore", "src/tilewright_vega_2/py.typed", "tests/test_backend.py"}
+    others = {"pyproject.toml", "README.md", "Makefile", "expectations.toml", ".gitignore", "tests/test_backend.py"}
     assert files == modules | others
     assert [path.name for path in folder.parent.iterdir()] == ["tilewright-vega-2"]
     text = "".join((folder / name).read_text() for name in files)
@@ -86,6 +87,11 @@ kernel @fill(%x: ptr<f32>) {
 """
 
 
+def test_it_is_small_enough_to_be_read() -> None:
+    template = Path(new_backend_module.__file__).with_name("backend_template")
+    assert sum(len(file.read_text().splitlines()) for file in template.rglob("*.in")) < 250
+
+
 def test_each_step_of_the_way_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tilewright.ir.parser import parse_module
 
@@ -103,17 +109,18 @@ def test_each_step_of_the_way_is_named(tmp_path: Path, monkeypatch: pytest.Monke
             LoweringError, match=r"does not lower constant yet \(at .*\): write a function.*@lowers\('constant'\).*lower.py; this kernel also needs store$"
         ):
             backend.require("tilewright_lower", module=module, **arguments)
-        lower.lowers("constant", "store")(lambda code, operation: code.add(operation.name))
+        lower.lowers("constant", "store")(lambda code, operation: code.lines.append(operation.name))
         with pytest.raises(LoweringError, match=r"makes no code of a kernel yet: write assemble\(\)"):
             backend.require("tilewright_lower", module=module, **arguments)
         monkeypatch.setattr(lower, "assemble", str.encode)
         code = backend.require("tilewright_lower", module=module, **arguments)
         assert code.binary == b"constant\nstore"
-        with pytest.raises(LoweringError, match=r"loads no code yet: write load\(\)"):
+        with pytest.raises(LoweringError, match=r"loads no code yet: write tilewright_load\(\)"):
             backend.require("tilewright_load", code=code, device=device)
-        with pytest.raises(LoweringError, match=r"launches no kernel yet: write launcher\(\)"):
-            backend.require("tilewright_launcher", loaded=None, parameters=(), options={})
+        launch = backend.require("tilewright_launcher", loaded=None, parameters=(), options={})
+        with pytest.raises(LoweringError, match=r"starts no kernel yet: write start\(\)"):
+            launch((1, 1, 1), None, ())
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == "tilewright_vega"]:
             del sys.modules[name]
-    assert len(files) == 13
+    assert len(files) == 12

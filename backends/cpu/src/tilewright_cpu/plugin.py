@@ -10,7 +10,8 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, CProgram, Device, Launcher, Manifest, Parameter, Target
 
 if TYPE_CHECKING:
-    from tilewright_cpu.runtime import HostMemory, HostTimer, LoadedKernel
+    from tilewright.runtime.host_memory import HostMemory
+    from tilewright_cpu.runtime import HostTimer, LoadedKernel
 
 
 @hookimpl
@@ -78,7 +79,7 @@ def tilewright_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], o
 
 @hookimpl
 def tilewright_memory(device: Device) -> HostMemory:
-    from tilewright_cpu.runtime import HostMemory
+    from tilewright.runtime.host_memory import HostMemory
 
     return HostMemory()
 

@@ -25,6 +25,7 @@ from tilewright.runtime.arguments import ArrayView, address_of, array_kind, is_a
 from tilewright.runtime.backend_choice import ANY_DEVICE
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.device_bytes import SavedBytes, memory_of, view_of
+from tilewright.runtime.host_memory import HostMemory
 from tilewright.runtime.tensors import TensorWrapper
 from tilewright.runtime.writability import is_writable, write_guard
 
@@ -103,33 +104,6 @@ def tilewright_launcher(loaded: Module, parameters: Sequence[Parameter], options
 @hookimpl
 def tilewright_memory(device: Device) -> HostMemory:
     return HostMemory()
-
-
-class HostMemory:
-    """The host's memory, through NumPy."""
-
-    def allocate(self, size: int, alignment: int) -> ArrayView:
-        """``size`` bytes at an address that is a multiple of ``alignment``."""
-        import numpy as np
-
-        owner = np.empty(size + alignment, np.uint8)
-        start = address_of(owner)
-        return ArrayView(owner, start + -start % alignment, "u8", (size,), (1,), ("cpu", 0))
-
-    def copy_to_device(self, buffer: ArrayView, data: memoryview) -> None:
-        _bytes_of(buffer)[: data.nbytes] = data.cast("B")
-
-    def copy_to_host(self, buffer: ArrayView, data: memoryview) -> None:
-        data.cast("B")[:] = _bytes_of(buffer)[: data.nbytes]
-
-    def synchronize(self) -> None:
-        pass
-
-
-def _bytes_of(buffer: ArrayView) -> memoryview:
-    import ctypes
-
-    return memoryview((ctypes.c_char * buffer.nbytes).from_address(buffer.pointer)).cast("B")
 
 
 class _HostValues:

@@ -10,8 +10,9 @@ from typing import Any
 from tilewright.errors import LaunchError
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import BF16, F16, F32, F64, DescriptorType, FloatType, IntType, PointerType, Type
-from tilewright.plugins.manifest import Parameter
-from tilewright.runtime.arguments import ArgumentError
+from tilewright.plugins.manifest import Launcher, Parameter
+from tilewright.runtime.arguments import ArgumentError, address_of
+from tilewright.runtime.writability import write_guard
 
 #: A runtime value to the numbers that go into its slots.
 Encoder = Callable[[Any], tuple[Any, ...]]
@@ -90,3 +91,61 @@ def _raw_float(format_: FloatType) -> Encoder:
     from tilewright.reference.numerics import encode
 
     return lambda value: (int(encode(float(value), format_)),)
+
+
+def given_address(value: Any) -> int:
+    """The address of an array, or the number that is one."""
+    return value if type(value) is int else address_of(value)
+
+
+class ArgumentWords:
+    """How the runtime arguments of a kernel are packed.
+
+    Args:
+        address: as for :func:`slot_codec`.
+
+    Raises:
+        LaunchError: no argument has the type of a parameter.
+    """
+
+    def __init__(self, kernel: str, parameters: Sequence[Parameter], address: Callable[[Any], int] = given_address) -> None:
+        self._kernel, self._parameters, self._address = kernel, tuple(parameters), address
+        codecs = [slot_codec(parse_type(parameter.type), address) for parameter in parameters]
+        self.encoders = [encode for _, encode in codecs]
+        self._struct = struct.Struct("<" + "".join(code for code, _ in codecs))
+        #: bytes of all words
+        self.size = self._struct.size
+
+    def pack(self, values: Sequence[Any]) -> bytes:
+        """The words of the values of a launch.
+
+        Raises:
+            LaunchError: names the argument that does not fit.
+        """
+        try:
+            return self._struct.pack(*(number for encode, value in zip(self.encoders, values, strict=True) for number in encode(value)))
+        except MISFITS as error:
+            name = self._kernel
+            raise misfit(name, self._parameters, values, self._address) or LaunchError(f"{name}: the arguments do not fit: {error}") from error
+
+
+#: Starts a kernel: ``start(grid, words, stream)``, with a grid that is not empty.
+Start = Callable[[tuple[int, int, int], bytes, Any], None]
+
+
+def word_launcher(kernel: str, parameters: Sequence[Parameter], start: Start, *, address: Callable[[Any], int] = given_address) -> Launcher:
+    """A launcher, for the hook ``tilewright_launcher``, of code that takes its arguments as words. It refuses what does not fit and read-only arrays that the
+    kernel may store to, and starts nothing for an empty grid.
+
+    Args:
+        address: as for :func:`slot_codec`.
+    """
+    words, guard = ArgumentWords(kernel, parameters, address), write_guard(kernel, parameters)
+
+    def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
+        packed = words.pack(values)
+        guard(values)
+        if 0 not in grid:
+            start(grid, packed, stream)
+
+    return launch

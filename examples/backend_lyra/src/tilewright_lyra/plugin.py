@@ -9,9 +9,9 @@ from tilewright.ir import Module
 from tilewright.passes.math import expand_math
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Pass, Target
+from tilewright.runtime.host_memory import HostMemory
 
 if TYPE_CHECKING:
-    from tilewright_lyra.runtime import Memory
     from tilewright_lyra.target import LyraTarget
 
 
@@ -73,7 +73,5 @@ def tilewright_launcher(loaded: CodeObject, parameters: Sequence[Parameter]) -> 
 
 
 @hookimpl
-def tilewright_memory() -> Memory:
-    from tilewright_lyra.runtime import Memory
-
-    return Memory()
+def tilewright_memory() -> HostMemory:
+    return HostMemory()

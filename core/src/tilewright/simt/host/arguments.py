@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.errors import LaunchError, RefusedError
-from tilewright.ir.type_text import parse_type
 from tilewright.plugins.manifest import Parameter
 from tilewright.runtime.arguments import address_of, array_kind
-from tilewright.runtime.slots import MISFITS, misfit, slot_codec
+from tilewright.runtime.slots import ArgumentWords
 from tilewright.simt.host.errors import DeviceFaultError, DriverError
 from tilewright.simt.host.expressions import ExpressionError, evaluate
 from tilewright.simt.host.table import OpaqueArgument
@@ -64,11 +62,8 @@ class ArgumentBlock:
         Raises:
             LaunchError: no argument has the type of a parameter.
         """
-        self._kernel, self._parameters, self._address = kernel, tuple(parameters), address
-        codecs = [slot_codec(parse_type(parameter.type), address) for parameter in parameters]
-        self._encoders = [encode for _, encode in codecs]
-        self._struct = struct.Struct("<" + "".join(code for code, _ in codecs))
-        self._slots, count = ctypes.c_char * self._struct.size, self._struct.size // 8
+        self._kernel, self._words = kernel, ArgumentWords(kernel, parameters, address)
+        self._slots, count = ctypes.c_char * self._words.size, self._words.size // 8
         self._steps = range(0, 8 * count, 8)
         self._addresses = ctypes.c_void_p * max(1, count + len(opaque))
         self._opaque = [(each, functools.lru_cache(_KEPT)(each.encode)) for each in opaque]
@@ -80,11 +75,7 @@ class ArgumentBlock:
         Raises:
             LaunchError: names the argument that does not fit.
         """
-        try:
-            return self._struct.pack(*(word for encode, value in zip(self._encoders, values, strict=True) for word in encode(value)))
-        except MISFITS as error:
-            name = self._kernel
-            raise misfit(name, self._parameters, values, self._address) or LaunchError(f"{name}: the arguments do not fit: {error}") from error
+        return self._words.pack(values)
 
     def place(self, values: tuple[Any, ...]) -> tuple[int, object]:
         """The address of an array of the addresses of all arguments, and what to keep as long as it is used. Every call has memory of its own.
@@ -107,7 +98,7 @@ class ArgumentBlock:
         """The memory that the opaque structures of a launch are in, and their addresses."""
         structures = ctypes.create_string_buffer(self._places[-1] + OPAQUE_ALIGNMENT - 1)
         first = -(-ctypes.addressof(structures) // OPAQUE_ALIGNMENT) * OPAQUE_ALIGNMENT
-        words = [encode(value) for encode, value in zip(self._encoders, values, strict=True)]
+        words = [encode(value) for encode, value in zip(self._words.encoders, values, strict=True)]
         for (each, encode), place in zip(self._opaque, self._places, strict=False):
             made = self._made(each, encode, words)
             if len(made) != each.size:
