@@ -13,7 +13,7 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.types import F16, F32, F64, I1, I32, I64, U8, U64, IntType, PointerType, TileType, Type
 from tilewright.passes.decompose.catalogue import CATALOGUE, decompose, remaining
 from tilewright.reference.interpreter import DescriptorValue, run
-from tilewright.testing.op_samples import Sample, check_outputs, samples
+from tilewright_conformance.samples import Sample, check_outputs, samples
 
 NAMES = [spec.name for spec in TABLE]
 #: What has no row.

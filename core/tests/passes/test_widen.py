@@ -16,7 +16,7 @@ from tilewright.passes.decompose.catalogue import decompose
 from tilewright.passes.formats import round_to
 from tilewright.reference.interpreter import run
 from tilewright.reference.numerics import decode, encode, is_raw, numpy_dtype
-from tilewright.testing.op_samples import check_outputs, samples
+from tilewright_conformance.samples import check_outputs, samples
 
 NAMES = [spec.name for spec in TABLE]
 NARROW = tuple(type_ for type_ in FLOATS if type_.bits <= 16)
