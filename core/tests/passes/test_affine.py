@@ -18,9 +18,11 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import I1, I32, I64, PointerType, TileType, element_type, shape_of
 from tilewright.language.callable import device_function
-from tilewright.passes.affine import Affine, Bound, Form, Wrapped, unit_reshape
+from tilewright.passes.affine import Affine
+from tilewright.passes.affine_forms import Bound, Form, Wrapped
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.passes.polynomials import Polynomial, total
+from tilewright.passes.transfer import unit_reshape
 from tilewright.reference.interpreter import run
 from tilewright.reference.numerics import numpy_dtype
 

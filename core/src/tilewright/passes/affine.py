@@ -10,19 +10,21 @@ in the same way the divisors of what they are made of are taken to be positive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
-from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type, shape_of
+from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
+from tilewright.passes.affine_forms import ONE, ZERO, Bound, Form, Wrapped
 from tilewright.passes.axis import AxisInfo, axis_info, power_of_two_in
 from tilewright.passes.polynomials import Polynomial
 from tilewright.passes.rewriter import constant_of
+from tilewright.passes.transfer import Domain, moved_axes
 
 #: Terms of a polynomial beyond which a value is taken as it is.
 _MOST_TERMS: Final = 48
-_ZERO, _ONE = Polynomial(), Polynomial.number(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,81 +41,11 @@ class Atom:
     of: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Wrapped:
-    """A coordinate ``start + i`` along an axis where that is below ``extent``, and another one elsewhere: ``x % n``, ``min(x, n - 1)``, ``where(x < n, x, y)``.
-
-    Attributes:
-        nonnegative: whether it is taken to be so (see above).
-    """
-
-    axis: int
-    start: Polynomial
-    extent: Polynomial
-    nonnegative: bool
-
-
-#: What a step is counted by: an axis of the tile, or a coordinate along one.
-Key = int | Wrapped
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """``base + start + sum(steps[key] * coordinate of key)``; elements for pointers, numbers for integers, where base is None. Base is an argument of the
-    kernel, or a scalar pointer of which no more is known."""
-
-    base: Value | None
-    start: Polynomial
-    steps: tuple[tuple[Key, Polynomial], ...] = ()
-
-    @property
-    def is_uniform(self) -> bool:
-        return self.base is None and not self.steps
-
-    def plus(self, other: Form, factor: Polynomial = _ONE) -> Form | None:
-        """The sum with ``factor`` times another, which then has no base."""
-        if other.base is not None and (self.base is not None or factor != _ONE):
-            return None
-        steps = dict(self.steps)
-        for key, step in other.steps:
-            steps[key] = steps.get(key, _ZERO).plus(step.times(factor))
-        base = self.base if self.base is not None else other.base
-        return Form(base, self.start.plus(other.start.times(factor)), tuple((key, step) for key, step in steps.items() if step.terms))
-
-    def times(self, factor: Polynomial) -> Form | None:
-        return Form(None, _ZERO).plus(self, factor) if self.base is None else None
-
-    def along(self, axes: Callable[[int], int]) -> Form:
-        """The same with axes renumbered."""
-        moved = tuple(
-            (axes(key) if isinstance(key, int) else Wrapped(axes(key.axis), key.start, key.extent, key.nonnegative), step) for key, step in self.steps
-        )
-        return Form(self.base, self.start, moved)
-
-    def polynomials(self) -> list[Polynomial]:
-        wraps = [part for key, _ in self.steps if isinstance(key, Wrapped) for part in (key.start, key.extent)]
-        return [self.start, *(step for _, step in self.steps), *wraps]
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """``i < upper`` or ``i >= lower`` for the coordinate i along an axis; ``0 < upper`` for all elements where that is None."""
-
-    axis: int | None
-    upper: Polynomial | None = None
-    lower: Polynomial | None = None
-
-
-class Affine:
-    """The forms of a function's values, found as they are asked for. The function must not change in between.
-
-    Attributes:
-        known: the axis analysis of the function.
-    """
+class Affine(Domain[Form | None]):
+    """The forms of a function's values, found as they are asked for. The function must not change in between."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
-        self.known: dict[Value, AxisInfo] = axis_info(function)
         self._atoms: list[Atom] = []
         self._numbers: dict[Atom, int] = {}
         self._forms: dict[Value, Form | None] = {}
@@ -123,6 +55,11 @@ class Affine:
         #: what is promised to divide a polynomial, and those that are promised not to be negative
         self._divisors: dict[Polynomial, int] = {}
         self._assumed: list[Polynomial] | None = None
+
+    @functools.cached_property
+    def known(self) -> dict[Value, AxisInfo]:
+        """The axis analysis of the function."""
+        return axis_info(self.function)
 
     # ---- unknowns
 
@@ -234,7 +171,7 @@ class Affine:
         work = [value]
         while work:  # operands first, for expressions may be deep
             operation = work[-1].definition
-            rest = [operand for operand in operation.operands if operand not in self._forms] if operation is not None and operation.name in _RULES else []
+            rest = [operand for operand in operation.operands if operand not in self._forms] if operation is not None and operation.name in self.rules else []
             if work[-1] in self._forms or not rest:
                 self._note(work.pop())
             else:
@@ -264,7 +201,7 @@ class Affine:
     def _itself(self, value: Value) -> Form | None:
         """A scalar as an unknown, or as where addresses begin."""
         if isinstance(value.type, PointerType):
-            return Form(value, _ZERO)
+            return Form(value, ZERO)
         return Form(None, self.unknown("value", value, value=value)) if _is_number(value) and not isinstance(value.type, TileType) else None
 
     def _find(self, value: Value) -> Form | None:
@@ -273,21 +210,22 @@ class Affine:
             return None
         if isinstance(value.owner, Region):
             return self._argument(value, value.owner)
-        rule = _RULES.get(value.owner.name)
-        signed = not isinstance(element, IntType) or element.signed
-        return rule(self, value.owner) if rule is not None and (signed or value.owner.name in _UNSIGNED_TOO) else None
+        operation = value.owner
+        if isinstance(element, IntType) and not element.signed and operation.spec.elementwise and operation.name != "hint":
+            return None  # what computes may wrap around
+        return self.transfer(operation, [self._forms[operand] for operand in operation.operands]) if operation.name in self.rules else None
 
     def _argument(self, value: Value, region: Region) -> Form | None:
         loop = region.owner
         if isinstance(loop, Function):
-            return Form(value, _ZERO) if isinstance(value.type, PointerType) else None
+            return Form(value, ZERO) if isinstance(value.type, PointerType) else None
         if loop is None or loop.name != "for":
             return None
         if value is region.arguments[0]:
             lower, step = self.number(loop.operands[0]), self.number(loop.operands[2])
             return Form(None, lower.plus(self.unknown("iteration", loop).times(step)))
         if value in self._solving:
-            return self._itself(value) or Form(value, _ZERO)
+            return self._itself(value) or Form(value, ZERO)
         return self._carried(value, region, loop)
 
     def _carried(self, value: Value, region: Region, loop: Operation) -> Form | None:
@@ -320,7 +258,7 @@ class Affine:
             return self._compared(operation)
         if constant_of(mask) is True:
             return []
-        moved = _moved_axes(operation)
+        moved = moved_axes(operation)
         if moved is None:
             return [None]
         found = self.bounds(operation.operands[0])
@@ -345,7 +283,7 @@ class Affine:
             assert flipped is not None
             start, steps = flipped.start, flipped.steps
         if predicate in ("le", "ge"):
-            start = start.minus(_ONE)
+            start = start.minus(ONE)
         # now: start + steps < 0
         if not steps:
             return [] if start.constant is not None and start.constant < 0 else [Bound(None, upper=start.scaled(-1))]
@@ -353,96 +291,86 @@ class Affine:
         if others:
             return [None]
         if isinstance(key, Wrapped):
-            return [] if key.nonnegative and step == _ONE and start == key.extent.scaled(-1) else [None]
-        if step == _ONE:
+            return [] if key.nonnegative and step == ONE and start == key.extent.scaled(-1) else [None]
+        if step == ONE:
             return [Bound(key, upper=start.scaled(-1))]
-        return [Bound(key, lower=start.plus(_ONE))] if step.constant == -1 else [None]
+        return [Bound(key, lower=start.plus(ONE))] if step.constant == -1 else [None]
 
     # ---- operations
 
-    def _two(self, operation: Operation) -> tuple[Form, Form] | None:
-        a, b = (self.form(operand) for operand in operation.operands)
-        return (a, b) if a is not None and b is not None else None
+    def transfer(self, operation: Operation, facts: Sequence[Form | None]) -> Form | None:
+        needed = facts[1:2] if operation.name == "select" else facts
+        return None if any(form is None for form in needed) else super().transfer(operation, facts)
+
+    def opaque(self, operation: Operation, facts: Sequence[Form | None]) -> Form | None:
+        return None
 
     def constant(self, operation: Operation) -> Form:
         return Form(None, Polynomial.number(int(operation.attribute("value"))))
 
     def arange(self, operation: Operation) -> Form:
-        return Form(None, Polynomial.number(operation.attribute("start")), ((0, _ONE),))
+        return Form(None, Polynomial.number(operation.attribute("start")), ((0, ONE),))
 
     def grid(self, operation: Operation) -> Form:
         return Form(None, self.unknown(operation.name, operation.attribute("axis"), value=operation.result))
 
-    def add(self, operation: Operation) -> Form | None:
-        two = self._two(operation)
-        return two[0].plus(two[1]) if two else None
+    def sum(self, operation: Operation, a: Form | None, b: Form | None, sign: int) -> Form | None:
+        assert a is not None and b is not None
+        return a.plus(b, Polynomial.number(sign))
 
-    def sub(self, operation: Operation) -> Form | None:
-        two = self._two(operation)
-        return two[0].plus(two[1], Polynomial.number(-1)) if two else None
+    def multiple(self, operation: Operation, x: Form | None, factor: int) -> Form | None:
+        assert x is not None
+        return x.times(Polynomial.number(factor))
 
-    def neg(self, operation: Operation) -> Form | None:
-        found = self.form(operation.operands[0])
-        return found.times(Polynomial.number(-1)) if found is not None else None
-
-    def mul(self, operation: Operation) -> Form | None:
-        two = self._two(operation)
-        if two is None:
-            return None
-        for factor, other in (two, two[::-1]):
+    def product(self, operation: Operation, a: Form | None, b: Form | None) -> Form | None:
+        assert a is not None and b is not None
+        for factor, other in ((a, b), (b, a)):
             if factor.is_uniform:
                 return other.times(factor.start)
         return None
 
-    def shl(self, operation: Operation) -> Form | None:
-        found, amount = self.form(operation.operands[0]), constant_of(operation.operands[1])
-        return found.times(Polynomial.number(1 << amount)) if found is not None and isinstance(amount, int) and 0 <= amount < 63 else None
-
-    def quotient(self, operation: Operation) -> Form | None:
+    def quotient(self, operation: Operation, a: Form | None, b: Form | None) -> Form | None:
         """What is no polynomial of its operands, but equal wherever they are."""
-        two = self._two(operation)
-        if two is None:
+        assert a is not None and b is not None
+        if not (a.is_uniform and b.is_uniform):
             return None
-        a, b = two
-        if a.is_uniform and b.is_uniform:
-            scalar = operation.result if not isinstance(operation.result.type, TileType) else None
-            return Form(None, self.unknown(operation.name, a.start, b.start, value=scalar))
-        if operation.name == "rem":
-            return _wrapped(a, b.start, nonnegative=True) if b.is_uniform else None
-        if operation.name == "min":
-            x, last = (a, b) if b.is_uniform else (b, a)
-            return _wrapped(x, last.start.plus(_ONE)) if last.is_uniform else None
-        return None
+        scalar = operation.result if not isinstance(operation.result.type, TileType) else None
+        return Form(None, self.unknown(operation.name, a.start, b.start, value=scalar))
 
-    def select(self, operation: Operation) -> Form | None:
+    def remainder(self, operation: Operation, a: Form | None, b: Form | None) -> Form | None:
+        assert a is not None and b is not None
+        found = self.quotient(operation, a, b)
+        return _wrapped(a, b.start, nonnegative=True) if found is None and b.is_uniform else found
+
+    def extreme(self, operation: Operation, a: Form | None, b: Form | None) -> Form | None:
+        assert a is not None and b is not None
+        x, last = (a, b) if b.is_uniform else (b, a)
+        found = self.quotient(operation, a, b)
+        return _wrapped(x, last.start.plus(ONE)) if found is None and operation.name == "min" and last.is_uniform else found
+
+    def choice(self, operation: Operation, condition: Form | None, a: Form | None, b: Form | None) -> Form | None:
         """Coordinates that are led elsewhere beyond a bound."""
-        found, bounds = self.form(operation.operands[1]), self.bounds(operation.operands[0])
-        if found is None or len(bounds) != 1 or bounds[0] is None or bounds[0].axis is None or bounds[0].upper is None:
+        bounds = self.bounds(operation.operands[0])
+        if a is None or len(bounds) != 1 or bounds[0] is None or bounds[0].axis is None or bounds[0].upper is None:
             return None
-        return _wrapped(found, found.start.plus(bounds[0].upper), axis=bounds[0].axis)
+        return _wrapped(a, a.start.plus(bounds[0].upper), axis=bounds[0].axis)
 
-    def cast(self, operation: Operation) -> Form | None:
-        (x,) = operation.operands
-        source, result = element_type(x.type), element_type(operation.result.type)
+    def cast(self, operation: Operation, x: Form | None) -> Form | None:
+        source, result = element_type(operation.operands[0].type), element_type(operation.result.type)
         assert isinstance(result, IntType)
         wider = isinstance(source, IntType) and source is not I1 and source.signed and result.bits >= source.bits
-        return self.form(x) if wider else None
+        return x if wider else None
 
-    def addptr(self, operation: Operation) -> Form | None:
-        two = self._two(operation)
-        return two[0].plus(two[1]) if two and two[1].base is None else None
+    def moved(self, operation: Operation, x: Form | None) -> Form | None:
+        axes = moved_axes(operation)
+        return x.along(axes) if x is not None and axes is not None else None
 
-    def moved(self, operation: Operation) -> Form | None:
-        found, axes = self.form(operation.operands[0]), _moved_axes(operation)
-        return found.along(axes) if found is not None and axes is not None else None
-
-    def hint(self, operation: Operation) -> Form | None:
-        found = self.form(operation.operands[0])
+    def promised(self, operation: Operation, x: Form | None) -> Form | None:
         promised = operation.attribute("divisibility") or ()
-        if found is not None and found.is_uniform and promised:
-            known = self._divisors.get(found.start, 1)
-            self._divisors[found.start] = max(known, power_of_two_in(promised[0]))
-        return found
+        if x is not None and x.is_uniform and promised:
+            known = self._divisors.get(x.start, 1)
+            self._divisors[x.start] = max(known, power_of_two_in(promised[0]))
+        return x
 
 
 def is_inside(value: Value, loop: Operation) -> bool:
@@ -453,35 +381,13 @@ def is_inside(value: Value, loop: Operation) -> bool:
     return loop in owner.ancestors() or (owner is loop and isinstance(value.owner, Region))
 
 
-def unit_reshape(before: Sequence[int], after: Sequence[int]) -> dict[int, int] | None:
-    """Where axes of more than one element go in a reshape that only adds and drops axes of one; None for others."""
-    old, new = ([axis for axis, extent in enumerate(shape) if extent > 1] for shape in (before, after))
-    return dict(zip(old, new, strict=True)) if [before[axis] for axis in old] == [after[axis] for axis in new] else None
-
-
-def _moved_axes(operation: Operation) -> Callable[[int], int] | None:
-    """Where the axes of more than one element of an operation's operand are in its result; None where they are not kept."""
-    if operation.name in ("splat", "broadcast", "hint"):
-        return lambda axis: axis
-    if operation.name == "expand_dims":
-        new = operation.attribute("axis")
-        return lambda axis: axis + (axis >= new)
-    if operation.name == "permute":
-        order = operation.attribute("order")
-        return lambda axis: order.index(axis)
-    if operation.name == "reshape" and not operation.attribute("reorder"):
-        kept = unit_reshape(shape_of(operation.operands[0].type), shape_of(operation.result.type))
-        return kept.__getitem__ if kept is not None else None
-    return None
-
-
 def _wrapped(x: Form, extent: Polynomial, *, axis: int | None = None, nonnegative: bool = False) -> Form | None:
     if x.base is not None or len(x.steps) != 1:
         return None
     ((key, step),) = x.steps
-    if step != _ONE or not isinstance(key, int) or axis not in (None, key):
+    if step != ONE or not isinstance(key, int) or axis not in (None, key):
         return None
-    return Form(None, _ZERO, ((Wrapped(key, x.start, extent, nonnegative), _ONE),))
+    return Form(None, ZERO, ((Wrapped(key, x.start, extent, nonnegative), ONE),))
 
 
 def _is_number(value: Value) -> bool:
@@ -489,24 +395,4 @@ def _is_number(value: Value) -> bool:
     return isinstance(element, IntType) and element is not I1
 
 
-_RULES: dict[str, Callable[[Affine, Operation], Form | None]] = {
-    "constant": Affine.constant,
-    "arange": Affine.arange,
-    "program_id": Affine.grid,
-    "num_programs": Affine.grid,
-    "add": Affine.add,
-    "sub": Affine.sub,
-    "neg": Affine.neg,
-    "mul": Affine.mul,
-    "shl": Affine.shl,
-    **dict.fromkeys(("div", "rem", "min", "max"), Affine.quotient),
-    "select": Affine.select,
-    "cast": Affine.cast,
-    "addptr": Affine.addptr,
-    **dict.fromkeys(("splat", "broadcast", "expand_dims", "permute", "reshape"), Affine.moved),
-    "hint": Affine.hint,
-}
-#: What does not compute, and so does not wrap around.
-_UNSIGNED_TOO = frozenset(("constant", "splat", "broadcast", "expand_dims", "permute", "reshape", "hint"))
-
-__all__ = ["Affine", "Atom", "Bound", "Form", "Wrapped", "is_inside", "unit_reshape"]
+__all__ = ["Affine", "Atom", "is_inside"]

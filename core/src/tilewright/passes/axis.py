@@ -11,11 +11,14 @@ negative, and that is only known of x by what it is for (:attr:`AxisInfo.address
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.table import Trait
 from tilewright.ir.types import I1, IntType, PointerType, Type, byte_size, element_type, shape_of
+from tilewright.passes.transfer import TRANSFER, Domain, Rule
 
 #: The divisibility of zero, which everything divides.
 UNBOUNDED = 1 << 62
@@ -103,7 +106,7 @@ def _unit(type_: Type) -> int:
     return byte_size(element.pointee) if isinstance(element, PointerType) else 1
 
 
-class _Analysis:
+class _Analysis(Domain[AxisInfo]):
     """Evaluates operations in order. ``known`` holds what was found."""
 
     def __init__(self) -> None:
@@ -115,9 +118,8 @@ class _Analysis:
             if structured is not None:
                 structured(self, operation)
                 continue
-            transfer = _TRANSFER.get(operation.name, _same_constancy if operation.spec.elementwise else None)
-            if transfer is not None:
-                self.known[operation.results[0]] = _transferred(transfer, operation, [self.known[operand] for operand in operation.operands])
+            if operation.name in self.rules or operation.spec.elementwise:
+                self.known[operation.results[0]] = self.transfer(operation, self._infos(operation.operands))
                 continue
             for result in operation.results:
                 self.known[result] = unknown(result.type)
@@ -172,6 +174,210 @@ class _Analysis:
                 break
         self.known.update(zip(operation.results, forwarded, strict=True))
 
+    # ---- operations
+
+    def transfer(self, operation: Operation, facts: Sequence[AxisInfo]) -> AxisInfo:
+        """What is known of a result, by operations through which addresses are computed also under their assumption."""
+        if not any(info.addressing for info in facts):
+            return super().transfer(operation, facts)
+        if _leads_to_addresses(operation):
+            return replace(super().transfer(operation, facts), addressing=True)
+        return super().transfer(operation, [info.apart_from_addresses(_unit(operand.type)) for info, operand in zip(facts, operation.operands, strict=True)])
+
+    def opaque(self, operation: Operation, facts: Sequence[AxisInfo]) -> AxisInfo:
+        """Equal operands give equal results; nothing else is known."""
+        return replace(unknown(operation.result.type), constancy=_constancy(facts))
+
+    def constant(self, operation: Operation) -> AxisInfo:
+        value = operation.attributes["value"]
+        divisibility = power_of_two_in(int(value)) if isinstance(value, int) else 1
+        return AxisInfo((1,), (divisibility,), (1,), value, isinstance(value, int) and value >= 0)
+
+    def arange(self, operation: Operation) -> AxisInfo:
+        start, end = operation.attribute("start"), operation.attribute("end")
+        return AxisInfo((end - start,), (power_of_two_in(start),), (1,), None, start >= 0)
+
+    def grid(self, operation: Operation) -> AxisInfo:
+        return AxisInfo((1,), (1,), (1,), None, True)
+
+    def sum(self, operation: Operation, a: AxisInfo, b: AxisInfo, sign: int) -> AxisInfo:
+        scale = _unit(operation.result.type)
+        contiguity, divisibility = [], []
+        for axis in range(a.rank):
+            run = math.gcd(a.contiguity[axis], b.constancy[axis])
+            if sign > 0:
+                run = max(run, math.gcd(a.constancy[axis], b.contiguity[axis]))
+            contiguity.append(run)
+            scaled = min(b.divisibility_at(axis, run) * power_of_two_in(scale), UNBOUNDED)
+            divisibility.append(min(a.divisibility_at(axis, run, scale), scaled))
+        known = unknown(operation.result.type)
+        nonnegative = known.nonnegative or (a.nonnegative and b.nonnegative and sign > 0)
+        return AxisInfo(tuple(contiguity), tuple(divisibility), _constancy((a, b)), None, nonnegative)
+
+    def product(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+        divisibility = tuple([min(a.divisibility_at(axis, 1) * b.divisibility_at(axis, 1), UNBOUNDED) for axis in range(a.rank)])
+        known = self.opaque(operation, (a, b))
+        return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or (a.nonnegative and b.nonnegative))
+
+    def multiple(self, operation: Operation, x: AxisInfo, factor: int) -> AxisInfo:
+        known = self.opaque(operation, (x,))
+        if not isinstance(element_type(operation.result.type), IntType):
+            return known
+        divisibility = tuple([min(x.divisibility_at(axis, 1) * power_of_two_in(factor), UNBOUNDED) for axis in range(x.rank)])
+        return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or (x.nonnegative and factor > 0))
+
+    def shift(self, operation: Operation, x: AxisInfo, amount: AxisInfo) -> AxisInfo:
+        """The low zeros stay."""
+        known = self.opaque(operation, (x, amount))
+        divisibility = tuple([x.divisibility_at(axis, 1) for axis in range(x.rank)])
+        return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or (x.nonnegative and amount.nonnegative))
+
+    def quotient(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+        divisor = b.constant
+        # Below zero, rounding towards zero is not rounding down.
+        if isinstance(divisor, int) and divisor > 0 and a.nonnegative and isinstance(element_type(operation.result.type), IntType):
+            return self._rounded_down(operation, (a, b), divisor)
+        known = self.opaque(operation, (a, b))
+        return replace(known, nonnegative=known.nonnegative or (a.nonnegative and b.nonnegative))
+
+    def shift_right(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+        amount = b.constant
+        if isinstance(amount, int) and 0 <= amount < 63:
+            return self._rounded_down(operation, (a, b), 1 << amount)
+        return self.opaque(operation, (a, b))
+
+    def _rounded_down(self, operation: Operation, infos: Sequence[AxisInfo], divisor: int) -> AxisInfo:
+        """a / divisor rounded down: equal within each aligned group of as many elements as the divisor's power of two."""
+        a, known = infos[0], self.opaque(operation, infos)
+        step = power_of_two_in(divisor)
+        constancy, divisibility = [], []
+        for axis in range(a.rank):
+            group = math.gcd(a.contiguity[axis], step)
+            if a.divisibility_at(axis, group) >= group:
+                constancy.append(max(known.constancy[axis], group))
+            else:
+                constancy.append(known.constancy[axis])
+            all_ = a.divisibility_at(axis, 1)
+            divisibility.append(max(1, all_ // divisor) if step == divisor else 1)
+        return AxisInfo(known.contiguity, tuple(divisibility), tuple(constancy), None, known.nonnegative or a.nonnegative)
+
+    def remainder(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+        if not isinstance(element_type(operation.result.type), IntType):
+            return self.opaque(operation, (a, b))
+        found = self._within(operation, a, b, [b.divisibility_at(axis, 1) for axis in range(b.rank)])
+        return found if a.nonnegative or max(found.contiguity) == 1 else replace(found, addressing=True)
+
+    def _within(self, operation: Operation, a: AxisInfo, b: AxisInfo, steps: Sequence[int]) -> AxisInfo:
+        """a modulo multiples of ``steps``: an aligned group that does not straddle a multiple stays contiguous."""
+        known = unknown(operation.result.type)
+        contiguity, divisibility = [], []
+        for axis, step in enumerate(steps):
+            group = math.gcd(a.contiguity[axis], b.constancy[axis], step)
+            if a.divisibility_at(axis, group) < group:
+                group = 1
+            contiguity.append(group)
+            divisibility.append(min(a.divisibility_at(axis, group), step))
+        return AxisInfo(tuple(contiguity), tuple(divisibility), _constancy((a, b)), None, known.nonnegative or a.nonnegative)
+
+    def bit_and(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+        if element_type(operation.result.type) is I1:
+            return self.opaque(operation, (a, b))
+        mask = b.constant
+        if isinstance(mask, int) and mask > 0 and mask & (mask + 1) == 0:  # the low bits: a modulo a power of two
+            return replace(self._within(operation, a, b, [mask + 1] * a.rank), nonnegative=True)
+        known = self.opaque(operation, (a, b))
+        divisibility = tuple([max(a.divisibility_at(axis, 1), b.divisibility_at(axis, 1)) for axis in range(a.rank)])
+        constancy = known.constancy
+        if isinstance(mask, int) and mask < 0 and -mask & (-mask - 1) == 0:  # the low bits cleared: a rounded down
+            groups = [math.gcd(run, -mask) for run in a.contiguity]
+            cleared = [group if a.divisibility_at(axis, group) >= group else 1 for axis, group in enumerate(groups)]
+            constancy = tuple(map(max, constancy, cleared))
+        return AxisInfo(known.contiguity, divisibility, constancy, None, known.nonnegative or a.nonnegative or b.nonnegative)
+
+    def low_zeros(self, operation: Operation, *infos: AxisInfo) -> AxisInfo:
+        """Bits that are zero in all operands are zero in the result: or, xor, abs, min, max."""
+        known = self.opaque(operation, infos)
+        if not isinstance(element_type(operation.result.type), IntType):
+            return known
+        divisibility = tuple([min(info.divisibility_at(axis, 1) for info in infos) for axis in range(known.rank)])
+        return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or all(info.nonnegative for info in infos))
+
+    def extreme(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+        return self.low_zeros(operation, a, b)
+
+    def compared(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+        known = self.opaque(operation, (a, b))
+        predicate = operation.attribute("predicate")
+        if predicate in ("gt", "le"):  # n > a is a < n
+            a, b, predicate = b, a, {"gt": "lt", "le": "ge"}[predicate]
+        if predicate not in ("lt", "ge") or not isinstance(element_type(operation.operands[0].type), IntType):
+            return known
+        constancy = list(known.constancy)
+        for axis in range(a.rank):
+            # Where a group's first value and the bound are multiples of its length, the group lies on one side of the bound.
+            group = math.gcd(a.contiguity[axis], b.constancy[axis])
+            group = math.gcd(group, b.divisibility_at(axis, group), a.divisibility_at(axis, group))
+            constancy[axis] = max(constancy[axis], group)
+        return replace(known, constancy=tuple(constancy))
+
+    def choice(self, operation: Operation, condition: AxisInfo, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+        unit = _unit(operation.result.type)
+        contiguity = tuple([math.gcd(*runs) for runs in zip(condition.constancy, a.contiguity, b.contiguity, strict=True)])
+        divisibility = tuple([min(a.divisibility_at(axis, run, unit), b.divisibility_at(axis, run, unit)) for axis, run in enumerate(contiguity)])
+        return AxisInfo(contiguity, divisibility, _constancy((condition, a, b)), None, a.nonnegative and b.nonnegative)
+
+    def cast(self, operation: Operation, x: AxisInfo) -> AxisInfo:
+        source, target = element_type(operation.operands[0].type), element_type(operation.result.type)
+        known = self.opaque(operation, (x,))
+        if not (isinstance(source, IntType) and isinstance(target, IntType)) or source is I1 or target is I1:
+            return replace(known, nonnegative=known.nonnegative or source is I1)
+        if target.bits >= source.bits:
+            kept = x.nonnegative and (source.signed or target.bits > source.bits)
+            return replace(x, constant=None, nonnegative=known.nonnegative or kept)
+        # Made narrower, a group does not wrap inside if its first value is a multiple of its length.
+        contiguity = tuple([math.gcd(run, x.divisibility[axis], 1 << target.bits) for axis, run in enumerate(x.contiguity)])
+        divisibility = tuple([min(x.divisibility_at(axis, run), 1 << target.bits) for axis, run in enumerate(contiguity)])
+        return AxisInfo(contiguity, divisibility, x.constancy, None, known.nonnegative)
+
+    def bitcast(self, operation: Operation, x: AxisInfo) -> AxisInfo:
+        source, target = operation.operands[0].type, operation.result.type
+        known = self.opaque(operation, (x,))
+        integers = isinstance(element_type(source), IntType | PointerType) and isinstance(element_type(target), IntType | PointerType)
+        if not integers:
+            return known
+        if _unit(source) == _unit(target):
+            return replace(x, constant=None, nonnegative=known.nonnegative)
+        return replace(known, divisibility=tuple([x.divisibility_at(axis, 1, _unit(source)) for axis in range(x.rank)]))
+
+    def moved(self, operation: Operation, x: AxisInfo) -> AxisInfo:
+        return _MOVED[operation.name](operation, x)
+
+    def promised(self, operation: Operation, x: AxisInfo) -> AxisInfo:
+        """The kernel author's promises, where they say more than was known."""
+        unit = _unit(operation.result.type)
+        promised = {name: operation.attribute(name) or (1,) * x.rank for name in ("contiguity", "divisibility", "constancy")}
+        contiguity = tuple(map(max, x.contiguity, promised["contiguity"]))
+        known = [x.divisibility_at(axis, run, unit) for axis, run in enumerate(contiguity)]
+        divisibility = tuple([max(old, power_of_two_in(new)) for old, new in zip(known, promised["divisibility"], strict=True)])
+        return AxisInfo(contiguity, divisibility, tuple(map(max, x.constancy, promised["constancy"])), x.constant, x.nonnegative)
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **TRANSFER,
+        "shr": lambda analysis, operation, facts: analysis.shift_right(operation, *facts),
+        "and": lambda analysis, operation, facts: analysis.bit_and(operation, *facts),
+        **dict.fromkeys(("or", "xor", "abs"), lambda analysis, operation, facts: analysis.low_zeros(operation, *facts)),
+        "cmp": lambda analysis, operation, facts: analysis.compared(operation, *facts),
+        "load": lambda analysis, operation, facts: analysis.opaque(operation, facts),
+    }
+
+
+def _leads_to_addresses(operation: Operation) -> bool:
+    """Whether addresses go through an operation on their way."""
+    return operation.name in _ADDRESSING or Trait.SHAPE in operation.spec.traits
+
+
+_ADDRESSING = frozenset(("add", "sub", "mul", "addptr", "select", "cast", "rem", "hint"))
+
 
 def _last(region: Region) -> Operation:
     assert region.last is not None
@@ -180,224 +386,26 @@ def _last(region: Region) -> Operation:
 
 _STRUCTURED: dict[str, Callable[[_Analysis, Operation], None]] = {"if": _Analysis.if_, "for": _Analysis.for_, "while": _Analysis.while_}
 
-# One function an operation: from what is known of the operands to what is known of the result.
-
-Transfer = Callable[[Operation, list[AxisInfo]], AxisInfo]
-
 
 def _constancy(infos: Sequence[AxisInfo]) -> tuple[int, ...]:
     return tuple([math.gcd(*runs) for runs in zip(*[info.constancy for info in infos], strict=True)])
 
 
-def _constant(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    value = operation.attributes["value"]
-    divisibility = power_of_two_in(int(value)) if isinstance(value, int) else 1
-    return AxisInfo((1,), (divisibility,), (1,), value, isinstance(value, int) and value >= 0)
+# What moves elements, an operation each.
 
 
-def _arange(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    start, end = operation.attribute("start"), operation.attribute("end")
-    return AxisInfo((end - start,), (power_of_two_in(start),), (1,), None, start >= 0)
-
-
-def _grid(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    return AxisInfo((1,), (1,), (1,), None, True)
-
-
-def _same_constancy(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    """Equal operands give equal results; nothing else is known."""
-    return replace(unknown(operation.result.type), constancy=_constancy(infos))
-
-
-def _add(operation: Operation, infos: list[AxisInfo], scale: int = 1, *, subtract: bool = False) -> AxisInfo:
-    """a + b * scale, where ``scale`` is the size of what a pointer points to."""
-    a, b = infos
-    contiguity, divisibility = [], []
-    for axis in range(a.rank):
-        run = math.gcd(a.contiguity[axis], b.constancy[axis])
-        if not subtract:
-            run = max(run, math.gcd(a.constancy[axis], b.contiguity[axis]))
-        contiguity.append(run)
-        scaled = min(b.divisibility_at(axis, run) * power_of_two_in(scale), UNBOUNDED)
-        divisibility.append(min(a.divisibility_at(axis, run, scale), scaled))
-    known = unknown(operation.result.type)
-    nonnegative = known.nonnegative or (a.nonnegative and b.nonnegative and not subtract)
-    return AxisInfo(tuple(contiguity), tuple(divisibility), _constancy(infos), None, nonnegative)
-
-
-def _sub(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    return _add(operation, infos, subtract=True)
-
-
-def _addptr(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    return _add(operation, infos, _unit(operation.result.type))
-
-
-def _scaled(operation: Operation, infos: list[AxisInfo], factors: Sequence[int]) -> AxisInfo:
-    """A product whose elements are divisible by the product of ``factors``, an entry an axis."""
-    known = unknown(operation.result.type)
-    nonnegative = known.nonnegative or all(info.nonnegative for info in infos)
-    return AxisInfo(known.contiguity, tuple([min(factor, UNBOUNDED) for factor in factors]), _constancy(infos), None, nonnegative)
-
-
-def _mul(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    a, b = infos
-    return _scaled(operation, infos, [a.divisibility_at(axis, 1) * b.divisibility_at(axis, 1) for axis in range(a.rank)])
-
-
-def _shl(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    a, amount = infos[0], infos[1].constant
-    shift = amount if isinstance(amount, int) and 0 <= amount < 63 else 0
-    return _scaled(operation, infos, [a.divisibility_at(axis, 1) << shift for axis in range(a.rank)])
-
-
-def _quotient(operation: Operation, infos: list[AxisInfo], divisor: int) -> AxisInfo:
-    """a / divisor rounded down: equal within each aligned group of as many elements as the divisor's power of two."""
-    a, known = infos[0], _same_constancy(operation, infos)
-    step = power_of_two_in(divisor)
-    constancy, divisibility = [], []
-    for axis in range(a.rank):
-        group = math.gcd(a.contiguity[axis], step)
-        if a.divisibility_at(axis, group) >= group:
-            constancy.append(max(known.constancy[axis], group))
-        else:
-            constancy.append(known.constancy[axis])
-        all_ = a.divisibility_at(axis, 1)
-        divisibility.append(max(1, all_ // divisor) if step == divisor else 1)
-    return AxisInfo(known.contiguity, tuple(divisibility), tuple(constancy), None, known.nonnegative or a.nonnegative)
-
-
-def _div(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    divisor = infos[1].constant
-    # Below zero, rounding towards zero is not rounding down.
-    if isinstance(divisor, int) and divisor > 0 and infos[0].nonnegative and isinstance(element_type(operation.result.type), IntType):
-        return _quotient(operation, infos, divisor)
-    known = _same_constancy(operation, infos)
-    return replace(known, nonnegative=known.nonnegative or all(info.nonnegative for info in infos))
-
-
-def _shr(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    amount = infos[1].constant
-    if isinstance(amount, int) and 0 <= amount < 63:
-        return _quotient(operation, infos, 1 << amount)
-    return _same_constancy(operation, infos)
-
-
-def _remainder(operation: Operation, infos: list[AxisInfo], steps: Sequence[int]) -> AxisInfo:
-    """a modulo multiples of ``steps``: an aligned group that does not straddle a multiple stays contiguous."""
-    a, b = infos
-    known = unknown(operation.result.type)
-    contiguity, divisibility = [], []
-    for axis, step in enumerate(steps):
-        group = math.gcd(a.contiguity[axis], b.constancy[axis], step)
-        if a.divisibility_at(axis, group) < group:
-            group = 1
-        contiguity.append(group)
-        divisibility.append(min(a.divisibility_at(axis, group), step))
-    return AxisInfo(tuple(contiguity), tuple(divisibility), _constancy(infos), None, known.nonnegative or a.nonnegative)
-
-
-def _rem(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    a, b = infos
-    if not isinstance(element_type(operation.result.type), IntType):
-        return _same_constancy(operation, infos)
-    found = _remainder(operation, infos, [b.divisibility_at(axis, 1) for axis in range(b.rank)])
-    return found if a.nonnegative or max(found.contiguity) == 1 else replace(found, addressing=True)
-
-
-def _and(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    a, b = infos
-    if element_type(operation.result.type) is I1:
-        return _same_constancy(operation, infos)
-    mask = b.constant
-    if isinstance(mask, int) and mask > 0 and mask & (mask + 1) == 0:  # the low bits: a modulo a power of two
-        return replace(_remainder(operation, infos, [mask + 1] * a.rank), nonnegative=True)
-    known = _same_constancy(operation, infos)
-    divisibility = tuple([max(a.divisibility_at(axis, 1), b.divisibility_at(axis, 1)) for axis in range(a.rank)])
-    constancy = known.constancy
-    if isinstance(mask, int) and mask < 0 and -mask & (-mask - 1) == 0:  # the low bits cleared: a rounded down
-        groups = [math.gcd(run, -mask) for run in a.contiguity]
-        cleared = [group if a.divisibility_at(axis, group) >= group else 1 for axis, group in enumerate(groups)]
-        constancy = tuple(map(max, constancy, cleared))
-    return AxisInfo(known.contiguity, divisibility, constancy, None, known.nonnegative or a.nonnegative or b.nonnegative)
-
-
-def _keeps_low_zeros(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    """Bits that are zero in all operands are zero in the result: or, xor, neg, min, max."""
-    known = _same_constancy(operation, infos)
-    if not isinstance(element_type(operation.result.type), IntType):
-        return known
-    divisibility = tuple([min(info.divisibility_at(axis, 1) for info in infos) for axis in range(known.rank)])
-    return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or (operation.name != "neg" and all(info.nonnegative for info in infos)))
-
-
-def _cmp(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    a, b = infos
-    known = _same_constancy(operation, infos)
-    predicate = operation.attribute("predicate")
-    if predicate in ("gt", "le"):  # n > a is a < n
-        a, b, predicate = b, a, {"gt": "lt", "le": "ge"}[predicate]
-    if predicate not in ("lt", "ge") or not isinstance(element_type(operation.operands[0].type), IntType):
-        return known
-    constancy = list(known.constancy)
-    for axis in range(a.rank):
-        # Where a group's first value and the bound are multiples of its length, the group lies on one side of the bound.
-        group = math.gcd(a.contiguity[axis], b.constancy[axis])
-        group = math.gcd(group, b.divisibility_at(axis, group), a.divisibility_at(axis, group))
-        constancy[axis] = max(constancy[axis], group)
-    return replace(known, constancy=tuple(constancy))
-
-
-def _select(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    condition, a, b = infos
-    unit = _unit(operation.result.type)
-    contiguity = tuple([math.gcd(*runs) for runs in zip(condition.constancy, a.contiguity, b.contiguity, strict=True)])
-    divisibility = tuple([min(a.divisibility_at(axis, run, unit), b.divisibility_at(axis, run, unit)) for axis, run in enumerate(contiguity)])
-    return AxisInfo(contiguity, divisibility, _constancy(infos), None, a.nonnegative and b.nonnegative)
-
-
-def _cast(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    (x,) = infos
-    source, target = element_type(operation.operands[0].type), element_type(operation.result.type)
-    known = _same_constancy(operation, infos)
-    if not (isinstance(source, IntType) and isinstance(target, IntType)) or source is I1 or target is I1:
-        return replace(known, nonnegative=known.nonnegative or source is I1)
-    if target.bits >= source.bits:
-        kept = x.nonnegative and (source.signed or target.bits > source.bits)
-        return replace(x, constant=None, nonnegative=known.nonnegative or kept)
-    # Made narrower, a group does not wrap inside if its first value is a multiple of its length.
-    contiguity = tuple([math.gcd(run, x.divisibility[axis], 1 << target.bits) for axis, run in enumerate(x.contiguity)])
-    divisibility = tuple([min(x.divisibility_at(axis, run), 1 << target.bits) for axis, run in enumerate(contiguity)])
-    return AxisInfo(contiguity, divisibility, x.constancy, None, known.nonnegative)
-
-
-def _bitcast(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    (x,) = infos
-    source, target = operation.operands[0].type, operation.result.type
-    known = _same_constancy(operation, infos)
-    integers = isinstance(element_type(source), IntType | PointerType) and isinstance(element_type(target), IntType | PointerType)
-    if not integers:
-        return known
-    if _unit(source) == _unit(target):
-        return replace(x, constant=None, nonnegative=known.nonnegative)
-    return replace(known, divisibility=tuple([x.divisibility_at(axis, 1, _unit(source)) for axis in range(x.rank)]))
-
-
-def _splat(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    (x,) = infos
+def _splat(operation: Operation, x: AxisInfo) -> AxisInfo:
     shape = shape_of(operation.result.type)
     return AxisInfo((1,) * len(shape), x.divisibility * len(shape), shape, x.constant, x.nonnegative)
 
 
-def _broadcast(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    (x,) = infos
+def _broadcast(operation: Operation, x: AxisInfo) -> AxisInfo:
     before, after = shape_of(operation.operands[0].type), shape_of(operation.result.type)
     constancy = tuple([new if old == 1 else run for old, new, run in zip(before, after, x.constancy, strict=True)])
     return replace(x, constancy=constancy)
 
 
-def _expand_dims(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    (x,) = infos
+def _expand_dims(operation: Operation, x: AxisInfo) -> AxisInfo:
     axis = operation.attribute("axis")
     all_ = x.divisibility_of_all(_unit(operation.result.type))
 
@@ -407,16 +415,14 @@ def _expand_dims(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
     return AxisInfo(widened(x.contiguity, 1), widened(x.divisibility, all_), widened(x.constancy, 1), x.constant, x.nonnegative)
 
 
-def _permute(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    (x,) = infos
+def _permute(operation: Operation, x: AxisInfo) -> AxisInfo:
     order = operation.attribute("order")
     contiguity, divisibility, constancy = (tuple([entries[axis] for axis in order]) for entries in (x.contiguity, x.divisibility, x.constancy))
     return AxisInfo(contiguity, divisibility, constancy, x.constant, x.nonnegative)
 
 
-def _reshape(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
+def _reshape(operation: Operation, x: AxisInfo) -> AxisInfo:
     """Row-major order keeps runs along the last axis as far as they fit the new one."""
-    (x,) = infos
     before, after = shape_of(operation.operands[0].type), shape_of(operation.result.type)
     unit = _unit(operation.result.type)
     rank = len(after)
@@ -434,63 +440,17 @@ def _reshape(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
     return AxisInfo(tuple(contiguity), tuple(divisibility), tuple(constancy), x.constant, x.nonnegative)
 
 
-def _unsplat(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    (x,) = infos
+def _unsplat(operation: Operation, x: AxisInfo) -> AxisInfo:
     return AxisInfo((1,), (x.divisibility_of_all(_unit(operation.result.type)),), (1,), x.constant, x.nonnegative)
 
 
-def _hint(operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    """The kernel author's promises, where they say more than was known."""
-    (x,) = infos
-    unit = _unit(operation.result.type)
-    promised = {name: operation.attribute(name) or (1,) * x.rank for name in ("contiguity", "divisibility", "constancy")}
-    contiguity = tuple(map(max, x.contiguity, promised["contiguity"]))
-    known = [x.divisibility_at(axis, run, unit) for axis, run in enumerate(contiguity)]
-    divisibility = tuple([max(old, power_of_two_in(new)) for old, new in zip(known, promised["divisibility"], strict=True)])
-    return AxisInfo(contiguity, divisibility, tuple(map(max, x.constancy, promised["constancy"])), x.constant, x.nonnegative)
-
-
-def _transferred(transfer: Transfer, operation: Operation, infos: list[AxisInfo]) -> AxisInfo:
-    """What is known of a result, by operations through which addresses are computed also under their assumption."""
-    if not any(info.addressing for info in infos):
-        return transfer(operation, infos)
-    if operation.name in _ADDRESSING:
-        return replace(transfer(operation, infos), addressing=True)
-    plain = [info.apart_from_addresses(_unit(operand.type)) for info, operand in zip(infos, operation.operands, strict=True)]
-    return transfer(operation, plain)
-
-
-#: What addresses go through on their way.
-_ADDRESSING = frozenset(("add", "sub", "mul", "addptr", "select", "cast", "rem", "splat", "broadcast", "expand_dims", "permute", "reshape", "unsplat", "hint"))
-
-#: What is known of results. Of elementwise operations that are not here, that equal operands give equal ones.
-_TRANSFER: dict[str, Transfer] = {
-    "constant": _constant,
-    "arange": _arange,
-    "program_id": _grid,
-    "num_programs": _grid,
-    "add": _add,
-    "sub": _sub,
-    "mul": _mul,
-    "div": _div,
-    "rem": _rem,
-    "shl": _shl,
-    "shr": _shr,
-    "and": _and,
-    **dict.fromkeys(("or", "xor", "neg", "abs", "min", "max"), _keeps_low_zeros),
-    "load": _same_constancy,
-    "cmp": _cmp,
-    "select": _select,
-    "cast": _cast,
-    "bitcast": _bitcast,
-    "addptr": _addptr,
+_MOVED: dict[str, Callable[[Operation, AxisInfo], AxisInfo]] = {
     "splat": _splat,
     "broadcast": _broadcast,
     "expand_dims": _expand_dims,
     "permute": _permute,
     "reshape": _reshape,
     "unsplat": _unsplat,
-    "hint": _hint,
 }
 
 __all__ = ["UNBOUNDED", "AxisInfo", "axis_info", "power_of_two_in", "unknown"]

@@ -13,7 +13,8 @@ import operator
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import IntType, TileType
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.passes.affine import Affine, Wrapped, is_inside
+from tilewright.passes.affine import Affine, is_inside
+from tilewright.passes.affine_forms import Wrapped
 from tilewright.passes.polynomials import Polynomial
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import layout_of

@@ -45,7 +45,7 @@ from tilewright.simt.interface import SharedEffects
 from tilewright.simt.interfaces import interface_of
 from tilewright.simt.ops import COPIES, PRODUCTS, SIMT_TABLE, STORES
 from tilewright.simt.shared_memory import is_place, scratch_of
-from tilewright.simt.strides import advances
+from tilewright.simt.strides import TiledAffine
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tokens import Tokens
 from tilewright.simt.types import BarriersType, BufferType
@@ -142,6 +142,7 @@ class _Barriers:
         self.carried = all_carried(function)
         self.tokens = Tokens(function)
         self._roots: dict[Value, frozenset[Value | None]] = {}
+        self._affine = TiledAffine(function)
         self._steps: dict[tuple[Value, Operation], bool] = {}
         #: ranges that copies of blocks and products touch, where those do not see what threads write
         self._engines: set[_Range] = set()
@@ -227,7 +228,7 @@ class _Barriers:
     def _advances(self, pointer: Value, loop: Operation) -> bool:
         key = pointer, loop
         if key not in self._steps:
-            self._steps[key] = advances(pointer, loop)
+            self._steps[key] = self._affine.advances(pointer, loop)
         return self._steps[key]
 
     # ---- operations

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.table import Effect
 from tilewright.ir.types import FloatType, TileType, element_type, shape_of
-from tilewright.passes.affine import Affine, unit_reshape
+from tilewright.passes.affine import Affine
 from tilewright.passes.polynomials import Polynomial
+from tilewright.passes.transfer import unit_reshape
 
 
 def observed(value: Value, axis: int, limit: Polynomial, affine: Affine) -> str:

@@ -10,15 +10,11 @@ A kernel in which programs talk to each other, or to the outside, keeps its numb
 from __future__ import annotations
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.table import Effect
+from tilewright.passes.affine import Affine, Atom
 from tilewright.passes.effects import effects_of
-from tilewright.passes.rewriter import constant_of
 
-#: Operations that keep how a number depends on the program's.
-_SAME = frozenset({"cast", "hint"})
-#: Operations that are the same in all programs along the first axis.
-_SHARED = frozenset({"constant", "num_programs"})
 _ATOMICS = frozenset({"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store"})
 
 
@@ -47,37 +43,27 @@ def _is_seen(operation: Operation) -> bool:
 
 def _grows(function: Function) -> bool:
     """Whether some loops run longer with the program's number, and none shorter, as far as can be told."""
-    found = False
+    found, affine = False, Affine(function)
     for operation in function.walk():
         if operation.name != "for":
             continue
-        lower, upper = (_slope(value) for value in operation.operands[:2])
+        lower, upper = (_slope(affine, value) for value in operation.operands[:2])
         if lower is None or upper is None or upper < lower:
             return False
         found |= upper > lower
     return found
 
 
-def _slope(value: Value) -> int | None:
+def _slope(affine: Affine, value: Value) -> int | None:
     """By how much a number grows with the program's number along the first axis, if that is known."""
-    operation = value.definition
-    if operation is None:
-        return 0 if isinstance(value.owner, Function) or isinstance(getattr(value.owner, "owner", None), Function) else None
-    if operation.name == "program_id":
-        return 1 if operation.attribute("axis") == 0 else 0
-    if operation.name in _SHARED:
-        return 0
-    if operation.name in _SAME:
-        return _slope(operation.operands[0])
-    if operation.name in ("add", "sub", "mul"):
-        first, second = operation.operands
-        a, b = _slope(first), _slope(second)
-        if a is None or b is None:
-            return None
-        if operation.name != "mul":
-            return a + b if operation.name == "add" else a - b
-        for slope, other, factor in ((a, b, constant_of(second)), (b, a, constant_of(first))):
-            if other == 0 and isinstance(factor, int):
-                return slope * factor
-        return 0 if a == b == 0 else None
-    return None
+    polynomial, program = affine.number(value), affine.unknown("program_id", 0)
+    slope = dict(polynomial.terms).get(program.terms[0][0], 0)
+    return slope if all(map(_is_shared, map(affine.atom, polynomial.plus(program, -slope).unknowns()))) else None
+
+
+def _is_shared(atom: Atom) -> bool:
+    """Whether an unknown is the same in all programs along the first axis: an argument, or about the grid."""
+    if atom.kind == "value":
+        owner = atom.of[0].owner
+        return isinstance(owner, Region) and isinstance(owner.owner, Function)
+    return atom.kind == "num_programs" or (atom.kind == "program_id" and atom.of[0] != 0)

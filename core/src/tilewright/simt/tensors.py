@@ -8,7 +8,8 @@ from typing import Final
 from tilewright.errors import TilewrightError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import IntType, PointerType, TileType, byte_size
-from tilewright.passes.affine import Affine, Bound, Form, Wrapped
+from tilewright.passes.affine import Affine
+from tilewright.passes.affine_forms import Bound, Form, Wrapped
 from tilewright.passes.polynomials import Polynomial, total
 from tilewright.simt.demand import observed
 

@@ -238,7 +238,7 @@ class Context:
         self.lane_sums: dict[Value, LaneSumState] = {}
         #: ``for`` operations whose bodies are, or were, written
         self.loops: dict[Operation, Loop] = {}
-        self.forms: dict[tuple[Value, int], Any] = {}
+        self.forms: dict[Value, tuple[Any, ...]] = {}
         #: index tiles that are consecutive if an i1 holds (see :mod:`.contiguity`); those in ``assumed`` are
         self.consecutive: dict[Value, str] = {}
         #: loads that were not evaluated yet, in order

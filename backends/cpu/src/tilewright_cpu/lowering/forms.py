@@ -1,4 +1,4 @@
-"""How a tile changes along one of its axes: not at all, by a constant step, or in no known way.
+"""How a tile changes along each of its axes: not at all, by a constant step, or in no known way.
 
 Index arithmetic is taken not to overflow within a tile where it is signed: an ``i32`` offset that grows by one a lane keeps growing by one when
 it is widened to 64 bits. Unsigned arithmetic may wrap around, so widening it keeps only what is uniform.
@@ -6,12 +6,13 @@ it is widened to 64 bits. Unsigned arithmetic may wrap around, so widening it ke
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
 
-from tilewright.ir.core import Value
+from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.llvm.registers import storage_size
-from tilewright_cpu.lowering.analysis import unit_reshape
+from tilewright.passes.transfer import MOVES, TRANSFER, Domain, Rule, moved_axes
 from tilewright_cpu.lowering.context import Context
 
 
@@ -25,6 +26,8 @@ class _Symbolic:
 SYMBOLIC: Final = _Symbolic()
 #: A step from one lane to the next (bytes for pointers), SYMBOLIC, or None for anything else.
 Form = int | _Symbolic | None
+#: A step for each axis.
+Forms = tuple[Form, ...]
 
 
 def form(context: Context, value: Value, axis: int) -> Form:
@@ -32,20 +35,7 @@ def form(context: Context, value: Value, axis: int) -> Form:
     type_ = value.type
     if not isinstance(type_, TileType) or type_.shape[axis] == 1:
         return 0
-    value = context.resolve(value)
-    if value in context.analysis.deep:
-        return None  # it is in memory, and what it is made of may be any number of operations away
-    key = (value, axis)
-    try:
-        return context.forms[key]
-    except KeyError:
-        pass
-    found = context.forms[key] = 1 if value in context.consecutive and value in context.assumed else _form(context, value, axis)
-    return found
-
-
-def is_uniform(context: Context, value: Value, axis: int) -> bool:
-    return form(context, value, axis) == 0
+    return _forms(context, value, type_)[axis]
 
 
 def constant_value(value: Value) -> int | float | bool | None:
@@ -54,86 +44,116 @@ def constant_value(value: Value) -> int | float | bool | None:
     while operation is not None:
         if operation.name == "constant":
             return operation.attribute("value")
-        if operation.name not in ("splat", "broadcast", "expand_dims", "reshape", "permute", "hint"):
+        if operation.name not in MOVES and operation.name != "hint":
             return None
         operation = operation.operands[0].definition
     return None
 
 
-def _sum(a: Form, b: Form, sign: int = 1) -> Form:
+def _forms(context: Context, value: Value, type_: TileType) -> Forms:
+    value = context.resolve(value)
+    known = context.forms.get(value)
+    if known is not None:
+        return known
+    operation = value.definition
+    found: Forms = (None,) * type_.rank
+    if value in context.analysis.deep:
+        pass  # it is in memory, and what it is made of may be any number of operations away
+    elif value in context.consecutive and value in context.assumed:
+        found = (1,)
+    elif operation is not None and (operation.name in _STRIDES.rules or operation.spec.elementwise):
+        operands = [_forms(context, operand, operand.type) if isinstance(operand.type, TileType) else () for operand in operation.operands]
+        found = _STRIDES.transfer(operation, operands)
+    found = tuple([0 if extent == 1 else step for step, extent in zip(found, type_.shape, strict=True)])
+    context.forms[value] = found
+    return found
+
+
+class _Strides(Domain[Forms]):
+    def transfer(self, operation: Operation, facts: Sequence[Forms]) -> Forms:
+        if not operation.spec.elementwise or operation.name == "hint":
+            return super().transfer(operation, facts)
+        equal = self.opaque(operation, facts)
+        element = element_type(operation.result.type)
+        if not any(step is None for step in equal) or not isinstance(element, IntType | PointerType) or element is I1:
+            return equal
+        return tuple([0 if same == 0 else step for same, step in zip(equal, super().transfer(operation, facts), strict=True)])
+
+    def opaque(self, operation: Operation, facts: Sequence[Forms]) -> Forms:
+        """Equal operands give equal results."""
+        return tuple([0 if all(step == 0 for step in steps) else None for steps in zip(*facts, strict=True)])
+
+    def arange(self, operation: Operation) -> Forms:
+        return (1,)
+
+    def sum(self, operation: Operation, a: Forms, b: Forms, sign: int) -> Forms:
+        if operation.name != "addptr":
+            return tuple([_plus(left, right, sign) for left, right in zip(a, b, strict=True)])
+        kind, pointer = (element_type(operation.operands[1].type), element_type(operation.result.type))
+        assert isinstance(kind, IntType) and isinstance(pointer, PointerType)
+        size, wraps = storage_size(pointer.pointee), not kind.signed and kind.bits < 64
+        return tuple([_plus(left, None if wraps and right != 0 else _times(right, size), 1) for left, right in zip(a, b, strict=True)])
+
+    def multiple(self, operation: Operation, x: Forms, factor: int) -> Forms:
+        return tuple([_times(step, factor) for step in x])
+
+    def product(self, operation: Operation, a: Forms, b: Forms) -> Forms:
+        factors = [constant_value(operand) for operand in operation.operands]
+        return tuple([_times(left, factors[1]) if right == 0 else _times(right, factors[0]) if left == 0 else None for left, right in zip(a, b, strict=True)])
+
+    def shift(self, operation: Operation, x: Forms, amount: Forms) -> Forms:
+        return tuple([_times(step, None) if by == 0 else None for step, by in zip(x, amount, strict=True)])
+
+    def choice(self, operation: Operation, condition: Forms, a: Forms, b: Forms) -> Forms:
+        known = [same == 0 and isinstance(left, int) and left == right for same, left, right in zip(condition, a, b, strict=True)]
+        return tuple([step if one else None for step, one in zip(a, known, strict=True)])
+
+    def cast(self, operation: Operation, x: Forms) -> Forms:
+        source, element = element_type(operation.operands[0].type), element_type(operation.result.type)
+        if not isinstance(source, IntType) or not isinstance(element, IntType) or element.bits < 32:
+            return self.opaque(operation, (x,))
+        return x if source.signed or source.bits == element.bits else self.opaque(operation, (x,))
+
+    def bitcast(self, operation: Operation, x: Forms) -> Forms:
+        return x if isinstance(element_type(operation.operands[0].type), PointerType | IntType) else self.opaque(operation, (x,))
+
+    def moved(self, operation: Operation, x: Forms) -> Forms:
+        type_ = operation.result.type
+        assert isinstance(type_, TileType)
+        if not x or all(step == 0 for step in x):
+            return (0,) * type_.rank
+        axes = moved_axes(operation, in_order=True)
+        if axes is None:
+            return (None,) * type_.rank
+        found: list[Form] = [0] * type_.rank
+        source = operation.operands[0].type
+        assert isinstance(source, TileType)
+        for axis, step in enumerate(x):
+            if source.shape[axis] > 1:
+                found[axes(axis)] = step
+        return tuple(found)
+
+    def promised(self, operation: Operation, x: Forms) -> Forms:
+        return x
+
+    def load(self, operation: Operation, facts: Sequence[Forms]) -> Forms:
+        found = self.opaque(operation, facts)
+        return (None,) * len(found) if operation.attribute("volatile") else found
+
+    rules: ClassVar[Mapping[str, Rule]] = {**TRANSFER, "load": lambda strides, operation, facts: strides.load(operation, facts)}
+
+
+_STRIDES: Final = _Strides()
+
+
+def _plus(a: Form, b: Form, sign: int) -> Form:
     if a is None or b is None:
         return None
-    if isinstance(a, int) and isinstance(b, int):
-        return a + sign * b
-    return SYMBOLIC
+    return a + sign * b if isinstance(a, int) and isinstance(b, int) else SYMBOLIC
 
 
-def _form(context: Context, value: Value, axis: int) -> Form:
-    operation = value.definition
-    if operation is None:
+def _times(step: Form, factor: int | float | bool | None) -> Form:
+    """The step times a uniform number, which is not known where it is None."""
+    if step is None:
         return None
-    name, operands = operation.name, operation.operands
-    match name:
-        case "splat":
-            return 0
-        case "arange":
-            return 1
-        case "expand_dims":
-            return form(context, operands[0], axis - 1 if axis > operation.attribute("axis") else axis)
-        case "broadcast":
-            return form(context, operands[0], axis)
-        case "permute":
-            return form(context, operands[0], operation.attribute("order")[axis])
-        case "reshape":
-            source, result = operands[0].type, value.type
-            assert isinstance(source, TileType) and isinstance(result, TileType)
-            axes = unit_reshape(source.shape, result.shape)
-            if axes is not None:
-                return form(context, operands[0], axes.index(axis))
-            return 0 if all(form(context, operands[0], k) == 0 for k in range(source.rank)) else None
-        case "hint":
-            return form(context, operands[0], axis)
-        case "addptr":
-            pointer, offset = form(context, operands[0], axis), form(context, operands[1], axis)
-            kind = element_type(operands[1].type)
-            assert isinstance(kind, IntType)
-            if offset != 0 and not kind.signed and kind.bits < 64:
-                return None
-            pointee = element_type(value.type)
-            assert isinstance(pointee, PointerType)
-            return _sum(pointer, offset * storage_size(pointee.pointee) if isinstance(offset, int) else offset)
-        case "load":
-            return 0 if all(form(context, operand, axis) == 0 for operand in operands) and not operation.attribute("volatile") else None
-    if not operation.spec.elementwise:
-        return None
-    forms = [form(context, operand, axis) for operand in operands]
-    if all(found == 0 for found in forms):
-        return 0
-    element = element_type(value.type)
-    if not isinstance(element, IntType | PointerType) or element is I1:
-        return None
-    match name:
-        case "add":
-            return _sum(forms[0], forms[1])
-        case "sub":
-            return _sum(forms[0], forms[1], -1)
-        case "neg":
-            return -forms[0] if isinstance(forms[0], int) else forms[0]
-        case "mul" if 0 in forms and None not in forms:
-            at = forms.index(0)
-            step, factor = forms[1 - at], constant_value(operands[at])
-            return step * int(factor) if isinstance(step, int) and factor is not None else SYMBOLIC
-        case "shl" if forms[1] == 0 and forms[0] is not None:
-            shift = constant_value(operands[1])
-            return forms[0] << int(shift) if isinstance(forms[0], int) and shift is not None and 0 <= shift < 64 else SYMBOLIC
-        case "cast":
-            source = element_type(operands[0].type)
-            if not isinstance(source, IntType) or not isinstance(element, IntType) or element.bits < 32:
-                return None
-            return forms[0] if source.signed or source.bits == element.bits else None
-        case "bitcast":
-            source = element_type(operands[0].type)
-            return forms[0] if isinstance(source, PointerType | IntType) else None
-        case "select" if forms[0] == 0 and forms[1] is not None and forms[1] == forms[2]:
-            return forms[1] if isinstance(forms[1], int) else None
-    return None
+    return step * int(factor) if isinstance(step, int) and factor is not None else SYMBOLIC

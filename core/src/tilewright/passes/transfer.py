@@ -1,0 +1,146 @@
+"""Index arithmetic, once for all analyses: what each operation does to what is known of its operands.
+
+An analysis is an abstract domain, a subclass of :class:`Domain`. It says what a sum, a product, a multiple, moved axes ... of its facts are; which operation is
+which of these, and by which law (a difference is a sum with the sign turned, a shift by a constant is a multiple), stands in the table here alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from tilewright.ir.core import Operation
+from tilewright.ir.types import shape_of
+from tilewright.passes.rewriter import constant_of
+
+Facts = TypeVar("Facts")
+#: From the facts of an operation's operands, which the domain has found, to those of its result.
+Rule = Callable[[Any, Operation, Sequence[Any]], Any]
+
+
+class Domain(Generic[Facts]):
+    """What can be known of integers, pointers and tiles of them, and how operations carry it on.
+
+    Each method gets the operation, for its types and attributes, and facts of its operands. What a domain does not say anything about is :meth:`opaque`.
+    """
+
+    #: the transfer functions; a domain that follows more operations adds rows
+    rules: ClassVar[Mapping[str, Rule]]
+
+    def transfer(self, operation: Operation, facts: Sequence[Facts]) -> Facts:
+        """The facts of the result of an operation that has one and no regions."""
+        rule = self.rules.get(operation.name)
+        return self.opaque(operation, facts) if rule is None else rule(self, operation, facts)
+
+    def opaque(self, operation: Operation, facts: Sequence[Facts]) -> Facts:
+        """What is known of any result."""
+        raise NotImplementedError
+
+    def constant(self, operation: Operation) -> Facts:
+        return self.opaque(operation, ())
+
+    def arange(self, operation: Operation) -> Facts:
+        return self.opaque(operation, ())
+
+    def grid(self, operation: Operation) -> Facts:
+        """The program's place, or the grid's extent."""
+        return self.opaque(operation, ())
+
+    def sum(self, operation: Operation, a: Facts, b: Facts, sign: int) -> Facts:
+        """a + sign * b; for ``addptr``, b counts elements."""
+        return self.opaque(operation, (a, b))
+
+    def multiple(self, operation: Operation, x: Facts, factor: int) -> Facts:
+        """x times a constant."""
+        return self.opaque(operation, (x,))
+
+    def product(self, operation: Operation, a: Facts, b: Facts) -> Facts:
+        return self.opaque(operation, (a, b))
+
+    def shift(self, operation: Operation, x: Facts, amount: Facts) -> Facts:
+        """x times a power of two that is not known."""
+        return self.opaque(operation, (x, amount))
+
+    def quotient(self, operation: Operation, a: Facts, b: Facts) -> Facts:
+        return self.opaque(operation, (a, b))
+
+    def remainder(self, operation: Operation, a: Facts, b: Facts) -> Facts:
+        return self.opaque(operation, (a, b))
+
+    def extreme(self, operation: Operation, a: Facts, b: Facts) -> Facts:
+        """The smaller or the greater of two."""
+        return self.opaque(operation, (a, b))
+
+    def choice(self, operation: Operation, condition: Facts, a: Facts, b: Facts) -> Facts:
+        return self.opaque(operation, (condition, a, b))
+
+    def cast(self, operation: Operation, x: Facts) -> Facts:
+        return self.opaque(operation, (x,))
+
+    def bitcast(self, operation: Operation, x: Facts) -> Facts:
+        return self.opaque(operation, (x,))
+
+    def moved(self, operation: Operation, x: Facts) -> Facts:
+        """The elements of x, in other places or repeated."""
+        return self.opaque(operation, (x,))
+
+    def promised(self, operation: Operation, x: Facts) -> Facts:
+        """x, of which the kernel promises more."""
+        return self.opaque(operation, (x,))
+
+
+def _shift_left(domain: Domain[Facts], operation: Operation, facts: Sequence[Facts]) -> Facts:
+    amount = constant_of(operation.operands[1])
+    if isinstance(amount, int) and 0 <= amount < 63:
+        return domain.multiple(operation, facts[0], 1 << amount)
+    return domain.shift(operation, *facts)
+
+
+#: The operations whose result has the elements of their one operand.
+MOVES: Final = frozenset({"splat", "unsplat", "broadcast", "expand_dims", "permute", "reshape"})
+
+TRANSFER: Final[Mapping[str, Rule]] = {
+    "constant": lambda domain, operation, facts: domain.constant(operation),
+    "arange": lambda domain, operation, facts: domain.arange(operation),
+    **dict.fromkeys(("program_id", "num_programs"), lambda domain, operation, facts: domain.grid(operation)),
+    **dict.fromkeys(("add", "addptr"), lambda domain, operation, facts: domain.sum(operation, *facts, 1)),
+    "sub": lambda domain, operation, facts: domain.sum(operation, *facts, -1),
+    "neg": lambda domain, operation, facts: domain.multiple(operation, *facts, -1),
+    "mul": lambda domain, operation, facts: domain.product(operation, *facts),
+    "shl": _shift_left,
+    "div": lambda domain, operation, facts: domain.quotient(operation, *facts),
+    "rem": lambda domain, operation, facts: domain.remainder(operation, *facts),
+    **dict.fromkeys(("min", "max"), lambda domain, operation, facts: domain.extreme(operation, *facts)),
+    "select": lambda domain, operation, facts: domain.choice(operation, *facts),
+    "cast": lambda domain, operation, facts: domain.cast(operation, *facts),
+    "bitcast": lambda domain, operation, facts: domain.bitcast(operation, *facts),
+    **dict.fromkeys(MOVES, lambda domain, operation, facts: domain.moved(operation, *facts)),
+    "hint": lambda domain, operation, facts: domain.promised(operation, *facts),
+}
+Domain.rules = TRANSFER
+
+
+def unit_reshape(before: Sequence[int], after: Sequence[int]) -> dict[int, int] | None:
+    """Where axes of more than one element go in a reshape that only adds and drops axes of one; None for others."""
+    old, new = ([axis for axis, extent in enumerate(shape) if extent > 1] for shape in (before, after))
+    return dict(zip(old, new, strict=True)) if [before[axis] for axis in old] == [after[axis] for axis in new] else None
+
+
+def moved_axes(operation: Operation, *, in_order: bool = False) -> Callable[[int], int] | None:
+    """Where the axes of more than one element of an operation's operand are in its result; None where they are not kept. With ``in_order``, a reshape that may
+    put elements in any order keeps theirs."""
+    if operation.name in ("splat", "unsplat", "broadcast", "hint"):
+        return lambda axis: axis
+    if operation.name == "expand_dims":
+        new = operation.attribute("axis")
+        return lambda axis: axis + (axis >= new)
+    if operation.name == "permute":
+        order = operation.attribute("order")
+        return lambda axis: order.index(axis)
+    if operation.name == "reshape" and (in_order or not operation.attribute("reorder")):
+        kept = unit_reshape(shape_of(operation.operands[0].type), shape_of(operation.result.type))
+        return kept.__getitem__ if kept is not None else None
+    return None
+
+
+__all__ = ["MOVES", "TRANSFER", "Domain", "Rule", "moved_axes", "unit_reshape"]
