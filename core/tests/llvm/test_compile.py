@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from tilewright.errors import LoweringError, write_reproducer
-from tilewright.llvm.apart import has_inline_assembly
 from tilewright.llvm.compile import LONG, assembly, assembly_and_object, compile_to_object, host_target, options_set, parse, target_machine
 from tilewright.llvm.link import load_object
+from tilewright.llvm.subprocess_codegen import has_inline_assembly
 
 ADD = "define i64 @add(i64 %a, i64 %b) {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"
 LOOP = """

@@ -20,7 +20,7 @@ GUARD = 300
 
 BEGIN = """
 import os, signal, sys, threading
-from tilewright.llvm import apart, compile, interrupts, link
+from tilewright.llvm import subprocess_codegen, compile, interrupts, link
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore interrupts
 triple, cpu, features = compile.host_target()

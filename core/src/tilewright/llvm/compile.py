@@ -14,8 +14,8 @@ from typing import Final
 import llvmlite.binding as llvm
 
 from tilewright.errors import LoweringError, write_reproducer
-from tilewright.llvm.apart import generated_apart, has_inline_assembly
 from tilewright.llvm.interrupts import abandonable
+from tilewright.llvm.subprocess_codegen import generate_in_subprocess, has_inline_assembly
 
 
 @functools.cache
@@ -165,7 +165,7 @@ def compile_to_object(
         start = time.perf_counter()
         _check(ir_text, triple, cpu, features, opt)
         parsed = time.perf_counter()
-        binary = generated_apart(ir_text, "object", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options)
+        binary = generate_in_subprocess(ir_text, "object", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options)
         took = (parsed - start, time.perf_counter() - parsed)
     else:
         binary, took = _object(ir_text, triple, cpu, features, opt, passes)
@@ -204,7 +204,7 @@ def assembly(ir_text: str, *, triple: str, cpu: str = "", features: str = "", op
     lines, options = _length_and_options(ir_text, if_long)
     if options or lines > HUGE:
         _check(ir_text, triple, cpu, features, opt)
-        return generated_apart(ir_text, "assembly", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options).decode()
+        return generate_in_subprocess(ir_text, "assembly", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options).decode()
     return _assembly(ir_text, triple, cpu, features, opt, passes)
 
 

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from tilewright.errors import LoweringError
 
-_CHILD = "from tilewright.llvm.apart import _serve; _serve()"
+_CHILD = "from tilewright.llvm.subprocess_codegen import _serve; _serve()"
 
 
 #: Assembly but for a mark that memory is not accessed across, which has no instruction that an assembler could reject.
@@ -30,7 +30,7 @@ def has_inline_assembly(ir_text: str) -> bool:
     return " asm " in ir_text and _ASSEMBLY.search(ir_text) is not None
 
 
-def generated_apart(
+def generate_in_subprocess(
     ir_text: str, form: Literal["object", "assembly"], *, triple: str, cpu: str, features: str, opt: int, passes: Sequence[str], options: Sequence[str] = ()
 ) -> bytes:
     """Object code or assembly of IR text, made by a child process, which has ``options`` besides those of this one.
