@@ -2,7 +2,7 @@
 
 Operations that work in one layout share an unknown (:mod:`.variables`): runs of elementwise operations, what loops carry, each memory access, each
 reduction. Memory accesses propose layouts that coalesce (:mod:`.coalesce`), matrix products demand those of the target's instructions, and the cheapest
-choice of all is taken, conversions included. Index arithmetic has no layout: it is repeated in each that is asked of it (:mod:`.free`,
+choice of all is taken, conversions included. Index arithmetic has no layout: it is repeated in each that is asked of it (:mod:`.rematerializable`,
 :mod:`.rematerialize`). What each operation demands is in :mod:`.rules`, and checked by :mod:`.check_layouts`.
 """
 
@@ -21,13 +21,13 @@ from tilewright.simt.coalesce import ACCESSES, TileAccess, coalesced, default_la
 from tilewright.simt.costs import operation_cost
 from tilewright.simt.facts import WARPS, note
 from tilewright.simt.fma import FMA
-from tilewright.simt.free import fixed_tiles
 from tilewright.simt.interfaces import interface_of
 from tilewright.simt.layout_rules import holding, per_register
 from tilewright.simt.linear_layout import LinearLayout, log2, replicated
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.plans import plans
 from tilewright.simt.products import REGISTERS, ProductPlan, product_of
+from tilewright.simt.rematerializable import fixed_tiles
 from tilewright.simt.rematerialize import Materializer
 from tilewright.simt.rules import SHAPE_OPERATIONS, SOURCES
 from tilewright.simt.side_by_side import mark_side_by_side
