@@ -24,10 +24,10 @@ from tilewright.simt.expand import prepare
 from tilewright.simt.facts import note
 from tilewright.simt.inflight import check_in_flight
 from tilewright.simt.lower import lower_function
-from tilewright.simt.notes import note_slow_paths, warn_slow
 from tilewright.simt.partial_sums import defer_sums
 from tilewright.simt.pipeline import expand, schedule, select
 from tilewright.simt.raising import raise_loads
+from tilewright.simt.remarks import note_slow_paths, warn_slow
 from tilewright.simt.shared_memory import SHARED_MEMORY, allocate
 from tilewright.simt.shorter_products import shorten_products
 from tilewright.simt.staging import stage_operands
