@@ -24,6 +24,7 @@ from tilewright.simt.expand import prepare
 from tilewright.simt.facts import note
 from tilewright.simt.inflight import check_in_flight
 from tilewright.simt.lower import lower_function
+from tilewright.simt.masked_off_lanes import mark_unseen
 from tilewright.simt.partial_sums import defer_sums
 from tilewright.simt.pipeline import expand, schedule, select
 from tilewright.simt.raising import raise_loads
@@ -32,7 +33,6 @@ from tilewright.simt.shared_memory import SHARED_MEMORY, allocate
 from tilewright.simt.shorter_products import shorten_products
 from tilewright.simt.staging import stage_operands
 from tilewright.simt.target import SimtTarget, Stage
-from tilewright.simt.unseen import mark_unseen
 
 
 def _on_kernel(run: Callable[[Function, SimtTarget], None]) -> Callable[[Module, SimtTarget, Mapping[str, Any]], None]:

@@ -11,9 +11,9 @@ from tilewright.simt.costs import access_width, element_size
 from tilewright.simt.facts import layout_of
 from tilewright.simt.interface import Interface, Reader
 from tilewright.simt.lowering.publish import both, give_to_all
+from tilewright.simt.masked_off_lanes import fills_with_zeros
 from tilewright.simt.rules import one_layout
 from tilewright.simt.target import Access, SimtTarget
-from tilewright.simt.unseen import fills_with_zeros
 
 
 def groups(context: SimtContext, operation: Operation, pointer: Value, mask: Value | None, pointee: Type) -> list[range]:

@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I32
+from tilewright.simt.masked_off_lanes import fills_with_zeros
 from tilewright.simt.pipeline.decisions import ALTERNATING, DISTANCE, IN_TURN, KEPT, STEPS
 from tilewright.simt.pipeline.phases import fragment_of, step_of, write_phases
 from tilewright.simt.pipeline.ring import Ring
@@ -42,7 +43,6 @@ from tilewright.simt.plans import plan_of
 from tilewright.simt.staging import put_in_shared
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import SlotType
-from tilewright.simt.unseen import fills_with_zeros
 
 
 @dataclass(frozen=True, slots=True)

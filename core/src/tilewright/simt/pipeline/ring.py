@@ -10,6 +10,7 @@ from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops import TABLE
 from tilewright.ir.types import I1, I32, IntType, TileType, Type
 from tilewright.passes.clone import clone_operation
+from tilewright.simt.masked_off_lanes import UNSEEN, fills_with_zeros
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.decisions import FORM, SLOTS, selected, shared_layout
 from tilewright.simt.pipeline.overlap import Accumulation, Trailing, held_by, no_product, start, start_and_wait, wait
@@ -21,7 +22,6 @@ from tilewright.simt.staging import OPERAND_ALIGNMENT
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import carry_in_for, yield_more
 from tilewright.simt.types import BufferType, SlotType
-from tilewright.simt.unseen import UNSEEN, fills_with_zeros
 
 
 class Ring:
