@@ -26,7 +26,7 @@ from tilewright.simt.interfaces import INTERFACES
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, blocked
 from tilewright.simt.lower import lower_function
 from tilewright.simt.lowering.shared import slot_address, slot_type
-from tilewright.simt.products import Product, ProductPlan
+from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright_nvidia import warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.lower import tensor_maps, to_ptx

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, FloatType, IntType, Type
 from tilewright.simt.linear_layout import LinearLayout, coordinates
-from tilewright.simt.products import Product
+from tilewright.simt.matmul_plans import Product
 from tilewright.simt.tiling import layouts, tile
 from tilewright_nvidia import matrix
 from tilewright_nvidia.fragments import Instruction

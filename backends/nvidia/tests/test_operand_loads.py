@@ -8,7 +8,7 @@ import pytest
 from tilewright.ir.types import F16, F32, F64, I8, I32, FloatType, IntType, Type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts, combine, log2
-from tilewright.simt.products import Product
+from tilewright.simt.matmul_plans import Product
 from tilewright_nvidia import matrix
 from tilewright_nvidia.operand_loads import MatrixLoads, matrix_loads
 from tilewright_nvidia.words import Words

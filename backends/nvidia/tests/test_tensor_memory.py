@@ -23,7 +23,7 @@ from tilewright.language.callable import device_function
 from tilewright.passes import pipeline
 from tilewright.simt import emulator
 from tilewright.simt.linear_layout import combine
-from tilewright.simt.products import Product, ProductPlan
+from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.testing.emulated import small
 from tilewright_nvidia import tensor_memory
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of

@@ -17,7 +17,7 @@ from tilewright.ir.types import bit_width
 from tilewright.passes import pipeline
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.linear_layout import Basis, LinearLayout, axis_shifts, log2
-from tilewright.simt.products import Product, ProductPlan
+from tilewright.simt.matmul_plans import Product, ProductPlan
 
 # The tests import kernels from beside them.
 sys.path.insert(0, str(Path(__file__).parent))

@@ -27,9 +27,9 @@ from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.facts import layout_of, notes_of
 from tilewright.simt.fma import fma_plan
 from tilewright.simt.linear_layout import LinearLayout, blocked
+from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.plans import plan_of
-from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.rules import LayoutError, from_operands, packed, result_layout
 from tilewright_conformance.programs import PORTABLE, Program, mismatch, programs
 from tilewright_conformance.samples import all_samples

@@ -17,7 +17,7 @@ from tilewright.simt import emulator
 from tilewright.simt.compile import compile_kernel
 from tilewright.simt.fma import fma_plan, result_layout
 from tilewright.simt.linear_layout import log2
-from tilewright.simt.products import Product
+from tilewright.simt.matmul_plans import Product
 from tilewright.testing.matrix_target import MatrixTarget
 
 F8 = FloatType("f8e4m3fn")

@@ -18,8 +18,8 @@ from tilewright.simt.fma import fma_plan
 from tilewright.simt.linear_layout import Basis, LinearLayout, SharedLayout, blocked, log2
 from tilewright.simt.lower import lower_function
 from tilewright.simt.lowering.asynchronous import copy_width
+from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.ops import COPIES, SIMT_TABLE
-from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.shared_memory import allocate
 from tilewright.simt.types import BufferType
 from tilewright.testing.random_layouts import random_layout

@@ -27,7 +27,7 @@ from tilewright.simt.facts import CLUSTER, function_of
 from tilewright.simt.host.expressions import Expression
 from tilewright.simt.linear_layout import SharedLayout, row_major
 from tilewright.simt.lowering.shared import slot_type
-from tilewright.simt.products import PRODUCTS
+from tilewright.simt.matmul_plans import PRODUCTS
 from tilewright_nvidia import im2col
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.launched import expressions_of

@@ -16,9 +16,9 @@ from tilewright.simt.block_mechanisms import ROW_COPIES
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import CLUSTER, PROGRAMS
 from tilewright.simt.interface import Interface
+from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.pressure import peak_words
-from tilewright.simt.products import Product, ProductPlan
 from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
 from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, im2col, matrix, reports, scaled, tensor_maps, tensor_memory, warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES

@@ -37,7 +37,7 @@ from tilewright.llvm.registers import storage_size
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2, row_major
-from tilewright.simt.products import SHARED, Accumulator, Product, ProductPlan, SharedOperand
+from tilewright.simt.matmul_plans import SHARED, Accumulator, Product, ProductPlan, SharedOperand
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.slabs import MatrixOffsets, matrix_offsets, widest_slabs
 from tilewright_nvidia.warpgroups import registers_left

@@ -26,7 +26,7 @@ from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2, row_major
-from tilewright.simt.products import REGISTERS, SHARED, OperandSource, Product, ProductPlan, SharedOperand
+from tilewright.simt.matmul_plans import REGISTERS, SHARED, OperandSource, Product, ProductPlan, SharedOperand
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.slabs import MatrixOffsets, matrix_offsets, widest_slabs
 from tilewright_nvidia.words import Words

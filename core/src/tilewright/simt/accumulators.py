@@ -1,4 +1,4 @@
-"""Products whose plan has its sums in memory of the machine's own (:class:`~tilewright.simt.products.Accumulator`): started by one thread, waited for by a
+"""Products whose plan has its sums in memory of the machine's own (:class:`~tilewright.simt.matmul_plans.Accumulator`): started by one thread, waited for by a
 barrier object.
 
     %c = simt.dot %a, %b, %x
@@ -37,8 +37,8 @@ from tilewright.passes.rewriter import constant_of, is_positive_zero
 from tilewright.simt.block_mechanisms import create
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.facts import SUMS, function_of, part_of
+from tilewright.simt.matmul_plans import PRODUCTS, Accumulator, product_of, step_attributes
 from tilewright.simt.plans import plan_of
-from tilewright.simt.products import PRODUCTS, Accumulator, product_of, step_attributes
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import carry_in_for, thread_values, yield_more
 from tilewright.simt.types import AccumulatorType, BarriersType

@@ -24,9 +24,9 @@ from tilewright.simt.fma import FMA
 from tilewright.simt.interfaces import interface_of
 from tilewright.simt.layout_rules import holding, per_register
 from tilewright.simt.linear_layout import LinearLayout, log2, replicated
+from tilewright.simt.matmul_plans import REGISTERS, ProductPlan, product_of
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.plans import plans
-from tilewright.simt.products import REGISTERS, ProductPlan, product_of
 from tilewright.simt.rematerializable import fixed_tiles
 from tilewright.simt.rematerialize import Materializer
 from tilewright.simt.rules import SHAPE_OPERATIONS, SOURCES

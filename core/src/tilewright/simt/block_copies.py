@@ -34,10 +34,10 @@ from tilewright.simt.carried import operations_of_program
 from tilewright.simt.facts import part_of
 from tilewright.simt.linear_layout import SharedLayout
 from tilewright.simt.made_descriptors import write_made_descriptors
+from tilewright.simt.matmul_plans import PRODUCTS
 from tilewright.simt.pipeline.loads import wished_layout
 from tilewright.simt.pipeline.views import views_of
 from tilewright.simt.plans import plan_of
-from tilewright.simt.products import PRODUCTS
 from tilewright.simt.row_copies import numbers_and_column, write_row_stores
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import thread_values

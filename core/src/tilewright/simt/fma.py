@@ -16,7 +16,7 @@ from tilewright.llvm.registers import register_type, storage_size
 from tilewright.simt.context import SimtContext, emit_linear
 from tilewright.simt.linear_layout import LinearLayout, bits_of, log2
 from tilewright.simt.lowering.shared_accesses import places, read
-from tilewright.simt.products import SHARED, Product, ProductPlan, SharedOperand
+from tilewright.simt.matmul_plans import SHARED, Product, ProductPlan, SharedOperand
 from tilewright.simt.swizzle import accesses
 from tilewright.simt.target import SimtTarget
 

@@ -16,7 +16,7 @@ from tilewright.passes.axis import AxisInfo
 from tilewright.simt.coalesce import TileAccess
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout
-from tilewright.simt.products import ProductPlan
+from tilewright.simt.matmul_plans import ProductPlan
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tokens import Tokens
 from tilewright.simt.variables import Origin, Problem, Variable

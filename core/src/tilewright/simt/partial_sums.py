@@ -24,7 +24,7 @@ from tilewright.passes.clone import clone_region
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, log2
-from tilewright.simt.products import PRODUCTS
+from tilewright.simt.matmul_plans import PRODUCTS
 from tilewright.simt.rules import result_layout
 from tilewright.simt.threading_values import carry_in_for, yield_more
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation
 from tilewright.simt.fma import fma_plan
-from tilewright.simt.products import Product, ProductPlan, product_of
+from tilewright.simt.matmul_plans import Product, ProductPlan, product_of
 from tilewright.simt.target import SimtTarget
 
 

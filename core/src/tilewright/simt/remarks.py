@@ -21,7 +21,7 @@ from tilewright.simt.carried import operations_of_program
 from tilewright.simt.copies import GROUPS
 from tilewright.simt.costs import access_width, element_size, fits
 from tilewright.simt.facts import NOTES, layout_of, note, notes_of, warps_of
-from tilewright.simt.products import MULTIPLYING
+from tilewright.simt.matmul_plans import MULTIPLYING
 from tilewright.simt.target import SimtTarget
 
 _ACCESSES = {"load": "load", "store": "store", "simt.load_start": "load"}

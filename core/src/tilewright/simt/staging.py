@@ -11,9 +11,9 @@ from tilewright.llvm.registers import storage_size
 from tilewright.simt.carried import CARRIERS, operations_of_program
 from tilewright.simt.facts import layout_of, warps_of
 from tilewright.simt.linear_layout import SharedLayout
+from tilewright.simt.matmul_plans import PRODUCTS, REGISTERS, ProductPlan
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.plans import plan_of
-from tilewright.simt.products import PRODUCTS, REGISTERS, ProductPlan
 from tilewright.simt.shared_moves import moving_layout
 from tilewright.simt.swizzle import shared_between, transactions
 from tilewright.simt.target import SimtTarget

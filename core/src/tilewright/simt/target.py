@@ -20,8 +20,8 @@ from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.simt.copies import THROUGH_REGISTERS, CopyMechanism
 from tilewright.simt.costs import MachineCosts
 from tilewright.simt.externs import call_extern
+from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.ops import LOADS, SIMT_TABLE
-from tilewright.simt.products import Product, ProductPlan
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Function
@@ -119,7 +119,7 @@ class SimtTarget(ABC):
 
         turned_by_loads: whether an operand whose neighbours in memory a product does not sum over is turned by the threads that load it: each has some rows of
             what it sums over, which it puts side by side into shared memory.
-        accumulator_units: units of memory of its own for the sums of products (:class:`~tilewright.simt.products.Accumulator`); 0 where it has none.
+        accumulator_units: units of memory of its own for the sums of products (:class:`~tilewright.simt.matmul_plans.Accumulator`); 0 where it has none.
         operations: rows of the op table for operations of its own (``vendor.op``).
     """
 

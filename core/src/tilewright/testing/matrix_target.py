@@ -13,14 +13,14 @@ from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2
 from tilewright.simt.lowering.dot import step_registers
 from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read
-from tilewright.simt.products import Product, ProductPlan
+from tilewright.simt.matmul_plans import Product, ProductPlan
 
 
 class MatrixTarget(EmulatedTarget):
     """Every lane gets the row of a and the columns of b that it needs through shuffles.
 
     Attributes:
-        k_step: as in :class:`~tilewright.simt.products.ProductPlan`.
+        k_step: as in :class:`~tilewright.simt.matmul_plans.ProductPlan`.
         fragments: whether there is an instruction that loads fragments of a.
         wish: whether it asks for a layout in shared memory, and reads no other.
         calls: the registers of a of each product written.

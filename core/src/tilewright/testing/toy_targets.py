@@ -18,7 +18,7 @@ from tilewright.simt.emulator import EmulatedTarget, accumulating_plan, asynchro
 from tilewright.simt.emulator.multiply import operand_layout
 from tilewright.simt.fma import result_layout
 from tilewright.simt.linear_layout import LinearLayout, log2
-from tilewright.simt.products import REGISTERS, SHARED, Product, ProductPlan
+from tilewright.simt.matmul_plans import REGISTERS, SHARED, Product, ProductPlan
 
 #: Names of the plans.
 ROWS_AND_COLUMNS = "rows and columns"

@@ -13,7 +13,7 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.emulator.multiply import operand_layout
 from tilewright.simt.fma import result_layout
 from tilewright.simt.linear_layout import LinearLayout, log2
-from tilewright.simt.products import Product, ProductPlan
+from tilewright.simt.matmul_plans import Product, ProductPlan
 
 #: Elements along K that one instruction takes, and those that threads have in registers at a time.
 WIDTH, STEP = 4, 16

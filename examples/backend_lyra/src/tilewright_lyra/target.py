@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.simt.context import SimtContext
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.products import Product, ProductPlan
+from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright_lyra.copies import COPY
 from tilewright_lyra.costs import COSTS
 from tilewright_lyra.matrix import plans

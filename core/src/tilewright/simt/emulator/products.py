@@ -18,7 +18,7 @@ from tilewright.simt.emulator.code import call_engine, word
 from tilewright.simt.emulator.multiply import ProductSite, SumsSite, operand_layout
 from tilewright.simt.inflight import InFlight
 from tilewright.simt.linear_layout import LinearLayout
-from tilewright.simt.products import SHARED, Accumulator, OperandSource, Product, ProductPlan, SharedOperand
+from tilewright.simt.matmul_plans import SHARED, Accumulator, OperandSource, Product, ProductPlan, SharedOperand
 
 if TYPE_CHECKING:
     from tilewright.simt.emulator.target import EmulatedTarget

@@ -13,8 +13,8 @@ from tilewright.simt.facts import layout_of
 from tilewright.simt.interface import Interface, Reader, SharedEffects
 from tilewright.simt.lowering.barrier_objects import barrier_address, in_one_thread
 from tilewright.simt.lowering.shared import slot_address, slot_type
+from tilewright.simt.matmul_plans import Accumulator, SharedOperand
 from tilewright.simt.plans import plan_of
-from tilewright.simt.products import Accumulator, SharedOperand
 from tilewright.simt.target import SimtTarget
 
 #: Bytes of shared memory in which the machine tells what it gave.

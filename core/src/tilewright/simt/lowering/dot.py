@@ -1,4 +1,4 @@
-"""Products, by the plans of :class:`~tilewright.simt.products.ProductPlan`: operands come in registers, or are in shared memory, from where they are read as
+"""Products, by the plans of :class:`~tilewright.simt.matmul_plans.ProductPlan`: operands come in registers, or are in shared memory, from where they are read as
 they are needed."""
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tilewright.simt.interface import Interface, Reader, SharedEffects
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, coordinates, log2
 from tilewright.simt.lowering.shared import slot_address, slot_type
 from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read, read_tile
+from tilewright.simt.matmul_plans import REGISTERS, OperandSource, ProductPlan, SharedOperand
 from tilewright.simt.ops import PRODUCTS
 from tilewright.simt.plans import plan_of
-from tilewright.simt.products import REGISTERS, OperandSource, ProductPlan, SharedOperand
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import SlotType
 

@@ -15,9 +15,9 @@ from tilewright.simt.facts import layout_of
 from tilewright.simt.lane_order import lane_ordered_shared
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2
 from tilewright.simt.lowering.asynchronous import copy_width
+from tilewright.simt.matmul_plans import MULTIPLYING, PRODUCTS
 from tilewright.simt.pipeline.views import LOADS, VIEWS, View, views_of
 from tilewright.simt.plans import plan_of
-from tilewright.simt.products import MULTIPLYING, PRODUCTS
 from tilewright.simt.swizzle import shared_between
 from tilewright.simt.target import SimtTarget
 

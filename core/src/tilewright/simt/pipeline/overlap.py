@@ -15,11 +15,11 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import TileType
 from tilewright.simt.accumulators import accumulated, accumulator_of
 from tilewright.simt.facts import is_made_in
+from tilewright.simt.matmul_plans import MULTIPLYING, REGISTERS
 from tilewright.simt.ops import PRODUCTS, SIMT_TABLE
 from tilewright.simt.pipeline.decisions import selected, shared_layout
 from tilewright.simt.pipeline.views import VIEWS, views_of
 from tilewright.simt.plans import plan_of
-from tilewright.simt.products import MULTIPLYING, REGISTERS
 from tilewright.simt.target import SimtTarget
 
 

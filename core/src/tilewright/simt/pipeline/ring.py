@@ -11,13 +11,13 @@ from tilewright.ir.ops import TABLE
 from tilewright.ir.types import I1, I32, IntType, TileType, Type
 from tilewright.passes.clone import clone_operation
 from tilewright.simt.masked_off_lanes import UNSEEN, fills_with_zeros
+from tilewright.simt.matmul_plans import MULTIPLYING, PRODUCTS
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.decisions import FORM, SLOTS, selected, shared_layout
 from tilewright.simt.pipeline.overlap import Accumulation, Trailing, held_by, no_product, start, start_and_wait, wait
 from tilewright.simt.pipeline.slices import slice_of
 from tilewright.simt.pipeline.views import View, views_of
 from tilewright.simt.plans import plan_of
-from tilewright.simt.products import MULTIPLYING, PRODUCTS
 from tilewright.simt.staging import OPERAND_ALIGNMENT
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import carry_in_for, yield_more

@@ -8,9 +8,9 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType
 from tilewright.simt.block_stores import least_staging
 from tilewright.simt.facts import is_made_in
+from tilewright.simt.matmul_plans import PRODUCTS
 from tilewright.simt.pipeline.decisions import selected, shared_layout
 from tilewright.simt.pipeline.views import views_of
-from tilewright.simt.products import PRODUCTS
 from tilewright.simt.shared_memory import scratch_of
 from tilewright.simt.staging import staged_bytes
 from tilewright.simt.target import SimtTarget

@@ -10,11 +10,11 @@ from tilewright.passes.axis import AxisInfo, axis_info
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.copies import BARRIER, GROUPS, THROUGH_REGISTERS, CopyMechanism
 from tilewright.simt.linear_layout import SharedLayout
+from tilewright.simt.matmul_plans import MULTIPLYING
 from tilewright.simt.pipeline.decisions import BY, SHARED, WIDTH, forget, selected
 from tilewright.simt.pipeline.loads import copied_elements, feeding_products, group_layout, is_copyable, is_plain, wished_layout
 from tilewright.simt.pipeline.slices import slice_of
 from tilewright.simt.pipeline.views import sink_conversions
-from tilewright.simt.products import MULTIPLYING
 from tilewright.simt.target import SimtTarget
 
 
