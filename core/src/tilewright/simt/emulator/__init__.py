@@ -8,9 +8,9 @@ what cannot happen end with a report of who waits for what instead of hanging.
     emulator.run(module, [x, y, out, n], (4, 1, 1), num_warps=2, warp_size=8)
 """
 
+from tilewright.simt.emulator.async_matmul import accumulating_plan, asynchronous_plan
 from tilewright.simt.emulator.blocks import EmulatedDescriptor
 from tilewright.simt.emulator.launch import expanded_arguments, run, run_text
-from tilewright.simt.emulator.products import accumulating_plan, asynchronous_plan
 from tilewright.simt.emulator.target import EmulatedTarget, bulk_mechanism, start_copy
 
 __all__ = [

@@ -16,10 +16,10 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import BARRIER, GROUPS, BlockCopy, CopyMechanism
 from tilewright.simt.costs import MachineCosts
 from tilewright.simt.emulator import layout
+from tilewright.simt.emulator.async_matmul import Products
 from tilewright.simt.emulator.blocks import BlockSite
 from tilewright.simt.emulator.code import call_engine, let_others_go_on, set_fault, word, write_helpers, write_threads
 from tilewright.simt.emulator.multiply import ProductSite, SumsSite
-from tilewright.simt.emulator.products import Products
 from tilewright.simt.facts import CLUSTER
 from tilewright.simt.linear_layout import SharedLayout
 from tilewright.simt.ops import COPIES, PRODUCTS, STORES
