@@ -202,6 +202,13 @@ def test_values_that_are_no_bins_are_not_counted(type_: IntType) -> None:
     compare(kernel([TileType((37,), type_), TileType((37,), I1)], lambda b, x, m: [b.histogram(x, m, bins=7)]), [x, mask], [counts])
 
 
+@pytest.mark.parametrize("type_", [U8, IntType(8)])
+def test_bins_that_no_value_can_be_in_are_empty(type_: IntType) -> None:
+    x = np.random.default_rng(8).integers(type_.minimum, type_.maximum, 99, f"{'i' if type_.signed else 'u'}1", endpoint=True)
+    counts = np.array([np.count_nonzero(x == k) if k <= type_.maximum else 0 for k in range(300)], np.int32)
+    compare(kernel([TileType((99,), type_)], lambda b, x: [b.histogram(x, bins=300)]), [x], [counts])
+
+
 def affine(b: Builder) -> Region:
     """Composition of functions x -> a x + c, which does not commute."""
     region = Region([I64] * 4, ["a", "c", "d", "e"])

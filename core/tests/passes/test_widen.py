@@ -117,6 +117,17 @@ def test_special_values_of_fma() -> None:
     np.testing.assert_array_equal(numbers(d, BF16), [nan, nan, inf, -inf, most, inf, nan, nan, inf])
 
 
+def test_a_product_that_vanishes_leaves_its_sign() -> None:
+    """It is no zero, so that the sum with a zero of another sign has its own."""
+    tiny = 2.0**-100
+    a, x = (np.asarray(encode(np.array(row, np.float64), BF16)) for row in ([-tiny, tiny, -tiny, tiny], [tiny, tiny, tiny, -tiny]))
+    c = np.asarray(encode(np.array([0.0, -0.0, -0.0, 0.0]), BF16))
+    apart = widened(elementwise([BF16] * 3, BF16, 4, lambda b, *operands: b.fma(*operands)), ("f32",))
+    d = np.zeros_like(a)
+    run(apart, [a, x, c, d], (1, 1, 1))
+    np.testing.assert_array_equal(d, [0x8000, 0, 0x8000, 0x8000])
+
+
 @pytest.mark.parametrize("result", [F16, BF16, F8E4M3FN], ids=str)
 @pytest.mark.parametrize("source", [I32, I64, U64], ids=str)
 def test_integers_are_rounded_once_without_f64(source: IntType, result: FloatType) -> None:
