@@ -178,9 +178,14 @@ class Operators(Conversion):
         if element is int1:
             # Arithmetic modulo 2.
             op = {"add": "xor", "sub": "xor", "mul": "and_"}[op]
-        elif sanitize_overflow and self.options.debug and self.options.sanitize_overflow and element._is_int and element.int_bitwidth < 64:
+        elif sanitize_overflow and self.is_checked(element):
             self._check_overflow(op, a, b)
         return tensor(getattr(self.builder, op)(a.handle, b.handle), a.type)
+
+    def is_checked(self, element: Any) -> bool:
+        """Whether sums, differences and products of a type are checked for overflow."""
+        checked = self.options.debug and self.options.sanitize_overflow
+        return bool(checked and element is not int1 and element._is_int and element.int_bitwidth < 64)
 
     def _check_overflow(self, op: str, a: tensor, b: tensor) -> None:
         """Assert that the exact result, computed in 64 bits, is in the range of the type."""
@@ -190,8 +195,12 @@ class Operators(Conversion):
         wide_type = uint64 if unsigned_product else int64
         emit = getattr(self.builder, op)
         wide = tensor(emit(self.cast(a, wide_type).handle, self.cast(b, wide_type).handle), a.type.with_element_ty(wide_type))
+        self.check_range(wide, element, op)
+
+    def check_range(self, wide: tensor, element: Any, op: str) -> None:
+        """Assert that exact results of ``op``, in 64 bits, are numbers of the type ``element``."""
         fits = self.compare("le", wide, element.get_int_max_value())
-        if not unsigned_product:
+        if wide.type.scalar.is_int_signed():
             fits = self.and_(fits, self.compare("ge", wide, element.get_int_min_value()))
         self.builder.assert_(fits.handle, message=f"{element} overflow detected for operation {op}")
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.language.binding import builtin
+from tilewright.language.dtypes import int64, uint64
 from tilewright.language.shape import reshaped, wrap_axis
 from tilewright.language.tensors import tensor
 from tilewright.language.tuples import tuple as tl_tuple
@@ -40,9 +41,7 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _sema
         position = 0
     else:
         position = wrap_axis(axis, rank)
-    region = _combine(_semantic, combine_fn, inputs, "reduce")
-    operation = _semantic.builder.region_op("reduce", [x.handle for x in inputs], regions=[region], axis=position)
-    results = [_semantic.wrap(handle, x.dtype) for handle, x in zip(operation.results, inputs, strict=True)]
+    results = _combined(_semantic, "reduce", combine_fn, inputs, "reduce", axis=position)
     if keep_dims:
         if axis is None:
             results = [_semantic.splat(x, (1,) * rank) for x in results]
@@ -72,10 +71,8 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = Fals
     """
     inputs, single = _inputs(_semantic, input, "associative_scan")
     position = wrap_axis(_semantic.constant(axis, "axis"), len(inputs[0].extents))
-    region = _combine(_semantic, combine_fn, inputs, "associative_scan")
     attributes = {"reverse": True} if unwrap_if_constexpr(reverse) else {}
-    operation = _semantic.builder.region_op("scan", [x.handle for x in inputs], regions=[region], axis=position, **attributes)
-    results = [_semantic.wrap(handle, x.dtype) for handle, x in zip(operation.results, inputs, strict=True)]
+    results = _combined(_semantic, "scan", combine_fn, inputs, "associative_scan", axis=position, **attributes)
     return results[0] if single else tl_tuple(results)
 
 
@@ -140,6 +137,31 @@ def _inputs(semantic: Any, input: Any, function: str) -> tuple[list[tensor], boo
     if any(x.extents != extents for x in inputs):
         raise ValueError(f"all inputs of {function} must have the same shape, got {', '.join(map(str, inputs))}")
     return inputs, single
+
+
+def _combined(semantic: Any, op: str, combine_fn: Any, inputs: Sequence[tensor], function: str, **attributes: Any) -> list[tensor]:
+    """A reduction or scan. Sums that are checked for overflow are taken in 64 bits, where they are exact: what may overflow on the way depends on the order,
+    and a sum of another order is the same number. The checks of other functions are in them."""
+    element = inputs[0].dtype
+    if len(inputs) == 1 and semantic.is_checked(element):
+        exact = int64 if element.is_int_signed() else uint64
+        region, _ = semantic.generator.region(unwrap_if_constexpr(combine_fn), [exact] * 2)
+        if _is_sum(region):
+            operation = semantic.builder.region_op(op, [semantic.cast(inputs[0], exact).handle], regions=[region], **attributes)
+            wide = semantic.wrap(operation.results[0], exact)
+            semantic.check_range(wide, element, "add")
+            return [semantic.cast(wide, element)]
+    region = _combine(semantic, combine_fn, inputs, function)
+    operation = semantic.builder.region_op(op, [x.handle for x in inputs], regions=[region], **attributes)
+    return [semantic.wrap(handle, x.dtype) for handle, x in zip(operation.results, inputs, strict=True)]
+
+
+def _is_sum(region: Any) -> bool:
+    """Whether a function is ``a + b``."""
+    first, last = region.first, region.terminator
+    if first is None or first.name != "add" or first.next is not last:
+        return False
+    return list(last.operands) == first.results and sorted(map(id, first.operands)) == sorted(map(id, region.arguments))
 
 
 def _combine(semantic: Any, combine_fn: Any, inputs: Sequence[tensor], function: str) -> Any:

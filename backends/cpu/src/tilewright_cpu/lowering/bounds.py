@@ -10,6 +10,7 @@ Lanes that are neighbours in memory are checked once a row, as a span, where it 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -73,17 +74,52 @@ def checked_chunk(
         if consecutive and guard is None:
             return checked_address(context, operation, address, size * width), None
         return address, checked_lanes(context, operation, address, consecutive, width, size, guard)
-    row = _Row(context, operation, index, lane, size, extent)
-    if guard is not None:
-        return address, row.lanes(guard)
-    if operation.operand("mask") is None:
-        base = row.span("0", str(extent), row.home)
-    elif context.lane_span is not None:
-        lower, upper, depth = context.lane_span
-        base = row.span(lower, upper, context.scopes[depth])
-    else:
-        return checked_address(context, operation, address, size * width), None
-    return context.writer.gep("i8", base, _scaled(context, index[lane].base, size)), None
+    # all that its mask admits of a row is accessed, if not in this chunk: neighbours from the first one on where bounds and conditions of rows make the mask
+    count = str(extent) if operation.operand("mask") is None else _admitted(context, operation, lane, extent) if extent * size <= _LANDING_LIMIT else None
+    if count is None:
+        if guard is None:
+            return checked_address(context, operation, address, size * width), None
+        return address, _Row(context, operation, index, lane, size, extent).lanes(guard)
+    with context.ahead_of_row():
+        base = _Row(context, operation, index, lane, size, extent).span(count)
+    return context.writer.gep("i8", base, _scaled(context, index[lane].base, size)), guard
+
+
+def _admitted(context: Context, operation: Operation, lane: int, extent: int) -> str | None:
+    """How many lanes of the row at hand an access's mask admits, from the first on, an i64; None where something else than bounds decides it."""
+    from tilewright_cpu.lowering.masks import conjuncts
+
+    mask = operation.operand("mask")
+    assert mask is not None and isinstance(mask.type, TileType)
+    limits: dict[str, None] = {}
+    for leaf, axes in conjuncts(context, mask, tuple(range(mask.type.rank))):
+        limit = context.limits.get((leaf, axes.index(lane))) if lane in axes else None
+        if limit is not None:
+            limits[limit] = None
+        elif leaf not in context.assumed:
+            return None
+    found, *others = limits or (str(extent),)
+    with context.ahead_of_row():
+        for limit in others:
+            found = _once(context, context.scopes[-1], ("least", found, limit), functools.partial(_least, context, found, limit))
+    return found
+
+
+def _least(context: Context, a: str, b: str) -> str:
+    return context.writer.intrinsic("llvm.umin", "i64", [("i64", a), ("i64", b)])
+
+
+def _once(context: Context, scope: Scope, key: object, write: Callable[[], _Written]) -> _Written:
+    """What ``write`` writes, once in a scope."""
+    found = scope.checks.get(key)
+    if found is None:
+        writer = context.writer
+        saved = writer.current
+        if scope is not context.scopes[-1]:
+            writer.current = scope.block
+        found = scope.checks[key] = write()
+        writer.current = saved
+    return found
 
 
 class _Row:
@@ -97,51 +133,61 @@ class _Row:
         self.first: Index = (*index[:lane], self.coordinate._replace(base="0", depth=0, width=0), *index[lane + 1 :])
         self.home = scope_of(context, self.first)
         self.base = evaluate(context, operation.operands[0], self.first)
-        self.lo, self.hi = self._at(self.home, ("range", operation, self.first), self._range)
+        self.argument = context.state.accesses[operation][0]
 
-    def _at(self, scope: Scope, key: object, write: Callable[[], _Written]) -> _Written:
-        """What ``write`` writes, once in a scope."""
-        found = scope.checks.get(key)
-        if found is None:
-            writer = self.context.writer
-            saved = writer.current
-            if scope is not self.context.scopes[-1]:
-                writer.current = scope.block
-            found = scope.checks[key] = write()
-            writer.current = saved
-        return found
+    def _before(self) -> str:
+        """The bytes of the argument's memory before lane 0: negative, as an i64, where that is not inside."""
+
+        def write() -> str:
+            w, (start, _) = self.context.writer, _bounds(self.context, self.argument, 0)
+            return w.emit(f"sub i64 {w.emit(f'ptrtoint ptr {self.base} to i64')}, {start}")
+
+        return _once(self.context, self.home, ("before", self.operation, self.first), write)
 
     def _range(self) -> tuple[str, str]:
         """The lanes [lo, hi) that are inside, i64 of at most the extent."""
-        w = self.context.writer
-        start, bytes_ = _bounds(self.context, self.context.state.accesses[self.operation][0], 0)
-        shift, extent = self.size.bit_length() - 1, ("i64", str(self.extent))
 
-        def lanes(distance: str) -> str:
-            count = w.emit(f"ashr i64 {distance}, {shift}")
-            return w.intrinsic("llvm.smin", "i64", [("i64", w.intrinsic("llvm.smax", "i64", [("i64", count), ("i64", "0")])), extent])
+        def write() -> tuple[str, str]:
+            w, (_, bytes_) = self.context.writer, _bounds(self.context, self.argument, 0)
+            shift, extent = self.size.bit_length() - 1, ("i64", str(self.extent))
 
-        before = w.emit(f"sub i64 {w.emit(f'ptrtoint ptr {self.base} to i64')}, {start}")
-        return lanes(w.emit(f"sub i64 {self.size - 1}, {before}")), lanes(w.emit(f"sub i64 {bytes_}, {before}"))
+            def lanes(distance: str) -> str:
+                count = w.emit(f"ashr i64 {distance}, {shift}")
+                return w.intrinsic("llvm.smin", "i64", [("i64", w.intrinsic("llvm.smax", "i64", [("i64", count), ("i64", "0")])), extent])
 
-    def span(self, lower: str, upper: str, scope: Scope) -> str:
-        """The address of lane 0, or one of our own, where the lanes [lower, upper), which are all accessed, are not inside."""
+            return lanes(w.emit(f"sub i64 {self.size - 1}, {before}")), lanes(w.emit(f"sub i64 {bytes_}, {before}"))
+
+        before = self._before()
+        return _once(self.context, self.home, ("range", self.operation, self.first), write)
+
+    def span(self, count: str) -> str:
+        """The address of lane 0, or one of our own, where the first ``count`` lanes, which are all accessed, are not inside."""
+        before = self._before()
 
         def write() -> str:
-            w = self.context.writer
-            tests = [f"icmp ule i64 {self.lo}, {lower}", f"icmp ule i64 {upper}, {self.hi}"]
-            inside = w.emit(f"and i1 {w.emit(tests[0])}, {w.emit(tests[1])}")
-            _tell(self.context, self.operation, inside)
-            return w.emit(f"select i1 {inside}, ptr {self.base}, ptr {_landing(self.context, self.extent * self.size)}")
+            w, context = self.context.writer, self.context
+            if count.isdigit():
+                # places at which so many bytes may begin: none where there are fewer
+                _, room = _bounds(context, self.argument, int(count) * self.size)
+                inside = w.emit(f"icmp ult i64 {before}, {room}")
+            else:
+                _, bytes_ = _bounds(context, self.argument, 0)
+                end = w.emit(f"add i64 {before}, {_scaled(context, count, self.size)}")
+                held = w.emit(f"and i1 {w.emit(f'icmp sge i64 {before}, 0')}, {w.emit(f'icmp sle i64 {end}, {bytes_}')}")
+                inside = w.emit(f"or i1 {held}, {w.emit(f'icmp eq i64 {count}, 0')}")
+            _tell(context, self.operation, inside)
+            return w.emit(f"select i1 {inside}, ptr {self.base}, ptr {_landing(context, self.extent * self.size)}")
 
-        return self._at(scope, ("span", self.operation, self.first, lower, upper), write)
+        # a number of lanes that is computed is known where the row's loops begin, not further out
+        scope = self.home if count.isdigit() else self.context.scopes[-1]
+        return _once(self.context, scope, ("span", self.operation, self.first, count), write)
 
     def lanes(self, guard: str) -> str:
         """The lanes of a guard that are inside."""
         w, width, at = self.context.writer, self.coordinate.width, self.coordinate.base
         iota = w.iota("i32", width)
         allowed = []
-        for limit, predicate in ((self.lo, "sge"), (self.hi, "slt")):
+        for limit, predicate in zip(self._range(), ("sge", "slt"), strict=True):
             rest = limit if at == "0" else w.emit(f"sub i64 {limit}, {at}")
             splat = w.splat("i32", w.emit(f"trunc i64 {rest} to i32"), width)
             allowed.append(w.emit(f"icmp {predicate} <{width} x i32> {iota}, {splat}"))

@@ -245,6 +245,8 @@ class Context:
         self.pending: dict[Value, Operation] = {}
         #: of those, the ones that a barrier follows: nothing after it may be written before they are read, through whatever pointer
         self.fenced: set[Value] = set()
+        #: assertions that were tested with an earlier one
+        self.asserted: set[Operation] = set()
         # memory
         self._slots: dict[str, Slot] = {}
         self._free: list[Slot] = []
@@ -260,8 +262,8 @@ class Context:
         self.landings: dict[int, str] = {}
         self.told = self.untold = ""
         self.unlooked_checks = False
-        #: lanes [lower, upper) of the loop over lanes that is being written, and the scope in front of it
-        self.lane_span: tuple[str, str, int] | None = None
+        #: what holds in front of the loops over the lanes of a row that are being written: the scopes, the floor, what is assumed, the forms
+        self.row: tuple[list[Scope], int, frozenset[Value], dict[tuple[Value, int], Any]] | None = None
 
     # ---- values
 
@@ -548,6 +550,20 @@ class Context:
         finally:
             self.scopes.pop()
             self.floor, self.assumed, self.forms = saved
+
+    @contextmanager
+    def ahead_of_row(self) -> Iterator[None]:
+        """Write code in front of the loops over the lanes of the row at hand, as if they were not there; here where there are none."""
+        if self.row is None or self.row[0][-1] is self.scopes[-1]:
+            yield
+            return
+        saved = self.writer.current, self.scopes, self.floor, self.assumed, self.forms
+        self.scopes, self.floor, self.assumed, self.forms = self.row
+        self.writer.current = self.scopes[-1].block
+        try:
+            yield
+        finally:
+            self.writer.current, self.scopes, self.floor, self.assumed, self.forms = saved
 
     @contextmanager
     def loop(

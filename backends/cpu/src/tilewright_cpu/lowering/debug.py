@@ -1,4 +1,4 @@
-"""Prints, assertions, hints, assembly and functions of other libraries.
+"""Prints, hints, assembly and functions of other libraries.
 
 ``print`` calls the function ``tilewright_print`` once an element, which the runtime exports:
 
@@ -8,8 +8,6 @@
 ``head`` is the %-format of what stands before the element (see ``ir/print_lines.py``), which its coordinates fill. ``element`` is the text of the
 element's IR type; it is empty for a statement without values, whose ``head`` is then its prefix. ``bits`` are an integer's value widened to 64 bits by
 its own signedness, or a float's own bits in the low bytes. A scalar has rank 0.
-
-A failed assertion writes the status block, five i32, once: 1 for "an assertion failed", the index of its message, and the program's x, y and z.
 """
 
 from __future__ import annotations
@@ -22,9 +20,8 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.print_lines import template
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type, shape_of
 from tilewright.llvm.registers import constant, register_type
-from tilewright_cpu.lowering.chunks import for_chunks, for_each, viewed
+from tilewright_cpu.lowering.chunks import for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
-from tilewright_cpu.status import ASSERTION_FAILED
 
 PRINT_SYMBOL = "tilewright_print"
 _PRINT_PARAMETERS = ("ptr", "ptr", "i32", "i32", "i32", "ptr", "i32", "i64", "i32")
@@ -87,51 +84,7 @@ def _bits64(context: Context, name: str, element: Type) -> str:
     return w.emit(f"{'sext' if signed else 'zext'} {type_} {name} to i64")
 
 
-# ---- assert
-
-
-def lower_assert(context: Context, operation: Operation) -> None:
-    """Stop where a condition is false and its mask holds."""
-    condition, mask = operation.operand("condition"), operation.operand("mask")
-    assert condition is not None
-    holds = _all_hold(context, condition, mask)
-    w = context.writer
-    failed, passed = w.new_block("failed"), w.new_block("passed")
-    w.branch_if(holds, passed, failed, likely=True)
-    w.place(failed)
-    context.report(ASSERTION_FAILED, str(context.message(operation.attribute("message"), operation.location)))
-    w.place(passed)
-
-
-def _all_hold(context: Context, condition: Value, mask: Value | None) -> str:
-    """An i1: whether the condition holds in every lane where the mask does."""
-    w = context.writer
-    if not isinstance(condition.type, TileType):
-        holds = context.scalar(condition)
-        if mask is None:
-            return holds
-        return w.emit(f"or i1 {holds}, {w.emit(f'xor i1 {context.scalar(mask)}, true')}")
-    buffers = [_flat(context.materialize(value)) for value in (condition, mask) if value is not None]
-    width = context.elements_for(I1)
-    bad = w.alloca("i1", 1, 1)
-    w.store("i1", "false", bad, 1)
-
-    def chunk(index: str, lanes: int) -> None:
-        type_ = f"<{lanes} x i1>" if lanes else "i1"
-        loaded = [context.load_vector(buffer, (index,), lanes) if lanes else context.load_element(buffer, (index,)) for buffer in buffers]
-        fails = w.emit(f"xor {type_} {loaded[0]}, {constant(I1, True, lanes)}")
-        if len(loaded) > 1:
-            fails = w.emit(f"and {type_} {fails}, {loaded[1]}")
-        if lanes:
-            fails = w.intrinsic("llvm.vector.reduce.or", "i1", [(type_, fails)], [type_])
-        w.store("i1", w.emit(f"or i1 {fails}, {w.load('i1', bad, 1)}"), bad, 1)
-
-    for_chunks(w, buffers[0].numel, width, chunk)
-    return w.emit(f"xor i1 {w.load('i1', bad, 1)}, true")
-
-
-def _flat(buffer: Buffer) -> Buffer:
-    return viewed(buffer, buffer.numel)
+# ---- hints
 
 
 def lower_assume(context: Context, operation: Operation) -> None:
@@ -265,6 +218,10 @@ def lower_extern(context: Context, operation: Operation) -> None:
 # ---- groups of elements
 
 
+def _flat(buffer: Buffer) -> Buffer:
+    return viewed(buffer, buffer.numel)
+
+
 def _by_groups(context: Context, operation: Operation, pack: int, run: Callable[[list[list[str]]], list[list[str]]]) -> None:
     """Run code on scalars, or on every ``pack`` elements of tiles that follow each other; bind its results. A last group is filled up with zeros."""
     w = context.writer
@@ -304,7 +261,6 @@ def _zeros(value: Value, count: int) -> list[str]:
 
 LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
     "print": lower_print,
-    "assert": lower_assert,
     "assume": lower_assume,
     "inline_asm": lower_inline_asm,
     "extern": lower_extern,

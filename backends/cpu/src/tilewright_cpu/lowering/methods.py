@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright_cpu.lowering import (
+    assertions,
     atomics,
     calls,
     control,
@@ -27,7 +28,7 @@ from tilewright_cpu.lowering.context import Methods
 
 _STATEMENTS: Final = {
     name: lowering
-    for module in (control, calls, memory, reduce, atomics, debug, descriptors, dot, dot_scaled, histogram, map, rearrange, scan)
+    for module in (control, calls, memory, reduce, assertions, atomics, debug, descriptors, dot, dot_scaled, histogram, map, rearrange, scan)
     for name, lowering in module.LOWERINGS.items()
 }
 METHODS: Final = Methods(

@@ -7,7 +7,6 @@ masks; chunks beyond it are skipped where they have no effect. Conditions that d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tilewright.errors import LoweringError
@@ -364,6 +363,14 @@ class Lanes:
 
     def run(self, stop: str | None = None, limit: tuple[str, frozenset[Value]] | None = None) -> list[list[str]]:
         """Write the loops; the groups of accumulators after them."""
+        context = self.context
+        saved, context.row = context.row, (list(context.scopes), context.floor, context.assumed, context.forms)
+        try:
+            return self._run(stop, limit)
+        finally:
+            context.row = saved
+
+    def _run(self, stop: str | None, limit: tuple[str, frozenset[Value]] | None) -> list[list[str]]:
         plan, width = self.plan, self.plan.width
         first = [value for _, value in self.carried]
         if plan.lane < 0:
@@ -402,21 +409,10 @@ class Lanes:
 
     def _straight(self, groups: list[list[str]], chunks: int) -> list[list[str]]:
         width = self.plan.width
-        with self._spanning("0", str(chunks * width), 1):
-            for chunk in range(chunks):
-                copy = chunk % len(groups)
-                groups[copy] = self._chunk(Coordinate(str(chunk * width)), width, groups[copy], copy)
+        for chunk in range(chunks):
+            copy = chunk % len(groups)
+            groups[copy] = self._chunk(Coordinate(str(chunk * width)), width, groups[copy], copy)
         return groups
-
-    @contextmanager
-    def _spanning(self, lower: str, upper: str, back: int) -> Iterator[None]:
-        """Chunks of the lanes [lower, upper) are written, which are known in the scope ``back`` from the innermost."""
-        context = self.context
-        saved, context.lane_span = context.lane_span, (lower, upper, len(context.scopes) - back)
-        try:
-            yield
-        finally:
-            context.lane_span = saved
 
     def _loop(
         self, lower: str, upper: str, step: int, groups: list[list[str]], *, nonempty: bool = False, assume: frozenset[Value] = frozenset()
@@ -424,7 +420,7 @@ class Lanes:
         """A loop that takes one chunk a group a turn; groups keep their number."""
         flat = [(type_, value) for group in groups for (type_, _), value in zip(self.carried, group, strict=True)]
         width, count = self.plan.width, len(self.carried)
-        with self.context.loop(lower, upper, step, flat, nonempty=nonempty, assume=assume) as (loop, coordinate), self._spanning(lower, upper, 2):
+        with self.context.loop(lower, upper, step, flat, nonempty=nonempty, assume=assume) as (loop, coordinate):
             following: list[str] = []
             for copy in range(len(groups)):
                 at = coordinate
