@@ -263,7 +263,7 @@ class Context:
         self.told = self.untold = ""
         self.unlooked_checks = False
         #: what holds in front of the loops over the lanes of a row that are being written: the scopes, the floor, what is assumed, the forms
-        self.row: tuple[list[Scope], int, frozenset[Value], dict[tuple[Value, int], Any]] | None = None
+        self.row: tuple[list[Scope], int, frozenset[Value], dict[Value, tuple[Any, ...]]] | None = None
 
     # ---- values
 

@@ -1,5 +1,5 @@
-"""Products, by the plans of :class:`~tilewright.simt.matmul_plans.ProductPlan`: operands come in registers, or are in shared memory, from where they are read as
-they are needed."""
+"""Products, by the plans of :class:`~tilewright.simt.matmul_plans.ProductPlan`: operands come in registers, or are in shared memory, from where they are read
+as they are needed."""
 
 from __future__ import annotations
 
