@@ -1,5 +1,4 @@
 # make demo: the five classic kernels on this machine's CPU.  make test: everything the tests' gate checks.
-# The tests run in two rounds, since LLVM's linker has ended processes that went on to the emulated machine after thousands of the core's tests.
 # make check: lint, types, and what guards most in a few minutes: the compiler's stages, the emulated machine, operations on the CPU.
 # make bench: sizes and compile times, measured.  make perf: the conformance suite's verdicts about speed, for a machine with nothing else to do.
 # make ecosystem: programs written for Triton, installed from the package index, and a table of what runs.
@@ -30,8 +29,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py $(if $(filter 1,$(PLOT)),--plot)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal conformance/tests backends docs examples
-	$(BIN)/python -m pytest -n 2 --dist worksteal core/tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 	$(BIN)/python -m tilewright_conformance run --backend cpu --without perf --report build/conformance
 
 check: lint
