@@ -64,6 +64,7 @@ STAYS: dict[str, str] = {
     "what depends on a carried value": "%r = for %i, %j, %n, inits=[%f] : f32 body(%0: i32, %1: f32) {\n%2 = neg %1 : f32\nyield %2\n}\nuse %r",
     "with no_licm": loop("%x = neg %f : f32\nuse %x", attributes=" {no_licm = true}"),
     "a load of a loop that may not run": loop("%y = load %p : f32\nuse %y"),
+    "a load of a loop of no iteration": "%lo = constant 4 : i32\n%hi = constant 4 : i32\n" + certain("%y = load %p : f32\nuse %y"),
     "a load of a loop that stores": BOUNDS + certain("%y = load %p : f32\nuse %y\nstore %p, %f"),
     "a load of a loop with a barrier": BOUNDS + certain("barrier\n%y = load %p : f32\nuse %y"),
     "a volatile load": BOUNDS + certain("%y = load %p {volatile = true} : f32\nuse %y"),
