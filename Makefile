@@ -1,5 +1,6 @@
 # make demo: the five classic kernels on this machine's CPU.  make test: everything the tests' gate checks.
-# make check: lint, types, and what guards most in a few minutes: the compiler's stages, the emulated machine, operations on the CPU.
+# make check: lint, types, and what guards most in a few minutes: the compiler's stages, the emulated machine, the cache,
+# operations on the CPU.
 # make bench: sizes and compile times, measured.  make perf: the conformance suite's verdicts about speed, for a machine with nothing else to do.
 # make ecosystem: programs written for Triton, installed from the package index, and a table of what runs.
 # make opencl: the OpenCL example with all cases of its profiles, for which a driver is installed.
@@ -19,8 +20,9 @@ SANITIZER ?= compute-sanitizer
 BIN := $(VENV)/bin
 # tests start hundreds of processes: none of them compiles again what Python has compiled, whatever the environment says
 export PYTHONDONTWRITEBYTECODE :=
-CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins reference simt test_layering.py) \
-	conformance/tests/test_every_op.py backends/cpu/tests/test_launch.py backends/amd/tests
+CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins reference simt test_layering.py runtime/test_cache.py \
+	runtime/test_specialization.py runtime/test_slots.py) $(addprefix conformance/tests/,samples test_every_op.py) \
+	$(addprefix backends/cpu/tests/,test_launch.py test_ops_scan.py) backends/amd/tests
 PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e conformance
 
 .PHONY: demo test check lint docs bench perf ecosystem opencl gpu-test gpu-sanitize clean

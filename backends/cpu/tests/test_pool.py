@@ -159,12 +159,12 @@ def test_the_number_of_threads_can_be_limited(pools, kernel, limit):
 @pytest.mark.parametrize("mode", MODES)
 def test_launches_from_many_threads(pools, kernel, mode):
     """Three threads launch at once: who finds the pool busy runs alone."""
-    failures, stop = [], time.monotonic() + 1.0
+    failures = []
 
     def work(seed):
         random = np.random.default_rng(seed)
         try:
-            while time.monotonic() < stop:
+            for _ in range(400):
                 launch = Launch(kernel, int(random.integers(1, 300)), rounds=int(random.integers(1, 500)))
                 repeats = int(random.integers(1, 6))
                 for _ in range(repeats):
