@@ -154,7 +154,7 @@ def _add_up(
     a_row = w.gep(a.element, a.pointer, scaled(w, row, a.row_stride))
     b_stride: Extent
     if b.packed:
-        b_column, b_stride = w.gep(scheme.unit, b.pointer, scaled(w, column, b.units)), panel.columns
+        b_column, b_stride = w.gep(scheme.unit, b.pointer, scaled(w, column, b.units)), panel.stride
     else:
         b_column, b_stride = w.gep(b.stored, b.pointer, column), b.row_stride
     starts = [sum(widths[:v]) for v in range(len(widths))]

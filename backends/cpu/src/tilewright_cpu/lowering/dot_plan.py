@@ -224,18 +224,30 @@ def choose_block(m: int, n: int, lanes: int, machine: Machine) -> Block:
 class Panel:
     """Columns ``start`` .. that one micro-kernel covers; ``count`` of them when the panels of one shape form a loop.
 
-    ``widths`` are the lanes of its vectors; ``valid`` the columns of the last vector that exist (the rest is padding).
+    ``widths`` are the lanes of its vectors; ``valid`` the columns of the last vector that exist (the rest is padding); ``packed`` the columns
+    that it was packed with, 0 for its own.
     """
 
     start: int
     count: int
     widths: tuple[int, ...]
     valid: int
+    packed: int = 0
 
     @property
     def columns(self) -> int:
         """Columns of one panel, padding included."""
         return sum(self.widths)
+
+    @property
+    def stride(self) -> int:
+        """Units of packed B from one step along K to the next."""
+        return self.packed or self.columns
+
+    @property
+    def first_vector(self) -> Panel | None:
+        """The part of a panel that its first vector is; None where it has no other."""
+        return None if len(self.widths) == 1 else Panel(self.start, 1, self.widths[:1], self.widths[0], self.stride)
 
 
 def split_columns(n: int, block: Block) -> tuple[Panel, ...]:

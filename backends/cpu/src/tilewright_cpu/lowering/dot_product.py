@@ -303,9 +303,27 @@ def _write_blocks(
         for rows, row in each_row():
             write_held_rows(w, kernel, elements, a, b, c, row, rows, each_panel)
         return
-    for panel, column in each_panel():
+
+    def write(panel: Panel, column: Extent) -> None:
         for rows, row in each_row():
             if kernel.scheme.tiled:
                 write_tile_block(w, kernel, elements, a, b, c, row, rows, panel, column, noted)
             else:
                 write_block(w, kernel, a, b, c, row, row_offsets[:rows], panel, column, noted)
+
+    for panel, column in each_panel():
+        narrow = None if limits.columns is None or kernel.scheme.tiled else panel.first_vector
+        if narrow is None:
+            write(panel, column)
+            continue
+        # the last panel below a limit costs what its columns do: often a few of many are left over
+        few, many, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
+        left = w.emit(f"sub i64 {limits.columns}, {column}")
+        w.branch_if(w.emit(f"icmp ule i64 {left}, {narrow.columns}"), few, many)
+        w.place(few)
+        write(narrow, column)
+        w.branch(join)
+        w.place(many)
+        write(panel, column)
+        w.branch(join)
+        w.place(join)
