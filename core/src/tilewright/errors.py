@@ -149,6 +149,17 @@ class HostCallError(TilewrightError, RuntimeError, ValueError):
     """A function of the language was called from the host, outside of every kernel."""
 
 
+class ForeignKernelError(TilewrightError):
+    """A pickled kernel was made by another package, which answers to the name ``triton`` in the process that sent it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a kernel was sent by a process in which 'triton' is another package, while Tilewright answers to that name here. Importing "
+            "tilewright.compat.triton does not reach processes that this one starts, such as PyTorch's compile workers: start the program with "
+            "TILEWRIGHT_TRITON=1 in the environment, or by python -m tilewright.compat.triton"
+        )
+
+
 class AutotunerError(TilewrightError):
     """The autotuner has no configuration that works."""
 

@@ -14,7 +14,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.compat import triton
-from tilewright.errors import BackendError
+from tilewright.errors import BackendError, ForeignKernelError
 from tilewright.plugins.registry import registry
 
 pytest.importorskip("tilewright_cpu")
@@ -114,3 +114,37 @@ def test_a_backend_is_pickled_by_its_name():
 
 def test_functions_of_modules_are_pickled_by_name():
     assert pickle.loads(pickle.dumps(scaled)) is scaled and inspect.getsource(scaled.fn)
+
+
+#: Another package that answers to Triton's name: the classes of what a compile worker sends, with state of their own.
+ANOTHER = {
+    "triton/__init__.py": "",
+    "triton/runtime/__init__.py": "",
+    "triton/runtime/jit.py": """
+        class KernelParam:
+            def __init__(self):
+                self.num, self._param, self.do_not_specialize = 0, "x", False
+    """,
+    "triton/compiler/__init__.py": "",
+    "triton/compiler/compiler.py": """
+        class AsmDict(dict):
+            pass
+    """,
+}
+
+
+@pytest.mark.parametrize(
+    "made", ["__import__('triton.runtime.jit').runtime.jit.KernelParam()", "__import__('triton.compiler.compiler').compiler.compiler.AsmDict(ptx='text')"]
+)
+def test_kernels_of_another_package_of_that_name_are_refused_with_the_remedy(made, tmp_path):
+    """As where a program imports the shim by hand, and PyTorch's compile workers find an installed Triton."""
+    for name, text in ANOTHER.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    code = f"import pickle, sys; sys.stdout.buffer.write(pickle.dumps({made}))"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TILEWRIGHT", "TRITON"))}
+    sent = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, timeout=120)
+    assert sent.returncode == 0, sent.stderr
+    with pytest.raises(ForeignKernelError, match=r"another package.*start the program with TILEWRIGHT_TRITON=1"):
+        pickle.loads(sent.stdout)

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from tilewright.errors import CompilationError, HostCallError
+from tilewright.errors import CompilationError, ForeignKernelError, HostCallError
 from tilewright.language import dtypes
 from tilewright.language.source import FunctionSource, parse_definition
 from tilewright.language.tuples import tuple as tl_tuple
@@ -66,6 +66,8 @@ class FunctionParameter:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        if not state.keys() <= {*self.__slots__}:
+            raise ForeignKernelError
         for name, value in state.items():
             setattr(self, name, value)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
 
 from tilewright.compat.triton.outside import OutsideStageError
-from tilewright.errors import TilewrightError
+from tilewright.errors import ForeignKernelError, TilewrightError
 
 #: Triton's name of a stage -> Tilewright's.
 _NAMES = {"ttir": "tileir"}
@@ -57,6 +58,10 @@ class Asm(Mapping[str, str | bytes]):
         tile_text = self._stages.get("ttir")
         if isinstance(tile_text, str):
             self._stages["ttir"] = TileText(tile_text)
+
+    def __setitem__(self, name: str, value: Any) -> NoReturn:
+        """Triton's own are dictionaries, and are filled when they are unpickled."""
+        raise ForeignKernelError
 
     def __getitem__(self, name: str) -> str | bytes:
         found = self._stages.get(name)
