@@ -4,6 +4,7 @@
 # make bench: sizes and compile times, measured.  make perf: the conformance suite's verdicts about speed, for a machine with nothing else to do.
 # make ecosystem: programs written for Triton, installed from the package index, and a table of what runs.
 # make opencl: the OpenCL example with all cases of its profiles, for which a driver is installed.
+# make release: wheels and source archives of every distribution in dist/, checked, installed and run (TAG=v0.2.0: for that tag).
 # make gpu-test: every test that needs an NVIDIA GPU, on a machine that has one.  make gpu-sanitize: kernels under compute-sanitizer.
 PYTHON ?= python3
 VENV ?= .venv
@@ -25,7 +26,7 @@ CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins refe
 	$(addprefix backends/cpu/tests/,test_launch.py test_ops_scan.py) backends/amd/tests
 PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e conformance
 
-.PHONY: demo test check lint docs bench perf ecosystem opencl gpu-test gpu-sanitize clean
+.PHONY: demo test check lint docs bench perf ecosystem opencl release gpu-test gpu-sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py $(if $(filter 1,$(PLOT)),--plot)
@@ -58,6 +59,9 @@ ecosystem: $(ECOSYSTEM)/.installed
 opencl: $(VENV)/.developer
 	$(BIN)/python -m pip install --quiet pyopencl pocl-binary-distribution
 	TILEWRIGHT_FULL_CONFORMANCE=1 $(BIN)/python -m pytest -rs examples/tests/test_backend_opencl.py
+
+release: $(VENV)/.developer
+	$(BIN)/python tools/release.py $(if $(TAG),--tag $(TAG))
 
 gpu-test: $(if $(GPU_PYTHON),,$(VENV)/.gpu)
 	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance/tests examples
