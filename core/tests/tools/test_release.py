@@ -68,7 +68,7 @@ def wheel(release: Any, distributions: list[Any], tmp_path: Path) -> Any:
 
     def make(**changes: str | None) -> Path:
         info = f"{cpu.stem}.dist-info"
-        files: dict[str, str | None] = {name: "" for name in release.package_files(cpu)}
+        files: dict[str, str | None] = dict.fromkeys(release.package_files(cpu), "")
         files[f"{info}/METADATA"] = (
             f"Metadata-Version: 2.4\nName: {cpu.name}\nVersion: {cpu.version}\nSummary: s\nLicense-Expression: MIT\n"
             f"Requires-Python: >=3.11\nDescription-Content-Type: text/markdown\n\n{'words ' * 40}\n"
