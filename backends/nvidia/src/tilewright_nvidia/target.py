@@ -28,7 +28,7 @@ from tilewright_nvidia.costs import COSTS
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.memory_access import GlobalMemory
 from tilewright_nvidia.operations import LOAD_IM2COL
-from tilewright_nvidia.products import WideProducts
+from tilewright_nvidia.wide_multiply import WideProducts
 from tilewright_nvidia.words import Words
 
 TRIPLE = "nvptx64-nvidia-cuda"
