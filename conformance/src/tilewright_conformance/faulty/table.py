@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright_conformance.faulty import arithmetic, control, conversions, descriptors, disruptive, functions, launching, memory, products, shapes
+from tilewright_conformance.faulty import arithmetic, control, conversions, descriptors, disruptive, functions, launching, matmul, memory, shapes
 from tilewright_conformance.faulty.switch import Switch
 
 #: name -> switch
