@@ -14,7 +14,7 @@ from tilewright.ir.types import DescriptorType, TileType
 from tilewright_cpu.lowering.context import Buffer, Callee, Context, KernelState
 from tilewright_cpu.lowering.control import assign
 from tilewright_cpu.lowering.functions import begin_function, end_function, load_grid
-from tilewright_cpu.lowering.parts import bind_parts, padding_of, part_types, typed_parts
+from tilewright_cpu.lowering.scalar_operands import bind_parts, padding_of, part_types, typed_parts
 from tilewright_cpu.lowering.statements import lower_region
 
 
