@@ -14,7 +14,7 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, IntType, TileType
 from tilewright_cpu.lowering.analysis import is_lazy, is_tile
 from tilewright_cpu.lowering.context import Context
-from tilewright_cpu.lowering.forms import form
+from tilewright_cpu.lowering.strides import form
 
 
 def is_promised(operation: Operation) -> bool:

@@ -23,8 +23,8 @@ from tilewright_cpu.lowering.dot_pack import Matrix, scaled
 from tilewright_cpu.lowering.dot_plan import IEEE, Extent
 from tilewright_cpu.lowering.dot_prepacked import SLOT
 from tilewright_cpu.lowering.dot_product import Product, write_product
-from tilewright_cpu.lowering.forms import constant_value
 from tilewright_cpu.lowering.materialize import copy_buffer, materialize_into
+from tilewright_cpu.lowering.strides import constant_value
 
 
 def lower_dot(context: Context, operation: Operation) -> None:

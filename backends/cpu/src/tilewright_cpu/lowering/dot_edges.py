@@ -15,8 +15,8 @@ from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.lowering.analysis import is_tile
 from tilewright_cpu.lowering.context import ZERO, Context
 from tilewright_cpu.lowering.dot_plan import Extent
-from tilewright_cpu.lowering.forms import constant_value, form
 from tilewright_cpu.lowering.masks import Axes, Bound, bound_of, conjuncts, emit_limit, operand_axes
+from tilewright_cpu.lowering.strides import constant_value, form
 
 _LOOKED_THROUGH = ("permute", "cast", "hint")
 

@@ -15,8 +15,8 @@ from tilewright.llvm.registers import constant, register_type, storage_size, sto
 from tilewright_cpu.lowering.analysis import unit_reshape
 from tilewright_cpu.lowering.bounds import checked_chunk
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index, Scope
-from tilewright_cpu.lowering.forms import SYMBOLIC, form
 from tilewright_cpu.lowering.machine import rounded_for_dots
+from tilewright_cpu.lowering.strides import SYMBOLIC, form
 
 
 def lane_axis(index: Index) -> int:

@@ -10,7 +10,7 @@ from tilewright.llvm.casts import emit_cast
 from tilewright_cpu.lowering.analysis import unit_reshape
 from tilewright_cpu.lowering.context import ZERO, Context, Index
 from tilewright_cpu.lowering.evaluate import evaluate, scope_of, with_coordinate
-from tilewright_cpu.lowering.forms import constant_value, form
+from tilewright_cpu.lowering.strides import constant_value, form
 
 #: For each axis of a value, the axis of the nest it runs along; None for a coordinate that is always 0.
 Axes = tuple[int | None, ...]

@@ -27,10 +27,10 @@ from tilewright_cpu.lowering.evaluate import (
     scatter,
     with_coordinate,
 )
-from tilewright_cpu.lowering.forms import form
 from tilewright_cpu.lowering.masks import Bound, bound_of, conjuncts, emit_limit
 from tilewright_cpu.lowering.materialize import complete_partial, materialize, settle, store_to_buffer, write_rows
 from tilewright_cpu.lowering.nest import Plan, identity
+from tilewright_cpu.lowering.strides import form
 
 # ---- order
 

@@ -17,8 +17,8 @@ from tilewright_cpu.lowering.analysis import cost_of_one, is_lazy, unit_reshape
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index
 from tilewright_cpu.lowering.contiguity import assuming
 from tilewright_cpu.lowering.evaluate import evaluate, with_coordinate
-from tilewright_cpu.lowering.forms import form
 from tilewright_cpu.lowering.masks import Axes, Bound, bound_of, conjuncts, emit_limit, operand_axes
+from tilewright_cpu.lowering.strides import form
 
 if TYPE_CHECKING:
     from tilewright.llvm.writer import Block
