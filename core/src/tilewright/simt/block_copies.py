@@ -16,7 +16,7 @@ cannot start before all threads have seen the end of the first: what they read o
 Rows that numbers name are loaded in the same way (``simt.rows_load_start``), from a slot of those numbers (:mod:`.row_copies`).
 
 Stores, and updates by an atomic for each element, go the other way (:mod:`.block_stores`); what makes their descriptors is written out at last
-(:mod:`.made_descriptors`).
+(:mod:`.device_descriptors`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tilewright.passes.dce import dce_function
 from tilewright.simt.block_mechanisms import BLOCK_STORES, block_buffer, block_mechanism, block_slot, create, no_layout
 from tilewright.simt.block_stores import write_block_stores
 from tilewright.simt.carried import operations_of_program
+from tilewright.simt.device_descriptors import write_device_descriptors
 from tilewright.simt.facts import part_of
 from tilewright.simt.linear_layout import SharedLayout
-from tilewright.simt.made_descriptors import write_made_descriptors
 from tilewright.simt.matmul_plans import PRODUCTS
 from tilewright.simt.pipeline.loads import wished_layout
 from tilewright.simt.pipeline.views import views_of
@@ -61,7 +61,7 @@ def write_block_copies(function: Function, target: SimtTarget) -> None:
             _write_load(load, full, number, function, target)
     write_row_stores([operation for operation in operations if operation.name == "descriptor_scatter"], function, target)
     write_block_stores([operation for operation in operations if operation.name in BLOCK_STORES], function, target)
-    write_made_descriptors(function, target)
+    write_device_descriptors(function, target)
     if loads:
         dce_function(function)
 

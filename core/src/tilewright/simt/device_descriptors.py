@@ -30,7 +30,7 @@ from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import BufferType
 
 
-def write_made_descriptors(function: Function, target: SimtTarget) -> None:
+def write_device_descriptors(function: Function, target: SimtTarget) -> None:
     """Write out how descriptors are made that copies of blocks read.
 
     Raises:
