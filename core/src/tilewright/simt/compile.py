@@ -19,7 +19,6 @@ from tilewright.simt.assign import assign
 from tilewright.simt.barriers import insert_barriers
 from tilewright.simt.block_copies import write_block_copies
 from tilewright.simt.clusters import divide_program
-from tilewright.simt.enough_warps import set_warps, warps_asked
 from tilewright.simt.expand import prepare
 from tilewright.simt.facts import note
 from tilewright.simt.inflight import check_in_flight
@@ -33,6 +32,7 @@ from tilewright.simt.shared_memory import SHARED_MEMORY, allocate
 from tilewright.simt.shorter_products import shorten_products
 from tilewright.simt.staging import stage_operands
 from tilewright.simt.target import SimtTarget, Stage
+from tilewright.simt.warp_count import set_warps, warps_asked
 
 
 def _on_kernel(run: Callable[[Function, SimtTarget], None]) -> Callable[[Module, SimtTarget, Mapping[str, Any]], None]:

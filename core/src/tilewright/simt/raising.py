@@ -29,7 +29,6 @@ from tilewright.passes.dce import dce
 from tilewright.passes.effects import clobbers_memory, effects_of
 from tilewright.passes.licm import licm
 from tilewright.passes.polynomials import Polynomial
-from tilewright.simt.enough_warps import warps_asked
 from tilewright.simt.facts import WHOLE, function_of, note
 from tilewright.simt.matmul_plans import Product
 from tilewright.simt.ops import SIMT_TABLE
@@ -38,6 +37,7 @@ from tilewright.simt.pipeline.select import stages_of
 from tilewright.simt.roots import is_address, root_of
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tensors import NotRaisedError, Tensor, divisors, is_on_host, tensor_of
+from tilewright.simt.warp_count import warps_asked
 
 _DOT: Final = frozenset({"dot"})
 #: A load of less than one part in so many of what the greatest of a loop brings is not worth it.
