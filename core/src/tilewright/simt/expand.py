@@ -11,7 +11,7 @@ from tilewright.passes.inline import inline
 from tilewright.passes.licm import licm
 from tilewright.simt.expand_descriptors import expand_descriptors
 from tilewright.simt.expand_scaled import expand_scaled
-from tilewright.simt.longest_first import start_longest_first
+from tilewright.simt.program_order import start_longest_first
 from tilewright.simt.target import SimtTarget
 
 
