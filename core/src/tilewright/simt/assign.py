@@ -19,6 +19,7 @@ from tilewright.passes.axis import axis_info
 from tilewright.simt.carried import CARRIERS, Carried, all_carried, operations_of_program
 from tilewright.simt.coalesce import ACCESSES, TileAccess, coalesced, default_layout, tile_access, turned, widened
 from tilewright.simt.costs import operation_cost
+from tilewright.simt.direct_to_shared import mark_direct_to_shared
 from tilewright.simt.facts import WARPS, note
 from tilewright.simt.fma import FMA
 from tilewright.simt.interfaces import interface_of
@@ -30,7 +31,6 @@ from tilewright.simt.plans import plans
 from tilewright.simt.rematerializable import fixed_tiles
 from tilewright.simt.rematerialize import Materializer
 from tilewright.simt.rules import SHAPE_OPERATIONS, SOURCES
-from tilewright.simt.side_by_side import mark_side_by_side
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.variables import Edge, Origin, Problem, Variable, tile_shape
 
@@ -96,7 +96,7 @@ class LayoutStatement:
                 self._share(argument, self.variable(argument))
         for operation in self.operations:
             self._state(operation)
-        self._side_by_side = mark_side_by_side(self, options)
+        self._side_by_side = mark_direct_to_shared(self, options)
         self._connect()
         self.problem.solve([variable for variable in self.variables if variable.merged is None], self._default)
         self._rewrite()

@@ -30,9 +30,9 @@ _PRODUCTS = frozenset({"dot"})
 _LEAST_READ = 4
 
 
-def mark_side_by_side(statement: Statement, options: Mapping[str, Any]) -> dict[Operation, LinearLayout]:
+def mark_direct_to_shared(statement: Statement, options: Mapping[str, Any]) -> dict[Operation, LinearLayout]:
     """Name the mechanism at the loads of a function that are copied lane after lane; their layouts."""
-    mechanism = side_by_side_mechanism(statement.target)
+    mechanism = direct_to_shared_mechanism(statement.target)
     if mechanism is None:
         return {}
     found: dict[Operation, LinearLayout] = {}
@@ -43,7 +43,7 @@ def mark_side_by_side(statement: Statement, options: Mapping[str, Any]) -> dict[
     return found
 
 
-def side_by_side_mechanism(target: SimtTarget) -> CopyMechanism | None:
+def direct_to_shared_mechanism(target: SimtTarget) -> CopyMechanism | None:
     """The mechanism whose lanes write side by side, if a machine has one."""
     return next((one for one in target.mechanisms if one.completes == GROUPS and one.lanes_side_by_side), None)
 
