@@ -12,8 +12,8 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.verifier import verify
 from tilewright.simt import facts
+from tilewright.simt.async_hazards import check_in_flight
 from tilewright.simt.compile import STAGES
-from tilewright.simt.inflight import check_in_flight
 from tilewright.simt.ops import OPS, SIMT_TABLE
 from tilewright.simt.pipeline import decisions
 from tilewright.simt.pipeline.expand import FORMS

@@ -14,10 +14,10 @@ from tilewright.ir.printer import print_module
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
 from tilewright.simt.assign import assign
+from tilewright.simt.async_hazards import FlightError
 from tilewright.simt.barriers import insert_barriers
 from tilewright.simt.compile import run_stages
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.inflight import FlightError
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.shared_memory import allocate
 from tilewright.testing.stage_text import read

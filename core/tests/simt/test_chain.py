@@ -14,9 +14,9 @@ from tilewright.ir.core import Operation
 from tilewright.language.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
+from tilewright.simt.async_hazards import check_in_flight
 from tilewright.simt.compile import kernel_of
 from tilewright.simt.emulator import EmulatedDescriptor
-from tilewright.simt.inflight import check_in_flight
 from tilewright.simt.tokens import Tokens
 from tilewright.testing.toy_targets import BulkTarget
 

@@ -38,9 +38,9 @@ from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, element_type
 from tilewright.passes.effects import effects_of
 from tilewright.passes.rewriter import constant_of
+from tilewright.simt.async_hazards import FlightError
 from tilewright.simt.carried import CARRIERS, Carried, all_carried
 from tilewright.simt.facts import WARPS, layout_of, offset_of
-from tilewright.simt.inflight import FlightError
 from tilewright.simt.interface import SharedEffects
 from tilewright.simt.interfaces import interface_of
 from tilewright.simt.ops import COPIES, PRODUCTS, SIMT_TABLE, STORES

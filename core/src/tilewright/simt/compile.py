@@ -16,12 +16,12 @@ from tilewright.ir.verifier import verify
 from tilewright.passes.clone import clone_module
 from tilewright.simt.accumulators import ACCUMULATORS, write_accumulators
 from tilewright.simt.assign import assign
+from tilewright.simt.async_hazards import check_in_flight
 from tilewright.simt.barriers import insert_barriers
 from tilewright.simt.block_copies import write_block_copies
 from tilewright.simt.clusters import divide_program
 from tilewright.simt.expand import prepare
 from tilewright.simt.facts import note
-from tilewright.simt.inflight import check_in_flight
 from tilewright.simt.lower import lower_function
 from tilewright.simt.masked_off_lanes import mark_unseen
 from tilewright.simt.partial_sums import defer_sums
