@@ -22,6 +22,7 @@ from tilewright.simt.block_copies import write_block_copies
 from tilewright.simt.clusters import divide_program
 from tilewright.simt.expand import prepare
 from tilewright.simt.facts import note
+from tilewright.simt.k_slicing import slice_along_k
 from tilewright.simt.lower import lower_function
 from tilewright.simt.masked_off_lanes import mark_unseen
 from tilewright.simt.partial_sums import defer_sums
@@ -29,7 +30,6 @@ from tilewright.simt.pipeline import expand, schedule, select
 from tilewright.simt.raising import raise_loads
 from tilewright.simt.remarks import note_slow_paths, warn_slow
 from tilewright.simt.shared_memory import SHARED_MEMORY, allocate
-from tilewright.simt.shorter_products import shorten_products
 from tilewright.simt.staging import stage_operands
 from tilewright.simt.target import SimtTarget, Stage
 from tilewright.simt.warp_count import set_warps, warps_asked
@@ -88,7 +88,7 @@ def compile_fitting(module: Module, target: SimtTarget, options: Mapping[str, An
     first: OutOfResources | None = None
     for fewer, parts in (*((fewer, 0) for fewer in range(stages, least - 1, -1)), *((least, parts) for parts in _PARTS)):
         copy = clone_module(module)
-        if parts and not shorten_products(kernel_of(copy), target.shared_memory // parts):
+        if parts and not slice_along_k(kernel_of(copy), target.shared_memory // parts):
             continue
         try:
             text = compile_kernel(copy, target, {**options, "num_stages": fewer}, timings)

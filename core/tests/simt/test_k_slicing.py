@@ -12,7 +12,7 @@ from tilewright.ir.types import F32, TileType
 from tilewright.simt import emulator
 from tilewright.simt.compile import compile_fitting, compile_kernel, kernel_of
 from tilewright.simt.facts import SHARED_BYTES, notes_of
-from tilewright.simt.shorter_products import shorten_products
+from tilewright.simt.k_slicing import slice_along_k
 
 OPTIONS = {"num_warps": 2, "num_stages": 1, "enable_fp_fusion": False}
 
@@ -32,7 +32,7 @@ def module(batches: tuple[int, ...], k: int) -> Module:
 def test_pieces_take_less_memory_and_give_the_same_sums(batches: tuple[int, ...], k: int, part: int, pieces: int) -> None:
     count = int(np.prod(batches, dtype=int))
     whole, made = module(batches, k), module(batches, k)
-    assert shorten_products(kernel_of(made), part * 1024 * count)
+    assert slice_along_k(kernel_of(made), part * 1024 * count)
     assert sum(operation.name == "dot" for operation in kernel_of(made).walk()) == 2 * pieces
     rng = np.random.default_rng(k)
     given = [rng.normal(size=(*batches, *shape)).astype(np.float32) for shape in ((16, k), (k, 8), (16, 8))]

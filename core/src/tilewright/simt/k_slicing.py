@@ -16,7 +16,7 @@ from tilewright.simt.facts import note
 _LEAST_K: Final = 32
 
 
-def shorten_products(function: Function, most: int) -> bool:
+def slice_along_k(function: Function, most: int) -> bool:
     """Cut every product whose operands take more than so many bytes in two along K, and the halves again; whether there was one."""
     found = [operation for operation in function.walk() if operation.name == "dot" and _is_long(operation.operands[0], operation.operands[1], most)]
     for operation in found:
