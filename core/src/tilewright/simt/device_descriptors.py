@@ -13,7 +13,7 @@ becomes, where copies of blocks read it, a descriptor in memory of the program's
 
 Each operation that makes one has a place in that memory. In a loop it makes another one there, and at the end others may have the place: no copy may be under
 way then that still reads the one before. Loads that are waited for where they stand, and loops that wait for all that they started, leave none; the part of a
-program that only starts them waits (:mod:`.pipeline.parts`), and so does one that stores (:mod:`.block_stores`).
+program that only starts them waits (:mod:`.pipeline.warp_specialize`), and so does one that stores (:mod:`.block_stores`).
 """
 
 from __future__ import annotations

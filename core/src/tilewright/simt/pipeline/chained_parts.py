@@ -26,7 +26,7 @@ from tilewright.simt.pipeline.blocks import BlockRing, block_bytes
 from tilewright.simt.pipeline.chain import Halves, asynchronous_products, late_half
 from tilewright.simt.pipeline.decisions import BY, selected, shared_layout
 from tilewright.simt.pipeline.overlap import start_and_wait
-from tilewright.simt.pipeline.parts import LOAD, MATH, divide
+from tilewright.simt.pipeline.warp_specialize import LOAD, MATH, divide
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import thread_values
 
