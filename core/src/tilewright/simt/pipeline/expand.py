@@ -6,12 +6,12 @@ from tilewright.ir.core import Function
 from tilewright.passes.dce import dce_function
 from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.pipeline.blocks import expand_blocks
-from tilewright.simt.pipeline.chained_parts import expand_chained_parts
 from tilewright.simt.pipeline.decisions import CHAIN, FORM, PARTS, SLOTS
 from tilewright.simt.pipeline.overlap import start_products
 from tilewright.simt.pipeline.registers import expand_registers
 from tilewright.simt.pipeline.stream import expand_groups
 from tilewright.simt.pipeline.warp_specialize import expand_parts
+from tilewright.simt.pipeline.warp_specialize_chain import expand_chained_parts
 from tilewright.simt.target import SimtTarget
 
 #: How each form is written out.

@@ -16,12 +16,12 @@ from tilewright.simt.copies import BARRIER
 from tilewright.simt.facts import PROGRAMS, note, warps_of
 from tilewright.simt.pipeline.blocks import block_bytes
 from tilewright.simt.pipeline.chain import asynchronous_products
-from tilewright.simt.pipeline.chained_parts import rings_of
 from tilewright.simt.pipeline.decisions import BY, CHAIN, FORM, PARTS, SLOTS, selected
 from tilewright.simt.pipeline.overlap import held_by
 from tilewright.simt.pipeline.room import scratch_beside, slot_bytes
 from tilewright.simt.pipeline.views import views_of
 from tilewright.simt.pipeline.warp_specialize import LOAD, MATH
+from tilewright.simt.pipeline.warp_specialize_chain import rings_of
 from tilewright.simt.pressure import words_of
 from tilewright.simt.target import SimtTarget
 
