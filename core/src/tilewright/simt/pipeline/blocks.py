@@ -30,8 +30,8 @@ from tilewright.llvm.registers import storage_size
 from tilewright.simt.accumulators import new_place, read_sums, start_into, starts_at_zero, write_sums
 from tilewright.simt.facts import CLUSTER, WHOLE, function_of, warps_of
 from tilewright.simt.pipeline.decisions import BY, shared_layout
+from tilewright.simt.pipeline.multibuffer import Ring
 from tilewright.simt.pipeline.overlap import Accumulation, accumulation, kept_sums
-from tilewright.simt.pipeline.ring import Ring
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import BarriersType
 

@@ -37,8 +37,8 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I32
 from tilewright.simt.masked_off_lanes import fills_with_zeros
 from tilewright.simt.pipeline.decisions import ALTERNATING, DISTANCE, IN_TURN, KEPT, STEPS
+from tilewright.simt.pipeline.multibuffer import Ring
 from tilewright.simt.pipeline.phases import fragment_of, step_of, write_phases
-from tilewright.simt.pipeline.ring import Ring
 from tilewright.simt.plans import plan_of
 from tilewright.simt.staging import put_in_shared
 from tilewright.simt.target import SimtTarget

@@ -41,9 +41,9 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I32
 from tilewright.simt.ops import COPIES
 from tilewright.simt.pipeline.decisions import ALTERNATING, BY, EARLY, STEPS, TRAILS
+from tilewright.simt.pipeline.multibuffer import Ring
 from tilewright.simt.pipeline.overlap import Accumulation, Trailing, accumulation, reads_what_is_staged, trailing_product
 from tilewright.simt.pipeline.phases import fragment_of, step_of, write_phases
-from tilewright.simt.pipeline.ring import Ring
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
 
