@@ -15,7 +15,7 @@ from tilewright.llvm.registers import storage_size
 from tilewright.simt.facts import is_made_in, layout_of
 from tilewright.simt.matmul_plans import PRODUCTS, REGISTERS
 from tilewright.simt.pipeline.decisions import IN_TURN, KEPT, SLOTS
-from tilewright.simt.pipeline.room import scratch_beside, slot_bytes
+from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_bytes
 from tilewright.simt.pipeline.views import views_of
 from tilewright.simt.plans import plan_of
 from tilewright.simt.pressure import Pressure, words_of

@@ -28,7 +28,7 @@ from tilewright.simt.lowering.dot import fragment
 from tilewright.simt.lowering.shared import slot_type
 from tilewright.simt.matmul_plans import PRODUCTS, product_of, step_attributes
 from tilewright.simt.pipeline.multibuffer import Ring
-from tilewright.simt.pipeline.room import scratch_beside
+from tilewright.simt.pipeline.shared_memory_budget import scratch_beside
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
 

@@ -18,7 +18,7 @@ from tilewright.simt.pipeline.blocks import block_bytes
 from tilewright.simt.pipeline.chain import asynchronous_products
 from tilewright.simt.pipeline.decisions import BY, CHAIN, FORM, PARTS, SLOTS, selected
 from tilewright.simt.pipeline.overlap import held_by
-from tilewright.simt.pipeline.room import scratch_beside, slot_bytes
+from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_bytes
 from tilewright.simt.pipeline.views import views_of
 from tilewright.simt.pipeline.warp_specialize import LOAD, MATH
 from tilewright.simt.pipeline.warp_specialize_chain import rings_of

@@ -36,8 +36,8 @@ from tilewright.simt.pipeline.loads import stepped_product
 from tilewright.simt.pipeline.overlap import held_by, trailing_product
 from tilewright.simt.pipeline.phases import can_alternate
 from tilewright.simt.pipeline.residence import settle_chains
-from tilewright.simt.pipeline.room import fitting_slots, slot_bytes
 from tilewright.simt.pipeline.select import pipelined_loops, stages_of
+from tilewright.simt.pipeline.shared_memory_budget import fitting_slots, slot_bytes
 from tilewright.simt.pipeline.slices import slice_of
 from tilewright.simt.pipeline.warp_specialize import is_separable
 from tilewright.simt.plans import plan_of
