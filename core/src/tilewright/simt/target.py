@@ -105,7 +105,7 @@ class SimtTarget(ABC):
         registers: registers of 32 bits that a thread may have.
         register_file: those that a program may have.
         few_registers: whether a thread's registers are too few for the tiles that pipelined loops over products are written for, if their loads go through
-            registers: these are then under way one after the other, each by one address (:mod:`.pipeline.crowded`, :mod:`.address_steps`).
+            registers: these are then under way one after the other, each by one address (:mod:`.pipeline.register_budget`, :mod:`.address_steps`).
         shared_pointer: LLVM type of an address in shared memory. Pointers to global memory are ``ptr``.
         mechanisms: the ways to copy to shared memory, those preferred first.
         barrier_bytes: bytes of a barrier object in shared memory; 0 where there are none.

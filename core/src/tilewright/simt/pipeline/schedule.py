@@ -14,7 +14,6 @@ from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.facts import PROGRAMS, function_of, layout_of, note, warps_of
 from tilewright.simt.lowering.dot import fragment
 from tilewright.simt.pipeline.chain import asynchronous_products, is_chain, late_half
-from tilewright.simt.pipeline.crowded import spare_registers
 from tilewright.simt.pipeline.decisions import (
     ALTERNATING,
     BY,
@@ -35,6 +34,7 @@ from tilewright.simt.pipeline.decisions import (
 from tilewright.simt.pipeline.loads import stepped_product
 from tilewright.simt.pipeline.overlap import held_by, trailing_product
 from tilewright.simt.pipeline.phases import can_alternate
+from tilewright.simt.pipeline.register_budget import spare_registers
 from tilewright.simt.pipeline.residence import settle_chains
 from tilewright.simt.pipeline.select import pipelined_loops, stages_of
 from tilewright.simt.pipeline.shared_memory_budget import fitting_slots, slot_bytes
