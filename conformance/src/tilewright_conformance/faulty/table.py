@@ -7,7 +7,7 @@ from tilewright_conformance.faulty.switch import Switch
 
 #: name -> switch
 SWITCHES: dict[str, Switch] = {}
-for _family in (arithmetic, functions, conversions, memory, descriptors, shapes, products, control, launching):
+for _family in (arithmetic, functions, conversions, memory, descriptors, shapes, matmul, control, launching):
     for _switch in _family.SWITCHES:
         if _switch.name in SWITCHES:
             raise ValueError(f"two switches are called {_switch.name!r}")

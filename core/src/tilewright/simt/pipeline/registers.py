@@ -20,8 +20,8 @@ products are that its load was selected for: the barrier is met in every iterati
 Where halves of the warps alternate between reading and multiplying (:mod:`.phases`), stores and loads come before the product, in this order: what is stored
 was loaded in the iteration before, or earlier.
 
-Where registers are few (:mod:`.register_budget`) the loads of one iteration ahead are under way in turn: one starts at the head and is stored between products, or
-between the steps of one, where the next starts. That is after the barrier too, since a product that reads slots comes before.
+Where registers are few (:mod:`.register_budget`) the loads of one iteration ahead are under way in turn: one starts at the head and is stored between products,
+or between the steps of one, where the next starts. That is after the barrier too, since a product that reads slots comes before.
 
 What is loaded past the end is masked off. The addresses are those of the body, computed a second time (:func:`~.slices.slice_of`).
 """
