@@ -147,7 +147,7 @@ def test_a_backend_on_the_toolkit_brings_its_machine_stages_options_and_operatio
 def test_the_list_is_of_the_target(run: Run, machine: bool) -> None:
     code, out, _ = run("--list", file=None)
     names = [line.split()[0] for line in out.splitlines()]
-    assert code == 0 and names == ["canonicalize", "cse", "licm", "dce", "inline", "expand_math"]
+    assert code == 0 and names == ["canonicalize", "cse", "licm", "dce", "inline", "expand_math", "decompose"]
     assert run("--list", "--target", "emulator", file=None)[1].split().count("stage") >= len(STAGES)
     lines = run("--list", "--target", "machine:m1", file=None)[1].splitlines()
     assert any(line.split(maxsplit=1) == ["rename", "Call the module by its target."] for line in lines)
@@ -206,3 +206,43 @@ def test_what_a_pass_breaks_is_found_where_asked_for(run: Run, monkeypatch: pyte
     assert run("--passes", "spoil")[0] == 0
     code, _, error = run("--passes", "spoil", "--verify")
     assert code == 1 and "after spoil the module breaks a rule: @k has 1 arguments and attributes for 0" in error
+
+
+ABS = """tilewright.ir 1.0
+
+kernel @k(%p: ptr<i32>, %x: i32) {
+  %y = abs %x : i32
+  %z = mulhi %y, %x : i32
+  store %p, %z
+  return
+}
+"""
+
+
+def test_operations_are_taken_apart_for_a_backend_or_as_far_as_there_is_a_way(run: Run) -> None:
+    code, out, _ = run("--passes", "decompose", text=ABS)
+    assert code == 0 and "abs" not in out and "mulhi" not in out and "select" in out
+
+    class Plugin:
+        __name__ = "vega"
+
+        @hookimpl
+        def tilewright_backend(self) -> Manifest:
+            lowers = frozenset({"constant", "cmp", "sub", "select", "mulhi", "store"})
+            return Manifest("vega", "1", "few", ("xpu",), ("t",), Capabilities(frozenset({"i32"})), lowers=lowers, priority=-10)
+
+        @hookimpl
+        def tilewright_target(self, device: Device) -> Target:
+            return Target("vega", "t", kind="xpu")
+
+        @hookimpl
+        def tilewright_devices(self) -> list[Device]:
+            return [Device("vega", "xpu", 0, "x")]
+
+    registry().register(Plugin(), "vega")
+    try:
+        code, out, err = run("--target", "vega:t", "--passes", "decompose", text=ABS)
+        assert code == 0 and "abs" not in out and "mulhi" in out, err
+        assert "Take apart what there is that vega does not lower or compute in" in run("--target", "vega:t", "--list", file=None)[1]
+    finally:
+        registry().unregister("vega")

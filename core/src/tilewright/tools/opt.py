@@ -127,7 +127,7 @@ def passes_of(place: Place) -> dict[str, NamedPass]:
     from tilewright.passes.inline import inline
     from tilewright.passes.math import expand_math
 
-    found = {pass_.name: pass_ for pass_ in map(_named, (*pipeline.STANDARD, inline, expand_math))}
+    found = {pass_.name: pass_ for pass_ in (*map(_named, (*pipeline.STANDARD, inline, expand_math)), _decomposition(place))}
     if place.backend is not None:
         own: Sequence[Callable[[Module], Any]] | None = place.backend.call(
             "tilewright_passes", target=place.target, options=place.options, passes=pipeline.STANDARD
@@ -145,6 +145,18 @@ def _named(pass_: Callable[[Module], Any]) -> NamedPass:
 
     meaning = (pass_.__doc__ or "").strip().partition("\n")[0]
     return NamedPass(pass_name(pass_), meaning, pass_)
+
+
+def _decomposition(place: Place) -> NamedPass:
+    """Taking apart what the backend does not lower; without one whose manifest says so, all that can be."""
+    from tilewright.passes.decompose.catalogue import CATALOGUE, decompose
+
+    manifest = None if place.backend is None else place.backend.manifest
+    named = manifest is not None and manifest.lowers
+    lowers = manifest.lowers if manifest is not None and named else {spec.name for spec in place.table} - set(CATALOGUE)
+    computes = manifest.computes if manifest is not None else frozenset()
+    whose = f"that {manifest.name} does not lower or compute in" if manifest is not None and named else "that can be"
+    return NamedPass("decompose", f"Take apart what there is {whose}, in place.", lambda module: decompose(module, lowers, computes))
 
 
 def _stages(machine: SimtTarget | None) -> tuple[Stage, ...]:
