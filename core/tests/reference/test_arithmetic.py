@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.ir import TABLE
-from tilewright.ir.breakpoint import BREAKPOINT
+from tilewright.ir.breakpoint import Breakpoint
 from tilewright.ir.types import (
     BF16,
     F8E4B15,
@@ -82,7 +82,7 @@ def assert_same_numbers(got, want, type_):
 
 def test_every_operation_of_the_table_has_a_meaning():
     terminators = {spec.name for spec in TABLE if spec.terminator}
-    assert {spec.name for spec in (*TABLE, BREAKPOINT)} - terminators == set(MEANINGS) | set(CONTROL)
+    assert {spec.name for spec in (*TABLE, Breakpoint.row)} - terminators == set(MEANINGS) | set(CONTROL)
     assert not set(MEANINGS) & set(CONTROL)
 
 

@@ -17,8 +17,8 @@ from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of, run_stages
 from tilewright.simt.emulator import EmulatedDescriptor
-from tilewright.simt.ops import PRODUCTS
 from tilewright.simt.pipeline.decisions import FORM
+from tilewright.simt.types import PRODUCTS
 from tilewright.testing.toy_targets import BulkTarget, StagedTarget
 
 MODES = ("late", "early", "random")

@@ -19,9 +19,9 @@ from tilewright.simt.linear_layout import Basis, LinearLayout, SharedLayout, blo
 from tilewright.simt.lower import lower_function
 from tilewright.simt.lowering.asynchronous import copy_width
 from tilewright.simt.matmul_plans import Product, ProductPlan
-from tilewright.simt.ops import COPIES, SIMT_TABLE
+from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.shared_memory import allocate
-from tilewright.simt.types import BufferType
+from tilewright.simt.types import COPIES, BufferType
 from tilewright.testing.random_layouts import random_layout
 
 WARPS, LANES = 2, 8

@@ -17,9 +17,10 @@ from tilewright.errors import LoweringError
 from tilewright.ir import Module
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.declare import Declarations, SingleOperand, TypedAttribute
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
-from tilewright.ir.table import Attribute, Effect, Operand, OpSpec, RuleError, Shape
+from tilewright.ir.table import Effect, RuleError, Shape
 from tilewright.ir.types import FloatType, TileType, Type, element_type
 from tilewright.ir.verifier import VerificationError, verify
 from tilewright.llvm.registers import constant, storage_size
@@ -59,13 +60,16 @@ def _fused_type(shape: Shape) -> list[Type]:
     return [b]
 
 
-FUSED = OpSpec(
-    "acme.fused",
-    "scale times a, transposed, plus b",
-    (Operand("a"), Operand("b")),
-    _fused_type,
-    (Attribute("scale", "float", "what a is multiplied by", 1.0),),
-)
+OPS = Declarations()
+
+
+@OPS.operation("acme.fused", "scale times a, transposed, plus b", _fused_type)
+class Fused(Operation):
+    __slots__ = ()
+
+    a = SingleOperand()
+    b = SingleOperand()
+    scale = TypedAttribute[float]("what a is multiplied by", 1.0)
 
 
 def rows_of(tile: Value, warp_size: int, warps: int) -> LinearLayout:
@@ -74,9 +78,9 @@ def rows_of(tile: Value, warp_size: int, warps: int) -> LinearLayout:
     return blocked(tile.type.shape, (1, 0), 4, warp_size, warps)
 
 
-def _fused_layouts(statement: Statement, operation: Operation) -> None:
+def _fused_layouts(statement: Statement, operation: Fused) -> None:
     """a in the instruction's layout; b and the result in one, whichever is cheapest of those with eight neighbours of a row in a thread."""
-    a, b = operation.operands
+    a, b = operation.a, operation.b
     eights = statement.variable(b, statement.weight(operation))
     eights.admit = lambda layout: packed(layout, 8)
     eights.prices.append(per_register(3.0))
@@ -84,8 +88,8 @@ def _fused_layouts(statement: Statement, operation: Operation) -> None:
     statement.origins[operation.results[0]] = Origin(eights)
 
 
-def _fused_check(operation: Operation, target: SimtTarget) -> str:
-    a, b = operation.operands
+def _fused_check(operation: Fused, target: SimtTarget) -> str:
+    a, b = operation.a, operation.b
     if layout_of(a) != rows_of(a, target.warp_size, WARPS):
         return "a must be in rows of four"
     if layout_of(b) != layout_of(operation.results[0]) or packed(layout_of(b), 8) != layout_of(b):
@@ -93,14 +97,14 @@ def _fused_check(operation: Operation, target: SimtTarget) -> str:
     return ""
 
 
-def _fused_scratch(operation: Operation, target: SimtTarget) -> int:
-    type_ = operation.operands[0].type
+def _fused_scratch(operation: Fused, target: SimtTarget) -> int:
+    type_ = operation.a.type
     assert isinstance(type_, TileType)
     return type_.numel * storage_size(type_.element)
 
 
-def _fused_lowering(context: SimtContext, operation: Operation) -> None:
-    w, (a, b), (result,) = context.writer, operation.operands, operation.results
+def _fused_lowering(context: SimtContext, operation: Fused) -> None:
+    w, a, b, result = context.writer, operation.a, operation.b, operation.result
     element = element_type(a.type)
     assert isinstance(a.type, TileType)
     rows, columns = a.type.shape
@@ -110,7 +114,7 @@ def _fused_lowering(context: SimtContext, operation: Operation) -> None:
     # element (column, row) of the transposed tile is where (row, column) was written
     turned = SharedLayout((columns, rows), tuple(columns << bit for bit in range(log2(rows))) + tuple(1 << bit for bit in range(log2(columns))))
     moved = read_tile(context, base, context.layout(result), turned, element)
-    type_, scale = context.llvm_type(result.type), constant(element, operation.attribute("scale"))
+    type_, scale = context.llvm_type(result.type), constant(element, operation.scale)
     sums = [w.emit(f"fadd {type_} {w.emit(f'fmul {type_} {x}, {scale}')}, {y}") for x, y in zip(moved, context.registers[b], strict=True)]
     context.bind(result, sums)
 
@@ -128,11 +132,15 @@ def _flip_type(shape: Shape) -> list[Type]:
     return [slot.tile]
 
 
-FLIP = OpSpec("acme.flip", "a tile from shared memory, last element first", (Operand("slot"),), _flip_type, effects=Effect.READ)
+@OPS.operation("acme.flip", "a tile from shared memory, last element first", _flip_type, effects=Effect.READ)
+class Flip(Operation):
+    __slots__ = ()
+
+    slot = SingleOperand()
 
 
-def _flip_lowering(context: SimtContext, operation: Operation) -> None:
-    (slot,), (result,) = operation.operands, operation.results
+def _flip_lowering(context: SimtContext, operation: Flip) -> None:
+    slot, result = operation.slot, operation.result
     w, type_, layout = context.writer, slot_type(slot), context.layout(result)
     size, last = storage_size(type_.element), 2 ** len(layout.images) - 1
     assert type_.layout == SharedLayout.row_major(type_.shape)
@@ -144,8 +152,8 @@ def _flip_lowering(context: SimtContext, operation: Operation) -> None:
     context.bind(result, names)
 
 
-def _flip_effects(operation: Operation) -> SharedEffects:
-    return SharedEffects(reads=(operation.operands[0],))
+def _flip_effects(operation: Flip) -> SharedEffects:
+    return SharedEffects(reads=(operation.slot,))
 
 
 FLIP_INTERFACE = Interface(_flip_lowering, effects=_flip_effects)
@@ -158,7 +166,7 @@ class AcmeTarget(EmulatedTarget):
     """An emulated machine with both instructions."""
 
     name = "acme"
-    operations = (FUSED, FLIP)
+    operations = tuple(OPS)
 
     def __init__(self, interfaces: Mapping[str, Interface] | None = None) -> None:
         super().__init__(LANES)
@@ -334,7 +342,7 @@ def fuse(module: Module) -> bool:
             source = turned.definition
             if source is None or source.name != "permute" or source.attribute("order") != (1, 0):
                 continue
-            (result,) = Builder.at(operation).create(FUSED, [[source.operands[0]], [other]], {}).results
+            (result,) = Builder.at(operation).create(Fused.row, [[source.operands[0]], [other]], {}).results
             operation.results[0].replace_all_uses(result)
             operation.erase()
             if not source.results[0].uses:

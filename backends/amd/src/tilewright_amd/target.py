@@ -18,8 +18,8 @@ from tilewright.simt.facts import layout_of
 from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout, log2
 from tilewright.simt.matmul_plans import Product, ProductPlan
-from tilewright.simt.ops import COPIES
 from tilewright.simt.target import Access, SimtTarget, Threads
+from tilewright.simt.types import COPIES
 from tilewright_amd import arithmetic, casts, direct_copies, lanes, matrix, memory_access, prints, reports, scaled, waits
 from tilewright_amd.architectures import MFMA, architecture
 from tilewright_amd.costs import costs_of

@@ -27,13 +27,13 @@ from tilewright.simt.lowering.shared_accesses import read_tile
 from tilewright.simt.target import SimtTarget
 from tilewright_nvidia import barrier_objects
 from tilewright_nvidia.assembly import call_asm
-from tilewright_nvidia.operations import LOAD_IM2COL
+from tilewright_nvidia.operations import LoadIm2col
 from tilewright_nvidia.tensor_maps import ALIGNMENT, MOST_BOX
 
 if TYPE_CHECKING:
     from tilewright_nvidia.bulk_copies import TensorMaps
 
-NAME: Final = LOAD_IM2COL.name
+NAME: Final = LoadIm2col.row.name
 #: What the place of a tile in shared memory is a multiple of.
 _PLACE: Final = 128
 _SHARED: Final = "ptr addrspace(3)"

@@ -16,7 +16,7 @@ from tilewright.language.memory import from_memory
 from tilewright.language.tensors import tensor
 from tilewright.language.tuples import listed
 from tilewright.language.values import constexpr, unwrap_if_constexpr
-from tilewright_nvidia.operations import LOAD_IM2COL
+from tilewright_nvidia.operations import LoadIm2col
 
 #: Threads of a warp, on every target that this language is for.
 _LANES = 32
@@ -81,7 +81,7 @@ def load_im2col(descriptor: Any, offsets: Any, window: Any, pixels: Any, lower: 
     groups = [[_semantic.to_tensor(item).handle for item in listed(given)] for given in (offsets, window)]
     numbers = {name: tuple(_semantic.constant(item, name) for item in listed(given)) for name, given in (("lower", lower), ("upper", upper))}
     attributes = {"pixels": _semantic.constant(pixels, "pixels"), **numbers}
-    operation = _semantic.builder.create(LOAD_IM2COL, [[handle], *groups], attributes)
+    operation = _semantic.builder.create(LoadIm2col.row, [[handle], *groups], attributes)
     return from_memory(_semantic, operation.results[0], descriptor.dtype)
 
 

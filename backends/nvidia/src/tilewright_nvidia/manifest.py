@@ -6,7 +6,7 @@ from tilewright.plugins.common import every_type, why_disabled
 from tilewright.plugins.manifest import Manifest
 from tilewright_nvidia import __version__
 from tilewright_nvidia.architectures import ARCHITECTURES
-from tilewright_nvidia.operations import LOAD_IM2COL
+from tilewright_nvidia.operations import OPS
 
 CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "extern_libraries", "dot_scaled", "noinline", "clock"})
 
@@ -36,7 +36,7 @@ def manifest() -> Manifest:
         targets=tuple(ARCHITECTURES),
         capabilities=CAPABILITIES,
         options=OPTIONS,
-        ops=(LOAD_IM2COL,),
+        ops=tuple(OPS),
         language={"cuda": "tilewright_nvidia.language"},
         priority=200,
         status=why_disabled("nvidia", "nvidia", why_not),

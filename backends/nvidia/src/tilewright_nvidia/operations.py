@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tilewright.ir.table import Attribute, Effect, Kind, Operand, OpSpec, RuleError, Shape
+from tilewright.ir.core import Operation
+from tilewright.ir.declare import Declarations, SingleOperand, TypedAttribute, VariadicOperand
+from tilewright.ir.table import Effect, RuleError, Shape
 from tilewright.ir.types import DescriptorType, IntType, TileType, Type
 
 #: Pixels that one copy brings at the most.
@@ -27,15 +29,21 @@ def _load_im2col(shape: Shape) -> Sequence[Type]:
     return (TileType((pixels, descriptor.block_shape[-1]), descriptor.element),)
 
 
-LOAD_IM2COL: Final = OpSpec(
+OPS: Final = Declarations()
+
+
+@OPS.operation(
     "nvidia.load_im2col",
     "the channels of pixels that follow each other in the base box of a tensor of images, each moved by the window's place",
-    (Operand("descriptor"), Operand("offsets", "of the first pixel", Kind.VARIADIC), Operand("window", "how far pixels are moved", Kind.VARIADIC)),
     _load_im2col,
-    (
-        Attribute("pixels", "int", "how many"),
-        Attribute("lower", "ints", "where the base box begins, along each axis of an image"),
-        Attribute("upper", "ints", "where it ends, from the image's last pixel on"),
-    ),
     effects=Effect.READ,
 )
+class LoadIm2col(Operation):
+    __slots__ = ()
+
+    descriptor = SingleOperand()
+    offsets = VariadicOperand("of the first pixel")
+    window = VariadicOperand("how far pixels are moved")
+    pixels = TypedAttribute[int]("how many")
+    lower = TypedAttribute[tuple[int, ...]]("where the base box begins, along each axis of an image")
+    upper = TypedAttribute[tuple[int, ...]]("where it ends, from the image's last pixel on")

@@ -17,9 +17,9 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import CLUSTER, PROGRAMS
 from tilewright.simt.interface import Interface
 from tilewright.simt.matmul_plans import Product, ProductPlan
-from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.pressure import peak_words
 from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
+from tilewright.simt.types import COPIES, PRODUCTS, STORES
 from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, im2col, matrix, reports, scaled, tensor_maps, tensor_memory, warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.assembly import ASSEMBLY_REGISTERS, call_asm
@@ -27,7 +27,7 @@ from tilewright_nvidia.copies import CP_ASYNC
 from tilewright_nvidia.costs import COSTS
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.memory_access import GlobalMemory
-from tilewright_nvidia.operations import LOAD_IM2COL
+from tilewright_nvidia.operations import OPS
 from tilewright_nvidia.wide_multiply import WideProducts
 from tilewright_nvidia.words import Words
 
@@ -71,7 +71,7 @@ class PtxTarget(SimtTarget):
     registers, register_file = 255, 65536
     costs = COSTS
     shared_pointer = "ptr addrspace(3)"
-    operations = (LOAD_IM2COL,)
+    operations = tuple(OPS)
 
     def __init__(self, target: Target, options: Mapping[str, Any] | None = None, *, tensor_sums: bool = True) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.frame import is_hidden
 from tilewright.frontend.generator import Generator
-from tilewright.ir.breakpoint import BREAKPOINT, FEATURE
+from tilewright.ir.breakpoint import FEATURE, Breakpoint
 from tilewright.language.core import base_value, constexpr, dtype
 from tilewright.language.core import tuple as tl_tuple
 
@@ -39,7 +39,7 @@ def stop(g: Generator) -> None:
             else:
                 names.append(path)
                 values.append(part)
-    g.builder.create(BREAKPOINT, [values], {"names": tuple(names), "constants": tuple(constants)})
+    g.builder.create(Breakpoint.row, [values], {"names": tuple(names), "constants": tuple(constants)})
 
 
 def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:

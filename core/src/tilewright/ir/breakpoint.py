@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.table import Attribute, Effect, Kind, Operand, OpSpec, Shape
+from tilewright.ir.core import Operation
+from tilewright.ir.declare import Declarations, TypedAttribute, VariadicOperand
+from tilewright.ir.table import Effect, Shape
 from tilewright.ir.types import Type
 
 #: The name of the feature that backends declare.
@@ -19,14 +21,13 @@ def _anything(shape: Shape) -> Sequence[Type]:
     return ()
 
 
-BREAKPOINT = OpSpec(
-    "debug.breakpoint",
-    "hand the kernel's variables to the host's debugger, for one program after the other",
-    (Operand("values", kind=Kind.VARIADIC),),
-    _anything,
-    (
-        Attribute("names", "strs", "the variable of each value; 'a.0' is the first item of the tuple a"),
-        Attribute("constants", "strs", "the variables known at compile time, as 'NAME=text of its value'"),
-    ),
-    effects=Effect.ORDER,
-)
+OPS = Declarations()
+
+
+@OPS.operation("debug.breakpoint", "hand the kernel's variables to the host's debugger, for one program after the other", _anything, effects=Effect.ORDER)
+class Breakpoint(Operation):
+    __slots__ = ()
+
+    values = VariadicOperand()
+    names = TypedAttribute[tuple[str, ...]]("the variable of each value; 'a.0' is the first item of the tuple a")
+    constants = TypedAttribute[tuple[str, ...]]("the variables known at compile time, as 'NAME=text of its value'")

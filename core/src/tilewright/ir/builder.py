@@ -78,7 +78,7 @@ class Builder:
         operands = [value for group in groups for value in group]
         segments = tuple(len(group) for group in groups)
         kept = {name: value for name, value in attributes.items() if "." in name or spec.attribute(name).required or value != spec.attribute(name).default}
-        return self.insert(Operation(spec, operands, segments, kept, types, regions, self.location))
+        return self.insert(spec.op_class(spec, operands, segments, kept, types, regions, self.location))
 
     def region_op(
         self,

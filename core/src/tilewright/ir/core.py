@@ -7,7 +7,7 @@ branches between blocks. Operations of a region form a doubly linked list, so th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright.ir.types import Type
 
@@ -94,7 +94,8 @@ class Value:
 
 
 class Operation:
-    """One operation. ``spec`` is its row of the op table.
+    """One operation. ``spec`` is its row of the op table. It is of the class that the row names, however it is made; a class with a ``row`` of its own has the
+    operations of that row only.
 
     ``operands`` is flat; ``segments`` counts the operands of each operand group of the spec (1 or 0 for an optional one, any number for a
     variadic one). Attributes equal to their default may be absent: read them with :meth:`attribute`. An attribute with a dotted name, ``toolkit.fact``, may
@@ -102,6 +103,8 @@ class Operation:
     """
 
     __slots__ = ("attributes", "location", "next", "operands", "parent", "previous", "regions", "results", "segments", "spec")
+
+    row: ClassVar[OpSpec]
 
     def __init__(
         self,
@@ -113,6 +116,8 @@ class Operation:
         regions: Iterable[Region] = (),
         location: Location | None = None,
     ) -> None:
+        if self.__class__ is not spec.op_class:
+            self.__class__ = spec.op_class
         self.spec = spec
         self.operands: list[Value] = list(operands)
         self.segments = segments

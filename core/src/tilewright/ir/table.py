@@ -1,7 +1,8 @@
-"""How an operation is declared, and the table of all of them.
+"""The rows of the op table, and the table.
 
-An operation is declared once, as an :class:`OpSpec`: builder, printer, parser, verifier, reference, passes and the reference pages read it from
-here. A plugin adds operations of its own under a dotted name (``vendor.op``) by extending the table, never by editing it.
+An operation is declared once, as a class (:mod:`tilewright.ir.declare`), of which its row is made, an :class:`OpSpec`: builder, printer, parser, verifier,
+reference, passes and the reference pages read it from here. A plugin adds operations of its own under a dotted name (``vendor.op``) by extending the table,
+never by editing it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from tilewright.ir.core import Operation
 from tilewright.ir.encoding import Encoding
 from tilewright.ir.types import FloatType, IntType, Type
-
-if TYPE_CHECKING:
-    from tilewright.ir.core import Operation
 
 
 class RuleError(Exception):
@@ -130,6 +129,10 @@ class Shape:
         return self.results[0]
 
 
+#: The result types of an operation that is made.
+Rule = Callable[[Shape], Sequence[Type]]
+
+
 @dataclass(frozen=True, slots=True)
 class OpSpec:
     """One row of the op table.
@@ -137,12 +140,13 @@ class OpSpec:
     ``rule`` maps a :class:`Shape` to the result types, or raises :class:`RuleError`. With ``explicit_results`` the result types are part
     of the operation's text; the rule then checks and returns them. ``check`` verifies what only the whole operation shows (its regions).
     ``regions`` names the regions. ``cost`` is what an element takes on a processor without an instruction of its own for it, in additions.
+    ``op_class`` is what its operations are; those of a row that was made without a class are plain ones, whose operands and attributes are read by name.
     """
 
     name: str
     summary: str
     operands: tuple[Operand, ...]
-    rule: Callable[[Shape], Sequence[Type]]
+    rule: Rule
     attributes: tuple[Attribute, ...] = ()
     effects: Effect = Effect.NONE
     traits: Trait = Trait.NONE
@@ -150,8 +154,8 @@ class OpSpec:
     explicit_results: bool = False
     terminator: bool = False
     check: Callable[[Operation], None] | None = None
-    family: str = ""
     cost: int = 1
+    op_class: type[Operation] = Operation
     _attributes: dict[str, Attribute] = field(default_factory=dict, repr=False, compare=False)
     _simple: bool = field(default=False, init=False, repr=False, compare=False)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.ir.breakpoint import BREAKPOINT
+from tilewright.ir.breakpoint import Breakpoint
 from tilewright.ir.types import FloatType, Type, element_type, shape_of
 from tilewright.reference.numerics import Array, decode
 from tilewright.reference.values import Descriptor, expanded
@@ -101,4 +101,4 @@ def _debugger() -> Any:
     return lambda: _Debugger(nosigint=True).set_trace(sys._getframe(1))
 
 
-MEANINGS: dict[str, Meaning] = {BREAKPOINT.name: breakpoint_}
+MEANINGS: dict[str, Meaning] = {Breakpoint.row.name: breakpoint_}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.errors import KernelError, LaunchError
-from tilewright.ir.breakpoint import BREAKPOINT
+from tilewright.ir.breakpoint import Breakpoint
 from tilewright.ir.core import Module, Operation, Region, Value
 from tilewright.ir.table import Kind
 from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, TileType, Type, byte_size, element_type
@@ -210,7 +210,7 @@ def type_wrap(address: int) -> int:
 
 def _sequential(module: Module, buffers: dict[int, Buffer]) -> bool:
     """Whether programs must run one after the other."""
-    if any(operation.spec is BREAKPOINT for operation in module.walk()):
+    if any(isinstance(operation, Breakpoint) for operation in module.walk()):
         return True  # who steps through a kernel follows one program to its end
     order = provenance.order_of(module)
     if order.sequential:

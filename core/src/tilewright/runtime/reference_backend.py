@@ -16,7 +16,7 @@ from typing import Any
 import tilewright
 from tilewright.errors import LaunchError
 from tilewright.ir import Module
-from tilewright.ir.breakpoint import BREAKPOINT, FEATURE
+from tilewright.ir.breakpoint import FEATURE, OPS
 from tilewright.ir.ops import TABLE
 from tilewright.ir.types import FLOATS, INTEGERS
 from tilewright.plugins.hooks import hookimpl
@@ -51,7 +51,7 @@ def tilewright_backend() -> Manifest:
         device_kinds=("cpu",),
         targets=("numpy",),
         capabilities=CAPABILITIES,
-        ops=(BREAKPOINT,),
+        ops=tuple(OPS),
         options={"checked": False},
         priority=-100,
     )
@@ -79,7 +79,7 @@ def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any])
 def tilewright_load(code: CodeObject, device: Device) -> Module:
     from tilewright.ir.parser import parse_module
 
-    return parse_module(code.binary.decode(), TABLE.extended((BREAKPOINT,)))
+    return parse_module(code.binary.decode(), TABLE.extended(OPS))
 
 
 @hookimpl

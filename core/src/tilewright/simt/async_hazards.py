@@ -13,9 +13,8 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import TileType
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.carried import CARRIERS, Carried, carried_values
-from tilewright.simt.ops import COPIES, LOADS, PRODUCTS
 from tilewright.simt.rules import LayoutError
-from tilewright.simt.types import TokenType
+from tilewright.simt.types import COPIES, LOADS, PRODUCTS, TokenType
 
 #: What starts a tile, and the queue that it is waited for in.
 _STARTS = {"simt.dot_start": PRODUCTS.queue, "simt.load_start": LOADS.queue}

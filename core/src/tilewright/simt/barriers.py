@@ -43,12 +43,12 @@ from tilewright.simt.carried import CARRIERS, Carried, all_carried
 from tilewright.simt.facts import WARPS, layout_of, offset_of
 from tilewright.simt.interface import SharedEffects
 from tilewright.simt.interfaces import interface_of
-from tilewright.simt.ops import COPIES, PRODUCTS, SIMT_TABLE, STORES
+from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.shared_memory import is_place, scratch_of
 from tilewright.simt.strides import TiledAffine
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tokens import Tokens
-from tilewright.simt.types import BarriersType, BufferType
+from tilewright.simt.types import COPIES, PRODUCTS, STORES, BarriersType, BufferType
 
 #: Bytes of shared memory, from the first to before the second.
 _Range = tuple[int, int]

@@ -34,13 +34,13 @@ from tilewright.simt.block_mechanisms import BLOCK_STORES, block_buffer, block_m
 from tilewright.simt.carried import is_repeated, operations_of_program
 from tilewright.simt.facts import function_of, layout_of, part_of
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout
-from tilewright.simt.ops import STORES
 from tilewright.simt.roots import may_be_same, reached, root_of
 from tilewright.simt.shared_memory import peak_bytes
 from tilewright.simt.store_order import draining_stores
 from tilewright.simt.swizzle import shared_between, transactions
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import thread_values
+from tilewright.simt.types import STORES
 
 #: Bytes of a row below which pieces are not cut.
 _LEAST_ROW = 128

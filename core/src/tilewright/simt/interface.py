@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import Type
@@ -85,14 +85,16 @@ class Reader(Protocol):
     def traffic(self, verb: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> str: ...
 
 
+# The operation is of the class that its row names, as the functions say: an interface is found by the operation's name, which a type cannot tell.
+
 #: Writes an operation as LLVM IR for one thread, and binds its results.
-Lower = Callable[[SimtContext, Operation], None]
+Lower = Callable[[SimtContext, Any], None]
 #: Says what an operation asks of layouts (see :mod:`tilewright.simt.layout_rules`).
-LayoutRule = Callable[[Statement, Operation], None]
+LayoutRule = Callable[[Statement, Any], None]
 #: Checks an operation whose tiles have layouts; the rule that it breaks, or the empty string.
-LayoutCheck = Callable[[Operation, SimtTarget], str]
+LayoutCheck = Callable[[Any, SimtTarget], str]
 #: Bytes of shared memory that the lowering of an operation needs while it runs.
-Scratch = Callable[[Operation, SimtTarget], int]
+Scratch = Callable[[Any, SimtTarget], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,5 +114,5 @@ class Interface:
     layout: LayoutRule | None = None
     check: LayoutCheck | None = None
     scratch: Scratch | None = None
-    effects: Callable[[Operation], SharedEffects] | None = None
-    describe: Callable[[Reader, Operation], list[str]] | None = None
+    effects: Callable[[Any], SharedEffects] | None = None
+    describe: Callable[[Reader, Any], list[str]] | None = None

@@ -29,9 +29,8 @@ from tilewright.simt.block_stores import drain, is_unread, staging_layout
 from tilewright.simt.carried import is_repeated
 from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import SharedLayout
-from tilewright.simt.ops import STORES
 from tilewright.simt.target import SimtTarget
-from tilewright.simt.types import BufferType
+from tilewright.simt.types import STORES, BufferType
 
 #: Alignment of numbers in shared memory: they are read four at a time.
 _ALIGNMENT = 16

@@ -19,10 +19,9 @@ from tilewright.passes.rewriter import constant_of
 from tilewright.simt.carried import CARRIERS, PARTED, all_carried, operations_of_program
 from tilewright.simt.facts import OFFSET, SHARED_BYTES, function_of, part_of
 from tilewright.simt.interfaces import interface_of
-from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tokens import Tokens
-from tilewright.simt.types import BarriersType, BufferType, MemoryType
+from tilewright.simt.types import COPIES, PRODUCTS, STORES, BarriersType, BufferType, MemoryType
 
 #: What there is too little of, as errors say.
 SHARED_MEMORY: Final = "shared memory"

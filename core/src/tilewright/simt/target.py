@@ -21,7 +21,8 @@ from tilewright.simt.copies import THROUGH_REGISTERS, CopyMechanism
 from tilewright.simt.costs import MachineCosts
 from tilewright.simt.externs import call_extern
 from tilewright.simt.matmul_plans import Product, ProductPlan
-from tilewright.simt.ops import LOADS, SIMT_TABLE
+from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.types import LOADS
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Function

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.simt.carried import CARRIERS, Carried, carried_values
-from tilewright.simt.ops import COPIES, PRODUCTS
-from tilewright.simt.types import TokenType
+from tilewright.simt.types import COPIES, PRODUCTS, TokenType
 
 #: For each token that is known at a place, how many groups of its queue ended after its own (or copies started, where those are counted).
 _Ages = dict[Value, int]

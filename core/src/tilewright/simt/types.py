@@ -114,6 +114,9 @@ class TokenType(Type):
         return TokenType, (self.queue,)
 
 
+COPIES, LOADS, STORES, PRODUCTS = (TokenType(queue) for queue in ("copies", "loads", "stores", "products"))
+
+
 class BarriersType(Type):
     """``count`` barrier objects in shared memory."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
+from tilewright.ir.core import Operation
+from tilewright.ir.declare import Declarations, SingleOperand, TypedAttribute
 from tilewright.ir.ops.rules import (
-    Rule,
     pointee_of,
     require,
     require_float,
@@ -17,7 +19,7 @@ from tilewright.ir.ops.rules import (
     same_ints,
     same_numbers,
 )
-from tilewright.ir.table import Attribute, Operand, OpSpec, Shape, Trait
+from tilewright.ir.table import Rule, Shape, Trait
 from tilewright.ir.types import (
     I1,
     I32,
@@ -137,112 +139,202 @@ def _bits(shape: Shape) -> Sequence[Type]:
     return (result,)
 
 
-_X, _A, _B = Operand("x"), Operand("a"), Operand("b")
-_NAN = Attribute("nan", "enum", "ignore: the other operand where one is NaN; propagate: NaN", "ignore", ("ignore", "propagate"))
-
+OPS = Declarations()
 
 #: Traits of operations whose operands may be swapped, and whose order in a chain is free as well.
 _SWAPPED = Trait.ELEMENTWISE | Trait.COMMUTATIVE
 _FREE = _SWAPPED | Trait.ASSOCIATIVE
 
 
-def _unary(name: str, summary: str, rule: Rule, *attributes: Attribute, cost: int = 1) -> OpSpec:
-    return OpSpec(name, summary, (_X,), rule, attributes, traits=Trait.ELEMENTWISE, family="arithmetic", cost=cost)
+class Unary(Operation):
+    """An elementwise operation on one operand."""
+
+    __slots__ = ()
+
+    x = SingleOperand()
 
 
-def _binary(name: str, summary: str, rule: Rule, *attributes: Attribute, traits: Trait = Trait.ELEMENTWISE, cost: int = 1) -> OpSpec:
-    return OpSpec(name, summary, (_A, _B), rule, attributes, traits=traits, family="arithmetic", cost=cost)
+class Binary(Operation):
+    """An elementwise operation on two operands."""
+
+    __slots__ = ()
+
+    a = SingleOperand()
+    b = SingleOperand()
 
 
-OPS: tuple[OpSpec, ...] = (
-    OpSpec("constant", "a scalar known at compile time", (), _constant, (Attribute("value", "number"),), explicit_results=True, cost=0),
-    OpSpec("arange", "the integers start .. end-1", (), _arange, (Attribute("start", "int"), Attribute("end", "int"))),
-    OpSpec("program_id", "this program's position along an axis of the grid", (), _axis_id, (Attribute("axis", "int"),)),
-    OpSpec("num_programs", "the grid's extent along an axis", (), _axis_id, (Attribute("axis", "int"),)),
-    _binary("add", "a + b; integers wrap around", _arithmetic, traits=_FREE),
-    _binary("sub", "a - b; integers wrap around", _arithmetic),
-    _binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE),
-    _binary(
-        "div",
-        "a / b: floats correctly rounded (or within 2 ULP where approximate); integers truncate towards zero, undefined for b = 0 "
-        "and where the quotient overflows",
-        _arithmetic,
-        Attribute("approximate", "bool", "f32 only: 2 ULP are enough", False),
-        Attribute("exact", "bool", "f32 only: rounded correctly also where a backend's options relax the division", False),
-        cost=10,
-    ),
-    _binary(
-        "rem",
-        "the remainder of the division that truncates towards zero: C's % and fmod; the sign is a's; for integers undefined where a / b is",
-        _arithmetic,
-        cost=12,
-    ),
-    _unary("neg", "-x; a float's sign flips, zero's and NaN's too; integers wrap around", _negatable),
-    _unary("abs", "the absolute value; the most negative integer wraps around to itself", _negatable),
-    _binary("and", "bitwise a & b", same_ints, traits=_FREE),
-    _binary("or", "bitwise a | b", same_ints, traits=_FREE),
-    _binary("xor", "bitwise a ^ b", same_ints, traits=_FREE),
-    _binary("shl", "a shifted left by b bits; undefined unless 0 <= b < bits", same_ints),
-    _binary("shr", "a shifted right by b bits: the sign bit comes in where signed; undefined unless 0 <= b < bits", same_ints),
-    _binary("mulhi", "the upper half of the double-width product", _mulhi, traits=_SWAPPED, cost=3),
-    _binary("min", "the smaller of a and b; -0.0 may count as equal to 0.0", same_numbers, _NAN, traits=_FREE),
-    _binary("max", "the greater of a and b; -0.0 may count as equal to 0.0", same_numbers, _NAN, traits=_FREE),
-    _binary(
-        "cmp",
-        "whether a PREDICATE b; false where a float is NaN, but 'ne' is true there",
-        _cmp,
-        Attribute("predicate", "enum", choices=("eq", "ne", "lt", "le", "gt", "ge")),
-    ),
-    OpSpec(
-        "select",
-        "a where condition holds, b elsewhere; both are computed",
-        (Operand("condition"), _A, _B),
-        _select,
-        traits=Trait.ELEMENTWISE,
-    ),
-    OpSpec("fma", "a * b + c, rounded once", (_A, _B, Operand("c")), same_floats, traits=Trait.ELEMENTWISE),
-    OpSpec(
-        "cast",
-        "x as another number type: to a narrower float with the given rounding (overflow goes to infinity, or to NaN where the format has "
-        "none, but with rtz to the greatest finite number), float to integer truncates (undefined out of range), to i1 it is x != 0, integer to "
-        "integer wraps around",
-        (_X,),
-        _cast,
-        (Attribute("rounding", "enum", "to nearest even, or towards zero", "rtne", ("rtne", "rtz")),),
-        traits=Trait.ELEMENTWISE,
-        explicit_results=True,
-    ),
-    OpSpec(
-        "bitcast",
-        "the same bits as another type of the same width; pointers are 64 bits wide",
-        (_X,),
-        _bitcast,
-        traits=Trait.ELEMENTWISE,
-        explicit_results=True,
-    ),
-    OpSpec(
-        "addptr",
-        "the pointer moved by offset elements; the offset is widened to 64 bits by its own signedness",
-        (Operand("pointer"), Operand("offset")),
-        _addptr,
-        traits=Trait.ELEMENTWISE,
-    ),
-    _unary("exp", "e to the x", _math, cost=16),
-    _unary("exp2", "2 to the x", _math, cost=14),
-    _unary("log", "the natural logarithm", _math, cost=20),
-    _unary("log2", "the logarithm to base 2", _math, cost=20),
-    _unary("sin", "the sine of x radians", _math, cost=24),
-    _unary("cos", "the cosine of x radians", _math, cost=24),
-    _unary("tanh", "the hyperbolic tangent", _math, cost=30),
-    _unary("erf", "the error function", _math, cost=30),
-    _unary("sqrt", "the square root", _math, Attribute("approximate", "bool", "f32 only: 2 ULP are enough", False), cost=8),
-    _unary("rsqrt", "1 / sqrt(x)", _math, cost=12),
-    _unary("floor", "the greatest integer not above x, as a float", _math),
-    _unary("ceil", "the least integer not below x, as a float", _math),
-    _unary("round_even", "the nearest integer, ties to even, as a float", _math),
-    _unary("trunc", "x without its fraction, as a float", _math),
-    _binary("copysign", "the magnitude of a with the sign of b", _math),
-    OpSpec("ldexp", "x * 2**exponent, rounded once", (_X, Operand("exponent")), _ldexp, traits=Trait.ELEMENTWISE, cost=2),
-    _unary("clz", "leading zero bits; all bits for 0", _bits, cost=3),
-    _unary("popcount", "bits that are set", _bits, cost=3),
+class Extremum(Binary):
+    """The smaller or the greater of two operands."""
+
+    __slots__ = ()
+
+    nan = TypedAttribute[Literal["ignore", "propagate"]]("ignore: the other operand where one is NaN; propagate: NaN", "ignore")
+
+
+def _unary(name: str, summary: str, rule: Rule, *, cost: int = 1) -> None:
+    OPS.row(Unary, name, summary, rule, traits=Trait.ELEMENTWISE, cost=cost)
+
+
+def _binary(name: str, summary: str, rule: Rule, *, traits: Trait = Trait.ELEMENTWISE, cost: int = 1) -> None:
+    OPS.row(Binary, name, summary, rule, traits=traits, cost=cost)
+
+
+@OPS.operation("constant", "a scalar known at compile time", _constant, explicit_results=True, cost=0)
+class Constant(Operation):
+    __slots__ = ()
+
+    value = TypedAttribute[int | float | bool]()
+
+
+@OPS.operation("arange", "the integers start .. end-1", _arange)
+class Arange(Operation):
+    __slots__ = ()
+
+    start = TypedAttribute[int]()
+    end = TypedAttribute[int]()
+
+
+@OPS.operation("program_id", "this program's position along an axis of the grid", _axis_id)
+class ProgramId(Operation):
+    __slots__ = ()
+
+    axis = TypedAttribute[int]()
+
+
+@OPS.operation("num_programs", "the grid's extent along an axis", _axis_id)
+class NumPrograms(Operation):
+    __slots__ = ()
+
+    axis = TypedAttribute[int]()
+
+
+_binary("add", "a + b; integers wrap around", _arithmetic, traits=_FREE)
+_binary("sub", "a - b; integers wrap around", _arithmetic)
+_binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE)
+
+
+@OPS.operation(
+    "div",
+    "a / b: floats correctly rounded (or within 2 ULP where approximate); integers truncate towards zero, undefined for b = 0 and where the quotient overflows",
+    _arithmetic,
+    cost=10,
+    traits=Trait.ELEMENTWISE,
 )
+class Div(Binary):
+    __slots__ = ()
+
+    approximate = TypedAttribute[bool]("f32 only: 2 ULP are enough", False)
+    exact = TypedAttribute[bool]("f32 only: rounded correctly also where a backend's options relax the division", False)
+
+
+_binary(
+    "rem",
+    "the remainder of the division that truncates towards zero: C's % and fmod; the sign is a's; for integers undefined where a / b is",
+    _arithmetic,
+    cost=12,
+)
+_unary("neg", "-x; a float's sign flips, zero's and NaN's too; integers wrap around", _negatable)
+_unary("abs", "the absolute value; the most negative integer wraps around to itself", _negatable)
+_binary("and", "bitwise a & b", same_ints, traits=_FREE)
+_binary("or", "bitwise a | b", same_ints, traits=_FREE)
+_binary("xor", "bitwise a ^ b", same_ints, traits=_FREE)
+_binary("shl", "a shifted left by b bits; undefined unless 0 <= b < bits", same_ints)
+_binary("shr", "a shifted right by b bits: the sign bit comes in where signed; undefined unless 0 <= b < bits", same_ints)
+_binary("mulhi", "the upper half of the double-width product", _mulhi, traits=_SWAPPED, cost=3)
+
+
+OPS.row(Extremum, "min", "the smaller of a and b; -0.0 may count as equal to 0.0", same_numbers, traits=_FREE)
+
+
+OPS.row(Extremum, "max", "the greater of a and b; -0.0 may count as equal to 0.0", same_numbers, traits=_FREE)
+
+
+@OPS.operation("cmp", "whether a PREDICATE b; false where a float is NaN, but 'ne' is true there", _cmp, traits=Trait.ELEMENTWISE)
+class Cmp(Binary):
+    __slots__ = ()
+
+    predicate = TypedAttribute[Literal["eq", "ne", "lt", "le", "gt", "ge"]]()
+
+
+@OPS.operation("select", "a where condition holds, b elsewhere; both are computed", _select, traits=Trait.ELEMENTWISE)
+class Select(Operation):
+    __slots__ = ()
+
+    condition = SingleOperand()
+    a = SingleOperand()
+    b = SingleOperand()
+
+
+@OPS.operation("fma", "a * b + c, rounded once", same_floats, traits=Trait.ELEMENTWISE)
+class Fma(Operation):
+    __slots__ = ()
+
+    a = SingleOperand()
+    b = SingleOperand()
+    c = SingleOperand()
+
+
+@OPS.operation(
+    "cast",
+    "x as another number type: to a narrower float with the given rounding (overflow goes to infinity, or to NaN where the format has "
+    "none, but with rtz to the greatest finite number), float to integer truncates (undefined out of range), to i1 it is x != 0, integer to "
+    "integer wraps around",
+    _cast,
+    traits=Trait.ELEMENTWISE,
+    explicit_results=True,
+)
+class Cast(Unary):
+    __slots__ = ()
+
+    rounding = TypedAttribute[Literal["rtne", "rtz"]]("to nearest even, or towards zero", "rtne")
+
+
+@OPS.operation(
+    "bitcast", "the same bits as another type of the same width; pointers are 64 bits wide", _bitcast, traits=Trait.ELEMENTWISE, explicit_results=True
+)
+class Bitcast(Unary):
+    __slots__ = ()
+
+
+@OPS.operation("addptr", "the pointer moved by offset elements; the offset is widened to 64 bits by its own signedness", _addptr, traits=Trait.ELEMENTWISE)
+class Addptr(Operation):
+    __slots__ = ()
+
+    pointer = SingleOperand()
+    offset = SingleOperand()
+
+
+_unary("exp", "e to the x", _math, cost=16)
+_unary("exp2", "2 to the x", _math, cost=14)
+_unary("log", "the natural logarithm", _math, cost=20)
+_unary("log2", "the logarithm to base 2", _math, cost=20)
+_unary("sin", "the sine of x radians", _math, cost=24)
+_unary("cos", "the cosine of x radians", _math, cost=24)
+_unary("tanh", "the hyperbolic tangent", _math, cost=30)
+_unary("erf", "the error function", _math, cost=30)
+
+
+@OPS.operation("sqrt", "the square root", _math, cost=8, traits=Trait.ELEMENTWISE)
+class Sqrt(Unary):
+    __slots__ = ()
+
+    approximate = TypedAttribute[bool]("f32 only: 2 ULP are enough", False)
+
+
+_unary("rsqrt", "1 / sqrt(x)", _math, cost=12)
+_unary("floor", "the greatest integer not above x, as a float", _math)
+_unary("ceil", "the least integer not below x, as a float", _math)
+_unary("round_even", "the nearest integer, ties to even, as a float", _math)
+_unary("trunc", "x without its fraction, as a float", _math)
+_binary("copysign", "the magnitude of a with the sign of b", _math)
+
+
+@OPS.operation("ldexp", "x * 2**exponent, rounded once", _ldexp, traits=Trait.ELEMENTWISE, cost=2)
+class Ldexp(Unary):
+    __slots__ = ()
+
+    exponent = SingleOperand()
+
+
+_unary("clz", "leading zero bits; all bits for 0", _bits, cost=3)
+_unary("popcount", "bits that are set", _bits, cost=3)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.ir.core import Operation
+from tilewright.ir.declare import Declarations, NamedRegion, SingleOperand, TypedAttribute, VariadicOperand
 from tilewright.ir.ops.rules import nothing, require, require_axis, require_tile
-from tilewright.ir.table import Attribute, Effect, Kind, Operand, OpSpec, Shape
+from tilewright.ir.table import Effect, Shape
 from tilewright.ir.types import I1, IntType, TileType, Type, tile_or_scalar
 
 if TYPE_CHECKING:
@@ -129,90 +131,141 @@ def _explicit(shape: Shape) -> Sequence[Type]:
     return shape.results
 
 
-_VALUES = Operand("values", kind=Kind.VARIADIC)
-_INITS = Operand("inits", "the carried values before the first iteration", Kind.VARIADIC)
-_INPUTS = Operand("inputs", "tiles of one shape", Kind.VARIADIC)
+OPS = Declarations()
 
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        "if",
-        "the values that region then yields where condition holds, else those of region else",
-        (Operand("condition"),),
-        _if_rule,
-        effects=Effect.REGION,
-        regions=("then", "else"),
-        explicit_results=True,
-        check=_if_check,
-    ),
-    OpSpec(
-        "for",
-        "run body(i, *carried) for i = lower, lower + step, ... below upper (by the type's signedness; step must be positive), carrying what it yields",
-        (Operand("lower"), Operand("upper"), Operand("step"), _INITS),
-        _for_rule,
-        (
-            Attribute("num_stages", "int", "software pipeline depth; 0 is the kernel's own", 0),
-            Attribute("unroll", "int", "unroll factor; 0 is the compiler's choice", 0),
-            Attribute("flatten", "bool", "merge with the loop nest inside", False),
-            Attribute("warp_specialize", "bool", "split loads and arithmetic among warps", False),
-            Attribute("single_accumulator", "bool", "keep one buffer for the accumulator", False),
-            Attribute("no_licm", "bool", "hoist nothing out of this loop", False),
-        ),
-        effects=Effect.REGION,
-        regions=("body",),
-        check=_for_check,
-    ),
-    OpSpec(
-        "while",
-        "run before(*carried); while its condition holds run after(*forwarded) and carry what that yields; the results are the values forwarded last",
-        (_INITS,),
-        _while_rule,
-        (Attribute("no_licm", "bool", "hoist nothing out of this loop", False),),
-        effects=Effect.REGION,
-        regions=("before", "after"),
-        explicit_results=True,
-        check=_while_check,
-    ),
-    OpSpec(
-        "reduce",
-        "combine the elements along axis into one, in any order and grouping; combine(*lefts, *rights) yields one value an input",
-        (_INPUTS,),
-        _reduce,
-        (Attribute("axis", "int"),),
-        effects=Effect.REGION,
-        regions=("combine",),
-        check=_combine_check,
-    ),
-    OpSpec(
-        "scan",
-        "inclusive prefix combination along axis, in any grouping; combine(*earlier, *later) yields one value an input",
-        (_INPUTS,),
-        _scan,
-        (Attribute("axis", "int"), Attribute("reverse", "bool", "from the last element to the first", False)),
-        effects=Effect.REGION,
-        regions=("combine",),
-        check=_combine_check,
-    ),
-    OpSpec(
-        "map",
-        "run body on every group of pack elements that follow each other in row-major order: pack arguments an input, pack values a result",
-        (_INPUTS,),
-        _map,
-        (Attribute("pack", "int", "elements a run", 1),),
-        effects=Effect.REGION,
-        regions=("body",),
-        explicit_results=True,
-        check=_map_check,
-    ),
-    OpSpec(
-        "call",
-        "run a function of the module",
-        (Operand("arguments", kind=Kind.VARIADIC),),
-        _explicit,
-        (Attribute("callee", "str"),),
-        effects=Effect.READ | Effect.WRITE | Effect.ORDER,
-        explicit_results=True,
-    ),
-    OpSpec("yield", "end a region with its values", (_VALUES,), nothing, terminator=True),
-    OpSpec("condition", "end the before region of a while: go on where condition holds", (Operand("condition"), _VALUES), _condition, terminator=True),
-    OpSpec("return", "end a function with its results", (_VALUES,), nothing, terminator=True),
+_VALUES = VariadicOperand()
+_INITS = VariadicOperand("the carried values before the first iteration")
+_INPUTS = VariadicOperand("tiles of one shape")
+
+
+@OPS.operation(
+    "if",
+    "the values that region then yields where condition holds, else those of region else",
+    _if_rule,
+    effects=Effect.REGION,
+    explicit_results=True,
+    check=_if_check,
 )
+class If(Operation):
+    __slots__ = ()
+
+    condition = SingleOperand()
+    then = NamedRegion()
+    else_ = NamedRegion()
+
+
+@OPS.operation(
+    "for",
+    "run body(i, *carried) for i = lower, lower + step, ... below upper (by the type's signedness; step must be positive), carrying what it yields",
+    _for_rule,
+    effects=Effect.REGION,
+    check=_for_check,
+)
+class For(Operation):
+    __slots__ = ()
+
+    lower = SingleOperand()
+    upper = SingleOperand()
+    step = SingleOperand()
+    inits = _INITS
+    num_stages = TypedAttribute[int]("software pipeline depth; 0 is the kernel's own", 0)
+    unroll = TypedAttribute[int]("unroll factor; 0 is the compiler's choice", 0)
+    flatten = TypedAttribute[bool]("merge with the loop nest inside", False)
+    warp_specialize = TypedAttribute[bool]("split loads and arithmetic among warps", False)
+    single_accumulator = TypedAttribute[bool]("keep one buffer for the accumulator", False)
+    no_licm = TypedAttribute[bool]("hoist nothing out of this loop", False)
+    body = NamedRegion()
+
+
+@OPS.operation(
+    "while",
+    "run before(*carried); while its condition holds run after(*forwarded) and carry what that yields; the results are the values forwarded last",
+    _while_rule,
+    effects=Effect.REGION,
+    explicit_results=True,
+    check=_while_check,
+)
+class While(Operation):
+    __slots__ = ()
+
+    inits = _INITS
+    no_licm = TypedAttribute[bool]("hoist nothing out of this loop", False)
+    before = NamedRegion()
+    after = NamedRegion()
+
+
+@OPS.operation(
+    "reduce",
+    "combine the elements along axis into one, in any order and grouping; combine(*lefts, *rights) yields one value an input",
+    _reduce,
+    effects=Effect.REGION,
+    check=_combine_check,
+)
+class Reduce(Operation):
+    __slots__ = ()
+
+    inputs = _INPUTS
+    axis = TypedAttribute[int]()
+    combine = NamedRegion()
+
+
+@OPS.operation(
+    "scan",
+    "inclusive prefix combination along axis, in any grouping; combine(*earlier, *later) yields one value an input",
+    _scan,
+    effects=Effect.REGION,
+    check=_combine_check,
+)
+class Scan(Operation):
+    __slots__ = ()
+
+    inputs = _INPUTS
+    axis = TypedAttribute[int]()
+    reverse = TypedAttribute[bool]("from the last element to the first", False)
+    combine = NamedRegion()
+
+
+@OPS.operation(
+    "map",
+    "run body on every group of pack elements that follow each other in row-major order: pack arguments an input, pack values a result",
+    _map,
+    effects=Effect.REGION,
+    explicit_results=True,
+    check=_map_check,
+)
+class Map(Operation):
+    __slots__ = ()
+
+    inputs = _INPUTS
+    pack = TypedAttribute[int]("elements a run", 1)
+    body = NamedRegion()
+
+
+@OPS.operation("call", "run a function of the module", _explicit, effects=Effect.READ | Effect.WRITE | Effect.ORDER, explicit_results=True)
+class Call(Operation):
+    __slots__ = ()
+
+    arguments = VariadicOperand()
+    callee = TypedAttribute[str]()
+
+
+@OPS.operation("yield", "end a region with its values", nothing, terminator=True)
+class Yield(Operation):
+    __slots__ = ()
+
+    values = _VALUES
+
+
+@OPS.operation("condition", "end the before region of a while: go on where condition holds", _condition, terminator=True)
+class Condition(Operation):
+    __slots__ = ()
+
+    condition = SingleOperand()
+    values = _VALUES
+
+
+@OPS.operation("return", "end a function with its results", nothing, terminator=True)
+class Return(Operation):
+    __slots__ = ()
+
+    values = _VALUES

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.ir.core import Operation
+from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute, VariadicOperand
+from tilewright.ir.ops.arithmetic import Unary
 from tilewright.ir.ops.rules import require, require_mask
-from tilewright.ir.table import Attribute, Effect, Kind, Operand, OpSpec, Shape, Trait
+from tilewright.ir.table import Effect, Shape, Trait
 from tilewright.ir.types import I1, TileType, Type, element_type, shape_of
 
 
@@ -47,58 +50,70 @@ def _print(shape: Shape) -> Sequence[Type]:
     return ()
 
 
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        "print",
-        "print, for each value and element, 'pid (x, y, z) idx (i, ...) prefix: element'; without values 'pid (x, y, z) prefix'",
-        (Operand("values", kind=Kind.VARIADIC),),
-        _print,
-        (Attribute("prefix", "str"), Attribute("hex", "bool", "integers in hexadecimal", False)),
-        effects=Effect.ORDER,
-    ),
-    OpSpec(
-        "assert",
-        "stop the kernel with an error where condition is false and the mask holds",
-        (Operand("condition"), Operand("mask", kind=Kind.OPTIONAL)),
-        _condition_and_mask,
-        (Attribute("message", "str"),),
-        effects=Effect.ORDER,
-    ),
-    OpSpec("assume", "the compiler may rely on condition", (Operand("condition"),), _assume, effects=Effect.ORDER),
-    OpSpec(
-        "hint",
-        "x itself, with a promise an axis: values divisible by, runs of consecutive values of length, runs of equal values of length",
-        (Operand("x"),),
-        _hint,
-        (
-            Attribute("divisibility", "ints", "the first value of each contiguous run is a multiple of this", ()),
-            Attribute("contiguity", "ints", "", ()),
-            Attribute("constancy", "ints", "", ()),
-        ),
-        traits=Trait.ELEMENTWISE,
-        cost=0,
-    ),
-    OpSpec(
-        "inline_asm",
-        "the target's assembly, run on every group of pack elements",
-        (Operand("inputs", kind=Kind.VARIADIC),),
-        _inline_asm,
-        (
-            Attribute("assembly", "str"),
-            Attribute("constraints", "str"),
-            Attribute("pure", "bool", "may be merged or dropped", True),
-            Attribute("pack", "int", "elements a run", 1),
-        ),
-        effects=Effect.ORDER,
-        explicit_results=True,
-    ),
-    OpSpec(
-        "extern",
-        "a function of a library of the target's, element by element",
-        (Operand("inputs", kind=Kind.VARIADIC),),
-        _one_shape,
-        (Attribute("symbol", "str"), Attribute("library", "str", "", ""), Attribute("pure", "bool", "may be merged or dropped", True)),
-        effects=Effect.ORDER,
-        explicit_results=True,
-    ),
+OPS = Declarations()
+
+
+@OPS.operation(
+    "print",
+    "print, for each value and element, 'pid (x, y, z) idx (i, ...) prefix: element'; without values 'pid (x, y, z) prefix'",
+    _print,
+    effects=Effect.ORDER,
 )
+class Print(Operation):
+    __slots__ = ()
+
+    values = VariadicOperand()
+    prefix = TypedAttribute[str]()
+    hex = TypedAttribute[bool]("integers in hexadecimal", False)
+
+
+@OPS.operation("assert", "stop the kernel with an error where condition is false and the mask holds", _condition_and_mask, effects=Effect.ORDER)
+class Assert(Operation):
+    __slots__ = ()
+
+    condition = SingleOperand()
+    mask = OptionalOperand()
+    message = TypedAttribute[str]()
+
+
+@OPS.operation("assume", "the compiler may rely on condition", _assume, effects=Effect.ORDER)
+class Assume(Operation):
+    __slots__ = ()
+
+    condition = SingleOperand()
+
+
+@OPS.operation(
+    "hint",
+    "x itself, with a promise an axis: values divisible by, runs of consecutive values of length, runs of equal values of length",
+    _hint,
+    traits=Trait.ELEMENTWISE,
+    cost=0,
+)
+class Hint(Unary):
+    __slots__ = ()
+
+    divisibility = TypedAttribute[tuple[int, ...]]("the first value of each contiguous run is a multiple of this", ())
+    contiguity = TypedAttribute[tuple[int, ...]]("", ())
+    constancy = TypedAttribute[tuple[int, ...]]("", ())
+
+
+@OPS.operation("inline_asm", "the target's assembly, run on every group of pack elements", _inline_asm, effects=Effect.ORDER, explicit_results=True)
+class InlineAsm(Operation):
+    __slots__ = ()
+
+    inputs = VariadicOperand()
+    assembly = TypedAttribute[str]()
+    constraints = TypedAttribute[str]()
+    pure = TypedAttribute[bool]("may be merged or dropped", True)
+    pack = TypedAttribute[int]("elements a run", 1)
+
+
+@OPS.operation("extern", "a function of a library of the target's, element by element", _one_shape, effects=Effect.ORDER, explicit_results=True)
+class Extern(Operation):
+    __slots__ = ()
+
+    inputs = VariadicOperand()
+    symbol = TypedAttribute[str]()
+    library = TypedAttribute[str]("", "")
+    pure = TypedAttribute[bool]("may be merged or dropped", True)

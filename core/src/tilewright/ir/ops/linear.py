@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
+from tilewright.ir.core import Operation
+from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute
 from tilewright.ir.ops.rules import require, require_tile
-from tilewright.ir.table import Attribute, Kind, Operand, OpSpec, Shape
+from tilewright.ir.table import Shape
 from tilewright.ir.types import (
     BF16,
     F16,
@@ -19,7 +22,9 @@ from tilewright.ir.types import (
     Type,
 )
 
-#: Element formats of a block-scaled operand: name -> (elements a byte holds, element type in the IR).
+#: The format of a block-scaled operand.
+ScaledFormat = Literal["e2m1", "e4m3", "e5m2", "bf16", "fp16"]
+#: The elements in the IR of each format.
 SCALED_FORMATS: dict[str, Type] = {"e2m1": U8, "e4m3": FloatType("f8e4m3fn"), "e5m2": FloatType("f8e5m2"), "bf16": BF16, "fp16": F16}
 
 
@@ -79,36 +84,38 @@ def _dot_scaled(shape: Shape) -> Sequence[Type]:
     return (c,)
 
 
-_FORMATS = tuple(SCALED_FORMATS)
+OPS = Declarations()
 
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        "dot",
-        "a @ b + c over the last two axes, leading axes are batches; products are exact, sums in c's type in any order",
-        (Operand("a", "[..., M, K]"), Operand("b", "[..., K, N]"), Operand("c", "[..., M, N]")),
-        _dot,
-        (
-            Attribute("precision", "enum", "how f32 operands may be rounded", "ieee", ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")),
-            Attribute("max_imprecise", "int", "fp8: products summed at reduced precision before a full-precision add; 0 is the target's choice", 0),
-        ),
-    ),
-    OpSpec(
-        "dot_scaled",
-        "the dot of block-scaled operands: each group along K shares a power-of-two scale (u8 e8m0 by 32, 0xFF is NaN) or an f8e4m3fn scale (by 16)",
-        (
-            Operand("a", "[..., M, K]"),
-            Operand("a_scale", "[..., M, K / group]", Kind.OPTIONAL),
-            Operand("b", "[..., K, N]"),
-            Operand("b_scale", "[..., N, K / group]", Kind.OPTIONAL),
-            Operand("c", "[..., M, N], f32"),
-        ),
-        _dot_scaled,
-        (
-            Attribute("a_format", "enum", choices=_FORMATS),
-            Attribute("b_format", "enum", choices=_FORMATS),
-            Attribute("a_pack_k", "bool", "e2m1 pairs lie along K (else along M)", True),
-            Attribute("b_pack_k", "bool", "e2m1 pairs lie along K (else along N)", True),
-            Attribute("fast_math", "bool", "NaN scales need no care", False),
-        ),
-    ),
+#: How f32 operands may be rounded.
+Precision = Literal["ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"]
+
+
+@OPS.operation("dot", "a @ b + c over the last two axes, leading axes are batches; products are exact, sums in c's type in any order", _dot)
+class Dot(Operation):
+    __slots__ = ()
+
+    a = SingleOperand("[..., M, K]")
+    b = SingleOperand("[..., K, N]")
+    c = SingleOperand("[..., M, N]")
+    precision = TypedAttribute[Precision]("how f32 operands may be rounded", "ieee")
+    max_imprecise = TypedAttribute[int]("fp8: products summed at reduced precision before a full-precision add; 0 is the target's choice", 0)
+
+
+@OPS.operation(
+    "dot_scaled",
+    "the dot of block-scaled operands: each group along K shares a power-of-two scale (u8 e8m0 by 32, 0xFF is NaN) or an f8e4m3fn scale (by 16)",
+    _dot_scaled,
 )
+class DotScaled(Operation):
+    __slots__ = ()
+
+    a = SingleOperand("[..., M, K]")
+    a_scale = OptionalOperand("[..., M, K / group]")
+    b = SingleOperand("[..., K, N]")
+    b_scale = OptionalOperand("[..., N, K / group]")
+    c = SingleOperand("[..., M, N], f32")
+    a_format = TypedAttribute[ScaledFormat]()
+    b_format = TypedAttribute[ScaledFormat]()
+    a_pack_k = TypedAttribute[bool]("e2m1 pairs lie along K (else along M)", True)
+    b_pack_k = TypedAttribute[bool]("e2m1 pairs lie along K (else along N)", True)
+    fast_math = TypedAttribute[bool]("NaN scales need no care", False)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
+from tilewright.ir.core import Operation
+from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute, VariadicOperand
 from tilewright.ir.ops.rules import (
     accessed_type,
     nothing,
@@ -13,7 +16,7 @@ from tilewright.ir.ops.rules import (
     require_mask,
     require_tile,
 )
-from tilewright.ir.table import Attribute, Effect, Kind, Operand, OpSpec, RuleError, Shape
+from tilewright.ir.table import Effect, RuleError, Shape
 from tilewright.ir.types import (
     I64,
     DescriptorType,
@@ -172,116 +175,200 @@ def _descriptor_scatter(shape: Shape) -> Sequence[Type]:
     return ()
 
 
-_POINTER, _VALUE, _DESCRIPTOR = Operand("pointer"), Operand("value"), Operand("descriptor")
-_MASK = Operand("mask", "lanes where it is false are not accessed", Kind.OPTIONAL)
-_OFFSETS = Operand("offsets", "the block's first coordinate along each axis", Kind.VARIADIC)
-_EVICTION = Attribute("eviction", "enum", "cache eviction hint", "normal", ("normal", "first", "last"))
-_ORDER = Attribute("order", "enum", "memory ordering", "acq_rel", ("relaxed", "acquire", "release", "acq_rel"))
-_LOAD_ORDER = Attribute("order", "enum", "memory ordering", "acquire", ("relaxed", "acquire"))
-_STORE_ORDER = Attribute("order", "enum", "memory ordering", "release", ("relaxed", "release"))
-_SCOPE = Attribute("scope", "enum", "who sees it in order: this program, this device, the whole system", "device", ("program", "device", "system"))
-_KIND = Attribute("kind", "enum", "what is done to the old value", choices=("add", "min", "max", "and", "or", "xor", "xchg"))
-_REDUCE = Attribute("kind", "enum", "what is done to the old value", choices=("add", "min", "max", "and", "or", "xor"))
-_AXIS = Attribute("axis", "int", "axis of the tensor")
+OPS = Declarations()
+
+_POINTER = SingleOperand()
+_VALUE = SingleOperand()
+_DESCRIPTOR = SingleOperand()
+_MASK = OptionalOperand("lanes where it is false are not accessed")
+_OFFSETS = VariadicOperand("the block's first coordinate along each axis")
+_EVICTION = TypedAttribute[Literal["normal", "first", "last"]]("cache eviction hint", "normal")
+_ORDER = TypedAttribute[Literal["relaxed", "acquire", "release", "acq_rel"]]("memory ordering", "acq_rel")
+_LOAD_ORDER = TypedAttribute[Literal["relaxed", "acquire"]]("memory ordering", "acquire")
+_STORE_ORDER = TypedAttribute[Literal["relaxed", "release"]]("memory ordering", "release")
+_SCOPE = TypedAttribute[Literal["program", "device", "system"]]("who sees it in order: this program, this device, the whole system", "device")
+_KIND = TypedAttribute[Literal["add", "min", "max", "and", "or", "xor", "xchg"]]("what is done to the old value")
+_REDUCE = TypedAttribute[Literal["add", "min", "max", "and", "or", "xor"]]("what is done to the old value")
+_AXIS = TypedAttribute[int]("axis of the tensor")
 _UPDATE = Effect.READ | Effect.WRITE
 
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        "load",
-        "the values at the pointers; where the mask is false, other, or zero without it",
-        (_POINTER, _MASK, Operand("other", "the value of masked-off lanes", Kind.OPTIONAL)),
-        _load,
-        (
-            Attribute("cache", "enum", "cache operator hint", "", ("", "ca", "cg", "cs", "cv")),
-            _EVICTION,
-            Attribute("volatile", "bool", "never merged, moved or dropped", False),
-        ),
-        effects=Effect.READ,
-    ),
-    OpSpec(
-        "store",
-        "write value to the pointers where the mask holds; two lanes that write one address leave either value",
-        (_POINTER, _VALUE, _MASK),
-        _store,
-        (Attribute("cache", "enum", "cache operator hint", "", ("", "wb", "cg", "cs", "wt")), _EVICTION),
-        effects=Effect.WRITE,
-    ),
-    OpSpec(
-        "atomic_rmw",
-        "update the values at the pointers as one step each and give back the old ones; min and max of floats order -0.0 below 0.0; "
-        "masked-off lanes give back anything",
-        (_POINTER, _VALUE, _MASK),
-        _atomic_rmw,
-        (_KIND, _ORDER, _SCOPE),
-        effects=_UPDATE,
-    ),
-    OpSpec(
-        "atomic_cas",
-        "where the value at the pointer has the bits of compare, replace it by value, as one step; gives back the old one",
-        (_POINTER, Operand("compare"), _VALUE),
-        _atomic_cas,
-        (_ORDER, _SCOPE),
-        effects=_UPDATE,
-    ),
-    OpSpec(
-        "atomic_load",
-        "the values at the pointers, each read whole, and in order with what other programs do; masked-off lanes give anything",
-        (_POINTER, _MASK),
-        _atomic_load,
-        (_LOAD_ORDER, _SCOPE),
-        effects=Effect.READ | Effect.ORDER,
-    ),
-    OpSpec(
-        "atomic_store",
-        "write value to the pointers where the mask holds, each element whole, and in order with what other programs do",
-        (_POINTER, _VALUE, _MASK),
-        _atomic_store,
-        (_STORE_ORDER, _SCOPE),
-        effects=Effect.WRITE | Effect.ORDER,
-    ),
-    OpSpec("clock", "nanoseconds by a clock of the device that never goes back; the same for all of a program", (), _clock, effects=Effect.ORDER),
-    OpSpec(
-        "make_descriptor",
-        "a descriptor of the tensor at base; shape and strides count elements",
-        (Operand("base"), Operand("shape", kind=Kind.VARIADIC), Operand("strides", kind=Kind.VARIADIC)),
-        _make_descriptor,
-        (
-            Attribute("padding", "enum", "what a load gives outside the tensor", "zero", ("zero", "nan")),
-            Attribute("aligned", "bool", "whether base and strides are multiples of 16 bytes, but for the last stride, which is 1", False),
-        ),
-        explicit_results=True,
-    ),
-    OpSpec("descriptor_extent", "the tensor's extent along axis, in elements", (_DESCRIPTOR,), _descriptor_number, (_AXIS,)),
-    OpSpec("descriptor_stride", "the distance in memory of neighbours along axis, in elements", (_DESCRIPTOR,), _descriptor_number, (_AXIS,)),
-    OpSpec("descriptor_load", "the block at offsets; padding outside the tensor", (_DESCRIPTOR, _OFFSETS), _descriptor_load, effects=Effect.READ),
-    OpSpec(
-        "descriptor_store",
-        "write the block at offsets; elements outside the tensor are dropped",
-        (_DESCRIPTOR, _OFFSETS, _VALUE),
-        _descriptor_store,
-        effects=Effect.WRITE,
-    ),
-    OpSpec(
-        "descriptor_reduce",
-        "update the block at offsets atomically, element by element; elements outside the tensor are dropped",
-        (_DESCRIPTOR, _OFFSETS, _VALUE),
-        _descriptor_reduce,
-        (_REDUCE,),
-        effects=_UPDATE,
-    ),
-    OpSpec(
-        "descriptor_gather",
-        "the given rows of the tensor, from column on; padding outside the tensor",
-        (_DESCRIPTOR, Operand("rows"), Operand("column")),
-        _descriptor_gather,
-        effects=Effect.READ,
-    ),
-    OpSpec(
-        "descriptor_scatter",
-        "write the given rows of the tensor, from column on; elements outside the tensor are dropped",
-        (_DESCRIPTOR, Operand("rows"), Operand("column"), _VALUE),
-        _descriptor_scatter,
-        effects=Effect.WRITE,
-    ),
-    OpSpec("barrier", "what this program's threads wrote before is seen by all of them after", (), nothing, effects=Effect.ORDER),
+
+@OPS.operation("load", "the values at the pointers; where the mask is false, other, or zero without it", _load, effects=Effect.READ)
+class Load(Operation):
+    __slots__ = ()
+
+    pointer = _POINTER
+    mask = _MASK
+    other = OptionalOperand("the value of masked-off lanes")
+    cache = TypedAttribute[Literal["", "ca", "cg", "cs", "cv"]]("cache operator hint", "")
+    eviction = _EVICTION
+    volatile = TypedAttribute[bool]("never merged, moved or dropped", False)
+
+
+@OPS.operation("store", "write value to the pointers where the mask holds; two lanes that write one address leave either value", _store, effects=Effect.WRITE)
+class Store(Operation):
+    __slots__ = ()
+
+    pointer = _POINTER
+    value = _VALUE
+    mask = _MASK
+    cache = TypedAttribute[Literal["", "wb", "cg", "cs", "wt"]]("cache operator hint", "")
+    eviction = _EVICTION
+
+
+@OPS.operation(
+    "atomic_rmw",
+    "update the values at the pointers as one step each and give back the old ones; min and max of floats order -0.0 below 0.0; "
+    "masked-off lanes give back anything",
+    _atomic_rmw,
+    effects=_UPDATE,
 )
+class AtomicRmw(Operation):
+    __slots__ = ()
+
+    pointer = _POINTER
+    value = _VALUE
+    mask = _MASK
+    kind = _KIND
+    order = _ORDER
+    scope = _SCOPE
+
+
+@OPS.operation(
+    "atomic_cas",
+    "where the value at the pointer has the bits of compare, replace it by value, as one step; gives back the old one",
+    _atomic_cas,
+    effects=_UPDATE,
+)
+class AtomicCas(Operation):
+    __slots__ = ()
+
+    pointer = _POINTER
+    compare = SingleOperand()
+    value = _VALUE
+    order = _ORDER
+    scope = _SCOPE
+
+
+@OPS.operation(
+    "atomic_load",
+    "the values at the pointers, each read whole, and in order with what other programs do; masked-off lanes give anything",
+    _atomic_load,
+    effects=Effect.READ | Effect.ORDER,
+)
+class AtomicLoad(Operation):
+    __slots__ = ()
+
+    pointer = _POINTER
+    mask = _MASK
+    order = _LOAD_ORDER
+    scope = _SCOPE
+
+
+@OPS.operation(
+    "atomic_store",
+    "write value to the pointers where the mask holds, each element whole, and in order with what other programs do",
+    _atomic_store,
+    effects=Effect.WRITE | Effect.ORDER,
+)
+class AtomicStore(Operation):
+    __slots__ = ()
+
+    pointer = _POINTER
+    value = _VALUE
+    mask = _MASK
+    order = _STORE_ORDER
+    scope = _SCOPE
+
+
+@OPS.operation("clock", "nanoseconds by a clock of the device that never goes back; the same for all of a program", _clock, effects=Effect.ORDER)
+class Clock(Operation):
+    __slots__ = ()
+
+
+@OPS.operation("make_descriptor", "a descriptor of the tensor at base; shape and strides count elements", _make_descriptor, explicit_results=True)
+class MakeDescriptor(Operation):
+    __slots__ = ()
+
+    base = SingleOperand()
+    shape = VariadicOperand()
+    strides = VariadicOperand()
+    padding = TypedAttribute[Literal["zero", "nan"]]("what a load gives outside the tensor", "zero")
+    aligned = TypedAttribute[bool]("whether base and strides are multiples of 16 bytes, but for the last stride, which is 1", False)
+
+
+@OPS.operation("descriptor_extent", "the tensor's extent along axis, in elements", _descriptor_number)
+class DescriptorExtent(Operation):
+    __slots__ = ()
+
+    descriptor = _DESCRIPTOR
+    axis = _AXIS
+
+
+@OPS.operation("descriptor_stride", "the distance in memory of neighbours along axis, in elements", _descriptor_number)
+class DescriptorStride(Operation):
+    __slots__ = ()
+
+    descriptor = _DESCRIPTOR
+    axis = _AXIS
+
+
+@OPS.operation("descriptor_load", "the block at offsets; padding outside the tensor", _descriptor_load, effects=Effect.READ)
+class DescriptorLoad(Operation):
+    __slots__ = ()
+
+    descriptor = _DESCRIPTOR
+    offsets = _OFFSETS
+
+
+@OPS.operation("descriptor_store", "write the block at offsets; elements outside the tensor are dropped", _descriptor_store, effects=Effect.WRITE)
+class DescriptorStore(Operation):
+    __slots__ = ()
+
+    descriptor = _DESCRIPTOR
+    offsets = _OFFSETS
+    value = _VALUE
+
+
+@OPS.operation(
+    "descriptor_reduce",
+    "update the block at offsets atomically, element by element; elements outside the tensor are dropped",
+    _descriptor_reduce,
+    effects=_UPDATE,
+)
+class DescriptorReduce(Operation):
+    __slots__ = ()
+
+    descriptor = _DESCRIPTOR
+    offsets = _OFFSETS
+    value = _VALUE
+    kind = _REDUCE
+
+
+@OPS.operation("descriptor_gather", "the given rows of the tensor, from column on; padding outside the tensor", _descriptor_gather, effects=Effect.READ)
+class DescriptorGather(Operation):
+    __slots__ = ()
+
+    descriptor = _DESCRIPTOR
+    rows = SingleOperand()
+    column = SingleOperand()
+
+
+@OPS.operation(
+    "descriptor_scatter",
+    "write the given rows of the tensor, from column on; elements outside the tensor are dropped",
+    _descriptor_scatter,
+    effects=Effect.WRITE,
+)
+class DescriptorScatter(Operation):
+    __slots__ = ()
+
+    descriptor = _DESCRIPTOR
+    rows = SingleOperand()
+    column = SingleOperand()
+    value = _VALUE
+
+
+@OPS.operation("barrier", "what this program's threads wrote before is seen by all of them after", nothing, effects=Effect.ORDER)
+class Barrier(Operation):
+    __slots__ = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tilewright.ir.table import RuleError, Shape
 from tilewright.ir.types import (
@@ -101,6 +101,3 @@ def require_same_shape(a: Type, b: Type, what: str) -> None:
 def nothing(shape: Shape) -> Sequence[Type]:
     """No results."""
     return ()
-
-
-Rule = Callable[[Shape], Sequence[Type]]

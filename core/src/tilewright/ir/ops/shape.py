@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.ir.core import Operation
+from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute
 from tilewright.ir.ops.rules import require, require_axis, require_int, require_mask, require_same, require_tile
-from tilewright.ir.table import Attribute, Kind, Operand, OpSpec, Shape, Trait
+from tilewright.ir.table import Shape, Trait
 from tilewright.ir.types import I32, TileType, Type, tile_or_scalar
 
 
@@ -92,45 +94,88 @@ def _histogram(shape: Shape) -> Sequence[Type]:
     return (TileType((shape.attributes["bins"],), I32),)
 
 
-_X, _A, _B, _AXIS = Operand("x"), Operand("a"), Operand("b"), Attribute("axis", "int")
+OPS = Declarations()
 
-OPS: tuple[OpSpec, ...] = (
-    OpSpec("splat", "a tile whose every element is x", (_X,), _splat, traits=Trait.SHAPE, explicit_results=True),
-    OpSpec("unsplat", "the element of a tile that has one", (_X,), _unsplat, traits=Trait.SHAPE),
-    OpSpec("broadcast", "x with its extents of 1 repeated", (_X,), _broadcast, traits=Trait.SHAPE, explicit_results=True),
-    OpSpec("expand_dims", "x with a new axis of extent 1, at position axis of the result", (_X,), _expand_dims, (_AXIS,), traits=Trait.SHAPE),
-    OpSpec(
-        "reshape",
-        "the same elements, in row-major order, in another shape",
-        (_X,),
-        _reshape,
-        (Attribute("reorder", "bool", "any order of the elements is as good", False),),
-        traits=Trait.SHAPE,
-        explicit_results=True,
-    ),
-    OpSpec(
-        "permute",
-        "x with its axes reordered: axis i of the result is axis order[i] of x",
-        (_X,),
-        _permute,
-        (Attribute("order", "ints"),),
-        traits=Trait.SHAPE,
-    ),
-    OpSpec("cat", "a, then b, along an axis", (_A, _B), _cat, (_AXIS,), traits=Trait.SHAPE),
-    OpSpec("join", "a and b side by side in a new last axis of 2", (_A, _B), _join, traits=Trait.SHAPE),
-    OpSpec("split", "the two halves of a last axis of 2", (_X,), _split, traits=Trait.SHAPE),
-    OpSpec(
-        "gather",
-        "x picked along an axis by index, the other coordinates kept; undefined where an index is out of range",
-        (_X, Operand("index")),
-        _gather,
-        (_AXIS,),
-    ),
-    OpSpec(
-        "histogram",
-        "how often each of 0 .. bins-1 occurs in x where the mask holds; other values are ignored",
-        (_X, Operand("mask", kind=Kind.OPTIONAL)),
-        _histogram,
-        (Attribute("bins", "int"),),
-    ),
-)
+
+class Moved(Operation):
+    """An operation that moves or repeats the elements of one operand."""
+
+    __slots__ = ()
+
+    x = SingleOperand()
+
+
+@OPS.operation("splat", "a tile whose every element is x", _splat, traits=Trait.SHAPE, explicit_results=True)
+class Splat(Moved):
+    __slots__ = ()
+
+
+@OPS.operation("unsplat", "the element of a tile that has one", _unsplat, traits=Trait.SHAPE)
+class Unsplat(Moved):
+    __slots__ = ()
+
+
+@OPS.operation("broadcast", "x with its extents of 1 repeated", _broadcast, traits=Trait.SHAPE, explicit_results=True)
+class Broadcast(Moved):
+    __slots__ = ()
+
+
+@OPS.operation("expand_dims", "x with a new axis of extent 1, at position axis of the result", _expand_dims, traits=Trait.SHAPE)
+class ExpandDims(Moved):
+    __slots__ = ()
+
+    axis = TypedAttribute[int]()
+
+
+@OPS.operation("reshape", "the same elements, in row-major order, in another shape", _reshape, traits=Trait.SHAPE, explicit_results=True)
+class Reshape(Moved):
+    __slots__ = ()
+
+    reorder = TypedAttribute[bool]("any order of the elements is as good", False)
+
+
+@OPS.operation("permute", "x with its axes reordered: axis i of the result is axis order[i] of x", _permute, traits=Trait.SHAPE)
+class Permute(Moved):
+    __slots__ = ()
+
+    order = TypedAttribute[tuple[int, ...]]()
+
+
+@OPS.operation("cat", "a, then b, along an axis", _cat, traits=Trait.SHAPE)
+class Cat(Operation):
+    __slots__ = ()
+
+    a = SingleOperand()
+    b = SingleOperand()
+    axis = TypedAttribute[int]()
+
+
+@OPS.operation("join", "a and b side by side in a new last axis of 2", _join, traits=Trait.SHAPE)
+class Join(Operation):
+    __slots__ = ()
+
+    a = SingleOperand()
+    b = SingleOperand()
+
+
+@OPS.operation("split", "the two halves of a last axis of 2", _split, traits=Trait.SHAPE)
+class Split(Moved):
+    __slots__ = ()
+
+
+@OPS.operation("gather", "x picked along an axis by index, the other coordinates kept; undefined where an index is out of range", _gather)
+class Gather(Operation):
+    __slots__ = ()
+
+    x = SingleOperand()
+    index = SingleOperand()
+    axis = TypedAttribute[int]()
+
+
+@OPS.operation("histogram", "how often each of 0 .. bins-1 occurs in x where the mask holds; other values are ignored", _histogram)
+class Histogram(Operation):
+    __slots__ = ()
+
+    x = SingleOperand()
+    mask = OptionalOperand()
+    bins = TypedAttribute[int]()

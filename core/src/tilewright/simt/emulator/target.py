@@ -22,8 +22,8 @@ from tilewright.simt.emulator.code import call_engine, let_others_go_on, set_fau
 from tilewright.simt.emulator.multiply import ProductSite, SumsSite
 from tilewright.simt.facts import CLUSTER
 from tilewright.simt.linear_layout import SharedLayout
-from tilewright.simt.ops import COPIES, PRODUCTS, STORES
 from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
+from tilewright.simt.types import COPIES, PRODUCTS, STORES
 
 
 class EmulatedTarget(SimtTarget):

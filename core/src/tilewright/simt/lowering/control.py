@@ -13,7 +13,7 @@ from tilewright.ir.types import FloatType, IntType, TileType, element_type
 from tilewright.llvm.writer import Block, FunctionWriter
 from tilewright.simt.context import UNWRITTEN, SimtContext
 from tilewright.simt.interface import Interface
-from tilewright.simt.ops import PRODUCTS
+from tilewright.simt.types import PRODUCTS
 
 #: Names of the registers of several values, one after the other, with their LLVM types.
 Typed = list[tuple[str, str]]

@@ -16,10 +16,9 @@ from tilewright.simt.linear_layout import LinearLayout, SharedLayout, coordinate
 from tilewright.simt.lowering.shared import slot_address, slot_type
 from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read, read_tile
 from tilewright.simt.matmul_plans import REGISTERS, OperandSource, ProductPlan, SharedOperand
-from tilewright.simt.ops import PRODUCTS
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
-from tilewright.simt.types import SlotType
+from tilewright.simt.types import PRODUCTS, SlotType
 
 
 def lower_dot(context: SimtContext, operation: Operation) -> None:

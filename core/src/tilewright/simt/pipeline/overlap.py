@@ -16,11 +16,12 @@ from tilewright.ir.types import TileType
 from tilewright.simt.accumulators import accumulated, accumulator_of
 from tilewright.simt.facts import is_made_in
 from tilewright.simt.matmul_plans import MULTIPLYING, REGISTERS
-from tilewright.simt.ops import PRODUCTS, SIMT_TABLE
+from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.decisions import selected, shared_layout
 from tilewright.simt.pipeline.views import VIEWS, views_of
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
+from tilewright.simt.types import PRODUCTS
 
 
 def start_products(function: Function, target: SimtTarget) -> bool:

@@ -39,13 +39,13 @@ from collections.abc import Mapping
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I32
-from tilewright.simt.ops import COPIES
 from tilewright.simt.pipeline.decisions import ALTERNATING, BY, EARLY, STEPS, TRAILS
 from tilewright.simt.pipeline.multibuffer import Ring
 from tilewright.simt.pipeline.overlap import Accumulation, Trailing, accumulation, reads_what_is_staged, trailing_product
 from tilewright.simt.pipeline.phases import fragment_of, step_of, write_phases
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
+from tilewright.simt.types import COPIES
 
 
 def expand_groups(loop: Operation, target: SimtTarget) -> None:
