@@ -102,7 +102,7 @@ class Operation:
     stand on any operation: it belongs to who lowers the module, and the table says nothing of it.
     """
 
-    __slots__ = ("attributes", "location", "next", "operands", "parent", "previous", "regions", "results", "segments", "spec")
+    __slots__ = ("attributes", "location", "name", "next", "operands", "parent", "previous", "regions", "results", "segments", "spec")
 
     row: ClassVar[OpSpec]
 
@@ -119,6 +119,7 @@ class Operation:
         if self.__class__ is not spec.op_class:
             self.__class__ = spec.op_class
         self.spec = spec
+        self.name = spec.name
         self.operands: list[Value] = list(operands)
         self.segments = segments
         self.attributes: dict[str, AttributeValue] = dict(attributes)
@@ -132,10 +133,6 @@ class Operation:
             operand.uses[self] = operand.uses.get(self, 0) + 1
         for region in self.regions:
             region.owner = self
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
 
     @property
     def result(self) -> Value:
@@ -208,8 +205,7 @@ class Operation:
         """This operation and all that its regions hold, in program order."""
         yield self
         for region in self.regions:
-            for operation in region:
-                yield from operation.walk()
+            yield from region.walk()
 
     def ancestors(self) -> Iterator[Operation]:
         """The operations whose regions hold this one, innermost first."""
@@ -292,8 +288,14 @@ class Region:
         operation.parent = operation.previous = operation.next = None
 
     def walk(self) -> Iterator[Operation]:
-        for operation in self:
-            yield from operation.walk()
+        """All operations that the region holds, in program order. The one just given out may be erased or moved while iterating."""
+        operation = self.first
+        while operation is not None:
+            following = operation.next
+            yield operation
+            for region in operation.regions:
+                yield from region.walk()
+            operation = following
 
 
 class Function:
