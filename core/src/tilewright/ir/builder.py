@@ -76,9 +76,9 @@ class Builder:
         """
         types = infer_types(spec, [[value.type for value in group] for group in groups], attributes, results)
         operands = [value for group in groups for value in group]
-        segments = tuple(len(group) for group in groups)
-        kept = {name: value for name, value in attributes.items() if "." in name or spec.attribute(name).required or value != spec.attribute(name).default}
-        return self.insert(spec.op_class(spec, operands, segments, kept, types, regions, self.location))
+        segments = tuple([len(group) for group in groups])
+        kept = {name: value for name, value in attributes.items() if "." in name or value != spec.attribute(name).default}
+        return self.insert(Operation(spec, operands, segments, kept, types, regions, self.location))
 
     def region_op(
         self,

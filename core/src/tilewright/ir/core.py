@@ -116,8 +116,6 @@ class Operation:
         regions: Iterable[Region] = (),
         location: Location | None = None,
     ) -> None:
-        if self.__class__ is not spec.op_class:
-            self.__class__ = spec.op_class
         self.spec = spec
         self.name = spec.name
         self.operands: list[Value] = list(operands)
@@ -133,6 +131,7 @@ class Operation:
             operand.uses[self] = operand.uses.get(self, 0) + 1
         for region in self.regions:
             region.owner = self
+        self.__class__ = spec.op_class  # last: the interpreter is quickest at filling objects that are all of one class
 
     @property
     def result(self) -> Value:

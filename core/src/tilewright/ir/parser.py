@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from tilewright.ir.core import IR_VERSION, Function, Location, Module, Region, Value
+from tilewright.ir.core import IR_VERSION, Function, Location, Module, Operation, Region, Value
 from tilewright.ir.encoding import Encoding
 from tilewright.ir.ops import TABLE
 from tilewright.ir.printer import bare_attribute
@@ -357,7 +357,7 @@ class _Parser:
         types, layouts = [type_ for type_, _ in typed], [layout for _, layout in typed]
         regions = [self._region(name, spec) for name in spec.regions]
         operands = [value for group in groups for value in group]
-        operation = spec.op_class(spec, operands, tuple([len(group) for group in groups]), attributes, types, regions, self._location())
+        operation = Operation(spec, operands, tuple([len(group) for group in groups]), attributes, types, regions, self._location())
         if len(names) != len(types):
             self._fail(f"{spec.name} has {len(types)} result types for {len(names)} named results", where)
         for (text, offset), value, layout in zip(names, operation.results, layouts, strict=True):

@@ -18,7 +18,7 @@ def clone_operation(operation: Operation, mapping: dict[Value, Value], relocate:
 
     ``relocate`` gives the copy's location from the original's.
     """
-    copy = operation.spec.op_class(
+    copy = Operation(
         operation.spec,
         [mapping.get(value, value) for value in operation.operands],
         operation.segments,
