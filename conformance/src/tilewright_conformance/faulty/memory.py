@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from tilewright.ir import Builder, Operation, Value
+from tilewright.ir.ops.arithmetic import Binary, Cmp
 from tilewright.ir.types import I1, I32, IntType, PointerType, TileType, shape_of, with_element
 from tilewright.passes.effects import is_speculatable
 from tilewright.passes.rewriter import defined_by
@@ -56,10 +57,10 @@ def _last_program_lost(operation: Operation, b: Builder) -> Any:
 def _bound_too_low(operation: Operation, b: Builder) -> Any:
     """``offset < n`` in a mask taken for ``offset < n - 1``."""
     mask = operation.operand("mask")
-    compared = defined_by(mask, "cmp") if mask is not None else None
-    if mask is None or compared is None or compared.attribute("predicate") != "lt" or not isinstance(element(compared.operands[0]), IntType):
+    compared = defined_by(mask, Cmp) if mask is not None else None
+    if mask is None or compared is None or compared.predicate != "lt" or not isinstance(element(compared.a), IntType):
         return None
-    left, right = compared.operands
+    left, right = compared.a, compared.b
     _replace_mask(operation, b.cmp(left, b.sub(right, like(b, right, 1)), predicate="lt"))
     return CHANGED
 
@@ -99,10 +100,10 @@ def _garbage_where_masked(operation: Operation, b: Builder) -> Any:
 def _first_axis_only(operation: Operation, b: Builder) -> Any:
     """Of a mask made of one condition an axis the first condition alone."""
     mask = operation.operand("mask")
-    both = defined_by(mask, "and") if mask is not None else None
+    both = defined_by(mask, Binary, "and") if mask is not None else None
     if both is None or len(shape_of(both.result.type)) < 2:
         return None
-    _replace_mask(operation, both.operands[0])
+    _replace_mask(operation, both.a)
     return CHANGED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.ops.control import Condition, For, If, While
 from tilewright.ir.table import Effect
 from tilewright.passes.effects import effects_of
 
@@ -59,15 +60,12 @@ class _Liveness:
         current: Operation | None = operation
         while current is not None and current not in self.operations:
             self.operations.add(current)
-            name = current.name
-            if name == "for":
-                self._read(current.operands[:3])
-            elif name == "if":
-                self._read(current.operands[:1])
-            elif name == "while":
-                condition = current.regions[0].last
-                assert condition is not None
-                self._read(condition.operands[:1])
+            if isinstance(current, For):
+                self._read([current.lower, current.upper, current.step])
+            elif isinstance(current, If):
+                self._read([current.condition])
+            elif isinstance(current, While):
+                self._read([_condition(current).condition])
             else:
                 self._read(current.operands)
                 for region in current.regions:  # reduce, scan, map: the combination is one piece
@@ -80,38 +78,44 @@ class _Liveness:
         owner = value.owner
         if isinstance(owner, Operation):
             self._needed(owner)
-            if owner.name in _CARRIERS:
+            if isinstance(owner, _CARRIERS):
                 self._carried(owner, value, owner)
         elif isinstance(owner.owner, Operation):
             self._needed(owner.owner)
-            if owner.owner.name in _CARRIERS:
+            if isinstance(owner.owner, _CARRIERS):
                 self._carried(owner.owner, value, owner)
 
-    def _carried(self, operation: Operation, value: Value, owner: Operation | Region) -> None:
+    def _carried(self, operation: For | If | While, value: Value, owner: Operation | Region) -> None:
         """Values that flow into ``value``, a result or region argument of ``if``, ``for`` or ``while``."""
         index = value.index
-        if operation.name == "if":
+        if isinstance(operation, If):
             self._read([_last(region).operands[index] for region in operation.regions])
-        elif operation.name == "for":
-            body = operation.regions[0]
+        elif isinstance(operation, For):
+            body = operation.body
             if owner is body:
                 index -= 1
             if index >= 0:
-                self._read([operation.operands[3 + index], _last(body).operands[index], body.arguments[1 + index]])
+                self._read([operation.inits[index], _last(body).operands[index], body.arguments[1 + index]])
         else:
-            before, after = operation.regions
+            before, after = operation.before, operation.after
             if owner is before:
-                self._read([operation.operands[index], _last(after).operands[index]])
+                self._read([operation.inits[index], _last(after).operands[index]])
             else:  # a result, or the argument of region after
-                self._read([_last(before).operands[1 + index]])
+                self._read([_condition(operation).values[index]])
 
 
-_CARRIERS = frozenset({"if", "for", "while"})
+_CARRIERS = (If, For, While)
 
 
 def _last(region: Region) -> Operation:
     assert region.last is not None
     return region.last
+
+
+def _condition(loop: While) -> Condition:
+    condition = loop.before.last
+    assert isinstance(condition, Condition)
+    return condition
 
 
 def _sweep(region: Region, liveness: _Liveness) -> bool:
@@ -124,7 +128,7 @@ def _sweep(region: Region, liveness: _Liveness) -> bool:
             operation.erase()
             changed = True
         elif operation.regions:
-            if operation.name in _CARRIERS:
+            if isinstance(operation, _CARRIERS):
                 changed |= _drop_dead_carried(operation, liveness.values)
             for inner in operation.regions:
                 changed |= _sweep(inner, liveness)
@@ -132,9 +136,9 @@ def _sweep(region: Region, liveness: _Liveness) -> bool:
     return changed
 
 
-def _drop_dead_carried(operation: Operation, live: set[Value]) -> bool:
+def _drop_dead_carried(operation: For | If | While, live: set[Value]) -> bool:
     """Shorten the operation's carried values and results to the live ones."""
-    if operation.name == "if":
+    if isinstance(operation, If):
         kept = [index for index, value in enumerate(operation.results) if value in live]
         if len(kept) == len(operation.results):
             return False
@@ -142,28 +146,29 @@ def _drop_dead_carried(operation: Operation, live: set[Value]) -> bool:
             _keep_operands(_last(region), kept)
         operation.results[:] = [operation.results[index] for index in kept]
         return True
-    if operation.name == "for":
-        body = operation.regions[0]
+    if isinstance(operation, For):
+        body, inits = operation.body, operation.inits
         kept = [index for index, value in enumerate(operation.results) if value in live or body.arguments[1 + index] in live]
         if len(kept) == len(operation.results):
             return False
         _keep_operands(_last(body), kept)
         body.arguments[:] = [body.arguments[0], *(body.arguments[1 + index] for index in kept)]
         operation.results[:] = [operation.results[index] for index in kept]
-        operation.replace_operands([*operation.operands[:3], *(operation.operands[3 + index] for index in kept)], (1, 1, 1, len(kept)))
+        operation.replace_operands([operation.lower, operation.upper, operation.step, *(inits[index] for index in kept)], (1, 1, 1, len(kept)))
         return True
-    before, after = operation.regions
+    before, after, inits = operation.before, operation.after, operation.inits
     carried = [index for index, value in enumerate(before.arguments) if value in live]
     forwarded = [index for index, value in enumerate(operation.results) if value in live or after.arguments[index] in live]
     if len(carried) == len(before.arguments) and len(forwarded) == len(operation.results):
         return False
-    condition = _last(before)
-    condition.replace_operands([condition.operands[0], *(condition.operands[1 + index] for index in forwarded)], (1, len(forwarded)))
+    condition = _condition(operation)
+    values = condition.values
+    condition.replace_operands([condition.condition, *(values[index] for index in forwarded)], (1, len(forwarded)))
     after.arguments[:] = [after.arguments[index] for index in forwarded]
     operation.results[:] = [operation.results[index] for index in forwarded]
     _keep_operands(_last(after), carried)
     before.arguments[:] = [before.arguments[index] for index in carried]
-    operation.replace_operands([operation.operands[index] for index in carried], (len(carried),))
+    operation.replace_operands([inits[index] for index in carried], (len(carried),))
     return True
 
 

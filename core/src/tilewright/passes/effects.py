@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.arithmetic import Binary, Constant
+from tilewright.ir.ops.debug import Extern, InlineAsm
+from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.shape import Splat
 from tilewright.ir.table import Effect
 from tilewright.ir.types import FloatType, element_type
 
@@ -22,11 +26,10 @@ def effects_of(operation: Operation) -> Effect:
                 if inner.spec.effects is not Effect.NONE:
                     effects |= effects_of(inner)
         return effects
-    attributes = operation.attributes
-    if effects is Effect.READ:
-        return effects | Effect.ORDER if attributes.get("volatile") else effects
-    if effects is Effect.ORDER and operation.spec.has_attribute("pure"):
-        return Effect.NONE if operation.attribute("pure") else effects | Effect.READ | Effect.WRITE
+    if isinstance(operation, Load):
+        return effects | Effect.ORDER if operation.volatile else effects
+    if isinstance(operation, InlineAsm | Extern):
+        return Effect.NONE if operation.pure else effects | Effect.READ | Effect.WRITE
     return effects
 
 
@@ -53,8 +56,8 @@ def is_speculatable(operation: Operation) -> bool:
     if spec.terminator:
         return False
     if spec.effects is Effect.NONE:
-        if spec.name in ("div", "rem"):
-            return isinstance(element_type(operation.operands[0].type), FloatType) or _safe_divisor(operation)
+        if isinstance(operation, Binary) and spec.name in ("div", "rem"):
+            return isinstance(element_type(operation.a.type), FloatType) or _safe_divisor(operation)
         return spec.name != "gather"
     if spec.effects is Effect.REGION:
         # Loops may run long; reductions, scans and maps are as cheap as their operands are large.
@@ -64,9 +67,9 @@ def is_speculatable(operation: Operation) -> bool:
     return False
 
 
-def _safe_divisor(operation: Operation) -> bool:
+def _safe_divisor(operation: Binary) -> bool:
     """Whether an integer division's divisor is a constant that neither is zero nor lets the quotient overflow."""
-    divisor = operation.operands[1].definition
-    if divisor is not None and divisor.name == "splat":
-        divisor = divisor.operands[0].definition
-    return divisor is not None and divisor.name == "constant" and divisor.attributes["value"] not in (0, -1)
+    divisor = operation.b.definition
+    if isinstance(divisor, Splat):
+        divisor = divisor.x.definition
+    return isinstance(divisor, Constant) and divisor.value not in (0, -1)

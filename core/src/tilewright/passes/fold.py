@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.arithmetic import Cast, Cmp, Extremum
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, Type, element_type
 from tilewright.passes.formats import from_bits, round_to, to_bits
 
@@ -26,7 +27,7 @@ def fold(operation: Operation, values: list[Any]) -> int | float | bool | None:
     function = FOLDS.get(operation.name)
     if function is None:
         return None
-    element = element_type(operation.operands[0].type)
+    element = element_type(next(iter(operation.operands)).type)
     if isinstance(element, FloatType):
         values = [round_to(value, element) if isinstance(value, float) else value for value in values]
     found: int | float | bool | None = function(element, operation, *values)
@@ -98,9 +99,9 @@ def _upper_product(element: IntType, operation: Operation, a: int, b: int) -> in
 
 
 def _extreme(choose: Callable[[Any, Any], Any]) -> Fold:
-    def function(element: Type, operation: Operation, a: Any, b: Any) -> int | float | bool:
+    def function(element: Type, operation: Extremum, a: Any, b: Any) -> int | float | bool:
         if a != a or b != b:
-            if operation.attribute("nan") == "propagate" or (a != a and b != b):
+            if operation.nan == "propagate" or (a != a and b != b):
                 return math.nan
             return b if a != a else a
         return choose(a, b)
@@ -118,8 +119,8 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _compare(element: Type, operation: Operation, a: Any, b: Any) -> bool:
-    return COMPARISONS[operation.attribute("predicate")](a, b)
+def _compare(element: Type, operation: Cmp, a: Any, b: Any) -> bool:
+    return COMPARISONS[operation.predicate](a, b)
 
 
 def _fused(element: FloatType, operation: Operation, a: float, b: float, c: float) -> float:
@@ -133,7 +134,7 @@ def _fused(element: FloatType, operation: Operation, a: float, b: float, c: floa
     return round_to(exact, element)
 
 
-def _cast(element: Type, operation: Operation, x: Any) -> int | float | bool | None:
+def _cast(element: Type, operation: Cast, x: Any) -> int | float | bool | None:
     target = element_type(operation.result.type)
     if target is I1:
         return bool(x != 0)
@@ -144,7 +145,7 @@ def _cast(element: Type, operation: Operation, x: Any) -> int | float | bool | N
             return math.trunc(x)
         return target.wrap(int(x))
     assert isinstance(target, FloatType)
-    towards_zero = operation.attribute("rounding") == "rtz"
+    towards_zero = operation.rounding == "rtz"
     exact = x if isinstance(x, float) else Fraction(int(x))
     result = round_to(exact, target, towards_zero=towards_zero)
     return None if towards_zero and not math.isfinite(result) else result

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.ir.core import Function, Location, Module, Operation, Value
+from tilewright.ir.core import Function, Location, Module, Value
+from tilewright.ir.ops.control import Call
 from tilewright.passes.clone import clone_operation
 
 
@@ -31,8 +32,8 @@ def _inline_into(function: Function, module: Module, done: set[str], chain: tupl
         return False
     changed = False
     for operation in list(function.walk()):
-        if operation.name == "call":
-            callee = module.functions[operation.attribute("callee")]
+        if isinstance(operation, Call):
+            callee = module.functions[operation.callee]
             _inline_into(callee, module, done, (*chain, function.name))
             _replace(operation, callee)
             changed = True
@@ -40,8 +41,8 @@ def _inline_into(function: Function, module: Module, done: set[str], chain: tupl
     return changed
 
 
-def _replace(call: Operation, callee: Function) -> None:
-    mapping: dict[Value, Value] = dict(zip(callee.arguments, call.operands, strict=True))
+def _replace(call: Call, callee: Function) -> None:
+    mapping: dict[Value, Value] = dict(zip(callee.arguments, call.arguments, strict=True))
     moved: dict[Location, Location] = {}
 
     def relocate(location: Location | None) -> Location | None:

@@ -7,6 +7,7 @@ sure to run, and loads only if nothing in it may write. The attribute ``no_licm`
 from __future__ import annotations
 
 from tilewright.ir.core import Module, Operation, Region, Value
+from tilewright.ir.ops.control import For, While
 from tilewright.ir.table import Effect
 from tilewright.passes.effects import clobbers_memory, effects_of, is_speculatable
 from tilewright.passes.rewriter import constant_of
@@ -27,18 +28,18 @@ def _region(region: Region) -> bool:
         if operation.spec.effects & Effect.REGION and operation.name not in ("reduce", "scan", "map"):
             for inner in operation.regions:
                 changed |= _region(inner)
-            if operation.name in ("for", "while") and not operation.attribute("no_licm"):
+            if isinstance(operation, For | While) and not operation.no_licm:
                 changed |= _hoist(operation)
     return changed
 
 
-def _hoist(loop: Operation) -> bool:
+def _hoist(loop: For | While) -> bool:
     """Move the loop's invariant operations before it, in order."""
     changed = False
     writes = clobbers_memory(loop)
     varying: set[Value] = set()
     for index, region in enumerate(loop.regions):
-        certain = _runs(loop) if loop.name == "for" else index == 0
+        certain = _runs(loop) if isinstance(loop, For) else index == 0
         varying.update(region.arguments)
         for operation in region:
             if operation.spec.terminator:
@@ -51,9 +52,9 @@ def _hoist(loop: Operation) -> bool:
     return changed
 
 
-def _runs(loop: Operation) -> bool:
+def _runs(loop: For) -> bool:
     """Whether the body of a ``for`` is sure to run."""
-    lower, upper = constant_of(loop.operands[0]), constant_of(loop.operands[1])
+    lower, upper = constant_of(loop.lower), constant_of(loop.upper)
     return lower is not None and upper is not None and lower < upper
 
 

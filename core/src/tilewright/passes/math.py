@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Operation
+from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.types import FloatType, element_type
 from tilewright.passes.decompose.decomposition import lifted
 from tilewright.passes.math_library import cast_function, math_function
@@ -43,8 +44,8 @@ def _body(operation: Operation, native_ldexp: bool) -> Function | None:
     if len(operation.results) != 1:
         return None
     result = element_type(operation.results[0].type)
-    if operation.name == "cast":
-        return cast_function(element_type(operation.operands[0].type), result, operation.attribute("rounding"))
+    if isinstance(operation, Cast):
+        return cast_function(element_type(operation.x.type), result, operation.rounding)
     if not isinstance(result, FloatType) or (operation.name == "ldexp" and native_ldexp):
         return None
     return math_function(operation.name, result, native_ldexp=native_ldexp)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tilewright.ir.core import Location, Module, Operation, Value
+from tilewright.ir.ops.arithmetic import Arange, Cast, Constant
+from tilewright.ir.ops.memory import Store
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute
 from tilewright.ir.types import IntType, PointerType, byte_size, element_type, shape_of
 
 #: Offsets beyond this may have wrapped around in the kernel's integers: nothing is said of them.
@@ -59,9 +62,9 @@ def certain_writes(module: Module) -> list[Reach]:
     least: dict[int, Reach] = {}
     greatest: dict[int, Reach] = {}
     for operation in kernel.body:
-        if operation.name != "store" or len(operation.operands) != 2:
+        if not isinstance(operation, Store) or operation.mask is not None:
             continue
-        pointer = operation.operands[0]
+        pointer = operation.pointer
         offsets = found.of(pointer)
         if offsets is None or offsets.base is None:
             continue
@@ -100,8 +103,8 @@ def _is_integer(value: Value) -> bool:
     return isinstance(element_type(value.type), IntType)
 
 
-def _constant(operation: Operation, operands: list[_Affine]) -> _Affine | None:
-    value = operation.attributes["value"]
+def _constant(operation: Constant, operands: list[_Affine]) -> _Affine | None:
+    value = operation.value
     return _Affine(value, (0,) * len(shape_of(operation.result.type))) if type(value) is int else None
 
 
@@ -109,8 +112,8 @@ def _program_id(operation: Operation, operands: list[_Affine]) -> _Affine | None
     return _Affine(0)
 
 
-def _arange(operation: Operation, operands: list[_Affine]) -> _Affine | None:
-    return _Affine(operation.attribute("start"), (1,))
+def _arange(operation: Arange, operands: list[_Affine]) -> _Affine | None:
+    return _Affine(operation.start, (1,))
 
 
 def _sum(a: _Affine, b: _Affine) -> _Affine:
@@ -138,9 +141,9 @@ def _addptr(operation: Operation, operands: list[_Affine]) -> _Affine | None:
     return _sum(operands[0], operands[1].scaled(byte_size(element.pointee)))
 
 
-def _cast(operation: Operation, operands: list[_Affine]) -> _Affine | None:
+def _cast(operation: Cast, operands: list[_Affine]) -> _Affine | None:
     """Widening keeps numbers; whether they are signed makes no difference to those in the limit."""
-    source, target = element_type(operation.operands[0].type), element_type(operation.result.type)
+    source, target = element_type(operation.x.type), element_type(operation.result.type)
     return operands[0] if isinstance(source, IntType) and isinstance(target, IntType) and target.bits >= source.bits > 1 else None
 
 
@@ -148,28 +151,28 @@ def _splat(operation: Operation, operands: list[_Affine]) -> _Affine | None:
     return _Affine(operands[0].start, (0,) * len(shape_of(operation.result.type)), operands[0].base)
 
 
-def _broadcast(operation: Operation, operands: list[_Affine]) -> _Affine | None:
+def _broadcast(operation: Broadcast, operands: list[_Affine]) -> _Affine | None:
     (x,) = operands
-    kept = tuple(step if extent > 1 else 0 for step, extent in zip(x.steps, shape_of(operation.operands[0].type), strict=True))
+    kept = tuple(step if extent > 1 else 0 for step, extent in zip(x.steps, shape_of(operation.x.type), strict=True))
     return _Affine(x.start, kept, x.base)
 
 
-def _expand_dims(operation: Operation, operands: list[_Affine]) -> _Affine | None:
+def _expand_dims(operation: ExpandDims, operands: list[_Affine]) -> _Affine | None:
     (x,) = operands
-    axis = operation.attribute("axis")
+    axis = operation.axis
     return _Affine(x.start, (*x.steps[:axis], 0, *x.steps[axis:]), x.base)
 
 
-def _permute(operation: Operation, operands: list[_Affine]) -> _Affine | None:
+def _permute(operation: Permute, operands: list[_Affine]) -> _Affine | None:
     (x,) = operands
-    return _Affine(x.start, tuple(x.steps[axis] for axis in operation.attribute("order")), x.base)
+    return _Affine(x.start, tuple(x.steps[axis] for axis in operation.order), x.base)
 
 
 def _same(operation: Operation, operands: list[_Affine]) -> _Affine | None:
     return operands[0]
 
 
-_RULES: dict[str, Callable[[Operation, list[_Affine]], _Affine | None]] = {
+_RULES: dict[str, Callable[[Any, list[_Affine]], _Affine | None]] = {
     "constant": _constant,
     "program_id": _program_id,
     "arange": _arange,

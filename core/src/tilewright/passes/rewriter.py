@@ -10,12 +10,16 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Constant
+from tilewright.ir.ops.shape import Splat
 from tilewright.ir.types import Type
 from tilewright.passes.effects import is_removable
+
+_Class = TypeVar("_Class", bound=Operation)
 
 #: What a rewrite gives back that changed the graph itself instead of naming replacements.
 DONE: Final = object()
@@ -27,7 +31,7 @@ class Rewrite:
 
     operations: tuple[str, ...]
     law: str
-    apply: Callable[[Operation, Rewriter], Any]
+    apply: Callable[[Any, Rewriter], Any]  # the operation is of a class of those named
 
 
 def by_operation(rewrites: Iterable[Rewrite]) -> dict[str, tuple[Rewrite, ...]]:
@@ -145,22 +149,18 @@ def _is_read(operation: Operation) -> bool:
     return any(result.uses for result in operation.results)
 
 
-def defined_by(value: Value, name: str) -> Operation | None:
-    """The operation called ``name`` that made ``value``, if one did."""
+def defined_by(value: Value, op_class: type[_Class], name: str = "") -> _Class | None:
+    """The operation of a class that made ``value``, if one did; ``name`` says which of a class that several share."""
     owner = value.owner
-    return owner if isinstance(owner, Operation) and owner.spec.name == name else None
+    return owner if isinstance(owner, op_class) and name in ("", owner.name) else None
 
 
 def constant_of(value: Value) -> Any:
     """The number that ``value``, or each of its elements, is known to be; None where unknown."""
     owner = value.owner
-    if not isinstance(owner, Operation):
-        return None
-    if owner.spec.name == "splat":
-        owner = owner.operands[0].owner
-        if not isinstance(owner, Operation):
-            return None
-    return owner.attributes["value"] if owner.spec.name == "constant" else None
+    if isinstance(owner, Splat):
+        owner = owner.x.owner
+    return owner.value if isinstance(owner, Constant) else None
 
 
 def is_positive_zero(value: Any) -> bool:

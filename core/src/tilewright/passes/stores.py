@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tilewright.ir.core import Function, Module, Operation, Value
+from tilewright.ir.ops.control import Call, Condition, For, If, While
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I1, DescriptorType, PointerType, element_type
 from tilewright.passes.effects import effects_of
@@ -47,7 +48,8 @@ def accesses_of(module: Module) -> list[Access]:
     for operation in module.walk():
         spec = operation.spec
         if spec.name in _ACCESSES:
-            addresses, effects = operation.operands[:1], spec.effects
+            (address, *_), effects = operation.operands, spec.effects
+            addresses = [address]
         elif not operation.regions and spec.name not in _RULES and spec.has_attribute("pure"):
             addresses, effects = operation.operands, Effect.READ | effects_of(operation)
         else:
@@ -144,32 +146,32 @@ class _Flow:
     def number(self, operation: Operation) -> None:
         """What is read of a descriptor is no address."""
 
-    def if_(self, operation: Operation) -> None:
-        for region in operation.regions:
+    def if_(self, operation: If) -> None:
+        for region in (operation.then, operation.else_):
             assert region.last is not None
             self.move(region.last.operands, operation.results)
 
-    def for_(self, operation: Operation) -> None:
-        (body,) = operation.regions
+    def for_(self, operation: For) -> None:
+        body = operation.body
         assert body.last is not None
-        self.add(body.arguments[0], self.of(operation.operands[:3]))
-        for values in (operation.operands[3:], body.last.operands):
+        self.add(body.arguments[0], self.of((operation.lower, operation.upper, operation.step)))
+        for values in (operation.inits, body.last.operands):
             self.move(values, body.arguments[1:])
             self.move(values, operation.results)
 
-    def while_(self, operation: Operation) -> None:
-        before, after = operation.regions
-        assert before.last is not None
+    def while_(self, operation: While) -> None:
+        before, after = operation.before, operation.after
+        assert isinstance(before.last, Condition)
         assert after.last is not None
-        for values in (operation.operands, after.last.operands):
+        for values in (operation.inits, after.last.operands):
             self.move(values, before.arguments)
         for targets in (after.arguments, operation.results):
-            self.move(before.last.operands[1:], targets)
+            self.move(before.last.values, targets)
 
-    def call(self, operation: Operation) -> None:
-        callee = self._module.functions[operation.attributes["callee"]]
+    def call(self, operation: Call) -> None:
+        callee = self._module.functions[operation.callee]
         assert callee.body.last is not None
-        self.move(operation.operands, callee.arguments)
+        self.move(operation.arguments, callee.arguments)
         self.move(callee.body.last.operands, operation.results)
 
     def end(self, operation: Operation) -> None:
@@ -179,7 +181,7 @@ class _Flow:
         if isinstance(owner, Operation):
             self._pending[owner] = None
         elif isinstance(owner, Function):
-            calls = (call for call in self._module.walk() if call.spec.name == "call" and call.attributes["callee"] == owner.name)
+            calls = (call for call in self._module.walk() if isinstance(call, Call) and call.callee == owner.name)
             self._pending.update(dict.fromkeys(calls))
 
 
@@ -199,7 +201,7 @@ _ACCESSES: Final = frozenset(
         "descriptor_scatter",
     )
 )
-_RULES: Final[dict[str, Callable[[_Flow, Operation], None]]] = {
+_RULES: Final[dict[str, Callable[[_Flow, Any], None]]] = {
     **dict.fromkeys(_ACCESSES, _Flow.access),
     **dict.fromkeys(("yield", "condition", "return"), _Flow.end),
     **dict.fromkeys(("descriptor_extent", "descriptor_stride"), _Flow.number),

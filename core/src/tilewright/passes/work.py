@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.ops import linear
+from tilewright.ir.ops.arithmetic import Constant, NumPrograms, ProgramId
+from tilewright.ir.ops.control import Call, For, If, While
 from tilewright.ir.table import Trait
 from tilewright.ir.types import DescriptorType, FloatType, IntType, TileType, Type, byte_size
 from tilewright.ir.work import Body, Dot, Work
@@ -65,31 +68,31 @@ class _Walk:
     def _region(self, region: Region, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
         """Follow a region; ``weight`` is the part of the runs of ``body`` that come here."""
         for operation in region:
-            if operation.name == "for":
+            if isinstance(operation, For):
                 self._for(operation, values, body, weight, depth)
-            elif operation.name == "while":
+            elif isinstance(operation, While):
                 self._loop(operation, operation.regions, GUESSED_RUNS, False, values, body, weight, depth)
-            elif operation.name == "if":
+            elif isinstance(operation, If):
                 self._if(operation, values, body, weight, depth)
-            elif operation.name == "call":
-                callee = self.module.functions.get(operation.attribute("callee"))
+            elif isinstance(operation, Call):
+                callee = self.module.functions.get(operation.callee)
                 if callee is not None and depth < _DEPTH:
-                    inner = {own: values[given] for own, given in zip(callee.arguments, operation.operands, strict=False) if given in values}
+                    inner = {own: values[given] for own, given in zip(callee.arguments, operation.arguments, strict=False) if given in values}
                     self._function(callee, inner, body, weight, depth + 1)
             else:
                 self._count(operation, body, weight)
                 self._compute(operation, values)
 
-    def _for(self, operation: Operation, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
-        bounds: list[Any] = [values[operand] for operand in operation.operands[:3] if operand in values]
+    def _for(self, operation: For, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
+        bounds: list[Any] = [values[operand] for operand in (operation.lower, operation.upper, operation.step) if operand in values]
         known, runs = len(bounds) == 3 and bounds[2] > 0, GUESSED_RUNS
-        (region,) = operation.regions
+        region = operation.body
         inner = dict(values)
         if known:
             lower, upper, step = bounds
             runs = max(0, -((lower - upper) // step))
             inner[region.arguments[0]] = lower + max(0, runs - 1) // 2 * step
-        for own, given in zip(region.arguments[1:], operation.operands[3:], strict=False):
+        for own, given in zip(region.arguments[1:], operation.inits, strict=False):
             if given in values:
                 inner[own] = values[given]
         self._loop(operation, (region,), runs, known, inner, body, weight, depth)
@@ -97,16 +100,16 @@ class _Walk:
     def _loop(self, operation: Operation, regions: Any, runs: float, known: bool, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
         entries = body.runs * weight
         made = Body(body.depth + 1, entries * runs, entries, body.known and known, flattened=body.flattened, specialized=body.specialized)
-        if operation.name == "for":
-            made.stages = operation.attribute("num_stages")
-            made.flattened |= bool(operation.attribute("flatten"))
-            made.specialized |= bool(operation.attribute("warp_specialize"))
+        if isinstance(operation, For):
+            made.stages = operation.num_stages
+            made.flattened |= operation.flatten
+            made.specialized |= operation.warp_specialize
         self.bodies.append(made)
         for region in regions:
             self._region(region, dict(values), made, 1.0, depth)
 
-    def _if(self, operation: Operation, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
-        condition = values.get(operation.operands[0])
+    def _if(self, operation: If, values: dict[Value, Any], body: Body, weight: float, depth: int) -> None:
+        condition = values.get(operation.condition)
         for number, region in enumerate(operation.regions):
             if condition is None:
                 self._region(region, dict(values), body, weight / 2, depth)
@@ -115,7 +118,7 @@ class _Walk:
 
     def _count(self, operation: Operation, body: Body, weight: float) -> None:
         name = operation.name
-        if name in _DOTS:
+        if isinstance(operation, linear.Dot | linear.DotScaled):
             body.dots.append(_dot(operation))
         elif name in _LOADS:
             body.loaded += int(weight * sum(_bytes(value.type) for value in operation.results))
@@ -131,28 +134,26 @@ class _Walk:
         if len(operation.results) != 1 or isinstance(operation.result.type, TileType):
             return
         found: Any = None
-        if operation.name == "constant":
-            found = operation.attribute("value")
-        elif operation.name == "program_id":
-            found = self.place[operation.attribute("axis")]
-        elif operation.name == "num_programs":
-            found = None if self.sizes is None else self.sizes[operation.attribute("axis")]
+        if isinstance(operation, Constant):
+            found = operation.value
+        elif isinstance(operation, ProgramId):
+            found = self.place[operation.axis]
+        elif isinstance(operation, NumPrograms):
+            found = None if self.sizes is None else self.sizes[operation.axis]
         elif operation.operands and all(operand in values for operand in operation.operands):
             found = fold(operation, [values[operand] for operand in operation.operands])
         if found is not None:
             values[operation.result] = found
 
 
-def _dot(operation: Operation) -> Dot:
-    a, b = operation.operands[0], operation.operands[1]
-    if operation.name == "dot_scaled":
-        a, b = operation.operand("a") or a, operation.operand("b") or b
+def _dot(operation: linear.Dot | linear.DotScaled) -> Dot:
+    a, b = operation.a, operation.b
     assert isinstance(a.type, TileType) and isinstance(b.type, TileType) and isinstance(operation.result.type, TileType)
     *batch, m, n = operation.result.type.shape
     k = max(a.type.shape[-1], b.type.shape[-2])
-    precision = operation.attribute("precision") if operation.name == "dot" else "ieee"
+    precision = operation.precision if isinstance(operation, linear.Dot) else "ieee"
     loaded = (_was_loaded(a, operation.parent), _was_loaded(b, operation.parent))
-    return Dot(m, n, k, math.prod(batch), a.type.element, b.type.element, operation.result.type.element, *loaded, str(precision))
+    return Dot(m, n, k, math.prod(batch), a.type.element, b.type.element, operation.result.type.element, *loaded, precision)
 
 
 def _was_loaded(value: Value, region: Region | None) -> bool:

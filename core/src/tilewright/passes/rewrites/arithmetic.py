@@ -8,6 +8,9 @@ from typing import Any
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.arithmetic import Addptr, Binary, Bitcast, Cast, Cmp, Ldexp, Select, Unary
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.shape import Splat
 from tilewright.ir.types import I1, FloatType, IntType, Type, bit_width, element_type, with_element
 from tilewright.passes.fold import fold
 from tilewright.passes.formats import contains, round_to
@@ -33,10 +36,10 @@ def _fold(operation: Operation, rewriter: Rewriter) -> Any:
 def _uniform(operation: Operation, rewriter: Rewriter) -> Any:
     scalars = []
     for operand in operation.operands:
-        splat = defined_by(operand, "splat")
+        splat = defined_by(operand, Splat)
         if splat is None:
             return None
-        scalars.append(splat.operands[0])
+        scalars.append(splat.x)
     spec, result = operation.spec, operation.result.type
     explicit = (element_type(result),) if spec.explicit_results else ()
     inner = rewriter.create(spec, [[scalar] for scalar in scalars], operation.attributes, explicit)
@@ -96,14 +99,14 @@ _WITH_CONSTANT: tuple[tuple[str, str, type[Type], Callable[[Any, Type], bool], b
 def _with_constant(row: tuple[str, str, type[Type], Callable[[Any, Type], bool], bool]) -> Rewrite:
     law, name, kind, test, left = row
 
-    def apply(operation: Operation, rewriter: Rewriter) -> Value | None:
-        value = constant_of(operation.operands[1])
+    def apply(operation: Binary, rewriter: Rewriter) -> Value | None:
+        value = constant_of(operation.b)
         if value is None:
             return None
-        element = element_type(operation.operands[1].type)
+        element = element_type(operation.b.type)
         if not isinstance(element, kind) or not test(value, element):
             return None
-        return operation.operands[0 if left else 1]
+        return operation.a if left else operation.b
 
     return Rewrite((name,), law, apply)
 
@@ -124,8 +127,8 @@ _WITH_ITSELF: tuple[tuple[str, str, type[Type], object], ...] = (
 def _with_itself(row: tuple[str, str, type[Type], object]) -> Rewrite:
     law, name, kind, gives = row
 
-    def apply(operation: Operation, rewriter: Rewriter) -> Value | None:
-        a, b = operation.operands
+    def apply(operation: Binary, rewriter: Rewriter) -> Value | None:
+        a, b = operation.a, operation.b
         if a is not b or not isinstance(element_type(a.type), kind):
             return None
         return a if gives is _X else rewriter.constant_like(a.type, gives)  # type: ignore[arg-type]
@@ -140,46 +143,46 @@ SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le
 NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 
 
-def _constant_right(operation: Operation, rewriter: Rewriter) -> Any:
-    a, b = operation.operands
+def _constant_right(operation: Binary, rewriter: Rewriter) -> Any:
+    a, b = operation.a, operation.b
     if constant_of(a) is None or constant_of(b) is not None:
         return None
-    if operation.name == "cmp":
-        return rewriter.cmp(b, a, predicate=SWAPPED[operation.attribute("predicate")])
+    if isinstance(operation, Cmp):
+        return rewriter.cmp(b, a, predicate=SWAPPED[operation.predicate])
     return rewriter.create(operation.spec, [[b], [a]], operation.attributes).result
 
 
-def _regroup(operation: Operation, rewriter: Rewriter) -> Any:
-    a, b = operation.operands
-    inner = defined_by(a, operation.name)
+def _regroup(operation: Binary, rewriter: Rewriter) -> Any:
+    a, b = operation.a, operation.b
+    inner = defined_by(a, Binary, operation.name)
     if inner is None or not isinstance(element_type(a.type), IntType):
         return None
-    first, second = constant_of(inner.operands[1]), constant_of(b)
+    first, second = constant_of(inner.b), constant_of(b)
     if first is None or second is None:
         return None
     combined = fold(operation, [first, second])
     if combined is None:
         return None
-    return rewriter.create(operation.spec, [[inner.operands[0]], [rewriter.constant_like(a.type, combined)]], {}).result
+    return rewriter.create(operation.spec, [[inner.a], [rewriter.constant_like(a.type, combined)]], {}).result
 
 
-def _add_negated(operation: Operation, rewriter: Rewriter) -> Any:
-    a, b = operation.operands
-    negated = defined_by(b, "neg")
+def _add_negated(operation: Binary, rewriter: Rewriter) -> Any:
+    a, b = operation.a, operation.b
+    negated = defined_by(b, Unary, "neg")
     if negated is not None:
-        return rewriter.sub(a, negated.operands[0])
-    negated = defined_by(a, "neg")
-    return None if negated is None else rewriter.sub(b, negated.operands[0])
+        return rewriter.sub(a, negated.x)
+    negated = defined_by(a, Unary, "neg")
+    return None if negated is None else rewriter.sub(b, negated.x)
 
 
-def _subtract_negated(operation: Operation, rewriter: Rewriter) -> Any:
-    a, b = operation.operands
-    negated = defined_by(b, "neg")
-    return None if negated is None else rewriter.add(a, negated.operands[0])
+def _subtract_negated(operation: Binary, rewriter: Rewriter) -> Any:
+    a, b = operation.a, operation.b
+    negated = defined_by(b, Unary, "neg")
+    return None if negated is None else rewriter.add(a, negated.x)
 
 
-def _subtract_from_zero(operation: Operation, rewriter: Rewriter) -> Any:
-    a, b = operation.operands
+def _subtract_from_zero(operation: Binary, rewriter: Rewriter) -> Any:
+    a, b = operation.a, operation.b
     zero = constant_of(a)
     if zero is None or zero != 0:
         return None
@@ -189,20 +192,20 @@ def _subtract_from_zero(operation: Operation, rewriter: Rewriter) -> Any:
     return rewriter.neg(b)
 
 
-def _remainder_by_one(operation: Operation, rewriter: Rewriter) -> Any:
-    a, b = operation.operands
+def _remainder_by_one(operation: Binary, rewriter: Rewriter) -> Any:
+    a, b = operation.a, operation.b
     if constant_of(b) != 1 or not isinstance(element_type(a.type), IntType):
         return None
     return rewriter.constant_like(a.type, 0)
 
 
-def _zero_left(operation: Operation, rewriter: Rewriter) -> Value | None:
-    a = operation.operands[0]
+def _zero_left(operation: Binary, rewriter: Rewriter) -> Value | None:
+    a = operation.a
     return a if constant_of(a) == 0 and isinstance(element_type(a.type), IntType) else None
 
 
-def _divide_by_power_of_two(operation: Operation, rewriter: Rewriter) -> Any:
-    a, b = operation.operands
+def _divide_by_power_of_two(operation: Binary, rewriter: Rewriter) -> Any:
+    a, b = operation.a, operation.b
     divisor, element = constant_of(b), element_type(a.type)
     if not isinstance(element, FloatType) or divisor is None or not math.isfinite(divisor) or divisor == 0:
         return None
@@ -214,79 +217,79 @@ def _divide_by_power_of_two(operation: Operation, rewriter: Rewriter) -> Any:
     return rewriter.mul(a, rewriter.constant_like(b.type, reciprocal))
 
 
-def _involution(operation: Operation, rewriter: Rewriter) -> Value | None:
-    inner = defined_by(operation.operands[0], "neg")
-    return None if inner is None else inner.operands[0]
+def _involution(operation: Unary, rewriter: Rewriter) -> Value | None:
+    inner = defined_by(operation.x, Unary, "neg")
+    return None if inner is None else inner.x
 
 
-def _absolute(operation: Operation, rewriter: Rewriter) -> Any:
-    x = operation.operands[0]
+def _absolute(operation: Unary, rewriter: Rewriter) -> Any:
+    x = operation.x
     element = element_type(x.type)
     if isinstance(element, IntType) and not element.signed:
         return x
-    if defined_by(x, "abs") is not None:
+    if defined_by(x, Unary, "abs") is not None:
         return x
-    negated = defined_by(x, "neg")
-    return None if negated is None else rewriter.abs(negated.operands[0])
+    negated = defined_by(x, Unary, "neg")
+    return None if negated is None else rewriter.abs(negated.x)
 
 
-def _scale_by_zero(operation: Operation, rewriter: Rewriter) -> Value | None:
-    return operation.operands[0] if constant_of(operation.operands[1]) == 0 else None
+def _scale_by_zero(operation: Ldexp, rewriter: Rewriter) -> Value | None:
+    return operation.x if constant_of(operation.exponent) == 0 else None
 
 
 # Comparison and choice.
 
 
-def _compare_itself(operation: Operation, rewriter: Rewriter) -> Any:
-    a, b = operation.operands
+def _compare_itself(operation: Cmp, rewriter: Rewriter) -> Any:
+    a, b = operation.a, operation.b
     if a is not b:
         return None
-    predicate = operation.attribute("predicate")
+    predicate = operation.predicate
     if isinstance(element_type(a.type), FloatType) and predicate not in ("lt", "gt"):
         return None  # NaN
     return rewriter.constant_like(operation.result.type, predicate in ("eq", "le", "ge"))
 
 
-def _compare_limit(operation: Operation, rewriter: Rewriter) -> Any:
-    a, b = operation.operands
+def _compare_limit(operation: Cmp, rewriter: Rewriter) -> Any:
+    a, b = operation.a, operation.b
     bound, element = constant_of(b), element_type(a.type)
     if bound is None or not isinstance(element, IntType):
         return None
     known = {("lt", element.minimum): False, ("ge", element.minimum): True, ("gt", element.maximum): False, ("le", element.maximum): True}
-    answer = known.get((operation.attribute("predicate"), int(bound)))
+    answer = known.get((operation.predicate, int(bound)))
     return None if answer is None else rewriter.constant_like(operation.result.type, answer)
 
 
-def _compare_widened_boolean(operation: Operation, rewriter: Rewriter) -> Any:
-    a, b = operation.operands
-    widened = defined_by(a, "cast")
-    predicate = operation.attribute("predicate")
-    if widened is None or predicate not in ("eq", "ne") or element_type(widened.operands[0].type) is not I1:
+def _compare_widened_boolean(operation: Cmp, rewriter: Rewriter) -> Any:
+    a, b = operation.a, operation.b
+    widened = defined_by(a, Cast)
+    predicate = operation.predicate
+    if widened is None or predicate not in ("eq", "ne") or element_type(widened.x.type) is not I1:
         return None
     bound = constant_of(b)
     if bound is None or bound not in (0, 1):
         return None
-    boolean = widened.operands[0]
+    boolean = widened.x
     if (predicate == "ne") == (bound == 0):
         return boolean
     return rewriter.xor(boolean, rewriter.constant_like(boolean.type, True))
 
 
-def _negate_comparison(operation: Operation, rewriter: Rewriter) -> Any:
-    a, b = operation.operands
+def _negate_comparison(operation: Binary, rewriter: Rewriter) -> Any:
+    a, b = operation.a, operation.b
     if element_type(a.type) is not I1 or constant_of(b) is not True:
         return None
-    compared = defined_by(a, "cmp")
+    compared = defined_by(a, Cmp)
     if compared is None:
         return None
-    predicate = compared.attribute("predicate")
-    if isinstance(element_type(compared.operands[0].type), FloatType) and predicate not in ("eq", "ne"):
+    predicate = compared.predicate
+    if isinstance(element_type(compared.a.type), FloatType) and predicate not in ("eq", "ne"):
         return None  # with NaN, not (a < b) is not a >= b
-    return rewriter.cmp(*compared.operands, predicate=NEGATED[predicate])
+    return rewriter.cmp(compared.a, compared.b, predicate=NEGATED[predicate])
 
 
-def _select(operation: Operation, rewriter: Rewriter) -> Any:
-    condition, a, b = operation.operands
+def _select(operation: Select, rewriter: Rewriter) -> Any:
+    condition, a, b = operation.condition, operation.a, operation.b
     if a is b:
         return a
     known = constant_of(condition)
@@ -298,17 +301,17 @@ def _select(operation: Operation, rewriter: Rewriter) -> Any:
             return condition
         if choices == (False, True):
             return rewriter.xor(condition, rewriter.constant_like(condition.type, True))
-    negated = defined_by(condition, "xor")
-    if negated is not None and constant_of(negated.operands[1]) is True:
-        return rewriter.select(negated.operands[0], b, a)
+    negated = defined_by(condition, Binary, "xor")
+    if negated is not None and constant_of(negated.b) is True:
+        return rewriter.select(negated.a, b, a)
     return None
 
 
 # Casts.
 
 
-def _cast_same(operation: Operation, rewriter: Rewriter) -> Value | None:
-    x = operation.operands[0]
+def _cast_same(operation: Cast, rewriter: Rewriter) -> Value | None:
+    x = operation.x
     return x if x.type is operation.result.type else None
 
 
@@ -320,11 +323,11 @@ def _holds_integers(wide: Type, narrow: IntType) -> bool:
     return narrow.bits - narrow.signed <= wide.mantissa + 1 and round_to(float(narrow.maximum), wide) == narrow.maximum
 
 
-def _cast_of_cast(operation: Operation, rewriter: Rewriter) -> Any:
-    inner = defined_by(operation.operands[0], "cast")
+def _cast_of_cast(operation: Cast, rewriter: Rewriter) -> Any:
+    inner = defined_by(operation.x, Cast)
     if inner is None:
         return None
-    x = inner.operands[0]
+    x = inner.x
     first, second, third = element_type(x.type), element_type(inner.result.type), element_type(operation.result.type)
     if isinstance(first, IntType):
         keeps = _holds_integers(second, first)
@@ -333,7 +336,7 @@ def _cast_of_cast(operation: Operation, rewriter: Rewriter) -> Any:
             return None
     elif not (isinstance(second, FloatType) and isinstance(first, FloatType) and contains(second, first)):
         return None
-    rounding = operation.attribute("rounding")
+    rounding = operation.rounding
     narrows = isinstance(first, FloatType) and isinstance(third, FloatType) and bit_width(third) < bit_width(first)
     if rounding == "rtz" and not narrows:
         if not (isinstance(first, FloatType) and isinstance(third, FloatType) and contains(third, first)):
@@ -342,49 +345,49 @@ def _cast_of_cast(operation: Operation, rewriter: Rewriter) -> Any:
     return rewriter.cast(x, rounding=rounding, result=operation.result.type)
 
 
-def _bitcast(operation: Operation, rewriter: Rewriter) -> Any:
-    x, result = operation.operands[0], operation.result.type
+def _bitcast(operation: Bitcast, rewriter: Rewriter) -> Any:
+    x, result = operation.x, operation.result.type
     if x.type is result:
         return x
-    inner = defined_by(x, "bitcast")
-    return None if inner is None else rewriter.bitcast(inner.operands[0], result=result)
+    inner = defined_by(x, Bitcast)
+    return None if inner is None else rewriter.bitcast(inner.x, result=result)
 
 
 # Pointers.
 
 
-def _move_by_zero(operation: Operation, rewriter: Rewriter) -> Value | None:
-    return operation.operands[0] if constant_of(operation.operands[1]) == 0 else None
+def _move_by_zero(operation: Addptr, rewriter: Rewriter) -> Value | None:
+    return operation.pointer if constant_of(operation.offset) == 0 else None
 
 
-def _move_twice(operation: Operation, rewriter: Rewriter) -> Any:
-    pointer, offset = operation.operands
-    inner = defined_by(pointer, "addptr")
+def _move_twice(operation: Addptr, rewriter: Rewriter) -> Any:
+    pointer, offset = operation.pointer, operation.offset
+    inner = defined_by(pointer, Addptr)
     if inner is None:
         return None
-    first, second = constant_of(inner.operands[1]), constant_of(offset)
+    first, second = constant_of(inner.offset), constant_of(offset)
     element = element_type(offset.type)
     if first is None or second is None or not isinstance(element, IntType):
         return None
-    if inner.operands[1].type is not offset.type or not element.minimum <= int(first) + int(second) <= element.maximum:
+    if inner.offset.type is not offset.type or not element.minimum <= int(first) + int(second) <= element.maximum:
         return None
-    return rewriter.addptr(inner.operands[0], rewriter.constant_like(offset.type, int(first) + int(second)))
+    return rewriter.addptr(inner.pointer, rewriter.constant_like(offset.type, int(first) + int(second)))
 
 
-def _move_uniformly_first(operation: Operation, rewriter: Rewriter) -> Any:
-    pointer, offset = operation.operands
-    inner, uniform = defined_by(pointer, "addptr"), defined_by(offset, "splat")
+def _move_uniformly_first(operation: Addptr, rewriter: Rewriter) -> Any:
+    pointer, offset = operation.pointer, operation.offset
+    inner, uniform = defined_by(pointer, Addptr), defined_by(offset, Splat)
     if inner is None or uniform is None:
         return None
-    base = defined_by(inner.operands[0], "splat")
+    base = defined_by(inner.pointer, Splat)
     if base is None:
         return None
-    moved = rewriter.addptr(base.operands[0], uniform.operands[0])
-    return rewriter.addptr(rewriter.splat(moved, result=with_element(pointer.type, element_type(pointer.type))), inner.operands[1])
+    moved = rewriter.addptr(base.x, uniform.x)
+    return rewriter.addptr(rewriter.splat(moved, result=with_element(pointer.type, element_type(pointer.type))), inner.offset)
 
 
-def _hint_constant(operation: Operation, rewriter: Rewriter) -> Value | None:
-    x = operation.operands[0]
+def _hint_constant(operation: Hint, rewriter: Rewriter) -> Value | None:
+    x = operation.x
     return x if constant_of(x) is not None else None
 
 

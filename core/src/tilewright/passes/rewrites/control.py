@@ -6,12 +6,14 @@ import struct
 from typing import Any
 
 from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Binary
+from tilewright.ir.ops.control import For, If, While
 from tilewright.passes.rewriter import Rewrite, Rewriter, constant_of, defined_by
 
 
 def _yielded(region: Region) -> list[Value]:
     assert region.last is not None
-    return region.last.operands
+    return region.last.operands  # a condition's stands before the values
 
 
 def _same_constant(a: Value, b: Value) -> bool:
@@ -44,26 +46,26 @@ def _available(value: Value, operation: Operation, rewriter: Rewriter) -> Value 
 # if
 
 
-def _known_condition(operation: Operation, rewriter: Rewriter) -> Any:
-    known = constant_of(operation.operands[0])
+def _known_condition(operation: If, rewriter: Rewriter) -> Any:
+    known = constant_of(operation.condition)
     if known is None:
         return None
-    return rewriter.splice(operation.regions[0 if known else 1], (), operation)
+    return rewriter.splice(operation.then if known else operation.else_, (), operation)
 
 
-def _negated_condition(operation: Operation, rewriter: Rewriter) -> Any:
-    negated = defined_by(operation.operands[0], "xor")
-    if negated is None or constant_of(negated.operands[1]) is not True:
+def _negated_condition(operation: If, rewriter: Rewriter) -> Any:
+    negated = defined_by(operation.condition, Binary, "xor")
+    if negated is None or constant_of(negated.b) is not True:
         return None
-    operation.set_operand(0, negated.operands[0])
+    operation.set_operand(0, negated.a)
     operation.regions.reverse()
     rewriter.revisit(negated)
     return rewriter.update(operation)
 
 
-def _same_either_way(operation: Operation, rewriter: Rewriter) -> Any:
+def _same_either_way(operation: If, rewriter: Rewriter) -> Any:
     changed = False
-    then, otherwise = operation.regions
+    then, otherwise = operation.then, operation.else_
     for index, result in enumerate(operation.results):
         if not result.uses:
             continue
@@ -76,9 +78,9 @@ def _same_either_way(operation: Operation, rewriter: Rewriter) -> Any:
     return rewriter.update(operation) if changed else None
 
 
-def _choose(operation: Operation, rewriter: Rewriter) -> Any:
+def _choose(operation: If, rewriter: Rewriter) -> Any:
     changed = False
-    then, otherwise = operation.regions
+    then, otherwise = operation.then, operation.else_
     for index, result in enumerate(operation.results):
         if not result.uses or not result.type.is_scalar:
             continue
@@ -86,7 +88,7 @@ def _choose(operation: Operation, rewriter: Rewriter) -> Any:
         if any(not _defined_outside(value, operation) and constant_of(value) is None for value in (a, b)):
             continue
         choices = _available(a, operation, rewriter), _available(b, operation, rewriter)
-        rewriter.replace_value(result, rewriter.select(operation.operands[0], *choices))
+        rewriter.replace_value(result, rewriter.select(operation.condition, *choices))
         changed = True
     return rewriter.update(operation) if changed else None
 
@@ -94,28 +96,28 @@ def _choose(operation: Operation, rewriter: Rewriter) -> Any:
 # for
 
 
-def _no_trip(operation: Operation, rewriter: Rewriter) -> Any:
-    lower, upper = constant_of(operation.operands[0]), constant_of(operation.operands[1])
-    if operation.operands[0] is not operation.operands[1] and (lower is None or upper is None or lower < upper):
+def _no_trip(operation: For, rewriter: Rewriter) -> Any:
+    lower, upper = constant_of(operation.lower), constant_of(operation.upper)
+    if operation.lower is not operation.upper and (lower is None or upper is None or lower < upper):
         return None
-    return operation.operands[3:]
+    return operation.inits
 
 
-def _one_trip(operation: Operation, rewriter: Rewriter) -> Any:
-    bounds = [constant_of(value) for value in operation.operands[:3]]
+def _one_trip(operation: For, rewriter: Rewriter) -> Any:
+    bounds = [constant_of(value) for value in (operation.lower, operation.upper, operation.step)]
     if None in bounds:
         return None
     lower, upper, step = bounds
     if step <= 0 or not lower < upper <= lower + step:
         return None
-    return rewriter.splice(operation.regions[0], [operation.operands[0], *operation.operands[3:]], operation)
+    return rewriter.splice(operation.body, [operation.lower, *operation.inits], operation)
 
 
-def _unchanged_by_body(operation: Operation, rewriter: Rewriter) -> Any:
+def _unchanged_by_body(operation: For, rewriter: Rewriter) -> Any:
     changed = False
-    body = operation.regions[0]
+    body, inits = operation.body, operation.inits
     for index, result in enumerate(operation.results):
-        init, argument = operation.operands[3 + index], body.arguments[1 + index]
+        init, argument = inits[index], body.arguments[1 + index]
         if not (result.uses or argument.uses):
             continue
         value = _yielded(body)[index]
@@ -129,16 +131,16 @@ def _unchanged_by_body(operation: Operation, rewriter: Rewriter) -> Any:
 # while
 
 
-def _never(operation: Operation, rewriter: Rewriter) -> Any:
-    before = operation.regions[0]
+def _never(operation: While, rewriter: Rewriter) -> Any:
+    before = operation.before
     if constant_of(_yielded(before)[0]) is not False:
         return None
-    return rewriter.splice(before, operation.operands, operation)[1:]
+    return rewriter.splice(before, operation.inits, operation)[1:]
 
 
-def _forwarded_from_outside(operation: Operation, rewriter: Rewriter) -> Any:
+def _forwarded_from_outside(operation: While, rewriter: Rewriter) -> Any:
     changed = False
-    before, after = operation.regions
+    before, after = operation.before, operation.after
     for index, result in enumerate(operation.results):
         argument = after.arguments[index]
         if not (result.uses or argument.uses):
@@ -151,14 +153,14 @@ def _forwarded_from_outside(operation: Operation, rewriter: Rewriter) -> Any:
     return rewriter.update(operation) if changed else None
 
 
-def _unchanged_by_loop(operation: Operation, rewriter: Rewriter) -> Any:
+def _unchanged_by_loop(operation: While, rewriter: Rewriter) -> Any:
     changed = False
-    before, after = operation.regions
+    before, after = operation.before, operation.after
     positions = {argument: index for index, argument in enumerate(after.arguments)}
     for index, argument in enumerate(before.arguments):
         if not argument.uses:
             continue
-        init, value = operation.operands[index], _yielded(after)[index]
+        init, value = operation.inits[index], _yielded(after)[index]
         forwarded = positions.get(value)
         returns = forwarded is not None and _yielded(before)[1 + forwarded] is argument
         if returns or value is init or _same_constant(value, init):

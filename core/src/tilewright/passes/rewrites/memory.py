@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.arithmetic import Binary
+from tilewright.ir.ops.debug import Assert, Assume, Hint
+from tilewright.ir.ops.linear import Dot, DotScaled
+from tilewright.ir.ops.memory import AtomicLoad, AtomicRmw, AtomicStore, DescriptorExtent, DescriptorStride, Load, MakeDescriptor, Store
+from tilewright.ir.ops.shape import Histogram
 from tilewright.ir.types import FloatType, IntType, PointerType, element_type
 from tilewright.passes.rewriter import DONE, Rewrite, Rewriter, constant_of, defined_by
 
+_Masked = Load | Store | AtomicRmw | AtomicLoad | AtomicStore | Assert
 
-def _unmask(operation: Operation, rewriter: Rewriter) -> Any:
-    mask = operation.operand("mask")
+
+def _unmask(operation: _Masked, rewriter: Rewriter) -> Any:
+    mask = operation.mask
     if mask is None or constant_of(mask) is not True:
         return None
     groups = [
@@ -20,15 +27,15 @@ def _unmask(operation: Operation, rewriter: Rewriter) -> Any:
     return rewriter.create(operation.spec, groups, operation.attributes).results
 
 
-def _masked_off_load(operation: Operation, rewriter: Rewriter) -> Any:
-    mask = operation.operand("mask")
-    if mask is None or constant_of(mask) is not False or operation.attribute("volatile"):
+def _masked_off_load(operation: Load, rewriter: Rewriter) -> Any:
+    mask = operation.mask
+    if mask is None or constant_of(mask) is not False or operation.volatile:
         return None
-    return operation.operand("other") or _zero(operation, rewriter)
+    return operation.other or _zero(operation, rewriter)
 
 
-def _masked_off_update(operation: Operation, rewriter: Rewriter) -> Any:
-    mask = operation.operand("mask")
+def _masked_off_update(operation: Store | AtomicRmw | AtomicStore | Assert, rewriter: Rewriter) -> Any:
+    mask = operation.mask
     if mask is None or constant_of(mask) is not False:
         return None
     if operation.results:
@@ -44,19 +51,19 @@ def _zero(operation: Operation, rewriter: Rewriter) -> Any:
     return rewriter.constant_like(type_, 0)
 
 
-def _holds(operation: Operation, rewriter: Rewriter) -> Any:
-    if constant_of(operation.operands[0]) is not True:
+def _holds(operation: Assert | Assume, rewriter: Rewriter) -> Any:
+    if constant_of(operation.condition) is not True:
         return None
     rewriter.erase(operation)
     return DONE
 
 
-def _accumulate(operation: Operation, rewriter: Rewriter) -> Any:
-    for position in (0, 1):
-        product = operation.operands[position].definition
-        if product is None or product.name not in ("dot", "dot_scaled") or len(product.result.uses) != 1 or product.parent is not operation.parent:
+def _accumulate(operation: Binary, rewriter: Rewriter) -> Any:
+    for term, addend in ((operation.a, operation.b), (operation.b, operation.a)):
+        product = term.definition
+        if not isinstance(product, Dot | DotScaled) or len(product.result.uses) != 1 or product.parent is not operation.parent:
             continue
-        zero, addend = constant_of(product.operands[-1]), operation.operands[1 - position]
+        zero = constant_of(product.c)
         if zero is None or zero != 0 or addend is product.result:
             continue
         groups = [product.group(declared.name) for declared in product.spec.operands]
@@ -65,28 +72,28 @@ def _accumulate(operation: Operation, rewriter: Rewriter) -> Any:
     return None
 
 
-def _histogram_unmask(operation: Operation, rewriter: Rewriter) -> Any:
-    mask = operation.operand("mask")
+def _histogram_unmask(operation: Histogram, rewriter: Rewriter) -> Any:
+    mask = operation.mask
     known = None if mask is None else constant_of(mask)
     if known is None:
         return None
     if known:
-        return rewriter.histogram(operation.operands[0], bins=operation.attribute("bins"))
+        return rewriter.histogram(operation.x, bins=operation.bins)
     return rewriter.constant_like(operation.result.type, 0)
 
 
-def _same_promise(operation: Operation, rewriter: Rewriter) -> Any:
-    inner = defined_by(operation.operands[0], "hint")
+def _same_promise(operation: Hint, rewriter: Rewriter) -> Any:
+    inner = defined_by(operation.x, Hint)
     if inner is None or inner.attributes != operation.attributes:
         return None
-    return operation.operands[0]
+    return operation.x
 
 
-def _number_of_descriptor(operation: Operation, rewriter: Rewriter) -> Any:
-    made = defined_by(operation.operands[0], "make_descriptor")
+def _number_of_descriptor(operation: DescriptorExtent | DescriptorStride, rewriter: Rewriter) -> Any:
+    made = defined_by(operation.descriptor, MakeDescriptor)
     if made is None:
         return None
-    return made.group("shape" if operation.name == "descriptor_extent" else "strides")[operation.attribute("axis")]
+    return (made.shape if isinstance(operation, DescriptorExtent) else made.strides)[operation.axis]
 
 
 REWRITES: tuple[Rewrite, ...] = (

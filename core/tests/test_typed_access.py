@@ -1,0 +1,93 @@
+"""Operands and attributes are read by the fields of an operation's class, where a package is done: no name in quotes and no index, which nobody checks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).resolve().parents[1] / "src" / "tilewright"
+
+#: Packages that are done -> their files that are not.
+DONE: dict[str, frozenset[str]] = {
+    "passes": frozenset(
+        {
+            "affine.py",
+            "axis.py",
+            "decompose/combining.py",
+            "decompose/decomposition.py",
+            "decompose/shapes.py",
+            "decompose/widen.py",
+            "descriptors.py",
+            "transfer.py",
+        }
+    ),
+}
+
+
+def _is_literal(node: ast.expr) -> bool:
+    """A number or text, or a place made of one: ``0``, ``-1``, ``3 + index``, ``1:``."""
+    if isinstance(node, ast.Slice):
+        return any(_is_literal(bound) for bound in (node.lower, node.upper) if bound is not None)
+    if isinstance(node, ast.UnaryOp):
+        return _is_literal(node.operand)
+    if isinstance(node, ast.BinOp):
+        return _is_literal(node.left) or _is_literal(node.right)
+    return isinstance(node, ast.Constant)
+
+
+def untyped(source: str) -> Iterator[int]:
+    """Lines with ``attribute("name")``, ``operand("name")``, ``group("name")``, ``attributes["name"]`` or ``operands[literal]``. An attribute with a dot in its
+    name is a note of who lowers the module, which no class has."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="attribute" | "operand" | "group"), args=[ast.Constant(value=str(name)), *_]) if "." not in name:
+                yield node.lineno
+            case ast.Call(func=ast.Attribute(attr="get", value=ast.Attribute(attr="attributes")), args=[ast.Constant(value=str(name)), *_]) if "." not in name:
+                yield node.lineno
+            case ast.Subscript(value=ast.Attribute(attr="attributes"), slice=ast.Constant(value=str(name))) if "." not in name:
+                yield node.lineno
+            case ast.Subscript(value=ast.Attribute(attr="operands"), slice=place) if _is_literal(place):
+                yield node.lineno
+            case ast.Assign(targets=[ast.Tuple(elts=elements)], value=ast.Attribute(attr="operands")) if not any(map(_starred, elements)):
+                yield node.lineno
+
+
+def _starred(node: ast.expr) -> bool:
+    return isinstance(node, ast.Starred)
+
+
+@pytest.mark.parametrize("package", DONE)
+def test_packages_that_are_done_read_by_field(package: str) -> None:
+    found = []
+    for file in sorted((SOURCES / package).rglob("*.py")):
+        if file.relative_to(SOURCES / package).as_posix() not in DONE[package]:
+            found += [f"{file.relative_to(SOURCES)}:{line}" for line in untyped(file.read_text())]
+    assert not found
+
+
+@pytest.mark.parametrize(("package", "name"), [(package, name) for package, names in DONE.items() for name in sorted(names)])
+def test_files_that_are_not_done_are_there(package: str, name: str) -> None:
+    assert list(untyped((SOURCES / package / name).read_text())), f"{package}/{name} is done: take it off the list"
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ('operation.attribute("axis")', [1]),
+        ('operation.attributes.get("pure")', [1]),
+        ('operation.attributes["value"]', [1]),
+        ('operation.operand("mask") or operation.group("inits")', [1, 1]),
+        ("operation.operands[0]", [1]),
+        ("operation.operands[-1]\noperation.operands[3:]\noperation.operands[3 + index]", [1, 2, 3]),
+        ("a, b = operation.operands", [1]),
+        ("a, *rest = operation.operands", []),
+        ("operation.operands[index]", []),
+        ('operation.attributes["toolkit.fact"]', []),
+        ("operation.attribute(name)", []),
+    ],
+)
+def test_what_is_found(source: str, lines: list[int]) -> None:
+    assert list(untyped(source)) == lines
