@@ -28,10 +28,10 @@ from tilewright_cpu.lowering.analysis import is_lazy, is_tile
 from tilewright_cpu.lowering.bounds import stop_where_told
 from tilewright_cpu.lowering.context import Context, Coordinate, Index
 from tilewright_cpu.lowering.evaluate import as_vector, evaluate
-from tilewright_cpu.lowering.forms import constant_value, form
 from tilewright_cpu.lowering.masks import conjuncts
 from tilewright_cpu.lowering.materialize import begin_fill, complete_partial, end_fill
 from tilewright_cpu.lowering.nest import Lanes, Plan, decide_row, identity
+from tilewright_cpu.lowering.strides import constant_value, form
 from tilewright_cpu.status import ASSERTION_FAILED
 
 #: Assertions that share their loops, each of which has a register of its own in them.
@@ -234,9 +234,10 @@ def _ends(context: Context, leaf: Value, axis: int) -> tuple[int, ...]:
     steps = [form(context, operand, axis) for operand in operation.operands]
     if None in steps:
         return ()
-    if not all(isinstance(step, int) for step in steps):
+    left, right = steps
+    if not isinstance(left, int) or not isinstance(right, int):
         return (0, last)
-    growing = (steps[0] - steps[1]) * _ORDERS[operation.attribute("predicate")]  # type: ignore[operator]
+    growing = (left - right) * _ORDERS[operation.attribute("predicate")]
     return (last,) if growing > 0 else (0,)
 
 
