@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.frontend.compile import compile_function
+from tilewright.frontend.generator import Generator
+from tilewright.ir.verifier import VerificationError
+
 
 def test_a_declared_constant_is_not_assigned_again(source: Any) -> None:
     for again in ("n = 4", "n += 1", "n: tl.constexpr = 4", "n, m = 1, 2", "(n := 4)"):
@@ -138,3 +142,16 @@ def test_members_of_enumerations_are_constants(source: Any) -> None:
         out = np.zeros(2, np.int32)
         made.run([out], out="*i32", mode=("constexpr", mode))
         assert out.tolist() == [mode.value, 3]
+
+
+def test_what_the_frontend_writes_is_verified(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = source("@jit\ndef kernel(out):\n    tl.store(out, 1)\n")
+    written = Generator.kernel
+
+    def unfinished(self: Any, fn: Any, function: Any, scope: Any) -> None:
+        written(self, fn, function, scope)
+        function.body.terminator.erase()
+
+    monkeypatch.setattr(Generator, "kernel", unfinished)
+    with pytest.raises(VerificationError, match="terminator"):
+        compile_function(made.kernel, {"out": "*i32"})

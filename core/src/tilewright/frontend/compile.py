@@ -77,8 +77,7 @@ def compile_function(
         raise whole(error)  # noqa: B904  # it has its cause
     except RecursionError:
         raise CompilationError(f"{fn.__name__}: the source is nested too deeply to be compiled") from None
-    if flag("TILEWRIGHT_VERIFY") or generator.semantic.options.debug:
-        ir.verify(generator.module)
+    ir.verify(generator.module)
     return generator.module
 
 
