@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tilewright
+import tilewright.language as tl
 from tilewright.ir import Value
 from tilewright.ir.types import BF16, F16, F32, I1, I8, I32, FloatType, TileType, Type, element_type
 from tilewright_conformance.samples.kernel import INTEGRAL, Draw, SampleKernel
+from tilewright_cpu.lowering.kernel import write_module
+from tilewright_cpu.machine import named_target
 
 _M, _N, _K = 32, 48, 24
 #: Numbers among which infinities and NaN show whether zero times them was computed.
@@ -129,3 +134,23 @@ def test_mask_from_memory(agree: Callable[..., Any]) -> None:
     a = kernel.b.load(pointer, mask=kernel.load(I1, (_M, _K)), other=kernel.constant(TileType((_M, _K), F32), 0.0))
     kernel.store(kernel.b.dot(a, kernel.load(F32, (_K, _N), INTEGRAL), kernel.load(F32, (_M, _N), INTEGRAL)))
     agree(kernel.finish())
+
+
+@tilewright.jit
+def _masked_product(a, b, out, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + rows[:, None] * k + inner[None, :], mask=(rows[:, None] < m) & (inner[None, :] < k), other=0.0)
+    y = tl.load(b + inner[:, None] * n + columns[None, :], mask=(inner[:, None] < k) & (columns[None, :] < n), other=0.0)
+    at = rows[:, None] * n + columns[None, :]
+    tl.store(out + at, tl.dot(x, y), mask=(rows[:, None] < m) & (columns[None, :] < n))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(5, 90, 50), (64, 128, 64), (63, 1, 17)])
+def test_rows_outside_an_operand_take_one_loop(m: int, n: int, k: int, module_of: Callable[..., Any], same_as_reference: Callable[..., list[Any]]) -> None:
+    rng = np.random.default_rng(m)
+    arguments = [rng.random((m, k), dtype=np.float32), rng.random((k, n), dtype=np.float32), np.zeros((m, n), np.float32), m, n, k]
+    module = module_of(_masked_product, arguments, optimise=True, M=64, N=128, K=64)
+    # for each operand: the chunk that its bound cuts, of a row inside, and the one of a row outside
+    text = write_module(module, named_target("x86-64-v4"), {}).text
+    assert len(re.findall(r"call <\d+ x float> @llvm\.masked\.load", text)) == 4
+    same_as_reference(module, arguments, relative=1e-5)

@@ -50,6 +50,7 @@ class Plan:
 
     __slots__ = (
         "bounds",
+        "brief",
         "consecutive",
         "context",
         "cost",
@@ -90,6 +91,8 @@ class Plan:
         self._decide_kept()
         self.unroll = 4 if self.cost <= 24 else 2 if self.cost <= 64 else 1
         self.bounds: list[Bound] = []
+        #: whether what is being written is for rows that are seldom met, in as little code as may be
+        self.brief = False
         self.row_conditions: list[Root] = []
         self.store_conditions: set[Value] = set()
         self._find_conditions(visited, store_mask)
@@ -316,7 +319,10 @@ def decide_row(plan: Plan, index: Index, write: Callable[[], list[tuple[str, str
                 with context.scope(inner, frozenset(leaf for leaf, _ in stored)):
                     write()
             else:
+                # what is not consecutive in one row is not in most of them
+                plan.brief = not plan.consecutive
                 incoming.append((write(), writer.current))
+                plan.brief = False
         context.limits = dict(saved_limits)
         writer.branch(join)
     writer.place(join)
@@ -388,7 +394,9 @@ class Lanes:
         if self.initial:
             copies, straight = len(self.initial), False
             groups = [list(group) for group in self.initial]
-        if limit is None and stop is None:
+        if plan.brief and not self.carried and chunks > 1:
+            groups = self._bounded(whole, groups, False, None, stop)
+        elif limit is None and stop is None:
             groups = self._all(chunks, groups, straight)
         else:
             groups = self._bounded(whole, groups, straight, limit, stop)
