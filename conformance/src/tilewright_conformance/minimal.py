@@ -28,8 +28,8 @@ from tilewright_conformance.profiles import OPERATIONS, REQUIRES, Claim, claim, 
 
 #: The name under which a profile's backend is tested; one process has one of them.
 NAME = "minimal"
-#: The floats that it computes in; f64 of functions alone, which their decompositions use.
-COMPUTES = frozenset({"f32", "f64"})
+#: The floats that it computes in.
+COMPUTES = frozenset({"f32"})
 #: Elementwise operations that hand numbers on as they are.
 _MOVING = ("select", "bitcast", "addptr")
 
@@ -75,7 +75,7 @@ class Minimal:
             for operation in function.body.walk():
                 if operation.name not in OPERATIONS[self.profile]:
                     raise self._refusal(operation, f"it is no operation of profile {self.profile}")
-                if operation.spec.elementwise and operation.name not in _MOVING and any(map(_is_narrow, (*operation.operands, *operation.results))):
+                if operation.spec.elementwise and operation.name not in _MOVING and any(map(_is_foreign, (*operation.operands, *operation.results))):
                     raise self._refusal(operation, f"it computes in {', '.join(sorted(COMPUTES))}")
         return reference_backend.tilewright_lower(module=module, target=target, options=options)
 
@@ -98,9 +98,9 @@ class Minimal:
         return launched
 
 
-def _is_narrow(value: Value) -> bool:
+def _is_foreign(value: Value) -> bool:
     element = element_type(value.type)
-    return isinstance(element, FloatType) and element.bits < 32 and str(element) not in COMPUTES
+    return isinstance(element, FloatType) and str(element) not in COMPUTES
 
 
 def __getattr__(name: str) -> Minimal:

@@ -12,6 +12,7 @@ from tilewright.ir import TABLE, Builder, Function, Module, Region, verify
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import F16, F32, F64, I1, I32, I64, U8, U64, IntType, PointerType, TileType, Type
 from tilewright.passes.decompose.catalogue import CATALOGUE, decompose, remaining
+from tilewright.passes.math import expand_math
 from tilewright.reference.interpreter import DescriptorValue, run
 from tilewright_conformance.samples import Sample, check_outputs, samples
 
@@ -292,6 +293,23 @@ def test_rounding_near_ties_and_where_there_is_no_fraction(element: Type) -> Non
         run(apart, [x, *found], (1, 1, 1))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(np.signbit(one), np.signbit(other))
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_sines_of_large_numbers_without_f64(name: str) -> None:
+    """Against the function by f64, which is within the bound of the exact one: of random numbers, and of those next to multiples of a quarter turn."""
+    rng = np.random.default_rng(9)
+    near = (np.arange(1, 2000, dtype=np.float64) * 2.0 ** rng.integers(4, 60, 1999) * (np.pi / 2)).astype(np.float32)
+    x = np.concatenate([rng.uniform(2**15, 2**17, 2000), 2.0 ** rng.uniform(15, 128, 4000), near, [2.0**127, 16367173.0 * 2.0**72]]).astype(np.float32)
+    x *= rng.choice([-1, 1], len(x)).astype(np.float32)
+    module = kernel([TileType(x.shape, F32)], lambda b, x: [getattr(b, name)(x)])
+    apart, double = parse_module(str(module)), parse_module(str(module))
+    assert decompose(apart, KEPT) and "f64" not in str(apart)
+    assert expand_math(double) and "f64" in str(double)
+    found = [np.zeros_like(x) for _ in range(2)]
+    for own, out in zip((apart, double), found, strict=True):
+        run(own, [x, out], (1, 1, 1))
+    np.testing.assert_array_max_ulp(found[0], found[1], maxulp=1)
 
 
 @pytest.mark.parametrize("type_", [I32, I64, IntType(32, False), U64])

@@ -238,17 +238,26 @@ def _ldexp(x: Number, exponent: Number) -> Number:
     return x * _power_of_two(clamp(exponent, least, greatest), element)
 
 
-#: The functions by operation: (argument, whether the target's ldexp is used, whether all arguments are served) -> result.
-_FUNCTIONS: dict[str, Callable[[Number, bool, bool], Number]] = {
-    "exp": lambda x, native, full: _exp(x, native),
-    "exp2": lambda x, native, full: _exp2(x, native),
-    "log": lambda x, native, full: _log(x),
-    "log2": lambda x, native, full: _log2(x),
-    "sin": lambda x, native, full: sine_or_cosine(x, cosine=False, full_range=full),
-    "cos": lambda x, native, full: sine_or_cosine(x, cosine=True, full_range=full),
-    "tanh": lambda x, native, full: _tanh(x),
-    "erf": lambda x, native, full: _erf(x),
-    "rsqrt": lambda x, native, full: _rsqrt(x),
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a function is to be written: see :func:`math_function`."""
+
+    native_ldexp: bool
+    full_range: bool
+    double: bool
+
+
+#: The functions by operation.
+_FUNCTIONS: dict[str, Callable[[Number, _Form], Number]] = {
+    "exp": lambda x, form: _exp(x, form.native_ldexp),
+    "exp2": lambda x, form: _exp2(x, form.native_ldexp),
+    "log": lambda x, form: _log(x),
+    "log2": lambda x, form: _log2(x),
+    "sin": lambda x, form: sine_or_cosine(x, cosine=False, full_range=form.full_range, double=form.double),
+    "cos": lambda x, form: sine_or_cosine(x, cosine=True, full_range=form.full_range, double=form.double),
+    "tanh": lambda x, form: _tanh(x),
+    "erf": lambda x, form: _erf(x),
+    "rsqrt": lambda x, form: _rsqrt(x),
 }
 
 _REDUCED = "power of two split off, minimax polynomial"
@@ -281,7 +290,7 @@ MATH: dict[tuple[str, FloatType], MathRow] = {
 
 
 @functools.cache
-def math_function(name: str, element: FloatType, *, full_range: bool = True, native_ldexp: bool = True) -> Function | None:
+def math_function(name: str, element: FloatType, *, full_range: bool = True, native_ldexp: bool = True, double: bool = True) -> Function | None:
     """The scalar function that computes an operation of the table for f32 or f64, ended by ``return``; None where there is none.
 
     The function is shared: read it, or clone its body; do not change it. The error is that of :data:`MATH`.
@@ -290,6 +299,7 @@ def math_function(name: str, element: FloatType, *, full_range: bool = True, nat
         name: ``exp exp2 log log2 sin cos tanh erf rsqrt``; or ``ldexp``, for targets without one (exact, two arguments).
         full_range: False gives the shorter function for arguments within the row's ``fast_limit``, where it has one.
         native_ldexp: False writes exp and exp2 without the operation ldexp, for targets where that is slow.
+        double: False writes functions of f32 without f64.
     """
     if name == "ldexp" and element in (F32, F64):
         scope = Scope(f"ldexp_{element}", (element, I32), element)
@@ -299,7 +309,7 @@ def math_function(name: str, element: FloatType, *, full_range: bool = True, nat
         return None
     scope = Scope(f"{name}_{element}", (element,), element)
     (x,) = scope.arguments
-    return scope.finish(write(x, native_ldexp, full_range))
+    return scope.finish(write(x, _Form(native_ldexp, full_range, double)))
 
 
 @functools.cache

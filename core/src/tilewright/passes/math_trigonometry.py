@@ -68,8 +68,8 @@ def _window(words: list[int], index: Number, shift: Number, size: int, width: in
     return [(current[i] << forth) | ((current[i + 1] >> 1) >> back) for i in range(size)]
 
 
-def _reduce_large_f32(a: Number) -> tuple[Number, Number]:
-    """Reduction of any finite a >= 2**15: the remainder, and the quadrant in the low bits."""
+def _reduce_large_f32(a: Number, double: bool) -> tuple[Number, Number]:
+    """Reduction of any finite a >= 2**15: the remainder, and the quadrant in the low bits. ``double`` lets it use f64."""
     padding = 10  # zero digits in front, so that the window of the least argument starts at or after the first
     digits = _two_over_pi(32 * 7 - padding)
     words = [(digits >> (32 * (6 - i))) & 0xFFFFFFFF for i in range(7)]
@@ -80,8 +80,15 @@ def _reduce_large_f32(a: Number) -> tuple[Number, Number]:
     high, middle, low = (word.cast(U64) for word in _window(words, start >> 5, start & 31, 3, 32))
     turns = ((significand * high) << 32) + significand * middle + ((significand * low) >> 32)  # 2**62 is a quarter turn; whole turns wrap
     quadrant = (turns + (1 << 61)) >> 62
-    rest = (turns - (quadrant << 62)).bitcast(I64).cast(F64)
-    return (rest * (math.pi / 2 * 2.0**-62)).cast(F32), quadrant.cast(U32).bitcast(I32)
+    rest = (turns - (quadrant << 62)).bitcast(I64)
+    if double:
+        r = (rest.cast(F64) * (math.pi / 2 * 2.0**-62)).cast(F32)
+    else:  # both factors as a number and what is left of it
+        upper = rest.cast(F32)
+        lower = (rest - upper.cast(I64)).cast(F32)
+        unit, unit_rest = (part * 2.0**-62 for part in split_constant(_half(_PI), F32, 2))
+        r = fma(upper, unit, fma(upper, unit_rest, lower * unit))
+    return r, quadrant.cast(U32).bitcast(I32)
 
 
 def _reduce_f64(a: Number) -> tuple[Number, Number, Number]:
@@ -141,8 +148,8 @@ def _kernel_f64(r: Number, rest: Number) -> tuple[Number, Number]:
     return sine, cosine
 
 
-def sine_or_cosine(x: Number, *, cosine: bool, full_range: bool) -> Number:
-    """sin(x) or cos(x); without ``full_range`` only for |x| <= FAST_LIMIT, infinities and NaN."""
+def sine_or_cosine(x: Number, *, cosine: bool, full_range: bool, double: bool = True) -> Number:
+    """sin(x) or cos(x); without ``full_range`` only for |x| <= FAST_LIMIT, infinities and NaN. Those of f32 use f64 where ``double`` lets them."""
     element = x.type
     assert isinstance(element, FloatType)
     a = abs(x)
@@ -150,7 +157,7 @@ def sine_or_cosine(x: Number, *, cosine: bool, full_range: bool) -> Number:
     if element is F32:
         r, quadrant = _reduce_f32(a)
         if full_range:
-            large, large_quadrant = _reduce_large_f32(a)
+            large, large_quadrant = _reduce_large_f32(a, double)
             r = select(near, r, select(a < math.inf, large, math.nan))
             quadrant = select(near, quadrant, large_quadrant)
         of_sine, of_cosine = _kernel_f32(r)

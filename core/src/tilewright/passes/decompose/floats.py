@@ -40,7 +40,7 @@ def _rounded(x: Number, direction: str) -> Number:
 def _function(operation: Operation, rewriter: Rewriter) -> Any:
     element = element_type(operation.result.type)
     assert isinstance(element, FloatType)
-    body = math_function(operation.name, element, native_ldexp=False)
+    body = math_function(operation.name, element, native_ldexp=False, double=False)
     return None if body is None else lifted(rewriter, body.body, operation.operands, operation.result.type)
 
 
