@@ -72,6 +72,7 @@ def test_an_operation_that_a_profile_does_not_state_shows(profile: str, case: st
         ("matmul", "dots/precision/f32/tf32/32x32x64", "input_precision must be one of"),
         ("atomics", "atomics/poll/time/waiting", "feature 'clock'"),
         ("autotune", "autotune/hooks/descriptor", "feature 'descriptors'"),
+        ("control", "control/extern/bitcode", "extern_libs was specified but unrecognised"),
     ],
 )
 def test_a_case_that_keeps_a_need_to_itself_shows(profile: str, case: str, lacking: str, fresh: None) -> None:

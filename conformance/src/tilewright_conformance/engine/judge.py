@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from tilewright.errors import AutotunerError, BackendError, CompilationError, LoweringError, OutOfResources, TilewrightError
+from tilewright.errors import AutotunerError, BackendError, CompilationError, LoweringError, OutOfResources, TilewrightError, UnknownOptionError
 from tilewright_conformance.case import Case, Outcome, Status
 from tilewright_conformance.session import Session
 
@@ -53,10 +53,11 @@ def _judge(error: BaseException | None, missing: tuple[str, ...], session: Sessi
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether an exception is a diagnostic that was meant: an error of the compiler's own kinds that says something, and not one around a defect."""
+    """Whether an exception is a diagnostic that was meant: an error of the compiler's own kinds that says something, and not one around a defect.
+    What a backend does not do may show in a launch option that it does not have."""
     if not str(error).strip():
         return False
-    if isinstance(error, CompilationError | LoweringError | OutOfResources):
+    if isinstance(error, CompilationError | LoweringError | OutOfResources | UnknownOptionError):
         return True
     if isinstance(error, AutotunerError):  # no configuration works: the last one's reason counts
         return error.__cause__ is not None and is_refusal(error.__cause__)
