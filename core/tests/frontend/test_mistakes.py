@@ -229,6 +229,80 @@ def range_of_a_float(x_ptr, out_ptr):
     tl.store(out_ptr + i, i)
 
 
+@tw.jit
+def extent_left_open(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16)).reshape(4, -1)  # here
+    tl.store(out_ptr + tl.arange(0, 4), tl.sum(x, 1))
+
+
+@tw.jit
+def mask_of_integers(x_ptr, out_ptr):
+    i = tl.arange(0, 16)
+    tl.store(out_ptr + i, tl.load(x_ptr + i, mask=i & 1))  # here
+
+
+@tw.jit
+def mask_of_one(x_ptr, out_ptr):
+    tl.store(out_ptr + tl.arange(0, 16), 1.0, mask=1)  # here
+
+
+@tw.jit
+def atomic_mask_of_integers(x_ptr, out_ptr):
+    tl.atomic_add(out_ptr + tl.arange(0, 16), 1.0, mask=tl.arange(0, 16))  # here
+
+
+@tw.jit
+def other_alone(x_ptr, out_ptr):
+    tl.store(out_ptr, tl.load(x_ptr, other=0.0))  # here
+
+
+@tw.jit
+def dot_of_vectors(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    tl.store(out_ptr, tl.dot(x, x))  # here
+
+
+@tw.jit
+def other_extents(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16)) + tl.load(x_ptr + tl.arange(0, 8))  # here
+    tl.store(out_ptr + tl.arange(0, 16), x)
+
+
+@tw.jit
+def offset_of_floats(x_ptr, out_ptr):
+    tl.store(out_ptr, tl.load(x_ptr + tl.program_id(0) / 2))  # here
+
+
+@tw.jit
+def length_of_a_pointer(x_ptr, out_ptr):
+    tl.store(out_ptr, len(x_ptr))  # here
+
+
+@tw.jit
+def shape_of_a_pointer(x_ptr, out_ptr):
+    tl.store(out_ptr, x_ptr.shape[0])  # here
+
+
+@tw.jit
+def strides_of_a_pointer(x_ptr, out_ptr):
+    tl.store(out_ptr, x_ptr.stride(0))  # here
+
+
+@tw.jit
+def astype(x_ptr, out_ptr):
+    tl.store(out_ptr, tl.load(x_ptr).astype(tl.int32))  # here
+
+
+@tw.jit
+def mean_of_a_tile(x_ptr, out_ptr):
+    tl.store(out_ptr, tl.load(x_ptr + tl.arange(0, 16)).mean())  # here
+
+
+@tw.jit
+def called_dtype(x_ptr, out_ptr):
+    tl.store(out_ptr, tl.float32(tl.load(x_ptr)))  # here
+
+
 MASK = "where it may be any number, take the next power of two as a constant instead, and a mask for what is beyond it"
 TRUTH = (
     "choose for each element with tl.where(condition, a, b), or reduce to one value: tl.max(condition.to(tl.int32)) is 1 where the condition holds for any "
@@ -269,6 +343,20 @@ TRUTH = (
         (root_of_integers, "convert it first: x.to(tl.float32)"),
         (range_without_a_start, "a range begins somewhere: tl.arange(0, 16)"),
         (range_of_a_float, "its bounds are integers, not 8.0"),
+        (extent_left_open, "no extent is worked out from the others: write it, as x.numel // 4"),
+        (mask_of_integers, "compare it: `mask != 0`"),
+        (mask_of_one, "compare it: `mask != 0`"),
+        (atomic_mask_of_integers, "compare it: `mask != 0`"),
+        (other_alone, "it is what lanes that the mask leaves out read as: give a mask, or leave it out"),
+        (dot_of_vectors, "the product of two vectors is tl.sum(a * b); a vector is a matrix of one row as x[None, :], of one column as x[:, None]"),
+        (other_extents, "extents along an axis, counted from the last one, must be equal, or one of them 1"),
+        (offset_of_floats, "a pointer moves by whole elements: divide integers with `//`, or convert with `.to(tl.int32)`"),
+        (length_of_a_pointer, "a pointer knows no sizes: pass them, and the strides, as arguments of the kernel"),
+        (shape_of_a_pointer, "a scalar or pointer has the shape (): pass the sizes of an array as arguments of the kernel"),
+        (strides_of_a_pointer, "a pointer knows no sizes: pass them, and the strides, as arguments of the kernel"),
+        (astype, "convert with `.to(dtype)`"),
+        (mean_of_a_tile, "divide a sum by a number: tl.sum(x, axis) / n"),
+        (called_dtype, "convert with `.to(tl.float32)`"),
         (misspelt_function, "did you mean load?"),
         (misspelt_name, "did you mean values?"),
         (misspelt_keyword, "did you mean mask?"),

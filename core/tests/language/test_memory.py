@@ -45,7 +45,7 @@ def test_mask_broadcasts_pointers_of_a_load(bench: Any) -> None:
     ("arguments", "message"),
     [
         (lambda b: (b.value(tl.int32),), "Unsupported ptr type int32 in `tl.load`"),
-        (lambda b: (b.value("*fp32"), None, 0.0), "^`other` cannot be provided without `mask`$"),
+        (lambda b: (b.value("*fp32"), None, 0.0), "^`other` cannot be provided without `mask`\n  help: .* give a mask, or leave it out$"),
         (lambda b: (b.value("*fp32"), b.value(tl.int1, [4])), "Mask argument cannot be block type if pointer argument is not a block"),
         (lambda b: (b.value("*fp32"), True, b.value(tl.float32, [4])), "Other argument cannot be block type if pointer argument is not a block"),
         (lambda b: (b.value("*fp32", [4]), b.value(tl.int32, [4])), "Mask must have boolean scalar type, not int32"),

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from tilewright.errors import TilewrightError, similar, with_help
-from tilewright.frontend.values import describe, lift
+from tilewright.frontend.values import SIZES_ARE_ARGUMENTS, describe, lift
 from tilewright.language import libdevice
 from tilewright.language.core import base_value, constexpr, tensor
 from tilewright.language.semantic import Semantic
@@ -35,6 +35,21 @@ def attribute(semantic: Semantic, value: Any, name: str) -> Any:
     return lift(found)
 
 
+#: names of NumPy's and PyTorch's arrays -> what kernels say
+_ELSEWHERE = {
+    "astype": "convert with `.to(dtype)`",
+    "float": "convert with `.to(tl.float32)`",
+    "half": "convert with `.to(tl.float16)`",
+    "int": "convert with `.to(tl.int32)`",
+    "item": "a kernel has no values of Python: reduce to a scalar with tl.sum or tl.max, and go on with that",
+    "size": "the number of elements is `.numel`",
+    "mean": "divide a sum by a number: tl.sum(x, axis) / n",
+    "stride": SIZES_ARE_ARGUMENTS,
+    "unsqueeze": "add an axis with tl.expand_dims(x, axis), or x[:, None]",
+    "fill_": "make a tile with tl.full(shape, value, dtype)",
+}
+
+
 def _elsewhere(module: ModuleType, name: str) -> str:
     """For a function that the language keeps in its device library."""
     if module.__name__ != "tilewright.language" or not callable(getattr(libdevice, name, None)):
@@ -44,7 +59,7 @@ def _elsewhere(module: ModuleType, name: str) -> str:
 
 def _no_attribute(value: Any, name: str, error: AttributeError) -> str:
     if isinstance(value, tensor):
-        return with_help(f"a tensor of type {value.type} has no attribute {name!r}", similar(name, dir(value)))
+        return with_help(f"a tensor of type {value.type} has no attribute {name!r}", _ELSEWHERE.get(name) or similar(name, dir(value)))
     if isinstance(value, base_value) and type(value) is not constexpr:
         return str(error)
     return f"{describe(value)} has no attribute {name!r}"

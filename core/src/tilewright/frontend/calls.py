@@ -21,6 +21,7 @@ from tilewright.language.callable import BoundConstexprFunction, ConstexprFuncti
 from tilewright.language.core import apply_builtin, base_type, base_value, constexpr, tensor
 from tilewright.language.core import tuple as tl_tuple
 from tilewright.language.debug import static_assert
+from tilewright.language.dtypes import dtype
 from tilewright.language.iteration import condition as tl_condition
 from tilewright.language.iteration import range as tl_range
 from tilewright.language.iteration import static_range
@@ -174,7 +175,8 @@ def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
         return lift(fn(*map(_as_it_is, args), **{name: _as_it_is(value) for name, value in kwargs.items()}))
     if isinstance(fn, BuiltinFunctionType | FunctionType | MethodType) or callable(fn):
         return _host_function(fn, args, kwargs)
-    raise TypeError(f"{describe(fn)} cannot be called")
+    error = TypeError(f"{describe(fn)} cannot be called")
+    raise helped(error, f"convert with `.to(tl.{describe(fn).rpartition('.')[2]})`") if isinstance(fn, dtype) else error
 
 
 def _as_it_is(value: Any) -> Any:

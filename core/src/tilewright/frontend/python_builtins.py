@@ -7,11 +7,11 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.errors import with_help
+from tilewright.errors import helped, with_help
 from tilewright.frontend import breakpoints
 from tilewright.frontend.attributes import attribute
 from tilewright.frontend.generator import Generator
-from tilewright.frontend.values import describe, lift
+from tilewright.frontend.values import SIZES_ARE_ARGUMENTS, describe, lift
 from tilewright.language import elementwise, math
 from tilewright.language.core import base_value, constexpr, is_negative_zero, tensor
 from tilewright.language.core import tuple as tl_tuple
@@ -41,7 +41,8 @@ def _len(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     (value,) = args
     if isinstance(value, tensor):
         if not value.extents:
-            raise TypeError(f"{describe(value)} has no len(): it is a scalar")
+            error = TypeError(f"{describe(value)} has no len(): it is a scalar")
+            raise helped(error, SIZES_ARE_ARGUMENTS) if value.dtype.is_ptr() else error
         return constexpr(value.extents[0])
     if type(value) is constexpr:
         value = value.value

@@ -16,6 +16,9 @@ from tilewright.language.semantic import Semantic
 _NUMBERS = frozenset((int, float, bool))
 _PLAIN = frozenset((int, float, bool, str, type(None)))
 
+#: The remedy where a pointer is asked for what an array knows.
+SIZES_ARE_ARGUMENTS = "a pointer knows no sizes: pass them, and the strides, as arguments of the kernel"
+
 
 def lift(value: Any) -> Any:
     """What Python code handed over, as a value of a scope: numbers, strings and None become constexprs, tuples and lists tuples."""

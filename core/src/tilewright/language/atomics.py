@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.language.binding import builtin
-from tilewright.language.dtypes import bfloat16, dtype, float16, float32, float64, int1, int32, int64, uint32, uint64
+from tilewright.language.dtypes import bfloat16, dtype, float16, float32, float64, int32, int64, refuse_mask, uint32, uint64
 from tilewright.language.memory import fit_to_pointer, from_memory, in_memory, refuse_constant_pointer
 from tilewright.language.tensors import tensor
 from tilewright.language.values import unwrap_if_constexpr
@@ -68,8 +68,7 @@ def _mask(semantic: Any, mask: Any) -> tensor | None:
     if unwrap_if_constexpr(mask) is None:
         return None
     mask = semantic.to_tensor(mask)
-    if mask.dtype is not int1:
-        raise ValueError(f"Mask must have boolean scalar type, not {mask.dtype}")
+    refuse_mask(mask.dtype)
     return mask
 
 

@@ -316,7 +316,7 @@ def common_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         if x != y and x != 1 and y != 1:
             error = ValueError(f"Cannot make_shape_compatible: incompatible dimensions at index {i}: {x} and {y}")
-            raise helped(error, remedy) if remedy else error
+            raise helped(error, remedy or "extents along an axis, counted from the last one, must be equal, or one of them 1")
         result.append(max(x, y))
     return tuple(result)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright import ir
-from tilewright.errors import noted
+from tilewright.errors import helped, noted
 from tilewright.ir import types as ir_types
 
 if TYPE_CHECKING:
@@ -475,7 +475,8 @@ def validate_block_shape(shape: Sequence[Any]) -> tuple[int, ...]:
         if type(extent) is not int:
             raise TypeError(f"Shape element {i} must have type `constexpr[int]`, got `{_type_name(shape[i])}`")
         if extent < 1 or extent & (extent - 1):
-            raise noted(ValueError(f"Shape element {i} must be a power of 2"), f"it is {extent}")
+            error = noted(ValueError(f"Shape element {i} must be a power of 2"), f"it is {extent}")
+            raise helped(error, _whole_extent(extents, i)) if extent == -1 else error
         numel *= extent
     if numel > TRITON_MAX_TENSOR_NUMEL:
         raise ValueError(f"numel ({numel}) exceeds the maximum tensor numel ({TRITON_MAX_TENSOR_NUMEL})")
@@ -543,3 +544,15 @@ def signature_dtype(text: str) -> dtype | None:
 
 #: Every type of numbers.
 NUMBER_TYPES: tuple[dtype, ...] = tuple(_FROM_IR.values())
+
+
+def _whole_extent(extents: Sequence[int], position: int) -> str:
+    """The remedy where an extent is left to be worked out."""
+    others = [f" // {extent}" for i, extent in enumerate(extents) if i != position]
+    return f"no extent is worked out from the others: write it, as x.numel{''.join(others)}"
+
+
+def refuse_mask(type_: dtype) -> None:
+    """Raise ValueError for a mask of another type than int1."""
+    if type_ is not int1:
+        raise helped(ValueError(f"Mask must have boolean scalar type, not {type_}"), "compare it: `mask != 0`")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.errors import helped
 from tilewright.ir.ops.linear import SCALED_FORMATS
 from tilewright.language.binding import builtin
 from tilewright.language.dtypes import (
@@ -123,7 +124,10 @@ def _dot_shape(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tuple[int, ...]
     """The shape of the result, and K."""
     a, b = lhs.extents, rhs.extents
     if len(a) != len(b) or len(a) < 2:
-        raise ValueError(f"Both inputs must have one rank of at least 2; (lhs: {list(a)} vs rhs: {list(b)})")
+        error = ValueError(f"Both inputs must have one rank of at least 2; (lhs: {list(a)} vs rhs: {list(b)})")
+        if len(a) == len(b) == 1:
+            raise helped(error, "the product of two vectors is tl.sum(a * b); a vector is a matrix of one row as x[None, :], of one column as x[:, None]")
+        raise error
     if a[-1] != b[-2]:
         raise ValueError(
             f"First input shape ({list(a)}) and second input shape {list(b)} are not compatible for matmul "

@@ -8,7 +8,7 @@ from tilewright import ir
 from tilewright.errors import helped
 from tilewright.language.binding import builtin
 from tilewright.language.block_pointers import block_pointer
-from tilewright.language.dtypes import dtype, int1, int8
+from tilewright.language.dtypes import dtype, int1, int8, refuse_mask
 from tilewright.language.tensors import tensor
 from tilewright.language.values import unwrap_if_constexpr
 
@@ -63,7 +63,7 @@ def load(
     _refuse_block_options(boundary_check, padding_option, "load")
     pointer = _pointer(pointer, "load")
     if mask is None and other is not None:
-        raise ValueError("`other` cannot be provided without `mask`")
+        raise helped(ValueError("`other` cannot be provided without `mask`"), "it is what lanes that the mask leaves out read as: give a mask, or leave it out")
     if mask is not None:
         mask = _mask(_semantic, mask)
     if other is not None:
@@ -203,8 +203,7 @@ def _pointer(x: Any, function: str) -> tensor:
 
 def _mask(semantic: Any, mask: Any) -> tensor:
     mask = semantic.to_tensor(mask)
-    if mask.dtype is not int1:
-        raise ValueError(f"Mask must have boolean scalar type, not {mask.dtype}")
+    refuse_mask(mask.dtype)
     return mask
 
 

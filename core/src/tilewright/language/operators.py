@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright import ir
+from tilewright.errors import helped
 from tilewright.ir import types as ir_types
 from tilewright.language.binding import BoundCallable, asked_for, is_host_function
 from tilewright.language.conversion import Conversion, describe
@@ -353,7 +354,10 @@ def _check_range(number: Any, target: dtype) -> None:
 def _check_pointers(left: dtype, right: dtype, lhs_pointer: bool, rhs_pointer: bool) -> None:
     for mine, other, allowed in ((left, right, lhs_pointer), (right, left, rhs_pointer)):
         if mine._is_ptr and (not allowed or other.is_floating() or (other._is_ptr and mine is not other)):
-            raise TypeError(f"invalid operands of type {left} and {right}")
+            error = TypeError(f"invalid operands of type {left} and {right}")
+            if other.is_floating():
+                raise helped(error, "a pointer moves by whole elements: divide integers with `//`, or convert with `.to(tl.int32)`")
+            raise error
 
 
 def _constant_result(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.language.binding import builtin
 from tilewright.language.conversion import shape_of
-from tilewright.language.dtypes import block_type, int1
+from tilewright.language.dtypes import block_type, int1, refuse_mask
 from tilewright.language.tensors import tensor
 from tilewright.language.tuples import tuple as tl_tuple
 from tilewright.language.values import unwrap_if_constexpr
@@ -383,8 +383,7 @@ def histogram(input: Any, num_bins: Any, mask: Any = None, _semantic: Any = None
     lanes = None
     if unwrap_if_constexpr(mask) is not None:
         lanes = _semantic.broadcast_to(_semantic.to_tensor(mask), x.extents)
-        if lanes.dtype is not int1:
-            raise ValueError(f"Mask must have boolean scalar type, not {lanes.dtype}")
+        refuse_mask(lanes.dtype)
     return tensor(_semantic.builder.histogram(x.handle, mask=None if lanes is None else lanes.handle, bins=bins), type_)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tilewright import ir
+from tilewright.errors import helped
 from tilewright.ir import types as ir_types
 from tilewright.language.dtypes import base_type, dtype
 from tilewright.language.values import base_value, constexpr, unwrap_if_constexpr
@@ -114,7 +115,10 @@ class tuple(base_value):  # noqa: N801
         try:
             return self.values[plain]
         except IndexError:
-            raise IndexError(f"index {plain} is out of range of a tuple of {len(self.values)}") from None
+            error = IndexError(f"index {plain} is out of range of a tuple of {len(self.values)}")
+            if not self.values:
+                helped(error, "a scalar or pointer has the shape (): pass the sizes of an array as arguments of the kernel")
+            raise error from None
 
     def __getattr__(self, name: str) -> Any:
         fields = self.fields if not name.startswith("_") else None
