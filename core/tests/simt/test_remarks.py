@@ -132,7 +132,7 @@ def test_warnings_are_given_once_a_kernel_where_asked_for(monkeypatch: pytest.Mo
     with pytest.warns(RuntimeWarning) as found:
         compiled(warned, COPY, BLOCK=512)
     for one, name in zip(found, ("load", "store"), strict=True):
-        assert re.search(rf"kernel warned, .*test_notes\.py:\d+.* {name} moves 4 bytes", str(one.message))
+        assert re.search(rf"kernel warned, .*test_remarks\.py:\d+.* {name} moves 4 bytes", str(one.message))
     assert found[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
