@@ -116,3 +116,18 @@ def test_sums_that_are_scaled_before_a_product_is_added(own: bool) -> None:
         exact = (exact if own else a.astype(np.float64)) @ each + exact / 2
     rescaled[(1,)](a, b, c, 3, SALT=next(SALTS), N=N, OWN=own)
     np.testing.assert_allclose(c, exact, atol=1e-4)
+
+
+@tw.jit
+def rounded_of_one_number(x_ptr, most_ptr, out_ptr, SALT: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x = tl.load(x_ptr + tl.zeros((N,), tl.int32)) % 7
+    tl.store(most_ptr, tl.max(x, 0))
+    tl.store(out_ptr + at, x.to(tl.int8), mask=at < N - 3)
+
+
+def test_a_tile_of_one_number_is_read_rounded_after_it_was_kept() -> None:
+    most, out = np.zeros(1, np.uint32), np.full(N, 77, np.int8)
+    rounded_of_one_number[(1,)](np.array([40], np.uint32), most, out, SALT=next(SALTS), N=N)
+    assert most == 5
+    np.testing.assert_array_equal(out, [5] * (N - 3) + [77] * 3)

@@ -375,6 +375,11 @@ class Analysis:
         if len(first) == 1 and later and all(self.start[first[0]] < self.start[reader] for reader in later):
             self.narrowed[value] = narrow
 
+    def keep_no_more(self, value: Value) -> None:
+        """A tile is put into memory on its own: the nest that evaluates it need keep neither it nor the wider tile that it is kept in place of."""
+        self.kept.discard(value)
+        self.kept.difference_update([wide for wide, narrow in self.narrowed.items() if narrow is value])
+
     def _readers_of(self, operation: Operation) -> list[Operation]:
         """The readers that evaluate an operation's result, or the operation itself where it is one."""
         found: dict[Operation, None] = {}

@@ -120,7 +120,7 @@ def materialize(context: Context, value: Value) -> Buffer:
     buffer = donated(context, value, type_)
     if buffer is None:
         buffer = context.new_buffer(type_.shape, type_.element)
-    context.analysis.kept.discard(value)
+    context.analysis.keep_no_more(value)
     materialize_into(context, value, buffer)
     context.bind_buffer(value, buffer)
     context.pending.pop(value, None)
