@@ -13,11 +13,10 @@ from tilewright.compat.triton import language as tl  # noqa: E402
 
 @tl.constexpr
 def greatest(dtype):
-    """As FlagGems has it: the argument is a constexpr, whose value is a dtype."""
-    kind = dtype.value
-    if kind.is_floating():
+    """It is given an element type as the kernel has it."""
+    if dtype.is_floating():
         return float("inf")
-    return 2 ** (kind.int_bitwidth - 1) - 1
+    return 2 ** (dtype.int_bitwidth - 1) - 1
 
 
 def least_kernel(x, out, N: tl.constexpr):

@@ -116,8 +116,8 @@ def test_the_interpreter_ends_after_what_was_abandoned():
 def test_code_of_huge_modules_is_generated_by_a_process_that_an_interrupt_ends():
     lines = run("""
         import subprocess
-        usual = apart._CHILD
-        apart._CHILD = "import sys, time; print(flush=True); time.sleep(10000)"
+        usual = subprocess_codegen._CHILD
+        subprocess_codegen._CHILD = "import sys, time; print(flush=True); time.sleep(10000)"
         started = []
         class Popen(subprocess.Popen):
             def communicate(self, *arguments, **settings):
@@ -131,7 +131,7 @@ def test_code_of_huge_modules_is_generated_by_a_process_that_an_interrupt_ends()
             make()
         except KeyboardInterrupt:
             print("interrupted", [process.wait() for process in started])
-        apart._CHILD = usual
+        subprocess_codegen._CHILD = usual
         loaded = link.load_object(make(), ["answer"])
         print(loaded.address("answer") != 0, len(started))
         try:
