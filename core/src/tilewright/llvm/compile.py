@@ -165,7 +165,7 @@ def compile_to_object(
         start = time.perf_counter()
         _check(ir_text, triple, cpu, features, opt)
         parsed = time.perf_counter()
-        binary = generate_in_subprocess(ir_text, "object", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options)
+        (binary,) = generate_in_subprocess(ir_text, "object", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options)
         took = (parsed - start, time.perf_counter() - parsed)
     else:
         binary, took = _object(ir_text, triple, cpu, features, opt, passes)
@@ -204,18 +204,20 @@ def assembly(ir_text: str, *, triple: str, cpu: str = "", features: str = "", op
     lines, options = _length_and_options(ir_text, if_long)
     if options or lines > HUGE:
         _check(ir_text, triple, cpu, features, opt)
-        return generate_in_subprocess(ir_text, "assembly", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options).decode()
+        (listing,) = generate_in_subprocess(ir_text, "assembly", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options)
+        return listing.decode()
     return _assembly(ir_text, triple, cpu, features, opt, passes)
 
 
 def assembly_and_object(
     ir_text: str, *, triple: str, cpu: str = "", features: str = "", opt: int = 2, passes: Sequence[str] = (), if_long: Sequence[str] = ()
 ) -> tuple[str, bytes]:
-    """:func:`assembly` and :func:`compile_to_object` of the same text, which is parsed, and goes through the passes, once where it is not long."""
+    """:func:`assembly` and :func:`compile_to_object` of the same text, which goes through the passes once."""
     lines, options = _length_and_options(ir_text, if_long)
     if options or lines > HUGE or has_inline_assembly(ir_text):
-        listing = assembly(ir_text, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, if_long=if_long)
-        return listing, compile_to_object(ir_text, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, if_long=if_long)
+        _check(ir_text, triple, cpu, features, opt)
+        made = generate_in_subprocess(ir_text, "assembly", "object", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options)
+        return made[0].decode(), made[1]
     return _assembly_and_object(ir_text, triple, cpu, features, opt, passes)
 
 

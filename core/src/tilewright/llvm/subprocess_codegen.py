@@ -8,6 +8,7 @@ their code takes seconds, since a process can be ended in the middle of it: an i
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -17,6 +18,9 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from tilewright.errors import LoweringError
+
+#: What can be made of IR text.
+Form = Literal["object", "assembly"]
 
 _CHILD = "from tilewright.llvm.subprocess_codegen import _serve; _serve()"
 
@@ -31,9 +35,9 @@ def has_inline_assembly(ir_text: str) -> bool:
 
 
 def generate_in_subprocess(
-    ir_text: str, form: Literal["object", "assembly"], *, triple: str, cpu: str, features: str, opt: int, passes: Sequence[str], options: Sequence[str] = ()
-) -> bytes:
-    """Object code or assembly of IR text, made by a child process, which has ``options`` besides those of this one.
+    ir_text: str, *forms: Form, triple: str, cpu: str, features: str, opt: int, passes: Sequence[str], options: Sequence[str] = ()
+) -> list[bytes]:
+    """Object code, assembly, or both of IR text, in the order asked for, made by one child process, which has ``options`` besides those of this one.
 
     Raises:
         LoweringError: the code generator fails, as where the assembler rejects inline assembly; the message has its reasons.
@@ -41,18 +45,20 @@ def generate_in_subprocess(
     from tilewright.llvm.compile import options_set
 
     target = [triple, cpu, features, opt]
-    request = json.dumps({"ir": ir_text, "form": form, "target": target, "passes": list(passes), "options": [*options_set(), *options]})
+    request = json.dumps({"ir": ir_text, "forms": forms, "target": target, "passes": list(passes), "options": [*options_set(), *options]})
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run([sys.executable, "-c", _CHILD], input=request.encode(), capture_output=True, env=environment, check=False)
     if done.returncode:
         reason = done.stderr.decode(errors="replace").strip() or f"the code generator ended with status {done.returncode}"
         what = "the target's assembler rejects the inline assembly of this kernel" if has_inline_assembly(ir_text) else "no code is generated for this kernel"
         raise LoweringError(f"{what}:\n{reason}")
-    return done.stdout
+    sizes, _, rest = done.stdout.partition(b"\n")
+    ends = list(itertools.accumulate(json.loads(sizes)))
+    return [rest[end - size : end] for size, end in zip(json.loads(sizes), ends, strict=True)]
 
 
 def _serve() -> None:
-    """The child: a request on standard input, code on standard output."""
+    """The child: a request on standard input; on standard output a line with the sizes of what was made, then that."""
     from tilewright.llvm.compile import prepared, set_option, target_machine
 
     request = json.loads(sys.stdin.buffer.read())
@@ -60,4 +66,8 @@ def _serve() -> None:
         set_option(option)
     machine = target_machine(*request["target"])
     module = prepared(request["ir"], machine, request["passes"])
-    sys.stdout.buffer.write(machine.emit_object(module) if request["form"] == "object" else machine.emit_assembly(module).encode())
+    made = []
+    for form in request["forms"]:
+        copy = module.clone()  # generating code changes a module
+        made.append(machine.emit_object(copy) if form == "object" else machine.emit_assembly(copy).encode())
+    sys.stdout.buffer.write(json.dumps([len(each) for each in made]).encode() + b"\n" + b"".join(made))
