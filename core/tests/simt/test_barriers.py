@@ -135,46 +135,50 @@ def test_addresses_from_memory_may_be_anywhere() -> None:
     assert placed(module_of(body)).startswith("S|L")
 
 
+IN_PLACE = """
+for %zero, %n, %one body(%i: i32) {{
+  %m = constant {step} : i32
+  %o = mul %i, %m : i32
+  %so = splat %o : tile<64xi32>
+  %t = addptr %here, %so : tile<64xptr<f32>>
+  %y = load %t : tile<64xf32>
+  %z = add %y, %x : tile<64xf32>
+  store %t, %z
+  yield
+}}
+"""
+
+
 @pytest.mark.parametrize(
-    ("step", "expected"),
+    ("step", "num_warps", "expected"),
     [
-        ("%m = constant 64 : i32", "{LS}"),  # iterations are apart
-        ("%m = constant 63 : i32", "{|L|S}"),
-        ("%m = add %zero, %one : i32", "{|L|S}"),
+        (64, 2, "{LS}"),  # iterations are apart
+        (63, 2, "{|LS}"),  # other threads have the same addresses in the next iteration
+        (1, 2, "{|LS}"),
+        (64, 4, "{L|S}"),  # two threads hold an element, and one of them writes; the next iteration reads elsewhere
+        (63, 4, "{|L|S}"),
     ],
 )
-def test_iterations_that_overlap_wait(step: str, expected: str) -> None:
-    """In place, at ``i * m``: the same threads in one iteration, others in the next where iterations overlap."""
-    module = module_of(f"""
-    for %zero, %n, %one body(%i: i32) {{
-      {step}
-      %o = mul %i, %m : i32
-      %so = splat %o : tile<64xi32>
-      %t = addptr %here, %so : tile<64xptr<f32>>
-      %y = load %t : tile<64xf32>
-      %z = add %y, %x : tile<64xf32>
-      store %t, %z
-      yield
-    }}
-    """)
-    found = placed(module)
-    assert found == expected or (expected == "{|L|S}" and found == "{|LS}")
+def test_iterations_that_overlap_wait(step: int, num_warps: int, expected: str) -> None:
+    assert placed(module_of(IN_PLACE.format(step=step)), num_warps=num_warps) == expected
 
 
-def test_carried_pointers_that_move_on_do_not_wait() -> None:
-    for step, expected in ((64, "{LS}"), (32, "{|LS}")):
-        module = module_of(f"""
-        %m = constant {step} : i32
-        %ms = splat %m : tile<64xi32>
-        %last = for %zero, %n, %one, inits=[%here] : tile<64xptr<f32>> body(%i: i32, %t: tile<64xptr<f32>>) {{
-          %y = load %t : tile<64xf32>
-          %z = add %y, %x : tile<64xf32>
-          store %t, %z
-          %u = addptr %t, %ms : tile<64xptr<f32>>
-          yield %u
-        }}
-        """)
-        assert placed(module) == expected
+CARRIED = """
+%m = constant {step} : i32
+%ms = splat %m : tile<64xi32>
+%last = for %zero, %n, %one, inits=[%here] : tile<64xptr<f32>> body(%i: i32, %t: tile<64xptr<f32>>) {{
+  %y = load %t : tile<64xf32>
+  %z = add %y, %x : tile<64xf32>
+  store %t, %z
+  %u = addptr %t, %ms : tile<64xptr<f32>>
+  yield %u
+}}
+"""
+
+
+@pytest.mark.parametrize(("step", "num_warps", "expected"), [(64, 2, "{LS}"), (32, 2, "{|LS}"), (64, 4, "{L|S}"), (32, 4, "{|L|S}")])
+def test_carried_pointers_that_move_on_do_not_wait(step: int, num_warps: int, expected: str) -> None:
+    assert placed(module_of(CARRIED.format(step=step)), num_warps=num_warps) == expected
 
 
 def test_branches_join() -> None:
