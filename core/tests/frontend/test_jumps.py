@@ -243,6 +243,45 @@ def test_a_static_loop_may_be_left_by_what_is_known_only_at_run_time(source: Any
         assert made.result(n, n="i32") == expected
 
 
+@pytest.mark.parametrize("jump", ["break", "return"])
+def test_items_after_one_that_always_leaves_a_static_loop_are_not_visited(source: Any, jump: str) -> None:
+    """As in Python: what stands there need not have a meaning."""
+    made = source(
+        f"""
+        @jit
+        def kernel(out, x, y):
+            items = (x, y)
+            total = 0
+            for i in tl.static_range(5):
+                if i == 2:
+                    tl.store(out, total)
+                    {jump}
+                total += items[i]
+        """
+    )
+    assert made.result(30, 4, x="i32", y="i32") == 34
+
+
+def test_a_static_loop_that_always_returns_needs_nothing_after_it(source: Any, recwarn: pytest.WarningsRecorder) -> None:
+    made = source(
+        """
+        @jit
+        def power(x, most: tl.constexpr):
+            result = x
+            for i in tl.static_range(9):
+                if i == most:
+                    return result
+                result *= x
+
+        @jit
+        def kernel(out, x):
+            tl.store(out, power(x, 3))
+        """
+    )
+    assert made.result(3, x="i32") == 81
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 def test_a_walrus_in_a_test_keeps_its_value_where_the_loop_is_left_by_a_jump(source: Any) -> None:
     made = source(
         """

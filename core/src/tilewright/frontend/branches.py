@@ -49,13 +49,11 @@ class Branch:
             self.extend(g, visit)
 
     def extend(self, g: Generator, visit: Continuation) -> None:
-        """Visit more at the end of the side."""
+        """Visit more at the end of the side; jumps that it may have taken before are among those with which ``visit`` completes, as by :func:`guarded`."""
         builder, outer = g.builder, g.scope
         saved = builder.region, builder.before, builder.location
         builder.region, builder.before, g.scope = self.region, None, self.scope
-        before = self.completion
-        after = visit()
-        self.completion = Completion(after.falls, after.jumps | before.jumps)
+        self.completion = visit()
         self.scope, g.scope = g.scope, outer
         builder.region, builder.before, builder.location = saved
 
@@ -93,7 +91,11 @@ def if_statement(g: Generator, node: ast.If, live: Names, rest: Continuation | N
 
 
 def guarded(g: Generator, node: ast.stmt, completion: Completion, rest: Continuation, live: Names, follows: bool) -> Completion:
-    """Visit ``rest`` under an ``if`` that no jump of ``completion`` was taken."""
+    """Visit ``rest`` under an ``if`` that no jump of ``completion`` was taken.
+
+    Returns:
+        How both complete: by the jumps of ``completion`` too, unless it is known that none of them was taken.
+    """
     active = not_taken(g, completion)
     if active is None:
         return rest()

@@ -78,18 +78,17 @@ def _unrolled(g: Generator, node: ast.For, facts: Facts, items: Sequence[Any]) -
 
     targets = frozenset(name.id for name in ast.walk(node.target) if isinstance(name, ast.Name))
     outside = _defined(g)
-    done, jumps = NORMAL, frozenset[str]()
+    done = NORMAL
     for item in items:
         visit = functools.partial(_iteration, g, node, facts, depth, targets, lift(item))
-        done = guarded(g, node, Completion(True, jumps), visit, facts.live_head, True) if jumps else visit()
-        jumps |= done.jumps
+        done = guarded(g, node, done, visit, facts.live_head, True)
         if not done.falls:
             break
     frame.loops -= 1
     frame.unrolled -= 1
-    if break_flag(depth) in jumps:
+    if break_flag(depth) in done.jumps:
         _forget(g, outside | targets, f"may be left without a value by a `break` of the loop at line {node.lineno + frame.line_offset}")
-    return Completion(done.falls, jumps)
+    return done
 
 
 def _iteration(g: Generator, node: ast.For, facts: Facts, depth: int, targets: frozenset[str], item: Any) -> Completion:
@@ -123,8 +122,6 @@ def _otherwise(g: Generator, node: ast.For | ast.While, facts: Facts, completion
         return Completion(completion.falls or broken, others)
     if not completion.falls and not broken:
         return completion
-    if not completion.jumps:
-        return g.block(node.orelse, facts.live_after, True)
     if not completion.falls:
         return Completion(True, others)  # only by break
     active = not_taken(g, completion)
@@ -134,8 +131,7 @@ def _otherwise(g: Generator, node: ast.For | ast.While, facts: Facts, completion
     then.visit(g, g.scope, lambda: g.block(node.orelse, facts.live_after, True))
     other.visit(g, g.scope, None)
     other.completion = Completion(broken, others)
-    done = merge(g, node, active, then, other, facts.live_after, True)
-    return Completion(done.falls, done.jumps | others)
+    return merge(g, node, active, then, other, facts.live_after, True)
 
 
 def _dynamic_for(g: Generator, node: ast.For, facts: Facts, bounds: tl_range) -> Completion:

@@ -62,8 +62,7 @@ def block(g: Generator, statements: Sequence[ast.stmt], live: Names, follows: bo
         if consumed or last or not done.falls:
             return done
         if done.jumps:
-            after = guarded(g, node, done, rest, live, follows)
-            return Completion(after.falls, after.jumps | done.jumps)
+            return guarded(g, node, done, rest, live, follows)
     return NORMAL
 
 
