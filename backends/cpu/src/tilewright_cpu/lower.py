@@ -32,7 +32,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     started = time.perf_counter()
     found = write_module(module, target, options)
     timings = {"lower": (time.perf_counter() - started) * 1e3}
-    binary = compile_to_object(found.text, triple=triple, cpu=cpu, features=features, timings=timings)
+    binary = compile_to_object(found.text, triple=triple, cpu=cpu, features=features, passes=_passes(bool(options.get("debug"))), timings=timings)
     metadata = {
         "kernel": found.symbol,
         "arch": target.arch,
@@ -52,10 +52,15 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     return CodeObject(found.symbol, binary, {"tileir": str(module), "llir": found.text}, metadata, timings)
 
 
+def _passes(debug: bool) -> tuple[str, ...]:
+    """LLVM's IR passes that a kernel is written for: checks gather in memory what loops carry in registers."""
+    return ("sroa",) if debug else ()
+
+
 def listing(code: CodeObject, target: Target) -> str:
     """The assembly of a code object whose stages were kept."""
     from tilewright.llvm.compile import assembly
     from tilewright_cpu.target import llvm_target
 
     triple, cpu, features = llvm_target(target)
-    return assembly(str(code.stages["llir"]), triple=triple, cpu=cpu, features=features)
+    return assembly(str(code.stages["llir"]), triple=triple, cpu=cpu, features=features, passes=_passes("bounds" in code.metadata))

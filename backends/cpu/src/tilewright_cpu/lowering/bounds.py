@@ -145,17 +145,18 @@ class _Row:
         return _once(self.context, self.home, ("before", self.operation, self.first), write)
 
     def _range(self) -> tuple[str, str]:
-        """The lanes [lo, hi) that are inside, i64 of at most the extent."""
+        """The first lane that is inside, and how many are from it on, i64 of at most the extent."""
 
         def write() -> tuple[str, str]:
             w, (_, bytes_) = self.context.writer, _bounds(self.context, self.argument, 0)
             shift, extent = self.size.bit_length() - 1, ("i64", str(self.extent))
 
-            def lanes(distance: str) -> str:
+            def lanes(distance: str, least: str) -> str:
                 count = w.emit(f"ashr i64 {distance}, {shift}")
-                return w.intrinsic("llvm.smin", "i64", [("i64", w.intrinsic("llvm.smax", "i64", [("i64", count), ("i64", "0")])), extent])
+                return w.intrinsic("llvm.smax", "i64", [("i64", w.intrinsic("llvm.smin", "i64", [("i64", count), extent])), ("i64", least)])
 
-            return lanes(w.emit(f"sub i64 {self.size - 1}, {before}")), lanes(w.emit(f"sub i64 {bytes_}, {before}"))
+            first = lanes(w.emit(f"sub i64 {self.size - 1}, {before}"), "0")
+            return first, w.emit(f"sub i64 {lanes(w.emit(f'sub i64 {bytes_}, {before}'), first)}, {first}")
 
         before = self._before()
         return _once(self.context, self.home, ("range", self.operation, self.first), write)
@@ -185,18 +186,12 @@ class _Row:
     def lanes(self, guard: str) -> str:
         """The lanes of a guard that are inside."""
         w, width, at = self.context.writer, self.coordinate.width, self.coordinate.base
-        iota = w.iota("i32", width)
-        allowed = []
-        for limit, predicate in zip(self._range(), ("sge", "slt"), strict=True):
-            rest = limit if at == "0" else w.emit(f"sub i64 {limit}, {at}")
-            splat = w.splat("i32", w.emit(f"trunc i64 {rest} to i32"), width)
-            allowed.append(w.emit(f"icmp {predicate} <{width} x i32> {iota}, {splat}"))
-        inside = w.emit(f"and <{width} x i1> {allowed[0]}, {allowed[1]}")
-        kept = w.emit(f"and <{width} x i1> {inside}, {guard}")
-        lost = w.emit(f"xor <{width} x i1> {kept}, {guard}")
-        some = w.intrinsic("llvm.vector.reduce.or", "i1", [(f"<{width} x i1>", lost)], [f"<{width} x i1>"])
-        _tell(self.context, self.operation, w.emit(f"xor i1 {some}, true"))
-        return kept
+        first, count = self._range()
+        # lanes before the first are many when they are counted from it without a sign
+        number = w.splat("i32", w.emit(f"trunc i64 {w.emit(f'sub i64 {at}, {first}')} to i32"), width)
+        number = w.emit(f"add <{width} x i32> {number}, {w.iota('i32', width)}")
+        inside = w.emit(f"icmp ult <{width} x i32> {number}, {w.splat('i32', w.emit(f'trunc i64 {count} to i32'), width)}")
+        return _kept(self.context, self.operation, inside, guard, width)
 
 
 def _scaled(context: Context, number: str, size: int) -> str:
@@ -216,9 +211,7 @@ def checked_lanes(context: Context, operation: Operation, address: str, consecut
     else:
         number = w.emit(f"ptrtoint <{width} x ptr> {address} to <{width} x i64>")
     inside = _inside(context, operation, number, size, width)
-    fine = inside if guard is None else w.emit(f"or <{width} x i1> {inside}, {w.emit(f'xor <{width} x i1> {guard}, splat (i1 true)')}")
-    _tell(context, operation, w.intrinsic("llvm.vector.reduce.and", "i1", [(f"<{width} x i1>", fine)], [f"<{width} x i1>"]))
-    return inside if guard is None else w.emit(f"and <{width} x i1> {inside}, {guard}")
+    return _kept(context, operation, inside, guard, width)
 
 
 def checked_span(context: Context, operation: Operation, first: str, last: str, size: int, wanted: str) -> str:
@@ -236,14 +229,34 @@ def stop_where_told(context: Context) -> None:
     """Behind a statement: stop where an access of it was not inside."""
     if not context.unlooked_checks:
         return
-    context.unlooked_checks = False
     w = context.writer
+    for (operation, width), lost in context.unlooked_lanes.items():
+        type_ = f"<{width} x i1>"
+        some = w.intrinsic("llvm.vector.reduce.or", "i1", [(type_, w.load(type_, lost, 64))], [type_])
+        _tell(context, operation, w.emit(f"xor i1 {some}, true"))
+    context.unlooked_lanes.clear()
+    context.unlooked_checks = False
     told = w.load("i32", context.told, 4)
     failed, passed = w.new_block("outside"), w.new_block("inside")
     w.branch_if(w.emit(f"icmp eq i32 {told}, 0"), passed, failed, likely=True)
     w.place(failed)
     context.report(OUT_OF_BOUNDS, w.emit(f"sub i32 {told}, 1"))
     w.place(passed)
+
+
+def _kept(context: Context, operation: Operation, inside: str, guard: str | None, width: int) -> str:
+    """The lanes of a guard that are inside; those that are not are noted, and told behind the statement: a row's loop only gathers them."""
+    w, type_ = context.writer, f"<{width} x i1>"
+    lost = context.unlooked_lanes.get((operation, width))
+    if lost is None:
+        lost = context.unlooked_lanes[operation, width] = w.alloca(type_)
+        w.entry.lines.append(f"  store {type_} zeroinitializer, ptr {lost}, align 64")
+    context.unlooked_checks = True
+    outside = w.emit(f"xor {type_} {inside}, splat (i1 true)")
+    if guard is not None:
+        inside, outside = (w.emit(f"and {type_} {lanes}, {guard}") for lanes in (inside, outside))
+    w.store(type_, w.emit(f"or {type_} {w.load(type_, lost, 64)}, {outside}"), lost, 64)
+    return inside
 
 
 def _inside(context: Context, operation: Operation, number: str, size: int, width: int = 0) -> str:

@@ -257,11 +257,12 @@ class Context:
         self.arena_bytes = 0
         self._dummy = self._dummy_store = ""
         # checks of bounds, see :mod:`.bounds`: what was read of the arguments' slots, memory in place of what is not inside, the word that messages are
-        # written to and the one beside it, and whether it is still to be looked at
+        # written to and the one beside it, whether it is still to be looked at, and the lanes of accesses that were outside and are still to be told
         self.bounds: dict[tuple[int, int], tuple[str, str]] = {}
         self.landings: dict[int, str] = {}
         self.told = self.untold = ""
         self.unlooked_checks = False
+        self.unlooked_lanes: dict[tuple[Operation, int], str] = {}
         #: what holds in front of the loops over the lanes of a row that are being written: the scopes, the floor, what is assumed, the forms
         self.row: tuple[list[Scope], int, frozenset[Value], dict[Value, tuple[Any, ...]]] | None = None
 
