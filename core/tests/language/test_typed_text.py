@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+import tilewright.language as tl
 
 PROGRAM = """import numpy as np
 import tilewright as tw
@@ -72,6 +73,19 @@ def test_a_text_that_makes_another_function_is_not_taken() -> None:
     with pytest.raises(ValueError, match="cannot be read"):
         tw.jit(names["put"])
     assert other
+
+
+def test_what_the_command_line_says_is_not_taken_for_another_text_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["import sys\n", "print(sys.argv)\n"]
+    monkeypatch.setitem(linecache.cache, "<string>", (sum(map(len, lines)), None, lines, "<string>"))
+    names: dict[str, Any] = {"tl": tl}
+    exec("def put(y, n):\n    tl.store(y, n)\n", names)
+    assert tw.jit(names["put"]).src == "def put(y, n):\n    tl.store(y, n)\n"
+    exec("".join(["def put(y, n):\n", "    tl.store(y, n + 2)\n"]), names)
+    with pytest.raises(ValueError, match="cannot be read"):
+        tw.jit(names["put"])
+    lines[:] = ["def put(y, n):\n", "    tl.store(y, n + 2)\n"]
+    assert tw.jit(names["put"]).src.endswith("n + 2)\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from tilewright.language.typed_text import typed_text
+from tilewright.language.typed_text import is_of_another, typed_text
 
 _DEFINITION = re.compile(r"[ \t]*(?:async[ \t]+)?def\b")
 _CLOSING = (")", "]", "}")
@@ -47,7 +47,7 @@ class FunctionSource:
         self.first_line: int = code.co_firstlineno
         linecache.checkcache(self.file)
         self._lines = linecache.getlines(self.file, fn.__globals__)
-        if len(self._lines) < self.first_line:
+        if len(self._lines) < self.first_line or is_of_another(fn, self._lines):
             text = typed_text(fn, sys._getframe(1)) if isinstance(fn, FunctionType) else None
             if text is None:
                 raise ValueError(_UNREADABLE.format(name=fn.__name__, file=self.file))

@@ -2,7 +2,8 @@
 
 Such texts are looked for where they may still be: the command line, a redirected standard input, the history of the prompt, the variables and constants of the
 functions that are running. What is found is compiled, and taken only where a function of the same code comes out. Python 3.13 and IPython keep what is typed in
-:mod:`linecache`, where nothing has to be looked for.
+:mod:`linecache`, where nothing has to be looked for; but the text of ``python -c`` is there under the name that all texts have which ``exec`` is given: it is
+held against the function, too.
 """
 
 from __future__ import annotations
@@ -10,13 +11,21 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType, FunctionType
+from typing import Any
 
 #: ``from __future__`` flags of code objects.
 _FUTURES = 0x1FF0000
+#: The name of every text that is run without one.
+_NO_NAME = "<string>"
 #: How many lines of a prompt's history a function may have been typed in.
 _TYPED = 1000
+
+
+def is_of_another(fn: Callable[..., Any], lines: Sequence[str]) -> bool:
+    """Whether lines that :mod:`linecache` has for a function's file are those of another text of that name."""
+    return fn.__code__.co_filename == _NO_NAME and not _makes("".join(lines), "exec", fn.__code__)
 
 
 def typed_text(fn: FunctionType, frame: FrameType | None) -> str | None:
