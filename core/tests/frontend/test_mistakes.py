@@ -303,6 +303,12 @@ def called_dtype(x_ptr, out_ptr):
     tl.store(out_ptr, tl.float32(tl.load(x_ptr)))  # here
 
 
+@tw.jit
+def where_without_the_other(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    tl.store(out_ptr + tl.arange(0, 16), tl.where(x > 0, x))  # here
+
+
 MASK = "where it may be any number, take the next power of two as a constant instead, and a mask for what is beyond it"
 TRUTH = (
     "choose for each element with tl.where(condition, a, b), or reduce to one value: tl.max(condition.to(tl.int32)) is 1 where the condition holds for any "
@@ -342,6 +348,7 @@ TRUTH = (
         (in_the_device_library, "use tl.extra.libdevice.tanh"),
         (root_of_integers, "convert it first: x.to(tl.float32)"),
         (range_without_a_start, "a range begins somewhere: tl.arange(0, 16)"),
+        (where_without_the_other, "both values are given: tl.where(x > 0, x, 0) is 0 where the condition does not hold"),
         (range_of_a_float, "its bounds are integers, not 8.0"),
         (extent_left_open, "no extent is worked out from the others: write it, as x.numel // 4"),
         (mask_of_integers, "compare it: `mask != 0`"),

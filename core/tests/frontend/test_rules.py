@@ -76,7 +76,8 @@ def test_tuples_of_tiles_are_not_compared(source: Any) -> None:
 @pytest.mark.parametrize(
     ("statement", "text"),
     [
-        ("y = x and x", "Logical operator 'and' is deprecated"),
+        ("y = x and x", "`and` of tiles is computed element by element, both sides of it; write `&`, and comparisons in brackets"),
+        ("y = x or x", "write `|`, and comparisons in brackets"),
         ("y = tl.where(tl.arange(0, 4), 1, 2)", "where: a condition of type int32 is deprecated"),
         ("y = tl.arange(0, 4) << 40", "shift by 40 of a value of 32 bits"),
         ("y = x[:, :]", "index has 2 `:` for a tensor of 1 axes"),

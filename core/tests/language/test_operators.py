@@ -129,7 +129,7 @@ def test_logical_operators(bench: Any) -> None:
     assert bench.semantic.logical("and", tl.constexpr(3), tl.constexpr(0)).value == 0
     with pytest.raises(ValueError, match="Cannot bitcast data-type of size 32 to data-type of size 1"):
         bench.semantic.logical("and", a, bench.value(tl.int32))
-    with pytest.warns(UserWarning, match="Logical operator 'and' is deprecated for non-scalar tensors"):
+    with pytest.warns(UserWarning, match="write `&`, and comparisons in brackets"):
         bench.semantic.logical("and", bench.value(tl.int1, [4]), a)
 
 

@@ -76,6 +76,8 @@ def of_call(g: Generator, node: ast.Call, fn: Any, error: Exception) -> str:
         return _to_constants(g, node)
     if text.startswith("arange() missing") and len(node.args) == 1:
         return f"a range begins somewhere: tl.arange(0, {ast.unparse(node.args[0])})"
+    if text.startswith("where() missing") and len(node.args) == 2 and not node.keywords:
+        return f"both values are given: tl.where({', '.join(map(ast.unparse, node.args))}, 0) is 0 where the condition does not hold"
     _, found, rest = text.partition("unexpected keyword argument '")
     if found:
         code = getattr(getattr(fn, "__wrapped__", fn), "__code__", None)

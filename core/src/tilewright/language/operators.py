@@ -17,6 +17,9 @@ from tilewright.language.promotion import computation_type, scalar_type
 from tilewright.language.tensors import tensor
 from tilewright.language.values import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS, base_value, constexpr, unwrap_if_constexpr
 
+#: What combines truth values of tiles, for what combines those of Python.
+_OF_ELEMENTS = {"and": "&", "or": "|"}
+
 
 class Operators(Conversion):
     """Evaluates operators. Operands are tensors, constexprs or Python numbers; aggregates may overload operators."""
@@ -119,14 +122,14 @@ class Operators(Conversion):
         if not isinstance(lhs, tensor) and not isinstance(rhs, tensor):
             left = unwrap_if_constexpr(lhs)
             return lhs if bool(left) is (op == "or") else rhs
+        if any(isinstance(side, tensor) and side.extents for side in (lhs, rhs)):
+            self.warn(f"`{op}` of tiles is computed element by element, both sides of it; write `{_OF_ELEMENTS[op]}`, and comparisons in brackets")
         a, b = self.broadcast_pair(self._boolean(lhs, op), self._boolean(rhs, op))
         method = self.builder.and_ if op == "and" else self.builder.or_
         return self.wrap(method(a.handle, b.handle), int1)
 
     def _boolean(self, x: Any, op: str) -> tensor:
         x = self.to_tensor(x)
-        if x.extents:
-            self.warn(f"Logical operator '{op}' is deprecated for non-scalar tensors; use '&', '|' or '~'")
         if x.dtype is not int1 and x.dtype.primitive_bitwidth != 1:
             raise ValueError(
                 f"Cannot bitcast data-type of size {x.dtype.primitive_bitwidth} to data-type of size 1: `{op}` works on int1, not on {x.dtype}"
