@@ -12,18 +12,7 @@ SOURCES = Path(__file__).resolve().parents[1] / "src" / "tilewright"
 
 #: Packages that are done -> their files that are not.
 DONE: dict[str, frozenset[str]] = {
-    "passes": frozenset(
-        {
-            "affine.py",
-            "axis.py",
-            "decompose/combining.py",
-            "decompose/decomposition.py",
-            "decompose/shapes.py",
-            "decompose/widen.py",
-            "descriptors.py",
-            "transfer.py",
-        }
-    ),
+    "passes": frozenset(),
 }
 
 

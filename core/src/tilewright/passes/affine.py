@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Cast, Cmp, Constant, Extremum, NumPrograms, ProgramId, Select
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.debug import Assume, Hint
+from tilewright.ir.ops.shape import Moved
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.passes.affine_forms import ONE, ZERO, Bound, Form, Wrapped
 from tilewright.passes.axis import AxisInfo, axis_info, power_of_two_in
@@ -135,21 +139,21 @@ class Affine(Domain[Form | None]):
         if self._assumed is None:
             self._assumed = []
             for operation in self.function.walk():
-                found = self.promise(operation.operands[0]) if operation.name == "assume" else None
-                if found is not None and all(outer.name == "for" and self.varies(found, outer) for outer in operation.ancestors()):
+                found = self.promise(operation.condition) if isinstance(operation, Assume) else None
+                if found is not None and all(isinstance(outer, For) and self.varies(found, outer) for outer in operation.ancestors()):
                     self._assumed.append(found)
         return self._assumed
 
     def promise(self, condition: Value) -> Polynomial | None:
         """What is not negative where a scalar comparison holds; None where that is not known."""
         operation = condition.definition
-        if operation is None or operation.name != "cmp" or isinstance(condition.type, TileType):
+        if not isinstance(operation, Cmp) or isinstance(condition.type, TileType):
             return None
         difference = self._difference(operation)
         if difference is None or not difference.is_uniform:
             return None
         # lt: difference < 0
-        sign, add = {"lt": (-1, -1), "le": (-1, 0), "gt": (1, -1), "ge": (1, 0)}.get(operation.attribute("predicate"), (0, 0))
+        sign, add = {"lt": (-1, -1), "le": (-1, 0), "gt": (1, -1), "ge": (1, 0)}.get(operation.predicate, (0, 0))
         return difference.start.scaled(sign).plus(Polynomial.number(add)) if sign else None
 
     def divisor(self, polynomial: Polynomial) -> int:
@@ -219,16 +223,16 @@ class Affine(Domain[Form | None]):
         loop = region.owner
         if isinstance(loop, Function):
             return Form(value, ZERO) if isinstance(value.type, PointerType) else None
-        if loop is None or loop.name != "for":
+        if not isinstance(loop, For):
             return None
         if value is region.arguments[0]:
-            lower, step = self.number(loop.operands[0]), self.number(loop.operands[2])
+            lower, step = self.number(loop.lower), self.number(loop.step)
             return Form(None, lower.plus(self.unknown("iteration", loop).times(step)))
         if value in self._solving:
             return self._itself(value) or Form(value, ZERO)
         return self._carried(value, region, loop)
 
-    def _carried(self, value: Value, region: Region, loop: Operation) -> Form | None:
+    def _carried(self, value: Value, region: Region, loop: For) -> Form | None:
         """What a loop carries and adds the same to in each iteration."""
         position = value.index - 1
         assert region.last is not None
@@ -237,7 +241,7 @@ class Affine(Domain[Form | None]):
         here, following = self.form(value), self.form(region.last.operands[position])
         self._solving.discard(value)
         self._forms = saved
-        start = self.form(loop.operands[3 + position])
+        start = self.form(loop.inits[position])
         if here is None or following is None or start is None or following.base is not here.base:
             return None
         added = Form(None, following.start, following.steps).plus(Form(None, here.start, here.steps), Polynomial.number(-1))
@@ -254,27 +258,29 @@ class Affine(Domain[Form | None]):
             return [None]
         if operation.name == "and":
             return [bound for operand in operation.operands for bound in self.bounds(operand)]
-        if operation.name == "cmp":
+        if isinstance(operation, Cmp):
             return self._compared(operation)
         if constant_of(mask) is True:
             return []
+        if not isinstance(operation, Moved | Hint):
+            return [None]
         moved = moved_axes(operation)
         if moved is None:
             return [None]
-        found = self.bounds(operation.operands[0])
+        found = self.bounds(operation.x)
         return [bound if bound is None or bound.axis is None else Bound(moved(bound.axis), bound.upper, bound.lower) for bound in found]
 
-    def _difference(self, operation: Operation) -> Form | None:
+    def _difference(self, operation: Cmp) -> Form | None:
         """The difference of what a comparison of signed integers compares."""
-        a, b = operation.operands
+        a, b = operation.a, operation.b
         element = element_type(a.type)
         if not isinstance(element, IntType) or not element.signed or element is I1:
             return None
         left, right = self.form(a), self.form(b)
         return left.plus(right, Polynomial.number(-1)) if left is not None and right is not None else None
 
-    def _compared(self, operation: Operation) -> list[Bound | None]:
-        difference, predicate = self._difference(operation), operation.attribute("predicate")
+    def _compared(self, operation: Cmp) -> list[Bound | None]:
+        difference, predicate = self._difference(operation), operation.predicate
         if difference is None or predicate not in ("lt", "le", "gt", "ge"):
             return [None]
         start, steps = difference.start, difference.steps
@@ -299,22 +305,22 @@ class Affine(Domain[Form | None]):
     # ---- operations
 
     def transfer(self, operation: Operation, facts: Sequence[Form | None]) -> Form | None:
-        needed = facts[1:2] if operation.name == "select" else facts
+        needed = facts[1:2] if isinstance(operation, Select) else facts
         return None if any(form is None for form in needed) else super().transfer(operation, facts)
 
     def opaque(self, operation: Operation, facts: Sequence[Form | None]) -> Form | None:
         return None
 
-    def constant(self, operation: Operation) -> Form:
-        return Form(None, Polynomial.number(int(operation.attribute("value"))))
+    def constant(self, operation: Constant) -> Form:
+        return Form(None, Polynomial.number(int(operation.value)))
 
-    def arange(self, operation: Operation) -> Form:
-        return Form(None, Polynomial.number(operation.attribute("start")), ((0, ONE),))
+    def arange(self, operation: Arange) -> Form:
+        return Form(None, Polynomial.number(operation.start), ((0, ONE),))
 
-    def grid(self, operation: Operation) -> Form:
-        return Form(None, self.unknown(operation.name, operation.attribute("axis"), value=operation.result))
+    def grid(self, operation: ProgramId | NumPrograms) -> Form:
+        return Form(None, self.unknown(operation.name, operation.axis, value=operation.result))
 
-    def sum(self, operation: Operation, a: Form | None, b: Form | None, sign: int) -> Form | None:
+    def sum(self, operation: Binary | Addptr, a: Form | None, b: Form | None, sign: int) -> Form | None:
         assert a is not None and b is not None
         return a.plus(b, Polynomial.number(sign))
 
@@ -322,14 +328,14 @@ class Affine(Domain[Form | None]):
         assert x is not None
         return x.times(Polynomial.number(factor))
 
-    def product(self, operation: Operation, a: Form | None, b: Form | None) -> Form | None:
+    def product(self, operation: Binary, a: Form | None, b: Form | None) -> Form | None:
         assert a is not None and b is not None
         for factor, other in ((a, b), (b, a)):
             if factor.is_uniform:
                 return other.times(factor.start)
         return None
 
-    def quotient(self, operation: Operation, a: Form | None, b: Form | None) -> Form | None:
+    def quotient(self, operation: Binary, a: Form | None, b: Form | None) -> Form | None:
         """What is no polynomial of its operands, but equal wherever they are."""
         assert a is not None and b is not None
         if not (a.is_uniform and b.is_uniform):
@@ -337,36 +343,36 @@ class Affine(Domain[Form | None]):
         scalar = operation.result if not isinstance(operation.result.type, TileType) else None
         return Form(None, self.unknown(operation.name, a.start, b.start, value=scalar))
 
-    def remainder(self, operation: Operation, a: Form | None, b: Form | None) -> Form | None:
+    def remainder(self, operation: Binary, a: Form | None, b: Form | None) -> Form | None:
         assert a is not None and b is not None
         found = self.quotient(operation, a, b)
         return _wrapped(a, b.start, nonnegative=True) if found is None and b.is_uniform else found
 
-    def extreme(self, operation: Operation, a: Form | None, b: Form | None) -> Form | None:
+    def extreme(self, operation: Extremum, a: Form | None, b: Form | None) -> Form | None:
         assert a is not None and b is not None
         x, last = (a, b) if b.is_uniform else (b, a)
         found = self.quotient(operation, a, b)
         return _wrapped(x, last.start.plus(ONE)) if found is None and operation.name == "min" and last.is_uniform else found
 
-    def choice(self, operation: Operation, condition: Form | None, a: Form | None, b: Form | None) -> Form | None:
+    def choice(self, operation: Select, condition: Form | None, a: Form | None, b: Form | None) -> Form | None:
         """Coordinates that are led elsewhere beyond a bound."""
-        bounds = self.bounds(operation.operands[0])
+        bounds = self.bounds(operation.condition)
         if a is None or len(bounds) != 1 or bounds[0] is None or bounds[0].axis is None or bounds[0].upper is None:
             return None
         return _wrapped(a, a.start.plus(bounds[0].upper), axis=bounds[0].axis)
 
-    def cast(self, operation: Operation, x: Form | None) -> Form | None:
-        source, result = element_type(operation.operands[0].type), element_type(operation.result.type)
+    def cast(self, operation: Cast, x: Form | None) -> Form | None:
+        source, result = element_type(operation.x.type), element_type(operation.result.type)
         assert isinstance(result, IntType)
         wider = isinstance(source, IntType) and source is not I1 and source.signed and result.bits >= source.bits
         return x if wider else None
 
-    def moved(self, operation: Operation, x: Form | None) -> Form | None:
+    def moved(self, operation: Moved, x: Form | None) -> Form | None:
         axes = moved_axes(operation)
         return x.along(axes) if x is not None and axes is not None else None
 
-    def promised(self, operation: Operation, x: Form | None) -> Form | None:
-        promised = operation.attribute("divisibility") or ()
+    def promised(self, operation: Hint, x: Form | None) -> Form | None:
+        promised = operation.divisibility
         if x is not None and x.is_uniform and promised:
             known = self._divisors.get(x.start, 1)
             self._divisors[x.start] = max(known, power_of_two_in(promised[0]))

@@ -13,9 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Cmp, Constant, Extremum, NumPrograms, ProgramId, Select
+from tilewright.ir.ops.control import Condition, For, If, While
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Moved, Permute, Reshape, Splat, Unsplat
 from tilewright.ir.table import Trait
 from tilewright.ir.types import I1, IntType, PointerType, Type, byte_size, element_type, shape_of
 from tilewright.passes.transfer import TRANSFER, Domain, Rule
@@ -141,17 +145,16 @@ class _Analysis(Domain[AxisInfo]):
                 changed = True
         return changed
 
-    def if_(self, operation: Operation) -> None:
+    def if_(self, operation: If) -> None:
         for region in operation.regions:
             self.region(region)
         then, otherwise = (self._infos(_last(region).operands) for region in operation.regions)
         for result, a, b in zip(operation.results, then, otherwise, strict=True):
             self.known[result] = _join(a, b, _unit(result.type))
 
-    def for_(self, operation: Operation) -> None:
-        lower, _, step = self._infos(operation.operands[:3])
-        inits = self._infos(operation.operands[3:])
-        (body,) = operation.regions
+    def for_(self, operation: For) -> None:
+        lower, step = self.known[operation.lower], self.known[operation.step]
+        inits, body = self._infos(operation.inits), operation.body
         divisibility = (min(lower.divisibility[0], step.divisibility[0]),)
         self.known[body.arguments[0]] = AxisInfo((1,), divisibility, (1,), None, lower.nonnegative)
         carried = body.arguments[1:]
@@ -162,12 +165,14 @@ class _Analysis(Domain[AxisInfo]):
                 break
         self.known.update(zip(operation.results, self._infos(carried), strict=True))
 
-    def while_(self, operation: Operation) -> None:
-        before, after = operation.regions
-        self.known.update(zip(before.arguments, self._infos(operation.operands), strict=True))
+    def while_(self, operation: While) -> None:
+        before, after = operation.before, operation.after
+        condition = _last(before)
+        assert isinstance(condition, Condition)
+        self.known.update(zip(before.arguments, self._infos(operation.inits), strict=True))
         while True:
             self.region(before)
-            forwarded = self._infos(_last(before).operands[1:])
+            forwarded = self._infos(condition.values)
             self.known.update(zip(after.arguments, forwarded, strict=True))
             self.region(after)
             if not self._merge_into(before.arguments, self._infos(_last(after).operands)):
@@ -188,19 +193,19 @@ class _Analysis(Domain[AxisInfo]):
         """Equal operands give equal results; nothing else is known."""
         return replace(unknown(operation.result.type), constancy=_constancy(facts))
 
-    def constant(self, operation: Operation) -> AxisInfo:
-        value = operation.attributes["value"]
+    def constant(self, operation: Constant) -> AxisInfo:
+        value = operation.value
         divisibility = power_of_two_in(int(value)) if isinstance(value, int) else 1
         return AxisInfo((1,), (divisibility,), (1,), value, isinstance(value, int) and value >= 0)
 
-    def arange(self, operation: Operation) -> AxisInfo:
-        start, end = operation.attribute("start"), operation.attribute("end")
+    def arange(self, operation: Arange) -> AxisInfo:
+        start, end = operation.start, operation.end
         return AxisInfo((end - start,), (power_of_two_in(start),), (1,), None, start >= 0)
 
-    def grid(self, operation: Operation) -> AxisInfo:
+    def grid(self, operation: ProgramId | NumPrograms) -> AxisInfo:
         return AxisInfo((1,), (1,), (1,), None, True)
 
-    def sum(self, operation: Operation, a: AxisInfo, b: AxisInfo, sign: int) -> AxisInfo:
+    def sum(self, operation: Binary | Addptr, a: AxisInfo, b: AxisInfo, sign: int) -> AxisInfo:
         scale = _unit(operation.result.type)
         contiguity, divisibility = [], []
         for axis in range(a.rank):
@@ -214,7 +219,7 @@ class _Analysis(Domain[AxisInfo]):
         nonnegative = known.nonnegative or (a.nonnegative and b.nonnegative and sign > 0)
         return AxisInfo(tuple(contiguity), tuple(divisibility), _constancy((a, b)), None, nonnegative)
 
-    def product(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+    def product(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         divisibility = tuple([min(a.divisibility_at(axis, 1) * b.divisibility_at(axis, 1), UNBOUNDED) for axis in range(a.rank)])
         known = self.opaque(operation, (a, b))
         return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or (a.nonnegative and b.nonnegative))
@@ -226,13 +231,13 @@ class _Analysis(Domain[AxisInfo]):
         divisibility = tuple([min(x.divisibility_at(axis, 1) * power_of_two_in(factor), UNBOUNDED) for axis in range(x.rank)])
         return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or (x.nonnegative and factor > 0))
 
-    def shift(self, operation: Operation, x: AxisInfo, amount: AxisInfo) -> AxisInfo:
+    def shift(self, operation: Binary, x: AxisInfo, amount: AxisInfo) -> AxisInfo:
         """The low zeros stay."""
         known = self.opaque(operation, (x, amount))
         divisibility = tuple([x.divisibility_at(axis, 1) for axis in range(x.rank)])
         return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or (x.nonnegative and amount.nonnegative))
 
-    def quotient(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+    def quotient(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         divisor = b.constant
         # Below zero, rounding towards zero is not rounding down.
         if isinstance(divisor, int) and divisor > 0 and a.nonnegative and isinstance(element_type(operation.result.type), IntType):
@@ -240,13 +245,13 @@ class _Analysis(Domain[AxisInfo]):
         known = self.opaque(operation, (a, b))
         return replace(known, nonnegative=known.nonnegative or (a.nonnegative and b.nonnegative))
 
-    def shift_right(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+    def shift_right(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         amount = b.constant
         if isinstance(amount, int) and 0 <= amount < 63:
             return self._rounded_down(operation, (a, b), 1 << amount)
         return self.opaque(operation, (a, b))
 
-    def _rounded_down(self, operation: Operation, infos: Sequence[AxisInfo], divisor: int) -> AxisInfo:
+    def _rounded_down(self, operation: Binary, infos: Sequence[AxisInfo], divisor: int) -> AxisInfo:
         """a / divisor rounded down: equal within each aligned group of as many elements as the divisor's power of two."""
         a, known = infos[0], self.opaque(operation, infos)
         step = power_of_two_in(divisor)
@@ -261,13 +266,13 @@ class _Analysis(Domain[AxisInfo]):
             divisibility.append(max(1, all_ // divisor) if step == divisor else 1)
         return AxisInfo(known.contiguity, tuple(divisibility), tuple(constancy), None, known.nonnegative or a.nonnegative)
 
-    def remainder(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+    def remainder(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         if not isinstance(element_type(operation.result.type), IntType):
             return self.opaque(operation, (a, b))
         found = self._within(operation, a, b, [b.divisibility_at(axis, 1) for axis in range(b.rank)])
         return found if a.nonnegative or max(found.contiguity) == 1 else replace(found, addressing=True)
 
-    def _within(self, operation: Operation, a: AxisInfo, b: AxisInfo, steps: Sequence[int]) -> AxisInfo:
+    def _within(self, operation: Binary, a: AxisInfo, b: AxisInfo, steps: Sequence[int]) -> AxisInfo:
         """a modulo multiples of ``steps``: an aligned group that does not straddle a multiple stays contiguous."""
         known = unknown(operation.result.type)
         contiguity, divisibility = [], []
@@ -279,7 +284,7 @@ class _Analysis(Domain[AxisInfo]):
             divisibility.append(min(a.divisibility_at(axis, group), step))
         return AxisInfo(tuple(contiguity), tuple(divisibility), _constancy((a, b)), None, known.nonnegative or a.nonnegative)
 
-    def bit_and(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+    def bit_and(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         if element_type(operation.result.type) is I1:
             return self.opaque(operation, (a, b))
         mask = b.constant
@@ -302,15 +307,15 @@ class _Analysis(Domain[AxisInfo]):
         divisibility = tuple([min(info.divisibility_at(axis, 1) for info in infos) for axis in range(known.rank)])
         return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or all(info.nonnegative for info in infos))
 
-    def extreme(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+    def extreme(self, operation: Extremum, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         return self.low_zeros(operation, a, b)
 
-    def compared(self, operation: Operation, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+    def compared(self, operation: Cmp, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         known = self.opaque(operation, (a, b))
-        predicate = operation.attribute("predicate")
+        predicate: str = operation.predicate
         if predicate in ("gt", "le"):  # n > a is a < n
             a, b, predicate = b, a, {"gt": "lt", "le": "ge"}[predicate]
-        if predicate not in ("lt", "ge") or not isinstance(element_type(operation.operands[0].type), IntType):
+        if predicate not in ("lt", "ge") or not isinstance(element_type(operation.a.type), IntType):
             return known
         constancy = list(known.constancy)
         for axis in range(a.rank):
@@ -320,14 +325,14 @@ class _Analysis(Domain[AxisInfo]):
             constancy[axis] = max(constancy[axis], group)
         return replace(known, constancy=tuple(constancy))
 
-    def choice(self, operation: Operation, condition: AxisInfo, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+    def choice(self, operation: Select, condition: AxisInfo, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         unit = _unit(operation.result.type)
         contiguity = tuple([math.gcd(*runs) for runs in zip(condition.constancy, a.contiguity, b.contiguity, strict=True)])
         divisibility = tuple([min(a.divisibility_at(axis, run, unit), b.divisibility_at(axis, run, unit)) for axis, run in enumerate(contiguity)])
         return AxisInfo(contiguity, divisibility, _constancy((condition, a, b)), None, a.nonnegative and b.nonnegative)
 
-    def cast(self, operation: Operation, x: AxisInfo) -> AxisInfo:
-        source, target = element_type(operation.operands[0].type), element_type(operation.result.type)
+    def cast(self, operation: Cast, x: AxisInfo) -> AxisInfo:
+        source, target = element_type(operation.x.type), element_type(operation.result.type)
         known = self.opaque(operation, (x,))
         if not (isinstance(source, IntType) and isinstance(target, IntType)) or source is I1 or target is I1:
             return replace(known, nonnegative=known.nonnegative or source is I1)
@@ -339,8 +344,8 @@ class _Analysis(Domain[AxisInfo]):
         divisibility = tuple([min(x.divisibility_at(axis, run), 1 << target.bits) for axis, run in enumerate(contiguity)])
         return AxisInfo(contiguity, divisibility, x.constancy, None, known.nonnegative)
 
-    def bitcast(self, operation: Operation, x: AxisInfo) -> AxisInfo:
-        source, target = operation.operands[0].type, operation.result.type
+    def bitcast(self, operation: Bitcast, x: AxisInfo) -> AxisInfo:
+        source, target = operation.x.type, operation.result.type
         known = self.opaque(operation, (x,))
         integers = isinstance(element_type(source), IntType | PointerType) and isinstance(element_type(target), IntType | PointerType)
         if not integers:
@@ -349,17 +354,17 @@ class _Analysis(Domain[AxisInfo]):
             return replace(x, constant=None, nonnegative=known.nonnegative)
         return replace(known, divisibility=tuple([x.divisibility_at(axis, 1, _unit(source)) for axis in range(x.rank)]))
 
-    def moved(self, operation: Operation, x: AxisInfo) -> AxisInfo:
+    def moved(self, operation: Moved, x: AxisInfo) -> AxisInfo:
         return _MOVED[operation.name](operation, x)
 
-    def promised(self, operation: Operation, x: AxisInfo) -> AxisInfo:
+    def promised(self, operation: Hint, x: AxisInfo) -> AxisInfo:
         """The kernel author's promises, where they say more than was known."""
         unit = _unit(operation.result.type)
-        promised = {name: operation.attribute(name) or (1,) * x.rank for name in ("contiguity", "divisibility", "constancy")}
-        contiguity = tuple(map(max, x.contiguity, promised["contiguity"]))
+        contiguities, divisibilities, constancies = (found or (1,) * x.rank for found in (operation.contiguity, operation.divisibility, operation.constancy))
+        contiguity = tuple(map(max, x.contiguity, contiguities))
         known = [x.divisibility_at(axis, run, unit) for axis, run in enumerate(contiguity)]
-        divisibility = tuple([max(old, power_of_two_in(new)) for old, new in zip(known, promised["divisibility"], strict=True)])
-        return AxisInfo(contiguity, divisibility, tuple(map(max, x.constancy, promised["constancy"])), x.constant, x.nonnegative)
+        divisibility = tuple([max(old, power_of_two_in(new)) for old, new in zip(known, divisibilities, strict=True)])
+        return AxisInfo(contiguity, divisibility, tuple(map(max, x.constancy, constancies)), x.constant, x.nonnegative)
 
     rules: ClassVar[Mapping[str, Rule]] = {
         **TRANSFER,
@@ -384,7 +389,7 @@ def _last(region: Region) -> Operation:
     return region.last
 
 
-_STRUCTURED: dict[str, Callable[[_Analysis, Operation], None]] = {"if": _Analysis.if_, "for": _Analysis.for_, "while": _Analysis.while_}
+_STRUCTURED: dict[str, Callable[[_Analysis, Any], None]] = {"if": _Analysis.if_, "for": _Analysis.for_, "while": _Analysis.while_}
 
 
 def _constancy(infos: Sequence[AxisInfo]) -> tuple[int, ...]:
@@ -394,19 +399,19 @@ def _constancy(infos: Sequence[AxisInfo]) -> tuple[int, ...]:
 # What moves elements, an operation each.
 
 
-def _splat(operation: Operation, x: AxisInfo) -> AxisInfo:
+def _splat(operation: Splat, x: AxisInfo) -> AxisInfo:
     shape = shape_of(operation.result.type)
     return AxisInfo((1,) * len(shape), x.divisibility * len(shape), shape, x.constant, x.nonnegative)
 
 
-def _broadcast(operation: Operation, x: AxisInfo) -> AxisInfo:
-    before, after = shape_of(operation.operands[0].type), shape_of(operation.result.type)
+def _broadcast(operation: Broadcast, x: AxisInfo) -> AxisInfo:
+    before, after = shape_of(operation.x.type), shape_of(operation.result.type)
     constancy = tuple([new if old == 1 else run for old, new, run in zip(before, after, x.constancy, strict=True)])
     return replace(x, constancy=constancy)
 
 
-def _expand_dims(operation: Operation, x: AxisInfo) -> AxisInfo:
-    axis = operation.attribute("axis")
+def _expand_dims(operation: ExpandDims, x: AxisInfo) -> AxisInfo:
+    axis = operation.axis
     all_ = x.divisibility_of_all(_unit(operation.result.type))
 
     def widened(entries: tuple[int, ...], entry: int) -> tuple[int, ...]:
@@ -415,22 +420,22 @@ def _expand_dims(operation: Operation, x: AxisInfo) -> AxisInfo:
     return AxisInfo(widened(x.contiguity, 1), widened(x.divisibility, all_), widened(x.constancy, 1), x.constant, x.nonnegative)
 
 
-def _permute(operation: Operation, x: AxisInfo) -> AxisInfo:
-    order = operation.attribute("order")
+def _permute(operation: Permute, x: AxisInfo) -> AxisInfo:
+    order = operation.order
     contiguity, divisibility, constancy = (tuple([entries[axis] for axis in order]) for entries in (x.contiguity, x.divisibility, x.constancy))
     return AxisInfo(contiguity, divisibility, constancy, x.constant, x.nonnegative)
 
 
-def _reshape(operation: Operation, x: AxisInfo) -> AxisInfo:
+def _reshape(operation: Reshape, x: AxisInfo) -> AxisInfo:
     """Row-major order keeps runs along the last axis as far as they fit the new one."""
-    before, after = shape_of(operation.operands[0].type), shape_of(operation.result.type)
+    before, after = shape_of(operation.x.type), shape_of(operation.result.type)
     unit = _unit(operation.result.type)
     rank = len(after)
     contiguity, constancy = [1] * rank, [1] * rank
     divisibility = [x.divisibility_of_all(unit)] * rank
     if x.constancy == before:
         constancy = list(after)
-    elif not operation.attribute("reorder"):
+    elif not operation.reorder:
         run = x.contiguity[-1] if before[-1] % x.contiguity[-1] == 0 else 1
         equal = x.constancy[-1] if before[-1] % x.constancy[-1] == 0 else 1
         contiguity[-1], constancy[-1] = math.gcd(run, after[-1]), math.gcd(equal, after[-1])
@@ -440,11 +445,11 @@ def _reshape(operation: Operation, x: AxisInfo) -> AxisInfo:
     return AxisInfo(tuple(contiguity), tuple(divisibility), tuple(constancy), x.constant, x.nonnegative)
 
 
-def _unsplat(operation: Operation, x: AxisInfo) -> AxisInfo:
+def _unsplat(operation: Unsplat, x: AxisInfo) -> AxisInfo:
     return AxisInfo((1,), (x.divisibility_of_all(_unit(operation.result.type)),), (1,), x.constant, x.nonnegative)
 
 
-_MOVED: dict[str, Callable[[Operation, AxisInfo], AxisInfo]] = {
+_MOVED: dict[str, Callable[[Any, AxisInfo], AxisInfo]] = {
     "splat": _splat,
     "broadcast": _broadcast,
     "expand_dims": _expand_dims,

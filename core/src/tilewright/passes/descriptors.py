@@ -8,11 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Select
+from tilewright.ir.ops.control import Condition, For, If, While
+from tilewright.ir.ops.memory import (
+    DescriptorExtent,
+    DescriptorGather,
+    DescriptorLoad,
+    DescriptorReduce,
+    DescriptorScatter,
+    DescriptorStore,
+    DescriptorStride,
+    MakeDescriptor,
+)
 from tilewright.ir.types import I1, I64, DescriptorType, FloatType, PointerType, TileType, Type, byte_size, element_type
+
+#: Accesses of a block at offsets, and of rows.
+_Blocks = DescriptorLoad | DescriptorStore | DescriptorReduce
+_Rows = DescriptorGather | DescriptorScatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,48 +140,45 @@ class Expansion:
             if expand is not None:
                 if operation not in self.kept:
                     expand(self, operation)
-            elif operation.name == "for":
+            elif isinstance(operation, For):
                 self._for(operation)
-            elif operation.name == "while":
+            elif isinstance(operation, While):
                 self._while(operation)
-            elif operation.name == "if":
+            elif isinstance(operation, If):
                 self._if(operation)
-            elif operation.name == "select" and isinstance(operation.results[0].type, DescriptorType):
+            elif isinstance(operation, Select) and isinstance(operation.result.type, DescriptorType):
                 self._select(operation)
 
-    def _make(self, operation: Operation) -> None:
-        base = operation.operand("base")
-        assert base is not None
-        self.parts[operation.results[0]] = Parts(base, tuple(operation.group("shape")), tuple(operation.group("strides")), operation.attribute("padding"))
+    def _make(self, operation: MakeDescriptor) -> None:
+        self.parts[operation.result] = Parts(operation.base, tuple(operation.shape), tuple(operation.strides), operation.padding)
         if operation not in self.made:
             self._dead.append(operation)
 
-    def _number(self, operation: Operation) -> None:
-        parts = self.parts[operation.operands[0]]
-        numbers = parts.shape if operation.name == "descriptor_extent" else parts.strides
-        operation.results[0].replace_all_uses(numbers[operation.attribute("axis")])
+    def _number(self, operation: DescriptorExtent | DescriptorStride) -> None:
+        parts = self.parts[operation.descriptor]
+        numbers = parts.shape if isinstance(operation, DescriptorExtent) else parts.strides
+        operation.result.replace_all_uses(numbers[operation.axis])
         operation.erase()
 
-    def _access(self, operation: Operation) -> None:
+    def _access(self, operation: _Blocks) -> None:
         """A block at offsets."""
-        descriptor = operation.operands[0]
+        descriptor = operation.descriptor
         assert isinstance(descriptor.type, DescriptorType)
         b, parts = Builder.at(operation), self.parts[descriptor]
         block = descriptor.type.block_shape
         axes = []
         base = parts.base
-        for axis, (offset, stride) in enumerate(zip(operation.group("offsets"), parts.strides, strict=True)):
+        for axis, (offset, stride) in enumerate(zip(operation.offsets, parts.strides, strict=True)):
             start = _as_i64(b, offset)
             base = b.addptr(base, b.mul(start, stride))
             inner = _as_i64(b, b.arange(start=0, end=block[axis]))
             axes.append(_Axis(b.add(b.splat(start, result=inner.type), inner), b.mul(inner, b.splat(stride, result=inner.type))))
         self._replace(operation, b, _block(b, parts, base, axes, block))
 
-    def _access_rows(self, operation: Operation) -> None:
+    def _access_rows(self, operation: _Rows) -> None:
         """Rows of a tensor of rank 2, from a column on."""
-        descriptor, rows, column = (operation.operand(name) for name in ("descriptor", "rows", "column"))
-        assert descriptor is not None and rows is not None and column is not None and isinstance(descriptor.type, DescriptorType)
-        assert isinstance(rows.type, TileType)
+        descriptor, rows, column = operation.descriptor, operation.rows, operation.column
+        assert isinstance(descriptor.type, DescriptorType) and isinstance(rows.type, TileType)
         b, parts = Builder.at(operation), self.parts[descriptor]
         width = descriptor.type.block_shape[1]
         numbers, start, inner = _as_i64(b, rows), _as_i64(b, column), _as_i64(b, b.arange(start=0, end=width))
@@ -175,19 +189,18 @@ class Expansion:
         ]
         self._replace(operation, b, _block(b, parts, base, axes, (rows.type.shape[0], width)))
 
-    def _replace(self, operation: Operation, b: Builder, block: tuple[Value, Value]) -> None:
+    def _replace(self, operation: _Blocks | _Rows, b: Builder, block: tuple[Value, Value]) -> None:
         """The access itself, at pointers under a mask."""
         pointers, mask = block
-        value = operation.operand("value") if operation.name in WRITES else None
-        if operation.name == "descriptor_reduce":
-            b.atomic_rmw(pointers, value, mask=mask, kind=operation.attribute("kind"), order="relaxed")
-        elif value is not None:
-            b.store(pointers, value, mask=mask)
+        if isinstance(operation, DescriptorReduce):
+            b.atomic_rmw(pointers, operation.value, mask=mask, kind=operation.kind, order="relaxed")
+        elif isinstance(operation, DescriptorStore | DescriptorScatter):
+            b.store(pointers, operation.value, mask=mask)
             self.stored(b, operation)
         else:
             result = operation.results[0]
             element = element_type(result.type)
-            nan = isinstance(element, FloatType) and self.parts[operation.operands[0]].padding == "nan"
+            nan = isinstance(element, FloatType) and self.parts[operation.descriptor].padding == "nan"
             other = b.constant_like(result.type, float("nan") if nan else 0)
             result.replace_all_uses(b.load(pointers, mask=mask, other=other))
         operation.erase()
@@ -240,9 +253,8 @@ class Expansion:
         head = list(terminator.operands[:first])
         terminator.replace_operands([*head, *flat], (*([1] * first), len(flat)))
 
-    def _for(self, operation: Operation) -> None:
-        (body,) = operation.regions
-        inits = operation.operands[3:]
+    def _for(self, operation: For) -> None:
+        body, inits = operation.body, operation.inits
         paddings = self._paddings(inits)
         body.arguments = [body.arguments[0], *self._expand_values(body, body.arguments[1:], paddings)]
         self._region(body)
@@ -251,16 +263,16 @@ class Expansion:
             return
         self._carry(terminator, list(terminator.operands), paddings)
         flat = self._flat(inits)
-        self._rebuild(operation, [*operation.operands[:3], *flat], (1, 1, 1, len(flat)), paddings)
+        self._rebuild(operation, [operation.lower, operation.upper, operation.step, *flat], (1, 1, 1, len(flat)), paddings)
 
-    def _while(self, operation: Operation) -> None:
-        before, after = operation.regions
-        inits = list(operation.operands)
+    def _while(self, operation: While) -> None:
+        before, after, inits = operation.before, operation.after, operation.inits
         paddings = self._paddings(inits)
         before.arguments = self._expand_values(before, before.arguments, paddings)
         self._region(before)
         condition = _terminator(before)
-        forwarded = list(condition.operands[1:])
+        assert isinstance(condition, Condition)
+        forwarded = condition.values
         forwarded_paddings = self._paddings(forwarded)
         after.arguments = self._expand_values(after, after.arguments, forwarded_paddings)
         self._region(after)
@@ -271,10 +283,10 @@ class Expansion:
         flat = self._flat(inits)
         self._rebuild(operation, flat, (len(flat),), forwarded_paddings)
 
-    def _if(self, operation: Operation) -> None:
+    def _if(self, operation: If) -> None:
         for region in operation.regions:
             self._region(region)
-        paddings = self._paddings(_terminator(operation.regions[0]).operands)
+        paddings = self._paddings(_terminator(operation.then).operands)
         if not any(paddings):
             return
         for region in operation.regions:
@@ -282,13 +294,13 @@ class Expansion:
             self._carry(terminator, list(terminator.operands), paddings)
         self._rebuild(operation, operation.operands, operation.segments, paddings)
 
-    def _select(self, operation: Operation) -> None:
-        condition, yes, no = operation.operands
+    def _select(self, operation: Select) -> None:
+        condition, yes, no = operation.condition, operation.a, operation.b
         self._require_padding(operation, no, self.parts[yes].padding)
         b = Builder.at(operation)
         values = [b.select(condition, first, second) for first, second in zip(self.parts[yes].values, self.parts[no].values, strict=True)]
         rank = len(self.parts[yes].shape)
-        self.parts[operation.results[0]] = Parts(values[0], tuple(values[1 : 1 + rank]), tuple(values[1 + rank :]), self.parts[yes].padding)
+        self.parts[operation.result] = Parts(values[0], tuple(values[1 : 1 + rank]), tuple(values[1 + rank :]), self.parts[yes].padding)
         self._dead.append(operation)
 
     def _require_padding(self, operation: Operation, value: Value, padding: str) -> None:
@@ -353,7 +365,7 @@ def _spread(b: Builder, value: Value, axis: int, shape: tuple[int, ...]) -> Valu
 
 
 WRITES = frozenset({"descriptor_store", "descriptor_reduce", "descriptor_scatter"})
-_EXPANSIONS: dict[str, Callable[[Expansion, Operation], None]] = {
+_EXPANSIONS: dict[str, Callable[[Expansion, Any], None]] = {
     "make_descriptor": Expansion._make,
     "descriptor_extent": Expansion._number,
     "descriptor_stride": Expansion._number,

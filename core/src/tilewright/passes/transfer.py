@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Constant, Extremum, NumPrograms, ProgramId, Select
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Moved, Permute, Reshape, Splat, Unsplat
 from tilewright.ir.types import shape_of
 from tilewright.passes.rewriter import constant_of
 
 Facts = TypeVar("Facts")
-#: From the facts of an operation's operands, which the domain has found, to those of its result.
-Rule = Callable[[Any, Operation, Sequence[Any]], Any]
+#: From the facts of an operation's operands, which the domain has found, to those of its result. The operation is of the class of its row.
+Rule = Callable[[Any, Any, Sequence[Any]], Any]
 
 
 class Domain(Generic[Facts]):
@@ -36,17 +39,17 @@ class Domain(Generic[Facts]):
         """What is known of any result."""
         raise NotImplementedError
 
-    def constant(self, operation: Operation) -> Facts:
+    def constant(self, operation: Constant) -> Facts:
         return self.opaque(operation, ())
 
-    def arange(self, operation: Operation) -> Facts:
+    def arange(self, operation: Arange) -> Facts:
         return self.opaque(operation, ())
 
-    def grid(self, operation: Operation) -> Facts:
+    def grid(self, operation: ProgramId | NumPrograms) -> Facts:
         """The program's place, or the grid's extent."""
         return self.opaque(operation, ())
 
-    def sum(self, operation: Operation, a: Facts, b: Facts, sign: int) -> Facts:
+    def sum(self, operation: Binary | Addptr, a: Facts, b: Facts, sign: int) -> Facts:
         """a + sign * b; for ``addptr``, b counts elements."""
         return self.opaque(operation, (a, b))
 
@@ -54,43 +57,43 @@ class Domain(Generic[Facts]):
         """x times a constant."""
         return self.opaque(operation, (x,))
 
-    def product(self, operation: Operation, a: Facts, b: Facts) -> Facts:
+    def product(self, operation: Binary, a: Facts, b: Facts) -> Facts:
         return self.opaque(operation, (a, b))
 
-    def shift(self, operation: Operation, x: Facts, amount: Facts) -> Facts:
+    def shift(self, operation: Binary, x: Facts, amount: Facts) -> Facts:
         """x times a power of two that is not known."""
         return self.opaque(operation, (x, amount))
 
-    def quotient(self, operation: Operation, a: Facts, b: Facts) -> Facts:
+    def quotient(self, operation: Binary, a: Facts, b: Facts) -> Facts:
         return self.opaque(operation, (a, b))
 
-    def remainder(self, operation: Operation, a: Facts, b: Facts) -> Facts:
+    def remainder(self, operation: Binary, a: Facts, b: Facts) -> Facts:
         return self.opaque(operation, (a, b))
 
-    def extreme(self, operation: Operation, a: Facts, b: Facts) -> Facts:
+    def extreme(self, operation: Extremum, a: Facts, b: Facts) -> Facts:
         """The smaller or the greater of two."""
         return self.opaque(operation, (a, b))
 
-    def choice(self, operation: Operation, condition: Facts, a: Facts, b: Facts) -> Facts:
+    def choice(self, operation: Select, condition: Facts, a: Facts, b: Facts) -> Facts:
         return self.opaque(operation, (condition, a, b))
 
-    def cast(self, operation: Operation, x: Facts) -> Facts:
+    def cast(self, operation: Cast, x: Facts) -> Facts:
         return self.opaque(operation, (x,))
 
-    def bitcast(self, operation: Operation, x: Facts) -> Facts:
+    def bitcast(self, operation: Bitcast, x: Facts) -> Facts:
         return self.opaque(operation, (x,))
 
-    def moved(self, operation: Operation, x: Facts) -> Facts:
+    def moved(self, operation: Moved, x: Facts) -> Facts:
         """The elements of x, in other places or repeated."""
         return self.opaque(operation, (x,))
 
-    def promised(self, operation: Operation, x: Facts) -> Facts:
+    def promised(self, operation: Hint, x: Facts) -> Facts:
         """x, of which the kernel promises more."""
         return self.opaque(operation, (x,))
 
 
-def _shift_left(domain: Domain[Facts], operation: Operation, facts: Sequence[Facts]) -> Facts:
-    amount = constant_of(operation.operands[1])
+def _shift_left(domain: Domain[Facts], operation: Binary, facts: Sequence[Facts]) -> Facts:
+    amount = constant_of(operation.b)
     if isinstance(amount, int) and 0 <= amount < 63:
         return domain.multiple(operation, facts[0], 1 << amount)
     return domain.shift(operation, *facts)
@@ -129,16 +132,16 @@ def unit_reshape(before: Sequence[int], after: Sequence[int]) -> dict[int, int] 
 def moved_axes(operation: Operation, *, in_order: bool = False) -> Callable[[int], int] | None:
     """Where the axes of more than one element of an operation's operand are in its result; None where they are not kept. With ``in_order``, a reshape that may
     put elements in any order keeps theirs."""
-    if operation.name in ("splat", "unsplat", "broadcast", "hint"):
+    if isinstance(operation, Splat | Unsplat | Broadcast | Hint):
         return lambda axis: axis
-    if operation.name == "expand_dims":
-        new = operation.attribute("axis")
+    if isinstance(operation, ExpandDims):
+        new = operation.axis
         return lambda axis: axis + (axis >= new)
-    if operation.name == "permute":
-        order = operation.attribute("order")
+    if isinstance(operation, Permute):
+        order = operation.order
         return lambda axis: order.index(axis)
-    if operation.name == "reshape" and (in_order or not operation.attribute("reorder")):
-        kept = unit_reshape(shape_of(operation.operands[0].type), shape_of(operation.result.type))
+    if isinstance(operation, Reshape) and (in_order or not operation.reorder):
+        kept = unit_reshape(shape_of(operation.x.type), shape_of(operation.result.type))
         return kept.__getitem__ if kept is not None else None
     return None
 

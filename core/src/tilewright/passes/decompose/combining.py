@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
+from tilewright.ir.ops.control import Map, Scan
+from tilewright.ir.ops.linear import Dot
 from tilewright.ir.types import I32, FloatType, TileType, element_type, with_element
 from tilewright.passes.decompose.decomposition import Decomposition, called, is_at, lifted, loop, pick, spread, zero
 from tilewright.passes.rewriter import Rewriter
 
 
-def _scan(operation: Operation, b: Rewriter) -> Any:
-    inputs, axis, (combine,) = operation.operands, operation.attribute("axis"), operation.regions
+def _scan(operation: Scan, b: Rewriter) -> Any:
+    inputs, axis, reverse = operation.inputs, operation.axis, operation.reverse
     types = [value.type for value in inputs if isinstance(value.type, TileType)]
     count = types[0].shape[axis]
     ends = [b.constant(value=value, result=I32) for value in (0, count - 1)]
-    start = ends[operation.attribute("reverse")]
+    start = ends[reverse]
 
     def put(totals: Sequence[Value], position: Value, results: Sequence[Value]) -> list[Value]:
         """The results, with the totals at a position of the axis."""
@@ -26,17 +28,17 @@ def _scan(operation: Operation, b: Rewriter) -> Any:
         ]
 
     def body(step: Value, carried: Sequence[Value]) -> Sequence[Value]:
-        position = b.sub(ends[1], step) if operation.attribute("reverse") else step
+        position = b.sub(ends[1], step) if reverse else step
         earlier, results = carried[: len(inputs)], carried[len(inputs) :]
-        totals = called(b, combine, [*earlier, *(pick(b, value, axis, position) for value in inputs)])
+        totals = called(b, operation.combine, [*earlier, *(pick(b, value, axis, position) for value in inputs)])
         return [*totals, *put(totals, position, results)]
 
     first = [pick(b, value, axis, start) for value in inputs]
     return loop(b, count, [*first, *put(first, start, [zero(b, type_) for type_ in types])], body, start=1)[len(inputs) :]
 
 
-def _map(operation: Operation, b: Rewriter) -> Any:
-    inputs, pack, (region,) = operation.operands, operation.attribute("pack"), operation.regions
+def _map(operation: Map, b: Rewriter) -> Any:
+    inputs, pack, region = operation.inputs, operation.pack, operation.body
     shape = inputs[0].type
     assert isinstance(shape, TileType)
     if pack == 1:
@@ -60,8 +62,8 @@ def _map(operation: Operation, b: Rewriter) -> Any:
     return [b.reshape(value, result=result.type) for value, result in zip(found, operation.results, strict=True)]
 
 
-def _dot(operation: Operation, b: Rewriter) -> Any:
-    left, right, start = operation.operands
+def _dot(operation: Dot, b: Rewriter) -> Any:
+    left, right, start = operation.a, operation.b, operation.c
     result = start.type
     assert isinstance(result, TileType) and isinstance(left.type, TileType)
     axis = result.rank - 1

@@ -10,6 +10,8 @@ from typing import Any
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.arithmetic import Constant
+from tilewright.ir.ops.control import Return, Yield
 from tilewright.ir.types import (
     I32,
     FloatType,
@@ -41,7 +43,7 @@ class Decomposition:
     operation: str
     law: str
     into: tuple[str, ...]
-    apply: Callable[[Operation, Rewriter], Any]
+    apply: Callable[[Any, Rewriter], Any]  # the operation is of the class of that name
 
 
 #: Writes a scalar function: the operands, and the operation's attributes.
@@ -69,7 +71,7 @@ def scalar(operation: str, law: str, into: tuple[str, ...], write: ScalarLaw) ->
 
 def lifted(b: Builder, region: Region, arguments: Sequence[Value], like: Type) -> list[Value] | None:
     """What a region of elementwise operations on scalars yields, computed over the shape of ``like``; None where it has other operations."""
-    if not all(operation.spec.elementwise or operation.spec.terminator or operation.name == "constant" for operation in region):
+    if not all(operation.spec.elementwise or operation.spec.terminator or isinstance(operation, Constant) for operation in region):
         return None
     values: dict[Value, Value] = dict(zip(region.arguments, arguments, strict=True))
 
@@ -80,9 +82,9 @@ def lifted(b: Builder, region: Region, arguments: Sequence[Value], like: Type) -
         return found
 
     for operation in region:
-        if operation.spec.terminator:
-            return [value_of(source) for source in operation.group("values")]
-        if operation.name == "constant":
+        if isinstance(operation, Yield | Return):
+            return [value_of(source) for source in operation.values]
+        if isinstance(operation, Constant):
             made = b.insert(clone_operation(operation, {}))
             values[operation.result] = _spread(b, made.result, like)
             continue
@@ -102,7 +104,8 @@ def _spread(b: Builder, value: Value, like: Type) -> Value:
 
 def called(rewriter: Rewriter, region: Region, arguments: Sequence[Value]) -> list[Value]:
     """What a region yields for ``arguments``: scalars, or tiles of one shape, for each element of which it is run."""
-    assert region.terminator is not None
+    terminator = region.terminator
+    assert isinstance(terminator, Yield)
     found = lifted(rewriter, region, arguments, arguments[0].type)
     if found is not None:
         return found
@@ -111,12 +114,12 @@ def called(rewriter: Rewriter, region: Region, arguments: Sequence[Value]) -> li
         mapping = dict(zip(region.arguments, copied.arguments, strict=True))
         for operation in region:
             copied.append(clone_operation(operation, mapping))
-        results = [with_element(arguments[0].type, value.type) for value in region.terminator.group("values")]
+        results = [with_element(arguments[0].type, value.type) for value in terminator.values]
         return rewriter.region_op("map", list(arguments), regions=[copied], results=results, pack=1).results
     for operation in region:
         if not operation.spec.terminator:
             insert_all(rewriter, clone_operation(operation, mapping))
-    return [mapping.get(value, value) for value in region.terminator.group("values")]
+    return [mapping.get(value, value) for value in terminator.values]
 
 
 def insert_all(rewriter: Rewriter, operation: Operation) -> None:

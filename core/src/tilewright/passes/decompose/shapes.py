@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.shape import Cat, ExpandDims, Gather, Histogram, Join, Split, Unsplat
 from tilewright.ir.types import I32, I64, IntType, TileType, Type, element_type, shape_of, with_element
 from tilewright.passes.decompose.decomposition import Decomposition, is_at, loop, pick, positions, spread, zero
 from tilewright.passes.rewriter import Rewriter
@@ -16,8 +18,8 @@ def _tile(value: Value) -> TileType:
     return value.type
 
 
-def _unsplat(operation: Operation, b: Rewriter) -> Any:
-    (x,) = operation.operands
+def _unsplat(operation: Unsplat, b: Rewriter) -> Any:
+    x = operation.x
     element = _tile(x).element
     combine = Region([element, element], ["a", "b"])  # of one element there is nothing to combine
     with b.at_region(combine):
@@ -26,8 +28,8 @@ def _unsplat(operation: Operation, b: Rewriter) -> Any:
     return b.region_op("reduce", [line], regions=[combine], axis=0).results
 
 
-def _expand_dims(operation: Operation, b: Rewriter) -> Any:
-    return b.reshape(operation.operands[0], result=operation.result.type)
+def _expand_dims(operation: ExpandDims, b: Rewriter) -> Any:
+    return b.reshape(operation.x, result=operation.result.type)
 
 
 def _stacked(b: Rewriter, first: Value, second: Value, axis: int) -> Value:
@@ -39,19 +41,19 @@ def _stacked(b: Rewriter, first: Value, second: Value, axis: int) -> Value:
     return found
 
 
-def _join(operation: Operation, b: Rewriter) -> Any:
-    first, second = operation.operands
+def _join(operation: Join, b: Rewriter) -> Any:
+    first, second = operation.a, operation.b
     return _stacked(b, first, second, _tile(first).rank)
 
 
-def _split(operation: Operation, b: Rewriter) -> Any:
-    (x,) = operation.operands
+def _split(operation: Split, b: Rewriter) -> Any:
+    x = operation.x
     axis = _tile(x).rank - 1
     return [pick(b, x, axis, b.constant(value=half, result=I32)) for half in (0, 1)]
 
 
-def _cat(operation: Operation, b: Rewriter) -> Any:
-    (first, second), axis, result = operation.operands, operation.attribute("axis"), _tile(operation.result)
+def _cat(operation: Cat, b: Rewriter) -> Any:
+    first, second, axis, result = operation.a, operation.b, operation.axis, _tile(operation.result)
     if first.type is second.type:
         return b.reshape(_stacked(b, first, second, axis), result=result)
     extent, at = _tile(first).shape[axis], positions(b, result, axis)
@@ -62,9 +64,9 @@ def _cat(operation: Operation, b: Rewriter) -> Any:
     return b.select(of_first, from_first, from_second)
 
 
-def _gather(operation: Operation, b: Rewriter) -> Any:
-    (x, index), axis, result = operation.operands, operation.attribute("axis"), _tile(operation.result)
-    index = _as_integer(b, index, I32)
+def _gather(operation: Gather, b: Rewriter) -> Any:
+    x, axis, result = operation.x, operation.axis, _tile(operation.result)
+    index = _as_integer(b, operation.index, I32)
 
     def body(position: Value, carried: Sequence[Value]) -> Sequence[Value]:
         chosen = b.cmp(index, b.splat(position, result=index.type), predicate="eq")
@@ -73,8 +75,8 @@ def _gather(operation: Operation, b: Rewriter) -> Any:
     return loop(b, _tile(x).shape[axis], [zero(b, result)], body)
 
 
-def _histogram(operation: Operation, b: Rewriter) -> Any:
-    x, mask, result = operation.operands[0], operation.operand("mask"), _tile(operation.result)
+def _histogram(operation: Histogram, b: Rewriter) -> Any:
+    x, mask, result = operation.x, operation.mask, _tile(operation.result)
     element = element_type(x.type)
     assert isinstance(element, IntType)
     # compared in a type that has all values of x, so that none is taken for a bin
@@ -103,8 +105,8 @@ def _as_integer(b: Rewriter, value: Value, type_: Type) -> Value:
     return found
 
 
-def _operand(operation: Operation, b: Rewriter) -> Any:
-    return operation.operands[0]
+def _operand(operation: Hint, b: Rewriter) -> Any:
+    return operation.x
 
 
 def _nothing(operation: Operation, b: Rewriter) -> Any:

@@ -12,7 +12,8 @@ import functools
 from collections.abc import Collection
 from typing import Any
 
-from tilewright.ir.core import Function, Operation
+from tilewright.ir.core import Function
+from tilewright.ir.ops.arithmetic import Binary, Cast, Cmp, Constant, Fma, Unary
 from tilewright.ir.types import F32, U32, FloatType, IntType, Type, element_type, with_element
 from tilewright.passes.decompose import numbers
 from tilewright.passes.decompose.decomposition import decoded, lifted
@@ -36,8 +37,8 @@ def widening(native: Collection[FloatType]) -> list[Rewrite]:
         element = element_type(type_)
         return isinstance(element, FloatType) and element.bits <= 16 and element not in native
 
-    def constant(operation: Operation, b: Rewriter) -> Any:
-        type_, value = operation.result.type, operation.attribute("value")
+    def constant(operation: Constant, b: Rewriter) -> Any:
+        type_, value = operation.result.type, operation.value
         if not is_foreign(type_):
             return None
         assert isinstance(type_, FloatType)
@@ -45,29 +46,29 @@ def widening(native: Collection[FloatType]) -> list[Rewrite]:
         word = b.constant(value=nan_bits(type_) if bits is None else bits, result=IntType(type_.bits, signed=False))
         return decoded(b, word, type_)
 
-    def cast(operation: Operation, b: Rewriter) -> Any:
-        (x,), result = operation.operands, operation.result.type
+    def cast(operation: Cast, b: Rewriter) -> Any:
+        x, result = operation.x, operation.result.type
         if not is_foreign(x.type) and not is_foreign(result):
             return None
-        body = cast_function(element_type(x.type), element_type(result), operation.attribute("rounding"), native=native)
+        body = cast_function(element_type(x.type), element_type(result), operation.rounding, native=native)
         return x if body is None else lifted(b, body.body, [x], result)
 
-    def bitwise(operation: Operation, b: Rewriter) -> Any:
+    def bitwise(operation: Unary, b: Rewriter) -> Any:
         return _BITWISE[operation.name].apply(operation, b) if is_foreign(operation.result.type) else None
 
-    def wide(operation: Operation, b: Rewriter) -> Any:
-        first = operation.operands[0].type
+    def wide(operation: Binary, b: Rewriter) -> Any:
+        first = operation.a.type
         if not is_foreign(first):
             return None
-        operands = [b.cast(operand, result=with_element(first, F32)) for operand in operation.operands]
+        operands = [b.cast(operand, result=with_element(first, F32)) for operand in (operation.a, operation.b)]
         found = b.create(operation.spec, [[operand] for operand in operands], operation.attributes).result
-        return found if operation.name == "cmp" else b.cast(found, result=first)
+        return found if isinstance(operation, Cmp) else b.cast(found, result=first)
 
-    def fused(operation: Operation, b: Rewriter) -> Any:
+    def fused(operation: Fma, b: Rewriter) -> Any:
         type_ = operation.result.type
         if not is_foreign(type_):
             return None
-        operands = [b.cast(operand, result=with_element(type_, F32)) for operand in operation.operands]
+        operands = [b.cast(operand, result=with_element(type_, F32)) for operand in (operation.a, operation.b, operation.c)]
         body = _fma_made_odd()
         found = lifted(b, body.body, operands, with_element(type_, F32))
         assert found is not None
