@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tilewright.ir.breakpoint import OPS as BREAKPOINT
 from tilewright.ir.core import Operation
 from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.arithmetic import Binary, Cast, Cmp
@@ -16,8 +17,14 @@ from tilewright.ir.types import F32
 from tilewright.passes import axis, canonicalize, descriptors
 from tilewright.passes.decompose.catalogue import CATALOGUE
 from tilewright.passes.decompose.widen import widening
+from tilewright.reference import undefined
+from tilewright.reference.promises import CHECKS
+from tilewright.reference.regions import CONTROL
+from tilewright.reference.semantics import MEANINGS
 
 Handler = Callable[..., Any]
+
+ALL = TABLE.extended(BREAKPOINT)
 
 #: Tables of handlers -> the rows: an operation, and what is called with it.
 HANDLERS: dict[str, list[tuple[str, Handler]]] = {
@@ -27,6 +34,10 @@ HANDLERS: dict[str, list[tuple[str, Handler]]] = {
     "expansions of descriptors": list(descriptors._EXPANSIONS.items()),
     "moves of axes": list(axis._MOVED.items()),
     "control flow of axes": list(axis._STRUCTURED.items()),
+    "meanings": list(MEANINGS.items()),
+    "control flow": list(CONTROL.items()),
+    "checks": [(name, check) for name, rows in CHECKS.items() for *_, check in rows],
+    "undefined lanes": list(undefined._RULES.items()),
 }
 
 
@@ -52,7 +63,7 @@ def taken(handler: Handler) -> tuple[type[Operation], ...]:
 def unfit(name: str, handler: Handler) -> Iterator[str]:
     """What a handler takes, where the operation of that name is none of it."""
     classes = taken(handler)
-    if not issubclass(TABLE[name].op_class, classes):
+    if not issubclass(ALL[name].op_class, classes):
         yield f"{handler.__qualname__} takes {' | '.join(each.__name__ for each in classes)}, and is called with {name}"
 
 

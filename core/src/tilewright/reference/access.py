@@ -14,6 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.errors import KernelError
+from tilewright.ir.ops.memory import (
+    AtomicCas,
+    AtomicLoad,
+    AtomicRmw,
+    AtomicStore,
+    Barrier,
+    Clock,
+    DescriptorExtent,
+    DescriptorGather,
+    DescriptorLoad,
+    DescriptorReduce,
+    DescriptorScatter,
+    DescriptorStore,
+    DescriptorStride,
+    Load,
+    MakeDescriptor,
+    Store,
+)
 from tilewright.ir.types import DescriptorType, FloatType, PointerType, Type, byte_size, element_type, shape_of
 from tilewright.reference import atomics
 from tilewright.reference.memory import OutsideError
@@ -25,9 +43,14 @@ if TYPE_CHECKING:
     from tilewright.reference.arithmetic import Meaning
     from tilewright.reference.frame import Frame
 
+#: Accesses at pointers; those of a descriptor's block at offsets, and of its rows.
+_Pointed = Load | Store | AtomicRmw | AtomicCas | AtomicLoad | AtomicStore
+Blocks = DescriptorLoad | DescriptorStore | DescriptorReduce
+Rows = DescriptorGather | DescriptorScatter
 
-def _pointee(operation: Operation) -> Type:
-    pointer = element_type(operation.operands[0].type)
+
+def _pointee(operation: _Pointed) -> Type:
+    pointer = element_type(operation.pointer.type)
     assert isinstance(pointer, PointerType)
     return pointer.pointee
 
@@ -127,72 +150,72 @@ def update(
 # -- pointers --------------------------------------------------------------------------------------------------------------------------------------
 
 
-def load(frame: Frame, operation: Operation, pointer: Array, mask: Array | None, other: Array | None) -> Array:
-    return read(frame, operation, pointer, mask, other, _pointee(operation), len(shape_of(operation.operands[0].type)))
+def load(frame: Frame, operation: Load, pointer: Array, mask: Array | None, other: Array | None) -> Array:
+    return read(frame, operation, pointer, mask, other, _pointee(operation), len(shape_of(operation.pointer.type)))
 
 
-def store(frame: Frame, operation: Operation, pointer: Array, value: Array, mask: Array | None) -> None:
-    write(frame, operation, pointer, value, mask, len(shape_of(operation.operands[0].type)))
+def store(frame: Frame, operation: Store, pointer: Array, value: Array, mask: Array | None) -> None:
+    write(frame, operation, pointer, value, mask, len(shape_of(operation.pointer.type)))
 
 
-def atomic_rmw(frame: Frame, operation: Operation, pointer: Array, value: Array, mask: Array | None) -> Array:
-    kind, element, memory = operation.attributes["kind"], _pointee(operation), frame.memory
+def atomic_rmw(frame: Frame, operation: AtomicRmw, pointer: Array, value: Array, mask: Array | None) -> Array:
+    kind, element, memory = operation.kind, _pointee(operation), frame.memory
 
     def step(addresses: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
         return atomics.read_modify_write(memory, kind, element, addresses, values)
 
-    return update(frame, operation, pointer, [value], mask, len(shape_of(operation.operands[0].type)), step)
+    return update(frame, operation, pointer, [value], mask, len(shape_of(operation.pointer.type)), step)
 
 
-def atomic_cas(frame: Frame, operation: Operation, pointer: Array, compare: Array, value: Array) -> Array:
+def atomic_cas(frame: Frame, operation: AtomicCas, pointer: Array, compare: Array, value: Array) -> Array:
     element, memory = _pointee(operation), frame.memory
 
     def step(addresses: NDArray[np.int64], expected: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
         return atomics.compare_and_swap(memory, element, addresses, expected, values)
 
-    return update(frame, operation, pointer, [compare, value], None, len(shape_of(operation.operands[0].type)), step)
+    return update(frame, operation, pointer, [compare, value], None, len(shape_of(operation.pointer.type)), step)
 
 
-def atomic_load(frame: Frame, operation: Operation, pointer: Array, mask: Array | None) -> Array:
+def atomic_load(frame: Frame, operation: AtomicLoad, pointer: Array, mask: Array | None) -> Array:
     dtype, memory = numpy_dtype(_pointee(operation)), frame.memory
 
     def step(addresses: NDArray[np.int64]) -> NDArray[Any]:
         return memory.load(addresses, dtype)
 
-    return update(frame, operation, pointer, [], mask, len(shape_of(operation.operands[0].type)), step, dtype=dtype, kind="peek")
+    return update(frame, operation, pointer, [], mask, len(shape_of(operation.pointer.type)), step, dtype=dtype, kind="peek")
 
 
-def atomic_store(frame: Frame, operation: Operation, pointer: Array, value: Array, mask: Array | None) -> None:
+def atomic_store(frame: Frame, operation: AtomicStore, pointer: Array, value: Array, mask: Array | None) -> None:
     memory = frame.memory
 
     def step(addresses: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
         memory.store(addresses, values)
         return values
 
-    update(frame, operation, pointer, [value], mask, len(shape_of(operation.operands[0].type)), step)
+    update(frame, operation, pointer, [value], mask, len(shape_of(operation.pointer.type)), step)
 
 
-def clock(frame: Frame, operation: Operation) -> Array:
+def clock(frame: Frame, operation: Clock) -> Array:
     return np.asarray(time.monotonic_ns(), np.int64)
 
 
 # -- descriptors -----------------------------------------------------------------------------------------------------------------------------------
 
 
-def make_descriptor(frame: Frame, operation: Operation, base: Array, shape: list[Array], strides: list[Array]) -> Descriptor:
-    return Descriptor(base, tuple(shape), tuple(strides), operation.attribute("padding"))
+def make_descriptor(frame: Frame, operation: MakeDescriptor, base: Array, shape: list[Array], strides: list[Array]) -> Descriptor:
+    return Descriptor(base, tuple(shape), tuple(strides), operation.padding)
 
 
-def descriptor_extent(frame: Frame, operation: Operation, descriptor: Descriptor) -> Array:
-    return descriptor.shape[operation.attribute("axis")]
+def descriptor_extent(frame: Frame, operation: DescriptorExtent, descriptor: Descriptor) -> Array:
+    return descriptor.shape[operation.axis]
 
 
-def descriptor_stride(frame: Frame, operation: Operation, descriptor: Descriptor) -> Array:
-    return descriptor.strides[operation.attribute("axis")]
+def descriptor_stride(frame: Frame, operation: DescriptorStride, descriptor: Descriptor) -> Array:
+    return descriptor.strides[operation.axis]
 
 
-def _descriptor_type(operation: Operation) -> DescriptorType:
-    type_ = operation.operands[0].type
+def _descriptor_type(operation: Blocks | Rows) -> DescriptorType:
+    type_ = operation.descriptor.type
     assert isinstance(type_, DescriptorType)
     return type_
 
@@ -219,7 +242,7 @@ def _spread(x: Array, rank: int) -> Array:
     return x.reshape(x.shape + (1,) * rank)
 
 
-def block_elements(operation: Operation, descriptor: Descriptor, offsets: Sequence[Array]) -> tuple[Array, Array]:
+def block_elements(operation: Blocks, descriptor: Descriptor, offsets: Sequence[Array]) -> tuple[Array, Array]:
     """Addresses of the block at offsets, and which of its elements are in the tensor."""
     type_ = _descriptor_type(operation)
     coordinates = []
@@ -229,26 +252,26 @@ def block_elements(operation: Operation, descriptor: Descriptor, offsets: Sequen
     return _elements(descriptor, coordinates, byte_size(type_.element))
 
 
-def row_elements(operation: Operation, descriptor: Descriptor, rows: Array, column: Array) -> tuple[Array, Array]:
+def row_elements(operation: Rows, descriptor: Descriptor, rows: Array, column: Array) -> tuple[Array, Array]:
     """Addresses of rows from a column on, and which elements are in the tensor."""
     type_ = _descriptor_type(operation)
     along = _spread(column.astype(np.int64), 2) + np.arange(type_.block_shape[1], dtype=np.int64)
     return _elements(descriptor, [rows.astype(np.int64)[..., np.newaxis], along], byte_size(type_.element))
 
 
-def descriptor_load(frame: Frame, operation: Operation, descriptor: Descriptor, offsets: list[Array]) -> Array:
+def descriptor_load(frame: Frame, operation: DescriptorLoad, descriptor: Descriptor, offsets: list[Array]) -> Array:
     type_ = _descriptor_type(operation)
     addresses, inside = block_elements(operation, descriptor, offsets)
     return read(frame, operation, addresses, inside, padding(descriptor, type_.element), type_.element, type_.rank, descriptor.argument)
 
 
-def descriptor_store(frame: Frame, operation: Operation, descriptor: Descriptor, offsets: list[Array], value: Array) -> None:
+def descriptor_store(frame: Frame, operation: DescriptorStore, descriptor: Descriptor, offsets: list[Array], value: Array) -> None:
     addresses, inside = block_elements(operation, descriptor, offsets)
     write(frame, operation, addresses, value, inside, _descriptor_type(operation).rank, descriptor.argument)
 
 
-def descriptor_reduce(frame: Frame, operation: Operation, descriptor: Descriptor, offsets: list[Array], value: Array) -> None:
-    kind, type_, memory = operation.attributes["kind"], _descriptor_type(operation), frame.memory
+def descriptor_reduce(frame: Frame, operation: DescriptorReduce, descriptor: Descriptor, offsets: list[Array], value: Array) -> None:
+    kind, type_, memory = operation.kind, _descriptor_type(operation), frame.memory
     addresses, inside = block_elements(operation, descriptor, offsets)
 
     def step(addresses: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
@@ -257,18 +280,18 @@ def descriptor_reduce(frame: Frame, operation: Operation, descriptor: Descriptor
     update(frame, operation, addresses, [value], inside, type_.rank, step, descriptor.argument)
 
 
-def descriptor_gather(frame: Frame, operation: Operation, descriptor: Descriptor, rows: Array, column: Array) -> Array:
+def descriptor_gather(frame: Frame, operation: DescriptorGather, descriptor: Descriptor, rows: Array, column: Array) -> Array:
     type_ = _descriptor_type(operation)
     addresses, inside = row_elements(operation, descriptor, rows, column)
     return read(frame, operation, addresses, inside, padding(descriptor, type_.element), type_.element, 2, descriptor.argument)
 
 
-def descriptor_scatter(frame: Frame, operation: Operation, descriptor: Descriptor, rows: Array, column: Array, value: Array) -> None:
+def descriptor_scatter(frame: Frame, operation: DescriptorScatter, descriptor: Descriptor, rows: Array, column: Array, value: Array) -> None:
     addresses, inside = row_elements(operation, descriptor, rows, column)
     write(frame, operation, addresses, value, inside, 2, descriptor.argument)
 
 
-def barrier(frame: Frame, operation: Operation) -> None:
+def barrier(frame: Frame, operation: Barrier) -> None:
     """Rows run in step, and a program's operations in order: there is nothing to wait for."""
 
 

@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Cmp, Constant, Extremum, Fma, Ldexp, NumPrograms, ProgramId, Select, Unary
 from tilewright.ir.types import F64, FloatType, IntType, PointerType, Type, bit_width, byte_size, element_type
 from tilewright.reference import angles, exact
 from tilewright.reference.numerics import Array, bits_dtype, decode, encode, float_of_integers, integers_of_floats, is_raw, numpy_dtype
 
 if TYPE_CHECKING:
-    from tilewright.ir.core import Operation
     from tilewright.reference.frame import Frame
 
 Meaning = Callable[..., Any]
 
 
-def _float_type(operation: Operation) -> FloatType:
-    element = element_type(operation.operands[0].type)
+def _float_type(type_: Type) -> FloatType:
+    element = element_type(type_)
     assert isinstance(element, FloatType)
     return element
 
 
-def _int_type(operation: Operation) -> IntType:
-    element = element_type(operation.operands[0].type)
+def _int_type(type_: Type) -> IntType:
+    element = element_type(type_)
     assert isinstance(element, IntType)
     return element
 
@@ -39,8 +39,8 @@ def _int_type(operation: Operation) -> IntType:
 def numbers(compute: Callable[..., Array]) -> Meaning:
     """A meaning computed in the operands' type; bf16 and fp8 in float32, from which the result is rounded once."""
 
-    def meaning(frame: Frame, operation: Operation, *operands: Array) -> Array:
-        element = element_type(operation.operands[0].type)
+    def meaning(frame: Frame, operation: Unary | Binary, *operands: Array) -> Array:
+        element = element_type((operation.x if isinstance(operation, Unary) else operation.a).type)
         if is_raw(element):
             assert isinstance(element, FloatType)
             return encode(compute(*[decode(x, element) for x in operands]), element)
@@ -52,7 +52,7 @@ def numbers(compute: Callable[..., Array]) -> Meaning:
 def as_is(compute: Callable[..., Array]) -> Meaning:
     """A meaning that NumPy has as it is."""
 
-    def meaning(frame: Frame, operation: Operation, *operands: Array) -> Array:
+    def meaning(frame: Frame, operation: Unary | Binary, *operands: Array) -> Array:
         return compute(*operands)
 
     return meaning
@@ -61,7 +61,7 @@ def as_is(compute: Callable[..., Array]) -> Meaning:
 def accurate(compute: Callable[[Array], Array]) -> Meaning:
     """A function of one float, computed in float64 and rounded."""
 
-    def meaning(frame: Frame, operation: Operation, x: Array) -> Array:
+    def meaning(frame: Frame, operation: Unary, x: Array) -> Array:
         return compute(x.astype(np.float64)).astype(x.dtype)
 
     return meaning
@@ -78,8 +78,8 @@ def constant_array(type_: Type, value: Any) -> Array:
     return numpy_dtype(type_).type(value)
 
 
-def constant(frame: Frame, operation: Operation) -> Array:
-    return constant_array(operation.results[0].type, operation.attributes["value"])
+def constant(frame: Frame, operation: Constant) -> Array:
+    return constant_array(operation.result.type, operation.value)
 
 
 @functools.lru_cache(maxsize=256)
@@ -89,16 +89,16 @@ def _integers(start: int, end: int) -> Array:
     return result
 
 
-def arange(frame: Frame, operation: Operation) -> Array:
-    return _integers(operation.attributes["start"], operation.attributes["end"])
+def arange(frame: Frame, operation: Arange) -> Array:
+    return _integers(operation.start, operation.end)
 
 
-def program_id(frame: Frame, operation: Operation) -> Array:
-    return frame.program_id(operation.attributes["axis"])
+def program_id(frame: Frame, operation: ProgramId) -> Array:
+    return frame.program_id(operation.axis)
 
 
-def num_programs(frame: Frame, operation: Operation) -> Array:
-    return np.int32(frame.grid[operation.attributes["axis"]])
+def num_programs(frame: Frame, operation: NumPrograms) -> Array:
+    return np.int32(frame.grid[operation.axis])
 
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ def _divide(a: Array, b: Array) -> Array:
     return np.floor_divide(a - np.fmod(a, b), b)
 
 
-def negate(frame: Frame, operation: Operation, x: Array) -> Array:
-    element = element_type(operation.operands[0].type)
+def negate(frame: Frame, operation: Unary, x: Array) -> Array:
+    element = element_type(operation.x.type)
     if is_raw(element):
         assert isinstance(element, FloatType)
         sign = x.dtype.type(1 << (element.bits - 1))
@@ -121,8 +121,8 @@ def negate(frame: Frame, operation: Operation, x: Array) -> Array:
     return np.negative(x)
 
 
-def absolute(frame: Frame, operation: Operation, x: Array) -> Array:
-    element = element_type(operation.operands[0].type)
+def absolute(frame: Frame, operation: Unary, x: Array) -> Array:
+    element = element_type(operation.x.type)
     if is_raw(element):
         assert isinstance(element, FloatType)
         sign = x.dtype.type(1 << (element.bits - 1))
@@ -131,16 +131,16 @@ def absolute(frame: Frame, operation: Operation, x: Array) -> Array:
     return np.abs(x)
 
 
-def shift_left(frame: Frame, operation: Operation, a: Array, b: Array) -> Array:
+def shift_left(frame: Frame, operation: Binary, a: Array, b: Array) -> Array:
     return a & ~b if a.dtype.kind == "b" else np.left_shift(a, b)
 
 
-def shift_right(frame: Frame, operation: Operation, a: Array, b: Array) -> Array:
+def shift_right(frame: Frame, operation: Binary, a: Array, b: Array) -> Array:
     return a & ~b if a.dtype.kind == "b" else np.right_shift(a, b)
 
 
-def multiply_high(frame: Frame, operation: Operation, a: Array, b: Array) -> Array:
-    return high_product(a, b, _int_type(operation))
+def multiply_high(frame: Frame, operation: Binary, a: Array, b: Array) -> Array:
+    return high_product(a, b, _int_type(operation.a.type))
 
 
 def high_product(a: Array, b: Array, type_: IntType) -> Array:
@@ -165,8 +165,8 @@ def high_product(a: Array, b: Array, type_: IntType) -> Array:
 def _extreme(ignoring: Callable[..., Array], propagating: Callable[..., Array]) -> Meaning:
     ignore, propagate = numbers(ignoring), numbers(propagating)
 
-    def meaning(frame: Frame, operation: Operation, a: Array, b: Array) -> Array:
-        chosen = ignore if operation.attribute("nan") == "ignore" else propagate
+    def meaning(frame: Frame, operation: Extremum, a: Array, b: Array) -> Array:
+        chosen = ignore if operation.nan == "ignore" else propagate
         return chosen(frame, operation, a, b)
 
     return meaning
@@ -182,29 +182,29 @@ _PREDICATES: dict[str, Callable[..., Array]] = {
 }
 
 
-def compare(frame: Frame, operation: Operation, a: Array, b: Array) -> Array:
-    element = element_type(operation.operands[0].type)
+def compare(frame: Frame, operation: Cmp, a: Array, b: Array) -> Array:
+    element = element_type(operation.a.type)
     if is_raw(element):
         assert isinstance(element, FloatType)
         a, b = decode(a, element), decode(b, element)
     elif isinstance(element, PointerType):
         a, b = a.astype(np.uint64), b.astype(np.uint64)
-    return _PREDICATES[operation.attributes["predicate"]](a, b)
+    return _PREDICATES[operation.predicate](a, b)
 
 
-def select(frame: Frame, operation: Operation, condition: Array, a: Array, b: Array) -> Array:
+def select(frame: Frame, operation: Select, condition: Array, a: Array, b: Array) -> Array:
     return np.where(condition, a, b)
 
 
-def fma(frame: Frame, operation: Operation, a: Array, b: Array, c: Array) -> Array:
-    return exact.fma(a, b, c, _float_type(operation))
+def fma(frame: Frame, operation: Fma, a: Array, b: Array, c: Array) -> Array:
+    return exact.fma(a, b, c, _float_type(operation.a.type))
 
 
 # -- conversions -----------------------------------------------------------------------------------------------------------------------------------
 
 
-def cast(frame: Frame, operation: Operation, x: Array) -> Array:
-    return convert(x, element_type(operation.operands[0].type), element_type(operation.results[0].type), operation.attribute("rounding"))
+def cast(frame: Frame, operation: Cast, x: Array) -> Array:
+    return convert(x, element_type(operation.x.type), element_type(operation.result.type), operation.rounding)
 
 
 def convert(x: Array, source: Type, result: Type, rounding: str = "rtne") -> Array:
@@ -221,12 +221,12 @@ def convert(x: Array, source: Type, result: Type, rounding: str = "rtne") -> Arr
     return x.astype(numpy_dtype(result))
 
 
-def bitcast(frame: Frame, operation: Operation, x: Array) -> Array:
-    return x.view(numpy_dtype(operation.results[0].type))
+def bitcast(frame: Frame, operation: Bitcast, x: Array) -> Array:
+    return x.view(numpy_dtype(operation.result.type))
 
 
-def add_pointer(frame: Frame, operation: Operation, pointer: Array, offset: Array) -> Array:
-    element = element_type(operation.operands[0].type)
+def add_pointer(frame: Frame, operation: Addptr, pointer: Array, offset: Array) -> Array:
+    element = element_type(operation.pointer.type)
     assert isinstance(element, PointerType)
     return pointer + offset.astype(np.int64) * np.int64(byte_size(element.pointee))
 
@@ -242,9 +242,9 @@ def _reciprocal_root(x: Array) -> Array:
     return np.float64(1.0) / np.sqrt(x)
 
 
-def scale_by_power(frame: Frame, operation: Operation, x: Array, exponent: Array) -> Array:
+def scale_by_power(frame: Frame, operation: Ldexp, x: Array, exponent: Array) -> Array:
     # In float64 nothing that float32 can hold is lost, so that the rounding to float32 is the only one.
-    if _float_type(operation) is F64:
+    if _float_type(operation.x.type) is F64:
         return np.ldexp(x, exponent)
     return np.ldexp(x.astype(np.float64), exponent).astype(np.float32)
 
@@ -262,13 +262,13 @@ def _count_bits(x: Array) -> Array:
     return count
 
 
-def population_count(frame: Frame, operation: Operation, x: Array) -> Array:
+def population_count(frame: Frame, operation: Unary, x: Array) -> Array:
     if x.dtype.kind == "b":
         return x
     return _count_bits(x.view(bits_dtype(8 * x.dtype.itemsize))).astype(x.dtype)
 
 
-def count_leading_zeros(frame: Frame, operation: Operation, x: Array) -> Array:
+def count_leading_zeros(frame: Frame, operation: Unary, x: Array) -> Array:
     if x.dtype.kind == "b":
         return ~x
     width = 8 * x.dtype.itemsize

@@ -27,15 +27,15 @@ class _Debugger(pdb.Pdb):
     do_n = do_next = do_s = do_step = do_r = do_return = do_unt = do_until = pdb.Pdb.do_continue
 
 
-def breakpoint_(frame: Frame, operation: Operation, values: list[Array]) -> None:
+def breakpoint_(frame: Frame, operation: Breakpoint, values: list[Array]) -> None:
     """Stop once for each program: scalars are numbers, tiles are arrays that cannot be written to, pointers are addresses."""
     for row in range(frame.rows):
         program = frame.coordinates(row)
         variables: dict[str, Any] = {"program_id": program}
-        for constant in operation.attributes["constants"]:
+        for constant in operation.constants:
             path, _, text = constant.partition("=")
             _put(variables, path, _constant(text))
-        for path, operand, value in zip(operation.attributes["names"], operation.operands, values, strict=True):
+        for path, operand, value in zip(operation.names, operation.values, values, strict=True):
             _put(variables, path, _shown(value, operand.type, row, frame.rows))
         _stop(operation, _with_tuples(variables), program)
 

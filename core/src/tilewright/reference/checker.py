@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from tilewright.errors import LaunchError
 from tilewright.ir.core import Module, Operation, Value
+from tilewright.ir.ops.control import Condition, For, If, While, Yield
+from tilewright.ir.ops.memory import AtomicStore, DescriptorReduce, DescriptorScatter, DescriptorStore, Load
+from tilewright.ir.ops.shape import Gather
 from tilewright.ir.types import element_type, shape_of
 from tilewright.reference import access, promises, undefined
 from tilewright.reference.arithmetic import Meaning
@@ -19,7 +22,7 @@ from tilewright.reference.clocks import Clocks
 from tilewright.reference.failures import program_coordinates, where
 from tilewright.reference.memory import Memory
 from tilewright.reference.numerics import Array
-from tilewright.reference.provenance import Provenance, synchronizes
+from tilewright.reference.provenance import ATOMICS, Provenance, synchronizes
 from tilewright.reference.shadow import Shadow
 from tilewright.reference.values import Tracked, expanded
 
@@ -155,7 +158,7 @@ class Checker:
             missing = None if arrays[2] is None else ~arrays[2]
         elif operation.name == "atomic_load":
             missing = None if arrays[1] is None else ~arrays[1]
-        elif operation.name == "gather":
+        elif isinstance(operation, Gather):
             missing = promises.index_out_of_range(operation, *arrays)
         else:
             missing = None
@@ -171,8 +174,10 @@ class Checker:
                 if origin is None:
                     continue
                 if mask_name == "block":
+                    assert isinstance(operation, access.Blocks)
                     mask = access.block_elements(operation, arrays[0], arrays[groups["offsets"]])[1]
                 elif mask_name == "rows":
+                    assert isinstance(operation, access.Rows)
                     mask = access.row_elements(operation, arrays[0], arrays[groups["rows"]], arrays[groups["column"]])[1]
                 else:
                     mask = arrays[groups[mask_name]] if mask_name else None
@@ -211,7 +216,8 @@ class Checker:
         if not lanes.size:
             return mask
         if argument is None:
-            argument = self.provenance.only(operation.operands[0])
+            address, *_ = operation.operands
+            argument = self.provenance.only(address)
         inside, name = self._inside(flat, size, argument)
         if not inside.all():
             bad = np.zeros(full, dtype=np.bool_)
@@ -257,8 +263,8 @@ class Checker:
         name: str | None,
     ) -> None:
         """Follow accesses, all of them inside, in the shadow of their blocks."""
-        order = operation.attribute("order") if operation.name.startswith("atomic") else "acq_rel" if kind == "atomic" else ""
-        if operation.name == "load" and operation.attribute("volatile"):
+        order = operation.order if isinstance(operation, ATOMICS) else "acq_rel" if kind == "atomic" else ""
+        if isinstance(operation, Load) and operation.volatile:
             kind, order = "peek", "acquire"
         if self.clocks is not None:
             self.clocks.enter(int(programs[0]))
@@ -292,7 +298,7 @@ class Checker:
         full: tuple[int, ...],
         name: str | None,
     ) -> None:
-        if kind != "write" and operation.name != "atomic_store":
+        if kind != "write" and not isinstance(operation, AtomicStore):
             unwritten = shadow.unwritten(granules)
             if unwritten is not None and unwritten.any():
                 bad = np.zeros(full, dtype=np.bool_)
@@ -329,13 +335,14 @@ def _positions(chosen: Any, names: Sequence[str], buffers: dict[int, Buffer]) ->
 
 def _shaped(operation: Operation) -> Value | None:
     """The value whose type has the shape of the lanes that a finding on this operation is about."""
-    if operation.name in ("if", "for", "while", "condition", "yield"):
+    if isinstance(operation, If | For | While | Condition | Yield):
         return None
-    if operation.name in ("descriptor_store", "descriptor_reduce", "descriptor_scatter"):
-        return operation.operands[-1]
+    if isinstance(operation, DescriptorStore | DescriptorReduce | DescriptorScatter):
+        return operation.value
     if operation.name.startswith("descriptor") or operation.name == "gather":
         return operation.results[0]
-    return operation.operands[0] if operation.operands and element_type(operation.operands[0].type).is_scalar else None
+    first = next(iter(operation.operands), None)
+    return first if first is not None and element_type(first.type).is_scalar else None
 
 
 def _array(value: Any) -> Any:

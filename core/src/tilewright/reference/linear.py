@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.ir.types import FloatType, IntType, element_type
+from tilewright.ir.ops.linear import Dot, DotScaled
+from tilewright.ir.types import FloatType, IntType, Type, element_type
 from tilewright.reference.numerics import Array, decode, encode, numpy_dtype
 
 if TYPE_CHECKING:
-    from tilewright.ir.core import Operation
+    from tilewright.ir.core import Value
     from tilewright.reference.arithmetic import Meaning
     from tilewright.reference.frame import Frame
 
@@ -18,47 +19,44 @@ if TYPE_CHECKING:
 _E2M1 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
 
 
-def _float64(x: Array, operation: Operation, operand: int) -> Array:
-    element = element_type(operation.operands[operand].type)
+def _float64(x: Array, type_: Type) -> Array:
+    element = element_type(type_)
     return np.asarray(decode(x, element) if isinstance(element, FloatType) else x).astype(np.float64)
 
 
-def dot(frame: Frame, operation: Operation, a: Array, b: Array, c: Array) -> Array:
-    product = np.matmul(_float64(a, operation, 0), _float64(b, operation, 1))
-    result = element_type(operation.results[0].type)
+def dot(frame: Frame, operation: Dot, a: Array, b: Array, c: Array) -> Array:
+    product = np.matmul(_float64(a, operation.a.type), _float64(b, operation.b.type))
+    result = element_type(operation.result.type)
     if isinstance(result, IntType):
         # Products of 8-bit integers, and sums of up to 2**37 of them, are exact in float64.
         return (product.astype(np.int64) + c).astype(numpy_dtype(result))
     assert isinstance(result, FloatType)
-    return encode(product + _float64(c, operation, 2), result)
+    return encode(product + _float64(c, operation.c.type), result)
 
 
-def dot_scaled(frame: Frame, operation: Operation, a: Array, a_scale: Array | None, b: Array, b_scale: Array | None, c: Array) -> Array:
-    left = _unpacked(operation, a, "a", k_axis=-1)
-    right = np.swapaxes(_unpacked(operation, b, "b", k_axis=-2), -1, -2)
-    left = _scaled(operation, left, a_scale, "a_scale")
-    right = _scaled(operation, right, b_scale, "b_scale")
+def dot_scaled(frame: Frame, operation: DotScaled, a: Array, a_scale: Array | None, b: Array, b_scale: Array | None, c: Array) -> Array:
+    left = _unpacked(operation.a, a, operation.a_format, pack_k=operation.a_pack_k, k_axis=-1)
+    right = np.swapaxes(_unpacked(operation.b, b, operation.b_format, pack_k=operation.b_pack_k, k_axis=-2), -1, -2)
+    left = _scaled(operation.a_scale, left, a_scale)
+    right = _scaled(operation.b_scale, right, b_scale)
     return (np.matmul(left, np.swapaxes(right, -1, -2)) + c.astype(np.float64)).astype(np.float32)
 
 
-def _unpacked(operation: Operation, x: Array, name: str, k_axis: int) -> Array:
+def _unpacked(operand: Value, x: Array, format_: str, *, pack_k: bool, k_axis: int) -> Array:
     """An operand in float64; pairs of e2m1 in a byte, the low half first, spread along K or along the other axis."""
-    operand = operation.operand(name)
-    assert operand is not None
-    if operation.attributes[f"{name}_format"] != "e2m1":
+    if format_ != "e2m1":
         element = element_type(operand.type)
         assert isinstance(element, FloatType)
         return np.asarray(decode(x, element)).astype(np.float64)
-    axis = k_axis if operation.attribute(f"{name}_pack_k") else -3 - k_axis
+    axis = k_axis if pack_k else -3 - k_axis
     pairs = np.stack([_E2M1[x & np.uint8(15)], _E2M1[x >> np.uint8(4)]], axis=axis if axis == -1 else -2)
     shape = list(x.shape)
     shape[axis] *= 2
     return pairs.reshape(shape)
 
 
-def _scaled(operation: Operation, x: Array, scale: Array | None, name: str) -> Array:
+def _scaled(operand: Value | None, x: Array, scale: Array | None) -> Array:
     """``x`` of shape [..., M or N, K] times the scale of each group along K."""
-    operand = operation.operand(name)
     if scale is None or operand is None:
         return x
     element = element_type(operand.type)

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.core import Operation
+from tilewright.ir.ops.arithmetic import Binary, Cast
+from tilewright.ir.ops.debug import Assume, Hint
+from tilewright.ir.ops.shape import Gather
 from tilewright.ir.types import FloatType, IntType, PointerType, TileType, byte_size, element_type
 from tilewright.reference.arithmetic import high_product
 from tilewright.reference.numerics import Array, decode, numpy_dtype
@@ -18,15 +20,15 @@ from tilewright.reference.numerics import Array, decode, numpy_dtype
 Check = Callable[..., Any]
 
 
-def _element(operation: Operation) -> IntType | None:
-    element = element_type(operation.operands[0].type)
+def _element(operation: Binary) -> IntType | None:
+    element = element_type(operation.a.type)
     return element if isinstance(element, IntType) else None
 
 
 def _overflow(exact: Callable[[Array, Array], Array], in_64_bits: Callable[[Array, Array], Array]) -> Check:
     """Signed overflow: by the exact result in 64 bits where it fits, else by a formula on wrapped 64-bit numbers."""
 
-    def check(operation: Operation, a: Array, b: Array) -> Array | None:
+    def check(operation: Binary, a: Array, b: Array) -> Array | None:
         element = _element(operation)
         if element is None or not element.signed:
             return None
@@ -51,24 +53,24 @@ def _multiply_overflows(a: Array, b: Array) -> Array:
     return high_product(a, b, IntType(64)) != (a * b) >> np.int64(63)
 
 
-def _division_by_zero(operation: Operation, a: Array, b: Array) -> Array | None:
+def _division_by_zero(operation: Binary, a: Array, b: Array) -> Array | None:
     return None if _element(operation) is None else np.broadcast_to(b == 0, np.broadcast_shapes(a.shape, b.shape))
 
 
-def _division_overflows(operation: Operation, a: Array, b: Array) -> Array | None:
+def _division_overflows(operation: Binary, a: Array, b: Array) -> Array | None:
     element = _element(operation)
     return None if element is None or not element.signed else (a == element.minimum) & (b == -1)
 
 
-def _shift_out_of_range(operation: Operation, a: Array, b: Array) -> Array | None:
+def _shift_out_of_range(operation: Binary, a: Array, b: Array) -> Array | None:
     element = _element(operation)
     assert element is not None
     bad = b if element.bits == 1 else (b >= element.bits) | (b < 0 if element.signed else np.False_)
     return np.broadcast_to(bad, np.broadcast_shapes(a.shape, b.shape))
 
 
-def _cast_out_of_range(operation: Operation, x: Array) -> Array | None:
-    source, result = element_type(operation.operands[0].type), element_type(operation.results[0].type)
+def _cast_out_of_range(operation: Cast, x: Array) -> Array | None:
+    source, result = element_type(operation.x.type), element_type(operation.result.type)
     if not isinstance(source, FloatType) or not isinstance(result, IntType) or result.bits == 1:
         return None
     whole = np.trunc(np.asarray(decode(x, source)).astype(np.float64))
@@ -76,23 +78,23 @@ def _cast_out_of_range(operation: Operation, x: Array) -> Array | None:
     return ~((whole >= float(result.minimum)) & (whole < float(result.maximum + 1)))
 
 
-def index_out_of_range(operation: Operation, x: Array, index: Array) -> Array:
+def index_out_of_range(operation: Gather, x: Array, index: Array) -> Array:
     """The lanes of a ``gather`` whose index is outside its source."""
-    source = operation.operands[0].type
+    source = operation.x.type
     assert isinstance(source, TileType)
-    return (index >= source.shape[operation.attributes["axis"]]) | (index < 0)
+    return (index >= source.shape[operation.axis]) | (index < 0)
 
 
-def _assume_fails(operation: Operation, condition: Array) -> Array:
+def _assume_fails(operation: Assume, condition: Array) -> Array:
     return ~condition
 
 
-def _hint_fails(operation: Operation, x: Array) -> Array | None:
+def _hint_fails(operation: Hint, x: Array) -> Array | None:
     """Along each axis: runs of the promised lengths, and the first value of each run of consecutive ones a multiple of the promised number.
 
     Pointers run by elements and are multiples in bytes.
     """
-    type_ = operation.operands[0].type
+    type_ = operation.x.type
     element = element_type(type_)
     if isinstance(element, FloatType):
         return None
@@ -101,18 +103,18 @@ def _hint_fails(operation: Operation, x: Array) -> Array | None:
     rank = type_.rank if isinstance(type_, TileType) else 0
     bad = np.zeros(x.shape, dtype=np.bool_)
     if not rank:
-        for value in operation.attribute("divisibility"):
+        for value in operation.divisibility:
             bad = bad | (numbers % numpy_unsigned(numbers, value) != 0)
         return bad
     for axis in range(rank):
         along, along_bad = np.moveaxis(numbers, axis - rank, -1), np.zeros_like(np.moveaxis(bad, axis - rank, -1))
         differences = along[..., 1:] - along[..., :-1]
         consecutive, equal = differences == numpy_unsigned(numbers, step), differences == 0
-        for name, follows in (("contiguity", consecutive), ("constancy", equal)):
-            for length in operation.attribute(name)[axis : axis + 1]:
+        for lengths, follows in ((operation.contiguity, consecutive), (operation.constancy, equal)):
+            for length in lengths[axis : axis + 1]:
                 inside_run = np.arange(1, along.shape[-1]) % length != 0
                 along_bad[..., 1:] |= inside_run & ~follows
-        for divisor in operation.attribute("divisibility")[axis : axis + 1]:
+        for divisor in operation.divisibility[axis : axis + 1]:
             indivisible = along % numpy_unsigned(numbers, divisor) != 0
             along_bad[..., 0] |= indivisible[..., 0]
             along_bad[..., 1:] |= ~consecutive & indivisible[..., 1:]

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tilewright.ir.core import Function, Module, Operation, Value
+from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Bitcast, Constant, Select
+from tilewright.ir.ops.control import Call, Condition, For, If, Map, Reduce, Scan, While
+from tilewright.ir.ops.debug import Print
+from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Load
 from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType, PointerType, element_type
 
@@ -18,6 +22,7 @@ Roots = frozenset[int] | None
 
 _NONE: frozenset[int] = frozenset()
 _FOLLOWS = ("addptr", "splat", "unsplat", "broadcast", "expand_dims", "reshape", "permute", "cat", "join", "split", "gather", "hint", "make_descriptor")
+ATOMICS = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
 
 
 def _is_address(value: Value) -> bool:
@@ -70,45 +75,45 @@ class Provenance:
                 self._join(target, self.of(source))
 
     def _visit(self, operation: Operation) -> None:
-        name = operation.name
-        if name == "for":
-            (body,) = operation.regions
-            for values in (operation.operands[3:], _yielded(operation, 0)):
+        if isinstance(operation, For):
+            body = operation.body
+            for values in (operation.inits, _handed_on(body)):
                 self._flow(values, body.arguments[1:])
                 self._flow(values, operation.results)
-        elif name == "while":
-            before, after = operation.regions
-            forwarded = _yielded(operation, 0)[1:]
-            self._flow(operation.operands, before.arguments)
-            self._flow(_yielded(operation, 1), before.arguments)
+        elif isinstance(operation, While):
+            before, after = operation.before, operation.after
+            forwarded = _handed_on(before)
+            self._flow(operation.inits, before.arguments)
+            self._flow(_handed_on(after), before.arguments)
             self._flow(forwarded, after.arguments)
             self._flow(forwarded, operation.results)
-        elif name == "if":
-            for index in (0, 1):
-                self._flow(_yielded(operation, index), operation.results)
+        elif isinstance(operation, If):
+            for region in operation.regions:
+                self._flow(_handed_on(region), operation.results)
         elif any(_is_address(result) for result in operation.results):
             self._follow(operation)
-        if name in ("map", "reduce", "scan"):
+        if isinstance(operation, Map | Reduce | Scan):
             for argument in operation.regions[0].arguments:
                 self._join(argument, None)
 
     def _follow(self, operation: Operation) -> None:
         roots: Roots = _NONE
-        copies = operation.name == "bitcast" and _is_address(operation.operands[0])
-        if operation.name in _FOLLOWS or operation.name == "select" or copies:
+        copies = isinstance(operation, Bitcast) and _is_address(operation.x)
+        if operation.name in _FOLLOWS or isinstance(operation, Select) or copies:
             for operand in operation.operands:
                 if _is_address(operand):
                     roots = _union(roots, self.of(operand))
-        elif operation.name != "constant":
+        elif not isinstance(operation, Constant):
             roots = None
         for result in operation.results:
             self._join(result, roots)
 
 
-def _yielded(operation: Operation, region: int) -> list[Value]:
-    last = operation.regions[region].terminator
+def _handed_on(region: Region) -> list[Value]:
+    """The values that a region ends with."""
+    last = region.terminator
     assert last is not None
-    return last.operands
+    return last.values if isinstance(last, Condition) else last.operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +129,16 @@ class Order:
 def order_of(module: Module) -> Order:
     """Static and conservative: a ``while`` loop with an atomic or a volatile load may wait for another program, and so may one that loads what
     the module writes. Prints come out in the order of programs only if these run in it."""
-    loops = [operation for operation in module.walk() if operation.name == "while"]
+    loops = [operation for operation in module.walk() if isinstance(operation, While)]
     reached = [inner for loop in loops for inner in _reached(module, loop)]
-    waits = any(inner.name.startswith("atomic") or (inner.name == "load" and inner.attribute("volatile")) for inner in reached)
-    if waits or any(operation.name == "print" for operation in module.walk()):
+    waits = any(isinstance(inner, ATOMICS) or (isinstance(inner, Load) and inner.volatile) for inner in reached)
+    if waits or any(isinstance(operation, Print) for operation in module.walk()):
         return Order(True, _NONE, _NONE)
-    reads = [inner for inner in reached if inner.spec.effects & Effect.READ and inner.name != "call"]
+    reads = [inner for inner in reached if inner.spec.effects & Effect.READ and not isinstance(inner, Call)]
     if not reads:
         return Order(False, _NONE, _NONE)
     provenance = Provenance(module)
-    writes = [operation for operation in module.walk() if operation.spec.effects & Effect.WRITE and operation.name != "call"]
+    writes = [operation for operation in module.walk() if operation.spec.effects & Effect.WRITE and not isinstance(operation, Call)]
     return Order(False, _all_roots(provenance, reads), _all_roots(provenance, writes))
 
 
@@ -141,7 +146,8 @@ def _all_roots(provenance: Provenance, accesses: Iterable[Operation]) -> Roots:
     """All arguments that some accesses may touch."""
     roots: Roots = _NONE
     for operation in accesses:
-        roots = _union(roots, provenance.of(operation.operands[0]))
+        address, *_ = operation.operands
+        roots = _union(roots, provenance.of(address))
     return roots
 
 
@@ -152,8 +158,8 @@ def _reached(module: Module, operation: Operation) -> Iterator[Operation]:
     while pending:
         for inner in pending.pop().walk():
             yield inner
-            if inner.name == "call":
-                callee = module.functions[inner.attributes["callee"]]
+            if isinstance(inner, Call):
+                callee = module.functions[inner.callee]
                 if callee not in seen:
                     seen.add(callee)
                     pending.extend(callee.body)
@@ -163,15 +169,14 @@ def loads_pointers(module: Module) -> bool:
     """Whether the kernel may use addresses that it found in memory or made of integers."""
     return any(
         any(isinstance(element_type(result.type), PointerType) for result in operation.results)
-        and (operation.spec.effects & Effect.READ or (operation.name == "bitcast" and not _is_address(operation.operands[0])))
+        and (operation.spec.effects & Effect.READ or (isinstance(operation, Bitcast) and not _is_address(operation.x)))
         for operation in module.walk()
-        if operation.name != "call"
+        if not isinstance(operation, Call)
     )
 
 
 def synchronizes(module: Module) -> bool:
     """Whether programs may order their accesses among one another, by atomics that are not relaxed or by volatile loads."""
     return any(
-        (operation.name.startswith("atomic") and operation.attribute("order") != "relaxed") or (operation.name == "load" and operation.attribute("volatile"))
-        for operation in module.walk()
+        (isinstance(operation, ATOMICS) and operation.order != "relaxed") or (isinstance(operation, Load) and operation.volatile) for operation in module.walk()
     )

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.ir.core import Operation, Region, Value
-from tilewright.ir.types import IntType, Type
+from tilewright.ir.ops.arithmetic import Extremum, ProgramId
+from tilewright.ir.ops.control import Call, For, If, Map, Reduce, Scan, While
+from tilewright.ir.types import IntType, TileType, Type
 from tilewright.reference.frame import Frame
 from tilewright.reference.numerics import Array, numpy_dtype
 from tilewright.reference.values import Descriptor, Indices, RuntimeValue, Tracked, merge, take
@@ -73,9 +75,9 @@ def _types(values: Sequence[Value]) -> list[Type]:
 # -- control flow ----------------------------------------------------------------------------------------------------------------------------------
 
 
-def run_if(frame: Frame, operation: Operation) -> Results:
-    condition = _decided(frame, operation, frame.get(operation.operands[0]), "the condition of a branch")
-    then, otherwise = operation.regions
+def run_if(frame: Frame, operation: If) -> Results:
+    condition = _decided(frame, operation, frame.get(operation.condition), "the condition of a branch")
+    then, otherwise = operation.then, operation.else_
     if condition.all():
         return frame.run.execute(frame, then)
     if not condition.any():
@@ -86,16 +88,15 @@ def run_if(frame: Frame, operation: Operation) -> Results:
     return [merge([(rows, values[position]) for rows, values in ways], result.type, frame.rows) for position, result in enumerate(operation.results)]
 
 
-def run_for(frame: Frame, operation: Operation) -> Results:
+def run_for(frame: Frame, operation: For) -> Results:
     lower, upper, step = (
         _decided(frame, operation, frame.get(operand), f"the {name} bound of a loop" if name != "step" else "the step of a loop")
-        for operand, name in zip(operation.operands[:3], ("lower", "upper", "step"), strict=True)
+        for operand, name in ((operation.lower, "lower"), (operation.upper, "upper"), (operation.step, "step"))
     )
     if not (step > 0).all():
         raise frame.failure(operation, f"the step of a loop must be positive, not {np.min(step)}", 0)
-    inits = [frame.get(operand) for operand in operation.operands[3:]]
-    (body,) = operation.regions
-    induction = numpy_dtype(operation.operands[0].type)
+    inits, body = [frame.get(operand) for operand in operation.inits], operation.body
+    induction = numpy_dtype(operation.lower.type)
     if lower.ndim == upper.ndim == step.ndim == 0:
         carried: Results = inits
         for i in range(int(lower), int(upper), int(step)):
@@ -119,11 +120,11 @@ def run_for(frame: Frame, operation: Operation) -> Results:
         turn += 1
 
 
-def run_while(frame: Frame, operation: Operation) -> Results:
-    before, after = operation.regions
+def run_while(frame: Frame, operation: While) -> Results:
+    before, after = operation.before, operation.after
     exits = _Exits(frame, _types(operation.results))
     scope: Frame = frame
-    carried: Results = [frame.get(operand) for operand in operation.operands]
+    carried: Results = [frame.get(operand) for operand in operation.inits]
     turn = 0
     previous: tuple[int, Results] | None = None
     while True:
@@ -159,11 +160,11 @@ def _identical(a: RuntimeValue, b: RuntimeValue) -> bool:
     return bool(a.shape == b.shape and a.tobytes() == b.tobytes())
 
 
-def run_call(frame: Frame, operation: Operation) -> Results:
-    callee = frame.run.module.functions[operation.attributes["callee"]]
+def run_call(frame: Frame, operation: Call) -> Results:
+    callee = frame.run.module.functions[operation.callee]
     inner = Frame(frame.run, frame.pids)
     inner.call = (operation.location, frame)
-    return _execute(inner, callee.body, [frame.get(operand) for operand in operation.operands])
+    return _execute(inner, callee.body, [frame.get(operand) for operand in operation.arguments])
 
 
 # -- regions over elements -------------------------------------------------------------------------------------------------------------------------
@@ -192,17 +193,24 @@ def _joined(parts: Sequence[RuntimeValue], axis: int) -> RuntimeValue:
     return Tracked(joined, np.concatenate(origins, axis=axis))
 
 
+def _tile(operation: Reduce | Scan | Map) -> TileType:
+    """The type of the first input, whose shape all have."""
+    type_ = operation.inputs[0].type
+    assert isinstance(type_, TileType)
+    return type_
+
+
 class _Lanes:
     """The inputs of a ``reduce``, ``scan`` or ``map`` laid out as lines of elements: rank 2, one line for each row and each remaining coordinate.
 
     Element regions run in a frame in which every element (or pair of them) is a row of its own, so that they may do whatever a program may.
     """
 
-    def __init__(self, frame: Frame, operation: Operation, axis: int | None) -> None:
+    def __init__(self, frame: Frame, operation: Reduce | Scan | Map, axis: int | None) -> None:
         self.frame, self.operation = frame, operation
-        self.region = operation.regions[0]
-        inputs = [frame.get(operand) for operand in operation.operands]
-        shape = operation.operands[0].type.shape  # type: ignore[attr-defined]
+        self.region = operation.body if isinstance(operation, Map) else operation.combine
+        inputs = [frame.get(operand) for operand in operation.inputs]
+        shape = _tile(operation).shape
         arrays = [value.array if isinstance(value, Tracked) else value for value in inputs]
         self.varying = any(array.ndim > len(shape) for array in arrays) or (frame.rows > 1 and not frame.run.closed(self.region))
         lead = (frame.rows,) if self.varying else ()
@@ -228,15 +236,15 @@ class _Lanes:
         return [_mapped(value, lambda array: np.broadcast_to(array, shape[0] * shape[1]).reshape(shape)) for value in values]
 
 
-def run_reduce(frame: Frame, operation: Operation) -> Results:
-    axis: int = operation.attributes["axis"]
+def run_reduce(frame: Frame, operation: Reduce) -> Results:
+    axis, shape = operation.axis, _tile(operation).shape
     plain = _plain_combination(frame, operation)
     if plain is not None:
-        x = frame.get(operation.operands[0])
-        return [plain.reduce(x, axis=axis - len(operation.operands[0].type.shape), dtype=x.dtype)]  # type: ignore[attr-defined]
+        x = frame.get(operation.inputs[0])
+        return [plain.reduce(x, axis=axis - len(shape), dtype=x.dtype)]
     lanes = _Lanes(frame, operation, axis)
     lines = lanes.lines
-    extent = operation.operands[0].type.shape[axis]  # type: ignore[attr-defined]
+    extent = shape[axis]
     while extent > 1:
         # Neighbours are combined pairwise, so that the order along the axis is kept.
         pairs = extent // 2
@@ -250,13 +258,11 @@ def run_reduce(frame: Frame, operation: Operation) -> Results:
     return [_mapped(line, lambda array: array.reshape(lanes.shape)) for line in lines]
 
 
-def run_scan(frame: Frame, operation: Operation) -> Results:
-    axis: int = operation.attributes["axis"]
-    reverse: bool = operation.attribute("reverse")
-    shape: tuple[int, ...] = operation.operands[0].type.shape  # type: ignore[attr-defined]
+def run_scan(frame: Frame, operation: Scan) -> Results:
+    axis, reverse, shape = operation.axis, operation.reverse, _tile(operation).shape
     plain = _plain_combination(frame, operation)
     if plain is not None:
-        x = frame.get(operation.operands[0])
+        x = frame.get(operation.inputs[0])
         if reverse:
             x = np.flip(x, axis - len(shape))
         result = plain.accumulate(x, axis=axis - len(shape), dtype=x.dtype)
@@ -281,12 +287,12 @@ def run_scan(frame: Frame, operation: Operation) -> Results:
     return [_mapped(line, back) for line in lines]
 
 
-def run_map(frame: Frame, operation: Operation) -> Results:
-    pack: int = operation.attribute("pack")
-    shape: tuple[int, ...] = operation.operands[0].type.shape  # type: ignore[attr-defined]
+def run_map(frame: Frame, operation: Map) -> Results:
+    pack, tile = operation.pack, _tile(operation)
+    shape = tile.shape
     lanes = _Lanes(frame, operation, None)
     arguments = [_columns(line, slice(k, None, pack)) for line in lanes.lines for k in range(pack)]
-    runs = operation.operands[0].type.numel // pack  # type: ignore[attr-defined]
+    runs = tile.numel // pack
     values = lanes.run(arguments, runs)
     results = []
     for start in range(0, len(values), pack):
@@ -308,18 +314,19 @@ _PLAIN: dict[tuple[str, str], np.ufunc] = {
 }
 
 
-def _plain_combination(frame: Frame, operation: Operation) -> np.ufunc | None:
+def _plain_combination(frame: Frame, operation: Reduce | Scan) -> np.ufunc | None:
     """The NumPy function that a combine region comes to, where it is one operation that NumPy reduces and scans by in the same type.
 
     16-bit floats round every step, which NumPy's sums do not; in the checked mode signed sums and products are watched for overflow.
     """
-    if len(operation.operands) != 1:
+    if len(operation.inputs) != 1:
         return None
-    first = operation.regions[0].first
+    combine = operation.combine
+    first = combine.first
     if first is None or first.next is None or not first.next.spec.terminator:
         return None
-    ufunc = _PLAIN.get((first.name, first.attribute("nan") if first.name in ("min", "max") else ""))
-    arguments = operation.regions[0].arguments
+    ufunc = _PLAIN.get((first.name, first.nan if isinstance(first, Extremum) else ""))
+    arguments = combine.arguments
     if ufunc is None or set(first.operands) != set(arguments) or first.next.operands != first.results:
         return None
     element = arguments[0].type
@@ -330,10 +337,10 @@ def _plain_combination(frame: Frame, operation: Operation) -> np.ufunc | None:
             return None
     elif arithmetic and element.signed and frame.checker is not None:
         return None
-    return None if isinstance(frame.get(operation.operands[0]), Tracked) else ufunc
+    return None if isinstance(frame.get(operation.inputs[0]), Tracked) else ufunc
 
 
-CONTROL: dict[str, Callable[[Frame, Operation], Results]] = {
+CONTROL: dict[str, Callable[[Frame, Any], Results]] = {
     "if": run_if,
     "for": run_for,
     "while": run_while,
@@ -348,7 +355,7 @@ def is_closed(region: Region) -> bool:
     """Whether a region's values follow from its arguments alone, so that they are the same for all programs if these are."""
     own: set[Value] = set(region.arguments)
     for operation in region.walk():
-        if not (operation.spec.pure or operation.spec.terminator) or operation.name == "program_id" or operation.regions:
+        if not (operation.spec.pure or operation.spec.terminator) or isinstance(operation, ProgramId) or operation.regions:
             return False
         if not own.issuperset(operation.operands):
             return False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.shape import Histogram
 from tilewright.ir.table import Trait
 from tilewright.ir.types import shape_of
 from tilewright.reference.arithmetic import Meaning
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from tilewright.reference.frame import Frame
 
 Origins = Any  # an int32 array, None, or a list of these for a variadic group
-#: (frame, operation, meaning, operands, origins) -> origins of the result, or of each result.
-Rule = Callable[["Frame", Operation, Meaning, list[Any], list[Origins]], Origins]
+#: (frame, operation, meaning, operands, origins) -> origins of the result, or of each result; the operation is of the class of its name.
+Rule = Callable[["Frame", Any, Meaning, list[Any], list[Origins]], Origins]
 
 _DEFINED = np.int32(0)
 _NOT_SETTLED = np.iinfo(np.int32).min
@@ -101,9 +102,9 @@ def _everything(frame: Frame, operation: Operation, meaning: Meaning, operands: 
     return np.broadcast_to(union(*each), shape_of(operation.results[0].type))
 
 
-def _histogram(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
+def _histogram(frame: Frame, operation: Histogram, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
     counted = union(origins[1], np.where(True if operands[1] is None else operands[1], _or_zero(origins[0]), _DEFINED))
-    return np.broadcast_to(_along(counted, -1), (*counted.shape[:-1], operation.attributes["bins"]))
+    return np.broadcast_to(_along(counted, -1), (*counted.shape[:-1], operation.bins))
 
 
 def _load(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
