@@ -94,6 +94,10 @@ CASES: list[tuple[str, str]] = [
         "%x = constant -2 : i32\n%z = add %i, %x : i32\nuse %z",
     ),
     ("%x = constant true : i1\n%y = xor %c, %x : i1\n%z = xor %y, %x : i1\nuse %z", "use %c"),
+    (
+        "%x = constant 7 : i32\n%y = constant 3 : i32\n%z = min %i, %x : i32\n%r = min %z, %y : i32\nuse %r",
+        "%y = constant 3 : i32\n%z = min %i, %y : i32\nuse %z",
+    ),
     # signs
     ("%x = neg %g : f32\n%y = add %f, %x : f32\nuse %y", "%y = sub %f, %g : f32\nuse %y"),
     ("%x = neg %i : i32\n%y = add %x, %j : i32\nuse %y", "%y = sub %j, %i : i32\nuse %y"),

@@ -38,6 +38,7 @@ class Trait(enum.Flag):
     ELEMENTWISE = enum.auto()  # scalars, or tiles of one shape, element by element
     COMMUTATIVE = enum.auto()
     ASSOCIATIVE = enum.auto()  # operands in any order, up to rounding
+    IDEMPOTENT = enum.auto()  # op(x, x) = x
     SHAPE = enum.auto()  # moves or repeats elements, computes nothing
 
 
@@ -187,6 +188,10 @@ class OpSpec:
     @property
     def associative(self) -> bool:
         return Trait.ASSOCIATIVE in self.traits
+
+    @property
+    def idempotent(self) -> bool:
+        return Trait.IDEMPOTENT in self.traits
 
     @property
     def python_name(self) -> str:

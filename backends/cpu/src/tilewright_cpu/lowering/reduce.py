@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops import TABLE
 from tilewright.ir.types import BF16, F16, F32, I1, FloatType, IntType, TileType, Type
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.elementwise import extreme
@@ -117,7 +118,7 @@ class Known(Combination):
 
     def absorbs(self, number: float | int | bool) -> bool:
         """Whether any count of ``number`` combined is ``number`` again, so that one stands for all."""
-        if self.name in ("min", "max", "and", "or"):
+        if TABLE[self.name].idempotent:
             return True
         return number == (1 if self.name == "mul" else 0)
 
@@ -430,7 +431,7 @@ def _stop(plan: Plan, row: Index, skip: tuple[Bound, DeadLanes, float | int | bo
     if condition is not None:
         stop = writer.emit(f"select i1 {condition}, i64 {stop}, i64 {extent}")
     first = _identity_text(combination, width)
-    if combination.name in ("min", "max", "and", "or"):
+    if TABLE[combination.name].idempotent:
         # lanes that are skipped count as ``number``
         seed = constant(combination.inner, number, width)
         if seed != first:

@@ -141,9 +141,10 @@ def _bits(shape: Shape) -> Sequence[Type]:
 
 OPS = Declarations()
 
-#: Traits of operations whose operands may be swapped, and whose order in a chain is free as well.
+#: Traits of operations whose operands may be swapped, whose order in a chain is free as well, and that give back an operand that is given twice.
 _SWAPPED = Trait.ELEMENTWISE | Trait.COMMUTATIVE
 _FREE = _SWAPPED | Trait.ASSOCIATIVE
+_LATTICE = _FREE | Trait.IDEMPOTENT
 
 
 class Unary(Operation):
@@ -235,18 +236,18 @@ _binary(
 )
 _unary("neg", "-x; a float's sign flips, zero's and NaN's too; integers wrap around", _negatable)
 _unary("abs", "the absolute value; the most negative integer wraps around to itself", _negatable)
-_binary("and", "bitwise a & b", same_ints, traits=_FREE)
-_binary("or", "bitwise a | b", same_ints, traits=_FREE)
+_binary("and", "bitwise a & b", same_ints, traits=_LATTICE)
+_binary("or", "bitwise a | b", same_ints, traits=_LATTICE)
 _binary("xor", "bitwise a ^ b", same_ints, traits=_FREE)
 _binary("shl", "a shifted left by b bits; undefined unless 0 <= b < bits", same_ints)
 _binary("shr", "a shifted right by b bits: the sign bit comes in where signed; undefined unless 0 <= b < bits", same_ints)
 _binary("mulhi", "the upper half of the double-width product", _mulhi, traits=_SWAPPED, cost=3)
 
 
-OPS.row(Extremum, "min", "the smaller of a and b; -0.0 may count as equal to 0.0", same_numbers, traits=_FREE)
+OPS.row(Extremum, "min", "the smaller of a and b; -0.0 may count as equal to 0.0", same_numbers, traits=_LATTICE)
 
 
-OPS.row(Extremum, "max", "the greater of a and b; -0.0 may count as equal to 0.0", same_numbers, traits=_FREE)
+OPS.row(Extremum, "max", "the greater of a and b; -0.0 may count as equal to 0.0", same_numbers, traits=_LATTICE)
 
 
 @OPS.operation("cmp", "whether a PREDICATE b; false where a float is NaN, but 'ne' is true there", _cmp, traits=Trait.ELEMENTWISE)

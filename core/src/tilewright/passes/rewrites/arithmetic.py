@@ -11,6 +11,7 @@ from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.arithmetic import Addptr, Binary, Bitcast, Cast, Cmp, Ldexp, Select, Unary
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.shape import Splat
+from tilewright.ir.table import Trait
 from tilewright.ir.types import I1, FloatType, IntType, Type, bit_width, element_type, with_element
 from tilewright.passes.fold import fold
 from tilewright.passes.formats import contains, round_to
@@ -18,8 +19,13 @@ from tilewright.passes.rewriter import Rewrite, Rewriter, constant_of, defined_b
 
 # Operations on constants.
 
-_ELEMENTWISE = tuple(spec.name for spec in TABLE if spec.elementwise and spec.name != "hint")
-_COMMUTATIVE = tuple(spec.name for spec in TABLE if spec.commutative)
+
+def _with_trait(trait: Trait) -> tuple[str, ...]:
+    return tuple(spec.name for spec in TABLE if trait in spec.traits)
+
+
+#: What computes: a hint, elementwise too, only promises, and has a law of its own.
+_COMPUTED = tuple(name for name in _with_trait(Trait.ELEMENTWISE) if name != "hint")
 
 
 def _fold(operation: Operation, rewriter: Rewriter) -> Any:
@@ -49,8 +55,6 @@ def _uniform(operation: Operation, rewriter: Rewriter) -> Any:
 
 # op(x, constant) = x or a constant.
 
-_X = object()  # stands for the other operand
-
 
 def _is(wanted: float) -> Callable[[Any, Type], bool]:
     return lambda value, type_: bool(value == wanted)
@@ -71,69 +75,72 @@ def _least(value: Any, type_: Type) -> bool:
 
 _INT, _FLOAT = IntType, FloatType
 
-#: (law, operation, kind of element, test of the right operand, what the result is: the left operand, or the right one where False)
-_WITH_CONSTANT: tuple[tuple[str, str, type[Type], Callable[[Any, Type], bool], bool], ...] = (
-    ("x + 0 = x", "add", _INT, _is(0), True),
-    ("x - 0 = x", "sub", _INT, _is(0), True),
-    ("x * 1 = x", "mul", _INT, _is(1), True),
-    ("x * 0 = 0", "mul", _INT, _is(0), False),
-    ("x / 1 = x", "div", _INT, _is(1), True),
-    ("x & 0 = 0", "and", _INT, _is(0), False),
-    ("x & ~0 = x", "and", _INT, _all_ones, True),
-    ("x | 0 = x", "or", _INT, _is(0), True),
-    ("x | ~0 = ~0", "or", _INT, _all_ones, False),
-    ("x ^ 0 = x", "xor", _INT, _is(0), True),
-    ("x << 0 = x", "shl", _INT, _is(0), True),
-    ("x >> 0 = x", "shr", _INT, _is(0), True),
-    ("min(x, greatest) = x", "min", _INT, _greatest, True),
-    ("min(x, least) = least", "min", _INT, _least, False),
-    ("max(x, least) = x", "max", _INT, _least, True),
-    ("max(x, greatest) = greatest", "max", _INT, _greatest, False),
-    ("x + -0.0 = x, for 0.0 + -0.0 = 0.0; x + 0.0 is not x where x = -0.0", "add", _FLOAT, lambda v, t: is_negative_zero(v), True),
-    ("x - 0.0 = x, for -0.0 - 0.0 = -0.0", "sub", _FLOAT, lambda v, t: is_positive_zero(v), True),
-    ("x * 1.0 = x", "mul", _FLOAT, _is(1.0), True),
-    ("x / 1.0 = x", "div", _FLOAT, _is(1.0), True),
+#: (law, operation, kind of element, test of a constant): laws of ``x op constant``
+_ConstantLaw = tuple[str, str, type[Type], Callable[[Any, Type], bool]]
+
+#: The constant is neutral: the result is x.
+_NEUTRAL: tuple[_ConstantLaw, ...] = (
+    ("x + 0 = x", "add", _INT, _is(0)),
+    ("x - 0 = x", "sub", _INT, _is(0)),
+    ("x * 1 = x", "mul", _INT, _is(1)),
+    ("x / 1 = x", "div", _INT, _is(1)),
+    ("x & ~0 = x", "and", _INT, _all_ones),
+    ("x | 0 = x", "or", _INT, _is(0)),
+    ("x ^ 0 = x", "xor", _INT, _is(0)),
+    ("x << 0 = x", "shl", _INT, _is(0)),
+    ("x >> 0 = x", "shr", _INT, _is(0)),
+    ("min(x, greatest) = x", "min", _INT, _greatest),
+    ("max(x, least) = x", "max", _INT, _least),
+    ("x + -0.0 = x, for 0.0 + -0.0 = 0.0; x + 0.0 is not x where x = -0.0", "add", _FLOAT, lambda v, t: is_negative_zero(v)),
+    ("x - 0.0 = x, for -0.0 - 0.0 = -0.0", "sub", _FLOAT, lambda v, t: is_positive_zero(v)),
+    ("x * 1.0 = x", "mul", _FLOAT, _is(1.0)),
+    ("x / 1.0 = x", "div", _FLOAT, _is(1.0)),
+)
+
+#: The constant absorbs: the result is the constant.
+_ABSORBING: tuple[_ConstantLaw, ...] = (
+    ("x * 0 = 0", "mul", _INT, _is(0)),
+    ("x & 0 = 0", "and", _INT, _is(0)),
+    ("x | ~0 = ~0", "or", _INT, _all_ones),
+    ("min(x, least) = least", "min", _INT, _least),
+    ("max(x, greatest) = greatest", "max", _INT, _greatest),
 )
 
 
-def _with_constant(row: tuple[str, str, type[Type], Callable[[Any, Type], bool], bool]) -> Rewrite:
-    law, name, kind, test, left = row
+def _with_constant(row: _ConstantLaw, result: Callable[[Binary], Value]) -> Rewrite:
+    law, name, kind, test = row
 
     def apply(operation: Binary, rewriter: Rewriter) -> Value | None:
         value = constant_of(operation.b)
         if value is None:
             return None
         element = element_type(operation.b.type)
-        if not isinstance(element, kind) or not test(value, element):
-            return None
-        return operation.a if left else operation.b
+        return result(operation) if isinstance(element, kind) and test(value, element) else None
 
     return Rewrite((name,), law, apply)
 
 
-#: (law, operation, kind of element, the result of op(x, x): a constant, or x itself)
-_WITH_ITSELF: tuple[tuple[str, str, type[Type], object], ...] = (
-    ("x - x = 0", "sub", _INT, 0),
-    ("x / x = 1, undefined for 0", "div", _INT, 1),
-    ("x % x = 0, undefined for 0", "rem", _INT, 0),
-    ("x ^ x = 0", "xor", _INT, 0),
-    ("x & x = x", "and", _INT, _X),
-    ("x | x = x", "or", _INT, _X),
-    ("min(x, x) = x", "min", Type, _X),
-    ("max(x, x) = x", "max", Type, _X),
+#: (law, operation of integers, the constant that op(x, x) is)
+_WITH_ITSELF: tuple[tuple[str, str, int], ...] = (
+    ("x - x = 0", "sub", 0),
+    ("x / x = 1, undefined for 0", "div", 1),
+    ("x % x = 0, undefined for 0", "rem", 0),
+    ("x ^ x = 0", "xor", 0),
 )
 
 
-def _with_itself(row: tuple[str, str, type[Type], object]) -> Rewrite:
-    law, name, kind, gives = row
+def _with_itself(row: tuple[str, str, int]) -> Rewrite:
+    law, name, gives = row
 
     def apply(operation: Binary, rewriter: Rewriter) -> Value | None:
-        a, b = operation.a, operation.b
-        if a is not b or not isinstance(element_type(a.type), kind):
-            return None
-        return a if gives is _X else rewriter.constant_like(a.type, gives)  # type: ignore[arg-type]
+        a = operation.a
+        return rewriter.constant_like(a.type, gives) if a is operation.b and isinstance(element_type(a.type), IntType) else None
 
     return Rewrite((name,), law, apply)
+
+
+def _idempotent(operation: Binary, rewriter: Rewriter) -> Value | None:
+    return operation.a if operation.a is operation.b else None
 
 
 # Order and grouping.
@@ -163,7 +170,7 @@ def _regroup(operation: Binary, rewriter: Rewriter) -> Any:
     combined = fold(operation, [first, second])
     if combined is None:
         return None
-    return rewriter.create(operation.spec, [[inner.a], [rewriter.constant_like(a.type, combined)]], {}).result
+    return rewriter.create(operation.spec, [[inner.a], [rewriter.constant_like(a.type, combined)]], operation.attributes).result
 
 
 def _add_negated(operation: Binary, rewriter: Rewriter) -> Any:
@@ -392,13 +399,15 @@ def _hint_constant(operation: Hint, rewriter: Rewriter) -> Value | None:
 
 
 REWRITES: tuple[Rewrite, ...] = (
-    Rewrite(_ELEMENTWISE, "f(constants) = the constant f gives", _fold),
-    Rewrite((*_COMMUTATIVE, "cmp"), "a op b = b op a: the constant stands right", _constant_right),
-    *map(_with_constant, _WITH_CONSTANT),
+    Rewrite(_COMPUTED, "f(constants) = the constant f gives", _fold),
+    Rewrite((*_with_trait(Trait.COMMUTATIVE), "cmp"), "a op b = b op a: the constant stands right", _constant_right),
+    *(_with_constant(row, lambda operation: operation.a) for row in _NEUTRAL),
+    *(_with_constant(row, lambda operation: operation.b) for row in _ABSORBING),
     *map(_with_itself, _WITH_ITSELF),
+    Rewrite(_with_trait(Trait.IDEMPOTENT), "x op x = x", _idempotent),
     Rewrite(("rem",), "x % 1 = 0", _remainder_by_one),
     Rewrite(("div", "rem", "shl", "shr"), "0 / x = 0 % x = 0 << x = 0 >> x = 0 wherever defined", _zero_left),
-    Rewrite(("add", "mul", "and", "or", "xor"), "(x op a) op b = x op (a op b) for integers", _regroup),
+    Rewrite(_with_trait(Trait.ASSOCIATIVE), "(x op a) op b = x op (a op b) for integers", _regroup),
     Rewrite(("add",), "x + -y = x - y", _add_negated),
     Rewrite(("sub",), "x - -y = x + y", _subtract_negated),
     Rewrite(("sub",), "0 - x = -x for integers; for floats -0.0 - x = -x", _subtract_from_zero),
@@ -418,5 +427,5 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite(("addptr",), "(p + a) + b = p + (a + b) for constants whose sum does not wrap", _move_twice),
     Rewrite(("addptr",), "(splat p + x) + splat s = splat (p + s) + x: addresses add in 64 bits", _move_uniformly_first),
     Rewrite(("hint",), "a constant needs no promises", _hint_constant),
-    Rewrite(_ELEMENTWISE, "f(splat x, splat y) = splat f(x, y)", _uniform),
+    Rewrite(_COMPUTED, "f(splat x, splat y) = splat f(x, y)", _uniform),
 )
