@@ -55,15 +55,6 @@ def _pays_to_keep(operation: Operation) -> bool:
     return operation.name not in _LAZY_SHAPE and operation.name not in ("hint", "load", "arange")
 
 
-def unit_reshape(source: tuple[int, ...], result: tuple[int, ...]) -> list[int | None] | None:
-    """For a reshape that only adds or drops axes of extent 1: for each axis of the source the axis of the result it becomes, None where its
-    extent is 1. None for other reshapes."""
-    if [extent for extent in source if extent != 1] != [extent for extent in result if extent != 1]:
-        return None
-    axes = iter(axis for axis, extent in enumerate(result) if extent != 1)
-    return [None if extent == 1 else next(axes) for extent in source]
-
-
 class Analysis:
     """See the module's text. Made for one function.
 

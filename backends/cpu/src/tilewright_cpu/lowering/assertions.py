@@ -24,6 +24,7 @@ from typing import Final
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, I64, IntType, TileType, element_type
 from tilewright.llvm.registers import constant, vector_type
+from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.lowering.analysis import is_lazy, is_tile
 from tilewright_cpu.lowering.bounds import stop_where_told
 from tilewright_cpu.lowering.context import Context, Coordinate, Index
@@ -31,7 +32,7 @@ from tilewright_cpu.lowering.evaluate import as_vector, evaluate
 from tilewright_cpu.lowering.masks import conjuncts
 from tilewright_cpu.lowering.materialize import begin_fill, complete_partial, end_fill
 from tilewright_cpu.lowering.nest import Lanes, Plan, decide_row, identity
-from tilewright_cpu.lowering.strides import constant_value, form
+from tilewright_cpu.lowering.strides import form
 from tilewright_cpu.status import ASSERTION_FAILED
 
 #: Assertions that share their loops, each of which has a register of its own in them.
@@ -251,7 +252,7 @@ def _ranges(context: Context, leaves: Sequence[Value]) -> list[tuple[Value, tupl
         operation = leaf.definition
         if operation is None or operation.name != "cmp" or operation.attribute("predicate") not in ("le", "ge") or leaf in context.buffers:
             continue
-        if constant_value(operation.operands[1]) is not None and not any(_ends(context, leaf, axis) for axis in _long_axes(leaf)):
+        if constant_of(operation.operands[1]) is not None and not any(_ends(context, leaf, axis) for axis in _long_axes(leaf)):
             found.setdefault(context.resolve(operation.operands[0]), []).append(leaf)
     return [(value, tuple(pair)) for value, pair in found.items()]
 
@@ -271,7 +272,7 @@ def _overflow(context: Context, number: int, sum_: Value, *pair: Value) -> _Chec
         return None
     (element,) = sources
     limits = {"le": element.maximum, "ge": element.minimum}
-    asked = {leaf.definition.attribute("predicate"): constant_value(leaf.definition.operands[1]) for leaf in pair if leaf.definition is not None}
+    asked = {leaf.definition.attribute("predicate"): constant_of(leaf.definition.operands[1]) for leaf in pair if leaf.definition is not None}
     # a product of numbers without a sign is not compared from below
     if any(asked.get(predicate, 0 if predicate == "ge" and not element.signed else None) != limit for predicate, limit in limits.items()):
         return None
@@ -322,7 +323,7 @@ def _widened_from(context: Context, value: Value) -> IntType | None:
 
 def _narrow(context: Context, value: Value, element: IntType) -> Value | int | None:
     """What was widened: a tile, a scalar for all of its elements, or a number of the type."""
-    number = constant_value(value)
+    number = constant_of(value)
     if number is not None:
         return int(number) if element.minimum <= number <= element.maximum else None
     operation = context.resolve(value).definition

@@ -14,6 +14,7 @@ from typing import TypeVar
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import F32, FloatType, TileType, Type, element_type
 from tilewright.llvm.registers import storage_size, storage_type
+from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.lowering.context import FOREVER, Buffer, Context
 from tilewright_cpu.lowering.dot_deferred import Deferral, can_be_deferred
 from tilewright_cpu.lowering.dot_edges import ALL, Limits, limits_of
@@ -24,7 +25,6 @@ from tilewright_cpu.lowering.dot_plan import IEEE, Extent
 from tilewright_cpu.lowering.dot_prepacked import SLOT
 from tilewright_cpu.lowering.dot_product import Product, write_product
 from tilewright_cpu.lowering.materialize import copy_buffer, materialize_into
-from tilewright_cpu.lowering.strides import constant_value
 
 
 def lower_dot(context: Context, operation: Operation) -> None:
@@ -159,7 +159,7 @@ def _extent(text: str) -> Extent:
 def sums_of(context: Context, c: Value, operands: tuple[str, ...]) -> tuple[Buffer, bool]:
     """The memory of the result, and whether its sums start at zero instead of what it holds."""
     assert isinstance(c.type, TileType)
-    if constant_value(context.resolve(c)) == 0:
+    if constant_of(context.resolve(c)) == 0:
         return context.new_buffer(c.type.shape, c.type.element), True
     owned = context.materialize_owned(c)
     if owned.pointer not in operands:

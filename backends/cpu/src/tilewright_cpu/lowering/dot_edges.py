@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType
 from tilewright.llvm.writer import FunctionWriter
+from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.lowering.analysis import is_tile
 from tilewright_cpu.lowering.context import ZERO, Context
 from tilewright_cpu.lowering.dot_plan import Extent
 from tilewright_cpu.lowering.masks import Axes, Bound, bound_of, conjuncts, emit_limit, operand_axes
-from tilewright_cpu.lowering.strides import constant_value, form
+from tilewright_cpu.lowering.strides import form
 
 _LOOKED_THROUGH = ("permute", "cast", "hint")
 
@@ -82,7 +83,7 @@ def _bounds(context: Context, value: Value) -> tuple[list[Bound], list[Bound]]:
     if operation is None or operation.name != "load" or value in context.buffers:
         return none
     mask, other = operation.operand("mask"), operation.operand("other")
-    if mask is None or (other is not None and constant_value(other) != 0):
+    if mask is None or (other is not None and constant_of(other) != 0):
         return none
     for leaf, leaf_axes in conjuncts(context, mask, axes):
         if leaf in context.buffers:

@@ -12,7 +12,7 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.llvm.elementwise import emit_operation, move_pointer
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
-from tilewright_cpu.lowering.analysis import unit_reshape
+from tilewright.passes.transfer import unit_reshape
 from tilewright_cpu.lowering.bounds import checked_chunk
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index, Scope
 from tilewright_cpu.lowering.machine import rounded_for_dots
@@ -173,7 +173,7 @@ def _compute(context: Context, operation: Operation, value: Value, index: Index,
         axes = unit_reshape(source.shape, result.shape)
         if axes is None:
             raise LoweringError(f"reshape of {source} to {result} was not put into memory before it is read")
-        return as_vector(context, operands[0], tuple(ZERO if axis is None else index[axis] for axis in axes), width)
+        return as_vector(context, operands[0], tuple(index[axes[axis]] if axis in axes else ZERO for axis in range(source.rank)), width)
     if name == "splat":
         return context.scalar(operands[0])
     writer = context.writer

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 from tilewright.ir.core import Value
-from tilewright.ir.types import I1, I64, FloatType, IntType, TileType, element_type
+from tilewright.ir.types import I1, I64, FloatType, IntType, TileType, element_type, shape_of
 from tilewright.llvm.casts import emit_cast
-from tilewright_cpu.lowering.analysis import unit_reshape
+from tilewright.passes.rewriter import constant_of
+from tilewright.passes.transfer import unit_reshape
 from tilewright_cpu.lowering.context import ZERO, Context, Index
 from tilewright_cpu.lowering.evaluate import evaluate, scope_of, with_coordinate
-from tilewright_cpu.lowering.strides import constant_value, form
+from tilewright_cpu.lowering.strides import form
 
 #: For each axis of a value, the axis of the nest it runs along; None for a coordinate that is always 0.
 Axes = tuple[int | None, ...]
@@ -38,7 +39,7 @@ def operand_axes(value: Value, axes: Axes, number: int) -> Axes:
             assert isinstance(value.type, TileType)
             mapped = unit_reshape(operand.type.shape, value.type.shape)
             assert mapped is not None
-            return tuple(None if axis is None else axes[axis] for axis in mapped)
+            return tuple(axes[mapped[axis]] if axis in mapped else None for axis in range(operand.type.rank))
     return axes
 
 
@@ -58,7 +59,7 @@ def conjuncts(context: Context, mask: Value, axes: Axes) -> list[tuple[Value, Ax
             stack.extend((operand, operand_axes(value, here, number)) for number, operand in enumerate(operation.operands))
         elif operation.name == "splat":
             found.append((value, here))
-        elif operation.name == "reshape" and unit_reshape(operation.operands[0].type.shape, value.type.shape) is not None:  # type: ignore[attr-defined]
+        elif operation.name == "reshape" and unit_reshape(shape_of(operation.operands[0].type), shape_of(value.type)) is not None:
             stack.append((operation.operands[0], operand_axes(value, here, 0)))
         else:
             found.append((value, here))
@@ -161,7 +162,7 @@ class DeadLanes:
     def fold(self, value: Value, axes: Axes) -> int | float | bool | None:
         """The number ``value`` is in dead lanes, None where it is not known."""
         if not isinstance(value.type, TileType):
-            return constant_value(value)
+            return constant_of(value)
         value = self.context.resolve(value)
         key = (value, axes)
         if key not in self._memo:
@@ -187,8 +188,10 @@ class DeadLanes:
             return self.fold(operands[number], operand_axes(value, axes, number))
 
         if name == "splat":
-            return constant_value(operands[0])
-        if name in ("broadcast", "expand_dims", "permute", "hint") or (name == "reshape" and unit_reshape(operands[0].type.shape, value.type.shape)):  # type: ignore[attr-defined]
+            return constant_of(operands[0])
+        if name in ("broadcast", "expand_dims", "permute", "hint"):
+            return inner(0)
+        if name == "reshape" and unit_reshape(shape_of(operands[0].type), shape_of(value.type)) is not None:
             return inner(0)
         if name == "load":
             if len(operands) < 2 or inner(1) is not False:

@@ -13,7 +13,8 @@ from contextlib import nullcontext
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.types import I1, TileType, element_type
 from tilewright.llvm.registers import constant, storage_size, storage_type, vector_type
-from tilewright_cpu.lowering.analysis import is_lazy, is_tile, unit_reshape
+from tilewright.passes.transfer import unit_reshape
+from tilewright_cpu.lowering.analysis import is_lazy, is_tile
 from tilewright_cpu.lowering.bounds import checked_address, checked_chunk, is_checked
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index, Strided
 from tilewright_cpu.lowering.contiguity import assuming, reached
@@ -226,9 +227,8 @@ def in_place(context: Context, value: Value) -> Strided | None:
             if inner is None or mapped is None:
                 return None
             strides = ["0"] * type_.rank
-            for axis, target in enumerate(mapped):
-                if target is not None:
-                    strides[target] = inner.strides[axis]
+            for axis, target in mapped.items():
+                strides[target] = inner.strides[axis]
             return Strided(inner.pointer, tuple(strides), inner.element, inner.valid)
         case "load" if not operation.attribute("volatile") and type_.element is not I1:
             return _load_in_place(context, operation, type_)

@@ -13,7 +13,8 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Value
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, element_type
 from tilewright.llvm.registers import storage_size
-from tilewright_cpu.lowering.analysis import cost_of_one, is_lazy, unit_reshape
+from tilewright.passes.transfer import unit_reshape
+from tilewright_cpu.lowering.analysis import cost_of_one, is_lazy
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index
 from tilewright_cpu.lowering.contiguity import assuming
 from tilewright_cpu.lowering.evaluate import evaluate, with_coordinate

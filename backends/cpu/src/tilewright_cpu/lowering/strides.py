@@ -12,7 +12,8 @@ from typing import ClassVar, Final
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.llvm.registers import storage_size
-from tilewright.passes.transfer import MOVES, TRANSFER, Domain, Rule, moved_axes
+from tilewright.passes.rewriter import constant_of
+from tilewright.passes.transfer import TRANSFER, Domain, Rule, moved_axes
 from tilewright_cpu.lowering.context import Context
 
 
@@ -36,18 +37,6 @@ def form(context: Context, value: Value, axis: int) -> Form:
     if not isinstance(type_, TileType) or type_.shape[axis] == 1:
         return 0
     return _forms(context, value, type_)[axis]
-
-
-def constant_value(value: Value) -> int | float | bool | None:
-    """The number that a scalar constant, or every element of a tile made from one, has."""
-    operation = value.definition
-    while operation is not None:
-        if operation.name == "constant":
-            return operation.attribute("value")
-        if operation.name not in MOVES and operation.name != "hint":
-            return None
-        operation = operation.operands[0].definition
-    return None
 
 
 def _forms(context: Context, value: Value, type_: TileType) -> Forms:
@@ -98,7 +87,7 @@ class _Strides(Domain[Forms]):
         return tuple([_times(step, factor) for step in x])
 
     def product(self, operation: Operation, a: Forms, b: Forms) -> Forms:
-        factors = [constant_value(operand) for operand in operation.operands]
+        factors = [constant_of(operand) for operand in operation.operands]
         return tuple([_times(left, factors[1]) if right == 0 else _times(right, factors[0]) if left == 0 else None for left, right in zip(a, b, strict=True)])
 
     def shift(self, operation: Operation, x: Forms, amount: Forms) -> Forms:
