@@ -309,6 +309,17 @@ def where_without_the_other(x_ptr, out_ptr):
     tl.store(out_ptr + tl.arange(0, 16), tl.where(x > 0, x))  # here
 
 
+@tw.jit
+def list_for_a_tile(x_ptr, out_ptr):
+    i = tl.arange(0, 4)
+    tl.store(out_ptr + i, [1, 2, 3, 4])  # here
+
+
+@tw.jit
+def zeros_of_no_type(x_ptr, out_ptr):
+    tl.store(out_ptr + tl.arange(0, 16), tl.zeros((16,)))  # here
+
+
 MASK = "where it may be any number, take the next power of two as a constant instead, and a mask for what is beyond it"
 TRUTH = (
     "choose for each element with tl.where(condition, a, b), or reduce to one value: tl.max(condition.to(tl.int32)) is 1 where the condition holds for any "
@@ -349,6 +360,8 @@ TRUTH = (
         (root_of_integers, "convert it first: x.to(tl.float32)"),
         (range_without_a_start, "a range begins somewhere: tl.arange(0, 16)"),
         (where_without_the_other, "both values are given: tl.where(x > 0, x, 0) is 0 where the condition does not hold"),
+        (list_for_a_tile, "a tile is made by tl.full, tl.arange or tl.load; tl.join and tl.cat put tiles together"),
+        (zeros_of_no_type, "say what its elements are: tl.zeros((16,), tl.float32)"),
         (range_of_a_float, "its bounds are integers, not 8.0"),
         (extent_left_open, "no extent is worked out from the others: write it, as x.numel // 4"),
         (mask_of_integers, "compare it: `mask != 0`"),

@@ -72,6 +72,10 @@ def of_call(g: Generator, node: ast.Call, fn: Any, error: Exception) -> str:
     text = str(error)
     if "  help: " in "".join((text, *getattr(error, "__notes__", ()))):
         return ""
+    if text.startswith("cannot convert") and text.endswith("of type tuple to tensor"):
+        return "a tile is made by tl.full, tl.arange or tl.load; tl.join and tl.cat put tiles together"
+    if text.startswith("zeros() is missing argument: 'dtype'"):
+        return f"say what its elements are: {ast.unparse(node.func)}({', '.join((*map(ast.unparse, node.args), 'tl.float32'))})"
     if "constexpr" in text and not g.frame.function.__module__.startswith("tilewright."):
         return _to_constants(g, node)
     if text.startswith("arange() missing") and len(node.args) == 1:
