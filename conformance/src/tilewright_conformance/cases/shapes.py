@@ -14,13 +14,15 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.ir.ops import TABLE
+from tilewright.ir.table import Trait
 from tilewright_conformance.case import Case
 from tilewright_conformance.kit.numbers import IR, Array, check, kind, needs, unset, wide
 from tilewright_conformance.kit.tiles import positions
 from tilewright_conformance.sampling import sampled
 from tilewright_conformance.session import Session
 
-OPERATIONS = ("splat", "unsplat", "broadcast", "expand_dims", "reshape", "permute", "cat", "join", "split")
+OPERATIONS = tuple(spec.name for spec in TABLE if Trait.SHAPE in spec.traits)
 Shape = tuple[int, ...]
 
 #: Element types to move: one of each width and kind.

@@ -194,6 +194,11 @@ class OpSpec:
         return Trait.IDEMPOTENT in self.traits
 
     @property
+    def moves(self) -> bool:
+        """Whether what it gives are the elements of its one operand, moved or repeated."""
+        return Trait.SHAPE in self.traits and len(self.operands) == 1
+
+    @property
     def python_name(self) -> str:
         """The builder's method name: keywords of Python get a trailing underscore, dots become underscores."""
         import keyword

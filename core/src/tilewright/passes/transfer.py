@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Constant, Extremum, NumPrograms, ProgramId, Select
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Moved, Permute, Reshape, Splat, Unsplat
@@ -99,8 +100,8 @@ def _shift_left(domain: Domain[Facts], operation: Binary, facts: Sequence[Facts]
     return domain.shift(operation, *facts)
 
 
-#: The operations whose result has the elements of their one operand.
-MOVES: Final = frozenset({"splat", "unsplat", "broadcast", "expand_dims", "permute", "reshape"})
+#: The operations whose result has the elements of their one operand. A split has two results, with half of them each.
+MOVES: Final = frozenset(spec.name for spec in TABLE if spec.moves) - {"split"}
 
 TRANSFER: Final[Mapping[str, Rule]] = {
     "constant": lambda domain, operation, facts: domain.constant(operation),

@@ -14,14 +14,15 @@ from tilewright.ir.ops.arithmetic import Bitcast, Constant, Select
 from tilewright.ir.ops.control import Call, Condition, For, If, Map, Reduce, Scan, While
 from tilewright.ir.ops.debug import Print
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Load
-from tilewright.ir.table import Effect
+from tilewright.ir.table import Effect, Trait
 from tilewright.ir.types import DescriptorType, PointerType, element_type
 
 #: Positions of kernel arguments; None is "any memory".
 Roots = frozenset[int] | None
 
 _NONE: frozenset[int] = frozenset()
-_FOLLOWS = ("addptr", "splat", "unsplat", "broadcast", "expand_dims", "reshape", "permute", "cat", "join", "split", "gather", "hint", "make_descriptor")
+#: Operations whose results come from where their operands do, beside those of shape.
+_FOLLOWS = ("addptr", "gather", "hint", "make_descriptor")
 ATOMICS = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
 
 
@@ -99,7 +100,7 @@ class Provenance:
     def _follow(self, operation: Operation) -> None:
         roots: Roots = _NONE
         copies = isinstance(operation, Bitcast) and _is_address(operation.x)
-        if operation.name in _FOLLOWS or isinstance(operation, Select) or copies:
+        if Trait.SHAPE in operation.spec.traits or operation.name in _FOLLOWS or isinstance(operation, Select) or copies:
             for operand in operation.operands:
                 if _is_address(operand):
                     roots = _union(roots, self.of(operand))

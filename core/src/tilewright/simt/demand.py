@@ -13,7 +13,7 @@ from tilewright.ir.table import Effect
 from tilewright.ir.types import FloatType, TileType, element_type, shape_of
 from tilewright.passes.affine import Affine
 from tilewright.passes.polynomials import Polynomial
-from tilewright.passes.transfer import unit_reshape
+from tilewright.passes.transfer import MOVES, unit_reshape
 
 
 def observed(value: Value, axis: int, limit: Polynomial, affine: Affine) -> str:
@@ -115,7 +115,8 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(("store", "atomic_rmw"), _Search.write),
     "select": _Search.select,
     **dict.fromkeys(("div", "rem"), _Search.divide),
-    **dict.fromkeys(("broadcast", "expand_dims", "permute", "reshape", "hint"), _Search.moved),
+    # scalars have no axis to follow
+    **dict.fromkeys(MOVES - {"splat", "unsplat"} | {"hint"}, _Search.moved),
     "dot": _Search.dot,
     "reduce": _Search.reduce,
     "for": _Search.loop,

@@ -13,6 +13,7 @@ from typing import Final
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I1, element_type
+from tilewright.passes.transfer import MOVES
 from tilewright.simt.carried import CARRIERS, Carried, carried_values
 
 #: Of a load: no lane that its mask leaves out is seen, so that any value will do.
@@ -148,6 +149,6 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(("load", "store", "atomic_rmw", "atomic_load", "atomic_store", "assert", "histogram"), _Search.accessed),
     "select": _Search.selected,
     "and": _Search.conjoined,
-    **dict.fromkeys(("broadcast", "expand_dims", "permute", "reshape", "splat"), _Search.moved),
+    **dict.fromkeys(MOVES, _Search.moved),
     "hint": _Search.promised,
 }

@@ -12,8 +12,8 @@ from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType, PointerType, TileType, Type
 from tilewright.passes.effects import effects_of
 
-#: Operations whose result leads where their first operand does.
-_PASSING: Final = frozenset({"addptr", "splat", "broadcast", "expand_dims", "permute", "reshape", "hint", "bitcast"})
+#: Operations whose result leads where their first operand does, beside those that move elements.
+_PASSING: Final = frozenset({"addptr", "hint", "bitcast"})
 #: Operations that make a descriptor of a tensor at their operand ``base``.
 _MAKING: Final = frozenset({"make_descriptor", "simt.make_descriptor", "simt.tensor"})
 
@@ -35,7 +35,7 @@ def root_of(address: Value) -> Value | None:
             base = owner.operand("base")
             assert base is not None
             value = base
-        elif owner.operands and owner.name in _PASSING:
+        elif owner.spec.moves or owner.name in _PASSING:
             value = owner.operands[0]
         else:
             return None

@@ -18,6 +18,7 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I64, FloatType, IntType, PointerType, TileType, element_type
+from tilewright.passes.transfer import MOVES
 
 
 def cost_of_one(operation: Operation) -> int:
@@ -33,7 +34,8 @@ EXPENSIVE = 10
 DEEPEST = 48
 #: Independent accumulators of a sum that a loop keeps in registers.
 LANE_SUM_GROUPS = 4
-_LAZY_SHAPE = frozenset(("splat", "broadcast", "expand_dims", "permute", "reshape"))
+#: Operations that only move elements and are evaluated where they are read. An unsplat gives a scalar, which is computed where it stands.
+_LAZY_SHAPE = MOVES - {"unsplat"}
 #: Operations whose results keep the coordinates of their operands.
 _SAME_INDEX = frozenset(("load", "hint"))
 

@@ -57,7 +57,7 @@ def pointer_root(context: Context, pointer: Value) -> Value | None:
         if operation is None:
             owner = pointer.owner
             return pointer if isinstance(owner, Region) and owner.owner is context.function and not is_tile(pointer) else None
-        if operation.name not in ("addptr", "splat", "broadcast", "expand_dims", "permute", "reshape", "hint"):
+        if not operation.spec.moves and operation.name not in ("addptr", "hint"):
             return None
         pointer = operation.operands[0]
 
