@@ -1,5 +1,8 @@
 """A backend that records instead of running, and a cache of each test's own."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 import tilewright as tw
@@ -10,9 +13,19 @@ from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manife
 from tilewright.plugins.registry import registry
 from tilewright.runtime import backend_choice, devices, tuning_records
 
+sys.path.insert(0, str(Path(__file__).parent))
+from optional_torch import is_absent
+
 ALL_TYPES = frozenset(
     ["i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e4b15"]
 )
+
+
+@pytest.fixture(autouse=True)
+def _without_what_is_absent(request):
+    """Tests whose parameters were made of PyTorch are skipped where it is not installed."""
+    if is_absent(getattr(getattr(request.node, "callspec", None), "params", {})):
+        pytest.skip("PyTorch is not installed")
 
 
 class Recorder:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
+from optional_torch import torch
 
 from tilewright.runtime import arguments, dlpack
 from tilewright.runtime.arguments import ArgumentError, ArrayKind, ArrayView, address_of, array_kind, is_array_type, launch_value

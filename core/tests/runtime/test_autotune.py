@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from optional_torch import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tuning_support import CONFIGS, TIMES, Bench, grid, tuned

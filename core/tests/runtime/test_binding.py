@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-import torch
+from optional_torch import torch
 
 import tilewright as tw
 import tilewright.language as tl

@@ -8,7 +8,7 @@ import weakref
 import llvmlite.binding  # noqa: F401  (the native dispatcher is used where LLVM is loaded)
 import numpy as np
 import pytest
-import torch
+from optional_torch import torch
 
 import tilewright as tw
 import tilewright.language as tl

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import torch
+from optional_torch import torch
 
 import tilewright as tw
 import tilewright.language as tl
@@ -17,6 +17,7 @@ def put(y, a, WIDTH: tl.constexpr = 4):
 
 
 def fake_tensor():
+    pytest.importorskip("torch")
     from torch._subclasses import FakeTensorMode
 
     with FakeTensorMode():

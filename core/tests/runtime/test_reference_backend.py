@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import torch
+from optional_torch import torch
 
 import tilewright as tw
 import tilewright.language as tl

@@ -5,7 +5,7 @@ import enum
 
 import numpy as np
 import pytest
-import torch
+from optional_torch import torch
 
 import tilewright as tw
 import tilewright.language as tl

@@ -7,7 +7,7 @@ import types
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
+from optional_torch import torch
 
 import tilewright as tw
 import tilewright.language as tl

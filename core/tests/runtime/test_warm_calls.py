@@ -6,7 +6,7 @@ import sys
 import llvmlite.binding  # noqa: F401  (the native dispatcher is used where LLVM is loaded)
 import numpy as np
 import pytest
-import torch
+from optional_torch import torch
 
 import tilewright.language as tl
 from tilewright.errors import LaunchError
