@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from tilewright.ir import Builder, Function
 from tilewright.ir.core import Value
+from tilewright.ir.expressions import Expression
 from tilewright.ir.types import I1, FloatType, IntType, Type, bit_width
 
 Operand = "Number | float"
@@ -49,8 +51,8 @@ class Scope:
         return self.function
 
 
-class Number:
-    """A scalar SSA value with Python's operators. Comparisons give booleans of the IR; ``==`` is :meth:`equals`."""
+class Number(Expression):
+    """A scalar SSA value with Python's operators."""
 
     __slots__ = ("scope", "value")
 
@@ -62,90 +64,20 @@ class Number:
         return self.value.type
 
     def like(self, other: Number | float) -> Number:
-        """``other`` as a number of this one's type."""
         return other if isinstance(other, Number) else self.scope.constant(other, self.type)
 
-    def _binary(self, name: str, other: Number | float) -> Number:
-        return Number(self.scope, getattr(self.scope.builder, name)(self.value, self.like(other).value))
-
-    def _unary(self, name: str) -> Number:
-        return Number(self.scope, getattr(self.scope.builder, name)(self.value))
-
-    def _compare(self, predicate: str, other: Number | float) -> Number:
-        return Number(self.scope, self.scope.builder.cmp(self.value, self.like(other).value, predicate=predicate))
-
-    def __add__(self, other: Number | float) -> Number:
-        return self._binary("add", other)
-
-    def __radd__(self, other: float) -> Number:
-        return self.like(other) + self
-
-    def __sub__(self, other: Number | float) -> Number:
-        return self._binary("sub", other)
-
-    def __rsub__(self, other: float) -> Number:
-        return self.like(other) - self
-
-    def __mul__(self, other: Number | float) -> Number:
-        return self._binary("mul", other)
-
-    def __rmul__(self, other: float) -> Number:
-        return self.like(other) * self
-
-    def __truediv__(self, other: Number | float) -> Number:
-        return self._binary("div", other)
-
-    def __rtruediv__(self, other: float) -> Number:
-        return self.like(other) / self
-
-    def __and__(self, other: Number | float) -> Number:
-        return self._binary("and_", other)
-
-    def __or__(self, other: Number | float) -> Number:
-        return self._binary("or_", other)
-
-    def __xor__(self, other: Number | float) -> Number:
-        return self._binary("xor", other)
-
-    def __lshift__(self, other: Number | float) -> Number:
-        return self._binary("shl", other)
-
-    def __rshift__(self, other: Number | float) -> Number:
-        return self._binary("shr", other)
-
-    def __neg__(self) -> Number:
-        return self._unary("neg")
-
-    def __abs__(self) -> Number:
-        return self._unary("abs")
-
-    def __lt__(self, other: Number | float) -> Number:
-        return self._compare("lt", other)
-
-    def __le__(self, other: Number | float) -> Number:
-        return self._compare("le", other)
-
-    def __gt__(self, other: Number | float) -> Number:
-        return self._compare("gt", other)
-
-    def __ge__(self, other: Number | float) -> Number:
-        return self._compare("ge", other)
-
-    def equals(self, other: Number | float) -> Number:
-        return self._compare("eq", other)
-
-    def differs(self, other: Number | float) -> Number:
-        return self._compare("ne", other)
+    def apply(self, op: str, *others: Number | float, **attributes: Any) -> Number:
+        return Number(self.scope, getattr(self.scope.builder, op)(self.value, *(self.like(other).value for other in others), **attributes))
 
     def high_product(self, other: Number | float) -> Number:
         """The upper half of the double-width product."""
-        return self._binary("mulhi", other)
+        return self.apply("mulhi", other)
 
     def copysign(self, sign: Number) -> Number:
-        return self._binary("copysign", sign)
+        return self.apply("copysign", sign)
 
     def sqrt(self) -> Number:
-        return self._unary("sqrt")
+        return self.apply("sqrt")
 
     def ldexp(self, exponent: Number) -> Number:
         return Number(self.scope, self.scope.builder.ldexp(self.value, exponent.value))

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright import ir
 from tilewright.ir import types as ir_types
+from tilewright.ir.expressions import Expression
 from tilewright.language.binding import builtin
 from tilewright.language.dtypes import dtype, float32, float64
 from tilewright.language.tensors import tensor
@@ -14,8 +15,8 @@ from tilewright.language.tensors import tensor
 F32_F64 = ("fp32", "fp64")
 
 
-class Number:
-    """A scalar or tile of the IR with Python's operators; a Python number beside one is a constant of its type. Comparisons give booleans."""
+class Number(Expression):
+    """A scalar or tile of the IR with Python's operators."""
 
     __slots__ = ("builder", "handle")
 
@@ -31,16 +32,11 @@ class Number:
         """Whether the elements have 64 bits."""
         return ir_types.bit_width(self.element) == 64
 
-    def like(self, value: Number | float) -> Number:
-        """``value`` as a number of this one's type."""
-        return value if isinstance(value, Number) else Number(self.builder, self.builder.constant_like(self.handle.type, value))
+    def like(self, other: Number | float) -> Number:
+        return other if isinstance(other, Number) else Number(self.builder, self.builder.constant_like(self.handle.type, other))
 
     def apply(self, op: str, *others: Number | float, **attributes: Any) -> Number:
-        """An operation of the IR on numbers of one type."""
         return Number(self.builder, getattr(self.builder, op)(self.handle, *(self.like(other).handle for other in others), **attributes))
-
-    def compare(self, predicate: str, other: Number | float) -> Number:
-        return Number(self.builder, self.builder.cmp(self.handle, self.like(other).handle, predicate=predicate))
 
     def to(self, element: ir_types.Type, **attributes: Any) -> Number:
         """The values as another type."""
@@ -58,72 +54,12 @@ class Number:
         """A float's bits as a signed integer."""
         return self.bits_as(ir_types.I64 if self.wide else ir_types.I32)
 
-    def __add__(self, other: Number | float) -> Number:
-        return self.apply("add", other)
-
-    def __radd__(self, other: float) -> Number:
-        return self.like(other).apply("add", self)
-
-    def __sub__(self, other: Number | float) -> Number:
-        return self.apply("sub", other)
-
-    def __rsub__(self, other: float) -> Number:
-        return self.like(other).apply("sub", self)
-
     def __mul__(self, other: Number | float) -> Number:
         """The product. Of floats it is written as a fused operation, whose rounding no backend takes away by fusing it with an addition: methods here rely
         on what each operation rounds."""
         if isinstance(self.element, ir_types.FloatType):
             return self.apply("fma", other, -0.0)
-        return self.apply("mul", other)
-
-    def __rmul__(self, other: float) -> Number:
-        return self.like(other) * self
-
-    def __truediv__(self, other: Number | float) -> Number:
-        return self.apply("div", other)
-
-    def __rtruediv__(self, other: float) -> Number:
-        return self.like(other).apply("div", self)
-
-    def __neg__(self) -> Number:
-        return self.apply("neg")
-
-    def __abs__(self) -> Number:
-        return self.apply("abs")
-
-    def __and__(self, other: Number | int) -> Number:
-        return self.apply("and_", other)
-
-    def __or__(self, other: Number | int) -> Number:
-        return self.apply("or_", other)
-
-    def __xor__(self, other: Number | int) -> Number:
-        return self.apply("xor", other)
-
-    def __lshift__(self, other: Number | int) -> Number:
-        return self.apply("shl", other)
-
-    def __rshift__(self, other: Number | int) -> Number:
-        return self.apply("shr", other)
-
-    def __lt__(self, other: Number | float) -> Number:
-        return self.compare("lt", other)
-
-    def __le__(self, other: Number | float) -> Number:
-        return self.compare("le", other)
-
-    def __gt__(self, other: Number | float) -> Number:
-        return self.compare("gt", other)
-
-    def __ge__(self, other: Number | float) -> Number:
-        return self.compare("ge", other)
-
-    def equals(self, other: Number | float) -> Number:
-        return self.compare("eq", other)
-
-    def differs(self, other: Number | float) -> Number:
-        return self.compare("ne", other)
+        return super().__mul__(other)
 
     def inverted(self) -> Number:
         """The negation of a boolean."""
