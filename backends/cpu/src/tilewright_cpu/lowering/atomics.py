@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Clock
 from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.atomics import atomic_read, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.registers import constant, register_type, storage_size
@@ -17,41 +19,34 @@ from tilewright_cpu.lowering.chunks import for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
 
 
-def lower_atomic_rmw(context: Context, operation: Operation) -> None:
+def lower_atomic_rmw(context: Context, operation: AtomicRmw) -> None:
     """Update the values at the pointers where the mask holds; the old ones, zero where it does not."""
-    pointer, value, mask = (operation.operand(name) for name in ("pointer", "value", "mask"))
-    assert pointer is not None and value is not None
-    kind, order = operation.attribute("kind"), operation.attribute("order")
+    pointer, value, mask = operation.pointer, operation.value, operation.mask
+    kind, order = operation.kind, operation.order
 
     def update(pointer_name: str, value_name: str) -> str:
-        assert value is not None
         return atomic_update(context, kind, element_type(value.type), pointer_name, value_name, order)
 
     _for_lanes(context, operation, [pointer, value], mask, lambda names: update(*names))
 
 
-def lower_atomic_cas(context: Context, operation: Operation) -> None:
+def lower_atomic_cas(context: Context, operation: AtomicCas) -> None:
     """Where the value at the pointer has the bits of compare, replace it; the old one."""
-    pointer, compare, value = operation.operands
-    element = element_type(value.type)
-
-    order = operation.attribute("order")
+    pointer, compare, value = operation.pointer, operation.compare, operation.value
+    element, order = element_type(value.type), operation.order
     _for_lanes(context, operation, [pointer, compare, value], None, lambda names: compare_and_swap(context, element, names[0], names[1], names[2], order))
 
 
-def lower_atomic_load(context: Context, operation: Operation) -> None:
+def lower_atomic_load(context: Context, operation: AtomicLoad) -> None:
     """Read the values at the pointers where the mask holds; zero where it does not."""
-    pointer, mask = operation.operand("pointer"), operation.operand("mask")
-    assert pointer is not None
-    element, order = element_type(operation.results[0].type), operation.attribute("order")
-    _for_lanes(context, operation, [pointer], mask, lambda names: atomic_read(context, element, names[0], order))
+    element, order = element_type(operation.result.type), operation.order
+    _for_lanes(context, operation, [operation.pointer], operation.mask, lambda names: atomic_read(context, element, names[0], order))
 
 
-def lower_atomic_store(context: Context, operation: Operation) -> None:
+def lower_atomic_store(context: Context, operation: AtomicStore) -> None:
     """Write the values where the mask holds."""
-    pointer, value, mask = (operation.operand(name) for name in ("pointer", "value", "mask"))
-    assert pointer is not None and value is not None
-    element, order, w = element_type(value.type), operation.attribute("order"), context.writer
+    pointer, value, mask = operation.pointer, operation.value, operation.mask
+    element, order, w = element_type(value.type), operation.order, context.writer
     operands = [pointer, value] if mask is None else [pointer, value, mask]
 
     def write(names: list[str]) -> None:
@@ -65,7 +60,7 @@ def lower_atomic_store(context: Context, operation: Operation) -> None:
     for_each(w, buffers[0].numel, lambda index: write([context.load_element(buffer, (index,)) for buffer in buffers]))
 
 
-def lower_clock(context: Context, operation: Operation) -> None:
+def lower_clock(context: Context, operation: Clock) -> None:
     """The monotonic clock of POSIX; of C, in seconds of the day, where that is missing."""
     w = context.writer
     time_of = w.alloca("i64", 2)
@@ -128,7 +123,7 @@ def when_else_zero(context: Context, condition: str, element: Type, body: Callab
     return w.phi(register_type(element), ((value, after), (constant(element, 0), before)))
 
 
-LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
+LOWERINGS: dict[str, Callable[[Context, Any], None]] = {
     "atomic_rmw": lower_atomic_rmw,
     "atomic_cas": lower_atomic_cas,
     "atomic_load": lower_atomic_load,

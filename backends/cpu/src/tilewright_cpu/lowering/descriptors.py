@@ -8,8 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.memory import (
+    DescriptorExtent,
+    DescriptorGather,
+    DescriptorLoad,
+    DescriptorReduce,
+    DescriptorScatter,
+    DescriptorStore,
+    DescriptorStride,
+    MakeDescriptor,
+)
 from tilewright.ir.types import I64, DescriptorType, FloatType, Type, element_type
 from tilewright.llvm.atomics import atomic_update
 from tilewright.llvm.registers import constant, storage_size, storage_type
@@ -18,6 +29,10 @@ from tilewright_cpu.lowering.bounds import checked_span, is_checked
 from tilewright_cpu.lowering.chunks import for_chunks, for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
 from tilewright_cpu.lowering.rearrange import result_type
+
+#: Accesses of a block at offsets, and of rows.
+_Blocks = DescriptorLoad | DescriptorStore | DescriptorReduce
+_Rows = DescriptorGather | DescriptorScatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +45,24 @@ class Descriptor:
     padding: str = "zero"
 
 
-def lower_make_descriptor(context: Context, operation: Operation) -> None:
+def lower_make_descriptor(context: Context, operation: MakeDescriptor) -> None:
     """Nothing is written: a descriptor is its parts."""
-    base = operation.operand("base")
-    assert base is not None
-    context.descriptors[operation.results[0]] = Descriptor(
-        context.scalar(base),
-        tuple(context.scalar(value) for value in operation.group("shape")),
-        tuple(context.scalar(value) for value in operation.group("strides")),
-        operation.attribute("padding"),
+    context.descriptors[operation.result] = Descriptor(
+        context.scalar(operation.base),
+        tuple(context.scalar(value) for value in operation.shape),
+        tuple(context.scalar(value) for value in operation.strides),
+        operation.padding,
     )
 
 
-def lower_descriptor_extent(context: Context, operation: Operation) -> None:
+def lower_descriptor_extent(context: Context, operation: DescriptorExtent) -> None:
     """The tensor's extent along an axis."""
-    context.bind_scalar(operation.results[0], _descriptor(context, operation)[0].shape[operation.attribute("axis")])
+    context.bind_scalar(operation.result, _descriptor(context, operation)[0].shape[operation.axis])
 
 
-def lower_descriptor_stride(context: Context, operation: Operation) -> None:
+def lower_descriptor_stride(context: Context, operation: DescriptorStride) -> None:
     """The distance of neighbours along an axis."""
-    context.bind_scalar(operation.results[0], _descriptor(context, operation)[0].strides[operation.attribute("axis")])
+    context.bind_scalar(operation.result, _descriptor(context, operation)[0].strides[operation.axis])
 
 
 # ---- rows of a block
@@ -69,9 +82,9 @@ class _Row:
 RowBody = Callable[[str, _Row], None]
 
 
-def _offsets(context: Context, operation: Operation) -> list[str]:
+def _offsets(context: Context, operation: _Blocks) -> list[str]:
     """The block's first coordinates as i64."""
-    return [_as_i64(context, value) for value in operation.group("offsets")]
+    return [_as_i64(context, value) for value in operation.offsets]
 
 
 def _as_i64(context: Context, value: Value) -> str:
@@ -79,9 +92,9 @@ def _as_i64(context: Context, value: Value) -> str:
     return name if not name.startswith("%") else context.convert(name, value.type, I64)
 
 
-def _descriptor(context: Context, operation: Operation) -> tuple[Descriptor, DescriptorType]:
-    value = operation.operand("descriptor")
-    assert value is not None and isinstance(value.type, DescriptorType)
+def _descriptor(context: Context, operation: DescriptorExtent | DescriptorStride | _Blocks | _Rows) -> tuple[Descriptor, DescriptorType]:
+    value = operation.descriptor
+    assert isinstance(value.type, DescriptorType)
     found = context.descriptors[value]
     assert isinstance(found, Descriptor)
     return found, value.type
@@ -243,31 +256,28 @@ def _rows_of(buffer: Buffer) -> Buffer:
 # ---- operations
 
 
-def lower_descriptor_load(context: Context, operation: Operation) -> None:
+def lower_descriptor_load(context: Context, operation: DescriptorLoad) -> None:
     """The block at offsets; padding outside the tensor."""
     descriptor, type_ = _descriptor(context, operation)
     offsets = _offsets(context, operation)
     result = context.new_buffer(type_.block_shape, type_.element)
     padding, rows = _padding(descriptor, type_.element), _rows_of(result)
     _each_row(context, operation, descriptor, type_, offsets, lambda number, row: _load_row(context, rows, number, row, descriptor.strides[-1], padding))
-    context.bind_buffer(operation.results[0], result)
+    context.bind_buffer(operation.result, result)
 
 
-def lower_descriptor_store(context: Context, operation: Operation) -> None:
+def lower_descriptor_store(context: Context, operation: DescriptorStore) -> None:
     """Write the block at offsets where it is in the tensor."""
     descriptor, type_ = _descriptor(context, operation)
-    value = operation.operand("value")
-    assert value is not None
-    source = _rows_of(context.materialize(value))
+    source = _rows_of(context.materialize(operation.value))
     offsets = _offsets(context, operation)
     _each_row(context, operation, descriptor, type_, offsets, lambda number, row: _store_row(context, source, number, row, descriptor.strides[-1]))
 
 
-def lower_descriptor_reduce(context: Context, operation: Operation) -> None:
+def lower_descriptor_reduce(context: Context, operation: DescriptorReduce) -> None:
     """Update the block at offsets atomically, element by element, where it is in the tensor."""
     descriptor, type_ = _descriptor(context, operation)
-    value, kind = operation.operand("value"), operation.attribute("kind")
-    assert value is not None
+    value, kind = operation.value, operation.kind
     source, w, stored = _rows_of(context.materialize(value)), context.writer, storage_type(type_.element)
     offsets = _offsets(context, operation)
 
@@ -279,33 +289,29 @@ def lower_descriptor_reduce(context: Context, operation: Operation) -> None:
     _each_row(context, operation, descriptor, type_, offsets, update)
 
 
-def lower_descriptor_gather(context: Context, operation: Operation) -> None:
+def lower_descriptor_gather(context: Context, operation: DescriptorGather) -> None:
     """The given rows of the tensor, from a column on."""
     descriptor, type_ = _descriptor(context, operation)
-    rows, column = operation.operand("rows"), operation.operand("column")
-    assert rows is not None and column is not None
-    numbers, first = context.materialize(rows), _as_i64(context, column)
+    numbers, first = context.materialize(operation.rows), _as_i64(context, operation.column)
     shape = result_type(operation).shape
     result = context.new_buffer(shape, type_.element)
     padding = _padding(descriptor, type_.element)
     _each_listed_row(
         context, operation, descriptor, type_, numbers, first, lambda number, row: _load_row(context, result, number, row, descriptor.strides[-1], padding)
     )
-    context.bind_buffer(operation.results[0], result)
+    context.bind_buffer(operation.result, result)
 
 
-def lower_descriptor_scatter(context: Context, operation: Operation) -> None:
+def lower_descriptor_scatter(context: Context, operation: DescriptorScatter) -> None:
     """Write the given rows of the tensor, from a column on."""
     descriptor, type_ = _descriptor(context, operation)
-    rows, column, value = (operation.operand(name) for name in ("rows", "column", "value"))
-    assert rows is not None and column is not None and value is not None
-    numbers, source, first = context.materialize(rows), context.materialize(value), _as_i64(context, column)
+    numbers, source, first = context.materialize(operation.rows), context.materialize(operation.value), _as_i64(context, operation.column)
     _each_listed_row(
         context, operation, descriptor, type_, numbers, first, lambda number, row: _store_row(context, source, number, row, descriptor.strides[-1])
     )
 
 
-LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
+LOWERINGS: dict[str, Callable[[Context, Any], None]] = {
     "make_descriptor": lower_make_descriptor,
     "descriptor_extent": lower_descriptor_extent,
     "descriptor_stride": lower_descriptor_stride,

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Cast
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.memory import DescriptorLoad, Load
+from tilewright.ir.ops.shape import Moved, Permute
 from tilewright.ir.types import F32, FloatType, TileType, Type, element_type
 from tilewright.llvm.registers import storage_size, storage_type
 from tilewright.passes.rewriter import constant_of
@@ -27,9 +33,9 @@ from tilewright_cpu.lowering.dot_product import Product, write_product
 from tilewright_cpu.lowering.materialize import copy_buffer, materialize_into
 
 
-def lower_dot(context: Context, operation: Operation) -> None:
+def lower_dot(context: Context, operation: Dot) -> None:
     """``a @ b + c``."""
-    a, b, c = operation.operands
+    a, b, c = operation.a, operation.b, operation.c
     limits = limits_of(context, operation)
     place_a, place_b = _operand(context, a, limits.rows), _operand(context, b)
     carried = context.buffers.get(c)
@@ -38,12 +44,12 @@ def lower_dot(context: Context, operation: Operation) -> None:
     deferral = _deferral(context, operation, place_a.stays) if in_loop else None
     elements = element_type(a.type), element_type(b.type)
     memo = _memo(context, operation, place_b.stays) if len(target.shape) == 2 else None
-    precision = operation.attribute("precision")
+    precision = operation.precision
     multiply(context, elements, place_a, place_b, target, zero, limits, _prepacked(context, b), deferral, memo, precision)
-    context.bind_buffer(operation.results[0], target)
+    context.bind_buffer(operation.result, target)
 
 
-def _deferral(context: Context, dot: Operation, stays: str) -> Deferral | None:
+def _deferral(context: Context, dot: Dot, stays: str) -> Deferral | None:
     """How a dot's products are added up together with those of the loop's other iterations; None where they are not."""
     analysis = context.analysis
     if not can_be_deferred(analysis, dot):
@@ -54,15 +60,15 @@ def _deferral(context: Context, dot: Operation, stays: str) -> Deferral | None:
     return Deferral(context.writer.is_last(context.loops[loop]), stays, lambda size: context.lasting(size, end))
 
 
-def _memo(context: Context, dot: Operation, stays: str) -> Memo | None:
+def _memo(context: Context, dot: Dot, stays: str) -> Memo | None:
     """Where packed tiles of operand B are kept; None where they are not."""
     analysis, machine, w = context.analysis, context.state.machine, context.writer
     if stays == "false" or w.name != context.state.symbol or not can_be_kept(analysis, dot):
         return None
     owner = dot.parent.owner if dot.parent is not None else None
-    turns = w.turns(context.loops[owner]) if isinstance(owner, Operation) and owner.name == "for" else ("0", "0")
+    turns = w.turns(context.loops[owner]) if isinstance(owner, For) else ("0", "0")
     context.state.run = RUN
-    others = sum(operation.name == "dot" for operation in analysis.start)
+    others = sum(isinstance(operation, Dot) for operation in analysis.start)
     return Memo(turns, stays, machine.packed_bytes // others, lambda size: context.lasting(size, FOREVER))
 
 
@@ -102,15 +108,14 @@ def _operand(context: Context, value: Value, rows: str | None = None) -> Place:
     value = context.resolve(value)
     operation = value.definition
     if value not in context.buffers and operation is not None and value not in context.analysis.eager:
-        source = operation.operands[0] if operation.operands else None
-        if operation.name == "permute" and source is not None:
-            rank = len(operation.attribute("order"))
-            if tuple(operation.attribute("order")) == (*range(rank - 2), rank - 1, rank - 2):
-                return _operand(context, source).swapped()
-        if operation.name == "cast" and source is not None and element_type(value.type) is F32:
-            narrow = element_type(source.type)
+        if isinstance(operation, Permute):
+            rank = len(operation.order)
+            if operation.order == (*range(rank - 2), rank - 1, rank - 2):
+                return _operand(context, operation.x).swapped()
+        if isinstance(operation, Cast) and element_type(value.type) is F32:
+            narrow = element_type(operation.x.type)
             if isinstance(narrow, FloatType) and narrow.bits < 32:
-                return _operand(context, source, rows)
+                return _operand(context, operation.x, rows)
     strided = context.in_place(value)
     if strided is None or (strided.valid != "true" and strided.strides[-1] != "1"):
         return place_of_buffer(context.materialize(value))
@@ -122,10 +127,11 @@ def _operand(context: Context, value: Value, rows: str | None = None) -> Place:
 
 def _is_loaded(context: Context, value: Value) -> bool:
     """Whether a tile that is read in place lies in memory of the kernel's arguments, and not in a buffer."""
-    while value not in context.buffers and value.definition is not None:
-        if value.definition.name in ("load", "descriptor_load"):
-            return True
-        value = context.resolve(value.definition.operands[0])
+    while value not in context.buffers:
+        definition = value.definition
+        if not isinstance(definition, Moved | Hint):
+            return isinstance(definition, Load | DescriptorLoad)
+        value = context.resolve(definition.x)
     return False
 
 
@@ -172,10 +178,10 @@ def sums_of(context: Context, c: Value, operands: tuple[str, ...]) -> tuple[Buff
 
 def _prepacked(context: Context, b: Value) -> str | None:
     """The list of matrices that were packed before the launch; None where B is computed, so that none of them holds it."""
-    value = context.resolve(b)
-    while value.definition is not None and value.definition.name in ("permute", "cast"):
-        value = context.resolve(value.definition.operands[0])
-    if value.definition is None or value.definition.name not in ("load", "descriptor_load"):
+    definition = context.resolve(b).definition
+    while isinstance(definition, Permute | Cast):
+        definition = context.resolve(definition.x).definition
+    if not isinstance(definition, Load | DescriptorLoad):
         return None
     context.state.prepackable = True
     return context.writer.load("ptr", context.writer.gep("i64", "%args", SLOT), 8)
@@ -217,4 +223,4 @@ def multiply(
     batch(0, a.pointer, b.pointer, target.pointer)
 
 
-LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {"dot": lower_dot}
+LOWERINGS: dict[str, Callable[[Context, Any], None]] = {"dot": lower_dot}

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.ir.core import Operation
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.linear import Dot
 from tilewright.ir.table import Effect
 from tilewright.ir.types import F16, Type, element_type
 from tilewright.llvm.registers import storage_size
@@ -47,13 +48,13 @@ class Deferral:
     room: Callable[[int], str]
 
 
-def can_be_deferred(analysis: Analysis, dot: Operation) -> bool:
+def can_be_deferred(analysis: Analysis, dot: Dot) -> bool:
     """Whether a dot only adds to a tile that its loop carries, and nothing in the loop minds when. Sums in f16 are rounded in every iteration."""
     loop = dot.parent.owner if dot.parent is not None else None
-    if not isinstance(loop, Operation) or loop.name != "for":
+    if not isinstance(loop, For):
         return False
-    (body,) = loop.regions
-    sums, result, terminator = dot.operands[-1], dot.results[0], body.terminator
+    body = loop.body
+    sums, result, terminator = dot.c, dot.result, body.terminator
     if element_type(sums.type) is F16 or sums.owner is not body or list(sums.uses) != [dot] or list(result.uses) != [terminator] or terminator is None:
         return False
     number = body.arguments.index(sums) - 1

@@ -10,6 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Cast
+from tilewright.ir.ops.control import For, If, Yield
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.linear import Dot, DotScaled
+from tilewright.ir.ops.memory import Load, Store
+from tilewright.ir.ops.shape import Permute
 from tilewright.ir.types import TileType
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.passes.rewriter import constant_of
@@ -19,7 +25,7 @@ from tilewright_cpu.lowering.dot_plan import Extent
 from tilewright_cpu.lowering.masks import Axes, Bound, bound_of, conjuncts, emit_limit, operand_axes
 from tilewright_cpu.lowering.strides import form
 
-_LOOKED_THROUGH = ("permute", "cast", "hint")
+_LOOKED_THROUGH = Permute | Cast | Hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +48,9 @@ class Limits:
 ALL = Limits()
 
 
-def limits_of(context: Context, operation: Operation) -> Limits:
+def limits_of(context: Context, operation: Dot) -> Limits:
     """The limits of a dot of rank 2, as code at the current point."""
-    a, b, _ = operation.operands
-    result = operation.results[0]
+    a, b, result = operation.a, operation.b, operation.result
     assert isinstance(result.type, TileType) and isinstance(a.type, TileType)
     if result.type.rank != 2:
         return ALL
@@ -75,14 +80,14 @@ def _bounds(context: Context, value: Value) -> tuple[list[Bound], list[Bound]]:
     axes: Axes = (0, 1)
     value = context.resolve(value)
     operation = value.definition
-    while operation is not None and value not in context.buffers and operation.name in _LOOKED_THROUGH:
+    while value not in context.buffers and isinstance(operation, _LOOKED_THROUGH):
         axes = operand_axes(value, axes, 0)
-        value = context.resolve(operation.operands[0])
+        value = context.resolve(operation.x)
         operation = value.definition
     none: tuple[list[Bound], list[Bound]] = ([], [])
-    if operation is None or operation.name != "load" or value in context.buffers:
+    if not isinstance(operation, Load) or value in context.buffers:
         return none
-    mask, other = operation.operand("mask"), operation.operand("other")
+    mask, other = operation.mask, operation.other
     if mask is None or (other is not None and constant_of(other) != 0):
         return none
     for leaf, leaf_axes in conjuncts(context, mask, axes):
@@ -115,24 +120,24 @@ def unread_beyond(context: Context, result: Value, axis: int, leaf: Value) -> bo
 def _followed(context: Context, value: Value, user: Operation, axis: int, leaf: Value) -> list[Value] | None:
     """The values that elements of ``value`` go into, at the same coordinates; None where they may be seen."""
     places = [position for position, operand in enumerate(user.operands) if operand is value]
-    if user.name == "store":
+    if isinstance(user, Store):
         return [] if places == [1] and _stored_under(context, user, axis, leaf) else None
-    if user.name in ("dot", "dot_scaled"):
+    if isinstance(user, Dot | DotScaled):
         return list(user.results) if places == [len(user.operands) - 1] else None
     if user.spec.elementwise:
         return list(user.results)
-    owner = user.parent.owner if user.name == "yield" and user.parent is not None else user
-    if not isinstance(owner, Operation) or owner.name not in ("for", "if"):
-        return None
-    if owner.name == "if":
+    owner = user.parent.owner if isinstance(user, Yield) and user.parent is not None else user
+    if isinstance(owner, If):
         return [owner.results[position] for position in places] if owner is not user else None
+    if not isinstance(owner, For):
+        return None
     first = 3 if owner is user else 0
-    (body,) = owner.regions
+    body = owner.body
     return [carried for position in places for carried in (body.arguments[position - first + 1], owner.results[position - first])]
 
 
-def _stored_under(context: Context, store: Operation, axis: int, leaf: Value) -> bool:
-    mask = store.operand("mask")
+def _stored_under(context: Context, store: Store, axis: int, leaf: Value) -> bool:
+    mask = store.mask
     if mask is None or not is_tile(mask):
         return False
     return any(found is leaf and axis in axes for found, axes in conjuncts(context, mask, (0, 1)))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.linear import Dot
 from tilewright.ir.table import Effect
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.lowering.analysis import Analysis
@@ -80,9 +81,9 @@ class Memo:
         return place
 
 
-def can_be_kept(analysis: Analysis, dot: Operation) -> bool:
+def can_be_kept(analysis: Analysis, dot: Dot) -> bool:
     """Whether what a dot reads is the same for all programs that read it."""
-    outermost = dot
+    outermost: Operation = dot
     while outermost.parent is not None and isinstance(outermost.parent.owner, Operation):
         outermost = outermost.parent.owner
     end = analysis.end[outermost]

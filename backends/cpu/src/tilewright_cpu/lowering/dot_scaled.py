@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
+from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.types import F32, FloatType, TileType, Type
 from tilewright.llvm.writer import float_constant
 from tilewright_cpu.lowering.chunks import for_chunks, for_each, viewed
@@ -21,29 +23,25 @@ from tilewright_cpu.lowering.dot import multiply, place_of_buffer, sums_of
 Scale = Callable[[str, str, int], str]
 
 
-def lower_dot_scaled(context: Context, operation: Operation) -> None:
+def lower_dot_scaled(context: Context, operation: DotScaled) -> None:
     """``(a * a_scale) @ (b * b_scale) + c``."""
-    a, b, c = (operation.operand(name) for name in ("a", "b", "c"))
-    assert a is not None and b is not None and c is not None
-    wide_a = _upcast(context, operation, "a", a, k_axis=1)
-    wide_b = _upcast(context, operation, "b", b, k_axis=0)
-    target, zero = sums_of(context, c, ())
+    wide_a = _upcast(context, operation.a, operation.a_scale, packed=operation.a_format == "e2m1", pack_k=operation.a_pack_k, k_axis=1)
+    wide_b = _upcast(context, operation.b, operation.b_scale, packed=operation.b_format == "e2m1", pack_k=operation.b_pack_k, k_axis=0)
+    target, zero = sums_of(context, operation.c, ())
     multiply(context, (F32, F32), place_of_buffer(wide_a), place_of_buffer(wide_b), target, zero)
-    context.bind_buffer(operation.results[0], target)
+    context.bind_buffer(operation.result, target)
 
 
-def _upcast(context: Context, operation: Operation, name: str, value: Value, k_axis: int) -> Buffer:
-    """Operand ``name`` in f32, unpacked and scaled."""
+def _upcast(context: Context, value: Value, scales: Value | None, *, packed: bool, pack_k: bool, k_axis: int) -> Buffer:
+    """An operand in f32, unpacked where it is ``packed`` (along K, or the other axis) and scaled."""
     whole = context.materialize(value)
     batches = math.prod(whole.shape[:-2])
     source = viewed(whole, batches * whole.shape[-2], whole.shape[-1])
     shape = list(source.shape)
-    packed = operation.attribute(f"{name}_format") == "e2m1"
-    pack_axis = k_axis if operation.attribute(f"{name}_pack_k") else 1 - k_axis
+    pack_axis = k_axis if pack_k else 1 - k_axis
     if packed:
         shape[pack_axis] *= 2
     wide = context.new_buffer(shape, F32)
-    scales = operation.operand(f"{name}_scale")
     k = shape[1] if k_axis else shape[0] // batches
     scale = _scale(context, scales, batches, k, k_axis) if scales is not None else None
     w, lanes_of_f32 = context.writer, context.elements_for(F32)
@@ -143,4 +141,4 @@ def scale_number(context: Context, code: str, element: Type) -> str:
     return w.emit(f"bitcast i32 {bits} to float")
 
 
-LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {"dot_scaled": lower_dot_scaled}
+LOWERINGS: dict[str, Callable[[Context, Any], None]] = {"dot_scaled": lower_dot_scaled}

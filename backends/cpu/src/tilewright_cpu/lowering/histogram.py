@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from tilewright.ir.core import Operation
+from tilewright.ir.ops.shape import Histogram
 from tilewright.ir.types import I32, I64
 from tilewright_cpu.lowering.chunks import for_chunks, for_each
 from tilewright_cpu.lowering.context import Buffer, Context
 
 
-def lower_histogram(context: Context, operation: Operation) -> None:
+def lower_histogram(context: Context, operation: Histogram) -> None:
     """How often each of 0 .. bins-1 occurs where the mask holds. One more bin, behind the others, counts what does not."""
-    x, mask = operation.operand("x"), operation.operand("mask")
-    assert x is not None
-    values = context.materialize(x)
+    mask = operation.mask
+    values = context.materialize(operation.x)
     masks = context.materialize(mask) if mask is not None else None
-    bins, w = operation.attribute("bins"), context.writer
+    bins, w = operation.bins, context.writer
     counts = context.new_buffer((bins + 1,), I32)
 
     def clear(index: str, lanes: int) -> None:
@@ -35,7 +35,7 @@ def lower_histogram(context: Context, operation: Operation) -> None:
 
     for_chunks(w, bins + 1, context.elements_for(I32), clear)
     for_each(w, values.numel, count)
-    context.bind_buffer(operation.results[0], Buffer(counts.pointer, (bins,), I32))
+    context.bind_buffer(operation.result, Buffer(counts.pointer, (bins,), I32))
 
 
-LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {"histogram": lower_histogram}
+LOWERINGS: dict[str, Callable[[Context, Any], None]] = {"histogram": lower_histogram}

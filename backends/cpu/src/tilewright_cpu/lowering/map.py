@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from tilewright.ir.core import Operation, Region
+from tilewright.ir.core import Region
+from tilewright.ir.ops.control import Map
 from tilewright.ir.types import TileType
 from tilewright_cpu.lowering.chunks import for_chunks, for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
 
 
-def lower_map(context: Context, operation: Operation) -> None:
+def lower_map(context: Context, operation: Map) -> None:
     """Run the body on every group of ``pack`` elements: on vectors of groups where it is straight-line code on single elements."""
-    (body,) = operation.regions
-    pack = operation.attribute("pack")
-    inputs = [context.materialize(operand) for operand in operation.operands]
+    body, pack = operation.body, operation.pack
+    inputs = [context.materialize(operand) for operand in operation.inputs]
     results = []
     for value in operation.results:
         assert isinstance(value.type, TileType)
@@ -52,4 +53,4 @@ def _group(context: Context, body: Region, inputs: list[Buffer], results: list[B
             context.store_element(grouped(buffer), (index, position), values[number * pack + position])
 
 
-LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {"map": lower_map}
+LOWERINGS: dict[str, Callable[[Context, Any], None]] = {"map": lower_map}

@@ -11,6 +11,10 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Addptr
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.memory import Barrier, Load, Store
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
 from tilewright.ir.types import I1, TileType, element_type
 from tilewright.llvm.registers import constant, storage_size, storage_type, vector_type
 from tilewright.passes.transfer import unit_reshape
@@ -45,7 +49,7 @@ def before_write(context: Context, operation: Operation) -> None:
         last = context.analysis.last_use.get(value, -1)
         if value in context.buffers or last < position:
             del context.pending[value]
-        elif last > end or operation.regions or operation.name != "store" or not _safe_in_chunks(context, operation, value):
+        elif last > end or not isinstance(operation, Store) or not _safe_in_chunks(context, operation, value):
             materialize(context, value)
 
 
@@ -57,12 +61,15 @@ def pointer_root(context: Context, pointer: Value) -> Value | None:
         if operation is None:
             owner = pointer.owner
             return pointer if isinstance(owner, Region) and owner.owner is context.function and not is_tile(pointer) else None
-        if not operation.spec.moves and operation.name not in ("addptr", "hint"):
+        if isinstance(operation, Addptr):
+            pointer = operation.pointer
+        elif isinstance(operation, Splat | Broadcast | ExpandDims | Permute | Reshape | Hint):
+            pointer = operation.x
+        else:
             return None
-        pointer = operation.operands[0]
 
 
-def _safe_in_chunks(context: Context, store: Operation, load: Value) -> bool:
+def _safe_in_chunks(context: Context, store: Store, load: Value) -> bool:
     """Whether the store's nest may read ``load`` chunk by chunk."""
     stack: list[tuple[Value, bool]] = [(operand, True) for operand in store.operands]
     seen: set[tuple[Value, bool]] = set()
@@ -77,11 +84,11 @@ def _safe_in_chunks(context: Context, store: Operation, load: Value) -> bool:
         operation = value.definition
         if value in context.buffers or operation is None or not is_lazy(operation):
             continue
-        keeps = same and (operation.spec.elementwise or operation.name == "load")
+        keeps = same and (operation.spec.elementwise or isinstance(operation, Load))
         stack.extend((operand, keeps) for operand in operation.operands)
     definition = load.definition
-    assert definition is not None
-    mine, other = definition.operands[0], store.operands[0]
+    assert isinstance(definition, Load)
+    mine, other = definition.pointer, store.pointer
     if context.resolve(mine) is context.resolve(other):
         return all(form(context, other, axis) not in (0, None) for axis in range(other.type.rank) if other.type.shape[axis] > 1)  # type: ignore[attr-defined]
     if load in context.fenced:
@@ -90,7 +97,7 @@ def _safe_in_chunks(context: Context, store: Operation, load: Value) -> bool:
     return None not in roots and roots[0] is not roots[1]
 
 
-def lower_barrier(context: Context, operation: Operation) -> None:
+def lower_barrier(context: Context, operation: Barrier) -> None:
     """``barrier``: one thread runs a program, in order, so all there is to do is to keep earlier loads before later stores."""
     context.fenced.update(context.pending)
 
@@ -98,9 +105,9 @@ def lower_barrier(context: Context, operation: Operation) -> None:
 # ---- stores
 
 
-def lower_store(context: Context, operation: Operation) -> None:
+def lower_store(context: Context, operation: Store) -> None:
     """``store``."""
-    pointer, value, mask = operation.operands[0], operation.operands[1], operation.operand("mask")
+    pointer, value, mask = operation.pointer, operation.value, operation.mask
     if not is_tile(pointer):
         _store_scalar(context, operation, pointer, value, mask)
         return
@@ -141,7 +148,7 @@ def lower_store(context: Context, operation: Operation) -> None:
         write_rows(plan, store, stores_only=True, bounded_by=stopping)
 
 
-def _store_scalar(context: Context, operation: Operation, pointer: Value, value: Value, mask: Value | None) -> None:
+def _store_scalar(context: Context, operation: Store, pointer: Value, value: Value, mask: Value | None) -> None:
     writer, element = context.writer, value.type
     text, address = context.scalar(value), context.scalar(pointer)
     if element is I1:
@@ -154,20 +161,20 @@ def _store_scalar(context: Context, operation: Operation, pointer: Value, value:
 # ---- loads
 
 
-def lower_load(context: Context, operation: Operation) -> None:
+def lower_load(context: Context, operation: Load) -> None:
     """``load`` of a scalar; of a tile if it is volatile (other tiles are lazy)."""
     (result,) = operation.results
     if is_tile(result):
         _load_now(context, operation, result)
         return
     writer, element = context.writer, result.type
-    mask, other = operation.operand("mask"), operation.operand("other")
-    address = context.scalar(operation.operands[0])
+    mask, other = operation.mask, operation.other
+    address = context.scalar(operation.pointer)
     guard = None if mask is None else context.scalar(mask)
     address = checked_address(context, operation, address, storage_size(element), guard)
     if guard is not None:
         address = writer.emit(f"select i1 {guard}, ptr {address}, ptr {context.dummy}")
-    volatile = "volatile " if operation.attribute("volatile") else ""
+    volatile = "volatile " if operation.volatile else ""
     text = writer.emit(f"load {volatile}{storage_type(element)}, ptr {address}, align {storage_size(element)}")
     if element is I1:
         text = writer.emit(f"icmp ne i8 {text}, 0")
@@ -177,7 +184,7 @@ def lower_load(context: Context, operation: Operation) -> None:
     context.bind_scalar(result, text)
 
 
-def _load_now(context: Context, operation: Operation, result: Value) -> None:
+def _load_now(context: Context, operation: Load, result: Value) -> None:
     """A volatile load of a tile: read once, here."""
     assert isinstance(result.type, TileType)
     buffer = context.new_buffer(result.type.shape, result.type.element)
@@ -206,46 +213,42 @@ def in_place(context: Context, value: Value) -> Strided | None:
     operation = value.definition
     if operation is None or value in context.analysis.kept:
         return None
-    match operation.name:
-        case "permute":
-            inner = in_place(context, operation.operands[0])
-            return (
-                None
-                if inner is None
-                else Strided(inner.pointer, tuple(inner.strides[axis] for axis in operation.attribute("order")), inner.element, inner.valid)
-            )
-        case "expand_dims":
-            inner, axis = in_place(context, operation.operands[0]), operation.attribute("axis")
+    match operation:
+        case Permute():
+            inner = in_place(context, operation.x)
+            return None if inner is None else Strided(inner.pointer, tuple(inner.strides[axis] for axis in operation.order), inner.element, inner.valid)
+        case ExpandDims():
+            inner, axis = in_place(context, operation.x), operation.axis
             return None if inner is None else Strided(inner.pointer, (*inner.strides[:axis], "0", *inner.strides[axis:]), inner.element, inner.valid)
-        case "broadcast" | "hint":
-            return in_place(context, operation.operands[0])
-        case "reshape":
-            source = operation.operands[0].type
+        case Broadcast() | Hint():
+            return in_place(context, operation.x)
+        case Reshape():
+            source = operation.x.type
             assert isinstance(source, TileType)
             mapped = unit_reshape(source.shape, type_.shape)
-            inner = in_place(context, operation.operands[0]) if mapped is not None else None
+            inner = in_place(context, operation.x) if mapped is not None else None
             if inner is None or mapped is None:
                 return None
             strides = ["0"] * type_.rank
             for axis, target in mapped.items():
                 strides[target] = inner.strides[axis]
             return Strided(inner.pointer, tuple(strides), inner.element, inner.valid)
-        case "load" if not operation.attribute("volatile") and type_.element is not I1:
+        case Load() if not operation.volatile and type_.element is not I1:
             return _load_in_place(context, operation, type_)
     return None
 
 
-def _load_in_place(context: Context, operation: Operation, type_: TileType) -> Strided | None:
+def _load_in_place(context: Context, operation: Load, type_: TileType) -> Strided | None:
     if is_checked(context, operation):
         return None
-    pointer = operation.operands[0]
+    pointer = operation.pointer
     size = storage_size(type_.element)
     wrapping = reached(context, pointer)
     with assuming(context, wrapping):
         forms = [form(context, pointer, axis) for axis in range(type_.rank)]
     if any(step is None or (isinstance(step, int) and step % size) for step in forms):
         return None
-    mask = operation.operand("mask")
+    mask = operation.mask
     leaves = conjuncts(context, mask, identity(type_.rank)) if mask is not None else []
     bounds: list[tuple[Bound, int]] = []
     flags: list[Value] = []

@@ -6,8 +6,10 @@ Those that a change of coordinates can express (broadcast, permute, reshape …)
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.shape import Cat, Gather, Join, Split, Unsplat
 from tilewright.ir.types import I64, IntType, TileType
 from tilewright.llvm.registers import storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter, mangle
@@ -22,18 +24,18 @@ def result_type(operation: Operation, index: int = 0) -> TileType:
     return type_
 
 
-def lower_unsplat(context: Context, operation: Operation) -> None:
+def lower_unsplat(context: Context, operation: Unsplat) -> None:
     """The element of a tile that has one."""
-    buffer = context.materialize(operation.operands[0])
-    context.bind_scalar(operation.results[0], context.load_element(viewed(buffer, 1), (0,)))
+    buffer = context.materialize(operation.x)
+    context.bind_scalar(operation.result, context.load_element(viewed(buffer, 1), (0,)))
 
 
-def lower_cat(context: Context, operation: Operation) -> None:
+def lower_cat(context: Context, operation: Cat) -> None:
     """a, then b, along an axis: runs of a and of b take turns."""
-    parts = [context.materialize(operand) for operand in operation.operands]
+    parts = [context.materialize(operand) for operand in (operation.a, operation.b)]
     type_, w = result_type(operation), context.writer
     result = context.new_buffer(type_.shape, type_.element)
-    before, extent, after = around_axis(type_.shape, operation.attribute("axis"))
+    before, extent, after = around_axis(type_.shape, operation.axis)
     stored, size = storage_type(type_.element), storage_size(type_.element)
     w.module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
 
@@ -46,16 +48,16 @@ def lower_cat(context: Context, operation: Operation) -> None:
             start += run
 
     for_each(w, before, copy)
-    context.bind_buffer(operation.results[0], result)
+    context.bind_buffer(operation.result, result)
 
 
 def _times(w: FunctionWriter, index: str, factor: int) -> str:
     return index if index == "0" or factor == 1 else w.emit(f"mul nuw nsw i64 {index}, {factor}")
 
 
-def lower_join(context: Context, operation: Operation) -> None:
+def lower_join(context: Context, operation: Join) -> None:
     """a and b side by side in a new last axis: interleaved."""
-    a, b = (context.materialize(operand) for operand in operation.operands)
+    a, b = context.materialize(operation.a), context.materialize(operation.b)
     type_, w = result_type(operation), context.writer
     result = context.new_buffer(type_.shape, type_.element)
     stored, size = storage_type(type_.element), storage_size(type_.element)
@@ -73,12 +75,12 @@ def lower_join(context: Context, operation: Operation) -> None:
         w.store(f"<{2 * lanes} x {stored}>", mixed, target, size)
 
     for_chunks(w, a.numel, context.elements_for(type_.element), interleave)
-    context.bind_buffer(operation.results[0], result)
+    context.bind_buffer(operation.result, result)
 
 
-def lower_split(context: Context, operation: Operation) -> None:
+def lower_split(context: Context, operation: Split) -> None:
     """The two halves of a last axis of 2."""
-    source = context.materialize(operation.operands[0])
+    source = context.materialize(operation.x)
     w, element = context.writer, source.element
     first, second = operation.results
     if not isinstance(first.type, TileType):
@@ -105,13 +107,13 @@ def lower_split(context: Context, operation: Operation) -> None:
         context.bind_buffer(value, half)
 
 
-def lower_gather(context: Context, operation: Operation) -> None:
+def lower_gather(context: Context, operation: Gather) -> None:
     """x picked along an axis by index. An index out of range, which is undefined, picks the last element: it must not reach other memory."""
-    source, index = (context.materialize(operand) for operand in operation.operands)
+    source, index, axis = context.materialize(operation.x), context.materialize(operation.index), operation.axis
     type_ = result_type(operation)
     result = context.new_buffer(type_.shape, type_.element)
-    before, extent, after = around_axis(source.shape, operation.attribute("axis"))
-    picked = index.shape[operation.attribute("axis")]
+    before, extent, after = around_axis(source.shape, axis)
+    picked = index.shape[axis]
     # Along the axis itself where it is the last one, across it otherwise.
     along = after == 1
     size = storage_size(source.element)
@@ -140,7 +142,7 @@ def lower_gather(context: Context, operation: Operation) -> None:
         _store_raw(context, target, at, value, lanes)
 
     for_each(context.writer, before, outer)
-    context.bind_buffer(operation.results[0], result)
+    context.bind_buffer(operation.result, result)
 
 
 def _positions(context: Context, source: Buffer, index: Buffer, at: tuple[str, str, str], lanes: int, extent: int, after: int, along: bool) -> str:
@@ -167,7 +169,7 @@ def _store_raw(context: Context, target: Buffer, at: tuple[str, str, str], value
     context.writer.store(f"<{lanes} x {stored}>" if lanes else stored, value, context._address(target, at), storage_size(target.element))
 
 
-LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
+LOWERINGS: dict[str, Callable[[Context, Any], None]] = {
     "unsplat": lower_unsplat,
     "cat": lower_cat,
     "join": lower_join,

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.arithmetic import Extremum
+from tilewright.ir.ops.control import Reduce
 from tilewright.ir.types import BF16, F16, F32, I1, FloatType, IntType, TileType, Type
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.elementwise import extreme
@@ -84,7 +86,7 @@ class Known(Combination):
     def __init__(self, context: Context, operation: Operation, element: Type) -> None:
         super().__init__(context, [element])
         self.name = operation.name
-        self.nan = operation.attribute("nan") if self.name in ("min", "max") else ""
+        self.nan = operation.nan if isinstance(operation, Extremum) else ""
         self.element = element
         narrow = element in (F16, BF16) or (isinstance(element, FloatType) and element.is_fp8)
         self.inner: Type = F32 if narrow else element
@@ -164,10 +166,9 @@ class General(Combination):
         return self.context.evaluate_scalars(self.region, [*a, *b])
 
 
-def lower_reduce(context: Context, operation: Operation) -> None:
+def lower_reduce(context: Context, operation: Reduce) -> None:
     """``reduce``."""
-    tiles = [context.resolve(value) for value in operation.operands]
-    axis: int = operation.attribute("axis")
+    tiles, axis = [context.resolve(value) for value in operation.inputs], operation.axis
     type_ = tiles[0].type
     assert isinstance(type_, TileType)
     elements = [value.type.element for value in tiles if isinstance(value.type, TileType)]
@@ -176,7 +177,7 @@ def lower_reduce(context: Context, operation: Operation) -> None:
         context.bind_scalar(operation.results[0], finish_lane_sum(context.writer, lane_sum))
         return
     kind = combine_kind(operation)
-    (region,) = operation.regions
+    region = operation.combine
     combination: Combination = Known(context, kind, elements[0]) if kind is not None else General(context, region, elements)
     if kind is None and not context.is_straight_line(region):
         _by_elements(context, operation, tiles, axis, combination)
@@ -196,7 +197,7 @@ def lower_reduce(context: Context, operation: Operation) -> None:
 class _Output:
     """Where the results go: scalars for a reduction of the only axis, else buffers."""
 
-    def __init__(self, context: Context, operation: Operation, type_: TileType, axis: int) -> None:
+    def __init__(self, context: Context, operation: Reduce, type_: TileType, axis: int) -> None:
         self.context, self.operation, self.axis = context, operation, axis
         self.shape = type_.shape[:axis] + type_.shape[axis + 1 :]
         self.buffers: list[Buffer] = []
@@ -503,7 +504,7 @@ def _across_rows(plan: Plan, tiles: Sequence[Value], axis: int, combination: Com
         end_fill(context, filled)
 
 
-def _by_elements(context: Context, operation: Operation, tiles: Sequence[Value], axis: int, combination: Combination) -> None:
+def _by_elements(context: Context, operation: Reduce, tiles: Sequence[Value], axis: int, combination: Combination) -> None:
     """A combine region with control flow or memory accesses: one element after the other."""
     buffers = [context.materialize(value) for value in tiles]
     writer = context.writer

@@ -7,16 +7,18 @@ Steele, "Data parallel algorithms", 1986), then combined with what came before i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from tilewright.ir.core import Operation, Region
+from tilewright.ir.core import Region
+from tilewright.ir.ops.control import Scan
 from tilewright.ir.types import TileType
 from tilewright_cpu.lowering.chunks import around_axis, for_chunks, for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
 
 
-def lower_scan(context: Context, operation: Operation) -> None:
+def lower_scan(context: Context, operation: Scan) -> None:
     """Scan tiles of one shape together."""
-    inputs = [context.materialize(operand) for operand in operation.operands]
+    inputs = [context.materialize(operand) for operand in operation.inputs]
     results = []
     for value in operation.results:
         assert isinstance(value.type, TileType)
@@ -30,11 +32,11 @@ def lower_scan(context: Context, operation: Operation) -> None:
 class _Scan:
     """One scan: tiles seen as [before, extent, after] around its axis."""
 
-    def __init__(self, context: Context, operation: Operation, inputs: Sequence[Buffer], results: Sequence[Buffer]) -> None:
+    def __init__(self, context: Context, operation: Scan, inputs: Sequence[Buffer], results: Sequence[Buffer]) -> None:
         self.context, self.w = context, context.writer
-        self.before, self.extent, self.after = around_axis(inputs[0].shape, operation.attribute("axis"))
-        self.reverse: bool = operation.attribute("reverse")
-        self.combine: Region = operation.regions[0]
+        self.before, self.extent, self.after = around_axis(inputs[0].shape, operation.axis)
+        self.reverse = operation.reverse
+        self.combine: Region = operation.combine
         shape = (self.before, self.extent, self.after)
         self.inputs, self.results = ([viewed(buffer, *shape) for buffer in buffers] for buffers in (inputs, results))
         self.vectors = context.is_straight_line(self.combine)
@@ -149,4 +151,4 @@ class _Scan:
         return values
 
 
-LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {"scan": lower_scan}
+LOWERINGS: dict[str, Callable[[Context, Any], None]] = {"scan": lower_scan}
