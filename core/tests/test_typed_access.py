@@ -19,17 +19,7 @@ DONE: dict[str, frozenset[str]] = {
             "analysis.py",
             "assertions.py",
             "bounds.py",
-            "calls.py",
-            "contiguity.py",
-            "control.py",
-            "debug.py",
             "evaluate.py",
-            "kernel.py",
-            "machine.py",
-            "masks.py",
-            "materialize.py",
-            "nest.py",
-            "strides.py",
         }
     ),
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.ops.control import Call
 from tilewright.ir.types import DescriptorType, TileType
 from tilewright_cpu.lowering.context import Buffer, Callee, Context, KernelState
 from tilewright_cpu.lowering.control import assign
@@ -24,14 +25,14 @@ def callee_symbol(name: str) -> str:
     return plain if all(c.isalnum() or c in "._-$" for c in plain) else '"' + "".join(c if c.isprintable() and c not in '"\\' else "_" for c in plain) + '"'
 
 
-def lower_call(context: Context, operation: Operation) -> None:
+def lower_call(context: Context, operation: Call) -> None:
     """``call``."""
     writer = context.writer
-    callee = _callee(context.state, operation.attribute("callee"), tuple(padding_of(context, value) for value in operation.operands))
+    callee = _callee(context.state, operation.callee, tuple(padding_of(context, value) for value in operation.arguments))
     if callee.paddings is None and any(isinstance(result.type, DescriptorType) for result in operation.results):
         raise LoweringError(f"the CPU backend cannot tell the padding of a descriptor that a recursive function returns, at {operation.location}")
     operands: list[tuple[str, str]] = [("ptr", "%args"), *(("i32", name) for name in context.program_ids)]
-    for value in operation.operands:
+    for value in operation.arguments:
         operands.extend([("ptr", context.materialize(value).pointer)] if isinstance(value.type, TileType) else typed_parts(context, value))
     buffers: dict[Value, Buffer] = {}
     places: dict[Value, list[str]] = {}

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Binary
+from tilewright.ir.ops.debug import Hint
 from tilewright.ir.types import I1, IntType, TileType
 from tilewright_cpu.lowering.analysis import is_lazy, is_tile
 from tilewright_cpu.lowering.context import Context
@@ -19,12 +21,12 @@ from tilewright_cpu.lowering.strides import form
 
 def is_promised(operation: Operation) -> bool:
     """Whether an operation promises that a rank-1 tile of integers is consecutive as a whole."""
-    if operation.name != "hint":
+    if not isinstance(operation, Hint):
         return False
     type_ = operation.results[0].type
     if not isinstance(type_, TileType) or type_.rank != 1 or type_.shape[0] == 1 or not _countable(type_):
         return False
-    contiguity = operation.attribute("contiguity")
+    contiguity = operation.contiguity
     return bool(contiguity) and contiguity[0] >= type_.shape[0]
 
 
@@ -38,10 +40,9 @@ def note_contiguity(context: Context, operation: Operation) -> None:
     (value,) = operation.results
     type_ = value.type
     assert isinstance(type_, TileType)
-    wraps = operation.name == "rem" and value in context.buffers and type_.rank == 1 and _countable(type_)
-    if wraps:
-        dividend, divisor = operation.operands
-        wraps = form(context, dividend, 0) == 1 and form(context, divisor, 0) == 0
+    wraps = False
+    if operation.name == "rem" and isinstance(operation, Binary) and value in context.buffers and type_.rank == 1 and _countable(type_):
+        wraps = form(context, operation.a, 0) == 1 and form(context, operation.b, 0) == 0
     if not wraps and not (is_promised(operation) and form(context, value, 0) is None):
         return
     buffer = context.materialize(value)

@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Constant, NumPrograms, ProgramId
+from tilewright.ir.ops.control import Condition, For, If, While
+from tilewright.ir.ops.debug import Assume
+from tilewright.ir.ops.shape import Unsplat
 from tilewright.ir.types import F64, I64, IntType, TileType, element_type
 from tilewright.llvm.elementwise import emit_operation
 from tilewright.llvm.registers import constant, register_type, storage_size, vector_type
@@ -126,15 +130,15 @@ def _add_lanes(context: Context, lane_sum: LaneSum, groups: list[str], width: in
     return [group[0] for group in after]
 
 
-def lower_for(context: Context, operation: Operation) -> None:
+def lower_for(context: Context, operation: For) -> None:
     """``for``."""
     writer, analysis = context.writer, context.analysis
-    (body,) = operation.regions
-    counter = operation.operands[0].type
+    body = operation.body
+    counter = operation.lower.type
     assert isinstance(counter, IntType)
-    inits = operation.operands[3:]
+    inits = operation.inits
     arguments = body.arguments[1:]
-    lower, upper, step = (_widened(context, value) for value in operation.operands[:3])
+    lower, upper, step = (_widened(context, value) for value in (operation.lower, operation.upper, operation.step))
     inductions = analysis.inductions.get(operation, {})
     sums = analysis.lane_sums.get(operation, {})
     carried: list[tuple[str, str]] = []
@@ -254,10 +258,10 @@ def _moved(context: Context, induction: Induction) -> str:
 # ---- while
 
 
-def lower_while(context: Context, operation: Operation) -> None:
+def lower_while(context: Context, operation: While) -> None:
     """``while``."""
     writer = context.writer
-    before, after = operation.regions
+    before, after = operation.before, operation.after
     firsts = [pair for init in operation.operands if not is_tile(init) for pair in typed_parts(context, init)]
     buffers: dict[Value, Buffer] = {}
     for init, argument in zip(operation.operands, before.arguments, strict=True):
@@ -278,7 +282,8 @@ def lower_while(context: Context, operation: Operation) -> None:
     forwarded: list[Buffer | None] = []
 
     def decide(terminator: Operation) -> None:
-        values = terminator.operands[1:]
+        assert isinstance(terminator, Condition)
+        values = terminator.values
         pairs: list[tuple[Value, Buffer]] = []
         for value, result in zip(values, operation.results, strict=True):
             if not is_tile(value):
@@ -296,7 +301,7 @@ def lower_while(context: Context, operation: Operation) -> None:
             pairs.append((value, buffer))
             forwarded.append(buffer)
         assign(context, pairs)
-        writer.branch_if(context.scalar(terminator.operands[0]), body, leave)
+        writer.branch_if(context.scalar(terminator.condition), body, leave)
 
     lower_region(context, before, decide)
     writer.place(body)
@@ -330,10 +335,10 @@ def lower_while(context: Context, operation: Operation) -> None:
 # ---- if
 
 
-def lower_if(context: Context, operation: Operation) -> None:
+def lower_if(context: Context, operation: If) -> None:
     """``if``."""
     writer = context.writer
-    condition = context.scalar(operation.operands[0])
+    condition = context.scalar(operation.condition)
     buffers: dict[int, Buffer] = {}
     for number, result in enumerate(operation.results):
         if is_tile(result):
@@ -342,12 +347,12 @@ def lower_if(context: Context, operation: Operation) -> None:
             context.reserve(buffers[number], context.analysis.end[operation])
     join = writer.new_block("join")
     blocks = [writer.new_block("then"), writer.new_block("else")]
-    simple = len(operation.regions[1]) == 1 and not operation.results
+    simple = len(operation.else_) == 1 and not operation.results
     writer.branch_if(condition, blocks[0], join if simple else blocks[1])
     incoming: list[tuple[list[str], Block]] = []
     paddings: dict[Value, str] = {}
     for region, block in zip(operation.regions, blocks, strict=True):
-        if simple and region is operation.regions[1]:
+        if simple and region is operation.else_:
             continue
         writer.place(block)
         scalars: list[str] = []
@@ -375,9 +380,9 @@ def lower_if(context: Context, operation: Operation) -> None:
 # ---- scalars out of tiles
 
 
-def lower_unsplat(context: Context, operation: Operation) -> None:
+def lower_unsplat(context: Context, operation: Unsplat) -> None:
     """``unsplat``: the one element of a tile."""
-    value = context.resolve(operation.operands[0])
+    value = context.resolve(operation.x)
     assert isinstance(value.type, TileType)
     plan = Plan(context, value.type.shape, [(value, identity(value.type.rank))])
     complete_partial(plan, frozenset())
@@ -391,21 +396,21 @@ def lower_scalar(context: Context, operation: Operation) -> None:
     context.bind_scalar(operation.results[0], emit_operation(context, operation, texts, 0))
 
 
-def lower_constant(context: Context, operation: Operation) -> None:
+def lower_constant(context: Context, operation: Constant) -> None:
     result = operation.results[0]
-    context.bind_scalar(result, constant(element_type(result.type), operation.attribute("value")))
+    context.bind_scalar(result, constant(element_type(result.type), operation.value))
 
 
-def lower_program_id(context: Context, operation: Operation) -> None:
-    context.bind_scalar(operation.results[0], context.program_ids[operation.attribute("axis")])
+def lower_program_id(context: Context, operation: ProgramId) -> None:
+    context.bind_scalar(operation.results[0], context.program_ids[operation.axis])
 
 
-def lower_num_programs(context: Context, operation: Operation) -> None:
-    context.bind_scalar(operation.results[0], context.grid[operation.attribute("axis")])
+def lower_num_programs(context: Context, operation: NumPrograms) -> None:
+    context.bind_scalar(operation.results[0], context.grid[operation.axis])
 
 
-def lower_assume(context: Context, operation: Operation) -> None:
-    condition = context.scalar(operation.operands[0])
+def lower_assume(context: Context, operation: Assume) -> None:
+    condition = context.scalar(operation.condition)
     if condition.startswith("%"):
         context.writer.call("llvm.assume", "void", [("i1", condition)])
 

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
+from tilewright.ir.ops.debug import Assume, Extern, InlineAsm, Print
 from tilewright.ir.print_lines import template
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type, shape_of
 from tilewright.llvm.registers import constant, register_type
@@ -30,11 +32,11 @@ _PRINT_PARAMETERS = ("ptr", "ptr", "i32", "i32", "i32", "ptr", "i32", "i64", "i3
 # ---- print
 
 
-def lower_print(context: Context, operation: Operation) -> None:
+def lower_print(context: Context, operation: Print) -> None:
     """One call an element, in row-major order."""
     w = context.writer
-    prefix, count = operation.attribute("prefix"), len(operation.operands)
-    hexadecimal = "1" if operation.attribute("hex") else "0"
+    prefix, count = operation.prefix, len(operation.values)
+    hexadecimal = "1" if operation.hex else "0"
 
     def call(head: str, element: Type | None, index: str, rank: int, text: str) -> None:
         kind = w.module.string(b"" if element is None else str(element).encode())
@@ -44,7 +46,7 @@ def lower_print(context: Context, operation: Operation) -> None:
 
     if not count:
         call(prefix, None, "null", 0, "0")
-    for position, value in enumerate(operation.operands):
+    for position, value in enumerate(operation.values):
         head, element = template(prefix, shape_of(value.type), position, count), element_type(value.type)
         if isinstance(value.type, TileType):
             coordinates = w.alloca("i64", value.type.rank)
@@ -87,9 +89,9 @@ def _bits64(context: Context, name: str, element: Type) -> str:
 # ---- hints
 
 
-def lower_assume(context: Context, operation: Operation) -> None:
+def lower_assume(context: Context, operation: Assume) -> None:
     """Tell LLVM that the condition holds; a constant says nothing."""
-    condition = context.scalar(operation.operands[0])
+    condition = context.scalar(operation.condition)
     if condition.startswith("%"):
         context.writer.call("llvm.assume", "void", [("i1", condition)])
 
@@ -97,19 +99,19 @@ def lower_assume(context: Context, operation: Operation) -> None:
 # ---- assembly
 
 
-def lower_inline_asm(context: Context, operation: Operation) -> None:
+def lower_inline_asm(context: Context, operation: InlineAsm) -> None:
     """Run assembly on every group of ``pack`` elements.
 
     Elements narrower than 32 bits share a 32-bit operand, as many as fit, the first in the low bits; others have an operand each. An operand's
     spare elements are zero.
     """
-    pack = operation.attribute("pack")
+    pack = operation.pack
     text = _assembly_text(context, operation)
 
     def run(groups: list[list[str]]) -> list[list[str]]:
         w = context.writer
         arguments: list[tuple[str, str]] = []
-        for value, names in zip(operation.operands, groups, strict=True):
+        for value, names in zip(operation.inputs, groups, strict=True):
             arguments += _packed(context, element_type(value.type), names, pack)
         outputs = [_operand_types(element_type(value.type), pack) for value in operation.results]
         types = [type_ for group in outputs for type_ in group]
@@ -130,16 +132,16 @@ def lower_inline_asm(context: Context, operation: Operation) -> None:
     _by_groups(context, operation, pack, run)
 
 
-def _assembly_text(context: Context, operation: Operation) -> str:
+def _assembly_text(context: Context, operation: InlineAsm) -> str:
     """The flags, assembly and constraints of an ``asm`` call. On x86 nearly every instruction changes the condition codes, which nobody writes down."""
 
     def quoted(text: str) -> str:
         return "".join(character if 32 <= ord(character) < 127 and character not in '"\\' else f"\\{ord(character):02X}" for character in text)
 
-    assembly, constraints = operation.attribute("assembly"), operation.attribute("constraints")
+    assembly, constraints = operation.assembly, operation.constraints
     if not (assembly + constraints).isascii():
         raise LoweringError(f"assembly and its constraints must be ASCII, at {operation.location}")
-    flag = "" if operation.attribute("pure") else "sideeffect "
+    flag = "" if operation.pure else "sideeffect "
     listed = [part for part in constraints.replace(" ", "").split(",") if part] + (["~{flags}", "~{fpsr}", "~{dirflag}"] if context.state.machine.x86 else [])
     return f'{flag}"{quoted(assembly)}", "{quoted(",".join(listed))}"'
 
@@ -191,9 +193,9 @@ def _unpacked(context: Context, element: Type, names: Sequence[str], pack: int) 
 # ---- functions of other libraries
 
 
-def lower_extern(context: Context, operation: Operation) -> None:
+def lower_extern(context: Context, operation: Extern) -> None:
     """Call a C function for every element. Booleans are passed as bytes."""
-    symbol, w = operation.attribute("symbol"), context.writer
+    symbol, w = operation.symbol, context.writer
     if len(operation.results) > 1:
         raise LoweringError(f"extern function {symbol!r} gives {len(operation.results)} results; a C function gives one, at {operation.location}")
 
@@ -203,7 +205,7 @@ def lower_extern(context: Context, operation: Operation) -> None:
 
     def run(groups: list[list[str]]) -> list[list[str]]:
         arguments = []
-        for value, (name,) in zip(operation.operands, groups, strict=True):
+        for value, (name,) in zip(operation.inputs, groups, strict=True):
             if element_type(value.type) is I1:
                 name = w.emit(f"zext i1 {name} to i8")
             arguments.append((c_type(value), name))
@@ -222,24 +224,24 @@ def _flat(buffer: Buffer) -> Buffer:
     return viewed(buffer, buffer.numel)
 
 
-def _by_groups(context: Context, operation: Operation, pack: int, run: Callable[[list[list[str]]], list[list[str]]]) -> None:
+def _by_groups(context: Context, operation: InlineAsm | Extern, pack: int, run: Callable[[list[list[str]]], list[list[str]]]) -> None:
     """Run code on scalars, or on every ``pack`` elements of tiles that follow each other; bind its results. A last group is filled up with zeros."""
     w = context.writer
-    values = [*operation.operands, *operation.results]
+    values = [*operation.inputs, *operation.results]
     tile = next((value.type for value in values if isinstance(value.type, TileType)), None)
     if tile is None:
-        groups = [[context.scalar(value), *_zeros(value, pack - 1)] for value in operation.operands]
+        groups = [[context.scalar(value), *_zeros(value, pack - 1)] for value in operation.inputs]
         for value, names in zip(operation.results, run(groups), strict=True):
             context.bind_scalar(value, names[0])
         return
-    inputs = [_flat(context.materialize(value)) for value in operation.operands]
+    inputs = [_flat(context.materialize(value)) for value in operation.inputs]
     outputs = [context.new_buffer(tile.shape, element_type(value.type)) for value in operation.results]
 
     def group(first: str, count: int) -> None:
         places = [first] + [str(int(first) + i) if first.isdigit() else w.emit(f"add nuw nsw i64 {first}, {i}") for i in range(1, count)]
         groups = [
             [*(context.load_element(buffer, (place,)) for place in places), *_zeros(value, pack - count)]
-            for value, buffer in zip(operation.operands, inputs, strict=True)
+            for value, buffer in zip(operation.inputs, inputs, strict=True)
         ]
         for buffer, names in zip(outputs, run(groups), strict=True):
             for place, name in zip(places, names[:count], strict=True):
@@ -259,7 +261,7 @@ def _zeros(value: Value, count: int) -> list[str]:
     return [constant(element_type(value.type), 0)] * count
 
 
-LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
+LOWERINGS: dict[str, Callable[[Context, Any], None]] = {
     "print": lower_print,
     "assume": lower_assume,
     "inline_asm": lower_inline_asm,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.llvm.elementwise import emit_operation, move_pointer
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
@@ -214,7 +215,7 @@ def _compute(context: Context, operation: Operation, value: Value, index: Index,
         return texts[1]
     if scope is not context.scopes[-1]:
         writer.current = scope.block
-    own = rounded_for_dots(context, operation, texts[0], width) if name == "cast" else None
+    own = rounded_for_dots(context, operation, texts[0], width) if isinstance(operation, Cast) else None
     text = emit_operation(context, operation, texts, width) if own is None else own
     writer.current = saved
     return text

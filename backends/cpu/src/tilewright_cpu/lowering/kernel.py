@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir.core import Function, Module, Value
+from tilewright.ir.ops.arithmetic import ProgramId
+from tilewright.ir.ops.control import Call
+from tilewright.ir.ops.debug import Assert, Print
 from tilewright.ir.types import I1, DescriptorType
 from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import register_type
@@ -83,8 +86,8 @@ def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
     slot = FIRST_ARGUMENT
     for argument, facts in zip(function.arguments, function.argument_attributes, strict=True):
         slot = _load_argument(context, argument, slot, facts.get("padding", "zero"))
-    used = {operation.attribute("axis") for operation in context.analysis.start if operation.name == "program_id"}
-    if state.accesses or any(operation.name in ("print", "assert", "call") for operation in context.analysis.start):
+    used = {operation.axis for operation in context.analysis.start if isinstance(operation, ProgramId)}
+    if state.accesses or any(isinstance(operation, Print | Assert | Call) for operation in context.analysis.start):
         used = {0, 1, 2}
     _program_loop(context, function, used, grid)
     end_function(frame, "void", "void")

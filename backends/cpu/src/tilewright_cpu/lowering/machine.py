@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Cast
+from tilewright.ir.ops.linear import Dot
 from tilewright.ir.types import BF16, F32, F64, FloatType, TileType, Type, element_type
 from tilewright.llvm.elementwise import run_function
 from tilewright.llvm.registers import vector_type
@@ -55,10 +57,10 @@ def _avx512(context: Context, name: str, operands: list[str], element: FloatType
     return context.writer.call(f"llvm.x86.avx512.mask.{name}.{'ps' if element is F32 else 'pd'}.{bits}", type_, arguments)
 
 
-def rounded_for_dots(context: Context, cast: Operation, operand: str, width: int) -> str | None:
+def rounded_for_dots(context: Context, cast: Cast, operand: str, width: int) -> str | None:
     """f32 to bf16 by the instruction for that, which takes subnormal numbers for 0, where only products that do so too read the result; else None."""
     (result,) = cast.results
-    if element_type(result.type) is not BF16 or element_type(cast.operands[0].type) is not F32 or cast.attribute("rounding") != "rtne":
+    if element_type(result.type) is not BF16 or element_type(cast.x.type) is not F32 or cast.rounding != "rtne":
         return None
     machine = context.state.machine
     if width * 32 != machine.vector_bits or width not in (8, 16) or not machine.can("bf16") or not all(_flushes(context, user, result) for user in result.uses):
@@ -71,9 +73,9 @@ def rounded_for_dots(context: Context, cast: Operation, operand: str, width: int
 
 def _flushes(context: Context, user: Operation, operand: Value) -> bool:
     """Whether an operation is a product that takes subnormal elements of an operand for 0."""
-    if user.name != "dot" or operand is user.operands[2]:
+    if not isinstance(user, Dot) or operand is user.c:
         return False
-    a, b, _ = user.operands
+    a, b = user.a, user.b
     assert isinstance(a.type, TileType) and isinstance(b.type, TileType)
     extents = a.type.shape[-2], b.type.shape[-1], a.type.shape[-1]
     return choose_scheme(a.type.element, b.type.element, context.state.machine, extents) in (BF16_PAIRS, BF16_TILES) and extents[1] > MOST_COLUMNS

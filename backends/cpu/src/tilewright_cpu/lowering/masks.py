@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 
 from tilewright.ir.core import Value
+from tilewright.ir.ops.arithmetic import Cmp
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
 from tilewright.ir.types import I1, I64, FloatType, IntType, TileType, element_type, shape_of
 from tilewright.llvm.casts import emit_cast
 from tilewright.passes.rewriter import constant_of
@@ -24,18 +27,18 @@ def operand_axes(value: Value, axes: Axes, number: int) -> Axes:
     operand = operation.operands[number]
     if not isinstance(operand.type, TileType):
         return ()
-    match operation.name:
-        case "expand_dims":
-            axis = operation.attribute("axis")
+    match operation:
+        case ExpandDims():
+            axis = operation.axis
             return (*axes[:axis], *axes[axis + 1 :])
-        case "broadcast":
+        case Broadcast():
             return tuple(None if extent == 1 else axis for extent, axis in zip(operand.type.shape, axes, strict=True))
-        case "permute":
+        case Permute():
             found: list[int | None] = [None] * len(axes)
-            for axis, origin in enumerate(operation.attribute("order")):
+            for axis, origin in enumerate(operation.order):
                 found[origin] = axes[axis]
             return tuple(found)
-        case "reshape":
+        case Reshape():
             assert isinstance(value.type, TileType)
             mapped = unit_reshape(operand.type.shape, value.type.shape)
             assert mapped is not None
@@ -55,12 +58,12 @@ def conjuncts(context: Context, mask: Value, axes: Axes) -> list[tuple[Value, Ax
         operation = value.definition
         if operation is None or value in context.buffers:
             found.append((value, here))
-        elif operation.name == "and" or operation.name in ("expand_dims", "broadcast", "permute", "hint"):
+        elif operation.name == "and" or isinstance(operation, ExpandDims | Broadcast | Permute | Hint):
             stack.extend((operand, operand_axes(value, here, number)) for number, operand in enumerate(operation.operands))
-        elif operation.name == "splat":
+        elif isinstance(operation, Splat):
             found.append((value, here))
-        elif operation.name == "reshape" and unit_reshape(shape_of(operation.operands[0].type), shape_of(value.type)) is not None:
-            stack.append((operation.operands[0], operand_axes(value, here, 0)))
+        elif isinstance(operation, Reshape) and unit_reshape(shape_of(operation.x.type), shape_of(value.type)) is not None:
+            stack.append((operation.x, operand_axes(value, here, 0)))
         else:
             found.append((value, here))
     return found
@@ -87,13 +90,13 @@ class Bound:
 def bound_of(context: Context, leaf: Value, axes: Axes, lane: int) -> Bound | None:
     """The comparison ``leaf`` as a bound along the nest's axis ``lane``, if it is one."""
     operation = leaf.definition
-    if operation is None or operation.name != "cmp" or lane not in axes or leaf in context.buffers:
+    if not isinstance(operation, Cmp) or lane not in axes or leaf in context.buffers:
         return None
     axis = axes.index(lane)
-    predicate = operation.attribute("predicate")
+    predicate: str = operation.predicate
     if predicate not in _FLIPPED:
         return None
-    a, b = operation.operands
+    a, b = operation.a, operation.b
     element = element_type(a.type)
     if not isinstance(element, IntType) or element is I1 or (element.bits == 64 and not element.signed):
         return None

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tilewright.ir.core import Value
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.shape import ExpandDims, Reshape
 from tilewright.ir.types import TileType
 from tilewright.llvm.registers import storage_size
 from tilewright_cpu.lowering.analysis import is_lazy, is_tile
@@ -111,8 +113,8 @@ def materialize(context: Context, value: Value) -> Buffer:
     type_ = value.type
     assert isinstance(type_, TileType), value
     operation = value.definition
-    if operation is not None and operation.name in ("reshape", "expand_dims", "hint"):
-        source = materialize(context, operation.operands[0])
+    if isinstance(operation, Reshape | ExpandDims | Hint):
+        source = materialize(context, operation.x)
         buffer = Buffer(source.pointer, type_.shape, type_.element)
         context.bind_buffer(value, buffer)
         return buffer

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Value
+from tilewright.ir.ops.arithmetic import Select
+from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.shape import Reshape
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, element_type
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.transfer import unit_reshape
@@ -123,11 +126,11 @@ class Plan:
             if value in context.buffers:
                 continue
             operation = value.definition
-            if operation is None or not (is_lazy(operation) or (volatile and operation.name == "load")):
+            if operation is None or not (is_lazy(operation) or (volatile and isinstance(operation, Load))):
                 where = operation.name if operation is not None else "a region's argument"
                 raise LoweringError(f"a tile made by {where} is read before it is in memory, by {context.operation!r}")
-            if operation.name == "reshape":
-                source = operation.operands[0].type
+            if isinstance(operation, Reshape):
+                source = operation.x.type
                 assert isinstance(source, TileType)
                 if unit_reshape(source.shape, type_.shape) is None:
                     context.materialize(value)
@@ -226,10 +229,11 @@ class Plan:
             operation = value.definition
             if operation is None or value in context.buffers or len(axes) != value.type.rank:  # type: ignore[attr-defined]
                 continue
-            if operation.name == "load" and len(operation.operands) > 1:
-                masks.append((operation.operands[1], axes, True))
-            elif operation.name == "select":
-                masks.append((operation.operands[0], axes, False))
+            if isinstance(operation, Load):
+                if operation.mask is not None:
+                    masks.append((operation.mask, axes, True))
+            elif isinstance(operation, Select):
+                masks.append((operation.condition, axes, False))
         for mask, axes, access in masks:
             for leaf, leaf_axes in conjuncts(context, mask, axes):
                 if leaf in self.context.buffers or (leaf in visited and len(visited[leaf]) != len(leaf_axes)):

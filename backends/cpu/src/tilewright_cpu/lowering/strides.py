@@ -10,6 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Select
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.shape import Moved
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.rewriter import constant_of
@@ -60,7 +64,7 @@ def _forms(context: Context, value: Value, type_: TileType) -> Forms:
 
 class _Strides(Domain[Forms]):
     def transfer(self, operation: Operation, facts: Sequence[Forms]) -> Forms:
-        if not operation.spec.elementwise or operation.name == "hint":
+        if not operation.spec.elementwise or isinstance(operation, Hint):
             return super().transfer(operation, facts)
         equal = self.opaque(operation, facts)
         element = element_type(operation.result.type)
@@ -72,13 +76,13 @@ class _Strides(Domain[Forms]):
         """Equal operands give equal results."""
         return tuple([0 if all(step == 0 for step in steps) else None for steps in zip(*facts, strict=True)])
 
-    def arange(self, operation: Operation) -> Forms:
+    def arange(self, operation: Arange) -> Forms:
         return (1,)
 
-    def sum(self, operation: Operation, a: Forms, b: Forms, sign: int) -> Forms:
-        if operation.name != "addptr":
+    def sum(self, operation: Binary | Addptr, a: Forms, b: Forms, sign: int) -> Forms:
+        if not isinstance(operation, Addptr):
             return tuple([_plus(left, right, sign) for left, right in zip(a, b, strict=True)])
-        kind, pointer = (element_type(operation.operands[1].type), element_type(operation.result.type))
+        kind, pointer = (element_type(operation.offset.type), element_type(operation.result.type))
         assert isinstance(kind, IntType) and isinstance(pointer, PointerType)
         size, wraps = storage_size(pointer.pointee), not kind.signed and kind.bits < 64
         return tuple([_plus(left, None if wraps and right != 0 else _times(right, size), 1) for left, right in zip(a, b, strict=True)])
@@ -86,27 +90,27 @@ class _Strides(Domain[Forms]):
     def multiple(self, operation: Operation, x: Forms, factor: int) -> Forms:
         return tuple([_times(step, factor) for step in x])
 
-    def product(self, operation: Operation, a: Forms, b: Forms) -> Forms:
-        factors = [constant_of(operand) for operand in operation.operands]
+    def product(self, operation: Binary, a: Forms, b: Forms) -> Forms:
+        factors = [constant_of(operand) for operand in (operation.a, operation.b)]
         return tuple([_times(left, factors[1]) if right == 0 else _times(right, factors[0]) if left == 0 else None for left, right in zip(a, b, strict=True)])
 
-    def shift(self, operation: Operation, x: Forms, amount: Forms) -> Forms:
+    def shift(self, operation: Binary, x: Forms, amount: Forms) -> Forms:
         return tuple([_times(step, None) if by == 0 else None for step, by in zip(x, amount, strict=True)])
 
-    def choice(self, operation: Operation, condition: Forms, a: Forms, b: Forms) -> Forms:
+    def choice(self, operation: Select, condition: Forms, a: Forms, b: Forms) -> Forms:
         known = [same == 0 and isinstance(left, int) and left == right for same, left, right in zip(condition, a, b, strict=True)]
         return tuple([step if one else None for step, one in zip(a, known, strict=True)])
 
-    def cast(self, operation: Operation, x: Forms) -> Forms:
-        source, element = element_type(operation.operands[0].type), element_type(operation.result.type)
+    def cast(self, operation: Cast, x: Forms) -> Forms:
+        source, element = element_type(operation.x.type), element_type(operation.result.type)
         if not isinstance(source, IntType) or not isinstance(element, IntType) or element.bits < 32:
             return self.opaque(operation, (x,))
         return x if source.signed or source.bits == element.bits else self.opaque(operation, (x,))
 
-    def bitcast(self, operation: Operation, x: Forms) -> Forms:
-        return x if isinstance(element_type(operation.operands[0].type), PointerType | IntType) else self.opaque(operation, (x,))
+    def bitcast(self, operation: Bitcast, x: Forms) -> Forms:
+        return x if isinstance(element_type(operation.x.type), PointerType | IntType) else self.opaque(operation, (x,))
 
-    def moved(self, operation: Operation, x: Forms) -> Forms:
+    def moved(self, operation: Moved, x: Forms) -> Forms:
         type_ = operation.result.type
         assert isinstance(type_, TileType)
         if not x or all(step == 0 for step in x):
@@ -115,19 +119,19 @@ class _Strides(Domain[Forms]):
         if axes is None:
             return (None,) * type_.rank
         found: list[Form] = [0] * type_.rank
-        source = operation.operands[0].type
+        source = operation.x.type
         assert isinstance(source, TileType)
         for axis, step in enumerate(x):
             if source.shape[axis] > 1:
                 found[axes(axis)] = step
         return tuple(found)
 
-    def promised(self, operation: Operation, x: Forms) -> Forms:
+    def promised(self, operation: Hint, x: Forms) -> Forms:
         return x
 
-    def load(self, operation: Operation, facts: Sequence[Forms]) -> Forms:
+    def load(self, operation: Load, facts: Sequence[Forms]) -> Forms:
         found = self.opaque(operation, facts)
-        return (None,) * len(found) if operation.attribute("volatile") else found
+        return (None,) * len(found) if operation.volatile else found
 
     rules: ClassVar[Mapping[str, Rule]] = {**TRANSFER, "load": lambda strides, operation, facts: strides.load(operation, facts)}
 
