@@ -39,7 +39,8 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.matmul_plans import SHARED, Accumulator, Product, ProductPlan, SharedOperand
 from tilewright_nvidia.assembly import call_asm
-from tilewright_nvidia.slabs import MatrixOffsets, matrix_offsets, widest_slabs
+from tilewright_nvidia.slab_operands import SlabOperands
+from tilewright_nvidia.slabs import MatrixOffsets, matrix_offsets
 from tilewright_nvidia.warpgroups import registers_left
 
 #: Columns of tensor memory, and the fewest that are taken.
@@ -236,31 +237,19 @@ def plans(product: Product) -> tuple[ProductPlan, ...]:
     return (found,)
 
 
-class _Writer:
+class _Writer(SlabOperands):
     """Writes one product."""
 
     def __init__(self, product: Product, kind: Kind, tiling: Tiling) -> None:
-        self.product, self.kind, self.tiling = product, kind, tiling
-        self.sizes = storage_size(product.a), storage_size(product.b)
+        super().__init__(product)
+        self.kind, self.tiling = kind, tiling
         self.instruction = f"tcgen05.mma.cta_group::1.kind::{kind.name}"
         self.name = f"tcgen05.{kind.name}.m{tiling.rows}n{tiling.columns}k{tiling.step}"
 
     # ---- operands in shared memory
 
-    def _axes(self, position: int) -> tuple[tuple[int, int], int]:
-        """The operand's shape, and its axis K."""
-        (m, n), k = self.product.shape, self.product.k
-        return ((m, k), 1) if position == 0 else ((k, n), 0)
-
-    def layouts(self, position: int) -> tuple[SharedLayout, ...]:
-        """Those that an operand is wanted in: with K as the inner axis, or the other one."""
-        shape, k_axis = self._axes(position)
-        found = (widest_slabs(shape, self.sizes[position], inner) for inner in (k_axis, 1 - k_axis))
-        return tuple(layout for layout in found if layout is not None and self.accepts(position, layout))
-
     def accepts(self, position: int, shared: SharedLayout) -> bool:
-        """Whether instructions can read an operand in a layout: there is a descriptor, and none begins within a slab's row."""
-        shape, k_axis = self._axes(position)
+        shape, k_axis = self.axes(position)
         if shared.shape != shape:
             return False
         found = matrix_offsets(shared, self.sizes[position], k_axis)
@@ -271,7 +260,7 @@ class _Writer:
 
     def _base(self, w: FunctionWriter, position: int, operand: SharedOperand) -> tuple[str, MatrixOffsets]:
         """The descriptor of an operand, as i64."""
-        found = matrix_offsets(operand.shared, self.sizes[position], self._axes(position)[1])
+        found = matrix_offsets(operand.shared, self.sizes[position], self.axes(position)[1])
         assert found is not None
         address = w.emit(f"and i32 {w.emit(f'ptrtoint {_SHARED} {operand.address} to i32')}, {_ADDRESSES - 1}")
         place = w.emit(f"zext i32 {w.emit(f'lshr i32 {address}, {log2(_UNIT)}')} to i64")

@@ -28,7 +28,8 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.matmul_plans import REGISTERS, SHARED, OperandSource, Product, ProductPlan, SharedOperand
 from tilewright_nvidia.assembly import call_asm
-from tilewright_nvidia.slabs import MatrixOffsets, matrix_offsets, widest_slabs
+from tilewright_nvidia.slab_operands import SlabOperands
+from tilewright_nvidia.slabs import MatrixOffsets, matrix_offsets
 from tilewright_nvidia.words import Words
 
 #: Warps of a group, and the rows that it multiplies at a time.
@@ -224,13 +225,13 @@ def readable(shared: SharedLayout, size: int, k_axis: int) -> MatrixOffsets | No
     return None if found is None or (found.turned and size != 2) else found
 
 
-class _Writer:
+class _Writer(SlabOperands):
     """Writes one product, whose first operand is in shared memory or in registers."""
 
     def __init__(self, words: Words, product: Product, tiling: Tiling, first: str) -> None:
-        self.words, self.product, self.tiling, self.first = words, product, tiling, first
+        super().__init__(product)
+        self.words, self.tiling, self.first = words, tiling, first
         self.packed = 4 // storage_size(product.a)
-        self.sizes = storage_size(product.a), storage_size(product.b)
         sums, self.register, self.together = _SUMS[product.accumulator]
         operands = f"{_NAMES[product.a]}.{_NAMES[product.b]}"
         kind = f"m{ROWS}n{tiling.columns}k{tiling.step}.{sums}.{operands}"
@@ -239,20 +240,8 @@ class _Writer:
 
     # ---- operands in shared memory
 
-    def _axes(self, position: int) -> tuple[tuple[int, int], int]:
-        """The operand's shape, and its axis K."""
-        (m, n), k = self.product.shape, self.product.k
-        return ((m, k), 1) if position == 0 else ((k, n), 0)
-
-    def layouts(self, position: int) -> tuple[SharedLayout, ...]:
-        """Those that an operand is wanted in: with K as the inner axis, or the other one."""
-        shape, k_axis = self._axes(position)
-        found = (widest_slabs(shape, self.sizes[position], inner) for inner in (k_axis, 1 - k_axis))
-        return tuple(layout for layout in found if layout is not None and self.accepts(position, layout))
-
     def accepts(self, position: int, shared: SharedLayout) -> bool:
-        """Whether instructions can read an operand in a layout: there is a descriptor, and none begins within a slab's row."""
-        shape, k_axis = self._axes(position)
+        shape, k_axis = self.axes(position)
         found = readable(shared, self.sizes[position], k_axis)
         if shared.shape != shape or found is None:
             return False
@@ -262,7 +251,7 @@ class _Writer:
     def _base(self, context: SimtContext, position: int, operand: SharedOperand) -> tuple[str, MatrixOffsets]:
         """The descriptor of a group's part of an operand, as i64."""
         w, t, size = context.writer, self.tiling, self.sizes[position]
-        shape, k_axis = self._axes(position)
+        shape, k_axis = self.axes(position)
         found = readable(operand.shared, size, k_axis)
         assert found is not None
         address = w.emit(f"ptrtoint ptr addrspace(3) {operand.address} to i32")

@@ -1,0 +1,37 @@
+"""The operands that instructions for whole products read from shared memory, in slabs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from tilewright.llvm.registers import storage_size
+from tilewright.simt.linear_layout import SharedLayout
+from tilewright.simt.matmul_plans import Product
+from tilewright_nvidia.slabs import widest_slabs
+
+
+class SlabOperands(ABC):
+    """Operands of a product, by position: 0 is A, 1 is B.
+
+    Attributes:
+        sizes: bytes of an element of each.
+    """
+
+    def __init__(self, product: Product) -> None:
+        self.product = product
+        self.sizes = storage_size(product.a), storage_size(product.b)
+
+    def axes(self, position: int) -> tuple[tuple[int, int], int]:
+        """The operand's shape, and its axis K."""
+        (m, n), k = self.product.shape, self.product.k
+        return ((m, k), 1) if position == 0 else ((k, n), 0)
+
+    def layouts(self, position: int) -> tuple[SharedLayout, ...]:
+        """Those that an operand is wanted in: with K as the inner axis, or the other one."""
+        shape, k_axis = self.axes(position)
+        found = (widest_slabs(shape, self.sizes[position], inner) for inner in (k_axis, 1 - k_axis))
+        return tuple(layout for layout in found if layout is not None and self.accepts(position, layout))
+
+    @abstractmethod
+    def accepts(self, position: int, shared: SharedLayout) -> bool:
+        """Whether instructions can read an operand in a layout: there is a descriptor, and none begins within a slab's row."""
