@@ -22,6 +22,23 @@ DONE: dict[str, frozenset[str]] = {
             "evaluate.py",
         }
     ),
+    "core/src/tilewright/simt/lowering": frozenset(
+        {
+            "accesses.py",
+            "accumulators.py",
+            "asynchronous.py",
+            "barrier_objects.py",
+            "control.py",
+            "debug.py",
+            "device_descriptors.py",
+            "dot.py",
+            "groups.py",
+            "partitions.py",
+            "phases.py",
+            "scattered.py",
+            "shared.py",
+        }
+    ),
 }
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Clock
 from tilewright.ir.types import TileType, Type, element_type, shape_of
 from tilewright.llvm.registers import storage_size
 from tilewright.simt import layout_rules
@@ -17,10 +18,9 @@ from tilewright.simt.rules import one_layout
 from tilewright.simt.target import SimtTarget
 
 
-def lower_atomic_rmw(context: SimtContext, operation: Operation) -> None:
-    pointer, value, mask = (operation.operand(name) for name in ("pointer", "value", "mask"))
-    assert pointer is not None and value is not None
-    kind, order, scope = (operation.attribute(name) for name in ("kind", "order", "scope"))
+def lower_atomic_rmw(context: SimtContext, operation: AtomicRmw) -> None:
+    pointer, value, mask = operation.pointer, operation.value, operation.mask
+    kind, order, scope = operation.kind, operation.order, operation.scope
     element = element_type(value.type)
 
     def update(names: Sequence[str], predicate: str | None) -> str:
@@ -29,39 +29,36 @@ def lower_atomic_rmw(context: SimtContext, operation: Operation) -> None:
     _update_all(context, operation, [pointer, value], mask, update)
 
 
-def lower_atomic_cas(context: SimtContext, operation: Operation) -> None:
-    order, scope = operation.attribute("order"), operation.attribute("scope")
+def lower_atomic_cas(context: SimtContext, operation: AtomicCas) -> None:
+    order, scope = operation.order, operation.scope
     element = element_type(operation.results[0].type)
 
     def update(names: Sequence[str], predicate: str | None) -> str:
         return context.target.atomic_cas(context, names[0], element, names[1], names[2], predicate, order, scope)
 
-    _update_all(context, operation, operation.operands, None, update)
+    _update_all(context, operation, [operation.pointer, operation.compare, operation.value], None, update)
 
 
-def lower_atomic_load(context: SimtContext, operation: Operation) -> None:
-    pointer, mask = operation.operand("pointer"), operation.operand("mask")
-    assert pointer is not None
-    order, scope = operation.attribute("order"), operation.attribute("scope")
+def lower_atomic_load(context: SimtContext, operation: AtomicLoad) -> None:
+    order, scope = operation.order, operation.scope
     element = element_type(operation.results[0].type)
 
     def read(names: Sequence[str], predicate: str | None) -> str:
         return context.target.atomic_load(context, names[0], element, predicate, order, scope)
 
-    _update_all(context, operation, [pointer], mask, read)
+    _update_all(context, operation, [operation.pointer], operation.mask, read)
 
 
-def lower_atomic_store(context: SimtContext, operation: Operation) -> None:
-    pointer, value, mask = (operation.operand(name) for name in ("pointer", "value", "mask"))
-    assert pointer is not None and value is not None
-    order, scope, element = operation.attribute("order"), operation.attribute("scope"), element_type(value.type)
+def lower_atomic_store(context: SimtContext, operation: AtomicStore) -> None:
+    pointer, value, mask = operation.pointer, operation.value, operation.mask
+    order, scope, element = operation.order, operation.scope, element_type(value.type)
     owner = context.is_owner(context.layout(pointer)) if isinstance(value.type, TileType) else context.is_first_thread()
     masks = context.registers[mask] if mask is not None else None
     for i, (place, name) in enumerate(zip(context.registers[pointer], context.registers[value], strict=True)):
         context.target.atomic_store(context, place, element, name, both(context, owner, masks[i] if masks is not None else None), order, scope)
 
 
-def lower_clock(context: SimtContext, operation: Operation) -> None:
+def lower_clock(context: SimtContext, operation: Clock) -> None:
     """One thread's time is that of all, so that what depends on it is the same in all."""
     (result,) = operation.results
     now = context.target.clock(context.writer)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.arithmetic import Arange, Constant, NumPrograms, ProgramId
+from tilewright.ir.ops.debug import Assume
+from tilewright.ir.ops.shape import Splat, Unsplat
 from tilewright.ir.types import TileType, element_type
 from tilewright.llvm.registers import constant
 from tilewright.simt import layout_rules
@@ -13,13 +16,13 @@ from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout
 
 
-def lower_constant(context: SimtContext, operation: Operation) -> None:
+def lower_constant(context: SimtContext, operation: Constant) -> None:
     result = operation.results[0]
-    context.bind(result, [constant(element_type(result.type), operation.attribute("value"))])
+    context.bind(result, [constant(element_type(result.type), operation.value)])
 
 
-def lower_arange(context: SimtContext, operation: Operation) -> None:
-    result, start = operation.results[0], operation.attribute("start")
+def lower_arange(context: SimtContext, operation: Arange) -> None:
+    result, start = operation.results[0], operation.start
     context.bind(result, element_numbers(context, context.layout(result), start, needed=lambda register: context.is_needed(result, register)))
 
 
@@ -52,29 +55,29 @@ def lower_rank(context: SimtContext, operation: Operation) -> None:
         context.bind(operation.results[0], [context.target.rank(w) if context.cluster > 1 else "0"])
 
 
-def lower_program_id(context: SimtContext, operation: Operation) -> None:
+def lower_program_id(context: SimtContext, operation: ProgramId) -> None:
     with context.at_entry() as w:
-        context.bind(operation.results[0], [context.target.program_id(w, operation.attribute("axis"))])
+        context.bind(operation.results[0], [context.target.program_id(w, operation.axis)])
 
 
-def lower_num_programs(context: SimtContext, operation: Operation) -> None:
+def lower_num_programs(context: SimtContext, operation: NumPrograms) -> None:
     with context.at_entry() as w:
-        context.bind(operation.results[0], [context.target.num_programs(w, operation.attribute("axis"))])
+        context.bind(operation.results[0], [context.target.num_programs(w, operation.axis)])
 
 
-def lower_splat(context: SimtContext, operation: Operation) -> None:
+def lower_splat(context: SimtContext, operation: Splat) -> None:
     result = operation.results[0]
     assert isinstance(result.type, TileType)
-    context.bind(result, [context.scalar(operation.operands[0])] * context.layout(result).register_count)
+    context.bind(result, [context.scalar(operation.x)] * context.layout(result).register_count)
 
 
-def lower_unsplat(context: SimtContext, operation: Operation) -> None:
+def lower_unsplat(context: SimtContext, operation: Unsplat) -> None:
     """Every thread holds a tile's only element."""
-    context.bind(operation.results[0], context.registers[operation.operands[0]])
+    context.bind(operation.results[0], context.registers[operation.x])
 
 
-def lower_assume(context: SimtContext, operation: Operation) -> None:
-    condition = context.scalar(operation.operands[0])
+def lower_assume(context: SimtContext, operation: Assume) -> None:
+    condition = context.scalar(operation.condition)
     if condition.startswith("%"):
         context.writer.call("llvm.assume", "void", [("i1", condition)])
 

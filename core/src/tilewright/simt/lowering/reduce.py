@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.core import Operation, Region
+from tilewright.ir.core import Region
+from tilewright.ir.ops.control import Reduce
 from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt import layout_rules
@@ -37,9 +38,9 @@ def is_symmetric(region: Region) -> bool:
     return True
 
 
-def lower_reduce(context: SimtContext, operation: Operation) -> None:
-    (region,) = operation.regions
-    plan = plan_reduction(context.layout(operation.operands[0]), operation.attribute("axis"))
+def lower_reduce(context: SimtContext, operation: Reduce) -> None:
+    region = operation.combine
+    plan = plan_reduction(context.layout(operation.inputs[0]), operation.axis)
     rows: list[Row] = [list(row) for row in zip(*(context.registers[operand] for operand in operation.operands), strict=True)]
     reduction = _Reduction(context, operation, plan, region)
     rows = reduction.in_thread(rows)
@@ -54,7 +55,7 @@ def lower_reduce(context: SimtContext, operation: Operation) -> None:
 class _Reduction:
     """One reduction being written. A row is a register of every operand."""
 
-    def __init__(self, context: SimtContext, operation: Operation, plan: ReducePlan, region: Region) -> None:
+    def __init__(self, context: SimtContext, operation: Reduce, plan: ReducePlan, region: Region) -> None:
         self.context, self.operation, self.plan, self.region = context, operation, plan, region
         self.symmetric = is_symmetric(region)
         self.types = [context.llvm_type(operand.type) for operand in operation.operands]
@@ -169,19 +170,19 @@ def _offsets(plan: ReducePlan, elements: Sequence[Type]) -> list[int]:
     return [*offsets, total]
 
 
-def _scratch(operation: Operation, target: SimtTarget) -> int:
+def _scratch(operation: Reduce, target: SimtTarget) -> int:
     """Bytes for the parts of the results, if they go through memory."""
-    plan = plan_reduction(layout_of(operation.operands[0]), operation.attribute("axis"))
-    if not plan.through_memory(is_symmetric(operation.regions[0])):
+    plan = plan_reduction(layout_of(operation.inputs[0]), operation.axis)
+    if not plan.through_memory(is_symmetric(operation.combine)):
         return 0
     return _offsets(plan, [element_type(operand.type) for operand in operation.operands])[-1]
 
 
-def _check(operation: Operation, target: SimtTarget) -> str:
+def _check(operation: Reduce, target: SimtTarget) -> str:
     inputs = operand_layouts(operation)
     if len(set(inputs)) > 1:
         return "inputs must have one layout"
-    left = inputs[0].without_axis(operation.attribute("axis"))
+    left = inputs[0].without_axis(operation.axis)
     tiles = [layout_of(result) for result in operation.results if isinstance(result.type, TileType)]
     return "" if all(layout == left for layout in tiles) else "results must be what is left of the inputs"
 

@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.ir.core import Operation, Region
+from tilewright.ir.core import Region
+from tilewright.ir.ops.control import Scan
 from tilewright.ir.types import element_type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt import layout_rules
@@ -37,8 +38,8 @@ class _Carry:
     present: str | None
 
 
-def lower_scan(context: SimtContext, operation: Operation) -> None:
-    layout, axis = context.layout(operation.operands[0]), operation.attribute("axis")
+def lower_scan(context: SimtContext, operation: Scan) -> None:
+    layout, axis = context.layout(operation.inputs[0]), operation.axis
     plan = plan_scan(layout, axis)
     assert plan is not None, f"a scan in layout {layout}"
     rows: list[Row] = [list(row) for row in zip(*(context.registers[operand] for operand in operation.operands), strict=True)]
@@ -53,11 +54,11 @@ class _Scan:
     Chunks are numbered by their register of the least number. ``totals`` has an entry a block: the chunk of least number stands for the block.
     """
 
-    def __init__(self, context: SimtContext, operation: Operation, plan: ScanPlan, layout: LinearLayout) -> None:
+    def __init__(self, context: SimtContext, operation: Scan, plan: ScanPlan, layout: LinearLayout) -> None:
         self.context, self.operation, self.plan, self.layout = context, operation, plan, layout
-        self.axis: int = operation.attribute("axis")
-        self.reverse: bool = operation.attribute("reverse")
-        self.region: Region = operation.regions[0]
+        self.axis = operation.axis
+        self.reverse = operation.reverse
+        self.region: Region = operation.combine
         self.types = [context.llvm_type(operand.type) for operand in operation.operands]
         self.totals: dict[int, Row] = {}
         self.carries: dict[int, _Carry] = {}
@@ -286,16 +287,16 @@ def _offsets(plan: ScanPlan, layout: LinearLayout, axis: int, sizes: Sequence[in
     return offsets
 
 
-def _scratch(operation: Operation, target: SimtTarget) -> int:
-    layout, axis = layout_of(operation.operands[0]), operation.attribute("axis")
+def _scratch(operation: Scan, target: SimtTarget) -> int:
+    layout, axis = layout_of(operation.inputs[0]), operation.axis
     plan = plan_scan(layout, axis)
     assert plan is not None
     return _offsets(plan, layout, axis, [storage_size(element_type(operand.type)) for operand in operation.operands])[-1]
 
 
-def _check(operation: Operation, target: SimtTarget) -> str:
-    layout = layout_of(operation.operands[0])
-    works = scan_layout(layout, operation.attribute("axis")) == layout
+def _check(operation: Scan, target: SimtTarget) -> str:
+    layout = layout_of(operation.inputs[0])
+    works = scan_layout(layout, operation.axis) == layout
     return one_layout(operation, target) or ("" if works else "the scan does not work on this layout")
 
 

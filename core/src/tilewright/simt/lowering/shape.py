@@ -7,8 +7,10 @@ an element is found from the registers' own parts.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.shape import Broadcast, Cat, Join, Moved, Permute, Split
 from tilewright.ir.types import TileType, shape_of
 from tilewright.simt.context import SimtContext
 from tilewright.simt.interface import Interface
@@ -20,19 +22,19 @@ def numbered(context: SimtContext, value: Value) -> dict[int, str]:
     return dict(zip(context.layout(value).register_elements(), context.registers[value], strict=True))
 
 
-def _rename(context: SimtContext, operation: Operation) -> None:
+def _rename(context: SimtContext, operation: Moved) -> None:
     """Bind the result, whose element n is element ``source(n)`` of the operand."""
-    held, result = numbered(context, operation.operands[0]), operation.results[0]
+    held, result = numbered(context, operation.x), operation.results[0]
     context.bind(result, [held[number] for number in source_elements(operation, context.layout(result))])
 
 
-def _same_number(operation: Operation) -> Callable[[int], int]:
+def _same_number(operation: Moved) -> Callable[[int], int]:
     """``reshape`` and ``expand_dims``: row-major numbers stay."""
     return lambda number: number
 
 
-def _broadcast_number(operation: Operation) -> Callable[[int], int]:
-    source, target = shape_of(operation.operands[0].type), shape_of(operation.results[0].type)
+def _broadcast_number(operation: Broadcast) -> Callable[[int], int]:
+    source, target = shape_of(operation.x.type), shape_of(operation.result.type)
 
     def narrowed(number: int) -> int:
         return row_major([point if extent > 1 else 0 for point, extent in zip(coordinates(number, target), source, strict=True)], source)
@@ -40,9 +42,9 @@ def _broadcast_number(operation: Operation) -> Callable[[int], int]:
     return narrowed
 
 
-def _permuted_number(operation: Operation) -> Callable[[int], int]:
-    order = operation.attribute("order")
-    source, target = shape_of(operation.operands[0].type), shape_of(operation.results[0].type)
+def _permuted_number(operation: Permute) -> Callable[[int], int]:
+    order = operation.order
+    source, target = shape_of(operation.x.type), shape_of(operation.result.type)
 
     def moved(number: int) -> int:
         point = coordinates(number, target)
@@ -52,7 +54,7 @@ def _permuted_number(operation: Operation) -> Callable[[int], int]:
 
 
 #: For operations with one operand: which element of it an element of the result is, by row-major numbers.
-SOURCE_NUMBERS: dict[str, Callable[[Operation], Callable[[int], int]]] = {
+SOURCE_NUMBERS: dict[str, Callable[[Any], Callable[[int], int]]] = {
     "reshape": _same_number,
     "expand_dims": _same_number,
     "broadcast": _broadcast_number,
@@ -66,11 +68,11 @@ def source_elements(operation: Operation, layout: LinearLayout) -> list[int]:
     return span([source(image) for image in layout.registers])
 
 
-def lower_cat(context: SimtContext, operation: Operation) -> None:
+def lower_cat(context: SimtContext, operation: Cat) -> None:
     """The highest bit of the coordinate along the axis says which operand an element is of."""
-    axis, result = operation.attribute("axis"), operation.results[0]
-    source, target = shape_of(operation.operands[0].type), shape_of(result.type)
-    operands = [numbered(context, value) for value in operation.operands]
+    axis, result = operation.axis, operation.result
+    source, target = shape_of(operation.a.type), shape_of(result.type)
+    operands = [numbered(context, value) for value in (operation.a, operation.b)]
     top = 1 << (axis_shifts(target)[axis] + log2(source[axis]))
 
     def held(number: int) -> str:
@@ -79,13 +81,13 @@ def lower_cat(context: SimtContext, operation: Operation) -> None:
     context.bind(result, [held(number) for number in context.layout(result).register_elements()])
 
 
-def lower_join(context: SimtContext, operation: Operation) -> None:
-    operands, result = [numbered(context, value) for value in operation.operands], operation.results[0]
+def lower_join(context: SimtContext, operation: Join) -> None:
+    operands, result = [numbered(context, value) for value in (operation.a, operation.b)], operation.result
     context.bind(result, [operands[number & 1][number >> 1] for number in context.layout(result).register_elements()])
 
 
-def lower_split(context: SimtContext, operation: Operation) -> None:
-    held = numbered(context, operation.operands[0])
+def lower_split(context: SimtContext, operation: Split) -> None:
+    held = numbered(context, operation.x)
     for half, result in enumerate(operation.results):
         numbers = context.layout(result).register_elements() if isinstance(result.type, TileType) else [0]
         context.bind(result, [held[number << 1 | half] for number in numbers])
