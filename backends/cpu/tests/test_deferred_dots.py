@@ -18,8 +18,9 @@ SALTS = itertools.count()
 
 
 @pytest.fixture
-def noted(monkeypatch):
-    """How many dots were written so that iterations wait."""
+def noted(monkeypatch, tmp_path):
+    """How many dots were written so that iterations wait; nothing comes from a cache."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     found = []
 
     class Counted(Notes):

@@ -14,7 +14,7 @@ from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Addptr
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Barrier, Load, Store
-from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Moved, Permute, Reshape
 from tilewright.ir.types import I1, TileType, element_type
 from tilewright.llvm.registers import constant, storage_size, storage_type, vector_type
 from tilewright.passes.transfer import unit_reshape
@@ -63,7 +63,7 @@ def pointer_root(context: Context, pointer: Value) -> Value | None:
             return pointer if isinstance(owner, Region) and owner.owner is context.function and not is_tile(pointer) else None
         if isinstance(operation, Addptr):
             pointer = operation.pointer
-        elif isinstance(operation, Splat | Broadcast | ExpandDims | Permute | Reshape | Hint):
+        elif isinstance(operation, Moved | Hint):
             pointer = operation.x
         else:
             return None
