@@ -223,15 +223,9 @@ def test_rows_of_a_layer_norm_that_wait_for_each_other(examples: Any, place: str
 SHAPES = [(1, 1, 1, 16), (2, 1, 100, 32), (1, 2, 130, 64)]
 
 
-#: Every configuration in blocks of host and of device descriptors, one of them causal.
-FORWARD = [
-    (shape, dtype, config, described, (number + place) % 2 == 0)
-    for number, (shape, dtype, config) in enumerate([(SHAPES[0], "float16", 0), (SHAPES[1], "bfloat16", 1), *((SHAPES[2], "float16", i) for i in range(4))])
-    for place, described in enumerate(("host", "device"))
-]
-
-
-@pytest.mark.parametrize(("shape", "dtype", "config", "described", "causal"), FORWARD)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("described", ["host", "device"])
+@pytest.mark.parametrize(("shape", "dtype", "config"), [(SHAPES[0], "float16", 0), (SHAPES[1], "bfloat16", 1), *((SHAPES[2], "float16", i) for i in range(4))])
 def test_attention(examples: Any, place: str, only: Any, shape: tuple[int, ...], dtype: str, config: int, described: str, causal: bool) -> None:
     only(examples.attention.forward_kernel, config)
     q, k, v = (normal(place, *shape, dtype=dtype) for _ in range(3))
@@ -239,14 +233,8 @@ def test_attention(examples: Any, place: str, only: Any, shape: tuple[int, ...],
     assert error(found, examples.attention.exact_attention(q.double(), k.double(), v.double(), causal, 0.2)) < ERROR[dtype]
 
 
-BACKWARD = [
-    (SHAPES[0], "float16", 0, False),
-    (SHAPES[1], "bfloat16", 1, True),
-    *((SHAPES[2], "float16", config, causal) for config in range(3) for causal in (False, True)),
-]
-
-
-@pytest.mark.parametrize(("shape", "dtype", "config", "causal"), BACKWARD)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("shape", "dtype", "config"), [(SHAPES[0], "float16", 0), (SHAPES[1], "bfloat16", 1), *((SHAPES[2], "float16", i) for i in range(3))])
 def test_gradients_of_attention(examples: Any, place: str, only: Any, shape: tuple[int, ...], dtype: str, config: int, causal: bool) -> None:
     only(examples.attention.forward_kernel, 3)
     only(examples.attention.keys_backward_kernel, config)
