@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,8 @@ def plain_kernel(x, out, n, BLOCK: tl.constexpr = 32):
     tl.store(out + at, 2 * tl.load(x + at, mask=at < n, other=0), mask=at < n)
 
 
-@functools.cache
 def compiled_kernel() -> Any:
-    """The kernel above, compiled and launched on the reference."""
+    """The kernel above, launched on the reference, and compiled where its caches were cleared."""
     x, out = np.zeros(32, np.float32), np.zeros(32, np.float32)
     with tw.backend("reference"):
         return plain_kernel[(1,)](x, out, 32)
@@ -109,7 +107,7 @@ def attributes_of_kernels(on: Machine, rng: Any) -> None:
     assert kernel.starting_line_number == kernel.fn.__code__.co_firstlineno and kernel.module == __name__
     assert list(kernel.signature.parameters) == kernel.arg_names and "plain_kernel" in kernel._fn_name
     assert len(kernel.cache_key) == 64 and kernel.hash == kernel.cache_key and kernel.used_global_vals is not None
-    assert isinstance(kernel.device_caches, dict) and callable(kernel.repr)
+    assert len(kernel.device_caches) >= 1 and callable(kernel.repr)
     careful = tw.jit(do_not_specialize=["n"], do_not_specialize_on_alignment=["x"])(kernel.fn)
     assert [p.name for p in careful.params if p.do_not_specialize] == ["n"]
     assert [p.name for p in careful.params if p.do_not_specialize_on_alignment] == ["x"]
