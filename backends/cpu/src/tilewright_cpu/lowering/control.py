@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Constant, NumPrograms, ProgramId
 from tilewright.ir.ops.control import Condition, For, If, While
-from tilewright.ir.ops.debug import Assume
-from tilewright.ir.ops.shape import Unsplat
 from tilewright.ir.types import F64, I64, IntType, TileType, element_type
 from tilewright.llvm.elementwise import emit_operation
 from tilewright.llvm.registers import constant, register_type, storage_size, vector_type
@@ -377,17 +375,7 @@ def lower_if(context: Context, operation: If) -> None:
             bind_parts(context, result, joined, paddings[result])
 
 
-# ---- scalars out of tiles
-
-
-def lower_unsplat(context: Context, operation: Unsplat) -> None:
-    """``unsplat``: the one element of a tile."""
-    value = context.resolve(operation.x)
-    assert isinstance(value.type, TileType)
-    plan = Plan(context, value.type.shape, [(value, identity(value.type.rank))])
-    complete_partial(plan, frozenset())
-    with context.nest():
-        context.bind_scalar(operation.results[0], evaluate(context, value, (ZERO,) * value.type.rank))
+# ---- scalars
 
 
 def lower_scalar(context: Context, operation: Operation) -> None:
@@ -409,19 +397,11 @@ def lower_num_programs(context: Context, operation: NumPrograms) -> None:
     context.bind_scalar(operation.results[0], context.grid[operation.axis])
 
 
-def lower_assume(context: Context, operation: Assume) -> None:
-    condition = context.scalar(operation.condition)
-    if condition.startswith("%"):
-        context.writer.call("llvm.assume", "void", [("i1", condition)])
-
-
 LOWERINGS = {
     "for": lower_for,
     "while": lower_while,
     "if": lower_if,
-    "unsplat": lower_unsplat,
     "constant": lower_constant,
     "program_id": lower_program_id,
     "num_programs": lower_num_programs,
-    "assume": lower_assume,
 }

@@ -26,11 +26,9 @@ from tilewright_cpu.lowering import (
 )
 from tilewright_cpu.lowering.context import Methods
 
-_STATEMENTS: Final = {
-    name: lowering
-    for module in (control, calls, memory, reduce, assertions, atomics, debug, descriptors, dot, dot_scaled, histogram, map, rearrange, scan)
-    for name, lowering in module.LOWERINGS.items()
-}
+_MODULES: Final = (control, calls, memory, reduce, assertions, atomics, debug, descriptors, dot, dot_scaled, histogram, map, rearrange, scan)
+_STATEMENTS: Final = {name: lowering for module in _MODULES for name, lowering in module.LOWERINGS.items()}
+assert len(_STATEMENTS) == sum(len(module.LOWERINGS) for module in _MODULES), "an operation is lowered in two files"
 METHODS: Final = Methods(
     materialize.materialize,
     materialize.copy_buffer,

@@ -17,7 +17,7 @@ from tilewright.ir.ops.control import Reduce
 from tilewright.ir.types import BF16, F16, F32, I1, FloatType, IntType, TileType, Type
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.elementwise import extreme
-from tilewright.llvm.registers import constant, register_type, storage_size, vector_type
+from tilewright.llvm.registers import constant, register_type, vector_type
 from tilewright_cpu.lowering.analysis import combine_kind
 from tilewright_cpu.lowering.context import ZERO, Buffer, Context, Coordinate, Index, Partial
 from tilewright_cpu.lowering.evaluate import as_vector, evaluate, store_chunk, with_coordinate
@@ -25,9 +25,7 @@ from tilewright_cpu.lowering.lane_sums import finish_lane_sum
 from tilewright_cpu.lowering.masks import Bound, DeadLanes
 from tilewright_cpu.lowering.materialize import begin_fill, complete_partial, end_fill
 from tilewright_cpu.lowering.nest import Lanes, Plan, decide_row, identity
-
-#: Lanes of the narrowest vectors for which the lanes of several rows are combined at once.
-_FEWEST_TOGETHER = 4
+from tilewright_cpu.lowering.rows_together import RowsTogether, can_be_together
 
 
 class Combination:
@@ -257,7 +255,7 @@ def _along_lanes(plan: Plan, tiles: Sequence[Value], combination: Combination, o
         skip = skippable(plan, tiles[0], combination)
     complete_partial(plan, frozenset() if skip is None or skip[1].conditions else frozenset((skip[0].leaf,)))
     types = [vector_type(element, width) for element in combination.types]
-    together = _RowsTogether.of(plan, combination, output)
+    together = _rows_together(plan, combination, output)
     with context.nest():
         filled = begin_fill(plan)
 
@@ -326,58 +324,19 @@ def _along_lanes(plan: Plan, tiles: Sequence[Value], combination: Combination, o
                 context.partial[value] = Partial(skip[0].leaf, written, float(number), not skip[1].conditions)
 
 
-class _RowsTogether:
-    """The vectors that as many rows as a vector has lanes were combined into, whose lanes are combined for all of these rows at once: half of the work for
-    half of the rows at a time, where a row on its own would take a chain of shuffles."""
+def _rows_together(plan: Plan, combination: Combination, output: _Output) -> RowsTogether | None:
+    """How the lanes of several rows are combined at once; None where rows are combined one by one."""
+    if not isinstance(combination, Known) or combination.inner is I1 or not can_be_together(plan):
+        return None
+    known, width = combination, plan.width
 
-    def __init__(self, plan: Plan, combination: Combination, output: _Output) -> None:
-        self.plan, self.combination, self.output, self.width = plan, combination, output, plan.width
-        (self.element,) = combination.types
-        self.type = vector_type(self.element, plan.width)
-        self.bytes = storage_size(self.element) * plan.width
-        self.vectors = plan.context.scratch(self.bytes * plan.width)
+    def combine(a: str, b: str) -> str:
+        return known.combine([a], [b], width)[0]
 
-    @staticmethod
-    def of(plan: Plan, combination: Combination, output: _Output) -> _RowsTogether | None:
-        """None where rows are combined one by one: they are no multiple of a vector's lanes, or something is left of a row beside whole vectors."""
-        outer, width, shape = plan.outer_axes(), plan.width, plan.shape
-        if not isinstance(combination, Known) or combination.inner is I1 or not outer or width < _FEWEST_TOGETHER:
-            return None
-        if shape[outer[-1]] % width or shape[plan.lane] % width:
-            return None
-        return _RowsTogether(plan, combination, output)
+    def store(index: Index, vector: str) -> None:
+        output.store(index, known.leave([vector], width))
 
-    def add(self, row: Index, vector: str) -> None:
-        """Take what a row's chunks were combined into; with the last row of a group, write the results of all."""
-        context, axis = self.plan.context, self.plan.outer_axes()[-1]
-        writer, at = context.writer, row[axis]
-        number = writer.emit(f"and i64 {at.base}, {self.width - 1}")
-        first = writer.emit(f"sub nsw i64 {at.base}, {number}")
-        writer.store(self.type, vector, writer.gep(self.type, self.vectors, number), self.bytes)
-        context.scopes[-1].block = writer.current
-        with writer.when(writer.emit(f"icmp eq i64 {number}, {self.width - 1}")):
-            vectors = [writer.load(self.type, writer.gep(self.type, self.vectors, lane), self.bytes) for lane in range(self.width)]
-            found = self.combination.leave([self._transposed(vectors)], self.width)
-            index = with_coordinate(with_coordinate(row, self.plan.lane, ZERO), axis, Coordinate(first, at.depth, self.width))
-            self.output.store(index, found)
-
-    def _transposed(self, vectors: list[str]) -> str:
-        """A vector whose lane i has all lanes of vector i combined.
-
-        Each round combines lanes ``step`` apart of two vectors into one that has the partial results of both, in turns of ``step`` lanes.
-        """
-        writer, width, step = self.plan.context.writer, self.width, 1
-        while len(vectors) > 1:
-            picks = []
-            for start in (0, step):
-                lanes = [start + lane if not lane & step else width + start + lane - step for lane in range(width)]
-                picks.append(f"<{width} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>")
-            merged = []
-            for a, b in zip(vectors[::2], vectors[1::2], strict=True):
-                low, high = (writer.emit(f"shufflevector {self.type} {a}, {self.type} {b}, {pick}") for pick in picks)
-                merged += self.combination.combine([low], [high], width)
-            vectors, step = merged, 2 * step
-        return vectors[0]
+    return RowsTogether(plan, known.inner, combine, store)
 
 
 def _from_second(
