@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from tilewright.ir.table import merged
 from tilewright_conformance.faulty import arithmetic, control, conversions, descriptors, disruptive, functions, launching, matmul, memory, shapes
 from tilewright_conformance.faulty.switch import Switch
 
+_FAMILIES = (arithmetic, functions, conversions, memory, descriptors, shapes, matmul, control, launching)
 #: name -> switch
-SWITCHES: dict[str, Switch] = {}
-for _family in (arithmetic, functions, conversions, memory, descriptors, shapes, matmul, control, launching):
-    for _switch in _family.SWITCHES:
-        if _switch.name in SWITCHES:
-            raise ValueError(f"two switches are called {_switch.name!r}")
-        SWITCHES[_switch.name] = _switch
+SWITCHES: dict[str, Switch] = merged(*({_switch.name: _switch} for _family in _FAMILIES for _switch in _family.SWITCHES), what="switch")
 
 #: name -> switch of those that may end the process, hang or take its memory
 DISRUPTIVE: dict[str, Switch] = {_switch.name: _switch for _switch in disruptive.SWITCHES}

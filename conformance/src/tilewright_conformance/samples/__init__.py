@@ -17,23 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.ir import TABLE
+from tilewright.ir.table import merged
 from tilewright.ir.types import FloatType, Type
 from tilewright.reference.numerics import decode, is_raw
 from tilewright_conformance.samples import arithmetic, by_trait, casts, control, debug, descriptors, linear, memory, shape
 from tilewright_conformance.samples.kernel import Argument, Sample, SampleKernel
 
 #: operation -> a function that gives its samples; those by trait give way to a family of its own
-FAMILIES: dict[str, Callable[[], Iterator[Sample]]] = {
-    **by_trait.SAMPLES,
-    **arithmetic.SAMPLES,
-    **casts.SAMPLES,
-    **shape.SAMPLES,
-    **memory.SAMPLES,
-    **descriptors.SAMPLES,
-    **linear.SAMPLES,
-    **control.SAMPLES,
-    **debug.SAMPLES,
-}
+FAMILIES: dict[str, Callable[[], Iterator[Sample]]] = by_trait.SAMPLES | merged(
+    *(module.SAMPLES for module in (arithmetic, casts, shape, memory, descriptors, linear, control, debug))
+)
 
 
 def samples(op_name: str) -> Iterator[Sample]:

@@ -10,11 +10,31 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tilewright.ir.core import Operation
 from tilewright.ir.encoding import Encoding
 from tilewright.ir.types import FloatType, IntType, Type
+
+Row = TypeVar("Row")
+
+
+def merged(*tables: Mapping[str, Row], what: str = "operation") -> dict[str, Row]:
+    """One table of those of several modules.
+
+    Args:
+        what: the rows' names are of such things.
+
+    Raises:
+        ValueError: a name stands in two of them.
+    """
+    found: dict[str, Row] = {}
+    for table in tables:
+        twice = found.keys() & table
+        if twice:
+            raise ValueError(f"{what} {min(twice)!r} has a row in two tables")
+        found.update(table)
+    return found
 
 
 class RuleError(Exception):
@@ -256,12 +276,16 @@ class OpTable:
     def extended(
         self, specs: Iterable[OpSpec], types: Mapping[str, TypeParser] | None = None, encodings: Mapping[str, EncodingParser] | None = None
     ) -> OpTable:
-        """A new table with a plugin's operations, whose names must be dotted (``vendor.op``), and with more types and encodings."""
+        """A new table with a plugin's operations, whose names must be dotted (``vendor.op``), and with more types and encodings.
+
+        Raises:
+            ValueError: a name has no dot, or is known already.
+        """
         specs = tuple(specs)
         for spec in specs:
             if "." not in spec.name:
                 raise ValueError(f"a plugin's operation is named 'vendor.op', not {spec.name!r}")
-        return OpTable((*self, *specs), {**self.types, **(types or {})}, {**self.encodings, **(encodings or {})})
+        return OpTable((*self, *specs), merged(self.types, types or {}, what="type"), merged(self.encodings, encodings or {}, what="encoding"))
 
 
 def is_int(type_: Type) -> bool:

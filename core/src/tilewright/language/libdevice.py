@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.ir.table import merged
 from tilewright.language import floats
 from tilewright.language.binding import builtin
 from tilewright.language.dtypes import float32, int1, int32, int64
@@ -206,7 +207,7 @@ def _written_out() -> dict[str, Any]:
     """The functions of :mod:`~tilewright.language.device_math`: made when one is first asked for, because most programs ask for none."""
     from tilewright.language.device_math import elementary, orders, parts, rounding, special
 
-    made = elementary.FUNCTIONS | special.FUNCTIONS | rounding.FUNCTIONS | parts.FUNCTIONS | {"jn": orders.jn, "yn": orders.yn}
+    made = merged(*(module.FUNCTIONS for module in (elementary, special, rounding, parts, orders)), what="function")
     fast = {
         "fast_sinf": sin,
         "fast_cosf": cos,
@@ -217,14 +218,16 @@ def _written_out() -> dict[str, Any]:
         **{f"fast_{name}f": made[name] for name in ("tan", "exp10", "log10", "pow")},
         "fast_dividef": made["div_rn"],
     }
-    return made | fast
+    return merged(made, fast, what="function")
 
 
 def __getattr__(name: str) -> Any:
     namespace = globals()
     if "__all__" not in namespace and (name == "__all__" or not name.startswith("_")):
-        namespace.update(_written_out())
-        namespace["__all__"] = sorted(found for found, value in namespace.items() if not found.startswith("_") and callable(value) and found not in _NOT_OURS)
+        here = {found: value for found, value in namespace.items() if not found.startswith("_") and callable(value) and found not in _NOT_OURS}
+        functions = merged(here, _written_out(), what="function")
+        namespace.update(functions)
+        namespace["__all__"] = sorted(functions)
     if name in namespace:
         return namespace[name]
     raise AttributeError(f"module {__name__} has no attribute {name!r}")
@@ -235,4 +238,4 @@ def __dir__() -> list[str]:
     return sorted(globals())
 
 
-_NOT_OURS = frozenset({"Any", "builtin", "tensor"})
+_NOT_OURS = frozenset({"Any", "builtin", "merged", "tensor"})

@@ -7,7 +7,8 @@ are what the interpreter does (``regions``).
 
 from __future__ import annotations
 
+from tilewright.ir.table import merged
 from tilewright.reference import access, arithmetic, breakpoints, debug, linear, shape
 from tilewright.reference.arithmetic import Meaning
 
-MEANINGS: dict[str, Meaning] = {**arithmetic.MEANINGS, **shape.MEANINGS, **access.MEANINGS, **linear.MEANINGS, **debug.MEANINGS, **breakpoints.MEANINGS}
+MEANINGS: dict[str, Meaning] = merged(*(module.MEANINGS for module in (arithmetic, shape, access, linear, debug, breakpoints)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tilewright.ir.table import merged
 from tilewright_cpu.lowering import (
     assertions,
     atomics,
@@ -27,8 +28,6 @@ from tilewright_cpu.lowering import (
 from tilewright_cpu.lowering.context import Methods
 
 _MODULES: Final = (control, calls, memory, reduce, assertions, atomics, debug, descriptors, dot, dot_scaled, histogram, map, rearrange, scan)
-_STATEMENTS: Final = {name: lowering for module in _MODULES for name, lowering in module.LOWERINGS.items()}
-assert len(_STATEMENTS) == sum(len(module.LOWERINGS) for module in _MODULES), "an operation is lowered in two files"
 METHODS: Final = Methods(
     materialize.materialize,
     materialize.copy_buffer,
@@ -36,6 +35,6 @@ METHODS: Final = Methods(
     evaluate.evaluate,
     regions.evaluate_scalars,
     machine.machine_operation,
-    _STATEMENTS,
+    merged(*(module.LOWERINGS for module in _MODULES)),
     control.lower_scalar,
 )

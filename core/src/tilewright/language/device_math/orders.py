@@ -8,9 +8,9 @@ from __future__ import annotations
 from tilewright.language import core, math
 from tilewright.language.callable import device_function
 from tilewright.language.core import constexpr
-from tilewright.language.device_math.special import FUNCTIONS
+from tilewright.language.device_math import special
 
-_j0, _j1, _y0, _y1 = (FUNCTIONS[name] for name in ("j0", "j1", "y0", "y1"))
+_j0, _j1, _y0, _y1 = (special.FUNCTIONS[name] for name in ("j0", "j1", "y0", "y1"))
 _NAN = constexpr(float("nan"))
 _NEGATIVE_INFINITY = constexpr(float("-inf"))
 _INFINITY = constexpr(float("inf"))
@@ -106,3 +106,6 @@ def _each(fn: constexpr, n, x):
     core.static_assert(x.dtype == core.float32 or x.dtype == core.float64, "Expected dtype ['fp32', 'fp64']")
     order, value = core.broadcast(n.to(core.int32), x.to(core.float64))
     return core.map_elementwise(fn, order, value).to(x.dtype)
+
+
+FUNCTIONS = {"jn": jn, "yn": yn}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from tilewright.ir.core import Module
+from tilewright.ir.table import merged
 from tilewright.ir.types import F32, FLOATS
 from tilewright.passes.cse import cse
 from tilewright.passes.dce import dce
@@ -21,7 +22,7 @@ from tilewright.passes.inline import inline
 from tilewright.passes.rewriter import Rewrite, Rewriter, by_operation
 
 #: operation -> its decomposition
-CATALOGUE: Mapping[str, Decomposition] = {row.operation: row for row in (*numbers.ROWS, *floats.ROWS, *shapes.ROWS, *combining.ROWS, *descriptors.ROWS)}
+CATALOGUE: Mapping[str, Decomposition] = merged(*({row.operation: row} for module in (numbers, floats, shapes, combining, descriptors) for row in module.ROWS))
 
 
 def remaining(operations: Iterable[str]) -> frozenset[str]:

@@ -1,0 +1,60 @@
+"""Tables that are put together of several modules' rows: a name that stands in two of them is refused, so that no row hides another."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from types import ModuleType
+
+import pytest
+
+from tilewright.ir import TABLE
+from tilewright.ir.table import merged
+from tilewright.language import libdevice
+from tilewright.language.device_math import special
+from tilewright.passes.decompose import catalogue, numbers, shapes
+from tilewright.reference import semantics, shape
+
+
+def test_rows_are_kept_in_order() -> None:
+    assert list(merged({"b": 1, "a": 2}, {}, {"c": 3}).items()) == [("b", 1), ("a", 2), ("c", 3)]
+
+
+def test_a_name_in_two_tables_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^pass 'a' has a row in two tables$"):
+        merged({"b": 1, "a": 2}, {"c": 3}, {"a": 2}, what="pass")
+
+
+@pytest.mark.parametrize("kind", ["types", "encodings"])
+def test_a_keyword_is_read_in_one_way(kind: str) -> None:
+    table = TABLE.extended((), **{kind: {"thing": lambda *_: None}})
+    with pytest.raises(ValueError, match=f"{kind[:-1]} 'thing' has a row in two tables"):
+        table.extended((), **{kind: {"thing": lambda *_: None}})
+
+
+def test_an_operation_has_one_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(shape.MEANINGS, "add", lambda *_: None)
+    with pytest.raises(ValueError, match="operation 'add' has a row in two tables"):
+        importlib.reload(semantics)
+
+
+def test_an_operation_has_one_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = numbers.ROWS[0]
+    monkeypatch.setattr(shapes, "ROWS", (*shapes.ROWS, row))
+    with pytest.raises(ValueError, match=f"operation '{row.operation}' has a row in two tables"):
+        importlib.reload(catalogue)
+
+
+@pytest.mark.parametrize("name", ["tan", "fast_tanf", "tanh"])  # of another file, a fast one, one of the library's own file
+def test_a_device_function_is_written_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(special.FUNCTIONS, name, None)
+    with pytest.raises(ValueError, match=f"function '{name}' has a row in two tables"):
+        _again(libdevice).__getattr__("__all__")
+
+
+def _again(module: ModuleType) -> ModuleType:
+    """The module, imported a second time."""
+    assert module.__spec__ is not None and module.__spec__.loader is not None
+    copy = importlib.util.module_from_spec(module.__spec__)
+    module.__spec__.loader.exec_module(copy)
+    return copy
