@@ -16,20 +16,16 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Select
 from tilewright.ir.ops.control import Condition, For, If, While
 from tilewright.ir.ops.memory import (
+    DescriptorBlocks,
     DescriptorExtent,
-    DescriptorGather,
-    DescriptorLoad,
     DescriptorReduce,
+    DescriptorRows,
     DescriptorScatter,
     DescriptorStore,
     DescriptorStride,
     MakeDescriptor,
 )
 from tilewright.ir.types import I1, I64, DescriptorType, FloatType, PointerType, TileType, Type, byte_size, element_type
-
-#: Accesses of a block at offsets, and of rows.
-_Blocks = DescriptorLoad | DescriptorStore | DescriptorReduce
-_Rows = DescriptorGather | DescriptorScatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +156,7 @@ class Expansion:
         operation.result.replace_all_uses(numbers[operation.axis])
         operation.erase()
 
-    def _access(self, operation: _Blocks) -> None:
+    def _access(self, operation: DescriptorBlocks) -> None:
         """A block at offsets."""
         descriptor = operation.descriptor
         assert isinstance(descriptor.type, DescriptorType)
@@ -175,7 +171,7 @@ class Expansion:
             axes.append(_Axis(b.add(b.splat(start, result=inner.type), inner), b.mul(inner, b.splat(stride, result=inner.type))))
         self._replace(operation, b, _block(b, parts, base, axes, block))
 
-    def _access_rows(self, operation: _Rows) -> None:
+    def _access_rows(self, operation: DescriptorRows) -> None:
         """Rows of a tensor of rank 2, from a column on."""
         descriptor, rows, column = operation.descriptor, operation.rows, operation.column
         assert isinstance(descriptor.type, DescriptorType) and isinstance(rows.type, TileType)
@@ -189,7 +185,7 @@ class Expansion:
         ]
         self._replace(operation, b, _block(b, parts, base, axes, (rows.type.shape[0], width)))
 
-    def _replace(self, operation: _Blocks | _Rows, b: Builder, block: tuple[Value, Value]) -> None:
+    def _replace(self, operation: DescriptorBlocks | DescriptorRows, b: Builder, block: tuple[Value, Value]) -> None:
         """The access itself, at pointers under a mask."""
         pointers, mask = block
         if isinstance(operation, DescriptorReduce):

@@ -21,10 +21,12 @@ from tilewright.ir.ops.memory import (
     AtomicStore,
     Barrier,
     Clock,
+    DescriptorBlocks,
     DescriptorExtent,
     DescriptorGather,
     DescriptorLoad,
     DescriptorReduce,
+    DescriptorRows,
     DescriptorScatter,
     DescriptorStore,
     DescriptorStride,
@@ -43,10 +45,8 @@ if TYPE_CHECKING:
     from tilewright.reference.arithmetic import Meaning
     from tilewright.reference.frame import Frame
 
-#: Accesses at pointers; those of a descriptor's block at offsets, and of its rows.
+#: Accesses at pointers.
 _Pointed = Load | Store | AtomicRmw | AtomicCas | AtomicLoad | AtomicStore
-Blocks = DescriptorLoad | DescriptorStore | DescriptorReduce
-Rows = DescriptorGather | DescriptorScatter
 
 
 def _pointee(operation: _Pointed) -> Type:
@@ -214,7 +214,7 @@ def descriptor_stride(frame: Frame, operation: DescriptorStride, descriptor: Des
     return descriptor.strides[operation.axis]
 
 
-def _descriptor_type(operation: Blocks | Rows) -> DescriptorType:
+def _descriptor_type(operation: DescriptorBlocks | DescriptorRows) -> DescriptorType:
     type_ = operation.descriptor.type
     assert isinstance(type_, DescriptorType)
     return type_
@@ -242,7 +242,7 @@ def _spread(x: Array, rank: int) -> Array:
     return x.reshape(x.shape + (1,) * rank)
 
 
-def block_elements(operation: Blocks, descriptor: Descriptor, offsets: Sequence[Array]) -> tuple[Array, Array]:
+def block_elements(operation: DescriptorBlocks, descriptor: Descriptor, offsets: Sequence[Array]) -> tuple[Array, Array]:
     """Addresses of the block at offsets, and which of its elements are in the tensor."""
     type_ = _descriptor_type(operation)
     coordinates = []
@@ -252,7 +252,7 @@ def block_elements(operation: Blocks, descriptor: Descriptor, offsets: Sequence[
     return _elements(descriptor, coordinates, byte_size(type_.element))
 
 
-def row_elements(operation: Rows, descriptor: Descriptor, rows: Array, column: Array) -> tuple[Array, Array]:
+def row_elements(operation: DescriptorRows, descriptor: Descriptor, rows: Array, column: Array) -> tuple[Array, Array]:
     """Addresses of rows from a column on, and which elements are in the tensor."""
     type_ = _descriptor_type(operation)
     along = _spread(column.astype(np.int64), 2) + np.arange(type_.block_shape[1], dtype=np.int64)

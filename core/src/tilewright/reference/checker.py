@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tilewright.errors import LaunchError
 from tilewright.ir.core import Module, Operation, Value
 from tilewright.ir.ops.control import Condition, For, If, While, Yield
-from tilewright.ir.ops.memory import AtomicStore, DescriptorReduce, DescriptorScatter, DescriptorStore, Load
+from tilewright.ir.ops.memory import AtomicStore, DescriptorBlocks, DescriptorReduce, DescriptorRows, DescriptorScatter, DescriptorStore, Load
 from tilewright.ir.ops.shape import Gather
 from tilewright.ir.types import element_type, shape_of
 from tilewright.reference import access, promises, undefined
@@ -174,10 +174,10 @@ class Checker:
                 if origin is None:
                     continue
                 if mask_name == "block":
-                    assert isinstance(operation, access.Blocks)
+                    assert isinstance(operation, DescriptorBlocks)
                     mask = access.block_elements(operation, arrays[0], arrays[groups["offsets"]])[1]
                 elif mask_name == "rows":
-                    assert isinstance(operation, access.Rows)
+                    assert isinstance(operation, DescriptorRows)
                     mask = access.row_elements(operation, arrays[0], arrays[groups["rows"]], arrays[groups["column"]])[1]
                 else:
                     mask = arrays[groups[mask_name]] if mask_name else None

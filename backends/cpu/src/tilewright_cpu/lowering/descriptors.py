@@ -12,10 +12,12 @@ from typing import Any
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.memory import (
+    DescriptorBlocks,
     DescriptorExtent,
     DescriptorGather,
     DescriptorLoad,
     DescriptorReduce,
+    DescriptorRows,
     DescriptorScatter,
     DescriptorStore,
     DescriptorStride,
@@ -29,10 +31,6 @@ from tilewright_cpu.lowering.bounds import checked_span, is_checked
 from tilewright_cpu.lowering.chunks import for_chunks, for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
 from tilewright_cpu.lowering.rearrange import result_type
-
-#: Accesses of a block at offsets, and of rows.
-_Blocks = DescriptorLoad | DescriptorStore | DescriptorReduce
-_Rows = DescriptorGather | DescriptorScatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ class _Row:
 RowBody = Callable[[str, _Row], None]
 
 
-def _offsets(context: Context, operation: _Blocks) -> list[str]:
+def _offsets(context: Context, operation: DescriptorBlocks) -> list[str]:
     """The block's first coordinates as i64."""
     return [_as_i64(context, value) for value in operation.offsets]
 
@@ -92,7 +90,7 @@ def _as_i64(context: Context, value: Value) -> str:
     return name if not name.startswith("%") else context.convert(name, value.type, I64)
 
 
-def _descriptor(context: Context, operation: DescriptorExtent | DescriptorStride | _Blocks | _Rows) -> tuple[Descriptor, DescriptorType]:
+def _descriptor(context: Context, operation: DescriptorExtent | DescriptorStride | DescriptorBlocks | DescriptorRows) -> tuple[Descriptor, DescriptorType]:
     value = operation.descriptor
     assert isinstance(value.type, DescriptorType)
     found = context.descriptors[value]

@@ -369,6 +369,11 @@ class DescriptorScatter(Operation):
     value = _VALUE
 
 
+#: Accesses of a descriptor's block at offsets, and of its rows.
+DescriptorBlocks = DescriptorLoad | DescriptorStore | DescriptorReduce
+DescriptorRows = DescriptorGather | DescriptorScatter
+
+
 @OPS.operation("barrier", "what this program's threads wrote before is seen by all of them after", nothing, effects=Effect.ORDER)
 class Barrier(Operation):
     __slots__ = ()
