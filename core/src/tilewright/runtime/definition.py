@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from tilewright.language.callable import JitCallable
 
@@ -17,6 +17,18 @@ class ReprContext:
 
     constants: Mapping[str, Any]
     signature: Mapping[str, Any]
+
+
+class JitOptions(TypedDict, total=False):
+    """The keywords of :func:`~tilewright.jit`, which says what they mean."""
+
+    version: Any
+    repr: Callable[[ReprContext], str] | None
+    launch_metadata: Callable[..., dict[str, Any]] | None
+    do_not_specialize: Sequence[int | str] | None
+    do_not_specialize_on_alignment: Sequence[int | str] | None
+    debug: bool | None
+    noinline: bool | None
 
 
 class KernelDefinition(JitCallable):

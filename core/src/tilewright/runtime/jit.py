@@ -15,9 +15,9 @@ import contextlib
 import importlib
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Unpack, overload
 
 from tilewright.errors import LaunchError
 from tilewright.plugins.registry import registry
@@ -25,7 +25,7 @@ from tilewright.runtime import backend_choice, trials
 from tilewright.runtime.arguments import ArgumentError
 from tilewright.runtime.async_compile import FutureKernel, active_mode
 from tilewright.runtime.binder import Binder, make_binder
-from tilewright.runtime.definition import KernelDefinition, ReprContext
+from tilewright.runtime.definition import JitOptions, KernelDefinition
 from tilewright.runtime.device_caches import KernelCache
 from tilewright.runtime.dispatch import Dispatcher, Known
 from tilewright.runtime.interface import KernelInterface
@@ -47,28 +47,8 @@ class JITFunction(KernelInterface, KernelDefinition):
     #: What makes a kernel's policy: where subclasses differ.
     policy_class: type[LaunchPolicy] = LaunchPolicy
 
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        *,
-        version: Any = None,
-        repr: Callable[[ReprContext], str] | None = None,
-        launch_metadata: Callable[..., dict[str, Any]] | None = None,
-        do_not_specialize: Sequence[int | str] | None = None,
-        do_not_specialize_on_alignment: Sequence[int | str] | None = None,
-        debug: bool | None = None,
-        noinline: bool | None = None,
-    ) -> None:
-        super().__init__(
-            fn,
-            version=version,
-            repr=repr,
-            launch_metadata=launch_metadata,
-            do_not_specialize=do_not_specialize,
-            do_not_specialize_on_alignment=do_not_specialize_on_alignment,
-            debug=debug,
-            noinline=noinline,
-        )
+    def __init__(self, fn: Callable[..., Any], **options: Unpack[JitOptions]) -> None:
+        super().__init__(fn, **options)
         self.pre_run_hooks: list[Callable[..., Any]] = []
         self._launch_lock = threading.RLock()
         self._reset_launching()
@@ -366,18 +346,6 @@ def _forget_plans() -> None:
 
 
 registry().on_change(_forget_plans)
-
-
-class JitOptions(TypedDict, total=False):
-    """The keywords of :func:`jit`, which says what they mean."""
-
-    version: Any
-    repr: Callable[[ReprContext], str] | None
-    launch_metadata: Callable[..., dict[str, Any]] | None
-    do_not_specialize: Sequence[int | str] | None
-    do_not_specialize_on_alignment: Sequence[int | str] | None
-    debug: bool | None
-    noinline: bool | None
 
 
 @overload

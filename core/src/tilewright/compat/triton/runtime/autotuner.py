@@ -206,22 +206,8 @@ def autotune(
     """Run the fastest of ``configs``, found by measuring; see :func:`tilewright.autotune`. Results are kept on disk only with ``cache_results``."""
 
     def decorate(fn: Any) -> Autotuner:
-        return Autotuner(
-            fn,
-            fn.arg_names,
-            configs,
-            key,
-            reset_to_zero,
-            restore_value,
-            pre_hook=pre_hook,
-            post_hook=post_hook,
-            prune_configs_by=prune_configs_by,
-            warmup=warmup,
-            rep=rep,
-            use_cuda_graph=use_cuda_graph,
-            do_bench=do_bench,
-            cache_results=cache_results,
-        )
+        others = (reset_to_zero, restore_value, pre_hook, post_hook, prune_configs_by, warmup, rep, use_cuda_graph, do_bench, cache_results)
+        return Autotuner(fn, fn.arg_names, configs, key, *others)
 
     return decorate
 

@@ -19,7 +19,7 @@ from tilewright.compat.triton.runtime.specialization_data import check_target
 from tilewright.compat.triton.runtime.specialize import mangle_type, native_specialize_impl
 from tilewright.language.callable import BoundConstexprFunction, ConstexprFunction, FunctionParameter, JitCallable, constexpr_function
 from tilewright.runtime import jit as own
-from tilewright.runtime.definition import ReprContext
+from tilewright.runtime.definition import JitOptions, ReprContext
 from tilewright.runtime.device_caches import KernelCache
 from tilewright.runtime.interface import KernelInterface
 from tilewright.runtime.selection import Selected
@@ -160,7 +160,7 @@ _RUN = JITFunction.run
 @overload
 def jit(fn: Callable[..., Any]) -> JITFunction: ...
 @overload
-def jit(fn: None = None, **options: Unpack[own.JitOptions]) -> Callable[[Callable[..., Any]], JITFunction]: ...
+def jit(fn: None = None, **options: Unpack[JitOptions]) -> Callable[[Callable[..., Any]], JITFunction]: ...
 def jit(
     fn: Callable[..., Any] | None = None,
     *,
@@ -173,7 +173,7 @@ def jit(
     noinline: bool | None = None,
 ) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
     """Make a kernel of a Python function; with ``TRITON_INTERPRET=1`` one that runs on the reference. See :func:`tilewright.jit`."""
-    options: own.JitOptions = {
+    options: JitOptions = {
         "version": version,
         "repr": repr,
         "launch_metadata": launch_metadata,
