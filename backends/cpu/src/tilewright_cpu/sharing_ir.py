@@ -183,6 +183,16 @@ out:
   ret void
 }
 
+; Take chunks of a job in the first lane, and learn from them what the kernel costs; programs run.
+define internal i64 @share_learning(ptr %kernel, ptr %job) #0 {
+  %start = call i64 @CYCLES()
+  %done = call i64 @share(ptr %job, i64 0)
+  %end = call i64 @CYCLES()
+  %cycles = sub i64 %end, %start
+  call void @learn(ptr %kernel, i64 %cycles, i64 %done)
+  ret i64 %done
+}
+
 ; Cycles that the kernel's cost predicts; all ones while it is unknown.
 define i64 @estimate(ptr %kernel, i64 %programs) #0 {
   %p = getelementptr %Kernel, ptr %kernel, i64 0, i32 1
@@ -199,11 +209,7 @@ define internal void @serial_paced(ptr %kernel, ptr %arguments, i64 %programs) #
   %job = alloca %Job, align 64
   %lanes = alloca [8 x i64], align 64
   call void @prepare(ptr %job, ptr %lanes, ptr %kernel, ptr %arguments, i64 %programs, i64 1)
-  %start = call i64 @CYCLES()
-  %done = call i64 @share(ptr %job, i64 0)
-  %end = call i64 @CYCLES()
-  %cycles = sub i64 %end, %start
-  call void @learn(ptr %kernel, i64 %cycles, i64 %done)
+  %done = call i64 @share_learning(ptr %kernel, ptr %job)
   ret void
 }
 
