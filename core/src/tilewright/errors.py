@@ -33,8 +33,8 @@ def helped(error: E, remedy: str) -> E:
     return error
 
 
-def similar(name: str, names: Iterable[str], *, shortened: bool = False) -> str:
-    """A remedy that proposes the name most like ``name``; empty where none is.
+def closest(name: str, names: Iterable[str], *, shortened: bool = False) -> str:
+    """The name most like ``name``; empty where none is.
 
     Args:
         shortened: whether a name may also be meant where one of the two begins with the other, as ``BLOCK`` for ``B``.
@@ -46,7 +46,13 @@ def similar(name: str, names: Iterable[str], *, shortened: bool = False) -> str:
     found = difflib.get_close_matches(wanted, known, n=1, cutoff=0.8) or [other for other in known if sorted(other) == sorted(wanted)]
     if not found and shortened:
         found = sorted((other for other in known if other.startswith(wanted) or wanted.startswith(other)), key=lambda other: abs(len(other) - len(wanted)))
-    return f"did you mean {known[found[0]]}?" if found else ""
+    return known[found[0]] if found else ""
+
+
+def similar(name: str, names: Iterable[str], *, shortened: bool = False) -> str:
+    """A remedy that proposes the name most like ``name``, as :func:`closest` finds it; empty where none is."""
+    meant = closest(name, names, shortened=shortened)
+    return f"did you mean {meant}?" if meant else ""
 
 
 class TilewrightError(Exception):

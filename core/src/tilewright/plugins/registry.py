@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import dataclasses
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import pluggy
 
-from tilewright.errors import BackendError, TilewrightError, similar, with_help
+from tilewright.errors import BackendError, TilewrightError, closest, with_help
 from tilewright.ir import IR_VERSION, TABLE
 from tilewright.ir.table import OpTable
 from tilewright.plugins import hooks
@@ -23,6 +24,8 @@ from tilewright.plugins.discovery import PluginSource, installed_plugins
 from tilewright.plugins.manifest import Manifest, Target, is_backend_name
 from tilewright.plugins.patience import VARIABLE, HangingError, time_limit, within_limit
 
+#: What an extra of this distribution needs of this project, without spaces and in single quotes: a backend's distribution.
+_OF_EXTRA = re.compile(r"tilewright-(?P<backend>\w+)(\[[^]]*\])?[^;]*;extra=='(?P<extra>[\w-]+)'")
 #: Hooks that are asked before anything runs, and that drivers may hang in.
 _LIMITED = frozenset({"tilewright_devices"})
 _PATIENCE = f"Where it needs longer, set {VARIABLE} to more seconds, or to 0 for no limit"
@@ -343,28 +346,40 @@ class Registry:
         message = f"no backend named {name!r} is installed; installed: {self._installed()}"
         if not is_backend_name(name):
             return BackendError(f"{message}. Names are lower-case letters, digits, '-' and '_'")
-        if _is_ours(name):
-            return BackendError(f"{message}. Install it with: pip install tilewright[{name}]")
-        kinds = {kind: backend.name for backend in self.backends() for kind in backend.manifest.device_kinds if kind != backend.name}
-        if name in kinds:
-            return BackendError(with_help(message, f"{name} is a kind of devices, which backend {kinds[name]!r} serves"))
-        meant = similar(name, (*self.names(), *kinds))
-        of_kind = next((f" It is a kind of devices, which backend {own!r} serves" for kind, own in kinds.items() if meant == f"did you mean {kind}?"), "")
-        return BackendError(with_help(message, f"{meant}{of_kind}"))
+        kinds: dict[str, str] = {}
+        for backend in self.backends():
+            for kind in backend.manifest.device_kinds:
+                kinds.setdefault(kind, backend.name)
+        ours = _shipped()
+        known = {kind: f"a kind of devices, which backend {kinds[kind]!r} serves" for kind in kinds}
+        for extra, own in ours.items():
+            if own not in self.names() and (extra == own or extra not in kinds):
+                known[extra] = f"installed with: pip install 'tilewright[{extra}]'"
+        known.update(dict.fromkeys(self.names(), ""))
+        if name in known:
+            return BackendError(with_help(message, f"{name} is {known[name]}"))
+        meant = closest(name, known)
+        told = f" It is {known[meant]}" if known.get(meant) else ""
+        return BackendError(with_help(message, f"did you mean {meant}?{told}" if meant else ""))
 
     def _installed(self) -> str:
         return ", ".join(self.names()) or "none"
 
 
-def _is_ours(name: str) -> bool:
-    """Whether the backend of a name is one that this distribution has an extra for: only then is it known what a package of that name would be."""
+def _shipped() -> dict[str, str]:
+    """The backends of this project by the extras of this distribution that install one each, be it by the backend's name or by its kind of devices: only of
+    these it is known what a package of that name would be."""
     import importlib.metadata
 
     try:
         needed = importlib.metadata.requires("tilewright") or []
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return any(need.replace('"', "'").replace(" ", "").endswith(f"extra=='{name}'") and need.startswith(f"tilewright-{name}") for need in needed)
+        return {}
+    found: dict[str, list[str]] = {}
+    for need in needed:
+        if match := _OF_EXTRA.fullmatch(need.replace('"', "'").replace(" ", "")):
+            found.setdefault(match["extra"], []).append(match["backend"])
+    return {extra: backends[0] for extra, backends in found.items() if len(backends) == 1}
 
 
 _registry: Registry | None = None
