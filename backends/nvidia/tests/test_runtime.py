@@ -170,7 +170,7 @@ def test_a_driver_that_fails_gives_no_devices(bindings: FakeBindings, cuda: Driv
     [
         (0, "", r"no NVIDIA driver was found"),
         (11040, "", r"the NVIDIA driver is too old: it supports CUDA 11.4, and CUDA 12.0 is needed"),
-        (12040, "cuda-bindings is not installed: pip install tilewright[nvidia]", r"cuda-bindings is not installed"),
+        (12040, "cuda-bindings is not installed: pip install 'tilewright[nvidia]'", r"cuda-bindings is not installed"),
     ],
 )
 def test_status_says_why_nothing_runs(monkeypatch: pytest.MonkeyPatch, version: int, missing: str, words: str) -> None:

@@ -27,7 +27,7 @@ def test_a_backend_is_out_of_use_by_the_environment_for_want_of_llvm_or_by_its_o
     monkeypatch.delenv("TILEWRIGHT_TOY_DISABLE", raising=False)
     assert why_disabled("toy", "toys") == "" and why_disabled("toy", "toys", why_not) == "the moon is full"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert why_disabled("toy", "toys", why_not) == "llvmlite is not installed: pip install tilewright[toys]"
+    assert why_disabled("toy", "toys", why_not) == "llvmlite is not installed: pip install 'tilewright[toys]'"
     monkeypatch.setenv("TILEWRIGHT_TOY_DISABLE", "1")
     assert why_disabled("toy", "toys", why_not) == "disabled by TILEWRIGHT_TOY_DISABLE=1"
     assert len(asked) == 1

@@ -31,7 +31,7 @@ def driver_version() -> int:
 
 def bindings_missing() -> str:
     """What is to be installed for the driver to be reached; empty where nothing is."""
-    return missing_module("cuda.bindings", "cuda-bindings is not installed: pip install tilewright[nvidia]")
+    return missing_module("cuda.bindings", "cuda-bindings is not installed: pip install 'tilewright[nvidia]'")
 
 
 def why_not() -> str:

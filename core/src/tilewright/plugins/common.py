@@ -51,12 +51,12 @@ def why_disabled(name: str, extra: str, why_not: Callable[[], str] = str) -> str
 
     Args:
         name: of the backend. ``TILEWRIGHT_<NAME>_DISABLE=1`` in the environment keeps it out of use.
-        extra: what of this project brings LLVM with it, as in ``pip install tilewright[cpu]``.
+        extra: what of this project brings LLVM with it, as in ``pip install 'tilewright[cpu]'``.
         why_not: why no kernel of it can run here, empty where nothing speaks against it; asked where nothing else does.
     """
     switch = f"TILEWRIGHT_{name.upper()}_DISABLE"
     if os.environ.get(switch) == "1":
         return f"disabled by {switch}=1"
     if importlib.util.find_spec("llvmlite") is None:
-        return f"llvmlite is not installed: pip install tilewright[{extra}]"
+        return f"llvmlite is not installed: pip install 'tilewright[{extra}]'"
     return why_not()
