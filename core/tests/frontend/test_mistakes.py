@@ -156,6 +156,24 @@ def misspelt_parameter(x_ptr, out_ptr):
 
 
 @tw.jit
+def comprehension_of_a_number(x_ptr, out_ptr, n):
+    parts = [tl.load(x_ptr + i) for i in range(n)]  # here
+    tl.store(out_ptr, parts[0])
+
+
+@tw.jit
+def max_of_python(x_ptr, out_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    tl.store(out_ptr, max(x))  # here
+
+
+@tw.jit
+def value_before_the_pointer(x_ptr, out_ptr):
+    i = tl.arange(0, 16)
+    tl.store(tl.load(x_ptr + i), out_ptr + i)  # here
+
+
+@tw.jit
 def dtype_as_text(x_ptr, out_ptr):
     x = tl.load(x_ptr).to("float16")  # here
     tl.store(out_ptr, x)
@@ -355,6 +373,9 @@ TRUTH = (
         (tile_at_one_pointer, "a tile takes a pointer for each of its elements: pointer + tl.arange(0, 16)"),
         (row_for_a_column, "a tile of 4 elements is a row of a matrix: x[:, None] makes a column of it"),
         (sum_of_python, "use tl.sum"),
+        (max_of_python, "use tl.max(x, axis)"),
+        (comprehension_of_a_number, "loop over it with `for`, or take bounds that are known while compiling: parameters annotated tl.constexpr"),
+        (value_before_the_pointer, "the pointer comes first: tl.store(pointer, value)"),
         (round_of_python, "use tl.extra.libdevice.round"),
         (in_the_device_library, "use tl.extra.libdevice.tanh"),
         (root_of_integers, "convert it first: x.to(tl.float32)"),

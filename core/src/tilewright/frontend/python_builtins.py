@@ -79,6 +79,8 @@ def _extreme(fn: Any, remedy: str) -> Implementation:
 
     def implementation(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         values = list(args[0]) if len(args) == 1 and isinstance(args[0], tl_tuple) else list(args)
+        if len(args) == 1 and isinstance(args[0], tensor) and args[0].extents:
+            raise helped(TypeError(f"{name}() compares values, and is given one: {describe(args[0])}"), f"use tl.{name}(x, axis)")
         if any(isinstance(value, tensor) for value in values):
             pairwise = elementwise.minimum if name == "min" else elementwise.maximum
             return functools.reduce(lambda a, b: pairwise(a, b, _semantic=g.semantic), values)
@@ -184,6 +186,9 @@ def items_of(value: Any) -> list[Any]:
     start, end, step = (getattr(value, name, None) for name in ("start", "end", "step"))
     if all(type(part) is constexpr for part in (start, end, step)):
         return [constexpr(i) for i in builtins.range(start.value, end.value, step.value)]  # type: ignore[union-attr]
+    if all(part is not None for part in (start, end, step)):
+        error = TypeError("a range whose bounds are computed when the kernel runs has no items known at compile time")
+        raise helped(error, "loop over it with `for`, or take bounds that are known while compiling: parameters annotated tl.constexpr")
     raise TypeError(f"{describe(value)} has no items known at compile time")
 
 

@@ -137,6 +137,8 @@ def store(
             raise ValueError(f"value has shape {list(value.extents)} and the block pointer {list(pointer.extents)}: the ranks must agree")
     else:
         _refuse_block_options(boundary_check, "", "store")
+        if value.dtype.is_ptr() and not (isinstance(pointer, tensor) and pointer.dtype.is_ptr()):
+            raise helped(_no_pointer(pointer, "store"), "the pointer comes first: tl.store(pointer, value)")
         pointer = _pointer(pointer, "store")
         if mask is not None:
             mask = _mask(_semantic, mask)
@@ -196,9 +198,14 @@ def _absent(x: Any) -> Any:
 
 def _pointer(x: Any, function: str) -> tensor:
     if not isinstance(x, tensor) or not x.dtype.is_ptr():
-        found = str(x.type) if isinstance(x, tensor) else repr(x)
-        raise ValueError(f"Unsupported ptr type {found} in `tl.{function}`: it takes a pointer or a tensor of pointers")
+        raise _no_pointer(x, function)
     return x
+
+
+def _no_pointer(x: Any, function: str) -> ValueError:
+    """The error for what is given in a pointer's place."""
+    found = str(x.type) if isinstance(x, tensor) else repr(x)
+    return ValueError(f"Unsupported ptr type {found} in `tl.{function}`: it takes a pointer or a tensor of pointers")
 
 
 def _mask(semantic: Any, mask: Any) -> tensor:
