@@ -78,6 +78,15 @@ def test_what_is_lowered_stays() -> None:
             assert not decompose(module, NAMES) and str(module) == str(sample.module)
 
 
+def test_a_descriptor_that_nothing_reads_is_taken_apart_where_none_is_lowered() -> None:
+    text = "tilewright.ir 1.0\n\nkernel @k(%d: desc<4x8xf32>, %n: i32, %out: ptr<i32>) {\n  store %out, %n\n  return\n}\n"
+    module = parse_module(text)
+    assert decompose(module, {"store"})
+    verify(module)
+    assert [str(argument.type) for argument in module.kernel.arguments] == ["ptr<f32>", *["i64"] * 4, "i32", "ptr<i32>"]
+    assert not decompose(parse_module(text), {"store", "descriptor_load"})
+
+
 def test_remaining_operations() -> None:
     assert remaining(["add"]) == {"add"}
     assert remaining(["expand_dims", "hint"]) == {"reshape"}

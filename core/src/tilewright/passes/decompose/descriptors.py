@@ -14,9 +14,11 @@ _ADDRESSES = ("constant", "arange", "splat", "cast", "add", "mul", "cmp", "and",
 
 
 def expand(function: Function, lowers: Collection[str]) -> bool:
-    """Expand a function's descriptors where some operation on them is not lowered: a kernel has them as descriptors, or as their parts."""
-    names = {operation.name for operation in function.walk()}
-    if not any(row.operation in names and row.operation not in lowers for row in ROWS) or not has_descriptors(function):
+    """Expand a function's descriptors, used or not, where none of the operations on them is lowered, or one that it has is not: a kernel has them as
+    descriptors, or as their parts."""
+    own = {row.operation for row in ROWS}
+    missing = own - set(lowers)
+    if (missing != own and missing.isdisjoint(operation.name for operation in function.walk())) or not has_descriptors(function):
         return False
     Expansion(function).run()
     return True
