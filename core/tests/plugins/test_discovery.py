@@ -312,7 +312,7 @@ def test_hooks_are_called_for_one_plugin_with_the_arguments_it_names():
     assert not backend.implements("tilewright_cost")
     assert backend.call("tilewright_timer", device=backend.call("tilewright_devices")[0]) is None
     with pytest.raises(
-        BackendError, match=r"backend 'object' \(registered in this process\) failed in tilewright_target: ZeroDivisionError: oops.*report it"
+        BackendError, match=r"backend 'object' \(registered in this process\) failed in tilewright_target: ZeroDivisionError: oops.*report it to its authors"
     ) as raised:
         backend.call("tilewright_target", device=None)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)

@@ -93,7 +93,7 @@ class Backend:
         except BaseException as error:  # SystemExit too: a plugin does not end the process
             raise BackendError(
                 f"backend {self.name!r} ({self.distribution}) failed in {hook}: {type(error).__name__}: {error}. "
-                f"This is a defect of the backend: report it to the authors of {self.distribution}."
+                f"This is a defect of the backend: report it to its authors."
             ) from error
 
     def require(self, hook: str, /, **arguments: Any) -> Any:

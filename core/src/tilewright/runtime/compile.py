@@ -263,7 +263,7 @@ def compile_job(kernel: Specialization, backend_name: str, target: Target) -> by
 
 
 def _defect(backend: Backend, what: str) -> BackendError:
-    return BackendError(f"backend {backend.name!r} ({backend.distribution}): {what}. Report this to the authors of {backend.distribution}.")
+    return BackendError(f"backend {backend.name!r} ({backend.distribution}): {what}. Report this to its authors.")
 
 
 def _with_reproducer(error: BackendError, module: Module) -> BackendError:

@@ -209,7 +209,7 @@ class CompiledKernel:
         if not callable(launcher):
             raise BackendError(
                 f"backend {self.backend.name!r} ({self.backend.distribution}): tilewright_launcher gave a {type(launcher).__name__}, which cannot be "
-                f"called. Report this to the authors of {self.backend.distribution}."
+                f"called. Report this to its authors."
             )
         changed = self.artifact.code.metadata.get("otherwise")
         if changed is None:
