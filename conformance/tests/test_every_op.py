@@ -4,8 +4,13 @@ The suite runs all samples, after the passes; this runs one in four."""
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
 import re
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +33,16 @@ def lines(printed: str) -> list[str]:
     return sorted(re.sub(r"address: 0x[0-9a-f]{16}", "address", printed).splitlines())
 
 
+def framed(name: str, run: Callable[[], Any]) -> None:
+    """Call ``run`` in a frame of that name. Should the process crash in it, Python prints the names of the frames, whoever has its output, and nothing else."""
+
+    def frame() -> None:
+        run()
+
+    code = frame.__code__.replace(co_name=name, co_qualname=name)
+    FunctionType(code, globals(), closure=frame.__closure__)()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_cpu_agrees_with_the_reference(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     count, session = 0, Session(Subject("cpu"), "every operation")
@@ -36,11 +51,19 @@ def test_cpu_agrees_with_the_reference(name: str, capsys: pytest.CaptureFixture[
         with np.errstate(all="ignore"):
             run(sample.module, expected, sample.grid)
         printed = lines(capsys.readouterr().out)
-        session.run_module(sample.module, found, sample.grid, with_passes=False)
+        framed(sample.name, lambda: session.run_module(sample.module, found, sample.grid, with_passes=False))
         assert lines(capsys.readouterr().out) == printed
         check_outputs(sample, expected, found)
         count += 1
     assert count, f"{name} has no samples"
+
+
+def test_a_crash_is_told_with_the_name_of_the_sample(tmp_path: Path) -> None:
+    """By what Python writes where a process crashes, asked for without a crash."""
+    with (tmp_path / "told").open("w+") as told:
+        framed("add/f32/128", lambda: faulthandler.dump_traceback(told))
+        told.seek(0)
+        assert " in add/f32/128\n" in told.read()
 
 
 def test_the_samples_are_cases_of_the_suite() -> None:
