@@ -16,10 +16,8 @@ DONE: dict[str, frozenset[str]] = {
     "core/src/tilewright/reference": frozenset(),
     "backends/cpu/src/tilewright_cpu/lowering": frozenset(
         {
-            "analysis.py",
             "assertions.py",
             "bounds.py",
-            "evaluate.py",
         }
     ),
     "core/src/tilewright/simt/lowering": frozenset(

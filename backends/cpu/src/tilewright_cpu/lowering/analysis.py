@@ -6,18 +6,24 @@
   value from outside a loop that is read inside lives to the loop's end.
 - Carried tiles that a loop only moves by a uniform step (pointers, offsets) become ``first value + scalar``; the scalar is carried instead.
 - Accumulators that are only added to in a loop and only summed after it are kept in registers.
-- Expensive tiles that more than one nest reads are kept in memory: written by the first nest that evaluates them (``kept``), or in a nest of their own right
-  where they are defined (``eager``) if that first nest lies in a loop or reads them in another shape.
+- Expensive tiles that more than one nest reads are kept in memory: written by the first nest that evaluates them, or in a nest of their own right where they
+  are defined if that first nest lies in a loop or reads them in another shape; see :class:`Kept`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.arithmetic import Addptr, Binary, Cast, Constant
+from tilewright.ir.ops.control import For, Reduce, While, Yield
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.shape import Broadcast, Splat
 from tilewright.ir.table import Effect
-from tilewright.ir.types import I64, FloatType, IntType, PointerType, TileType, element_type
+from tilewright.ir.types import I64, FloatType, IntType, PointerType, TileType, bit_width, element_type
 from tilewright.passes.transfer import MOVES
 
 
@@ -37,7 +43,7 @@ LANE_SUM_GROUPS = 4
 #: Operations that only move elements and are evaluated where they are read. An unsplat gives a scalar, which is computed where it stands.
 _LAZY_SHAPE = MOVES - {"unsplat"}
 #: Operations whose results keep the coordinates of their operands.
-_SAME_INDEX = frozenset(("load", "hint"))
+_SAME_INDEX = frozenset(("load", "hint", "permute", "reshape", "expand_dims"))
 
 
 def is_lazy(operation: Operation) -> bool:
@@ -45,7 +51,7 @@ def is_lazy(operation: Operation) -> bool:
     spec = operation.spec
     if spec.elementwise or spec.name in _LAZY_SHAPE or spec.name == "arange":
         return True
-    return spec.name == "load" and not operation.attribute("volatile")
+    return isinstance(operation, Load) and not operation.volatile
 
 
 def is_tile(value: Value) -> bool:
@@ -57,6 +63,21 @@ def _pays_to_keep(operation: Operation) -> bool:
     return operation.name not in _LAZY_SHAPE and operation.name not in ("hint", "load", "arange")
 
 
+@dataclass(slots=True)
+class Kept:
+    """How a tile is kept in memory.
+
+    Attributes:
+        at_once: it is written in a nest of its own, where it is defined; else by the first nest that evaluates it.
+        deep: ... because too much depends on each other in a row.
+        narrow: the narrower tile that this first nest writes in its place, because all who read it later read that.
+    """
+
+    at_once: bool = False
+    deep: bool = False
+    narrow: Value | None = None
+
+
 class Analysis:
     """See the module's text. Made for one function.
 
@@ -66,9 +87,7 @@ class Analysis:
         replaced: value -> the value that stands for it.
         inductions: loop -> {number of the carried value: (first value, scalar inside, scalar after, step value)}.
         lane_sums: loop -> numbers of carried tiles kept in vector registers.
-        kept, eager: tiles to keep in memory.
-        narrowed: kept tile -> the narrower one that is kept in its place, because all who read it later read that.
-        deep: those of them that are kept because too much depends on each other in a row.
+        kept: the tiles to keep in memory.
         writes: operations that may write memory, themselves or inside.
     """
 
@@ -80,10 +99,7 @@ class Analysis:
         self.replaced: dict[Value, Value] = {}
         self.inductions: dict[Operation, dict[int, Induction]] = {}
         self.lane_sums: dict[Operation, dict[int, LaneSum]] = {}
-        self.kept: set[Value] = set()
-        self.eager: set[Value] = set()
-        self.narrowed: dict[Value, Value] = {}
-        self.deep: set[Value] = set()
+        self.kept: dict[Value, Kept] = {}
         self.writes: set[Operation] = set()
         self._synthetic: list[Operation] = []
         self._readers: dict[Value, Operation] = {}
@@ -95,20 +111,46 @@ class Analysis:
         for operation in self.start:
             self._note_uniform(operation)
         for operation in list(self.start):
-            if operation.name == "for":
+            if isinstance(operation, For):
                 self._find_carried(operation)
         self._cut_chains()
         for operation in self.start:
-            if not is_lazy(operation) or not operation.results or not is_tile(operation.results[0]) or operation.results[0] in self.deep:
+            if not is_lazy(operation) or not operation.results or not is_tile(operation.results[0]) or self.is_deep(operation.results[0]):
                 self._read(operation)
-        for value in self.kept:
-            self._narrow(value)
+        for value, kept in self.kept.items():
+            if not kept.at_once:
+                kept.narrow = self._narrow(value)
 
     def detach(self) -> None:
         """Take away the operations made here, which are listed as users of the function's values."""
         for operation in reversed(self._synthetic):
             operation.parent = None  # named for lookups only: it never was in the region's list
             operation.erase()
+
+    # ---- what is kept
+
+    def is_kept_at_once(self, value: Value) -> bool:
+        """Whether a tile is put into memory where it is defined."""
+        kept = self.kept.get(value)
+        return kept is not None and kept.at_once
+
+    def is_deep(self, value: Value) -> bool:
+        """Whether a tile is put into memory where it is defined because too much depends on each other in a row."""
+        kept = self.kept.get(value)
+        return kept is not None and kept.deep
+
+    def written_by_first_nest(self, value: Value) -> Value | None:
+        """What the first nest that evaluates a tile puts into memory: the tile or the narrower one in its place; None where it keeps neither."""
+        kept = self.kept.get(value)
+        return None if kept is None or kept.at_once else kept.narrow or value
+
+    def keep_no_more(self, value: Value) -> None:
+        """A tile is put into memory on its own: the nest that evaluates it need keep neither it nor the wider tile that it is kept in place of."""
+        cast = value.definition
+        if isinstance(cast, Cast) and self.written_by_first_nest(cast.x) is value:
+            del self.kept[cast.x]
+        if self.written_by_first_nest(value) is not None:
+            del self.kept[value]
 
     # ---- positions
 
@@ -154,21 +196,19 @@ class Analysis:
             owner = region.owner
             if not isinstance(owner, Operation):
                 break
-            if owner.name in ("for", "while"):
+            if isinstance(owner, For | While):
                 return True
             region = owner.parent
         return False
 
     # ---- carried tiles
 
-    def _find_carried(self, loop: Operation) -> None:
-        (body,) = loop.regions
-        last = body.terminator
-        assert last is not None
-        for number, (argument, value) in enumerate(zip(body.arguments[1:], last.operands, strict=True)):
+    def _find_carried(self, loop: For) -> None:
+        last = loop.body.terminator
+        assert isinstance(last, Yield)
+        for number, (argument, value, first, result) in enumerate(zip(loop.body.arguments[1:], last.values, loop.inits, loop.results, strict=True)):
             if not is_tile(argument):
                 continue
-            first, result = loop.operands[3 + number], loop.results[number]
             if value is argument:
                 self.replaced[argument] = self.replaced[result] = first
                 continue
@@ -176,26 +216,22 @@ class Analysis:
             if step is not None:
                 self._induction(loop, number, step)
                 continue
-            term = self._accumulated(loop, argument, value, result)
+            term = self._accumulated(argument, value, first, result)
             if term is not None:
                 self.lane_sums.setdefault(loop, {})[number] = term
 
     def _step(self, argument: Value, value: Value) -> tuple[Value, bool] | None:
         """The uniform tile by which a loop moves a carried one, and whether it is subtracted."""
-        operation = value.definition
-        element = element_type(argument.type)
-        if operation is None:
-            return None
-        if operation.name == "hint":
-            return self._step(argument, operation.operands[0])
-        if operation.name == "addptr" and operation.operands[0] is argument:
-            return (operation.operands[1], False) if self.is_uniform(operation.operands[1]) else None
-        if isinstance(element, IntType) and operation.name in ("add", "sub"):
-            a, b = operation.operands
-            if a is argument and self.is_uniform(b):
-                return b, operation.name == "sub"
-            if b is argument and operation.name == "add" and self.is_uniform(a):
-                return a, False
+        match value.definition:
+            case Hint() as hint:
+                return self._step(argument, hint.x)
+            case Addptr() as moved if moved.pointer is argument and self.is_uniform(moved.offset):
+                return moved.offset, False
+            case Binary(name="add" | "sub" as name) as sum_ if isinstance(element_type(argument.type), IntType):
+                if sum_.a is argument and self.is_uniform(sum_.b):
+                    return sum_.b, name == "sub"
+                if sum_.b is argument and name == "add" and self.is_uniform(sum_.a):
+                    return sum_.a, False
         return None
 
     def _note_uniform(self, operation: Operation) -> None:
@@ -207,9 +243,9 @@ class Analysis:
         """Whether all elements of a tile are equal because of how it is made."""
         return not is_tile(value) or value in self._uniform
 
-    def _induction(self, loop: Operation, number: int, step: tuple[Value, bool]) -> None:
-        (body,) = loop.regions
-        first, argument, result = loop.operands[3 + number], body.arguments[1 + number], loop.results[number]
+    def _induction(self, loop: For, number: int, step: tuple[Value, bool]) -> None:
+        body = loop.body
+        first, argument, result = loop.inits[number], body.arguments[1 + number], loop.results[number]
         element = element_type(argument.type)
         counter = I64 if isinstance(element, PointerType) else element
         inside, after = Value(counter, body), Value(counter, loop)
@@ -223,28 +259,24 @@ class Analysis:
             self.replaced[old] = moved.results[0]
         self.inductions.setdefault(loop, {})[number] = Induction(first, inside, after, step[0], step[1])
 
-    def _accumulated(self, loop: Operation, argument: Value, value: Value, result: Value) -> LaneSum | None:
+    def _accumulated(self, argument: Value, value: Value, first: Value, result: Value) -> LaneSum | None:
         """Whether a carried rank-1 tile is only added to in the loop, and only summed after it."""
         assert isinstance(argument.type, TileType)
         element = argument.type.element
         operation = value.definition
-        if argument.type.rank != 1 or not isinstance(element, FloatType) or element.bits < 32 or operation is None or operation.name != "add":
+        if argument.type.rank != 1 or not isinstance(element, FloatType) or element.bits < 32 or not isinstance(operation, Binary) or operation.name != "add":
             return None
         if len(argument.uses) != 1 or operation not in argument.uses or argument.uses[operation] != 1 or len(value.uses) != 1:
             return None
         if operation.parent is not argument.owner or argument.type.numel % (LANE_SUM_GROUPS * self.vector_bytes // (element.bits // 8)):
             return None
-        (first,) = (loop.operands[3 + number] for number, other in enumerate(loop.results) if other is result)
         start = first.definition
-        if start is None or start.name != "splat":
-            return None
-        zero = start.operands[0].definition
-        if zero is None or zero.name != "constant" or zero.attribute("value") != 0:
+        zero = start.x.definition if isinstance(start, Splat) else None
+        if not isinstance(zero, Constant) or zero.value != 0:
             return None
         if not result.uses or not all(is_sum(user) for user in result.uses):
             return None
-        a, b = operation.operands
-        return LaneSum(b if a is argument else a, operation)
+        return LaneSum(operation.b if operation.a is argument else operation.a, operation)
 
     # ---- reads
 
@@ -263,8 +295,7 @@ class Analysis:
                 pointers = isinstance(element_type(value.type), PointerType)
                 limit = DEEPEST if operation.spec.elementwise and not pointers else 2 * DEEPEST
                 if depth >= limit:
-                    self.eager.add(value)
-                    self.deep.add(value)
+                    self.kept[value] = Kept(at_once=True, deep=True)
                     depth = 0
                 depths[value] = depth
                 if self.cost(value) >= EXPENSIVE * 4 and _pays_to_keep(operation) and len(value.uses) > 1:
@@ -282,19 +313,20 @@ class Analysis:
         if operation is None or not is_lazy(operation):
             cost = 1
         else:
-            name = operation.name
             cost = cost_of_one(operation)
-            if name == "div" and isinstance(element_type(value.type), IntType):
+            if operation.name == "div" and isinstance(element_type(value.type), IntType):
                 cost = 12
-            operands = operation.operands
-            if name == "load":
-                # affine addresses cost nothing a lane; what is expensive in them is kept on its own account
-                operands = operation.operands[1:]
-            if name in ("splat", "constant"):
-                operands = []
+            match operation:
+                case Load():
+                    # affine addresses cost nothing a lane; what is expensive in them is kept on its own account
+                    operands = [operand for operand in (operation.mask, operation.other) if operand is not None]
+                case Splat():
+                    operands = []
+                case _:
+                    operands = operation.operands
             for operand in operands:
                 source = self._resolved(operand)
-                cost += 1 if source in self._cut or source in self.deep else self.cost(source)
+                cost += 1 if source in self._cut or self.is_deep(source) else self.cost(source)
         self._costs[value] = min(cost, 1000)
         return self._costs[value]
 
@@ -307,18 +339,27 @@ class Analysis:
         for operand in operation.operands:
             yield self._resolved(operand)
 
+    def _evaluated(self, reader: Operation) -> list[Value]:
+        """The values that a reader evaluates. Of carried tiles that a loop moves or adds to in registers it is the step or the term, in the loop."""
+        if isinstance(reader, For):
+            inits = reader.inits
+            for number in (*self.inductions.get(reader, ()), *self.lane_sums.get(reader, ())):
+                inits[number] = reader.lower
+            return [reader.lower, reader.upper, reader.step, *inits]
+        loop = reader.parent.owner if reader.parent is not None else None
+        if not isinstance(reader, Yield) or not isinstance(loop, For):
+            return list(reader.operands)
+        values = reader.values
+        for number, induction in self.inductions.get(loop, {}).items():
+            values[number] = induction.step
+        for number, lane_sum in self.lane_sums.get(loop, {}).items():
+            values[number] = lane_sum.term
+        return values
+
     def _read(self, reader: Operation) -> None:
         """Note that ``reader`` evaluates its tile operands in a nest."""
-        owner = reader.parent.owner if reader.name == "yield" and reader.parent is not None else reader if reader.name == "for" else None
-        values = list(reader.operands)
-        if isinstance(owner, Operation) and owner.name == "for":
-            first = 0 if reader.name == "yield" else 3
-            for number, induction in self.inductions.get(owner, {}).items():
-                values[first + number] = induction.step if first == 0 else owner.operands[0]
-            for number, lane_sum in self.lane_sums.get(owner, {}).items():
-                values[first + number] = lane_sum.term if first == 0 else owner.operands[0]
         seen: set[tuple[Value, bool]] = set()
-        stack = [(self._resolved(value), True) for value in values]
+        stack = [(self._resolved(value), True) for value in self._evaluated(reader)]
         while stack:
             value, same = stack.pop()
             if (value, same) in seen:
@@ -332,46 +373,32 @@ class Analysis:
             operation = value.definition
             if operation is None or not is_lazy(operation):
                 continue
-            if value in self.eager:
+            if self.is_kept_at_once(value):
                 continue
             if self.cost(value) >= EXPENSIVE and self._own_cost(operation):
-                earlier = self._readers.get(value)
+                earlier = self._readers.setdefault(value, reader)
                 if self.in_loop_of(value, reader) or not same:
-                    self.eager.add(value)
-                    self.kept.discard(value)
-                elif earlier is not None and earlier is not reader:
-                    if earlier.parent is self.region_of(value):
-                        self.kept.add(value)
+                    self.kept[value] = Kept(at_once=True)
+                elif earlier is not reader:
+                    self.kept[value] = Kept(at_once=earlier.parent is not self.region_of(value))
+                    if not self.kept[value].at_once:
                         continue
-                    self.eager.add(value)
-                    self.kept.discard(value)
-                self._readers.setdefault(value, reader)
-            name = operation.name
-            keeps = operation.spec.elementwise or name in _SAME_INDEX or name in ("permute", "reshape")
-            if name == "expand_dims":
-                keeps = True
-            elif name == "broadcast":
-                keeps = is_tile(operation.operands[0]) and operation.operands[0].type is value.type
+            keeps = operation.spec.elementwise or operation.name in _SAME_INDEX
+            if isinstance(operation, Broadcast):
+                keeps = operation.x.type is value.type
             stack.extend((self._resolved(operand), same and keeps) for operand in operation.operands)
 
-    def _narrow(self, value: Value) -> None:
-        """Note whether a kept tile's first reader is the only one that needs all its bits."""
-        casts = [user for user in value.uses if user.name == "cast"]
+    def _narrow(self, value: Value) -> Value | None:
+        """The cast of a kept tile to a narrower type that all its readers read but the first one, which alone needs all its bits; None where there is none."""
+        casts = [user for user in value.uses if isinstance(user, Cast)]
         if len(casts) != 1 or len(value.uses) != 2:
-            return
+            return None
         (cast,) = casts
         (other,) = (user for user in value.uses if user is not cast)
-        (narrow,) = cast.results
-        if element_type(narrow.type).bits >= element_type(value.type).bits:  # type: ignore[attr-defined]
-            return
+        if bit_width(element_type(cast.result.type)) >= bit_width(element_type(value.type)):
+            return None
         first, later = self._readers_of(other), self._readers_of(cast)
-        if len(first) == 1 and later and all(self.start[first[0]] < self.start[reader] for reader in later):
-            self.narrowed[value] = narrow
-
-    def keep_no_more(self, value: Value) -> None:
-        """A tile is put into memory on its own: the nest that evaluates it need keep neither it nor the wider tile that it is kept in place of."""
-        self.kept.discard(value)
-        self.kept.difference_update([wide for wide, narrow in self.narrowed.items() if narrow is value])
+        return cast.result if len(first) == 1 and later and all(self.start[first[0]] < self.start[reader] for reader in later) else None
 
     def _readers_of(self, operation: Operation) -> list[Operation]:
         """The readers that evaluate an operation's result, or the operation itself where it is one."""
@@ -433,11 +460,11 @@ class LaneSum:
         self.term, self.addition = term, addition
 
 
-def combine_kind(operation: Operation) -> Operation | None:
+def combine_kind(operation: Reduce) -> Operation | None:
     """The one operation of a reduce's combine region if it is ``op(left, right)`` of a reduction of one tile, else None."""
-    (region,) = operation.regions
+    region = operation.combine
     first = region.first
-    if len(operation.operands) != 1 or first is None or first.next is not region.last or region.last is None:
+    if len(operation.inputs) != 1 or first is None or first.next is not region.last or region.last is None:
         return None
     if list(region.last.operands) != list(first.results):
         return None
@@ -448,7 +475,5 @@ def combine_kind(operation: Operation) -> Operation | None:
 
 def is_sum(operation: Operation) -> bool:
     """Whether an operation is the sum of a tile along its only axis."""
-    if operation.name != "reduce":
-        return False
-    kind = combine_kind(operation)
-    return kind is not None and kind.name == "add" and isinstance(operation.operands[0].type, TileType) and operation.operands[0].type.rank == 1
+    kind = combine_kind(operation) if isinstance(operation, Reduce) else None
+    return kind is not None and kind.name == "add" and not is_tile(operation.results[0])

@@ -190,7 +190,7 @@ def _is_there(context: Context, value: Value) -> bool:
             if here not in context.scalars:
                 return False
             continue
-        if operation is None or not is_lazy(operation) or here in context.analysis.eager or here in context.analysis.deep:
+        if operation is None or not is_lazy(operation) or context.analysis.is_kept_at_once(here):
             return False
         stack.extend(context.resolve(operand) for operand in operation.operands)
     return True

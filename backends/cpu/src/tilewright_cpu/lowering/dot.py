@@ -107,7 +107,7 @@ def _operand(context: Context, value: Value, rows: str | None = None) -> Place:
     """Where an operand lies in memory, perhaps in a narrower type that packing widens; it is put there if it must be. Its first ``rows`` (an i64) count."""
     value = context.resolve(value)
     operation = value.definition
-    if value not in context.buffers and operation is not None and value not in context.analysis.eager:
+    if value not in context.buffers and operation is not None and not context.analysis.is_kept_at_once(value):
         if isinstance(operation, Permute):
             rank = len(operation.order)
             if operation.order == (*range(rank - 2), rank - 1, rank - 2):

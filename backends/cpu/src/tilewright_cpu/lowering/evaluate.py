@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.ops.arithmetic import Cast
+from tilewright.ir.ops.arithmetic import Addptr, Arange, Cast, Select
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.llvm.elementwise import emit_operation, move_pointer
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
@@ -149,74 +152,74 @@ def _wrap(number: int, bits: int) -> int:
 
 
 def _compute(context: Context, operation: Operation, value: Value, index: Index, lane: int, scope: Scope) -> str:
-    name = operation.name
-    operands = operation.operands
     width = index[lane].width if lane >= 0 else 0
-    if value in context.assumed and element_type(value.type) is I1:
-        return constant(I1, True, width)
-    if name == "expand_dims":
-        axis = operation.attribute("axis")
-        return evaluate(context, operands[0], (*index[:axis], *index[axis + 1 :]))
-    if name == "broadcast":
-        source = operands[0].type
-        assert isinstance(source, TileType)
-        inner = tuple(ZERO if extent == 1 else coordinate for extent, coordinate in zip(source.shape, index, strict=True))
-        return as_vector(context, operands[0], inner, width)
-    if name == "permute":
-        order = operation.attribute("order")
-        source_index: list[Coordinate] = [ZERO] * len(order)
-        for axis, origin in enumerate(order):
-            source_index[origin] = index[axis]
-        return evaluate(context, operands[0], tuple(source_index))
-    if name == "reshape":
-        source, result = operands[0].type, value.type
-        assert isinstance(source, TileType) and isinstance(result, TileType)
-        axes = unit_reshape(source.shape, result.shape)
-        if axes is None:
-            raise LoweringError(f"reshape of {source} to {result} was not put into memory before it is read")
-        return as_vector(context, operands[0], tuple(index[axes[axis]] if axis in axes else ZERO for axis in range(source.rank)), width)
-    if name == "splat":
-        return context.scalar(operands[0])
-    writer = context.writer
-    saved = writer.current
-    if name == "arange":
-        # with a lane coordinate it is affine and was dealt with
-        (coordinate,) = index
-        start = operation.attribute("start")
-        if coordinate.base.isdigit():
-            return str(start + int(coordinate.base))
-        if scope is not context.scopes[-1]:
-            writer.current = scope.block
-        text = writer.emit(f"trunc i64 {coordinate.base} to i32")
-        if start:
-            text = writer.emit(f"add i32 {text}, {start}")
-        writer.current = saved
-        return text
-    if name == "load":
-        return _load(context, operation, index, lane, scope)
-    if name == "hint":
-        return evaluate(context, operands[0], index)
-    if not operation.spec.elementwise:
-        raise LoweringError(f"the result of {name} was not put into memory before it is read, at {operation.location}")
     element = element_type(value.type)
+    if value in context.assumed and element is I1:
+        return constant(I1, True, width)
+    match operation:
+        case ExpandDims():
+            return evaluate(context, operation.x, (*index[: operation.axis], *index[operation.axis + 1 :]))
+        case Broadcast():
+            source = operation.x.type
+            assert isinstance(source, TileType)
+            inner = tuple(ZERO if extent == 1 else coordinate for extent, coordinate in zip(source.shape, index, strict=True))
+            return as_vector(context, operation.x, inner, width)
+        case Permute():
+            moved = sorted(zip(operation.order, index, strict=True))
+            return evaluate(context, operation.x, tuple(coordinate for _, coordinate in moved))
+        case Reshape():
+            source, result = operation.x.type, value.type
+            assert isinstance(source, TileType) and isinstance(result, TileType)
+            axes = unit_reshape(source.shape, result.shape)
+            if axes is None:
+                raise LoweringError(f"reshape of {source} to {result} was not put into memory before it is read")
+            return as_vector(context, operation.x, tuple(index[axes[axis]] if axis in axes else ZERO for axis in range(source.rank)), width)
+        case Splat():
+            return context.scalar(operation.x)
+        case Arange():
+            return _arange(context, operation, index, scope)
+        case Load():
+            return _load(context, operation, index, lane, scope)
+        case Hint():
+            return evaluate(context, operation.x, index)
+    if not operation.spec.elementwise:
+        raise LoweringError(f"the result of {operation.name} was not put into memory before it is read, at {operation.location}")
     if element is I1:
         limit = context.limits.get((value, lane))
         if limit is not None:
             return _below_limit(context, limit, index[lane], scope)
-    if name == "addptr" and lane >= 0:
-        return _addptr(context, operation, value, index, lane, scope)
-    texts = [as_vector(context, operand, index, width) for operand in operands]
-    if element is I1 and name == "and":
+    if isinstance(operation, Addptr) and lane >= 0:
+        return _addptr(context, operation, index, lane, scope)
+    texts = [as_vector(context, operand, index, width) for operand in operation.operands]
+    if element is I1 and operation.name == "and":
         if all_true(texts[0]):
             return texts[1]
         if all_true(texts[1]):
             return texts[0]
-    if name == "select" and all_true(texts[0]):
+    if isinstance(operation, Select) and all_true(texts[0]):
         return texts[1]
+    writer = context.writer
+    saved = writer.current
     if scope is not context.scopes[-1]:
         writer.current = scope.block
     own = rounded_for_dots(context, operation, texts[0], width) if isinstance(operation, Cast) else None
     text = emit_operation(context, operation, texts, width) if own is None else own
+    writer.current = saved
+    return text
+
+
+def _arange(context: Context, operation: Arange, index: Index, scope: Scope) -> str:
+    """One number of a row of them: with a lane coordinate they are affine, and were dealt with."""
+    (coordinate,) = index
+    if coordinate.base.isdigit():
+        return str(operation.start + int(coordinate.base))
+    writer = context.writer
+    saved = writer.current
+    if scope is not context.scopes[-1]:
+        writer.current = scope.block
+    text = writer.emit(f"trunc i64 {coordinate.base} to i32")
+    if operation.start:
+        text = writer.emit(f"add i32 {text}, {operation.start}")
     writer.current = saved
     return text
 
@@ -236,8 +239,8 @@ def _below_limit(context: Context, limit: str, coordinate: Coordinate, scope: Sc
     return text
 
 
-def _addptr(context: Context, operation: Operation, value: Value, index: Index, lane: int, scope: Scope) -> str:
-    pointer, offset = operation.operands
+def _addptr(context: Context, operation: Addptr, index: Index, lane: int, scope: Scope) -> str:
+    pointer, offset = operation.pointer, operation.offset
     width = index[lane].width
     uniform = form(context, pointer, lane) == 0
     base = evaluate(context, pointer, with_coordinate(index, lane, ZERO) if uniform else index)
@@ -246,7 +249,7 @@ def _addptr(context: Context, operation: Operation, value: Value, index: Index, 
     saved = writer.current
     if scope is not context.scopes[-1]:
         writer.current = scope.block
-    text = move_pointer(context, base, 0 if uniform else width, offsets, width, element_type(offset.type), element_type(value.type))
+    text = move_pointer(context, base, 0 if uniform else width, offsets, width, element_type(offset.type), element_type(operation.result.type))
     writer.current = saved
     return text
 
@@ -375,11 +378,10 @@ def pointer_chunk(context: Context, pointer: Value, index: Index, lane: int, siz
     return as_vector(context, pointer, index, coordinate.width), False
 
 
-def _load(context: Context, operation: Operation, index: Index, lane: int, scope: Scope) -> str:
+def _load(context: Context, operation: Load, index: Index, lane: int, scope: Scope) -> str:
     """A chunk of a load from the kernel's memory."""
-    pointer = operation.operands[0]
-    mask, other = operation.operand("mask"), operation.operand("other")
-    element = element_type(operation.results[0].type)
+    pointer, mask, other = operation.pointer, operation.mask, operation.other
+    element = element_type(operation.result.type)
     size, type_ = storage_size(element), storage_type(element)
     width = index[lane].width if lane >= 0 else 0
     guard = None if mask is None else as_vector(context, mask, index, width)

@@ -224,7 +224,7 @@ def settle(context: Context, value: Value) -> None:
         if here in seen or here in context.buffers or not is_tile(here):
             continue
         seen.add(here)
-        if here in context.analysis.kept:
+        if context.analysis.written_by_first_nest(here) is not None:
             materialize(context, here)
             continue
         operation = here.definition

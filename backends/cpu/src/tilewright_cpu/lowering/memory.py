@@ -211,7 +211,7 @@ def in_place(context: Context, value: Value) -> Strided | None:
             buffer.pointer, tuple("0" if extent == 1 else str(stride) for extent, stride in zip(buffer.shape, buffer.strides, strict=True)), buffer.element
         )
     operation = value.definition
-    if operation is None or value in context.analysis.kept:
+    if operation is None or context.analysis.written_by_first_nest(value) is not None:
         return None
     match operation:
         case Permute():

@@ -105,7 +105,7 @@ class Plan:
 
     def _prepare(self, volatile: bool) -> dict[Value, Axes]:
         """Put into memory what cannot be evaluated in this nest; all the values that are."""
-        context, kept = self.context, self.context.analysis.kept
+        context = self.context
         own = identity(len(self.shape))
         visited: dict[Value, Axes] = {}
         twice: set[Value] = set()
@@ -135,10 +135,10 @@ class Plan:
                 if unit_reshape(source.shape, type_.shape) is None:
                     context.materialize(value)
                     continue
-            kept_as = context.analysis.narrowed.get(value, value)
-            if value in kept and kept_as not in self.fresh and kept_as not in context.buffers:
+            written = context.analysis.written_by_first_nest(value)
+            if written is not None and written not in self.fresh and written not in context.buffers:
                 if axes == own and type_.shape == self.shape:
-                    self.fresh.append(kept_as)
+                    self.fresh.append(written)
                 else:
                     context.materialize(value)
                     continue

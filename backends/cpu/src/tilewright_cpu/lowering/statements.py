@@ -61,7 +61,7 @@ def _lower(context: Context, operation: Operation) -> None:
     if results and isinstance(results[0].type, TileType) and is_lazy(operation):
         if operation.name == "load":
             context.pending[results[0]] = operation
-        if results[0] in context.analysis.eager:
+        if context.analysis.is_kept_at_once(results[0]):
             materialize(context, results[0])
         if operation.name in ("rem", "hint"):
             note_contiguity(context, operation)

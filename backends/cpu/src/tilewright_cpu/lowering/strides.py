@@ -50,7 +50,7 @@ def _forms(context: Context, value: Value, type_: TileType) -> Forms:
         return known
     operation = value.definition
     found: Forms = (None,) * type_.rank
-    if value in context.analysis.deep:
+    if context.analysis.is_deep(value):
         pass  # it is in memory, and what it is made of may be any number of operations away
     elif value in context.consecutive and value in context.assumed:
         found = (1,)
