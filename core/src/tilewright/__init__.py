@@ -25,16 +25,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tilewright import errors, ir, language, testing
-    from tilewright.errors import (
-        AutotunerError,
-        BackendError,
-        CompilationError,
-        KernelError,
-        LaunchError,
-        LoweringError,
-        OutOfResources,
-        TilewrightError,
-    )
+    from tilewright.errors import AutotunerError, BackendError, CompilationError, KernelError, LaunchError, LoweringError, OutOfResources, TilewrightError
     from tilewright.language.aggregate import aggregate
     from tilewright.language.binding import must_use_result
     from tilewright.language.callable import constexpr_function

@@ -10,22 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.ir import (
-    TABLE,
-    Attribute,
-    Builder,
-    Effect,
-    Function,
-    Kind,
-    Location,
-    Module,
-    Operand,
-    Operation,
-    OpSpec,
-    Region,
-    Value,
-    verify,
-)
+from tilewright.ir import TABLE, Attribute, Builder, Effect, Function, Kind, Location, Module, Operand, Operation, OpSpec, Region, Value, verify
 from tilewright.ir.hash import structural_hash
 from tilewright.ir.parser import ParseError, parse_module
 from tilewright.ir.printer import float_text, print_function, print_module, print_operation, quote

@@ -8,23 +8,7 @@ import pickle
 import pytest
 
 from tilewright.ir.type_text import parse_type
-from tilewright.ir.types import (
-    F16,
-    F32,
-    FLOATS,
-    I1,
-    I8,
-    INTEGERS,
-    U8,
-    DescriptorType,
-    FloatType,
-    IntType,
-    PointerType,
-    TileType,
-    Type,
-    bit_width,
-    byte_size,
-)
+from tilewright.ir.types import F16, F32, FLOATS, I1, I8, INTEGERS, U8, DescriptorType, FloatType, IntType, PointerType, TileType, Type, bit_width, byte_size
 
 TYPES: tuple[Type, ...] = (
     *INTEGERS,

@@ -7,19 +7,7 @@ from typing import Any
 
 from tilewright.ir import Builder, Operation, Value
 from tilewright.ir.types import F32, F64, FloatType, IntType
-from tilewright_conformance.faulty.rewriting import (
-    CHANGED,
-    Rewrite,
-    again,
-    as_bits,
-    as_type,
-    element,
-    is_float,
-    is_signed,
-    is_unsigned,
-    like,
-    other_sign,
-)
+from tilewright_conformance.faulty.rewriting import CHANGED, Rewrite, again, as_bits, as_type, element, is_float, is_signed, is_unsigned, like, other_sign
 from tilewright_conformance.faulty.switch import Switch, rewriting
 
 Applies = Callable[[Value], bool]

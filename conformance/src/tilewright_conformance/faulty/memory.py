@@ -10,18 +10,7 @@ from tilewright.ir.ops.arithmetic import Binary, Cmp
 from tilewright.ir.types import I1, I32, IntType, PointerType, TileType, shape_of, with_element
 from tilewright.passes.effects import is_speculatable
 from tilewright.passes.rewriter import defined_by
-from tilewright_conformance.faulty.rewriting import (
-    CHANGED,
-    Rewrite,
-    as_bits,
-    element,
-    is_float,
-    is_unsigned,
-    like,
-    number_of_each,
-    other_sign,
-    picked,
-)
+from tilewright_conformance.faulty.rewriting import CHANGED, Rewrite, as_bits, element, is_float, is_unsigned, like, number_of_each, other_sign, picked
 from tilewright_conformance.faulty.switch import Switch, rewriting
 
 

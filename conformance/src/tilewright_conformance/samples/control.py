@@ -8,17 +8,7 @@ from typing import Any
 
 from tilewright.ir import Builder, Function, Value
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I32, I64, U8, U32, FloatType, IntType, TileType, Type, with_element
-from tilewright_conformance.samples.kernel import (
-    ANY,
-    INTEGRAL,
-    SPECIAL,
-    ZEROS,
-    Draw,
-    Sample,
-    SampleKernel,
-    shape_text,
-    shapes_for,
-)
+from tilewright_conformance.samples.kernel import ANY, INTEGRAL, SPECIAL, ZEROS, Draw, Sample, SampleKernel, shape_text, shapes_for
 
 Samples = Iterator[Sample]
 Combine = Callable[..., Any]

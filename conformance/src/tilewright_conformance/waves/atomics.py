@@ -11,14 +11,7 @@ import numpy as np
 from tilewright_conformance.waves import arithmetic as a
 from tilewright_conformance.waves.accesses import Form, Lanes, deposit, stored_words
 from tilewright_conformance.waves.decode import TABLE, Decoder
-from tilewright_conformance.waves.global_memory import (
-    CACHE_MODIFIERS,
-    Addressing,
-    buffer_addressing,
-    flat_addressing,
-    global_addressing,
-    start,
-)
+from tilewright_conformance.waves.global_memory import CACHE_MODIFIERS, Addressing, buffer_addressing, flat_addressing, global_addressing, start
 from tilewright_conformance.waves.lds import local_address, local_lanes
 from tilewright_conformance.waves.program import Step
 

@@ -86,21 +86,7 @@ from tilewright.language.iteration import condition, range, static_range
 from tilewright.language.linear import dot, dot_scaled
 from tilewright.language.memory import debug_barrier, load, store
 from tilewright.language.reduction import associative_scan, map_elementwise, reduce
-from tilewright.language.shape import (
-    broadcast,
-    broadcast_to,
-    cat,
-    expand_dims,
-    gather,
-    histogram,
-    item,
-    join,
-    permute,
-    reshape,
-    split,
-    trans,
-    view,
-)
+from tilewright.language.shape import broadcast, broadcast_to, cat, expand_dims, gather, histogram, item, join, permute, reshape, split, trans, view
 from tilewright.language.signatures import str_to_ty
 from tilewright.language.tensors import tensor
 from tilewright.language.tuples import slice, slice_type, to_value, tuple, tuple_type

@@ -18,13 +18,7 @@ from tilewright.language.math import (
 from tilewright.language.math import (
     ceil as ceil,
 )
-from tilewright.language.math import (
-    cos,
-    exp,
-    log,
-    log2,
-    sin,
-)
+from tilewright.language.math import cos, exp, log, log2, sin
 from tilewright.language.math import (
     erf as erf,
 )

@@ -22,16 +22,7 @@ from tilewright_cpu.lowering.analysis import is_lazy, is_tile
 from tilewright_cpu.lowering.bounds import checked_address, checked_chunk, is_checked
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index, Strided
 from tilewright_cpu.lowering.contiguity import assuming, reached
-from tilewright_cpu.lowering.evaluate import (
-    all_true,
-    as_vector,
-    evaluate,
-    lane_axis,
-    masked_store,
-    pointer_chunk,
-    scatter,
-    with_coordinate,
-)
+from tilewright_cpu.lowering.evaluate import all_true, as_vector, evaluate, lane_axis, masked_store, pointer_chunk, scatter, with_coordinate
 from tilewright_cpu.lowering.masks import Bound, bound_of, conjuncts, emit_limit
 from tilewright_cpu.lowering.materialize import complete_partial, materialize, settle, store_to_buffer, write_rows
 from tilewright_cpu.lowering.nest import Plan, identity

@@ -18,16 +18,7 @@ from tilewright.language.extra import libdevice
 from tilewright.passes.math_library import MATH
 from tilewright_conformance.case import Case, Needs
 from tilewright_conformance.cases.libdevice.exact import DTYPES, Row, rows
-from tilewright_conformance.cases.libdevice.values import (
-    ANY_ZERO,
-    DOMAINS,
-    EXACT,
-    PAIRS,
-    SETTLED,
-    ULP_OF_OTHERS,
-    pairs_of_special_numbers,
-    spread,
-)
+from tilewright_conformance.cases.libdevice.values import ANY_ZERO, DOMAINS, EXACT, PAIRS, SETTLED, ULP_OF_OTHERS, pairs_of_special_numbers, spread
 from tilewright_conformance.kit.math_values import ARGUMENTS, random_arguments
 from tilewright_conformance.oracles.functions import exact
 from tilewright_conformance.session import Session

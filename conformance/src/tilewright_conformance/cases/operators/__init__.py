@@ -17,22 +17,7 @@ from tilewright.language.extra import libdevice
 from tilewright_conformance.case import Case
 from tilewright_conformance.cases.operators import kernels as ops
 from tilewright_conformance.cases.operators.kernels import common, meet
-from tilewright_conformance.kit.numbers import (
-    FLOATS,
-    INTEGERS,
-    IR,
-    NUMBERS,
-    SIGNED,
-    UNSIGNED,
-    case_of,
-    check,
-    draw,
-    kind,
-    language,
-    special,
-    unset,
-    wide,
-)
+from tilewright_conformance.kit.numbers import FLOATS, INTEGERS, IR, NUMBERS, SIGNED, UNSIGNED, case_of, check, draw, kind, language, special, unset, wide
 from tilewright_conformance.session import Session
 
 _BLOCK = 256

@@ -20,18 +20,7 @@ from tilewright.ir.ops.rules import (
     same_numbers,
 )
 from tilewright.ir.table import Rule, Shape, Trait
-from tilewright.ir.types import (
-    I1,
-    I32,
-    FloatType,
-    IntType,
-    PointerType,
-    TileType,
-    Type,
-    bit_width,
-    element_type,
-    with_element,
-)
+from tilewright.ir.types import I1, I32, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type, with_element
 
 
 def _constant(shape: Shape) -> Sequence[Type]:

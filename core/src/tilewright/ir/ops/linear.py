@@ -9,18 +9,7 @@ from tilewright.ir.core import Operation
 from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute
 from tilewright.ir.ops.rules import require, require_tile
 from tilewright.ir.table import Shape
-from tilewright.ir.types import (
-    BF16,
-    F16,
-    F32,
-    F64,
-    I8,
-    I32,
-    U8,
-    FloatType,
-    TileType,
-    Type,
-)
+from tilewright.ir.types import BF16, F16, F32, F64, I8, I32, U8, FloatType, TileType, Type
 
 #: The format of a block-scaled operand.
 ScaledFormat = Literal["e2m1", "e4m3", "e5m2", "bf16", "fp16"]

@@ -7,27 +7,9 @@ from typing import Literal
 
 from tilewright.ir.core import Operation
 from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute, VariadicOperand
-from tilewright.ir.ops.rules import (
-    accessed_type,
-    nothing,
-    pointee_of,
-    require,
-    require_int,
-    require_mask,
-    require_tile,
-)
+from tilewright.ir.ops.rules import accessed_type, nothing, pointee_of, require, require_int, require_mask, require_tile
 from tilewright.ir.table import Effect, RuleError, Shape
-from tilewright.ir.types import (
-    I64,
-    DescriptorType,
-    FloatType,
-    IntType,
-    PointerType,
-    TileType,
-    Type,
-    bit_width,
-    element_type,
-)
+from tilewright.ir.types import I64, DescriptorType, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type
 
 
 def _load(shape: Shape) -> Sequence[Type]:

@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.table import RuleError, Shape
-from tilewright.ir.types import (
-    I1,
-    FloatType,
-    IntType,
-    PointerType,
-    TileType,
-    Type,
-    element_type,
-    shape_of,
-    with_element,
-)
+from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of, with_element
 
 
 def require(condition: bool, rule: str) -> None:
