@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,43 +64,32 @@ def _write_lane(d: Decoder) -> Step:
 @builds("v_permlane16_b32", "v_permlanex16_b32")
 def _permute_rows(d: Decoder) -> Step:
     """Each lane reads the lane of its row (or of the other one) that 4 bits of two scalars choose."""
-    d.allow("op_sel")
     d.expect(4)
-    inactive, zero = (d.instruction.numbers("op_sel") or (0, 0))[:2]
-    cross = 16 if "x16" in d.instruction.name else 0
-    read, low, high, write = d.source(1, "b32", -1), d.uniform(2), d.uniform(3), d.result(0, "b32")
-    d.note_read(d.operands[0], 1)
-    old = d.operands[0].index
+    low, high = d.uniform(2), d.uniform(3)
     lane = np.arange(d.lanes)
     shift = ((lane & 7) * 4).astype(np.uint32)
-
-    def step(m: Machine) -> None:
-        selectors = np.where((lane & 15) < 8, low(m)[:, None], high(m)[:, None])
-        there = (((lane & ~15) ^ cross)[None] + ((selectors >> shift) & np.uint32(15))).astype(np.int64)
-        there = np.broadcast_to(there, (m.count, m.lanes))
-        value = np.take_along_axis(np.broadcast_to(read(m), there.shape), there, axis=1)
-        if not inactive and not m.full:
-            value = np.where(np.take_along_axis(m.mask, there, axis=1), value, np.uint32(0) if zero else m.vector(old))
-        write(m, value)
-
-    return step
+    return _within_rows(d, lambda m: np.where((lane & 15) < 8, low(m)[:, None], high(m)[:, None]) >> shift)
 
 
 @builds("v_permlane16_var_b32", "v_permlanex16_var_b32")
 def _permute_rows_by_vector(d: Decoder) -> Step:
     """As v_permlane16, with each lane's choice in a vector register."""
-    d.allow("op_sel")
     d.expect(3)
+    return _within_rows(d, d.source(2, "b32", -1))
+
+
+def _within_rows(d: Decoder, chosen: Callable[[Machine], Array]) -> Step:
+    """Each lane reads the lane of its row (or of the other one) that the lower 4 bits of ``chosen`` (uint32 [waves, lanes]) say."""
+    d.allow("op_sel")
     inactive, zero = (d.instruction.numbers("op_sel") or (0, 0))[:2]
     cross = 16 if "x16" in d.instruction.name else 0
-    read, chosen, write = d.source(1, "b32", -1), d.source(2, "b32", -1), d.result(0, "b32")
+    read, write = d.source(1, "b32", -1), d.result(0, "b32")
     d.note_read(d.operands[0], 1)
     old = d.operands[0].index
-    lane = np.arange(d.lanes)
+    row = (np.arange(d.lanes) & ~15) ^ cross
 
     def step(m: Machine) -> None:
-        there = ((lane & ~15) ^ cross)[None] + (chosen(m) & np.uint32(15)).astype(np.int64)
-        there = np.broadcast_to(there, (m.count, m.lanes))
+        there = np.broadcast_to(row + (chosen(m) & np.uint32(15)).astype(np.int64), (m.count, m.lanes))
         value = np.take_along_axis(np.broadcast_to(read(m), there.shape), there, axis=1)
         if not inactive and not m.full:
             value = np.where(np.take_along_axis(m.mask, there, axis=1), value, np.uint32(0) if zero else m.vector(old))

@@ -194,19 +194,24 @@ def exchanged(m: Machine, d: Decoder, register: int, value: Array) -> None:
     m.pending.start("ds", d.instruction, lambda rows: deposit(m, register, waves[rows], value[rows], mask[rows]), (register,))
 
 
-@builds("ds_bpermute_b32", "ds_bpermute_fi_b32")
-def _pull(d: Decoder) -> Step:
-    """Each lane reads the lane that its address (in bytes) names; 0 where that one is not active."""
+def _exchange(d: Decoder) -> tuple[int, Callable[[Machine], Array], Callable[[Machine], Array]]:
+    """Of an exchange of words between lanes: the register that gets them, the lanes that addresses (in bytes) name, and the words."""
     d.allow("offset")
     d.expect(3)
     register, _ = result_register(d, d.operands[0], Form(4))
     address = local_address(d, d.operands[1], d.instruction.number("offset"))
-    read = stored_words(d, d.operands[2], Form(4))
-    inactive = d.instruction.name == "ds_bpermute_fi_b32"
     d.counter = "ds"
+    return register, lambda m: (address(m) >> 2) & (m.lanes - 1), stored_words(d, d.operands[2], Form(4))
+
+
+@builds("ds_bpermute_b32", "ds_bpermute_fi_b32")
+def _pull(d: Decoder) -> Step:
+    """Each lane reads the lane that its address (in bytes) names; 0 where that one is not active."""
+    register, named, read = _exchange(d)
+    inactive = d.instruction.name == "ds_bpermute_fi_b32"
 
     def step(m: Machine) -> None:
-        there = (address(m) >> 2) & (m.lanes - 1)
+        there = named(m)
         value = np.take_along_axis(read(m)[0], there, axis=1)
         if not m.full and not inactive:
             value = np.where(np.take_along_axis(m.mask, there, axis=1), value, np.uint32(0))
@@ -218,15 +223,10 @@ def _pull(d: Decoder) -> Step:
 @builds("ds_permute_b32")
 def _push(d: Decoder) -> Step:
     """Each lane's value goes to the lane that its address (in bytes) names; the highest lane wins, and who gets none has 0."""
-    d.allow("offset")
-    d.expect(3)
-    register, _ = result_register(d, d.operands[0], Form(4))
-    address = local_address(d, d.operands[1], d.instruction.number("offset"))
-    read = stored_words(d, d.operands[2], Form(4))
-    d.counter = "ds"
+    register, named, read = _exchange(d)
 
     def step(m: Machine) -> None:
-        there, source = (address(m) >> 2) & (m.lanes - 1), read(m)[0]
+        there, source = named(m), read(m)[0]
         value = np.zeros_like(source)
         for lane in range(m.lanes):
             rows = np.flatnonzero(m.mask[:, lane])

@@ -139,8 +139,20 @@ def _bit_op3(x: Array, y: Array, z: Array, table: int) -> Array:
     return out
 
 
+_Row = tuple[str, str, Formula]
+
+
+def _of_three(kind: str, extrema: dict[str, Formula], form: str = "") -> dict[str, _Row]:
+    """The rows of an extremum of three, and of one of an extremum and a third: v_min3, v_minmax …, in a ``form`` of the instruction."""
+
+    def row(first: Formula, then: Formula) -> _Row:
+        return kind, f"{kind} {kind} {kind}", lambda x, y, z: then(first(x, y), z)
+
+    return {f"v_{first}{3 if first == then else then}_{form}{kind}": row(extrema[first], extrema[then]) for first in extrema for then in extrema}
+
+
 #: name -> kind of the result, kinds of the sources, formula
-_ROWS: dict[str, tuple[str, str, Formula]] = {
+_ROWS: dict[str, _Row] = {
     "v_mov_b32": ("b32", "b32", lambda x: x),
     "v_mov_b16": ("b16", "b16", lambda x: x),
     "v_mov_b64": ("b64", "b64", lambda x: x),
@@ -290,28 +302,16 @@ for _kind in ("f16", "f32"):
     _ROWS |= {
         f"v_med3_{_kind}": (_kind, _three, a.median),
         f"v_med3_num_{_kind}": (_kind, _three, a.median),
-        f"v_min3_{_kind}": (_kind, _three, lambda x, y, z: a.minimum_number(a.minimum_number(x, y), z)),
-        f"v_max3_{_kind}": (_kind, _three, lambda x, y, z: a.maximum_number(a.maximum_number(x, y), z)),
-        f"v_min3_num_{_kind}": (_kind, _three, lambda x, y, z: a.minimum_number(a.minimum_number(x, y), z)),
-        f"v_max3_num_{_kind}": (_kind, _three, lambda x, y, z: a.maximum_number(a.maximum_number(x, y), z)),
-        f"v_minmax_{_kind}": (_kind, _three, lambda x, y, z: a.maximum_number(a.minimum_number(x, y), z)),
-        f"v_maxmin_{_kind}": (_kind, _three, lambda x, y, z: a.minimum_number(a.maximum_number(x, y), z)),
-        f"v_minmax_num_{_kind}": (_kind, _three, lambda x, y, z: a.maximum_number(a.minimum_number(x, y), z)),
-        f"v_maxmin_num_{_kind}": (_kind, _three, lambda x, y, z: a.minimum_number(a.maximum_number(x, y), z)),
-        f"v_minimum3_{_kind}": (_kind, _three, lambda x, y, z: a.minimum_nan(a.minimum_nan(x, y), z)),
-        f"v_maximum3_{_kind}": (_kind, _three, lambda x, y, z: a.maximum_nan(a.maximum_nan(x, y), z)),
-        f"v_minimummaximum_{_kind}": (_kind, _three, lambda x, y, z: a.maximum_nan(a.minimum_nan(x, y), z)),
-        f"v_maximumminimum_{_kind}": (_kind, _three, lambda x, y, z: a.minimum_nan(a.maximum_nan(x, y), z)),
+        **_of_three(_kind, {"min": a.minimum_number, "max": a.maximum_number}),
+        **_of_three(_kind, {"min": a.minimum_number, "max": a.maximum_number}, "num_"),
+        **_of_three(_kind, {"minimum": a.minimum_nan, "maximum": a.maximum_nan}),
     }
 for _kind in ("i16", "u16", "i32", "u32"):
-    _two, _three = f"{_kind} {_kind}", f"{_kind} {_kind} {_kind}"
+    _two = f"{_kind} {_kind}"
     _ROWS |= {
         f"v_min_{_kind}": (_kind, _two, np.minimum),
         f"v_max_{_kind}": (_kind, _two, np.maximum),
-        f"v_min3_{_kind}": (_kind, _three, lambda x, y, z: np.minimum(np.minimum(x, y), z)),
-        f"v_max3_{_kind}": (_kind, _three, lambda x, y, z: np.maximum(np.maximum(x, y), z)),
-        f"v_minmax_{_kind}": (_kind, _three, lambda x, y, z: np.maximum(np.minimum(x, y), z)),
-        f"v_maxmin_{_kind}": (_kind, _three, lambda x, y, z: np.minimum(np.maximum(x, y), z)),
+        **_of_three(_kind, {"min": np.minimum, "max": np.maximum}),
     }
 
 #: sums that saturate with the modifier clamp
