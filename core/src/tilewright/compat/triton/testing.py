@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.compat.triton import runtime
 from tilewright.compat.triton.outside import OutsideNameError
-from tilewright.compat.triton.timing import cuda_graph_without_gc, do_bench, do_bench_cudagraph
+from tilewright.compat.triton.timing import cuda_graph_without_gc, do_bench, do_bench_cudagraph, refuse_within_capture
 from tilewright.testing import Benchmark, Mark, assert_close, perf_report
 from tilewright.testing.bench import summarize as _summarize_statistics
 
@@ -40,10 +40,7 @@ def do_bench_cudagraph_proton(
     return_mode: str = "mean",
 ) -> Any:
     """Raises OutsideNameError: it measures with the Proton profiler. Like :func:`do_bench_cudagraph` it refuses to run within a capture."""
-    import torch
-
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("a CUDA graph cannot be recorded while another is. Warm up autotuned kernels before capturing, so that they are not tuned within it")
+    refuse_within_capture()
     raise _proton()
 
 

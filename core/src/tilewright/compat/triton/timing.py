@@ -47,8 +47,7 @@ def do_bench_cudagraph(
     import torch
 
     assert return_mode in RETURN_MODES, f"return_mode is one of {', '.join(RETURN_MODES)}"
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("a CUDA graph cannot be recorded while another is. Warm up autotuned kernels before capturing, so that they are not tuned within it")
+    refuse_within_capture()
     grads = list(grad_to_none or ())
 
     def call() -> None:
@@ -73,6 +72,14 @@ def do_bench_cudagraph(
                 call()
         torch.cuda.synchronize()
         return summarize([_elapsed(torch, graph.replay) / calls for _ in range(_GRAPH_REPLAYS)], quantiles, return_mode)
+
+
+def refuse_within_capture() -> None:
+    """Raise a RuntimeError where the current CUDA stream is being captured."""
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("a CUDA graph cannot be recorded while another is. Warm up autotuned kernels before capturing, so that they are not tuned within it")
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from tilewright.compat.triton.compiler.pipeline import compile_artifact
 from tilewright.compat.triton.compiler.sources import ASTSource
 from tilewright.compat.triton.compiler.stages import Asm
 from tilewright.compat.triton.version import VERSION
-from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime import kernel as own
 from tilewright.runtime.artifact import Artifact
@@ -53,20 +53,10 @@ class CompiledKernel(own.CompiledKernel):
         hash, name, module, function, n_regs, n_spills, n_max_threads, packed_metadata: as in Tilewright.
     """
 
-    def __init__(
-        self,
-        artifact: Artifact,
-        specialization: Specialization,
-        backend: Backend,
-        target: Target,
-        device: Device | None,
-        converters: list[Converter],
-        launch_metadata: Callable[..., dict[str, Any]] | None = None,
-    ) -> None:
-        super().__init__(artifact, specialization, backend, target, device, converters, launch_metadata)
-        self.specialization = specialization
-        self.name = specialization.name or self.name  # what ``repr=`` gave may be no symbol of the target
-        self.src: Any = ASTSource.of(specialization)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.name = self.specialization.name or self.name  # what ``repr=`` gave may be no symbol of the target
+        self.src: Any = ASTSource.of(self.specialization)
 
     @property
     def asm(self) -> Any:
