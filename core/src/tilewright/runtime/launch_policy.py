@@ -36,6 +36,8 @@ class LaunchPolicy:
 
     #: What a kernel's ``device_caches`` is.
     caches: type[DeviceCaches] = DeviceCaches
+    #: What a compiled kernel is.
+    kernel_class: type[CompiledKernel] = CompiledKernel
 
     def select(self, kernel: KernelDefinition, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
         """Backend, device, options and specialisation of a launch; see :func:`~tilewright.runtime.selection.select`."""
@@ -55,7 +57,7 @@ class LaunchPolicy:
 
     def compiled(self, kernel: KernelDefinition, result: Any, selected: Selected) -> CompiledKernel:
         """The kernel that a job of :meth:`compile_job`, or of :func:`~tilewright.runtime.trials.job`, gave."""
-        return CompiledKernel(
+        return self.kernel_class(
             trials.artifact_of(result),
             selected.specialization,
             selected.backend,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,22 +23,12 @@ from tilewright.runtime.backend_choice import Choice, DeviceError, environment_c
 from tilewright.runtime.bounds import bounds_check
 from tilewright.runtime.definition import KernelDefinition
 from tilewright.runtime.jit import JITFunction
-from tilewright.runtime.launch_policy import LaunchPolicy
+from tilewright.runtime.launch_policy import JitFunctionInfo, LaunchPolicy
 from tilewright.runtime.options import option_key
 from tilewright.runtime.plan import Plan
 from tilewright.runtime.positional import Converter
 from tilewright.runtime.selection import Selected
 from tilewright.runtime.specialize import ONE, constant_key
-from tilewright.runtime.trials import artifact_of
-
-
-@dataclass
-class JitFunctionInfo:
-    """The kernel that a hook is told about."""
-
-    module: str
-    name: str
-    jit_function: KernelDefinition
 
 
 class TritonPolicy(LaunchPolicy):
@@ -51,6 +41,7 @@ class TritonPolicy(LaunchPolicy):
     __slots__ = ("_globals", "mutable")
 
     caches = TritonDeviceCaches
+    kernel_class = CompiledKernel
 
     def __init__(self) -> None:
         self._globals = GlobalValues()
@@ -127,16 +118,8 @@ class TritonPolicy(LaunchPolicy):
         """What compiles a selection, and gives with it the times that took."""
         return partial(compile_artifact, selected.specialization, selected.backend, selected.target)
 
-    def compiled(self, kernel: KernelDefinition, result: Any, selected: Selected) -> CompiledKernel:
-        return CompiledKernel(
-            artifact_of(_artifact_and_times(result)[0]),
-            selected.specialization,
-            selected.backend,
-            selected.target,
-            selected.device,
-            selected.signature.converters,
-            kernel.launch_metadata,
-        )
+    def compiled(self, kernel: KernelDefinition, result: Any, selected: Selected) -> own.CompiledKernel:
+        return super().compiled(kernel, _artifact_and_times(result)[0], selected)
 
     def announce(self, found: own.CompiledKernel, result: Any) -> None:
         assert isinstance(found, CompiledKernel)
