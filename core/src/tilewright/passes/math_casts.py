@@ -10,8 +10,9 @@ import functools
 import math
 
 from tilewright.ir.core import Function
+from tilewright.ir.expressions import Number, select
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I32, U8, U16, U32, U64, FloatType, IntType, Type
-from tilewright.passes.math_expressions import Number, Scope, select
+from tilewright.passes.math_expressions import Scope
 
 _BITS: dict[int, IntType] = {8: U8, 16: U16, 32: U32, 64: U64}
 
@@ -80,7 +81,7 @@ def _f32_bits(value: float) -> int:
 
 def _encode(x: Number, format_: FloatType, rounding: str) -> Number:
     """An f32 or f64 number rounded to a narrower format."""
-    source = x.type
+    source = x.element
     assert isinstance(source, FloatType)
     bits = x.bits(signed=False)
     magnitude, sign = _magnitude_and_sign(bits, source.bits)
@@ -129,7 +130,7 @@ def _subnormal(magnitude: Number, source: FloatType, format_: FloatType, roundin
 
 def _to_float64(x: Number) -> Number:
     """An integer as f64; 64-bit ones beyond 2**53 keep their upper 53 bits with the last one set where bits below are: enough to round once more."""
-    type_ = x.type
+    type_ = x.element
     assert isinstance(type_, IntType)
     if type_.bits < 64:
         return x.cast(F64)
@@ -146,7 +147,7 @@ def _to_float64(x: Number) -> Number:
 
 def _to_odd_float32(x: Number) -> Number:
     """An integer as f32, with the last bit set where bits below are: enough to round once more to a format of 22 bits or fewer. For targets without f64."""
-    type_ = x.type
+    type_ = x.element
     assert isinstance(type_, IntType)
     if type_.bits <= 16:
         return x.cast(F32)
@@ -185,7 +186,7 @@ def cast_function(source: Type, result: Type, rounding: str = "rtne", *, native:
 
 
 def _convert(x: Number, result: Type, rounding: str, native: frozenset[FloatType]) -> Number:
-    source = x.type
+    source = x.element
     if isinstance(source, FloatType):
         if result is I1:
             return _truth(x)
@@ -197,14 +198,14 @@ def _convert(x: Number, result: Type, rounding: str, native: frozenset[FloatType
         x = _to_float64(x) if F64 in native else _to_odd_float32(x)
     if not isinstance(result, FloatType):
         return x.cast(result)
-    if not (_is_foreign(result, native) or rounding == "rtz" or (x.type is F64 and result is F16)):
+    if not (_is_foreign(result, native) or rounding == "rtz" or (x.element is F64 and result is F16)):
         return x.cast(result)
     return _encode(x, result, rounding)
 
 
 def _truth(x: Number) -> Number:
     """x != 0; NaN is not 0."""
-    format_ = x.type
+    format_ = x.element
     assert isinstance(format_, FloatType)
     bits = x.bits(signed=False)
     if not format_.has_negative_zero:

@@ -1,38 +1,31 @@
-"""Writing scalar Tile IR functions as arithmetic: ``fma(r, r, 1.0)``, ``(x < 0.0)``, ``bits >> 23`` each append an operation.
-
-A :class:`Scope` is one function being written. A Python number beside a :class:`Number` becomes a constant of that number's type; equal constants are
-made once.
-"""
+"""Writing scalar Tile IR functions as arithmetic (:mod:`tilewright.ir.expressions`), and the polynomials in them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright.ir import Builder, Function
 from tilewright.ir.core import Value
-from tilewright.ir.expressions import Expression
-from tilewright.ir.types import I1, FloatType, IntType, Type, bit_width
-
-Operand = "Number | float"
+from tilewright.ir.expressions import Number, fma, select
+from tilewright.ir.types import I1, FloatType, IntType, Type
 
 
-class Scope:
-    """A function under construction: ``name(*argument_types) -> result_type``."""
+class Scope(Builder):
+    """A function under construction, ``name(*argument_types) -> result_type``, in which equal constants are one."""
 
-    __slots__ = ("_constants", "builder", "function")
+    __slots__ = ("_constants", "function")
 
     def __init__(self, name: str, argument_types: Sequence[Type], result_type: Type) -> None:
         self.function = Function(name, argument_types, (result_type,), ("x", "y", "z")[: len(argument_types)], kernel=False)
-        self.builder = Builder.at_end(self.function.body)
-        self._constants: dict[tuple[Type, str], Number] = {}
+        super().__init__(self.function.body)
+        self._constants: dict[tuple[Type, str], Value] = {}
 
     @property
     def arguments(self) -> list[Number]:
         return [Number(self, value) for value in self.function.arguments]
 
-    def constant(self, value: float, type_: Type) -> Number:
+    def constant_like(self, type_: Type, value: float) -> Value:
         """A constant; integers wrap around to the type's range."""
         if isinstance(type_, FloatType):
             value = float(value)
@@ -42,71 +35,13 @@ class Scope:
         key = (type_, repr(value))
         found = self._constants.get(key)
         if found is None:
-            found = self._constants[key] = Number(self, self.builder.constant(value=value, result=type_))
+            found = self._constants[key] = super().constant_like(type_, value)
         return found
 
     def finish(self, result: Number) -> Function:
         """End the function with its result."""
-        self.builder.return_([result.value])
+        self.return_([result.value])
         return self.function
-
-
-class Number(Expression):
-    """A scalar SSA value with Python's operators."""
-
-    __slots__ = ("scope", "value")
-
-    def __init__(self, scope: Scope, value: Value) -> None:
-        self.scope, self.value = scope, value
-
-    @property
-    def type(self) -> Type:
-        return self.value.type
-
-    def like(self, other: Number | float) -> Number:
-        return other if isinstance(other, Number) else self.scope.constant(other, self.type)
-
-    def apply(self, op: str, *others: Number | float, **attributes: Any) -> Number:
-        return Number(self.scope, getattr(self.scope.builder, op)(self.value, *(self.like(other).value for other in others), **attributes))
-
-    def high_product(self, other: Number | float) -> Number:
-        """The upper half of the double-width product."""
-        return self.apply("mulhi", other)
-
-    def copysign(self, sign: Number) -> Number:
-        return self.apply("copysign", sign)
-
-    def sqrt(self) -> Number:
-        return self.apply("sqrt")
-
-    def ldexp(self, exponent: Number) -> Number:
-        return Number(self.scope, self.scope.builder.ldexp(self.value, exponent.value))
-
-    def cast(self, type_: Type) -> Number:
-        if self.type is type_:
-            return self
-        return Number(self.scope, self.scope.builder.cast(self.value, result=type_))
-
-    def bitcast(self, type_: Type) -> Number:
-        if self.type is type_:
-            return self
-        return Number(self.scope, self.scope.builder.bitcast(self.value, result=type_))
-
-    def bits(self, *, signed: bool = True) -> Number:
-        """The encoding, as an integer of the same width."""
-        return self.bitcast(IntType(bit_width(self.type), signed))
-
-
-def fma(a: Number, b: Number | float, c: Number | float) -> Number:
-    """a * b + c, rounded once."""
-    return Number(a.scope, a.scope.builder.fma(a.value, a.like(b).value, a.like(c).value))
-
-
-def select(condition: Number, a: Number | float, b: Number | float) -> Number:
-    """``a`` where ``condition`` holds, else ``b``; one of the two must be a Number."""
-    typed = a if isinstance(a, Number) else b
-    assert isinstance(typed, Number)
-    return Number(condition.scope, condition.scope.builder.select(condition.value, typed.like(a).value, typed.like(b).value))
 
 
 def clamp(x: Number, low: float, high: float) -> Number:

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.ir.core import Function
+from tilewright.ir.expressions import Number, fma, select
 from tilewright.ir.types import F32, F64, I32, FloatType, IntType
 from tilewright.passes.math_casts import cast_function
 from tilewright.passes.math_coefficients import COEFFICIENTS
-from tilewright.passes.math_expressions import Number, Scope, at_most, clamp, estrin, fma, horner, select, split_constant
+from tilewright.passes.math_expressions import Scope, at_most, clamp, estrin, horner, split_constant
 from tilewright.passes.math_trigonometry import FAST_LIMIT, sine_or_cosine
 
 
@@ -51,8 +52,8 @@ _LN2_HIGH = {F32: 0.693145751953125, F64: math.ldexp(math.floor(math.ldexp(math.
 
 
 def _float_type(x: Number) -> FloatType:
-    assert isinstance(x.type, FloatType)
-    return x.type
+    assert isinstance(x.element, FloatType)
+    return x.element
 
 
 def _coefficients(name: str, element: FloatType) -> tuple[float, ...]:
@@ -120,7 +121,7 @@ def _exp_inside(x: Number) -> Number:
 
 def _exp(x: Number, native: bool) -> Number:
     # Beyond these bounds the result is 0 or infinity, which p * 2**k at the bound already is.
-    low, high = (-104.0, 89.0) if x.type is F32 else (-746.0, 710.0)
+    low, high = (-104.0, 89.0) if x.element is F32 else (-746.0, 710.0)
     p, k = _exp_parts(clamp(x, low, high))
     return _scale(p, k, native)
 
@@ -207,22 +208,22 @@ def _tanh(x: Number) -> Number:
     a, t = abs(x), x * x
     small = fma(t * a, _polynomial("tanh", t), a)
     # 1 - 2/(exp(2a) + 1), which is 1 from the bound on
-    power = _exp_inside(at_most(a, 10.0 if x.type is F32 else 20.0) * 2.0)
+    power = _exp_inside(at_most(a, 10.0 if x.element is F32 else 20.0) * 2.0)
     large = 1.0 - 2.0 / (power + 1.0)
-    return select(a < 0.625, small, large).copysign(x)
+    return select(a < 0.625, small, large).apply("copysign", x)
 
 
 def _erf(x: Number) -> Number:
-    split, end = (0.9375, 3.93) if x.type is F32 else (1.0, 5.95)
+    split, end = (0.9375, 3.93) if x.element is F32 else (1.0, 5.95)
     a, t = abs(x), x * x
     small = fma(_polynomial("erf_small", t), a, a)
     bounded = at_most(a, end)  # erf is 1 from there on
     large = 1.0 - _exp_inside(fma(_polynomial("erf_large", bounded), bounded, -bounded))
-    return select(a < split, small, large).copysign(x)
+    return select(a < split, small, large).apply("copysign", x)
 
 
 def _rsqrt(x: Number) -> Number:
-    return 1.0 / x.sqrt()
+    return 1.0 / x.apply("sqrt")
 
 
 def _ldexp(x: Number, exponent: Number) -> Number:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 
+from tilewright.ir.expressions import Number, fma, select
 from tilewright.ir.types import F32, F64, I32, I64, U32, U64, FloatType, IntType
 from tilewright.passes.math_coefficients import COEFFICIENTS
-from tilewright.passes.math_expressions import Number, estrin, fma, horner, select, split_constant
+from tilewright.passes.math_expressions import estrin, horner, split_constant
 
 #: The magnitude up to which the short reduction is within the stated bound.
 FAST_LIMIT: dict[FloatType, float] = {F32: 32768.0, F64: 2.0**30}
@@ -56,7 +57,7 @@ def _half(decimal: str) -> str:
 def _window(words: list[int], index: Number, shift: Number, size: int, width: int) -> list[Number]:
     """``size`` consecutive words of a bit string, from bit ``index * width + shift`` on. ``index`` has as many bits as the words need."""
     levels = (len(words) - size - 1).bit_length()
-    current: list[Number] = [index.scope.constant(word, IntType(width, False)) for word in words]
+    current: list[Number] = [index.constant(word, IntType(width, False)) for word in words]
     for level in reversed(range(levels)):
         skip = 1 << level
         wanted = size + skip  # words still needed below this level, and one for the bits shifted in
@@ -114,9 +115,9 @@ def _reduce_large_f64(a: Number) -> tuple[Number, Number, Number]:
     significand = (bits & 0xFFFFFFFFFFFFF) | 0x10000000000000
     high, middle, low = _window(words, start >> 6, start & 63, 3, 64)
     below = significand * middle
-    fraction = below + significand.high_product(low)
+    fraction = below + significand.apply("mulhi", low)
     carry = (fraction < below).cast(U64)
-    turns = significand * high + significand.high_product(middle) + carry
+    turns = significand * high + significand.apply("mulhi", middle) + carry
     quadrant = (turns + (1 << 61)) >> 62
     rest = (turns - (quadrant << 62)).bitcast(I64)
     # The 126 bits of the fraction as a sum of two floats: halves of the upper word convert exactly.
@@ -150,7 +151,7 @@ def _kernel_f64(r: Number, rest: Number) -> tuple[Number, Number]:
 
 def sine_or_cosine(x: Number, *, cosine: bool, full_range: bool, double: bool = True) -> Number:
     """sin(x) or cos(x); without ``full_range`` only for |x| <= FAST_LIMIT, infinities and NaN. Those of f32 use f64 where ``double`` lets them."""
-    element = x.type
+    element = x.element
     assert isinstance(element, FloatType)
     a = abs(x)
     near = a <= FAST_LIMIT[element]

@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 from tilewright.ir import types as ir_types
-from tilewright.language.device_math.numbers import INFINITY, NAN, Number, fma, function, ldexp, polynomial, where
+from tilewright.ir.expressions import fma, select
+from tilewright.language.device_math.numbers import INFINITY, NAN, Number, function, polynomial
 
 
 def constant_pair(x: Number, value: str) -> tuple[float, float]:
@@ -49,10 +50,10 @@ def split(x: Number) -> tuple[Number, Number]:
     """(m, e) with x = m * 2**e, m in [sqrt(1/2), sqrt(2)), of a positive finite x; e a float."""
     mantissa, smallest, scale = (52, 2.0**-1022, 54) if x.wide else (23, 2.0**-126, 25)
     small = x < smallest
-    bits = where(small, x * 2.0**scale, x).bits()
+    bits = select(small, x * 2.0**scale, x).bits()
     exponent = (bits - (0x3FE6A09E667F3BCD if x.wide else 0x3F3504F3)) >> mantissa
-    fraction = (bits - (exponent << mantissa)).bits_as(x.element)
-    return fraction, exponent.to(x.element) - where(small, x.like(float(scale)), 0.0)
+    fraction = (bits - (exponent << mantissa)).bitcast(x.element)
+    return fraction, exponent.cast(x.element) - select(small, x.like(float(scale)), 0.0)
 
 
 def log_pair(x: Number) -> tuple[Number, Number]:
@@ -94,20 +95,20 @@ def power(x: Number, y: Number) -> Number:
     product = y * high
     error = fma(y, high, -product) + y * low
     # Beyond the range of the exponential the error is of no use, and may be NaN.
-    error = where(abs(product) < (800.0 if x.wide else 200.0), error, 0.0)
+    error = select(abs(product) < (800.0 if x.wide else 200.0), error, 0.0)
     value = exp(product)
-    value = where(value.equals(INFINITY), value, fma(value, error, value))
-    value = where(size.equals(1.0), 1.0, value)
-    value = where(size.equals(0.0) | size.equals(INFINITY), where(size.equals(0.0) ^ (y < 0.0), x.like(0.0), INFINITY), value)
+    value = select(value.equals(INFINITY), value, fma(value, error, value))
+    value = select(size.equals(1.0), 1.0, value)
+    value = select(size.equals(0.0) | size.equals(INFINITY), select(size.equals(0.0) ^ (y < 0.0), x.like(0.0), INFINITY), value)
     whole = y.apply("trunc").equals(y)
     half = y * 0.5
     odd = whole & half.apply("trunc").differs(half)
     # A negative base, -0.0 included.
     negative = copysign(1.0, x) < 0.0
-    value = where(negative & odd, -value, value)
-    value = where((x < 0.0) & whole.inverted() & size.differs(INFINITY), NAN, value)
-    value = where(is_nan(x) | is_nan(y), x + y, value)
-    return where(y.equals(0.0) | x.equals(1.0), 1.0, value)
+    value = select(negative & odd, -value, value)
+    value = select((x < 0.0) & whole.inverted() & size.differs(INFINITY), NAN, value)
+    value = select(is_nan(x) | is_nan(y), x + y, value)
+    return select(y.equals(0.0) | x.equals(1.0), 1.0, value)
 
 
 # -- exponentials and logarithms ----------------------------------------------------------------------------------------------------------------------
@@ -118,16 +119,16 @@ def expm1(x: Number) -> Number:
     u = exp(x)
     v = u - 1.0
     near = v * x / log(u)
-    near = where(u.equals(1.0), x, near)
-    return where(abs(x) < 1.0, near, v)
+    near = select(u.equals(1.0), x, near)
+    return select(abs(x) < 1.0, near, v)
 
 
 def log1p(x: Number) -> Number:
     """log(1 + x), as log(u) x / (u - 1) with u = 1 + x rounded (W. Kahan)."""
     u = x + 1.0
     value = log(u) * (x / (u - 1.0))
-    value = where(u.equals(1.0), x, value)
-    return where(u.equals(INFINITY) | (x <= -1.0), log(u), value)
+    value = select(u.equals(1.0), x, value)
+    return select(u.equals(INFINITY) | (x <= -1.0), log(u), value)
 
 
 _LOG10_E = "0.434294481903251827651128918916605082294397005803666566114453783165864649208870774729224949338431748"
@@ -139,7 +140,7 @@ def log10(x: Number) -> Number:
     value = log(x)
     product = value * high
     corrected = product + (fma(value, high, -product) + value * low)
-    return where(abs(value).equals(INFINITY), value, corrected)
+    return select(abs(value).equals(INFINITY), value, corrected)
 
 
 def exp10(x: Number) -> Number:
@@ -149,7 +150,7 @@ def exp10(x: Number) -> Number:
     error = fma(x, high, -product) + x * low
     value = product.apply("exp2")
     ordinary = abs(product) < (1100.0 if x.wide else 160.0)
-    return where(ordinary & value.differs(INFINITY), fma(value, error * math.log(2), value), value)
+    return select(ordinary & value.differs(INFINITY), fma(value, error * math.log(2), value), value)
 
 
 # -- hyperbolic functions and their inverses ----------------------------------------------------------------------------------------------------------
@@ -158,14 +159,14 @@ def exp10(x: Number) -> Number:
 def _half_exponential(x: Number) -> Number:
     """exp(x) / 2 that overflows only where it must."""
     half = exp(x * 0.5)
-    return where(x > (700.0 if x.wide else 80.0), half * (half * 0.5), exp(x) * 0.5)
+    return select(x > (700.0 if x.wide else 80.0), half * (half * 0.5), exp(x) * 0.5)
 
 
 def sinh(x: Number) -> Number:
     size = abs(x)
     t = expm1(size)
     small = (t + t / (t + 1.0)) * 0.5
-    return copysign_of(where(size < 20.0, small, _half_exponential(size)), x)
+    return copysign_of(select(size < 20.0, small, _half_exponential(size)), x)
 
 
 def copysign_of(magnitude: Number, sign: Number) -> Number:
@@ -182,12 +183,12 @@ def asinh(x: Number) -> Number:
     size = abs(x)
     square = size * size
     near = log1p(size + square / (sqrt(square + 1.0) + 1.0))
-    return copysign_of(where(size > (2.0**28 if x.wide else 2.0**14), log(size) + math.log(2), near), x)
+    return copysign_of(select(size > (2.0**28 if x.wide else 2.0**14), log(size) + math.log(2), near), x)
 
 
 def acosh(x: Number) -> Number:
     t = x - 1.0
-    return where(x > (2.0**28 if x.wide else 2.0**14), log(x) + math.log(2), log1p(t + sqrt(t * 2.0 + t * t)))
+    return select(x > (2.0**28 if x.wide else 2.0**14), log(x) + math.log(2), log1p(t + sqrt(t * 2.0 + t * t)))
 
 
 def atanh(x: Number) -> Number:
@@ -199,40 +200,40 @@ def atanh(x: Number) -> Number:
 
 
 def tan(x: Number) -> Number:
-    return where(x.equals(0.0), x, x.apply("sin") / x.apply("cos"))
+    return select(x.equals(0.0), x, x.apply("sin") / x.apply("cos"))
 
 
 def _turns(x: Number) -> tuple[Number, Number]:
     """(r, k): x = r + k/2 modulo 2, |r| <= 1/4, k in 0..3 as i32, of a finite x."""
     reduced = x - (x * 0.5).apply("round_even") * 2.0
     quarter = (reduced * 2.0).apply("round_even")
-    return reduced - quarter * 0.5, quarter.to(ir_types.I32) & 3
+    return reduced - quarter * 0.5, quarter.cast(ir_types.I32) & 3
 
 
 def _of_turns(x: Number, shift: int) -> Number:
     r, k = _turns(x)
     k = (k + shift) & 3
     angle = r * math.pi
-    value = where((k & 1).equals(1), angle.apply("cos"), angle.apply("sin"))
-    value = where((k & 2).equals(2), -value, value)
-    return where(abs(x) < INFINITY, value, NAN)
+    value = select((k & 1).equals(1), angle.apply("cos"), angle.apply("sin"))
+    value = select((k & 2).equals(2), -value, value)
+    return select(abs(x) < INFINITY, value, NAN)
 
 
 def sinpi(x: Number) -> Number:
     whole = x.apply("trunc").equals(x) & (abs(x) < INFINITY)
-    return where(whole, copysign(0.0, x), _of_turns(x, 0))
+    return select(whole, copysign(0.0, x), _of_turns(x, 0))
 
 
 def cospi(x: Number) -> Number:
     half = x - 0.5
-    return where((half.apply("trunc").equals(half)) & (abs(x) < 2.0 ** (52 if x.wide else 23)), 0.0, _of_turns(x, 1))
+    return select((half.apply("trunc").equals(half)) & (abs(x) < 2.0 ** (52 if x.wide else 23)), 0.0, _of_turns(x, 1))
 
 
 def atan(x: Number) -> Number:
     """The arc tangent: 1/x above 1, then the nearest of 0, 1/4 ... 1 subtracted, then the Taylor series."""
     size = abs(x)
     large = size > 1.0
-    t = where(large, 1.0 / size, size)
+    t = select(large, 1.0 / size, size)
     quarters = (t * 4.0).apply("round_even")
     c = quarters * 0.25
     r = (t - c) / fma(t, c, 1.0)
@@ -242,11 +243,11 @@ def atan(x: Number) -> Number:
     for k, text in enumerate(_ATAN_QUARTERS, 1):
         high, low = constant_pair(x, text)
         chosen = quarters.equals(float(k))
-        offset, offset_low = where(chosen, high, offset), where(chosen, low, offset_low)
+        offset, offset_low = select(chosen, high, offset), select(chosen, low, offset_low)
     near = offset + (series + offset_low)
     high, low = constant_pair(x, _HALF_PI)
     turned = (high - offset) + ((low - offset_low) - series)
-    return copysign_of(where(large, turned, near), x)
+    return copysign_of(select(large, turned, near), x)
 
 
 #: atan(1/4), atan(1/2), atan(3/4), atan(1), and pi/2
@@ -264,16 +265,16 @@ def atan2(y: Number, x: Number) -> Number:
     """The angle of the point (x, y); special cases as in C's Annex F."""
     a, b = abs(y), abs(x)
     swap = a > b
-    top, bottom = where(swap, b, a), where(swap, a, b)
+    top, bottom = select(swap, b, a), select(swap, a, b)
     ratio = top / bottom
-    ratio = where(bottom.equals(0.0), 0.0, ratio)
-    ratio = where(top.equals(INFINITY), 1.0, ratio)
+    ratio = select(bottom.equals(0.0), 0.0, ratio)
+    ratio = select(top.equals(INFINITY), 1.0, ratio)
     angle = atan(ratio)
     half, half_low = constant_pair(x, _HALF_PI)
     whole, whole_low = constant_pair(x, _PI)
-    angle = where(swap, (half - angle) + half_low, angle)
-    angle = where(copysign(1.0, x) < 0.0, (whole - angle) + whole_low, angle)
-    return where(is_nan(x) | is_nan(y), x + y, copysign_of(angle, y))
+    angle = select(swap, (half - angle) + half_low, angle)
+    angle = select(copysign(1.0, x) < 0.0, (whole - angle) + whole_low, angle)
+    return select(is_nan(x) | is_nan(y), x + y, copysign_of(angle, y))
 
 
 def asin(x: Number) -> Number:
@@ -291,15 +292,15 @@ def cbrt(x: Number) -> Number:
     """The cube root: of m in [1/2, 2) times 2**(0..2) by two steps of Halley's method from a line, the rest in the exponent."""
     size = abs(x)
     ordinary = (size > 0.0) & (size < INFINITY)
-    m, e = split(where(ordinary, size, 1.0))
+    m, e = split(select(ordinary, size, 1.0))
     third = (e * (1.0 / 3.0)).apply("floor")
-    a = m * where((e - third * 3.0).equals(0.0), m.like(1.0), where((e - third * 3.0).equals(1.0), m.like(2.0), 4.0))
+    a = m * select((e - third * 3.0).equals(0.0), m.like(1.0), select((e - third * 3.0).equals(1.0), m.like(2.0), 4.0))
     t = fma(a, 0.1875, 0.83)
     for _ in range(3 if x.wide else 2):
         cube = t * t * t
         t = t * ((cube + a * 2.0) / (cube * 2.0 + a))
     t = t - (t * t * t - a) / (t * t * 3.0)
-    return copysign_of(where(ordinary, ldexp(t, third.to(ir_types.I32)), size), x)
+    return copysign_of(select(ordinary, t.ldexp(third.cast(ir_types.I32)), size), x)
 
 
 def rcbrt(x: Number) -> Number:
@@ -311,12 +312,12 @@ def _root_and_scale(parts: tuple[Number, ...]) -> tuple[Number, Number, Number]:
     sizes = [abs(part) for part in parts]
     largest = sizes[0]
     for size in sizes[1:]:
-        largest = where(size > largest, size, largest)
+        largest = select(size > largest, size, largest)
     usable = (largest > 0.0) & (largest < INFINITY)
     # A power of two, so that the division is exact.
-    exponent = where(usable, largest, 1.0).bits() & (0x7FF0000000000000 if parts[0].wide else 0x7F800000)
-    scale = exponent.bits_as(parts[0].element)
-    scale = where(scale.equals(0.0), 2.0 ** (-1022 if parts[0].wide else -126), scale)
+    exponent = select(usable, largest, 1.0).bits() & (0x7FF0000000000000 if parts[0].wide else 0x7F800000)
+    scale = exponent.bitcast(parts[0].element)
+    scale = select(scale.equals(0.0), 2.0 ** (-1022 if parts[0].wide else -126), scale)
     total = parts[0].like(0.0)
     for size in sizes:
         scaled = size / scale
@@ -327,22 +328,22 @@ def _root_and_scale(parts: tuple[Number, ...]) -> tuple[Number, Number, Number]:
 def _with_specials(value: Number, parts: tuple[Number, ...], infinite: float) -> Number:
     """``value``, NaN where a part is, and ``infinite`` where one is infinite, whatever the others are."""
     for part in parts:
-        value = where(is_nan(part), NAN, value)
+        value = select(is_nan(part), NAN, value)
     for part in parts:
-        value = where(abs(part).equals(INFINITY), infinite, value)
+        value = select(abs(part).equals(INFINITY), infinite, value)
     return value
 
 
 def norm(*parts: Number) -> Number:
     """The length of a vector, scaled so that nothing overflows; infinite where any part is."""
     root, scale, largest = _root_and_scale(parts)
-    return _with_specials(where(largest.equals(0.0), 0.0, root * scale), parts, INFINITY)
+    return _with_specials(select(largest.equals(0.0), 0.0, root * scale), parts, INFINITY)
 
 
 def reciprocal_norm(*parts: Number) -> Number:
     """1 over the length of a vector, also where the length itself is out of range."""
     root, scale, largest = _root_and_scale(parts)
-    return _with_specials(where(largest.equals(0.0), INFINITY, (1.0 / root) / scale), parts, 0.0)
+    return _with_specials(select(largest.equals(0.0), INFINITY, (1.0 / root) / scale), parts, 0.0)
 
 
 FUNCTIONS: dict[str, Any] = {

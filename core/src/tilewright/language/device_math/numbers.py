@@ -3,84 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
-from tilewright import ir
+from tilewright.ir import expressions
 from tilewright.ir import types as ir_types
-from tilewright.ir.expressions import Expression
+from tilewright.ir.expressions import fma
 from tilewright.language.binding import builtin
-from tilewright.language.dtypes import dtype, float32, float64
+from tilewright.language.dtypes import dtype, float32
 from tilewright.language.tensors import tensor
 
 F32_F64 = ("fp32", "fp64")
 
 
-class Number(Expression):
+class Number(expressions.Number):
     """A scalar or tile of the IR with Python's operators."""
 
-    __slots__ = ("builder", "handle")
-
-    def __init__(self, builder: ir.Builder, handle: ir.Value) -> None:
-        self.builder, self.handle = builder, handle
-
-    @property
-    def element(self) -> ir_types.Type:
-        return ir_types.element_type(self.handle.type)
+    __slots__ = ()
 
     @property
     def wide(self) -> bool:
         """Whether the elements have 64 bits."""
         return ir_types.bit_width(self.element) == 64
 
-    def like(self, other: Number | float) -> Number:
-        return other if isinstance(other, Number) else Number(self.builder, self.builder.constant_like(self.handle.type, other))
-
-    def apply(self, op: str, *others: Number | float, **attributes: Any) -> Number:
-        return Number(self.builder, getattr(self.builder, op)(self.handle, *(self.like(other).handle for other in others), **attributes))
-
-    def to(self, element: ir_types.Type, **attributes: Any) -> Number:
-        """The values as another type."""
-        if element is self.element:
-            return self
-        return Number(self.builder, self.builder.cast(self.handle, result=ir_types.with_element(self.handle.type, element), **attributes))
-
-    def bits_as(self, element: ir_types.Type) -> Number:
-        """The bits as another type."""
-        if element is self.element:
-            return self
-        return Number(self.builder, self.builder.bitcast(self.handle, result=ir_types.with_element(self.handle.type, element)))
-
-    def bits(self) -> Number:
-        """A float's bits as a signed integer."""
-        return self.bits_as(ir_types.I64 if self.wide else ir_types.I32)
-
-    def __mul__(self, other: Number | float) -> Number:
+    def __mul__(self, other: Self | float) -> Self:
         """The product. Of floats it is written as a fused operation, whose rounding no backend takes away by fusing it with an addition: methods here rely
         on what each operation rounds."""
         if isinstance(self.element, ir_types.FloatType):
             return self.apply("fma", other, -0.0)
         return super().__mul__(other)
 
-    def inverted(self) -> Number:
+    def inverted(self) -> Self:
         """The negation of a boolean."""
         return self.apply("xor", True)
 
 
 INFINITY = float("inf")
 NAN = float("nan")
-
-
-def where(condition: Number, a: Number | float, b: Number | float) -> Number:
-    """``a`` where the condition holds, ``b`` elsewhere; one of them at least is a Number."""
-    if not isinstance(a, Number):
-        assert isinstance(b, Number)
-        a = b.like(a)
-    return Number(condition.builder, condition.builder.select(condition.handle, a.handle, a.like(b).handle))
-
-
-def fma(a: Number, b: Number | float, c: Number | float) -> Number:
-    """``a * b + c``, rounded once."""
-    return a.apply("fma", b, c)
 
 
 def polynomial(x: Number, coefficients: list[float]) -> Number:
@@ -104,11 +62,6 @@ def two_sum(a: Number, b: Number) -> tuple[Number, Number]:
     total = a + b
     virtual = total - a
     return total, (a - (total - virtual)) + (b - virtual)
-
-
-def ldexp(x: Number, exponent: Number) -> Number:
-    """``x * 2**exponent`` with an i32 exponent, rounded once."""
-    return Number(x.builder, x.builder.ldexp(x.handle, exponent.handle))
 
 
 # -- builtins -----------------------------------------------------------------------------------------------------------------------------------------
@@ -155,11 +108,11 @@ def function(
         numbers = [Number(builder, x.handle) for x in operands]
         widened = through_f64 and own is float32
         if widened:
-            numbers = [x.to(ir_types.F64) for x in numbers]
+            numbers = [x.cast(ir_types.F64) for x in numbers]
         made = body(*numbers)
         if widened and made.element is ir_types.F64:
-            made = made.to(ir_types.F32)
-        found: tensor = _semantic.wrap(made.handle, result if result is not None else own)
+            made = made.cast(ir_types.F32)
+        found: tensor = _semantic.wrap(made.value, result if result is not None else own)
         return found
 
     return _with_parameters(name, parameters.split(), meaning, call)
@@ -191,6 +144,3 @@ def _with_parameters(name: str, parameters: list[str], meaning: str, call: Calla
     wrapped.__name__ = wrapped.__qualname__ = name
     wrapped.__doc__ = meaning
     return builtin(wrapped)
-
-
-__all__ = ["F32_F64", "INFINITY", "NAN", "Number", "chebyshev", "float32", "float64", "fma", "function", "ldexp", "polynomial", "two_sum", "where"]

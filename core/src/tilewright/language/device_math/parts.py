@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir import types as ir_types
+from tilewright.ir.expressions import select
 from tilewright.language.device_math.elementary import copysign_of, is_nan, split
-from tilewright.language.device_math.numbers import F32_F64, INFINITY, NAN, Number, function, where
+from tilewright.language.device_math.numbers import F32_F64, INFINITY, NAN, Number, function
 from tilewright.language.dtypes import dtype, float32, float64, int32, int64, uint32
 
 _LEAST = -(2**31)
@@ -20,23 +21,23 @@ _MOST = 2**31 - 1
 def _exponent(x: Number) -> Number:
     """floor(log2 |x|) of a finite x that is not 0, as a float."""
     size = abs(x)
-    m, e = split(where((size > 0.0) & (size < INFINITY), size, 1.0))
-    return where(m < 1.0, e - 1.0, e)
+    m, e = split(select((size > 0.0) & (size < INFINITY), size, 1.0))
+    return select(m < 1.0, e - 1.0, e)
 
 
 def ilogb(x: Number) -> Number:
-    exponent = _exponent(x).to(ir_types.I32)
-    exponent = where(x.equals(0.0) | is_nan(x), _LEAST, exponent)
-    return where(abs(x).equals(INFINITY), _MOST, exponent)
+    exponent = _exponent(x).cast(ir_types.I32)
+    exponent = select(x.equals(0.0) | is_nan(x), _LEAST, exponent)
+    return select(abs(x).equals(INFINITY), _MOST, exponent)
 
 
 def logb(x: Number) -> Number:
-    exponent = where(x.equals(0.0), -INFINITY, _exponent(x))
-    return where(abs(x).equals(INFINITY), INFINITY, where(is_nan(x), x, exponent))
+    exponent = select(x.equals(0.0), -INFINITY, _exponent(x))
+    return select(abs(x).equals(INFINITY), INFINITY, select(is_nan(x), x, exponent))
 
 
 def fdim(x: Number, y: Number) -> Number:
-    return where(is_nan(x) | is_nan(y), x + y, where(x > y, x - y, 0.0))
+    return select(is_nan(x) | is_nan(y), x + y, select(x > y, x - y, 0.0))
 
 
 def remainder(x: Number, y: Number) -> Number:
@@ -44,35 +45,35 @@ def remainder(x: Number, y: Number) -> Number:
     divisor = abs(y)
     largest = 2.0 ** (1022 if x.wide else 126)
     r = abs(x)
-    r = where(divisor <= largest, r.apply("rem", where(divisor <= largest, divisor + divisor, 1.0)), r)
+    r = select(divisor <= largest, r.apply("rem", select(divisor <= largest, divisor + divisor, 1.0)), r)
     # Twice r overflows where the divisor is large, half the divisor is inexact where it is small.
     small = divisor < 2.0 ** (-1021 if x.wide else -125)
     half = divisor * 0.5
-    above = where(small, r + r > divisor, r > half)
-    r = where(above, r - divisor, r)
-    again = above & where(small, r + r >= divisor, r >= half)
-    r = where(again, r - divisor, r)
-    value = where(x < 0.0, -r, copysign_of(r, x * 0.0 + r))
-    value = where(x.equals(0.0) | (r.equals(0.0)), copysign_of(r * 0.0, x), value)
+    above = select(small, r + r > divisor, r > half)
+    r = select(above, r - divisor, r)
+    again = above & select(small, r + r >= divisor, r >= half)
+    r = select(again, r - divisor, r)
+    value = select(x < 0.0, -r, copysign_of(r, x * 0.0 + r))
+    value = select(x.equals(0.0) | (r.equals(0.0)), copysign_of(r * 0.0, x), value)
     invalid = divisor.equals(0.0) | abs(x).equals(INFINITY) | is_nan(x) | is_nan(y)
-    return where(invalid, NAN, where(divisor.equals(INFINITY), x, value))
+    return select(invalid, NAN, select(divisor.equals(INFINITY), x, value))
 
 
 def away(x: Number) -> Number:
     """To the nearest integer, ties away from zero."""
     whole = x.apply("trunc")
-    return where(abs(x - whole) >= 0.5, whole + x.like(1.0).apply("copysign", x), whole)
+    return select(abs(x - whole) >= 0.5, whole + x.like(1.0).apply("copysign", x), whole)
 
 
 def saturate(x: Number) -> Number:
-    return where(x > 0.0, where(x < 1.0, x, 1.0), 0.0)
+    return select(x > 0.0, select(x < 1.0, x, 1.0), 0.0)
 
 
 # -- bits ---------------------------------------------------------------------------------------------------------------------------------------------
 
 
 def _unsigned(x: Number) -> Number:
-    return x.bits_as(ir_types.IntType(64 if x.wide else 32, signed=False))
+    return x.bitcast(ir_types.IntType(64 if x.wide else 32, signed=False))
 
 
 def reversed_bits(x: Number) -> Number:
@@ -84,19 +85,19 @@ def reversed_bits(x: Number) -> Number:
         mask = sum(((1 << shift) - 1) << position for position in range(0, width, 2 * shift))
         bits = ((bits >> shift) & mask) | ((bits & mask) << shift)
         shift *= 2
-    return bits.bits_as(x.element)
+    return bits.bitcast(x.element)
 
 
 def byte_perm(x: Number, y: Number, s: Number) -> Number:
     """Four bytes of the eight of y:x, each chosen by three bits of a nibble of s."""
     u64 = ir_types.IntType(64, signed=False)
-    pool = _unsigned(x).to(u64) | (_unsigned(y).to(u64) << 32)
-    selector = _unsigned(s).to(u64)
+    pool = _unsigned(x).cast(u64) | (_unsigned(y).cast(u64) << 32)
+    selector = _unsigned(s).cast(u64)
     result = pool.like(0)
     for position in range(4):
         chosen = (selector >> (4 * position)) & 7
         result = result | (((pool >> (chosen << 3)) & 0xFF) << (8 * position))
-    return result.to(ir_types.IntType(32, signed=False)).bits_as(x.element)
+    return result.cast(ir_types.IntType(32, signed=False)).bitcast(x.element)
 
 
 def mul24(x: Number, y: Number) -> Number:
@@ -105,27 +106,27 @@ def mul24(x: Number, y: Number) -> Number:
 
 
 def sad(x: Number, y: Number, z: Number) -> Number:
-    difference = where(x > y, x - y, y - x)
+    difference = select(x > y, x - y, y - x)
     return difference + z
 
 
 def _halves(x: Number, upper: bool) -> Number:
     bits = x.bits()
-    return ((bits >> 32) if upper else bits).to(ir_types.I32)
+    return ((bits >> 32) if upper else bits).cast(ir_types.I32)
 
 
 def join_halves(high: Number, low: Number) -> Number:
-    upper = high.to(ir_types.I64) << 32
-    return (upper | (low.to(ir_types.I64) & 0xFFFFFFFF)).bits_as(ir_types.F64)
+    upper = high.cast(ir_types.I64) << 32
+    return (upper | (low.cast(ir_types.I64) & 0xFFFFFFFF)).bitcast(ir_types.F64)
 
 
 def _rcp64h(x: Number) -> Number:
     """The reciprocal's upper half; the lower is zero."""
-    return ((1.0 / x).bits() & -(1 << 32)).bits_as(ir_types.F64)
+    return ((1.0 / x).bits() & -(1 << 32)).bitcast(ir_types.F64)
 
 
 def _reinterpret(target: dtype) -> Callable[[Number], Number]:
-    return lambda x: x.bits_as(target.ir_type)
+    return lambda x: x.bitcast(target.ir_type)
 
 
 _I32 = ("int32", "uint32")
@@ -139,7 +140,7 @@ _ROWS: tuple[tuple[str, str, str, Callable[..., Number], tuple[str, ...] | None,
     ("logb", "x", "The binary exponent of ``x`` as a float.", logb, None, None),
     ("fdim", "x y", "``x - y`` where positive, else 0.", fdim, None, None),
     ("remainder", "x y", "``x - n*y`` with the integer n nearest to ``x / y``.", remainder, None, None),
-    ("llround", "x", "The nearest integer, ties away from zero, as int64.", lambda x: away(x).to(ir_types.I64), None, int64),
+    ("llround", "x", "The nearest integer, ties away from zero, as int64.", lambda x: away(x).cast(ir_types.I64), None, int64),
     ("saturatef", "x", "``x`` clamped to [0, 1]; 0 for NaN.", saturate, _F32, None),
     ("rcp64h", "x", "The reciprocal of fp64 with the lower 32 bits zero.", _rcp64h, _F64, None),
     ("brev", "x", "The bits of an integer in reverse order.", reversed_bits, _INTS, None),

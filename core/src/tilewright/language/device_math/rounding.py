@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir import types as ir_types
-from tilewright.language.device_math.numbers import Number, fma, function, two_sum, where
+from tilewright.ir.expressions import fma, select
+from tilewright.language.device_math.numbers import Number, function, two_sum
 from tilewright.language.dtypes import dtype, float32, float64, int32, int64, uint32, uint64
 
 #: Exact values as a sum of two fp64 numbers, of which the second is small and needs only its sign right.
@@ -21,35 +22,35 @@ def step(x: Number, up: Number) -> Number:
     """The neighbour of ``x`` above (where ``up``) or below."""
     bits = x.bits()
     away = up ^ (x < 0.0)
-    moved = where(away, bits + 1, bits - 1).bits_as(x.element)
+    moved = select(away, bits + 1, bits - 1).bitcast(x.element)
     smallest = x.like(5e-324 if x.wide else 2.0**-149)
-    return where(x.equals(0.0), where(up, smallest, -smallest), moved)
+    return select(x.equals(0.0), select(up, smallest, -smallest), moved)
 
 
 def nextafter(x: Number, y: Number) -> Number:
     """The neighbour of ``x`` towards ``y``."""
     moved = step(x, y > x)
-    return where(x.differs(x) | y.differs(y), x + y, where(x.equals(y), y, moved))
+    return select(x.differs(x) | y.differs(y), x + y, select(x.equals(y), y, moved))
 
 
 def _directed(nearest: Number, error: Number, mode: str) -> Number:
     """The value ``nearest + error``, of which ``nearest`` is the rounding, rounded by ``mode``."""
     zero = error.like(0.0)
     if mode == "rd":
-        wrong, up = error < zero, nearest.builder.constant_like(ir_types.with_element(nearest.handle.type, ir_types.I1), False)
+        wrong, up = error < zero, nearest.constant(False, ir_types.I1)
     elif mode == "ru":
-        wrong, up = error > zero, nearest.builder.constant_like(ir_types.with_element(nearest.handle.type, ir_types.I1), True)
+        wrong, up = error > zero, nearest.constant(True, ir_types.I1)
     else:
         negative = nearest < 0.0
-        return where((negative & (error > zero)) | ((nearest > 0.0) & (error < zero)), step(nearest, negative), nearest)
-    return where(wrong, step(nearest, Number(nearest.builder, up)), nearest)
+        return select((negative & (error > zero)) | ((nearest > 0.0) & (error < zero)), step(nearest, negative), nearest)
+    return select(wrong, step(nearest, up), nearest)
 
 
 def _narrowed(exact: Exact, mode: str) -> Number:
     """A sum of two fp64 numbers as fp32."""
     value, rest = exact
-    nearest = value.to(ir_types.F32)
-    return _directed(nearest, (value - nearest.to(ir_types.F64)) + rest, mode)
+    nearest = value.cast(ir_types.F32)
+    return _directed(nearest, (value - nearest.cast(ir_types.F64)) + rest, mode)
 
 
 def _settled(exact: Exact, mode: str, result: ir_types.Type) -> Number:
@@ -86,7 +87,7 @@ def _rcp(a: Number) -> Exact:
 
 def _sqrt(a: Number) -> Exact:
     root = a.apply("sqrt")
-    return root, where(root > 0.0, fma(-root, root, a), 0.0)
+    return root, select(root > 0.0, fma(-root, root, a), 0.0)
 
 
 def _fma(a: Number, b: Number, c: Number) -> Exact:
@@ -115,13 +116,13 @@ def _operation(exact: Callable[..., Exact], mode: str) -> Callable[..., Number]:
     def body(*numbers: Number) -> Number:
         if mode == "rn":
             return _nearest(exact, numbers)
-        found = _settled(exact(*(x.to(ir_types.F64) for x in numbers)), mode, numbers[0].element)
+        found = _settled(exact(*(x.cast(ir_types.F64) for x in numbers)), mode, numbers[0].element)
         if mode == "rd" and exact in (_add, _sub):
             # x - x is -0.0, and so is a sum of zeros, unless both are +0.0.
             a, b = numbers[0], -numbers[1] if exact is _sub else numbers[1]
             one = a.like(1.0)
             positive = (one.apply("copysign", a) > 0.0) & (one.apply("copysign", b) > 0.0)
-            found = where(a.equals(-b) & positive.inverted(), -0.0, found)
+            found = select(a.equals(-b) & positive.inverted(), -0.0, found)
         return found
 
     return body
@@ -152,8 +153,8 @@ def _to_integer(target: dtype, mode: str) -> Callable[[Number], Number]:
         whole = x.apply(_TO_WHOLE[mode])
         limit = float(high + 1)
         inside = (whole >= float(low)) & (whole < limit)
-        made = where(inside, whole, 0.0).to(target.ir_type)
-        return where(whole >= limit, made.like(high), where(whole < float(low), made.like(low), made))
+        made = select(inside, whole, 0.0).cast(target.ir_type)
+        return select(whole >= limit, made.like(high), select(whole < float(low), made.like(low), made))
 
     return body
 
@@ -161,12 +162,12 @@ def _to_integer(target: dtype, mode: str) -> Callable[[Number], Number]:
 def _from_integer(target: dtype, mode: str) -> Callable[[Number], Number]:
     def body(x: Number) -> Number:
         if mode == "rn":
-            return x.to(target.ir_type)
+            return x.cast(target.ir_type)
         if not x.wide:
-            value = x.to(ir_types.F64)
+            value = x.cast(ir_types.F64)
             return _settled((value, value.like(0.0)), mode, target.ir_type)
-        upper = (x >> 32).to(ir_types.F64) * 2.0**32
-        lower = (x & 0xFFFFFFFF).to(ir_types.F64)
+        upper = (x >> 32).cast(ir_types.F64) * 2.0**32
+        lower = (x & 0xFFFFFFFF).cast(ir_types.F64)
         return _settled(two_sum(upper, lower), mode, target.ir_type)
 
     return body
@@ -175,7 +176,7 @@ def _from_integer(target: dtype, mode: str) -> Callable[[Number], Number]:
 def _narrow(mode: str) -> Callable[[Number], Number]:
     def body(x: Number) -> Number:
         if mode == "rn":
-            return x.to(ir_types.F32)
+            return x.cast(ir_types.F32)
         return _narrowed((x, x.like(0.0)), mode)
 
     return body

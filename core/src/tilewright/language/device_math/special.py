@@ -5,25 +5,26 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tilewright.ir.expressions import fma, select
 from tilewright.language.device_math.coefficients import SERIES
 from tilewright.language.device_math.elementary import constant_pair, copysign_of, exp, is_nan, log, power, sinpi, sqrt
-from tilewright.language.device_math.numbers import INFINITY, NAN, Number, chebyshev, fma, function, polynomial, where
+from tilewright.language.device_math.numbers import INFINITY, NAN, Number, chebyshev, function, polynomial
 
 # -- error function -----------------------------------------------------------------------------------------------------------------------------------
 
 
 def _erfcx_positive(x: Number) -> Number:
     """exp(x*x) erfc(x) for x >= 0: a series in (x - 3.75) / (x + 3.75), over 1 + 2x (M. Shepherd and J. Laframboise, 1981)."""
-    t = where(x.equals(INFINITY), 1.0, (x - 3.75) / (x + 3.75))
+    t = select(x.equals(INFINITY), 1.0, (x - 3.75) / (x + 3.75))
     return chebyshev(t, SERIES["erfcx"]) / fma(x, 2.0, 1.0)
 
 
 def _exp_of_square(x: Number, sign: float) -> Number:
     """exp(sign * x * x), the square in two floats."""
     square = x * x
-    error = where(square < INFINITY, fma(x, x, -square), 0.0)
+    error = select(square < INFINITY, fma(x, x, -square), 0.0)
     value = exp(square * sign)
-    return where(value < INFINITY, fma(value, error * sign, value), value)
+    return select(value < INFINITY, fma(value, error * sign, value), value)
 
 
 def _erfc_far(size: Number) -> Number:
@@ -33,13 +34,13 @@ def _erfc_far(size: Number) -> Number:
 def erfc(x: Number) -> Number:
     size = abs(x)
     tail = _erfc_far(size)
-    return where(size < 0.5, 1.0 - x.apply("erf"), where(x < 0.0, 2.0 - tail, tail))
+    return select(size < 0.5, 1.0 - x.apply("erf"), select(x < 0.0, 2.0 - tail, tail))
 
 
 def erfcx(x: Number) -> Number:
     size = abs(x)
     tail = _erfcx_positive(size)
-    return where(x < 0.0, _exp_of_square(size, 1.0) * 2.0 - tail, tail)
+    return select(x < 0.0, _exp_of_square(size, 1.0) * 2.0 - tail, tail)
 
 
 def _slope(y: Number) -> Number:
@@ -66,27 +67,27 @@ def _middle_inverse(t: Number) -> Number:
     for _ in range(2):
         ratio = (y.apply("erf") - t) / _slope(y)
         y = y - ratio / (ratio * y + 1.0)
-    return where(t < 1e-20, start, y)
+    return select(t < 1e-20, start, y)
 
 
 def erfcinv(q: Number) -> Number:
     """Through erf where q is within 1/2 of 1, through erfc elsewhere; a q above 1 is mirrored. Both differences are exact."""
     mirrored = q > 1.0
-    small = where(mirrored, 2.0 - q, q)
+    small = select(mirrored, 2.0 - q, q)
     central = small >= 0.5
-    y = where(central, _middle_inverse(where(central, 1.0 - small, 0.0)), _tail_inverse(where(central | (small <= 0.0), 0.5, small)))
-    y = where(small.equals(0.0), INFINITY, y)
-    return where((small < 0.0) | is_nan(q), NAN, where(mirrored, -y, y))
+    y = select(central, _middle_inverse(select(central, 1.0 - small, 0.0)), _tail_inverse(select(central | (small <= 0.0), 0.5, small)))
+    y = select(small.equals(0.0), INFINITY, y)
+    return select((small < 0.0) | is_nan(q), NAN, select(mirrored, -y, y))
 
 
 def erfinv(x: Number) -> Number:
     """As :func:`erfcinv`, of 1 - x."""
     size = abs(x)
     central = size <= 0.5
-    far = _tail_inverse(where(central | (size >= 1.0), 0.5, 1.0 - size))
-    y = where(central, _middle_inverse(where(central, size, 0.0)), far)
-    y = where(size.equals(1.0), INFINITY, y)
-    return copysign_of(where((size > 1.0) | is_nan(x), NAN, y), x)
+    far = _tail_inverse(select(central | (size >= 1.0), 0.5, 1.0 - size))
+    y = select(central, _middle_inverse(select(central, size, 0.0)), far)
+    y = select(size.equals(1.0), INFINITY, y)
+    return copysign_of(select((size > 1.0) | is_nan(x), NAN, y), x)
 
 
 def normcdf(x: Number) -> Number:
@@ -95,7 +96,7 @@ def normcdf(x: Number) -> Number:
     t = -x * high
     error = -(fma(x, high, t) + x * low)
     value = erfc(t)
-    slope = where(abs(t) < 40.0, _exp_of_square(t, -1.0) * (-2 / math.sqrt(math.pi)) * error, 0.0)
+    slope = select(abs(t) < 40.0, _exp_of_square(t, -1.0) * (-2 / math.sqrt(math.pi)) * error, 0.0)
     return (value + slope) * 0.5
 
 
@@ -121,8 +122,8 @@ def _down(x: Number) -> tuple[Number, Number]:
     for _ in range(12):
         above = x > 2.5
         lower = x - 1.0
-        product = where(above, product * lower, product)
-        x = where(above, lower, x)
+        product = select(above, product * lower, product)
+        x = select(above, lower, x)
     return x, product
 
 
@@ -132,45 +133,45 @@ def _near_lgamma(y: Number) -> Number:
 
 def _lgamma_positive(x: Number) -> Number:
     tiny = x < 0.5
-    middle = where(tiny, x + 1.0, where(x < 9.0, x, 1.0))
+    middle = select(tiny, x + 1.0, select(x < 9.0, x, 1.0))
     y, product = _down(middle)
     near = _near_lgamma(y)
-    near = where(tiny, near - log(x), near + where(product.equals(1.0), 0.0, log(product)))
-    far_x = where(x < 9.0, 9.0, x)
+    near = select(tiny, near - log(x), near + select(product.equals(1.0), 0.0, log(product)))
+    far_x = select(x < 9.0, 9.0, x)
     far = (far_x - 0.5) * (log(far_x) - 1.0) + (0.5 * math.log(2 * math.pi) - 0.5 + _stirling(far_x))
-    return where(x < 9.0, near, where(x.equals(INFINITY), INFINITY, far))
+    return select(x < 9.0, near, select(x.equals(INFINITY), INFINITY, far))
 
 
 def lgamma(x: Number) -> Number:
     """log |gamma(x)|; below 0 by reflection."""
     size = abs(x)
-    positive = _lgamma_positive(where(size.equals(0.0), 1.0, size))
+    positive = _lgamma_positive(select(size.equals(0.0), 1.0, size))
     sine = abs(sinpi(x))
     reflected = math.log(math.pi) - log(size * sine) - positive
-    value = where(x < 0.0, reflected, positive)
-    value = where(sine.equals(0.0) & (x <= 0.0), INFINITY, value)
-    value = where(size.equals(INFINITY), INFINITY, value)
-    return where(is_nan(x), x, value)
+    value = select(x < 0.0, reflected, positive)
+    value = select(sine.equals(0.0) & (x <= 0.0), INFINITY, value)
+    value = select(size.equals(INFINITY), INFINITY, value)
+    return select(is_nan(x), x, value)
 
 
 def tgamma(x: Number) -> Number:
     """gamma(x): from [1/2, 5/2] by its recurrence, by Stirling's formula beyond, by reflection below 0."""
     size = abs(x)
     tiny = size < 0.5
-    y, product = _down(where(tiny, size + 1.0, where(size < 14.0, size, 1.0)))
+    y, product = _down(select(tiny, size + 1.0, select(size < 14.0, size, 1.0)))
     near = product * exp(_near_lgamma(y))
-    near = where(tiny, near / size, near)
-    far_x = where(size < 14.0, 14.0, where(size > 190.0, 190.0, size))
+    near = select(tiny, near / size, near)
+    far_x = select(size < 14.0, 14.0, select(size > 190.0, 190.0, size))
     # The power in two halves, since gamma(171) is in range and 171**170.5 is not.
     half = power(far_x, fma(far_x, 0.5, -0.25))
     far = half * exp(-far_x) * half * (math.sqrt(2 * math.pi) * exp(_stirling(far_x)))
-    positive = where(size < 14.0, near, where(size > 172.0, INFINITY, far))
+    positive = select(size < 14.0, near, select(size > 172.0, INFINITY, far))
     sine = sinpi(x)
     # gamma(-x) gamma(x) = -pi / (x sin(pi x)) for x > 0, and sine is that of -x
-    value = where(x < 0.0, (math.pi / (size * sine)) / positive, positive)
-    value = where((x < 0.0) & (x.apply("trunc").equals(x)), NAN, value)
-    value = where(x.equals(0.0), copysign_of(x.like(INFINITY), x), value)
-    return where(x.equals(INFINITY) | is_nan(x), x, value)
+    value = select(x < 0.0, (math.pi / (size * sine)) / positive, positive)
+    value = select((x < 0.0) & (x.apply("trunc").equals(x)), NAN, value)
+    value = select(x.equals(0.0), copysign_of(x.like(INFINITY), x), value)
+    return select(x.equals(INFINITY) | is_nan(x), x, value)
 
 
 # -- Bessel functions ---------------------------------------------------------------------------------------------------------------------------------
@@ -190,42 +191,42 @@ def _phases(x: Number, order: int, shift: float) -> Number:
 
 def _bessel_j(x: Number, order: int) -> Number:
     size = abs(x)
-    inner = where(size < 8.0, size, 8.0)
+    inner = select(size < 8.0, size, 8.0)
     near = chebyshev(fma(inner * inner, 1 / 32, -1.0), SERIES[f"j{order}"])
     if order == 1:
         near = near * inner
-    value = where(size < 8.0, near, _phases(where(size < 8.0, 8.0, size), order, 1.0 + 2 * order))
-    value = where(size.equals(INFINITY), 0.0, value)
-    value = where(is_nan(x), x, value)
-    return where(x.like(1.0).apply("copysign", x) < 0.0, -value, value) if order == 1 else value
+    value = select(size < 8.0, near, _phases(select(size < 8.0, 8.0, size), order, 1.0 + 2 * order))
+    value = select(size.equals(INFINITY), 0.0, value)
+    value = select(is_nan(x), x, value)
+    return select(x.like(1.0).apply("copysign", x) < 0.0, -value, value) if order == 1 else value
 
 
 def _bessel_y(x: Number, order: int) -> Number:
-    inner = where(x < 8.0, x, 8.0)
+    inner = select(x < 8.0, x, 8.0)
     t = fma(inner * inner, 1 / 32, -1.0)
     j, rest = chebyshev(t, SERIES[f"j{order}"]), chebyshev(t, SERIES[f"y{order}"])
     if order == 0:
         near = fma(log(inner) * (2 / math.pi), j, rest)
     else:
         near = fma(log(inner) * (2 / math.pi), j * inner, rest * inner) - (2 / math.pi) / inner
-    value = where(x < 8.0, near, _phases(where(x < 8.0, 8.0, x), order, 3.0 + 2 * order))
-    value = where(x.equals(INFINITY), 0.0, value)
-    value = where(x.equals(0.0), -INFINITY, value)
-    return where((x < 0.0) | is_nan(x), NAN, value)
+    value = select(x < 8.0, near, _phases(select(x < 8.0, 8.0, x), order, 3.0 + 2 * order))
+    value = select(x.equals(INFINITY), 0.0, value)
+    value = select(x.equals(0.0), -INFINITY, value)
+    return select((x < 0.0) | is_nan(x), NAN, value)
 
 
 def _bessel_i(x: Number, order: int) -> Number:
     size = abs(x)
-    inner, outer = where(size < 8.0, size, 8.0), where(size < 8.0, 8.0, size)
+    inner, outer = select(size < 8.0, size, 8.0), select(size < 8.0, 8.0, size)
     near = chebyshev(fma(inner, 0.25, -1.0), SERIES[f"i{order}"])
     if order == 1:
         near = near * inner / (inner + 1.0)
     far = chebyshev(16.0 / outer - 1.0, SERIES[f"i{order}_far"]) / sqrt(outer)
     half = exp(size * 0.5)
-    value = where(size < 8.0, near * exp(size), far * half * half)
-    value = where(size.equals(INFINITY), INFINITY, value)
-    value = where(is_nan(x), x, value)
-    return where(x.like(1.0).apply("copysign", x) < 0.0, -value, value) if order == 1 else value
+    value = select(size < 8.0, near * exp(size), far * half * half)
+    value = select(size.equals(INFINITY), INFINITY, value)
+    value = select(is_nan(x), x, value)
+    return select(x.like(1.0).apply("copysign", x) < 0.0, -value, value) if order == 1 else value
 
 
 FUNCTIONS: dict[str, Any] = {

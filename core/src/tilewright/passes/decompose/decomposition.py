@@ -9,12 +9,13 @@ from typing import Any
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.expressions import Number
 from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.arithmetic import Constant
 from tilewright.ir.ops.control import Return, Yield
 from tilewright.ir.types import I32, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type, tile_or_scalar, with_element
 from tilewright.passes.clone import clone_operation
-from tilewright.passes.math_expressions import Number, Scope
+from tilewright.passes.math_expressions import Scope
 from tilewright.passes.rewriter import Rewriter
 
 

@@ -6,16 +6,16 @@ import math
 from typing import Any
 
 from tilewright.ir.core import Operation
+from tilewright.ir.expressions import Number, select
 from tilewright.ir.types import FloatType, element_type
 from tilewright.passes.decompose.decomposition import Decomposition, lifted, scalar
 from tilewright.passes.decompose.numbers import sign_bit, unsigned
-from tilewright.passes.math_expressions import Number, select
 from tilewright.passes.math_library import math_function
 from tilewright.passes.rewriter import Rewriter
 
 
 def _copysign(a: Number, b: Number) -> Number:
-    type_ = a.type
+    type_ = a.element
     assert isinstance(type_, FloatType)
     sign = sign_bit(type_)
     return ((unsigned(a) & (sign - 1)) | (unsigned(b) & sign)).bitcast(type_)
@@ -23,7 +23,7 @@ def _copysign(a: Number, b: Number) -> Number:
 
 def _rounded(x: Number, direction: str) -> Number:
     """x as an integer, the nearest one or that in a direction, with the sign of x."""
-    type_ = x.type
+    type_ = x.element
     assert isinstance(type_, FloatType)
     sign = unsigned(x) & sign_bit(type_)
     magnitude = (unsigned(x) ^ sign).bitcast(type_)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.ir.expressions import Number, select
 from tilewright.ir.types import I1, I64, U64, FloatType, IntType
 from tilewright.passes.decompose.decomposition import Decomposition, scalar
-from tilewright.passes.math_expressions import Number, select
 
 
 def unsigned(x: Number) -> Number:
@@ -17,14 +17,14 @@ def sign_bit(type_: FloatType) -> int:
 
 
 def _negative(x: Number) -> Number:
-    type_ = x.type
+    type_ = x.element
     if isinstance(type_, FloatType) and type_.has_negative_zero:
         return (unsigned(x) ^ sign_bit(type_)).bitcast(type_)
     return x.like(0) - x  # exact; the fnuz kinds have one zero, and their NaN no sign
 
 
 def _absolute(x: Number) -> Number:
-    type_ = x.type
+    type_ = x.element
     if isinstance(type_, FloatType) and type_.has_negative_zero:
         return (unsigned(x) & (sign_bit(type_) - 1)).bitcast(type_)
     if isinstance(type_, IntType) and not type_.signed:
@@ -33,23 +33,23 @@ def _absolute(x: Number) -> Number:
 
 
 def _least(a: Number, b: Number, nan: str) -> Number:
-    return a & b if a.type is I1 else select(_first_wins(a < b, a, b, nan), a, b)
+    return a & b if a.element is I1 else select(_first_wins(a < b, a, b, nan), a, b)
 
 
 def _greatest(a: Number, b: Number, nan: str) -> Number:
-    return a | b if a.type is I1 else select(_first_wins(a > b, a, b, nan), a, b)
+    return a | b if a.element is I1 else select(_first_wins(a > b, a, b, nan), a, b)
 
 
 def _first_wins(ahead: Number, a: Number, b: Number, nan: str) -> Number:
     """Whether the first operand is chosen: where it is ahead, and of floats where it is a NaN to be kept or the other one is to be ignored."""
-    if not isinstance(a.type, FloatType):
+    if not isinstance(a.element, FloatType):
         return ahead
     decisive = a if nan == "propagate" else b
     return ahead | decisive.differs(decisive)
 
 
 def _upper_product(a: Number, b: Number) -> Number:
-    type_ = a.type
+    type_ = a.element
     assert isinstance(type_, IntType)
     if type_.bits == 32:
         wide = I64 if type_.signed else U64
@@ -64,7 +64,7 @@ def _upper_product(a: Number, b: Number) -> Number:
 
 
 def _leading_zeros(x: Number) -> Number:
-    type_ = x.type
+    type_ = x.element
     assert isinstance(type_, IntType)
     if type_ is I1:
         return x ^ 1
@@ -76,7 +76,7 @@ def _leading_zeros(x: Number) -> Number:
 
 
 def _set_bits(x: Number) -> Number:
-    type_ = x.type
+    type_ = x.element
     assert isinstance(type_, IntType)
     if type_ is I1:
         return x
