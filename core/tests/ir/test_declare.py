@@ -196,7 +196,7 @@ from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Arange, Cmp
 from tilewright.ir.ops.control import For, If
 from tilewright.ir.ops.memory import Load
-from tilewright.simt.ops import Wait
+from tilewright.simt.ops.copies import Wait
 
 def read(operation: Operation) -> None:
     if isinstance(operation, Load):

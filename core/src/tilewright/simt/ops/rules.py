@@ -1,0 +1,34 @@
+"""Type rules that several families of operations share."""
+
+from __future__ import annotations
+
+from tilewright.ir.table import RuleError, Shape
+from tilewright.ir.types import DescriptorType, IntType
+from tilewright.simt.types import BarriersType, MemoryType, SlotType
+
+
+def slot_of(shape: Shape, name: str = "slot") -> MemoryType:
+    """The type of a slot; raises :class:`RuleError` for other things."""
+    type_ = shape.type(name)
+    if not isinstance(type_, SlotType):
+        raise RuleError(f"{name} must be a slot, not {type_}")
+    return type_
+
+
+def require_index(shape: Shape) -> None:
+    if not isinstance(shape.type("index"), IntType):
+        raise RuleError(f"index must be an integer, not {shape.type('index')}")
+
+
+def require_barrier(shape: Shape) -> None:
+    if not isinstance(shape.type("barriers"), BarriersType):
+        raise RuleError(f"barriers must be barriers, not {shape.type('barriers')}")
+    require_index(shape)
+
+
+def descriptor_of(shape: Shape) -> DescriptorType:
+    """The type of ``descriptor``; raises :class:`RuleError` for other things."""
+    type_ = shape.type("descriptor")
+    if not isinstance(type_, DescriptorType):
+        raise RuleError(f"descriptor must be a descriptor, not {type_}")
+    return type_
