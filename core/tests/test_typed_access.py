@@ -20,23 +20,7 @@ DONE: dict[str, frozenset[str]] = {
             "bounds.py",
         }
     ),
-    "core/src/tilewright/simt/lowering": frozenset(
-        {
-            "accesses.py",
-            "accumulators.py",
-            "asynchronous.py",
-            "barrier_objects.py",
-            "control.py",
-            "debug.py",
-            "device_descriptors.py",
-            "dot.py",
-            "groups.py",
-            "partitions.py",
-            "phases.py",
-            "scattered.py",
-            "shared.py",
-        }
-    ),
+    "core/src/tilewright/simt/lowering": frozenset(),
 }
 
 

@@ -22,6 +22,7 @@ from tilewright.simt.types import AccumulatorType, BarriersType, MemoryType, Tok
 
 if TYPE_CHECKING:
     from tilewright.simt.interface import Interface
+    from tilewright.simt.ops.copies import CopyStart
 
 #: The name of a register that is not written, because nothing reads it. LLVM rejects it, so that a use of it cannot go unseen.
 UNWRITTEN = "<unwritten>"
@@ -61,7 +62,7 @@ class SimtContext:
         steps: Steps,
         interface_of: Callable[[SimtTarget, str], Interface | None],
         elementwise: Callable[[SimtContext, Operation], None],
-        copies_of: Callable[[Operation, SimtTarget, Mapping[Value, AxisInfo]], int],
+        copies_of: Callable[[CopyStart, SimtTarget, Mapping[Value, AxisInfo]], int],
     ) -> None:
         self.writer, self.target, self.axes, self.options = writer, target, axes, options
         #: the places of what is written, where lines of the source are asked for

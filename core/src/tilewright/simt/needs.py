@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import PointerType, TileType
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.axis import AxisInfo
@@ -19,6 +20,7 @@ from tilewright.simt.costs import access_width
 from tilewright.simt.facts import layout_of
 from tilewright.simt.lowering.asynchronous import width_of
 from tilewright.simt.lowering.shape import SOURCE_NUMBERS, source_elements
+from tilewright.simt.ops.copies import CopyStart, LoadStart
 from tilewright.simt.target import SimtTarget
 
 #: For each tile, a mask of the registers that are read.
@@ -62,26 +64,24 @@ class _Needs:
         name = operation.name
         if name in CARRIERS or operation.spec.terminator or name in SOURCE_NUMBERS:
             return
-        pointer = operation.operand("pointer") if name in _ACCESSES else None
-        if pointer is not None and isinstance(pointer.type, TileType):
-            mask = operation.operand("mask")
-            starts = self._starts(operation, pointer, mask)
-            own = {pointer: 1 if self.steps.of(operation) is not None else starts, mask: starts}
+        if isinstance(operation, _ACCESSES) and isinstance(operation.pointer.type, TileType):
+            pointer, mask, starts = operation.pointer, operation.mask, self._starts(operation)
+            own: dict[Value | None, int] = {pointer: 1 if self.steps.of(operation) is not None else starts, mask: starts}
             for operand in operation.operands:
                 self._read(operand, own[operand] if operand in own else self._all(operand))
         elif not operation.spec.elementwise:
             for operand in operation.operands:
                 self._read(operand, self._all(operand))
 
-    def _starts(self, operation: Operation, pointer: Value, mask: Value | None) -> int:
+    def _starts(self, operation: Load | Store | CopyStart | LoadStart) -> int:
         """The first register of each access."""
-        type_ = pointer.type
+        pointer, mask, type_ = operation.pointer, operation.mask, operation.pointer.type
         assert isinstance(type_, TileType) and isinstance(type_.element, PointerType)
         layout, size = layout_of(pointer), storage_size(type_.element.pointee)
         axes, mask_axes = self.axes[pointer], self.axes[mask] if mask is not None else None
         width = 0
-        if operation.name == "simt.copy_start":
-            width = width_of(operation, self.target.mechanism(operation.attribute("by")), axes, mask_axes)
+        if isinstance(operation, CopyStart):
+            width = width_of(operation, self.target.mechanism(operation.by), axes, mask_axes)
         width = width or access_width(layout, axes, mask_axes, size, self.target.max_access)
         return sum(1 << start for start in range(0, layout.register_count, width))
 
@@ -109,4 +109,4 @@ class _Needs:
 
 
 #: Operations that read the pointer and the mask of the first element of each access.
-_ACCESSES = frozenset({"load", "store", "simt.copy_start", "simt.load_start"})
+_ACCESSES = (Load, Store, CopyStart, LoadStart)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.simt.carried import CARRIERS, Carried, carried_values
+from tilewright.simt.ops.copies import CopyStart, Wait
 from tilewright.simt.types import COPIES, PRODUCTS, TokenType
 
 #: For each token that is known at a place, how many groups of its queue ended after its own (or copies started, where those are counted).
@@ -25,7 +26,7 @@ class Tokens:
         copies: how many copies each thread starts by a ``simt.copy_start``, at least, where waits count them; None where they count groups.
     """
 
-    def __init__(self, function: Function, copies: Callable[[Operation], int] | None = None) -> None:
+    def __init__(self, function: Function, copies: Callable[[CopyStart], int] | None = None) -> None:
         self._copies = copies
         self._pending: dict[Operation, dict[str, int]] = {}
         self._region(function.body, {})
@@ -37,7 +38,7 @@ class Tokens:
     def _region(self, region: Region, ages: _Ages) -> None:
         """Follow a region's operations; ``ages`` becomes what is known at its end."""
         for operation in region:
-            if operation.name == "simt.wait":
+            if isinstance(operation, Wait):
                 self._wait(operation, ages)
             elif operation.name in CARRIERS:
                 self._structured(operation, ages)
@@ -47,15 +48,15 @@ class Tokens:
             else:
                 self._start(operation, ages)
 
-    def _wait(self, operation: Operation, ages: _Ages) -> None:
+    def _wait(self, operation: Wait, ages: _Ages) -> None:
         found = self._pending.setdefault(operation, {})
-        for token in operation.group("tokens"):
+        for token in operation.tokens:
             queue = _queue(token)
             assert queue is not None
             found[queue] = min(found.get(queue, ages.get(token, 0)), ages.get(token, 0))
 
     def _start(self, operation: Operation, ages: _Ages) -> None:
-        if self._copies is not None and operation.name == "simt.copy_start":
+        if self._copies is not None and isinstance(operation, CopyStart):
             _follow(ages, COPIES.queue, self._copies(operation))
         for result in operation.results:
             queue = _queue(result)

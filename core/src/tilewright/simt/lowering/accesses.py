@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
+from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.registers import constant, storage_size
 from tilewright.simt import layout_rules
@@ -16,7 +17,7 @@ from tilewright.simt.rules import one_layout
 from tilewright.simt.target import Access, SimtTarget
 
 
-def groups(context: SimtContext, operation: Operation, pointer: Value, mask: Value | None, pointee: Type) -> list[range]:
+def groups(context: SimtContext, pointer: Value, mask: Value | None, pointee: Type) -> list[range]:
     """The registers of each access of a tile."""
     type_ = pointer.type
     assert isinstance(type_, TileType)
@@ -25,14 +26,12 @@ def groups(context: SimtContext, operation: Operation, pointer: Value, mask: Val
     return [range(start, start + width) for start in range(0, layout.register_count, width)]
 
 
-def _access(operation: Operation) -> Access:
-    volatile = operation.name == "load" and operation.attribute("volatile")
-    return Access(operation.attribute("cache"), operation.attribute("eviction"), volatile)
+def _access(operation: Load | Store) -> Access:
+    return Access(operation.cache, operation.eviction, isinstance(operation, Load) and operation.volatile)
 
 
-def lower_load(context: SimtContext, operation: Operation) -> None:
-    pointer, mask, other = (operation.operand(name) for name in ("pointer", "mask", "other"))
-    assert pointer is not None
+def lower_load(context: SimtContext, operation: Load) -> None:
+    pointer, mask, other = operation.pointer, operation.mask, operation.other
     (result,) = operation.results
     element, access = element_type(result.type), _access(operation)
     pointers = context.registers[pointer]
@@ -45,7 +44,7 @@ def lower_load(context: SimtContext, operation: Operation) -> None:
         found = context.target.load(context.writer, pointers[0], element, 1, both(context, first, masks[0] if masks else None), others, access)
         context.bind(result, give_to_all(context, operation, result, found, first))
         return
-    ranges = groups(context, operation, pointer, mask, element) if isinstance(result.type, TileType) else [range(1)]
+    ranges = groups(context, pointer, mask, element) if isinstance(result.type, TileType) else [range(1)]
     names: list[str] = []
     for part in ranges:
         predicate = masks[part.start] if masks is not None else None
@@ -54,14 +53,13 @@ def lower_load(context: SimtContext, operation: Operation) -> None:
     context.bind(result, names)
 
 
-def lower_store(context: SimtContext, operation: Operation) -> None:
-    pointer, value, mask = (operation.operand(name) for name in ("pointer", "value", "mask"))
-    assert pointer is not None and value is not None
+def lower_store(context: SimtContext, operation: Store) -> None:
+    pointer, value, mask = operation.pointer, operation.value, operation.mask
     element, access = element_type(value.type), _access(operation)
     pointers, values = context.registers[pointer], context.registers[value]
     masks = context.registers[mask] if mask is not None else None
     if isinstance(value.type, TileType):
-        ranges, writer = groups(context, operation, pointer, mask, element), context.is_owner(context.layout(value))
+        ranges, writer = groups(context, pointer, mask, element), context.is_owner(context.layout(value))
     else:
         ranges, writer = [range(1)], context.is_first_thread()
     for part in ranges:
@@ -69,18 +67,18 @@ def lower_store(context: SimtContext, operation: Operation) -> None:
         context.target.store(context.writer, pointers[part.start], element, [values[i] for i in part], predicate, access)
 
 
-def is_shared_read(operation: Operation) -> bool:
+def is_shared_read(operation: Load) -> bool:
     """Whether one thread reads for all: a volatile scalar, which another program may change between two threads' reads, and what depends on it must be
     the same in all of them."""
-    return bool(operation.attribute("volatile")) and not isinstance(operation.results[0].type, TileType)
+    return operation.volatile and not isinstance(operation.results[0].type, TileType)
 
 
-def _scratch(operation: Operation, target: SimtTarget) -> int:
+def _scratch(operation: Load, target: SimtTarget) -> int:
     return storage_size(operation.results[0].type) if is_shared_read(operation) else 0
 
 
-def _describe(report: Reader, operation: Operation) -> list[str]:
-    pointer, mask = operation.operands[0], operation.operand("mask")
+def _describe(report: Reader, operation: Load | Store) -> list[str]:
+    pointer, mask = operation.pointer, operation.mask
     if not isinstance(pointer.type, TileType):
         return []
     layout, size = layout_of(pointer), element_size(pointer)

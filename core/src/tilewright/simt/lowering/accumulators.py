@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType
 from tilewright.llvm.registers import constant
 from tilewright.simt.context import SimtContext
@@ -14,6 +13,8 @@ from tilewright.simt.interface import Interface, Reader, SharedEffects
 from tilewright.simt.lowering.barrier_objects import barrier_address, in_one_thread
 from tilewright.simt.lowering.shared import slot_address, slot_type
 from tilewright.simt.matmul_plans import Accumulator, SharedOperand
+from tilewright.simt.ops import accumulators as ops
+from tilewright.simt.ops.barriers import ArriveAfter
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
 
@@ -21,20 +22,20 @@ from tilewright.simt.target import SimtTarget
 _SCRATCH: Final = 16
 
 
-def lower_take(context: SimtContext, operation: Operation) -> None:
+def lower_take(context: SimtContext, operation: ops.Accumulators) -> None:
     """Scratch space is written by one warp, and read by all after a barrier."""
-    context.bind(operation.result, [context.target.take_accumulators(context, operation.attribute("units"), context.scratch(operation))])
+    context.bind(operation.result, [context.target.take_accumulators(context, operation.units, context.scratch(operation))])
 
 
-def lower_place(context: SimtContext, operation: Operation) -> None:
-    memory, first = context.scalar(operation.operands[0]), operation.attribute("first")
+def lower_place(context: SimtContext, operation: ops.Accumulator) -> None:
+    memory, first = context.scalar(operation.memory), operation.first
     context.bind(operation.result, [context.writer.emit(f"add i32 {memory}, {first}") if first else memory])
 
 
-def lower_load(context: SimtContext, operation: Operation) -> None:
+def lower_load(context: SimtContext, operation: ops.AccumulatorLoad) -> None:
     """Where nothing is there, zeros are chosen: a branch would need registers for both."""
-    w, there, type_ = context.writer, operation.operand("there"), operation.result.type
-    names = _accumulator(context, operation).load(context, context.scalar(operation.operands[0]))
+    w, there, type_ = context.writer, operation.there, operation.result.type
+    names = _accumulator(context, operation).load(context, context.scalar(operation.accumulator))
     if there is not None:
         assert isinstance(type_, TileType)
         kind, zero, known = context.llvm_type(type_), constant(type_.element, 0), context.scalar(there)
@@ -42,34 +43,32 @@ def lower_load(context: SimtContext, operation: Operation) -> None:
     context.bind(operation.result, names)
 
 
-def lower_store(context: SimtContext, operation: Operation) -> None:
-    accumulator, x = operation.operands
-    _accumulator(context, operation).store(context, context.scalar(accumulator), context.registers[x])
+def lower_store(context: SimtContext, operation: ops.AccumulatorStore) -> None:
+    _accumulator(context, operation).store(context, context.scalar(operation.accumulator), context.registers[operation.x])
 
 
-def lower_into(context: SimtContext, operation: Operation) -> None:
-    a, b, accumulator, adds = operation.operands
-    sources = [SharedOperand(slot_address(context, operand), slot_type(operand).layout, slot_type(operand).element) for operand in (a, b)]
-    plan, sums = plan_of(operation, context.target), [context.scalar(accumulator), context.scalar(adds)]
+def lower_into(context: SimtContext, operation: ops.DotInto) -> None:
+    sources = [SharedOperand(slot_address(context, operand), slot_type(operand).layout, slot_type(operand).element) for operand in (operation.a, operation.b)]
+    plan, sums = plan_of(operation, context.target), [context.scalar(operation.accumulator), context.scalar(operation.adds)]
 
     def start() -> None:
         plan.emit(context, sources[0], sources[1], sums)
 
-    in_one_thread(context, operation, start)
+    in_one_thread(context, start)
 
 
-def lower_arrive(context: SimtContext, operation: Operation) -> None:
+def lower_arrive(context: SimtContext, operation: ArriveAfter) -> None:
     address = barrier_address(context, operation)
-    in_one_thread(context, operation, lambda: context.target.barrier_arrive_after(context, address))
+    in_one_thread(context, lambda: context.target.barrier_arrive_after(context, address), operation.condition)
 
 
-def lower_free(context: SimtContext, operation: Operation) -> None:
-    taken = operation.operands[0].definition
-    assert taken is not None
-    context.target.free_accumulators(context, taken.attribute("units"), context.scalar(operation.operands[0]))
+def lower_free(context: SimtContext, operation: ops.FreeAccumulators) -> None:
+    taken = operation.memory.definition
+    assert isinstance(taken, ops.Accumulators)
+    context.target.free_accumulators(context, taken.units, context.scalar(operation.memory))
 
 
-def _accumulator(context: SimtContext, operation: Operation) -> Accumulator:
+def _accumulator(context: SimtContext, operation: ops.AccumulatorLoad | ops.AccumulatorStore) -> Accumulator:
     found = plan_of(operation, context.target).accumulator
     assert found is not None
     return found
@@ -78,30 +77,30 @@ def _accumulator(context: SimtContext, operation: Operation) -> Accumulator:
 # ---- what passes are told
 
 
-def _check_tile(operation: Operation, target: SimtTarget) -> str:
-    tile: Value = operation.results[0] if operation.results else operation.operands[1]
+def _check_tile(operation: ops.AccumulatorLoad | ops.AccumulatorStore, target: SimtTarget) -> str:
+    tile = operation.x if isinstance(operation, ops.AccumulatorStore) else operation.result
     return "" if layout_of(tile) == plan_of(operation, target).c else "the layout of the sums must be the plan's"
 
 
-def _check_into(operation: Operation, target: SimtTarget) -> str:
+def _check_into(operation: ops.DotInto, target: SimtTarget) -> str:
     plan = plan_of(operation, target)
-    for position, operand in enumerate(operation.operands[:2]):
+    for position, operand in enumerate((operation.a, operation.b)):
         if not plan.can_read(position, slot_type(operand).layout):
             return f"{plan.name} cannot read {'ab'[position]} from shared memory in this layout"
     return ""
 
 
-def _reads(operation: Operation) -> SharedEffects:
-    slots = operation.operands[0], operation.operands[1]
+def _reads(operation: ops.DotInto) -> SharedEffects:
+    slots = operation.a, operation.b
     return SharedEffects(reads=slots, engines=slots)
 
 
-def _announces(operation: Operation) -> SharedEffects:
-    return SharedEffects(announced=((operation.operands[0], operation.operands[1]),))
+def _announces(operation: ArriveAfter) -> SharedEffects:
+    return SharedEffects(announced=((operation.barriers, operation.index),))
 
 
-def _describe(report: Reader, operation: Operation) -> list[str]:
-    return [f"by {operation.attribute('plan')}"]
+def _describe(report: Reader, operation: ops.AccumulatorLoad | ops.AccumulatorStore | ops.DotInto) -> list[str]:
+    return [f"by {operation.plan}"]
 
 
 INTERFACES: dict[str, Interface] = {

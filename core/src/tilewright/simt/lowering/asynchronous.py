@@ -30,6 +30,10 @@ from tilewright.simt.lowering.accesses import groups
 from tilewright.simt.lowering.barrier_objects import barrier_address, in_one_thread
 from tilewright.simt.lowering.shared import slot_address, slot_type
 from tilewright.simt.lowering.shared_accesses import places, when, write_tile
+from tilewright.simt.ops.block_copies import BlockCopy as BlockCopyStart
+from tilewright.simt.ops.block_copies import BlockLoadStart, BlockStoreStart, RowCopy, RowsLoadStart, RowsStoreStart
+from tilewright.simt.ops.copies import Commit, CopyStart, KeepOrder, LoadStart, Wait
+from tilewright.simt.ops.descriptors import MakeDescriptor, Tensor
 from tilewright.simt.swizzle import Accesses
 from tilewright.simt.target import Access, SimtTarget
 from tilewright.simt.types import TokenType
@@ -53,36 +57,33 @@ def copy_width(layout: LinearLayout, shared: SharedLayout, pointer: AxisInfo, ma
     return width
 
 
-def width_of(operation: Operation, mechanism: CopyMechanism, pointer: AxisInfo, mask: AxisInfo | None) -> int:
+def width_of(operation: CopyStart, mechanism: CopyMechanism, pointer: AxisInfo, mask: AxisInfo | None) -> int:
     """How many elements a copy of a ``simt.copy_start`` moves; 0 where it has to go through registers."""
-    slot, pointers = operation.operands[:2]
-    layout, shared = layout_of(pointers), slot_type(slot).layout
-    width = copy_width(layout, shared, pointer, mask, element_size(pointers), mechanism.widths)
+    layout, shared = layout_of(operation.pointer), slot_type(operation.slot).layout
+    width = copy_width(layout, shared, pointer, mask, element_size(operation.pointer), mechanism.widths)
     if mechanism.lanes_side_by_side and shared.through(layout.lanes) != tuple(width << bit for bit in range(len(layout.lanes))):
         return 0
     return width
 
 
-def copies_of(operation: Operation, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> int:
+def copies_of(operation: CopyStart, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> int:
     """How many copies each thread starts by a ``simt.copy_start``, at least: none where not all do."""
-    pointer, mask = operation.operand("pointer"), operation.operand("mask")
-    assert pointer is not None
-    width = width_of(operation, target.mechanism(operation.attribute("by")), axes[pointer], axes[mask] if mask is not None else None)
+    pointer, mask = operation.pointer, operation.mask
+    width = width_of(operation, target.mechanism(operation.by), axes[pointer], axes[mask] if mask is not None else None)
     layout = layout_of(pointer)
     return layout.register_count // width if width and layout.redundant_threads() == (0, 0) else 0
 
 
-def lower_copy_start(context: SimtContext, operation: Operation) -> None:
-    slot, pointer = operation.operands[:2]
-    mask = operation.operand("mask")
+def lower_copy_start(context: SimtContext, operation: CopyStart) -> None:
+    slot, pointer, mask = operation.slot, operation.pointer, operation.mask
     layout, shared, element = context.layout(pointer), slot_type(slot).layout, slot_type(slot).element
     base, size = slot_address(context, slot), storage_size(element)
-    mechanism = context.target.mechanism(operation.attribute("by"))
+    mechanism = context.target.mechanism(operation.by)
     width = width_of(operation, mechanism, context.axes[pointer], context.axes[mask] if mask is not None else None)
     pointers = context.registers[pointer]
     masks = context.registers[mask] if mask is not None else None
     if not width:
-        _load_and_store(context, operation, pointer, mask, base)
+        _load_and_store(context, operation, base)
         return
     images = shared.through(layout.registers)
     starts = range(0, layout.register_count, width)
@@ -109,20 +110,20 @@ def lower_copy_start(context: SimtContext, operation: Operation) -> None:
     when(context, context.is_owner(layout), copy)
 
 
-def _load_and_store(context: SimtContext, operation: Operation, pointer: Value, mask: Value | None, base: str) -> None:
+def _load_and_store(context: SimtContext, operation: CopyStart, base: str) -> None:
     """What cannot be copied asynchronously: through registers."""
-    slot = operation.operands[0]
-    element, layout = slot_type(slot).element, context.layout(pointer)
-    names = _loaded(context, operation, pointer, mask, element, [constant(element, 0)] * layout.register_count)
-    write_tile(context, base, layout, slot_type(slot).layout, element, names)
+    type_, layout = slot_type(operation.slot), context.layout(operation.pointer)
+    names = _loaded(context, operation, type_.element, [constant(type_.element, 0)] * layout.register_count)
+    write_tile(context, base, layout, type_.layout, type_.element, names)
 
 
-def _loaded(context: SimtContext, operation: Operation, pointer: Value, mask: Value | None, element: Type, others: list[str] | None) -> list[str]:
+def _loaded(context: SimtContext, operation: CopyStart | LoadStart, element: Type, others: list[str] | None) -> list[str]:
     """The registers of a tile at pointers."""
-    parts = groups(context, operation, pointer, mask, element)
+    pointer, mask = operation.pointer, operation.mask
+    parts = groups(context, pointer, mask, element)
     pointers = _addresses(context, operation, pointer, [part.start for part in parts])
     masks = context.registers[mask] if mask is not None else None
-    access = Access(operation.attribute("cache"), operation.attribute("eviction") or "normal")
+    access = Access(operation.cache, operation.eviction or "normal")
     names: list[str] = []
     for part in parts:
         other = [others[i] for i in part] if masks is not None and others is not None else None
@@ -130,7 +131,7 @@ def _loaded(context: SimtContext, operation: Operation, pointer: Value, mask: Va
     return names
 
 
-def _addresses(context: SimtContext, operation: Operation, pointer: Value, wanted: Sequence[int]) -> list[str]:
+def _addresses(context: SimtContext, operation: CopyStart | LoadStart, pointer: Value, wanted: Sequence[int]) -> list[str]:
     """The addresses of the registers of pointers, of those that are wanted at the least."""
     names, steps = list(context.registers[pointer]), context.steps.of(operation)
     for register in wanted if steps is not None else ():
@@ -142,32 +143,29 @@ def _addresses(context: SimtContext, operation: Operation, pointer: Value, wante
     return names
 
 
-def lower_load_start(context: SimtContext, operation: Operation) -> None:
-    pointer, mask, other = (operation.operand(name) for name in ("pointer", "mask", "other"))
-    assert pointer is not None
-    tile, token = operation.results
+def lower_load_start(context: SimtContext, operation: LoadStart) -> None:
+    other, (tile, token) = operation.other, operation.results
     element, others = element_type(tile.type), context.registers[other] if other is not None else None
-    if mask is not None and other is None and not operation.attribute("unseen"):
-        others = [constant(element, 0)] * len(context.registers[pointer])
-    names = _loaded(context, operation, pointer, mask, element, others)
+    if operation.mask is not None and other is None and not operation.unseen:
+        others = [constant(element, 0)] * len(context.registers[operation.pointer])
+    names = _loaded(context, operation, element, others)
     context.bind(tile, names)
     context.bind(token, ["0"])
 
 
-def lower_keep_order(context: SimtContext, operation: Operation) -> None:
-    context.target.keep_order(context.writer, everything=operation.attribute("everything"))
+def lower_keep_order(context: SimtContext, operation: KeepOrder) -> None:
+    context.target.keep_order(context.writer, everything=operation.everything)
 
 
-def lower_commit(context: SimtContext, operation: Operation) -> None:
+def lower_commit(context: SimtContext, operation: Commit) -> None:
     (token,) = operation.results
     assert isinstance(token.type, TokenType)
     context.target.commit(context, token.type.queue)
     context.bind(token, ["0"])
 
 
-def lower_wait(context: SimtContext, operation: Operation) -> None:
-    tiles = operation.group("tiles")
-    names = [context.registers[tile] for tile in tiles]
+def lower_wait(context: SimtContext, operation: Wait) -> None:
+    names = [context.registers[tile] for tile in operation.tiles]
     for queue, pending in context.tokens.pending(operation):
         names = context.target.wait(context, queue, pending, names)
     for result, registers in zip(operation.results, names, strict=True):
@@ -176,48 +174,57 @@ def lower_wait(context: SimtContext, operation: Operation) -> None:
 
 # ---- blocks of descriptors, and rows
 
-_ROW_COPIES = frozenset({"simt.rows_load_start", "simt.rows_store_start"})
 
-
-def _block(context: SimtContext, operation: Operation, barrier: str) -> BlockCopy:
-    slot, descriptor = operation.operands[:2]
-    type_ = slot_type(slot)
+def _block(context: SimtContext, operation: BlockCopyStart | RowCopy, barrier: str) -> BlockCopy:
+    descriptor, type_ = operation.descriptor, slot_type(operation.slot)
     assert isinstance(descriptor.type, DescriptorType)
-    offsets, of_rows = [], operation.name in _ROW_COPIES
-    for offset in operation.group("column" if of_rows else "offsets"):
+    offsets = []
+    for offset in [operation.column] if isinstance(operation, RowCopy) else operation.offsets:
         name, llvm_type = context.scalar(offset), context.llvm_type(offset.type)
         if llvm_type != "i32":
             name = context.writer.emit(f"{'trunc' if llvm_type == 'i64' else 'sext'} {llvm_type} {name} to i32")
         offsets.append(name)
     made = descriptor.definition
-    if made is not None and made.name == "simt.make_descriptor":
-        padding = made.attribute("padding")
-    else:
-        padding = context.argument_facts(descriptor).get("padding", "zero")
+    padding = made.padding if isinstance(made, MakeDescriptor) else context.argument_facts(descriptor).get("padding", "zero")
     bytes_ = math.prod(type_.shape) * storage_size(type_.element)
-    rows = slot_address(context, operation.operands[2]) if of_rows else ""
-    there = slot_address(context, slot)
+    rows = slot_address(context, operation.rows) if isinstance(operation, RowCopy) else ""
+    there = slot_address(context, operation.slot)
     return BlockCopy(there, type_.layout, type_.element, context.scalar(descriptor), tuple(offsets), barrier, bytes_, padding, rows=rows)
 
 
-def lower_tensor(context: SimtContext, operation: Operation) -> None:
+def lower_tensor(context: SimtContext, operation: Tensor) -> None:
     context.bind(operation.result, [context.target.tensor(context, operation)])
 
 
-def lower_block_load_start(context: SimtContext, operation: Operation) -> None:
-    mechanism = context.target.mechanism(operation.attribute("by"))
-    assert mechanism.start is not None
-    copy, start = _block(context, operation, barrier_address(context, operation)), mechanism.start
-    if operation.attributes.get("to_all"):
+def lower_block_load_start(context: SimtContext, operation: BlockLoadStart) -> None:
+    copy = _block(context, operation, barrier_address(context, operation))
+    if operation.to_all:
         copy = replace(copy, parts=context.cluster)
-    in_one_thread(context, operation, lambda: start(context, copy))
+    _start(context, operation, copy, operation.condition)
 
 
-def lower_block_store_start(context: SimtContext, operation: Operation) -> None:
-    mechanism = context.target.mechanism(operation.attribute("by"))
-    assert mechanism.store is not None
-    copy, store = replace(_block(context, operation, ""), reduction=operation.attributes.get("reduction", "")), mechanism.store
-    in_one_thread(context, operation, lambda: store(context, copy))
+def lower_rows_load_start(context: SimtContext, operation: RowsLoadStart) -> None:
+    _start(context, operation, _block(context, operation, barrier_address(context, operation)))
+
+
+def lower_block_store_start(context: SimtContext, operation: BlockStoreStart) -> None:
+    _store(context, operation, replace(_block(context, operation, ""), reduction=operation.reduction))
+
+
+def lower_rows_store_start(context: SimtContext, operation: RowsStoreStart) -> None:
+    _store(context, operation, _block(context, operation, ""))
+
+
+def _start(context: SimtContext, operation: BlockLoadStart | RowsLoadStart, copy: BlockCopy, condition: Value | None = None) -> None:
+    start = context.target.mechanism(operation.by).start
+    assert start is not None
+    in_one_thread(context, lambda: start(context, copy), condition)
+
+
+def _store(context: SimtContext, operation: BlockStoreStart | RowsStoreStart, copy: BlockCopy) -> None:
+    store = context.target.mechanism(operation.by).store
+    assert store is not None
+    in_one_thread(context, lambda: store(context, copy))
 
 
 def _not_written_out(context: SimtContext, operation: Operation) -> None:
@@ -227,52 +234,49 @@ def _not_written_out(context: SimtContext, operation: Operation) -> None:
 # ---- what passes are told
 
 
-def _check_start(operation: Operation, target: object) -> str:
-    pointer, mask = operation.operand("pointer"), operation.operand("mask")
-    assert pointer is not None
-    return "" if mask is None or mask.layout == pointer.layout else "pointers and mask must have one layout"
+def _check_start(operation: CopyStart | LoadStart, target: object) -> str:
+    mask = operation.mask
+    return "" if mask is None or mask.layout == operation.pointer.layout else "pointers and mask must have one layout"
 
 
-def _copies(operation: Operation) -> SharedEffects:
-    return SharedEffects(copies=(operation.operands[0],), ordered=operation.attribute("ordered"))
+def _copies(operation: CopyStart) -> SharedEffects:
+    return SharedEffects(copies=(operation.slot,), ordered=operation.ordered)
 
 
-def _blocks(operation: Operation) -> SharedEffects:
-    return SharedEffects(blocks=(operation.operands[0],), ordered=operation.attribute("ordered"))
+def _blocks(operation: BlockLoadStart) -> SharedEffects:
+    return SharedEffects(blocks=(operation.slot,), ordered=operation.ordered)
 
 
-def _rows_loaded(operation: Operation) -> SharedEffects:
-    slot, _, rows = operation.operands[:3]
-    return SharedEffects(blocks=(slot,), reads=(rows,))
+def _rows_loaded(operation: RowsLoadStart) -> SharedEffects:
+    return SharedEffects(blocks=(operation.slot,), reads=(operation.rows,))
 
 
-def _rows_stored(operation: Operation) -> SharedEffects:
-    slot, _, rows = operation.operands[:3]
-    return SharedEffects(stores=(slot,), reads=(rows,))
+def _rows_stored(operation: RowsStoreStart) -> SharedEffects:
+    return SharedEffects(stores=(operation.slot,), reads=(operation.rows,))
 
 
-def _stored(operation: Operation) -> SharedEffects:
-    return SharedEffects(stores=(operation.operands[0],))
+def _stored(operation: BlockStoreStart) -> SharedEffects:
+    return SharedEffects(stores=(operation.slot,))
 
 
-def _describe_copy(report: Reader, operation: Operation) -> list[str]:
-    pointer, mask = operation.operands[1], operation.operand("mask")
+def _describe_copy(report: Reader, operation: CopyStart) -> list[str]:
+    pointer, mask = operation.pointer, operation.mask
     size = element_size(pointer)
-    mechanism = report.target.mechanism(operation.attribute("by"))
+    mechanism = report.target.mechanism(operation.by)
     width = width_of(operation, mechanism, report.axes[pointer], report.axes[mask] if mask is not None else None)
     if not width:
         return [report.layout(pointer), "through registers"]
     return [report.layout(pointer), f"{layout_of(pointer).register_count // width} asynchronous copies of {width * size} bytes a thread"]
 
 
-def _describe_load(report: Reader, operation: Operation) -> list[str]:
-    pointer, mask = operation.operands[0], operation.operand("mask")
+def _describe_load(report: Reader, operation: LoadStart) -> list[str]:
+    pointer, mask = operation.pointer, operation.mask
     size, layout = element_size(pointer), layout_of(pointer)
     width = access_width(layout, report.axes[pointer], report.axes[mask] if mask is not None else None, size, report.target.max_access)
     return [f"{layout.register_count // width} accesses of {width * size} bytes a thread"]
 
 
-def _describe_wait(report: Reader, operation: Operation) -> list[str]:
+def _describe_wait(report: Reader, operation: Wait) -> list[str]:
     return [f"until at most {pending} groups of {queue} are under way" for queue, pending in report.tokens.pending(operation)]
 
 
@@ -294,8 +298,8 @@ INTERFACES: dict[str, Interface] = {
     "simt.load_start": Interface(lower_load_start, check=_check_start, describe=_describe_load),
     "simt.block_load_start": Interface(lower_block_load_start, effects=_blocks),
     "simt.block_store_start": Interface(lower_block_store_start, effects=_stored),
-    "simt.rows_load_start": Interface(lower_block_load_start, effects=_rows_loaded),
-    "simt.rows_store_start": Interface(lower_block_store_start, effects=_rows_stored),
+    "simt.rows_load_start": Interface(lower_rows_load_start, effects=_rows_loaded),
+    "simt.rows_store_start": Interface(lower_rows_store_start, effects=_rows_stored),
     "simt.keep_order": Interface(lower_keep_order),
     "simt.commit": Interface(lower_commit),
     "simt.wait": Interface(lower_wait, describe=_describe_wait),

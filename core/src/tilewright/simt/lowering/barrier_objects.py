@@ -9,20 +9,24 @@ from tilewright.ir.core import Operation, Value
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import offset_of
 from tilewright.simt.interface import Interface, SharedEffects
+from tilewright.simt.ops import barriers as ops
+from tilewright.simt.ops.block_copies import BlockLoadStart, RowsLoadStart
+from tilewright.simt.ops.partitions import Turn
 from tilewright.simt.types import BarriersType
 
+#: What names a barrier object.
+OnBarrier = ops.OnBarrier | BlockLoadStart | RowsLoadStart
 
-def in_one_thread(context: SimtContext, operation: Operation, body: Callable[[], None]) -> None:
-    """Write ``body()`` for the first thread of those that run the operation, where its condition holds."""
-    condition = operation.operand("condition") if any(declared.name == "condition" for declared in operation.spec.operands) else None
+
+def in_one_thread(context: SimtContext, body: Callable[[], None], condition: Value | None = None) -> None:
+    """Write ``body()`` for the first thread of those that run what is being written, where a condition holds."""
     with context.writer.when(context.is_first_thread()), context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
         body()
 
 
-def barrier_address(context: SimtContext, operation: Operation) -> str:
+def barrier_address(context: SimtContext, operation: OnBarrier) -> str:
     """The address of the barrier object that an operation names."""
-    barriers, index = operation.operand("barriers"), operation.operand("index")
-    assert barriers is not None and index is not None
+    barriers, index = operation.barriers, operation.index
     w, start, number, size = context.writer, context.scalar(barriers), context.scalar(index), context.target.barrier_bytes
     if number.isdecimal():
         return context.shared_address(int(start) + int(number) * size)
@@ -32,7 +36,7 @@ def barrier_address(context: SimtContext, operation: Operation) -> str:
     return context.shared_address(w.emit(f"add i32 {w.emit(f'mul i32 {number}, {size}')}, {start}"))
 
 
-def lower_barriers(context: SimtContext, operation: Operation) -> None:
+def lower_barriers(context: SimtContext, operation: ops.Barriers) -> None:
     """Objects that are made one after the other are shown to all threads at once, when the last of them are made. In a cluster those of other blocks too wait
     for that, before which nobody may arrive at objects that were in their place."""
     (result,) = operation.results
@@ -46,7 +50,7 @@ def lower_barriers(context: SimtContext, operation: Operation) -> None:
     with context.writer.when(context.is_first_thread()):
         for i in range(result.type.count):
             address = context.shared_address(offset_of(operation) + i * context.target.barrier_bytes)
-            context.target.barrier_init(context, address, operation.attribute("count"))
+            context.target.barrier_init(context, address, operation.count)
         if not more:
             context.target.barriers_made(context)
     if not more:
@@ -73,33 +77,30 @@ def _were_made(operation: Operation) -> bool:
 _IDLE = frozenset({"simt.buffer", "constant"})
 
 
-def lower_publish(context: SimtContext, operation: Operation) -> None:
-    context.target.publish(context.writer, everywhere=operation.attribute("everywhere"))
+def lower_publish(context: SimtContext, operation: ops.Publish) -> None:
+    context.target.publish(context.writer, everywhere=operation.everywhere)
 
 
-def lower_expect(context: SimtContext, operation: Operation) -> None:
+def lower_expect(context: SimtContext, operation: ops.Expect) -> None:
     address = barrier_address(context, operation)
-    in_one_thread(context, operation, lambda: context.target.barrier_expect(context, address, operation.attribute("bytes")))
+    in_one_thread(context, lambda: context.target.barrier_expect(context, address, operation.bytes), operation.condition)
 
 
-def lower_arrive(context: SimtContext, operation: Operation) -> None:
+def lower_arrive(context: SimtContext, operation: ops.Arrive) -> None:
     """Once for each warp, whose lanes meet first, so that what each of them read and wrote is over."""
-    w, condition = context.writer, operation.operand("condition")
+    w, condition = context.writer, operation.condition
     address = barrier_address(context, operation)
     context.target.warp_barrier(w)
     first = context.thread_is_zero(context.target.warp_size - 1, 0)
     with w.when(first or "true"), w.when(context.scalar(condition)) if condition is not None else nullcontext():
-        if operation.attribute("at_all") and context.cluster > 1:
+        if operation.at_all and context.cluster > 1:
             context.target.barrier_arrive_at_all(context, address)
         else:
             context.target.barrier_arrive(context, address)
 
 
-def lower_await(context: SimtContext, operation: Operation) -> None:
-    phase = operation.operand("phase")
-    assert phase is not None
-    address, parity, condition = barrier_address(context, operation), context.scalar(phase), operation.operand("condition")
-    alone = operation.attribute("alone")
+def lower_await(context: SimtContext, operation: ops.Await) -> None:
+    address, parity, condition, alone = barrier_address(context, operation), context.scalar(operation.phase), operation.condition, operation.alone
     first = context.thread_is_zero(0, _all_warps(context)) if alone else None
     with context.writer.when(first or "true"), context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
         context.target.barrier_wait(context, address, parity)
@@ -113,29 +114,27 @@ def _all_warps(context: SimtContext) -> int:
     return (1 << (context.threads.count - 1).bit_length()) - 1
 
 
-def _object(operation: Operation) -> tuple[tuple[Value, Value], ...]:
-    barriers, index = operation.operand("barriers"), operation.operand("index")
-    assert barriers is not None and index is not None
-    return ((barriers, index),)
+def _object(operation: OnBarrier) -> tuple[tuple[Value, Value], ...]:
+    return ((operation.barriers, operation.index),)
 
 
-def _expects(operation: Operation) -> SharedEffects:
-    return SharedEffects(announced=_object(operation), ordered=operation.attribute("ordered"))
+def _expects(operation: ops.Expect) -> SharedEffects:
+    return SharedEffects(announced=_object(operation), ordered=operation.ordered)
 
 
-def _awaits(operation: Operation) -> SharedEffects:
-    return SharedEffects() if operation.attribute("alone") else SharedEffects(awaited=_object(operation))
+def _awaits(operation: ops.Await) -> SharedEffects:
+    return SharedEffects() if operation.alone else SharedEffects(awaited=_object(operation))
 
 
-def _turn(context: SimtContext, operation: Operation) -> tuple[int, int, int]:
-    return context.orders.setdefault(operation.attribute("order"), len(context.orders)), operation.attribute("place"), operation.attribute("of")
+def _turn(context: SimtContext, operation: Turn) -> tuple[int, int, int]:
+    return context.orders.setdefault(operation.order, len(context.orders)), operation.place, operation.of
 
 
-def lower_turn_wait(context: SimtContext, operation: Operation) -> None:
+def lower_turn_wait(context: SimtContext, operation: Turn) -> None:
     context.target.turn_wait(context, *_turn(context, operation), context.threads)
 
 
-def lower_turn_pass(context: SimtContext, operation: Operation) -> None:
+def lower_turn_pass(context: SimtContext, operation: Turn) -> None:
     context.target.turn_pass(context, *_turn(context, operation), context.threads)
 
 

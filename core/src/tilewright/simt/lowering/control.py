@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.control import Condition, For, If, While
+from tilewright.ir.ops.memory import Barrier
 from tilewright.ir.types import FloatType, IntType, TileType, element_type
 from tilewright.llvm.writer import Block, FunctionWriter
 from tilewright.simt.context import UNWRITTEN, SimtContext
@@ -82,13 +84,13 @@ def _joined(w: FunctionWriter, type_: str, names: Sequence[str]) -> str:
 # ---- if
 
 
-def lower_if(context: SimtContext, operation: Operation) -> None:
+def lower_if(context: SimtContext, operation: If) -> None:
     """Blocks for the regions and, where they yield values, phis that join them."""
     w = context.writer
     then, join = w.new_block("then"), w.new_block("join")
-    empty_else = len(operation.regions[1]) == 1 and not operation.results
+    empty_else = len(operation.else_) == 1 and not operation.results
     otherwise = join if empty_else else w.new_block("else")
-    w.branch_if(context.scalar(operation.operands[0]), then, otherwise)
+    w.branch_if(context.scalar(operation.condition), then, otherwise)
     incoming: list[tuple[Typed, Block]] = []
     yielded: Sequence[Value] = ()
     for number, block in enumerate((then, otherwise)):
@@ -137,18 +139,17 @@ class _Header:
 # ---- for
 
 
-def lower_for(context: SimtContext, operation: Operation) -> None:
+def lower_for(context: SimtContext, operation: For) -> None:
     """A loop that is entered if it runs at all, with its test at the end.
 
     The counter never steps beyond the upper bound, where it could overflow: the test is made of what is left of the range.
     """
     w = context.writer
-    (body,) = operation.regions
-    counter = operation.operands[0].type
+    body, counter = operation.body, operation.lower.type
     assert isinstance(counter, IntType)
     type_, sign = context.llvm_type(counter), "s" if counter.signed else "u"
-    lower, upper, step = (context.scalar(value) for value in operation.operands[:3])
-    inits = operation.operands[3:]
+    lower, upper, step = (context.scalar(value) for value in (operation.lower, operation.upper, operation.step))
+    inits = operation.inits
     carried = _typed(context, inits, operation.results)
     preheader, leave = w.new_block("preheader"), w.new_block("exit")
     before = w.current
@@ -218,18 +219,18 @@ def _number(name: str) -> int | None:
 # ---- while
 
 
-def lower_while(context: SimtContext, operation: Operation) -> None:
+def lower_while(context: SimtContext, operation: While) -> None:
     """Region before at the top, then the branch, then region after. What is forwarded is known after the loop too: the top dominates it."""
     w = context.writer
-    before, after = operation.regions
-    header = _Header(w, "while", _typed(context, operation.operands, before.arguments))
-    _bind(context, before.arguments, operation.operands, header.names)
+    before, after = operation.before, operation.after
+    header = _Header(w, "while", _typed(context, operation.inits, before.arguments))
+    _bind(context, before.arguments, operation.inits, header.names)
     condition = _lower_region(context, operation, 0)
-    forwarded = condition.operands[1:]
+    assert isinstance(condition, Condition)
     body, leave = w.new_block("do"), w.new_block("done")
-    w.branch_if(context.scalar(condition.operands[0]), body, leave)
+    w.branch_if(context.scalar(condition.condition), body, leave)
     w.place(body)
-    for argument, result, value in zip(after.arguments, operation.results, forwarded, strict=True):
+    for argument, result, value in zip(after.arguments, operation.results, condition.values, strict=True):
         context.bind(argument, context.registers[value])
         context.bind(result, context.registers[value])
     following = [name for _, name in _typed(context, _lower_region(context, operation, 1).operands, before.arguments)]
@@ -237,7 +238,7 @@ def lower_while(context: SimtContext, operation: Operation) -> None:
     w.place(leave)
 
 
-def lower_barrier(context: SimtContext, operation: Operation) -> None:
+def lower_barrier(context: SimtContext, operation: Barrier) -> None:
     context.barrier()
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.ir import print_lines
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
+from tilewright.ir.ops.debug import Assert, Print
 from tilewright.ir.types import F64, I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type
@@ -16,25 +17,25 @@ from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
 from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import axis_shifts
-from tilewright.simt.lowering.accesses import both
 from tilewright.simt.lowering.indices import element_numbers
+from tilewright.simt.lowering.publish import both
 
 # ---- print
 
 
-def lower_print(context: SimtContext, operation: Operation) -> None:
+def lower_print(context: SimtContext, operation: Print) -> None:
     """Each element is printed by one thread of those that hold it."""
     with context.at_entry() as w:
         program = [("i32", context.target.program_id(w, axis)) for axis in range(3)]
-    prefix, count = operation.attribute("prefix"), len(operation.operands)
+    prefix, count = operation.prefix, len(operation.values)
     if not count:
         text = print_lines.message(("%d", "%d", "%d"), prefix.replace("%", "%%"))
         first = context.is_first_thread()
         context.target.print(context, f"{text}\n", program, None if first == "true" else first)
-    for position, value in enumerate(operation.operands):
+    for position, value in enumerate(operation.values):
         shape = shape_of(value.type)
         owner = context.is_owner(context.layout(value)) if shape else context.is_first_thread()
-        text, convert = _format(element_type(value.type), hexadecimal=operation.attribute("hex"))
+        text, convert = _format(element_type(value.type), hexadecimal=operation.hex)
         form = f"{print_lines.program_text(('%d', '%d', '%d'))} {print_lines.template(prefix, shape, position, count)}{text}\n"
         for name, index in zip(context.registers[value], _indices(context, value), strict=True):
             context.target.print(context, form, [*program, *index, convert(context, name)], None if owner == "true" else owner)
@@ -88,21 +89,19 @@ def _double(context: SimtContext, name: str, element: FloatType) -> str:
 # ---- assert
 
 
-def lower_assert(context: SimtContext, operation: Operation) -> None:
+def lower_assert(context: SimtContext, operation: Assert) -> None:
     """Fail where some element's condition is false and its mask holds."""
-    condition, mask = operation.operand("condition"), operation.operand("mask")
-    assert condition is not None
-    w = context.writer
+    w, mask = context.writer, operation.mask
     masks = context.registers[mask] if mask is not None else None
     failed = ""
-    for i, name in enumerate(context.registers[condition]):
+    for i, name in enumerate(context.registers[operation.condition]):
         fails: str | None = w.emit(f"xor i1 {name}, true")
         if masks is not None:
             fails = both(context, fails, masks[i])
         failed = w.emit(f"or i1 {failed}, {fails}") if failed else str(fails)
     place = operation.location
     file, line, function = (place.file, place.line, place.function) if place is not None else ("", 0, "")
-    context.target.fail(context, operation.attribute("message"), file, line, function, failed)
+    context.target.fail(context, operation.message, file, line, function, failed)
 
 
 INTERFACES: dict[str, Interface] = {

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from tilewright.ir.core import Operation
 from tilewright.simt.context import SimtContext
 from tilewright.simt.interface import Interface, SharedEffects
 from tilewright.simt.lowering.shared import slot_address
+from tilewright.simt.ops.descriptors import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor
 from tilewright.simt.target import MadeDescriptor
 
 
-def lower_descriptors(context: SimtContext, operation: Operation) -> None:
+def lower_descriptors(context: SimtContext, operation: Descriptors) -> None:
     context.bind(operation.result, [context.target.descriptors(context, operation)])
 
 
-def lower_make(context: SimtContext, operation: Operation) -> None:
-    memory, slot, base = (operation.operand(name) for name in ("memory", "slot", "base"))
-    assert memory is not None and slot is not None and base is not None
-    extents, strides = (tuple(context.scalar(value) for value in operation.group(name)) for name in ("shape", "strides"))
-    made = MadeDescriptor(context.scalar(memory), slot_address(context, slot), context.scalar(base), extents, strides, operation.attribute("padding"))
+def lower_make(context: SimtContext, operation: MakeDescriptor) -> None:
+    extents, strides = (tuple([context.scalar(value) for value in values]) for values in (operation.shape, operation.strides))
+    memory, there, base = context.scalar(operation.memory), slot_address(context, operation.slot), context.scalar(operation.base)
+    made = MadeDescriptor(memory, there, base, extents, strides, operation.padding)
     context.bind(operation.result, [context.target.make_descriptor(context, operation, made)])
 
 
-def lower_show(context: SimtContext, operation: Operation) -> None:
-    context.target.show_descriptor(context, operation, context.scalar(operation.operands[0]))
+def lower_show(context: SimtContext, operation: ShowDescriptor) -> None:
+    context.target.show_descriptor(context, operation, context.scalar(operation.descriptor))
 
 
-def lower_free(context: SimtContext, operation: Operation) -> None:
-    context.target.free_descriptors(context, operation, context.scalar(operation.operands[0]))
+def lower_free(context: SimtContext, operation: FreeDescriptors) -> None:
+    context.target.free_descriptors(context, operation, context.scalar(operation.memory))
 
 
-def _put_together(operation: Operation) -> SharedEffects:
-    slot = operation.operand("slot")
-    assert slot is not None
-    return SharedEffects(writes=(slot,))
+def _put_together(operation: MakeDescriptor) -> SharedEffects:
+    return SharedEffects(writes=(operation.slot,))
 
 
 INTERFACES: dict[str, Interface] = {

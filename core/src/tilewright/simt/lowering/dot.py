@@ -16,12 +16,13 @@ from tilewright.simt.linear_layout import LinearLayout, SharedLayout, coordinate
 from tilewright.simt.lowering.shared import slot_address, slot_type
 from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read, read_tile
 from tilewright.simt.matmul_plans import REGISTERS, OperandSource, ProductPlan, SharedOperand
+from tilewright.simt.ops.products import Dot, DotStart, DotStep, Fragment, Product
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import PRODUCTS, SlotType
 
 
-def lower_dot(context: SimtContext, operation: Operation) -> None:
+def lower_dot(context: SimtContext, operation: Dot) -> None:
     """One that an asynchronous plan starts is waited for at once."""
     names = _multiply(context, operation)
     if plan_of(operation, context.target).asynchronous:
@@ -29,19 +30,19 @@ def lower_dot(context: SimtContext, operation: Operation) -> None:
     context.bind(operation.results[0], names)
 
 
-def lower_dot_start(context: SimtContext, operation: Operation) -> None:
+def lower_dot_start(context: SimtContext, operation: DotStart) -> None:
     result, token = operation.results
     context.bind(result, _multiply(context, operation))
     context.bind(token, ["0"])
 
 
-def _multiply(context: SimtContext, operation: Operation) -> list[str]:
+def _multiply(context: SimtContext, operation: Product) -> list[str]:
     plan = plan_of(operation, context.target)
     if plan.accumulator is not None:
         raise LoweringError(f"{operation.name} at {operation.location} is to be written out first: its sums are not in registers (stage accumulators)")
-    c = context.registers[operation.operands[2]]
+    c = context.registers[operation.c]
     step = plan.k_step if plan.reads == (REGISTERS, REGISTERS) else 0
-    fetch = [_fetch(context, plan, position, operand, step) for position, operand in enumerate(operation.operands[:2])]
+    fetch = [_fetch(context, plan, position, operand, step) for position, operand in enumerate((operation.a, operation.b))]
     for first in range(0, plan.a.shape[-1], step or plan.a.shape[-1]):
         c = plan.emit(context, fetch[0](first), fetch[1](first), c)
     return c
@@ -103,18 +104,18 @@ def _reader(
     return fast if load is not None else slow
 
 
-def lower_fragment(context: SimtContext, operation: Operation) -> None:
-    plan, slot, position = plan_of(operation, context.target), operation.operands[0], operation.attribute("operand")
+def lower_fragment(context: SimtContext, operation: Fragment) -> None:
+    plan, slot, position = plan_of(operation, context.target), operation.slot, operation.operand_
     type_ = slot_type(slot)
     layout, axis = plan.operand(position), k_axis(plan, position)
     fetch = _reader(context, slot_address(context, slot), type_.layout, type_.element, layout, axis, plan.k_step, plan.load(position))
-    context.bind(operation.results[0], context.target.pack(context.writer, fetch(operation.attribute("first")), type_.element))
+    context.bind(operation.results[0], context.target.pack(context.writer, fetch(operation.first), type_.element))
 
 
-def lower_dot_step(context: SimtContext, operation: Operation) -> None:
+def lower_dot_step(context: SimtContext, operation: DotStep) -> None:
     plan, target, w = plan_of(operation, context.target), context.target, context.writer
-    a, b, c = (context.registers[operand] for operand in operation.operands)
-    a, b = target.unpack(w, a, operation.attribute("a")), target.unpack(w, b, operation.attribute("b"))
+    a, b, c = (context.registers[operand] for operand in (operation.a_in, operation.b_in, operation.c_in))
+    a, b = target.unpack(w, a, operation.a), target.unpack(w, b, operation.b)
     context.bind(operation.results[0], plan.emit(context, a, b, c))
 
 
@@ -140,11 +141,11 @@ def step_registers(layout: LinearLayout, axis: int, first: int, step: int) -> Se
 # ---- what passes are told
 
 
-def _check(operation: Operation, target: SimtTarget) -> str:
+def _check(operation: Product, target: SimtTarget) -> str:
     plan = plan_of(operation, target)
-    if any(layout_of(value) != plan.c for value in (operation.operands[2], operation.results[0])):
+    if any(layout_of(value) != plan.c for value in (operation.c, operation.results[0])):
         return "the accumulator's layout must be the plan's"
-    for position, operand in enumerate(operation.operands[:2]):
+    for position, operand in enumerate((operation.a, operation.b)):
         if isinstance(operand.type, SlotType):
             if not plan.can_read(position, operand.type.layout):
                 return f"{plan.name} cannot read {'ab'[position]} from shared memory in this layout"
@@ -169,8 +170,8 @@ def _starts(operation: Operation) -> SharedEffects:
     return SharedEffects(products=_slots(operation))
 
 
-def _describe(report: Reader, operation: Operation) -> list[str]:
-    return [f"by {operation.attribute('plan')}"]
+def _describe(report: Reader, operation: Product | DotStep) -> list[str]:
+    return [f"by {operation.plan}"]
 
 
 INTERFACES: dict[str, Interface] = {

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.control import Map
+from tilewright.ir.ops.debug import Extern, InlineAsm
 from tilewright.ir.types import IntType, TileType, Type, bit_width, element_type
 from tilewright.llvm.registers import constant, register_type
 from tilewright.simt import layout_rules
@@ -41,10 +43,9 @@ def _by_groups(context: SimtContext, operation: Operation, pack: int, run: Calla
         context.bind(result, names)
 
 
-def lower_map(context: SimtContext, operation: Operation) -> None:
+def lower_map(context: SimtContext, operation: Map) -> None:
     """The body takes the elements of a group of each input, and yields those of each result."""
-    (body,) = operation.regions
-    pack = operation.attribute("pack")
+    body, pack = operation.body, operation.pack
 
     def run(group: Group) -> Group:
         values = context.evaluate(body, [name for names in group for name in names])
@@ -57,16 +58,15 @@ def lower_map(context: SimtContext, operation: Operation) -> None:
 # ---- assembly
 
 
-def lower_inline_asm(context: SimtContext, operation: Operation) -> None:
+def lower_inline_asm(context: SimtContext, operation: InlineAsm) -> None:
     """Elements narrower than 32 bits share a 32-bit operand, as many as fit, the first in the low bits; others have an operand each."""
-    pack = operation.attribute("pack")
-    assembly, constraints = operation.attribute("assembly"), operation.attribute("constraints")
+    pack, assembly, constraints = operation.pack, operation.assembly, operation.constraints
     if not (assembly + constraints).isascii():
         raise LoweringError(f"assembly and its constraints must be ASCII, at {operation.location}")
     results = [element_type(result.type) for result in operation.results]
 
     def run(group: Group) -> Group:
-        operands = [pair for operand, names in zip(operation.operands, group, strict=True) for pair in _packed(context, element_type(operand.type), names)]
+        operands = [pair for operand, names in zip(operation.inputs, group, strict=True) for pair in _packed(context, element_type(operand.type), names)]
         types = [_operand_types(element, pack) for element in results]
         names = context.target.inline_asm(context, assembly, constraints.replace(" ", ""), [type_ for part in types for type_ in part], operands)
         found, position = [], 0
@@ -129,22 +129,22 @@ def _unpacked(context: SimtContext, element: Type, names: Sequence[str], pack: i
 # ---- functions of libraries
 
 
-def lower_extern(context: SimtContext, operation: Operation) -> None:
+def lower_extern(context: SimtContext, operation: Extern) -> None:
     """Call a function of the target's for every element."""
-    symbol, library = operation.attribute("symbol"), operation.attribute("library")
+    symbol, library = operation.symbol, operation.library
     if len(operation.results) != 1:
         raise LoweringError(f"extern function {symbol!r} must give one result, not {len(operation.results)}, at {operation.location}")
     result = element_type(operation.results[0].type)
 
     def run(group: Group) -> Group:
-        operands = [(element_type(operand.type), names[0]) for operand, names in zip(operation.operands, group, strict=True)]
+        operands = [(element_type(operand.type), names[0]) for operand, names in zip(operation.inputs, group, strict=True)]
         return [[context.target.extern(context, symbol, library, result, operands)]]
 
     _by_groups(context, operation, 1, run)
 
 
-def _check_packed(operation: Operation, target: SimtTarget) -> str:
-    layouts, pack = tile_layouts(operation), operation.attribute("pack")
+def _check_packed(operation: Map | InlineAsm, target: SimtTarget) -> str:
+    layouts, pack = tile_layouts(operation), operation.pack
     together = pack == 1 or not layouts or packed(layouts[0], pack) == layouts[0]
     return one_layout(operation, target) or ("" if together else f"{pack} elements in a row must be {pack} registers in a row")
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from tilewright.ir.core import Operation
 from tilewright.simt.context import SimtContext
 from tilewright.simt.interface import Interface
+from tilewright.simt.ops.partitions import Part, Partition
 from tilewright.simt.target import Threads
 
 
-def lower_partition(context: SimtContext, operation: Operation) -> None:
-
+def lower_partition(context: SimtContext, operation: Partition) -> None:
     w, whole = context.writer, context.threads
-    (region,) = operation.regions
-    parts = [part for part in region if part.name == "simt.part"]
+    parts = [part for part in operation.parts if isinstance(part, Part)]
     leave = w.new_block("join")
     first = 0
     for number, part in enumerate(parts):
-        count: int = part.attribute("warps")
+        count = part.warps
         inside = w.new_block(f"part{number}")
         following = w.new_block("next") if number + 1 < len(parts) else leave
         if number + 1 < len(parts) or first + count < whole.count:
@@ -25,10 +23,9 @@ def lower_partition(context: SimtContext, operation: Operation) -> None:
             w.branch(inside)
         w.place(inside)
         with context.run_by(Threads(number, first, count, len(parts))):
-            registers = part.attribute("registers")
-            if registers:
-                context.target.set_registers(w, registers)
-            context.lower_region(part.regions[0])
+            if part.registers:
+                context.target.set_registers(w, part.registers)
+            context.lower_region(part.body)
         context.operation = operation
         w.branch(leave)
         if following is not leave:
@@ -38,7 +35,7 @@ def lower_partition(context: SimtContext, operation: Operation) -> None:
     context.barrier()
 
 
-def _nowhere(context: SimtContext, operation: Operation) -> None:
+def _nowhere(context: SimtContext, operation: Part) -> None:
     raise AssertionError("a part is written by its partition")
 
 

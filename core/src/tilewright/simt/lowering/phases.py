@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from tilewright.ir.core import Operation
 from tilewright.simt.context import SimtContext
 from tilewright.simt.interface import Interface
+from tilewright.simt.ops.partitions import Phase, Stagger
 
 
-def lower_stagger(context: SimtContext, operation: Operation) -> None:
+def lower_stagger(context: SimtContext, operation: Stagger) -> None:
     w, half = context.writer, context.threads.count // 2
     later = w.emit(f"icmp uge i32 {context.warp}, {half}")
-    with w.when(later if operation.attribute("later") else w.emit(f"xor i1 {later}, true")):
+    with w.when(later if operation.later else w.emit(f"xor i1 {later}, true")):
         context.barrier()
 
 
-def lower_phase(context: SimtContext, operation: Operation) -> None:
-    context.target.phase(context, products=operation.attribute("products"))
+def lower_phase(context: SimtContext, operation: Phase) -> None:
+    context.target.phase(context, products=operation.products)
 
 
 INTERFACES: dict[str, Interface] = {"simt.stagger": Interface(lower_stagger), "simt.phase": Interface(lower_phase)}

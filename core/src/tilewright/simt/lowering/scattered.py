@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir.core import Operation
+from tilewright.ir.ops.shape import Gather, Histogram
 from tilewright.ir.types import IntType, TileType, element_type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt import layout_rules
@@ -10,19 +10,19 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import layout_of
 from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, log2
-from tilewright.simt.lowering.accesses import both
 from tilewright.simt.lowering.indices import element_numbers
+from tilewright.simt.lowering.publish import both
 from tilewright.simt.rules import operand_layouts
 from tilewright.simt.target import SimtTarget
 
 # ---- gather
 
 
-def lower_gather(context: SimtContext, operation: Operation) -> None:
+def lower_gather(context: SimtContext, operation: Gather) -> None:
     """The source is written to shared memory at its elements' row-major numbers, and read at the indices."""
-    source, index = (operation.operand(name) for name in ("x", "index"))
-    assert source is not None and index is not None and isinstance(source.type, TileType) and isinstance(index.type, TileType)
-    w, axis, result = context.writer, operation.attribute("axis"), operation.results[0]
+    source, index = operation.x, operation.index
+    assert isinstance(source.type, TileType) and isinstance(index.type, TileType)
+    w, axis, result = context.writer, operation.axis, operation.results[0]
     element, type_ = source.type.element, context.llvm_type(source.type)
     size, base = storage_size(element), context.scratch(operation)
 
@@ -67,8 +67,8 @@ def _as_i32(context: SimtContext, name: str, type_: IntType) -> str:
     return context.writer.emit(f"{how} i{type_.bits} {name} to i32")
 
 
-def _gather_scratch(operation: Operation, target: SimtTarget) -> int:
-    type_ = operation.operands[0].type
+def _gather_scratch(operation: Gather, target: SimtTarget) -> int:
+    type_ = operation.x.type
     assert isinstance(type_, TileType)
     return type_.numel * storage_size(type_.element)
 
@@ -76,11 +76,10 @@ def _gather_scratch(operation: Operation, target: SimtTarget) -> int:
 # ---- histogram
 
 
-def lower_histogram(context: SimtContext, operation: Operation) -> None:
+def lower_histogram(context: SimtContext, operation: Histogram) -> None:
     """Counters in shared memory: cleared, added to by the owner of each element, read by all."""
-    x, mask = operation.operand("x"), operation.operand("mask")
-    assert x is not None
-    w, bins, result = context.writer, operation.attribute("bins"), operation.results[0]
+    x, mask = operation.x, operation.mask
+    w, bins, result = context.writer, operation.bins, operation.results[0]
     type_ = element_type(x.type)
     assert isinstance(type_, IntType)
     base = context.scratch(operation)
@@ -111,16 +110,16 @@ def lower_histogram(context: SimtContext, operation: Operation) -> None:
     context.bind(result, names)
 
 
-def _histogram_scratch(operation: Operation, target: SimtTarget) -> int:
-    return 4 * int(operation.attribute("bins"))
+def _histogram_scratch(operation: Histogram, target: SimtTarget) -> int:
+    return 4 * operation.bins
 
 
-def _check_gather(operation: Operation, target: SimtTarget) -> str:
-    alike = layout_of(operation.operands[1]) == layout_of(operation.results[0])
+def _check_gather(operation: Gather, target: SimtTarget) -> str:
+    alike = layout_of(operation.index) == layout_of(operation.results[0])
     return "" if alike else "index and result must have one layout"
 
 
-def _check_histogram(operation: Operation, target: SimtTarget) -> str:
+def _check_histogram(operation: Histogram, target: SimtTarget) -> str:
     return "" if len(set(operand_layouts(operation))) == 1 else "elements and mask must have one layout"
 
 

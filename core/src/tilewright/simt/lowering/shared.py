@@ -5,12 +5,13 @@ A place in shared memory is the number of its first byte there, an i32; of a buf
 
 from __future__ import annotations
 
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
 from tilewright.ir.types import TileType, element_type
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import layout_of, offset_of
 from tilewright.simt.interface import Interface, Reader, SharedEffects
 from tilewright.simt.lowering.shared_accesses import read_tile, write_tile
+from tilewright.simt.ops import buffers as ops
 from tilewright.simt.types import BufferType, SlotType
 
 
@@ -26,16 +27,16 @@ def slot_address(context: SimtContext, slot: Value) -> str:
     return context.shared_address(context.scalar(slot))
 
 
-def lower_buffer(context: SimtContext, operation: Operation) -> None:
+def lower_buffer(context: SimtContext, operation: ops.Buffer) -> None:
     context.bind(operation.results[0], [str(offset_of(operation))])
 
 
-def lower_release(context: SimtContext, operation: Operation) -> None:
+def lower_release(context: SimtContext, operation: ops.Release) -> None:
     """Nothing: where memory is was decided by it."""
 
 
-def lower_slot(context: SimtContext, operation: Operation) -> None:
-    buffer, index = operation.operands
+def lower_slot(context: SimtContext, operation: ops.Slot) -> None:
+    buffer, index = operation.buffer, operation.index
     assert isinstance(buffer.type, BufferType)
     w, start, number = context.writer, context.scalar(buffer), context.scalar(index)
     size = buffer.type.tile_bytes
@@ -51,43 +52,43 @@ def lower_slot(context: SimtContext, operation: Operation) -> None:
     context.bind(operation.results[0], [place])
 
 
-def lower_view(context: SimtContext, operation: Operation) -> None:
-    context.bind(operation.results[0], [context.scalar(operation.operands[0])])
+def lower_view(context: SimtContext, operation: ops.View) -> None:
+    context.bind(operation.results[0], [context.scalar(operation.x)])
 
 
-def lower_load(context: SimtContext, operation: Operation) -> None:
-    (slot,), (result,) = operation.operands, operation.results
+def lower_load(context: SimtContext, operation: ops.Load) -> None:
+    slot, result = operation.slot, operation.result
     shared = slot_type(slot).layout
     context.bind(result, read_tile(context, slot_address(context, slot), context.layout(result), shared, element_type(result.type)))
 
 
-def lower_store(context: SimtContext, operation: Operation) -> None:
-    slot, x = operation.operands
+def lower_store(context: SimtContext, operation: ops.Store) -> None:
+    slot, x = operation.slot, operation.x
     write_tile(context, slot_address(context, slot), context.layout(x), slot_type(slot).layout, element_type(x.type), context.registers[x])
 
 
-def _reads(operation: Operation) -> SharedEffects:
-    return SharedEffects(reads=(operation.operands[0],))
+def _reads(operation: ops.Load) -> SharedEffects:
+    return SharedEffects(reads=(operation.slot,))
 
 
-def _writes(operation: Operation) -> SharedEffects:
-    return SharedEffects(writes=(operation.operands[0],), ordered=operation.attribute("ordered"))
+def _writes(operation: ops.Store) -> SharedEffects:
+    return SharedEffects(writes=(operation.slot,), ordered=operation.ordered)
 
 
-def _describe_buffer(report: Reader, operation: Operation) -> list[str]:
+def _describe_buffer(report: Reader, operation: ops.Buffer) -> list[str]:
     type_ = operation.results[0].type
     assert isinstance(type_, BufferType)
     return [f"{type_.count} slots of {type_.tile_bytes} bytes"]
 
 
-def _describe_load(report: Reader, operation: Operation) -> list[str]:
-    (slot,), (result,) = operation.operands, operation.results
+def _describe_load(report: Reader, operation: ops.Load) -> list[str]:
+    slot, result = operation.slot, operation.result
     assert isinstance(result.type, TileType)
     return [report.traffic("read", layout_of(result), slot_type(slot).layout, result.type.element)]
 
 
-def _describe_store(report: Reader, operation: Operation) -> list[str]:
-    slot, x = operation.operands
+def _describe_store(report: Reader, operation: ops.Store) -> list[str]:
+    slot, x = operation.slot, operation.x
     assert isinstance(x.type, TileType)
     return [report.layout(x), report.traffic("written", layout_of(x), slot_type(slot).layout, x.type.element)]
 
