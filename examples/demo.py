@@ -7,6 +7,8 @@ faster. Exits with status 1 when a kernel is wrong, and only then: how fast a ke
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import platform
 import sys
 import time
@@ -28,10 +30,8 @@ from kernels.matmul import matmul
 from kernels.softmax import softmax
 from kernels.vector_add import add
 
-try:
-    import torch
-except ImportError:
-    torch = None
+# PyTorch is timed beside the rest where it is installed
+torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 

@@ -261,7 +261,7 @@ def compare_of(shape: tuple[int, ...], dtype: torch.dtype, causal: bool) -> None
         return torch.autograd.grad(out, inputs, dout, retain_graph=True)[place][:1, :2]
 
     wide = [tensor.detach()[:1, :2].double().requires_grad_() for tensor in inputs]
-    exact = exact_attention(*wide, causal, 0.125)
+    exact = exact_attention(*wide, causal=causal, scale=0.125)
     name = f"attention {'x'.join(map(str, shape))} {str(dtype)[6:]}{' causal' if causal else ''}"
     compare(name, lambda: mine().detach()[:1, :2], lambda: rival().detach()[:1, :2], exact.detach())
     out, other = mine(), rival()

@@ -81,7 +81,8 @@ def main() -> None:
     print(f"dropped {float((first == 0).double().mean()):.4f} of the elements for p = 0.3")
     first.sum().backward()
     keep = first.detach() != 0
-    print(f"the gradient is 0 exactly where an element was dropped: {torch.equal(x.grad != 0, keep)}")
+    assert x.grad is not None
+    print(f"the gradient is 0 exactly where an element was dropped: {torch.equal(x.grad.ne(0), keep)}")
     values, mask = x.detach(), keep.to(torch.int32)
     exact = torch.where(keep, values / 0.7, 0.0)
     compare("dropout by a seed", lambda: seeded_dropout(values, 0.3, 17), lambda: torch.nn.functional.dropout(values, 0.3), exact)

@@ -20,6 +20,7 @@ from tilewright.language.callable import JitCallable
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SOURCES = Path(tilewright.__file__).parents[1]
+EXAMPLES = REPOSITORY / "examples"
 STUBS = Path(standard.__file__).with_suffix(".pyi")
 
 MISTAKES = """
@@ -41,7 +42,8 @@ def kernel(x_ptr, BLOCK: tl.constexpr):
 def mypy(*files: Path, cache: Path) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("mypy")
     command = [sys.executable, "-m", "mypy", "--config-file=", "--check-untyped-defs", "--ignore-missing-imports", "--cache-dir", str(cache), *map(str, files)]
-    environment = {**os.environ, "MYPYPATH": str(SOURCES)} if SOURCES.name == "src" else None
+    paths = [str(EXAMPLES), *([str(SOURCES)] if SOURCES.name == "src" else [])]
+    environment = {**os.environ, "MYPYPATH": os.pathsep.join(paths)}
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=cache, env=environment)
 
 
@@ -51,7 +53,7 @@ def pyright(*files: Path, cache: Path) -> subprocess.CompletedProcess[str]:
         pytest.skip("basedpyright is not installed")
     for file in files:
         shutil.copy(file, cache / f"checked_{file.name}")
-    chosen = {"include": ["checked_*.py"], "typeCheckingMode": "standard", "extraPaths": [str(SOURCES), str(REPOSITORY / "examples" / "kernels")]}
+    chosen = {"include": ["checked_*.py"], "typeCheckingMode": "standard", "extraPaths": [str(SOURCES), str(EXAMPLES), str(EXAMPLES / "kernels")]}
     (cache / "pyrightconfig.json").write_text(json.dumps(chosen))
     command = [found, "--level", "error", "--pythonpath", sys.executable, "--project", str(cache)]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=cache)
@@ -66,13 +68,20 @@ def programs(folder: Path) -> list[Path]:
     """The README's program, and the examples' kernels."""
     (source,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
     (folder / "readme_program.py").write_text(source)
-    return [folder / "readme_program.py", *sorted((REPOSITORY / "examples" / "kernels").glob("*.py"))]
+    return [folder / "readme_program.py", *sorted((EXAMPLES / "kernels").glob("*.py"))]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checker", [mypy, pyright])
 def test_the_readme_and_the_examples_are_right(checker, cache):
     done = checker(*programs(cache), cache=cache)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_the_demo_is_right(checker, tmp_path):
+    done = checker(EXAMPLES / "demo.py", cache=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
