@@ -182,10 +182,20 @@ class Bare:
         return self.array.__array_interface__
 
 
-def test_an_array_that_cannot_be_copied_is_not_tuned_on():
+class Carrier:
+    """The same; its objects have the protocol, and its type has not."""
+
+    def __init__(self, array):
+        self.array, self.__array_interface__ = array, array.__array_interface__
+
+
+@pytest.mark.parametrize("bare", [Bare, Carrier])
+def test_an_array_that_cannot_be_copied_is_not_tuned_on(bare):
     x, runs = np.zeros(50, np.float32), []
-    with pytest.raises(AutotunerError, match=r"add_one reads argument 'x' and stores to it.*Bare has no way to copy it[\s\S]*help: tune on other arrays first"):
-        tuned(add_one, lambda call, quantiles: runs.append(call()))[grid](Bare(x), 40)
+    with pytest.raises(
+        AutotunerError, match=rf"add_one reads argument 'x' and stores to it.*{bare.__name__} has no way to copy it[\s\S]*help: tune on other arrays first"
+    ):
+        tuned(add_one, lambda call, quantiles: runs.append(call()))[grid](bare(x), 40)
     assert not runs and not x.any()
 
 

@@ -125,6 +125,11 @@ def is_array_type(type_: type) -> bool:
     return _find_describer(type_) is not None
 
 
+def is_array(value: Any) -> bool:
+    """Whether an object is passed to kernels as a pointer: for its type, or for a protocol that it carries itself."""
+    return is_array_type(type(value)) or _instance_describer(value) is not None
+
+
 def launch_value(value: Any) -> Any:
     """What a launcher gets for an array argument: the array itself, or an :class:`ArrayView` of it."""
     convert = array_kind(value).convert
@@ -391,9 +396,14 @@ def _by_attributes(holder: Any) -> Callable[[Any], ArrayKind] | None:
     return None
 
 
+def _instance_describer(value: Any) -> Callable[[Any], ArrayKind] | None:
+    """How to describe an object that carries a protocol itself; None where it carries none."""
+    return None if isinstance(value, type) or (_numpy is not None and isinstance(value, _numpy.generic)) else _by_attributes(value)
+
+
 def describe_instance(value: Any) -> ArrayKind | None:
     """The kind of an object that carries a protocol itself, though its type does not; None where it carries none."""
-    found = None if isinstance(value, type) or (_numpy is not None and isinstance(value, _numpy.generic)) else _by_attributes(value)
+    found = _instance_describer(value)
     return None if found is None else found(value)
 
 

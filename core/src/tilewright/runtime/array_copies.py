@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.runtime.arguments import is_array_type
+from tilewright.runtime.arguments import is_array
 from tilewright.runtime.device_bytes import SavedBytes, memory_of, view_of
 
 
@@ -31,7 +31,7 @@ def clone(array: Any) -> Any:
         return (array.detach() if hasattr(array, "detach") else array).clone()
     if hasattr(array, "copy") and hasattr(array, "__setitem__"):
         return array.copy()
-    if not is_array_type(type(array)):
+    if not is_array(array):
         _need_array(array, "restore_value")
     view = view_of(array)
     memory = None if view is None else memory_of(view.device)

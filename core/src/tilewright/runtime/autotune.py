@@ -15,7 +15,7 @@ from typing import Any, SupportsFloat
 from tilewright.environment import flag
 from tilewright.errors import AutotunerError, CompileTimeAssertionFailure, LaunchError, LoweringError, OutOfResources, TuningArgumentError, similar, with_help
 from tilewright.runtime import backend_choice, devices, trials, tuning_records
-from tilewright.runtime.arguments import array_kind, is_array_type
+from tilewright.runtime.arguments import array_kind, is_array
 from tilewright.runtime.array_copies import clone, copy_into, set_to_zero
 from tilewright.runtime.candidates import Place, Pruning, backend_pruned, proposed, works_of
 from tilewright.runtime.config import Config as Config
@@ -266,7 +266,7 @@ class Autotuner(KernelInterface):
         places = set()
         for value in (*args, *kwargs.values()):
             base = value.base if isinstance(value, TensorDescriptor) else value
-            if is_array_type(type(base)):
+            if is_array(base):
                 place = array_kind(base).device
                 if place is not None:
                     places.add(place)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tilewright.errors import AutotunerError, CompilationError
-from tilewright.runtime.arguments import is_array_type
+from tilewright.runtime.arguments import is_array
 from tilewright.runtime.array_copies import clone, copy_into
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.files import warn_user
@@ -115,5 +115,5 @@ def _arrays(value: Any) -> Iterator[Any]:
     if isinstance(value, tuple):
         for item in value:
             yield from _arrays(item)
-    elif is_array_type(type(value)):
+    elif is_array(value):
         yield value

@@ -21,7 +21,7 @@ from tilewright.ir.ops import TABLE
 from tilewright.ir.types import FLOATS, INTEGERS
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Target
-from tilewright.runtime.arguments import ArrayView, address_of, array_kind, is_array_type
+from tilewright.runtime.arguments import ArrayView, address_of, array_kind, is_array
 from tilewright.runtime.backend_choice import ANY_DEVICE
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.device_bytes import SavedBytes, memory_of, view_of
@@ -118,7 +118,7 @@ class _HostValues:
             from tilewright.reference.interpreter import DescriptorValue
 
             return DescriptorValue(self.array(value.base), tuple(map(int, value.shape)), tuple(map(int, value.strides)), value.padding)
-        return self.array(value) if is_array_type(type(value)) else value
+        return self.array(value) if is_array(value) else value
 
     def array(self, value: Any) -> Any:
         place = array_kind(value).device
