@@ -2,7 +2,7 @@
 
 python -m tilewright_conformance run --backend NAME [--profile PROFILE] [--without PROFILE] [--quick] [-j N] [--resume] [--sample N] [--expectations FILE]
                                      [--report DIR] [--seed N] [--emulate TARGET] [--executor dask://HOST:PORT]
-python -m tilewright_conformance verify REPORT... [--rerun N [--seed N]] [--signed-by KEY]
+python -m tilewright_conformance verify REPORT... [--rerun N [--seed N]] [--signed-by KEY] [--wheel FILE]
 python -m tilewright_conformance sign REPORT... --key FILE
 python -m tilewright_conformance keygen FILE
 python -m tilewright_conformance compare REPORT REPORT
@@ -71,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     verify.add_argument("--rerun", type=_positive, metavar="N", help="run N of the cases again on this machine, with two seeds, and compare")
     verify.add_argument("--seed", type=_count, metavar="N", help="the second seed of --rerun, and what draws the cases; that of the suite's release otherwise")
     verify.add_argument("--signed-by", action="append", default=[], metavar="KEY", help="refuse what this public key has not signed; may be repeated")
+    verify.add_argument("--wheel", type=Path, action="append", default=[], metavar="FILE", help="refuse what is not of this wheel; may be repeated")
     verify.add_argument("--load", action="append", default=[], metavar="MODULE", help="as for run; for --rerun")
 
     sign = _command(commands, "sign", "sign reports, with an Ed25519 key", _sign)
@@ -194,6 +195,7 @@ def _verify(options: argparse.Namespace) -> int:
         try:
             report = document.read(path)
             document.verify(report, catalogue())
+            document.check_wheels(report, options.wheel)
             signed = _signed(report, keys)
         except ReportError as error:
             print(f"{path}: refused: {error}")
@@ -238,7 +240,7 @@ def _agrees(report: dict[str, Any], count: int, seed: int | None, load: tuple[st
     from tilewright_conformance.rerun import rerun
 
     found = rerun(report, count, seed=seed, load=load)
-    what = "results and errors" if found.same_machine else "results (software or device are others than the report's, so errors may differ)"
+    what = f"results ({', '.join(found.others)}: not the report's, so errors may differ)" if found.others else "results and errors"
     print(f"    ran {found.cases} cases again, with the report's seed and with {found.seed}: {what} {'differ' if found.differences else 'agree'}")
     for text in found.differences:
         print(f"    {text}")

@@ -50,7 +50,7 @@ def distribution_facts(name: str, wheels: Sequence[Path] = ()) -> dict[str, Any]
         distribution = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
         return {"name": name, "version": "not installed", "editable": False, "wheel": "", "content": "", "modified": []}
-    own = [path for path in wheels if _wheel_name(path) == _normal(name)]
+    own = [path for path in wheels if wheel_name(path) == normal_name(name)]
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     editable = bool(origin.get("dir_info", {}).get("editable"))
     facts = {
@@ -77,11 +77,12 @@ def distribution_facts(name: str, wheels: Sequence[Path] = ()) -> dict[str, Any]
     return {**facts, "content": _digest(files), "modified": sorted(modified)}
 
 
-def _normal(name: str) -> str:
+def normal_name(name: str) -> str:
+    """The name of a distribution as all who write it in one way or another mean it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _wheel_name(path: Path) -> str:
+def wheel_name(path: Path) -> str:
     """The distribution that a wheel's file name is of.
 
     Raises:
@@ -89,7 +90,27 @@ def _wheel_name(path: Path) -> str:
     """
     if path.suffix != ".whl" or path.name.count("-") < 4:
         raise WheelError(f"{path} is not named like a wheel, NAME-VERSION-….whl")
-    return _normal(path.name.partition("-")[0])
+    return normal_name(path.name.partition("-")[0])
+
+
+def built_on_the_core(name: str) -> list[str]:
+    """A distribution, and those it requires that require the core themselves: what a backend is made of."""
+    found: list[str] = []
+    waiting = [name]
+    while waiting:
+        name = waiting.pop()
+        required = [normal_name(match[0]) for text in _requirements(name) if (match := re.match(r"[\w.-]+", text)) and "extra ==" not in text]
+        if not found or "tilewright" in required:
+            found.append(name)
+            waiting += [own for own in required if own not in ("tilewright", *map(normal_name, found))]
+    return list(dict.fromkeys(found))
+
+
+def _requirements(name: str) -> list[str]:
+    try:
+        return importlib.metadata.requires(name) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
 
 
 def _wheel_hash(path: Path, distribution: importlib.metadata.Distribution) -> str:
@@ -150,7 +171,8 @@ def capabilities_from_json(data: Mapping[str, Any]) -> Capabilities:
 
 
 def provenance(subject: Subject, wheels: Sequence[Path] = ()) -> dict[str, Any]:
-    """The parts of a report that say what was tested, with what: ``core``, ``backend``, ``distributions``, ``device``, ``host``.
+    """The parts of a report that say what was tested, with what: ``core``, ``backend``, ``distributions``, ``device``, ``host``. The distributions are the
+    suite, the core, the backend's own, and others on the core that it requires.
 
     Args:
         wheels: files that distributions were installed from.
@@ -160,8 +182,8 @@ def provenance(subject: Subject, wheels: Sequence[Path] = ()) -> dict[str, Any]:
     """
     manifest, device = subject.backend.manifest, subject.device
     shipped_by = subject.backend.distribution.partition(" ")[0]
-    names = dict.fromkeys([DISTRIBUTION, "tilewright", *([] if " from " in subject.backend.distribution else [shipped_by])])
-    stray = [path for path in wheels if _wheel_name(path) not in map(_normal, names)]
+    names = dict.fromkeys([DISTRIBUTION, "tilewright", *([] if " from " in subject.backend.distribution else built_on_the_core(shipped_by))])
+    stray = [path for path in wheels if wheel_name(path) not in map(normal_name, names)]
     if stray:
         raise WheelError(f"{stray[0]} is the wheel of nothing that takes part, which is {', '.join(names)}")
     properties = json.loads(json.dumps(dict(device.properties), default=str))

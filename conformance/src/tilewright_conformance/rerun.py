@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -25,13 +27,13 @@ class Rerun:
 
     Attributes:
         cases: how many were run.
-        same_machine: whether software, device and driver are those of the report, so that errors had to come out equal to the last digit, not statuses alone.
+        others: what of software and device is not the report's; where it is empty, errors had to come out equal to the last digit, not statuses alone.
         differences: what did not come out as the report says, in words.
         seed: with which they were run the second time.
     """
 
     cases: int
-    same_machine: bool
+    others: tuple[str, ...]
     differences: tuple[str, ...]
     seed: int
 
@@ -53,16 +55,23 @@ def rerun(document: Document, count: int, *, seed: int | None = None, load: tupl
     setup = Setup(document["backend"]["name"], seed=run["seed"], quick=run["quick"], load=load, time_scale=run["time_scale"], emulate=run.get("emulate", ""))
     load_plugins(setup)
     about = provenance(Subject(setup.backend))
-    same = all(about[name] == document[name] for name in ("core", "backend", "distributions", "device"))
+    others = _others(document, about)
     told = outcomes_of(document)
     ran = sorted(case for case, outcome in told.items() if outcome.status is not Status.SKIPPED)
     chosen = np.random.default_rng([int(document["checksum"].removeprefix("sha256:"), 16), other]).permutation(ran)[:count]
     cases = [catalogue()[str(id_)] for id_ in chosen]
     found = run_cases(cases, setup, workers=workers)
-    differences = [text for outcome in found for text in _differences(told[outcome.case], outcome, same)]
+    differences = [text for outcome in found for text in _differences(told[outcome.case], outcome, same_machine=not others)]
     for outcome in run_cases(cases, dataclasses.replace(setup, seed=other), workers=workers):
         differences += [f"with seed {other}: {text}" for text in _differences(told[outcome.case], outcome, same_machine=False)]
-    return Rerun(len(found), same, tuple(differences), other)
+    return Rerun(len(found), others, tuple(differences), other)
+
+
+def _others(document: Document, about: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a report was made with that is not here."""
+    here = {facts["name"]: facts for facts in about["distributions"]}
+    found = [facts["name"] for facts in document["distributions"] if facts != here.get(facts["name"])]
+    return *found, *(name for name in ("core", "backend", "device") if about[name] != document[name])
 
 
 def _differences(told: Outcome, found: Outcome, same_machine: bool) -> list[str]:

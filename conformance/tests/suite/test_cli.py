@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from tilewright_conformance import cli
 from tilewright_conformance.case import PROFILES
 from tilewright_conformance.catalogue import catalogue
+from tilewright_conformance.expectations import Expectations
 from tilewright_conformance.provenance import suite_version
 from tilewright_conformance.releases import SEEDS
 from tilewright_conformance.report import document
@@ -52,7 +54,35 @@ def test_a_report_can_be_run_again_in_part(folder: Path, report: Document, tmp_p
     report["checksum"] = document.checksum(report)
     write(report, tmp_path / "elsewhere.json")
     assert run("verify", tmp_path / "elsewhere.json", "--rerun", 4) == cli.GOOD
-    assert "so errors may differ) agree" in capsys.readouterr().out
+    assert "results (device: not the report's, so errors may differ) agree" in capsys.readouterr().out
+    report["distributions"][1]["wheel"] = "0" * 64
+    report["checksum"] = document.checksum(report)
+    write(report, tmp_path / "another.json")
+    assert run("verify", tmp_path / "another.json", "--rerun", 1) == cli.GOOD
+    assert "results (tilewright, device: not the report's" in capsys.readouterr().out
+
+
+def test_a_report_is_of_certain_wheels(report: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wheel, other = tmp_path / "tilewright_cpu-0.1.0-py3-none-any.whl", tmp_path / "tilewright_amd-0.1.0-py3-none-any.whl"
+    for path in (wheel, other):
+        path.write_bytes(b"a wheel")
+    (facts,) = (facts for facts in report["distributions"] if facts["name"] == "tilewright-cpu")
+
+    def verified(hash_: str, *wheels: Path) -> int:
+        facts["wheel"] = hash_
+        report["claims"] = document._claims(report, Expectations())
+        report["checksum"] = document.checksum(report)
+        write(report, tmp_path / "report.json")
+        return run("verify", tmp_path / "report.json", *(part for path in wheels for part in ("--wheel", path)))
+
+    assert verified(hashlib.sha256(b"a wheel").hexdigest(), wheel) == cli.GOOD
+    assert verified("0" * 64, wheel) == cli.WRONG
+    assert f"refused: it is not of {wheel.name}, which has the hash " in capsys.readouterr().out
+    assert verified("", wheel) == cli.WRONG
+    assert "its tilewright-cpu is of no wheel that is known" in capsys.readouterr().out
+    assert verified("0" * 64, other) == cli.WRONG
+    assert "refused: nothing of tilewright_amd-0.1.0-py3-none-any.whl took part in it" in capsys.readouterr().out
+    assert verified("0" * 64, tmp_path / "report.json") == cli.USAGE
 
 
 def test_run_writes_reports_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tilewright_conformance.provenance import WheelError, capabilities_from_json, capabilities_json, distribution_facts, provenance
+from tilewright_conformance.provenance import (
+    WheelError,
+    built_on_the_core,
+    capabilities_from_json,
+    capabilities_json,
+    distribution_facts,
+    provenance,
+)
 from tilewright_conformance.session import Subject
 
 
@@ -81,6 +88,25 @@ def test_editable_installations_have_the_digest_of_their_sources(tmp_path: Path,
 
 def test_a_plugin_that_no_distribution_ships() -> None:
     assert distribution_facts("no-such-distribution")["version"] == "not installed"
+
+
+def test_a_backend_is_made_of_what_it_requires_on_the_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of what any program requires, nor of what an extra brings; in a circle each is named once."""
+    for name, requires in {
+        "vega": ("tilewright>=0.1", "Vega_Emit[fast]>=1; python_version>='3'", "numpy", "vega-tests; extra == 'test'"),
+        "vega-emit": ("tilewright", "vega-parts", "vega"),
+        "vega-parts": ("tilewright",),
+        "vega-tests": ("tilewright",),
+    }.items():
+        info = tmp_path / f"{name.replace('-', '_')}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            "".join(("Metadata-Version: 2.1\n", f"Name: {name}\nVersion: 1.0\n", *(f"Requires-Dist: {text}\n" for text in requires)))
+        )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert built_on_the_core("vega") == ["vega", "vega-emit", "vega-parts"]
+    assert built_on_the_core("tilewright-cpu") == ["tilewright-cpu"]
+    assert built_on_the_core("no-such-distribution") == ["no-such-distribution"]
 
 
 def test_capabilities_survive_the_way_through_json() -> None:

@@ -21,7 +21,7 @@ from tilewright_conformance.catalogue import Catalogue, drawn
 from tilewright_conformance.expectations import ExpectationError, Expectations, Verdict, entries_from
 from tilewright_conformance.profiles import ProfileError, claim, listed_profiles, must_pass
 from tilewright_conformance.profiles.waivers import waived_cases, waivers
-from tilewright_conformance.provenance import capabilities_from_json, suite_version
+from tilewright_conformance.provenance import capabilities_from_json, normal_name, suite_version, wheel_name
 from tilewright_conformance.report.schema import schema, violations
 
 FORMAT = "tilewright-conformance-report"
@@ -149,6 +149,24 @@ def verify(document: Document, catalogue: Catalogue) -> None:
     if changed:
         raise ReportError(f"the report was made with an installation whose files had been changed: {'; '.join(changed)}")
     _verify_results(document, catalogue)
+
+
+def check_wheels(document: Document, wheels: Iterable[Path]) -> None:
+    """That a report is of certain wheels.
+
+    Raises:
+        ReportError: it is of another wheel of the same distribution, or that took no part in it.
+        WheelError: a file is not named like a wheel.
+        OSError: one cannot be read.
+    """
+    told = {normal_name(facts["name"]): facts["wheel"] for facts in document["distributions"]}
+    for path in wheels:
+        name = wheel_name(path)
+        if name not in told:
+            raise ReportError(f"nothing of {path.name} took part in it, but {', '.join(told)}")
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        if found != told[name]:
+            raise ReportError(f"it is not of {path.name}, which has the hash {found}: its {name} is of {told[name] or 'no wheel that is known'}")
 
 
 def _verify_results(document: Document, catalogue: Catalogue) -> None:
