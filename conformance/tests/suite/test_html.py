@@ -41,6 +41,7 @@ saw.wide = document.documentElement.scrollWidth - innerWidth;
 saw.capabilities = $("capabilities").textContent; saw.claims = [...$("claims").tBodies[0].rows].map(r => r.textContent);
 saw.headline = $("headline").textContent;
 saw.about = $("about").textContent;
+saw.stati = [...new Set([...$("cases").tBodies[0].rows].map(r => r.cells[1].textContent))].sort();
 saw.message = "";
 set("search", "", "input"); set("status", "failed", "change");
 saw.message = document.querySelector("#cases pre").textContent;
@@ -100,6 +101,8 @@ def test_filters_and_plot_in_a_browser(report: Document, tmp_path: Path) -> None
     assert saw["none"] == {"count": f"0 of {total} cases", "rows": [], "dots": 0, "marks": 0}
     assert saw["headline"] == f"{total} of {total} cases passed, 0 not supported, 1 wrong"
     assert report["checksum"] in saw["about"]
+    assert f"hostCPython {report['host']['python']}, numpy {report['host']['numpy']}, " in saw["about"]
+    assert saw["stati"] == ["failed", "not-supported", "passed"]
     assert saw["message"] == "MismatchError: </script>wrong & bad"
 
 
