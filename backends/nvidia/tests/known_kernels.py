@@ -435,7 +435,7 @@ def kernel_of(case: Case, folder: Path) -> JITFunction:
         with written_for_triton(path.parent) if case.file.startswith(TRITON) else contextlib.nullcontext():
             spec.loader.exec_module(module)
     kernel = getattr(modules[case.file], case.kernel)
-    return getattr(kernel, "base_fn", kernel)
+    return getattr(kernel, "base_kernel", kernel)
 
 
 def forget() -> None:

@@ -126,7 +126,7 @@ def test_every_kernel_written_for_triton_is_here(folder: Path) -> None:
     found = set()
     for file in {case.file for case in TRITON_EXAMPLES}:
         kernel_of(next(case for case in TRITON_EXAMPLES if case.file == file), folder)
-        kernels = {name: getattr(value, "base_fn", value) for name, value in vars(modules[file]).items()}
+        kernels = {name: getattr(value, "base_kernel", value) for name, value in vars(modules[file]).items()}
         found |= {(file, name) for name, value in kernels.items() if isinstance(value, JITFunction) and name.endswith("_kernel")}
     assert {case.file for case in TRITON_EXAMPLES} == {f"{TRITON}{path.name}" for path in (ROOT / TRITON).glob("*.py") if path.stem != "comparison"}
     assert found == {(case.file, case.kernel) for case in TRITON_EXAMPLES}

@@ -43,7 +43,7 @@ def test_the_fastest_configuration_is_found_once_per_key(recorder):
     kernel[grid](np.zeros(64, np.float64), 64)
     assert len(kernel.cache) == 3
     assert bench.calls == 12
-    assert kernel.base_fn.arg_names == kernel.arg_names == ["x", "n", "BLOCK"]
+    assert kernel.base_kernel.arg_names == kernel.arg_names == ["x", "n", "BLOCK"]
     assert kernel.keys == ["n"]
 
 
@@ -310,7 +310,7 @@ if __name__ == "__main__":
         compiled = kernel[lambda meta: (tw.cdiv(100, meta["BLOCK"]),)](x, 100)
         assert len(kernel.configs_timings) == 3, kernel.configs_timings
         assert (x >= 1).all() and (x == x[0]).all()
-        assert not any("lower" not in one.timings for one in kernel.base_fn.device_caches["reference:0"][0].values())
+        assert not any("lower" not in one.timings for one in kernel.base_kernel.device_caches["reference:0"][0].values())
         print("compiled elsewhere")
 """
 
@@ -353,4 +353,4 @@ def test_heuristics_and_autotune_nest(recorder, outer):
     for _ in range(2):
         compiled = made[grid](np.zeros(64, np.float32), 64)
         assert compiled.src.constants == {"BLOCK": 16, "TWICE": expected}
-    assert made.base_fn.__name__ == "kernel"
+    assert made.base_kernel.__name__ == "kernel"

@@ -40,7 +40,7 @@ def test_records_are_found_by_source_key_space_and_device(recorder, install_reco
     tuned(fewer, CONFIGS[:3])[grid](x, 64)
     assert fewer.calls == 3
     changed = tuned(Bench(recorder))
-    changed.base_fn._unsafe_update_src(changed.base_fn.src.replace("+ 1", "+ 2"))
+    changed.base_kernel._unsafe_update_src(changed.base_kernel.src.replace("+ 1", "+ 2"))
     changed[grid](x, 64)
     assert changed._given_bench.calls == 4
     other = install_recorder(name="other", priority=2000)

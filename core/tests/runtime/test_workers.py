@@ -151,7 +151,7 @@ def launch(kernel):
 
 def compiled(kernel):
     """BLOCK -> the metadata of what was compiled."""
-    return {one.src.constants["BLOCK"]: one.metadata for one in kernel.base_fn.device_caches["crooked:0"][0].values()}
+    return {one.src.constants["BLOCK"]: one.metadata for one in kernel.base_kernel.device_caches["crooked:0"][0].values()}
 
 
 def is_gone(process):
@@ -178,7 +178,7 @@ def test_kernels_are_lowered_by_workers_and_linked_here(crooked):
     if sys.platform == "linux":  # who measures comes first
         own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
         assert all(min(facts.niceness, facts.patience) > min(own, 18) for facts in found.values())
-    kept = [disk_cache().get(one.hash) for one in kernel.base_fn.device_caches["crooked:0"][0].values()]
+    kept = [disk_cache().get(one.hash) for one in kernel.base_kernel.device_caches["crooked:0"][0].values()]
     assert all(artifact is not None and artifact.code.metadata["linked"] == os.getpid() for artifact in kept)
 
 

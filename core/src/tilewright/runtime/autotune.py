@@ -46,7 +46,7 @@ class Autotuner(KernelInterface):
     """A kernel whose configuration is chosen by measuring; see :func:`autotune`.
 
     Attributes:
-        fn, base_fn: what is inside, and the innermost kernel.
+        fn, base_kernel: what is inside, and the innermost kernel.
         configs, keys, arg_names: as given.
         cache: tuning key -> best configuration; best_config: that of the last launch.
         configs_timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms of the last tuning; infinite for one that failed.
@@ -82,7 +82,7 @@ class Autotuner(KernelInterface):
         mode: str | None = None,
     ) -> None:
         self.fn = fn
-        self.base_fn = getattr(fn, "base_fn", fn)
+        self.base_kernel = getattr(fn, "base_kernel", fn)
         self.arg_names = list(arg_names)
         self._given_configs = bool(configs)
         self.configs = check_configs(configs, "configs of autotune") if configs else [Config({})]
@@ -278,7 +278,7 @@ class Autotuner(KernelInterface):
 
     def _source_file(self) -> str | None:
         """The file that defines the innermost kernel."""
-        code = getattr(getattr(self.base_fn, "fn", None), "__code__", None)
+        code = getattr(getattr(self.base_kernel, "fn", None), "__code__", None)
         return None if code is None else code.co_filename
 
     def _record_identity(
@@ -295,7 +295,7 @@ class Autotuner(KernelInterface):
             space = digest(*sorted(config_text(config) for config in configs))
         except UnstableError:
             return None
-        source = tuning_records.source_key(self.base_fn)
+        source = tuning_records.source_key(self.base_kernel)
         device, target = place.device.name, place.target.key
         return source, key_text, device, target, space, tuning_records.identity(source, key_text, device, target, space)
 

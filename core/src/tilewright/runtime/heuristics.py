@@ -12,7 +12,7 @@ class Heuristics(KernelInterface):
     """A kernel some of whose arguments are computed from the others; see :func:`heuristics`.
 
     Attributes:
-        fn: the kernel or autotuner inside; base_fn: the innermost kernel.
+        fn: the kernel or autotuner inside; base_kernel: the innermost kernel.
         values: parameter -> function of a dict of all arguments.
     """
 
@@ -21,7 +21,7 @@ class Heuristics(KernelInterface):
             if not callable(compute):
                 raise TypeError(f"heuristics take functions of a dict of all arguments, and the one of {name!r} is a {type(compute).__name__}: {compute!r}")
         self.fn = fn
-        self.base_fn = getattr(fn, "base_fn", fn)
+        self.base_kernel = getattr(fn, "base_kernel", fn)
         self.arg_names = arg_names
         self.values = dict(values)
         self.__name__: str = getattr(fn, "__name__", "kernel")

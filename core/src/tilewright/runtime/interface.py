@@ -33,7 +33,7 @@ class KernelInterface:
 
     def _constant_names(self) -> frozenset[int | str]:
         """The constexpr parameters, by position and by name."""
-        parameters = getattr(getattr(self, "base_fn", self), "params", ())
+        parameters = getattr(getattr(self, "base_kernel", self), "params", ())
         return frozenset(name for parameter in parameters if parameter.is_constexpr for name in (parameter.num, parameter.name))
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:

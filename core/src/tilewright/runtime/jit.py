@@ -328,7 +328,7 @@ def _by_name(module: str, qualname: str) -> JITFunction | None:
         return None
     for name in qualname.split("."):
         found = getattr(found, name, None)
-    found = getattr(found, "base_fn", found)
+    found = getattr(found, "base_kernel", found)
     return found if isinstance(found, JITFunction) else None
 
 

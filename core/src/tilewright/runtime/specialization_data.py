@@ -144,7 +144,7 @@ def _function(module: str, qualname: str, key: str, known: Iterable[JitCallable]
         holder: Any = importlib.import_module(module)
         for name in qualname.split("."):
             holder = getattr(holder, name)
-        found.append(getattr(holder, "base_fn", holder))
+        found.append(getattr(holder, "base_kernel", holder))
     except (ImportError, AttributeError):  # it was defined within a function
         pass
     found = [function for function in found if isinstance(function, JitCallable)]

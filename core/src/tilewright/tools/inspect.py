@@ -67,7 +67,7 @@ def find_kernel(reference: str) -> JITFunction:
     Raises:
         UsageError: there is no such file or kernel.
     """
-    kernel: JITFunction = getattr(decorated := find_decorated(reference)[2], "base_fn", decorated)
+    kernel: JITFunction = getattr(decorated := find_decorated(reference)[2], "base_kernel", decorated)
     return kernel
 
 
@@ -95,7 +95,7 @@ def find_decorated(reference: str) -> tuple[Path, str, Any]:
         raise UsageError(f"{file} cannot be imported: {''.join(traceback.format_exception_only(error)).strip()}") from error
     finally:
         sys.path.pop(0)
-    kernels = {key: value for key, value in vars(module).items() if isinstance(getattr(value, "base_fn", value), JITFunction)}
+    kernels = {key: value for key, value in vars(module).items() if isinstance(getattr(value, "base_kernel", value), JITFunction)}
     if not name:
         if len(kernels) != 1:
             raise UsageError(f"{file} has {len(kernels)} kernels; name one: {', '.join(f'{file}:{key}' for key in kernels)}")

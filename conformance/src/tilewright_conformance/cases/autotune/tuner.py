@@ -182,7 +182,7 @@ def an_error_where_none_works(session: Session) -> None:
     ):
         for _ in range(2):
             try:
-                with session.raises(AutotunerError, kernel.base_fn.__name__ + ".*" + cause.__name__):
+                with session.raises(AutotunerError, kernel.base_kernel.__name__ + ".*" + cause.__name__):
                     session.launch(kernel, bench.grid, x, 64)
             except CompilationError as error:
                 session.require(False, f"where no configuration works an AutotunerError is due, not a {type(error).__name__}: {error}")

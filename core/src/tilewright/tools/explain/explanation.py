@@ -101,7 +101,7 @@ def explain(kernel: Any, *args: Any, backend: str | None = None, arch: str | Non
         UsageError: types or constants do not fit the parameters, or the backend has no such target.
         CompilationError, LoweringError, OutOfResources: the kernel cannot be compiled.
     """
-    kernel = getattr(kernel, "base_fn", kernel)
+    kernel = getattr(kernel, "base_kernel", kernel)
     if len(args) == 1 and isinstance(args[0], str):
         chosen, target = place(backend, arch)
         constants = {name: value for name, value in keywords.items() if name in kernel.arg_names}

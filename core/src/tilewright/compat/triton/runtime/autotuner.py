@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -76,6 +78,21 @@ class Autotuner(own.Autotuner):
             time_limit=None,
         )
 
+    @functools.cached_property
+    def base_fn(self) -> Callable[..., Any]:
+        """The Python function of the innermost kernel.
+
+        Raises:
+            AttributeError: what is inside is made of no function.
+        """
+        found = self.fn
+        while not inspect.isfunction(found):
+            found = found.fn
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "base_fn"}
+
     def run(self, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
         return super().run(*args, grid=grid, warmup=warmup, **kwargs)
 
@@ -122,7 +139,7 @@ class Autotuner(own.Autotuner):
         return super().do_bench
 
     def _is_compiled(self) -> bool:
-        return isinstance(self.base_fn, JITFunction) and not isinstance(self.base_fn, InterpretedFunction)
+        return isinstance(self.base_kernel, JITFunction) and not isinstance(self.base_kernel, InterpretedFunction)
 
     def _record_identity(self, key: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Config], place: Place) -> Any:
         if not self._is_compiled() or any(config.pre_hook is not None for config in configs):
@@ -177,7 +194,7 @@ class Autotuner(own.Autotuner):
             print(f"Triton autotuning for function {self.__name__},\nwith key as {shown},\nfinished after {seconds:.2f}s,\nbest config selected: {best};")
         if knobs.autotuning.listener is not None:
             knobs.autotuning.listener(
-                fn=self.base_fn,
+                fn=self.base_kernel,
                 key=key,
                 best_config=best,
                 configs_timings=self.configs_timings,

@@ -201,7 +201,7 @@ def get_full_name(fn: Callable[..., Any]) -> str:
 
 def get_jit_fn_file_line(fn: Any) -> tuple[str, int]:
     """The file and the line of a kernel's ``def``."""
-    base = getattr(fn, "base_fn", fn)
+    base = getattr(fn, "base_kernel", fn)
     return base.file, base.definition_line
 
 

@@ -137,7 +137,7 @@ def _kernel(args: CompileArgs) -> Any:
     finally:
         sys.path.remove(str(path.parent))
     found = getattr(module, args.kernel_name, None)
-    found = getattr(found, "base_fn", found)
+    found = getattr(found, "base_kernel", found)
     if not hasattr(found, "arg_names"):
         raise ValueError(f"{args.path} has no kernel {args.kernel_name!r}")
     return found
