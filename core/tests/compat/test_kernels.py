@@ -443,7 +443,7 @@ def test_interpreted_kernels_run_on_the_reference():
     assert type(kernel).__name__ == "InterpretedFunction"
     assert run_scale(77, kernel) is None
     assert kernel.warmup(torch.float32, torch.float32, 3, 1.0, BLOCK=16, grid=(1,)) is None
-    assert {entry[3].name for entry in kernel.device_caches.values()} == {"reference"}
+    assert {entry[3].backend_name for entry in kernel.device_caches.values()} == {"reference"}
 
 
 def test_failures_of_interpreted_kernels_are_wrapped():

@@ -31,7 +31,6 @@ OUTSIDE = {
 
 #: Classes that are the same as Tilewright's and are made by the runtime: their constructors are not Triton's.
 MADE_BY_THE_RUNTIME = {
-    ("triton.compiler.compiler", "CompiledKernel.__init__"),
     ("triton.runtime.jit", "BoundConstexprFunction.__init__"),
     ("triton.runtime.jit", "BoundConstexprFunction.cache_key"),
     ("triton.runtime.jit", "KernelParam.__init__"),

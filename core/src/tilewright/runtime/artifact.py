@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +61,7 @@ def pack(artifact: Artifact) -> bytes:
             "key": artifact.key,
             "name": code.name,
             "metadata": code.metadata,
-            "parameters": [[parameter.name, parameter.type, parameter.divisibility, parameter.stored] for parameter in artifact.parameters],
+            "parameters": parameters_as_data(artifact.parameters),
             "timings": artifact.timings,
             "stages": stages,
             "sizes": [len(blob) for blob in blobs],
@@ -69,6 +70,20 @@ def pack(artifact: Artifact) -> bytes:
     ).encode()
     body = b"".join((len(header).to_bytes(8, "little"), header, *blobs))
     return b"".join((MAGIC, hashlib.sha256(body).hexdigest().encode(), b"\n", body))
+
+
+def parameters_as_data(parameters: Sequence[Parameter]) -> list[list[Any]]:
+    """What a launcher takes, as JSON has it."""
+    return [[parameter.name, parameter.type, parameter.divisibility, parameter.stored] for parameter in parameters]
+
+
+def parameters_of_data(data: Sequence[Sequence[Any]]) -> tuple[Parameter, ...]:
+    """The same again.
+
+    Raises:
+        TypeError, ValueError: it is none of that.
+    """
+    return tuple(Parameter(name, type_, divisibility, stored) for name, type_, divisibility, stored in data)
 
 
 def unpack(data: bytes, key: str | None = None) -> Artifact:
@@ -94,7 +109,7 @@ def unpack(data: bytes, key: str | None = None) -> Artifact:
         stages: dict[str, str | bytes] = {}
         for name, kind, index in header["stages"]:
             stages[name] = blobs[index].decode() if kind == "text" else blobs[index]
-        parameters = tuple(Parameter(name, type_, divisibility, stored) for name, type_, divisibility, stored in header["parameters"])
+        parameters = parameters_of_data(header["parameters"])
         if not isinstance(header["key"], str):
             raise TypeError("the key is no text")
         found = Artifact(header["key"], CodeObject(header["name"], blobs[0], stages, header["metadata"]), parameters, header["timings"])

@@ -20,7 +20,8 @@ from functools import partial
 from typing import Any, Unpack, overload
 
 from tilewright.errors import LaunchError
-from tilewright.plugins.registry import registry
+from tilewright.plugins.manifest import Target
+from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime import backend_choice, trials
 from tilewright.runtime.arguments import ArgumentError
 from tilewright.runtime.async_compile import FutureKernel, active_mode
@@ -230,12 +231,12 @@ class JITFunction(KernelInterface, KernelDefinition):
     def _place(self, selected: Selected) -> tuple[dict[Any, CompiledKernel], Any]:
         """The kernels of the selection's device, and its key among them."""
         if selected.place not in self.device_caches:
-            self.device_caches[selected.place] = self.device_entry(selected)
+            self.device_caches[selected.place] = self.device_entry(selected.backend, selected.target)
         return self.device_caches[selected.place][0], self.policy.key(selected)
 
-    def device_entry(self, selected: Selected) -> tuple[KernelCache, dict[Any, Any], Any, Any, Any]:
-        """What ``device_caches`` has of a selection's device, before any kernel was compiled for it."""
-        return KernelCache(self), self._plans, selected.target, selected.backend, self._binder or self._make_binder()
+    def device_entry(self, backend: Backend, target: Target) -> tuple[KernelCache, dict[Any, Any], Any, Any, Any]:
+        """What ``device_caches`` has of a device, before any kernel was compiled for it."""
+        return KernelCache(self), self._plans, target, backend, self._binder or self._make_binder()
 
     def is_compiled(self, selected: Selected) -> bool:
         """Whether a selection's kernel is in memory."""

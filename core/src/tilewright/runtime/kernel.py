@@ -61,10 +61,9 @@ class _Here:
         positional: the dispatcher of such launches.
         otherwise, metadata: see :class:`CompiledKernel`.
         alone: the kernel as others launch it, where it is another and was asked for.
-        launch_metadata: what ``jit(launch_metadata=)`` says.
     """
 
-    __slots__ = ("alone", "call", "checked", "launch_metadata", "launcher", "lock", "metadata", "otherwise", "pick", "positional", "process")
+    __slots__ = ("alone", "call", "checked", "launcher", "lock", "metadata", "otherwise", "pick", "positional", "process")
 
     def __init__(self) -> None:
         self.lock, self.process = threading.Lock(), os.getpid()
@@ -76,7 +75,6 @@ class _Here:
         self.otherwise: Variant | None = None
         self.alone: CompiledKernel | None = None
         self.metadata: Any = None
-        self.launch_metadata: Callable[..., dict[str, Any]] | None = None
 
     def __reduce__(self) -> Any:
         return _Here, ()
@@ -104,7 +102,6 @@ class CompiledKernel:
         target: Target,
         device: Device | None,
         converters: Sequence[Converter] | None = None,
-        launch_metadata: Callable[..., dict[str, Any]] | None = None,
     ) -> None:
         self.artifact = artifact
         self.src = self.specialization = specialization
@@ -118,7 +115,6 @@ class CompiledKernel:
         self.function: Any = None
         self.converters = converters
         self._here = _Here()
-        self._here.launch_metadata = launch_metadata
 
     @property
     def otherwise(self) -> Variant | None:
@@ -126,12 +122,12 @@ class CompiledKernel:
 
     @property
     def asm(self) -> Stages:
-        return Stages(self.artifact.code.stages, self.artifact.code.binary, getattr(self.src.fn, "src", ""))
+        return Stages(self.artifact.code.stages, self.artifact.code.binary, getattr(self.specialization.fn, "src", ""))
 
     @property
     def metadata(self) -> Any:
         if self._here.metadata is None:
-            facts = {**self.src.options, "shared": 0, **self.artifact.code.metadata, "name": self.name, "hash": self.hash, "target": self.target}
+            facts = {**self.specialization.options, "shared": 0, **self.artifact.code.metadata, "name": self.name, "hash": self.hash, "target": self.target}
             facts = {name: value for name, value in facts.items() if name.isidentifier() and not name.startswith("_")}
             self._here.metadata = namedtuple("KernelMetadata", sorted(facts))(**facts)
         return self._here.metadata
@@ -144,7 +140,7 @@ class CompiledKernel:
     @property
     def packed_metadata(self) -> tuple[int, int, int]:
         """(num_warps, num_ctas, bytes of shared memory)."""
-        options, facts = self.src.options, self.artifact.code.metadata
+        options, facts = self.specialization.options, self.artifact.code.metadata
         return int(options.get("num_warps") or 1), int(options.get("num_ctas") or 1), int(facts.get("shared", 0))
 
     @property
@@ -256,13 +252,17 @@ class CompiledKernel:
         return self.native_launcher
 
     def launch_metadata(self, grid: Grid, stream: Any, *args: Any) -> LazyDict | None:
-        """What launch hooks are given; None where there are none. ``args`` are all arguments in parameter order."""
+        """What launch hooks are given; None where there are none. ``args`` are all arguments in parameter order.
+
+        What ``jit(launch_metadata=)`` says is asked of the kernel's function, whose attribute programs set.
+        """
         if not hooks.launch_enter and not hooks.launch_exit:
             return None
         found = LazyDict({"name": self.name, "function": self.function, "stream": stream, "grid": grid, "kernel": self})
-        if self._here.launch_metadata is not None:
-            names = dict(zip(self.src.fn.arg_names, args, strict=False))
-            found.add(self._here.launch_metadata, (grid, self.metadata, names))
+        more = getattr(self.specialization.fn, "launch_metadata", None)
+        if more is not None:
+            names = dict(zip(self.specialization.fn.arg_names, args, strict=False))
+            found.add(more, (grid, self.metadata, names))
         return found
 
     def launch(self, grid: tuple[int, int, int], stream: Any, args: tuple[Any, ...]) -> None:

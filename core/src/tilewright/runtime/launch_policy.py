@@ -36,8 +36,8 @@ class LaunchPolicy:
 
     #: What a kernel's ``device_caches`` is.
     caches: type[DeviceCaches] = DeviceCaches
-    #: What a compiled kernel is.
-    kernel_class: type[CompiledKernel] = CompiledKernel
+    #: Makes a compiled kernel of its parts.
+    make_kernel: Callable[..., CompiledKernel] = CompiledKernel
 
     def select(self, kernel: KernelDefinition, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
         """Backend, device, options and specialisation of a launch; see :func:`~tilewright.runtime.selection.select`."""
@@ -57,14 +57,13 @@ class LaunchPolicy:
 
     def compiled(self, kernel: KernelDefinition, result: Any, selected: Selected) -> CompiledKernel:
         """The kernel that a job of :meth:`compile_job`, or of :func:`~tilewright.runtime.trials.job`, gave."""
-        return self.kernel_class(
+        return self.make_kernel(
             trials.artifact_of(result),
             selected.specialization,
             selected.backend,
             selected.target,
             selected.device,
             selected.signature.converters,
-            kernel.launch_metadata,
         )
 
     def announce(self, found: CompiledKernel, result: Any) -> None:

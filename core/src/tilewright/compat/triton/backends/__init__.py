@@ -40,6 +40,10 @@ class Backends(Mapping[str, Backend]):
     def __getitem__(self, name: str) -> Backend:
         if name not in list(self):
             raise KeyError(name)
+        return self.classes(name)
+
+    def classes(self, name: str) -> Backend:
+        """The classes of any backend, the reference's too."""
         found = self._made.get(name)
         if found is None:
             found = self._made[name] = _wrap(name)
@@ -52,6 +56,6 @@ class Backends(Mapping[str, Backend]):
         return len(list(iter(self)))
 
 
-backends: Mapping[str, Backend] = Backends()
+backends = Backends()
 
 __all__ = ["Backend", "BaseBackend", "DriverBase", "backends"]

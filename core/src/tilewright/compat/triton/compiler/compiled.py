@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,14 @@ from tilewright.compat.triton import knobs
 from tilewright.compat.triton.backends.launcher import Launcher
 from tilewright.compat.triton.backends.options import BINARY, frozen
 from tilewright.compat.triton.backends.targets import place_of, target_of
+from tilewright.compat.triton.compiler import group
 from tilewright.compat.triton.compiler.kept import files_of, keep
 from tilewright.compat.triton.compiler.options import triton_options
 from tilewright.compat.triton.compiler.pipeline import compile_artifact
-from tilewright.compat.triton.compiler.sources import ASTSource
+from tilewright.compat.triton.compiler.sources import ASTSource, type_converters
 from tilewright.compat.triton.compiler.stages import Asm
 from tilewright.compat.triton.version import VERSION
-from tilewright.plugins.manifest import Target
+from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime import kernel as own
 from tilewright.runtime.artifact import Artifact
@@ -53,10 +54,32 @@ class CompiledKernel(own.CompiledKernel):
         hash, name, module, function, n_regs, n_spills, n_max_threads, packed_metadata: as in Tilewright.
     """
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, src: Any, metadata_group: Mapping[str, Any], hash: str) -> None:
+        """A kernel of the files that a compilation left; see :mod:`.group`.
+
+        Args:
+            src: the :class:`ASTSource` it was compiled from, or what has ``signature`` and ``fn.arg_names`` as that has.
+            metadata_group: the paths of the files by name, as ``metadata_group`` has them.
+            hash: the kernel's key.
+
+        Raises:
+            ForeignFilesError: another compiler made the files, or another version of this one.
+            OSError: one cannot be read.
+        """
+        parts, read = group.open_group(src, metadata_group, hash)
+        super().__init__(*parts)
         self.name = self.specialization.name or self.name  # what ``repr=`` gave may be no symbol of the target
-        self.src: Any = ASTSource.of(self.specialization)
+        self.src: Any = src
+        self.hash = hash
+        self._files = read
+
+    @classmethod
+    def of(
+        cls, artifact: Artifact, specialization: Specialization, backend: Backend, target: Target, device: Device | None, converters: list[Converter]
+    ) -> CompiledKernel:
+        """A kernel that was compiled. It is made by the constructor, which programs replace."""
+        parts = group.Parts(artifact, specialization, backend, target, device, converters)
+        return cls(ASTSource.of(specialization), group.InMemory(parts), artifact.key)
 
     @property
     def asm(self) -> Any:
@@ -92,7 +115,7 @@ class CompiledKernel(own.CompiledKernel):
     @property
     def metadata_group(self) -> dict[str, Any]:
         """The paths of the kernel's files by name, where they are kept (:mod:`.kept`); else the stages themselves."""
-        return files_of(self) or super().metadata_group
+        return self._files or files_of(self) or super().metadata_group
 
     @property
     def launch_metadata_schema(self) -> dict[str, Any]:
@@ -121,14 +144,14 @@ class CompiledKernel(own.CompiledKernel):
                 specialization = replace(self.specialization, options={**self.specialization.options, **changed})
                 artifact = with_other_options(self._compile, specialization, self.backend, self.target, self.artifact.code)
                 converters = type_converters(dict(specialization.signature))
-                self._here.alone = CompiledKernel(artifact, specialization, self.backend, self.target, self.device, converters)
+                self._here.alone = CompiledKernel.of(artifact, specialization, self.backend, self.target, self.device, converters)
             assert isinstance(self._here.alone, CompiledKernel)
             return self._here.alone
 
     @property
     def metadata(self) -> Any:
         if self._here.metadata is None:
-            given = self.src.options
+            given = self.specialization.options
             options = triton_options(self.backend, self.target, given).__dict__
             facts = {**_FACTS, **given, **options, **self.artifact.code.metadata}
             facts.update(name=self.name, hash=self.hash, target=target_of(self.target), triton_version=VERSION)
@@ -151,6 +174,11 @@ class CompiledKernel(own.CompiledKernel):
             self._here.call = Launcher(self.native_launcher, self.pick)
         return self._here.call
 
+    @property
+    def was_read(self) -> bool:
+        """Whether it was made of files."""
+        return self._files is not None
+
     def result(self, ignore_errors: bool = False) -> CompiledKernel:
         """The kernel itself, as :class:`FutureKernel` has it."""
         return self
@@ -163,26 +191,10 @@ class CompiledKernel(own.CompiledKernel):
         return f"<CompiledKernel {self.name} for {target_of(self.target)}>"
 
 
-def type_converters(signature: dict[str, Any]) -> list[Converter]:
-    """How the values of a launch are taken from all arguments, from types alone."""
-    found: list[Converter] = []
-
-    def visit(type_: Any, path: tuple[int, ...]) -> None:
-        if isinstance(type_, tuple | list):
-            for number, item in enumerate(type_):
-                visit(item, (*path, number))
-        elif type_ != "constexpr":
-            convert: Callable[[Any], Any] | None = float if type_ in ("fp16", "bf16", "fp32", "fp64") else bool if type_ in ("u1", "i1") else None
-            found.append((path, convert))
-
-    for position, type_ in enumerate(signature.values()):
-        visit(type_, (position,))
-    return found
-
-
 def tell(kernel: CompiledKernel, times: knobs.CompileTimes) -> None:
     """Write the files of a kernel that was compiled, or found, and tell those who listen."""
-    keep(kernel)
+    if not kernel.was_read:
+        keep(kernel)
     if knobs.compilation.listener is not None:
         metadata = kernel.metadata._asdict()
         knobs.compilation.listener(src=kernel.src, metadata=metadata, metadata_group=kernel.metadata_group, times=times, cache_hit=kernel.cache_hit)
@@ -192,4 +204,4 @@ def tell(kernel: CompiledKernel, times: knobs.CompileTimes) -> None:
         )
 
 
-__all__ = ["CompiledKernel", "tell", "type_converters"]
+__all__ = ["CompiledKernel", "tell"]

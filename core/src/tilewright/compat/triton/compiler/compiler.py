@@ -12,10 +12,10 @@ from tilewright.compat.triton.backends.compiler import BaseBackend, Language, Ti
 from tilewright.compat.triton.backends.launcher import Launcher
 from tilewright.compat.triton.backends.targets import GPUTarget, overridden, place_of, target_for
 from tilewright.compat.triton.compiler.choice import make_backend
-from tilewright.compat.triton.compiler.compiled import CompiledKernel, tell, type_converters
+from tilewright.compat.triton.compiler.compiled import CompiledKernel, tell
 from tilewright.compat.triton.compiler.options import tilewright_options
 from tilewright.compat.triton.compiler.pipeline import compile_artifact
-from tilewright.compat.triton.compiler.sources import ASTSource, IRSource
+from tilewright.compat.triton.compiler.sources import ASTSource, IRSource, NamedFunction, type_converters
 from tilewright.compat.triton.compiler.stages import Asm as AsmDict
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.compat.triton.runtime.cache import get_cache_key, triton_key
@@ -87,9 +87,7 @@ def compile(src: Any, target: GPUTarget | None = None, options: Mapping[str, Any
         return _compile_file(src, chosen, backend, own, device)
     specialization = src.specialize(chosen)
     artifact, times = compile_artifact(specialization, backend, own)
-    found = CompiledKernel(
-        artifact, specialization, backend, own, device, type_converters(dict(specialization.signature)), getattr(src.fn, "launch_metadata", None)
-    )
+    found = CompiledKernel.of(artifact, specialization, backend, own, device, type_converters(dict(specialization.signature)))
     tell(found, times)
     return found
 
@@ -97,15 +95,8 @@ def compile(src: Any, target: GPUTarget | None = None, options: Mapping[str, Any
 def _compile_file(src: IRSource, options: Mapping[str, Any], backend: Backend, target: Target, device: Device | None) -> CompiledKernel:
     artifact: Artifact = lower_module(src.module, options, backend, target)
     names = [parameter.name for parameter in parameters_of(src.module)]
-    specialization = Specialization(_Named(src.name, names), dict.fromkeys(names, ""), options=dict(options))  # type: ignore[arg-type]
-    return CompiledKernel(artifact, specialization, backend, target, device, [((position,), None) for position in range(len(names))])
-
-
-class _Named:
-    """Stands for the function of a kernel that was compiled from a file."""
-
-    def __init__(self, name: str, arg_names: list[str]) -> None:
-        self.__name__, self.arg_names, self.src = name, arg_names, ""
+    specialization = Specialization(NamedFunction(src.name, names), dict.fromkeys(names, ""), options=dict(options))  # type: ignore[arg-type]
+    return CompiledKernel.of(artifact, specialization, backend, target, device, [((position,), None) for position in range(len(names))])
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton.compiler.directory import directory
+from tilewright.compat.triton.compiler.group import CODE, RECORD, Parts, file_name, record_of
 from tilewright.errors import TilewrightError
 from tilewright.runtime.files import warn_user
 from tilewright.runtime.kernel import CompiledKernel
@@ -30,13 +31,17 @@ def keep(kernel: CompiledKernel) -> None:
         return
     from tilewright.compat.triton.runtime.cache import get_cache_manager
 
-    name = file_name(kernel)
+    name = file_name(kernel.specialization)
     try:
         manager = get_cache_manager(kernel.hash)
         if manager.get_group(f"{name}.json") is not None:
             return
         found = {f"{name}.{stage}": text for stage in _STAGES if (text := _content(kernel, stage)) is not None}
-        found[f"{name}.json"] = json.dumps(kernel.metadata._asdict(), default=_plain)
+        code = kernel.artifact.code.binary
+        ending = next((stage for stage in _LAUNCHED if found.get(f"{name}.{stage}") == code), CODE)
+        found[f"{name}.{ending}"] = code
+        facts = {**kernel.metadata._asdict(), RECORD: record_of(parts_of(kernel), ending)}
+        found[f"{name}.json"] = json.dumps(facts, default=_plain)
         group = {file: manager.put(text, file, binary=isinstance(text, bytes)) for file, text in found.items()}
         manager.put_group(f"{name}.json", group)
     except OSError as error:
@@ -49,13 +54,12 @@ def files_of(kernel: CompiledKernel) -> dict[str, str] | None:
         return None
     from tilewright.compat.triton.runtime.cache import get_cache_manager
 
-    return get_cache_manager(kernel.hash).get_group(f"{file_name(kernel)}.json")
+    return get_cache_manager(kernel.hash).get_group(f"{file_name(kernel.specialization)}.json")
 
 
-def file_name(kernel: CompiledKernel) -> str:
-    """What the files of a kernel are called."""
-    name: str = kernel.src.fn.__name__
-    return name[:150]
+def parts_of(kernel: CompiledKernel) -> Parts:
+    """What a kernel is made of."""
+    return Parts(kernel.artifact, kernel.specialization, kernel.backend, kernel.target, kernel.device, list(kernel.converters or ()))
 
 
 def launches_alone(kernel: CompiledKernel) -> bool:
@@ -64,7 +68,7 @@ def launches_alone(kernel: CompiledKernel) -> bool:
     """
     facts = kernel.artifact.code.metadata
     return (
-        facts.get("kernel") == kernel.src.fn.__name__
+        facts.get("kernel") == kernel.specialization.fn.__name__
         and not facts.get("tensor_maps")
         and not facts.get("launch_pdl")
         and all(parameter.type in _PLAIN or parameter.type.startswith("ptr<") for parameter in kernel.parameters)

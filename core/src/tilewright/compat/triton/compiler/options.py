@@ -15,13 +15,14 @@ from tilewright.plugins.registry import Backend
 
 def triton_options(backend: Backend, target: Target, given: Mapping[str, Any]) -> TritonOptions:
     """Every option of a compilation in Triton's terms."""
-    compiler = backends[backend.name].compiler if backend.name in backends else type("Compiler", (TilewrightCompiler,), _reference(backend))
-    found: TritonOptions = compiler(target_of(target), backend.completed(target)).parse_options(dict(given))
-    return found
+    return compiler_of(backend, backend.completed(target)).parse_options(given)
 
 
-def _reference(backend: Backend) -> dict[str, Any]:
-    return {"backend_name": backend.name, "supports_target": staticmethod(lambda target: True)}
+def compiler_of(backend: Backend, target: Target) -> TilewrightCompiler:
+    """The compiler of a backend, for one of its targets."""
+    compiler = backends.classes(backend.name).compiler
+    assert issubclass(compiler, TilewrightCompiler)
+    return compiler(target_of(target), target)
 
 
 def tilewright_options(backend: Backend, target: Target, options: Mapping[str, Any]) -> dict[str, Any]:

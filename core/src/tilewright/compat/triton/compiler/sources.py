@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from tilewright.compat.triton.outside import OutsideStageError
 from tilewright.language.callable import JitCallable
 from tilewright.runtime.compile import Specialization
 from tilewright.runtime.keys import UnstableError, stable_text
+from tilewright.runtime.positional import Converter
 from tilewright.runtime.specialize import unwrap
 
 #: Position of a parameter, and of an item within it where it is a tuple.
@@ -131,6 +132,30 @@ class ASTSource:
         found.options = specialization.options
         found.name = specialization.name or fn.__name__
         return found
+
+
+def type_converters(signature: dict[str, Any]) -> list[Converter]:
+    """How the values of a launch are taken from all arguments, from types alone."""
+    found: list[Converter] = []
+
+    def visit(type_: Any, path: tuple[int, ...]) -> None:
+        if isinstance(type_, tuple | list):
+            for number, item in enumerate(type_):
+                visit(item, (*path, number))
+        elif type_ != "constexpr":
+            convert: Callable[[Any], Any] | None = float if type_ in ("fp16", "bf16", "fp32", "fp64") else bool if type_ in ("u1", "i1") else None
+            found.append((path, convert))
+
+    for position, type_ in enumerate(signature.values()):
+        visit(type_, (position,))
+    return found
+
+
+class NamedFunction:
+    """Stands for the function of a kernel that was made from files."""
+
+    def __init__(self, name: str, arg_names: list[str]) -> None:
+        self.__name__, self.arg_names, self.src = name, arg_names, ""
 
 
 def path_of(name: str, positions: Mapping[str, int]) -> Path_:

@@ -10,7 +10,7 @@ from tilewright.compat.triton.outside import OutsideStageError
 from tilewright.errors import ForeignKernelError, TilewrightError
 
 #: Triton's name of a stage -> Tilewright's.
-_NAMES = {"ttir": "tileir"}
+OWN_NAMES = {"ttir": "tileir"}
 #: Stages of Triton's compiler that no backend of Tilewright has.
 _OUTSIDE = {
     "ttgir": "MLIR of Triton's GPU dialect. Tilewright's Tile IR is in asm['ttir'], and layouts by operation in asm['layouts'] on GPUs",
@@ -53,7 +53,7 @@ class Asm(Mapping[str, str | bytes]):
 
     def __init__(self, stages: Mapping[str, str | bytes], made: Mapping[str, Callable[[], bytes]] | None = None) -> None:
         self._made = dict(made or {})
-        renamed = {own: theirs for theirs, own in _NAMES.items()}
+        renamed = {own: theirs for theirs, own in OWN_NAMES.items()}
         self._stages: dict[str, str | bytes] = {renamed.get(name, name): text for name, text in stages.items()}
         tile_text = self._stages.get("ttir")
         if isinstance(tile_text, str):
@@ -67,8 +67,8 @@ class Asm(Mapping[str, str | bytes]):
         found = self._stages.get(name)
         if found is not None:
             return found
-        if name in _NAMES.values():
-            return self[next(theirs for theirs, own in _NAMES.items() if own == name)]
+        if name in OWN_NAMES.values():
+            return self[next(theirs for theirs, own in OWN_NAMES.items() if own == name)]
         if name in self._made:
             code = self._stages[name] = self._made[name]()
             return code

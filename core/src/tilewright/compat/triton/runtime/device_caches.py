@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from typing import TYPE_CHECKING, Any, cast
 
+from tilewright.compat.triton.backends.torch_devices import current_device, torch_kind
+from tilewright.errors import BackendError
+from tilewright.plugins.registry import registry
+from tilewright.runtime import devices
 from tilewright.runtime.device_caches import DeviceCaches
+
+if TYPE_CHECKING:
+    from tilewright.compat.triton.runtime.jit import JITFunction
 
 
 class TritonDeviceCaches(DeviceCaches):
-    """``"backend:index"`` -> (kernels by key, keys, target, backend, binder).
+    """``"backend:index"`` -> (kernels by key, keys, target, compiler, binder), target and compiler as Triton has them.
 
     Also asked by what programs have at hand: an index is that device of the active driver, else of any backend; ``"cpu"`` or ``"cuda"`` the first device
-    of that kind; a ``torch.device`` both.
+    of that kind; a ``torch.device`` both. What was not launched on yet is there from when it is asked for; a device that is not here has nothing.
     """
 
     def __missing__(self, key: Any) -> Any:
@@ -19,12 +27,34 @@ class TritonDeviceCaches(DeviceCaches):
         found = [
             (name, entry)
             for name, entry in self.items()
-            if (index is None or name.endswith(f":{index}")) and (kind is None or entry[3].manifest.device_kinds[0] == kind)
+            if (index is None or name.endswith(f":{index}")) and (kind is None or _is_called(entry[2].backend, kind))
         ]
         if len(found) > 1:
             active = _active_backend()
             found.sort(key=lambda item: item[0].partition(":")[0] != active)
-        return found[0][1] if found else ({}, {}, None, None, None)
+        return found[0][1] if found else self._make(kind, index)
+
+    def _make(self, kind: str | None, index: int | None) -> Any:
+        """What there is of a device that was not launched on yet."""
+        kernel = cast("JITFunction | None", self._kernel())
+        if kernel is None:
+            return {}, {}, None, None, None
+        active = _active_backend()
+        for backend in sorted(registry().backends(), key=lambda backend: backend.name != active):
+            own = backend.manifest.device_kinds[0]
+            if not (backend.name == active if kind is None else _is_called(own, kind)):
+                continue
+            with contextlib.suppress(BackendError):
+                device = devices.find(backend, (own, current_device(own) if index is None else index))
+                place = f"{backend.name}:{device.index}"
+                self[place] = kernel.device_entry(backend, devices.target_of(backend, device))
+                return self[place]
+        return {}, {}, None, None, None
+
+
+def _is_called(kind: str, name: str) -> bool:
+    """Whether a kind of devices has this name, here or in PyTorch."""
+    return name in (kind, torch_kind(kind))
 
 
 def _kind_and_index(key: Any) -> tuple[str | None, int | None]:

@@ -6,23 +6,26 @@ compiled kernels with Triton's attributes, and the place of kernels without tens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Unpack, overload
 
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton._utils import find_paths_if, get_iterable_path
+from tilewright.compat.triton.backends.compiler import BaseBackend
+from tilewright.compat.triton.backends.targets import target_of
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.compat.triton.runtime.binding import TritonBinder, compute_cache_key, serialize_specialization_data
 from tilewright.compat.triton.runtime.launch_policy import JitFunctionInfo, TritonPolicy
 from tilewright.compat.triton.runtime.specialization_data import check_target
 from tilewright.compat.triton.runtime.specialize import mangle_type, native_specialize_impl
 from tilewright.language.callable import BoundConstexprFunction, ConstexprFunction, FunctionParameter, JitCallable, constexpr_function
+from tilewright.plugins.manifest import Target
+from tilewright.plugins.registry import Backend
 from tilewright.runtime import jit as own
 from tilewright.runtime.definition import JitOptions, ReprContext
 from tilewright.runtime.device_caches import KernelCache
 from tilewright.runtime.interface import KernelInterface
-from tilewright.runtime.selection import Selected
 from tilewright.runtime.tensors import MockTensor, TensorWrapper, reinterpret
 from tilewright.runtime.trials import collecting
 
@@ -91,12 +94,69 @@ class JITFunction(own.JITFunction):
     def _triton_binder(self) -> TritonBinder:
         return TritonBinder(self.params, self.bind, self.key_of_launch)
 
-    def device_entry(self, selected: Selected) -> tuple[KernelCache, dict[Any, Any], Any, Any, Any]:
-        return KernelCache(self), {}, selected.target, selected.backend, self._triton_binder()
+    def device_entry(self, backend: Backend, target: Target) -> tuple[KernelCache, dict[Any, Any], Any, Any, Any]:
+        from tilewright.compat.triton.compiler.options import compiler_of
+
+        return KernelCache(self), {}, target_of(target), compiler_of(backend, target), self._triton_binder()
+
+    def _pack_args(
+        self, backend: BaseBackend, kwargs: Mapping[str, Any], bound_args: Mapping[str, Any], specialization: Sequence[tuple[Any, Any]], options: Any
+    ) -> tuple[Any, dict[str, Any], dict[tuple[int, ...], Any], dict[tuple[int, ...], Any]]:
+        """What :attr:`ASTSource` and :attr:`compile` take of a launch that ``binder`` of ``device_caches`` bound.
+
+        Args:
+            backend: the compiler that ``device_caches`` has beside the binder.
+            kwargs: the launch's keywords.
+            bound_args, specialization, options: what the binder gave; of the options those in ``kwargs`` count.
+
+        Returns:
+            (all options, {parameter: type}, {path: constant}, {path: what is assumed}); a path has the position of a parameter, and those of items within.
+
+        Raises:
+            KeyError: a keyword is neither a parameter nor an option.
+        """
+        every = backend.parse_options(dict(kwargs))
+        types = [type_ for type_, _ in specialization]
+        assumed = [letters for _, letters in specialization]
+        signature = dict(zip(self.arg_names, types, strict=True))
+        for name in kwargs:
+            if name not in every.__dict__ and name not in signature:
+                raise KeyError(f"Keyword argument {name} was specified but unrecognised")
+        values = list(bound_args.values())
+        constants = {path: get_iterable_path(values, path) for path in find_paths_if(types, lambda _, type_: type_ == "constexpr")}
+        attributes = {
+            path: backend.parse_attr(get_iterable_path(assumed, path))
+            for path in find_paths_if(assumed, lambda _, letters: isinstance(letters, str))
+            if path not in constants
+        }
+        return every, signature, constants, attributes
 
     def key_of_launch(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> str:
         """The key of the kernel that a launch with these arguments runs, among those of its device."""
         return self.policy.key(self.selected(args, keywords))
+
+    # -- ahead of launches
+
+    @property
+    def ASTSource(self) -> Any:  # noqa: N802
+        """``triton.compiler.ASTSource``, for those who compile with what ``device_caches`` has."""
+        from tilewright.compat.triton.compiler.sources import ASTSource
+
+        return ASTSource
+
+    @property
+    def CompiledKernel(self) -> Any:  # noqa: N802
+        """``triton.compiler.CompiledKernel``."""
+        from tilewright.compat.triton.compiler.compiled import CompiledKernel
+
+        return CompiledKernel
+
+    @property
+    def compile(self) -> Callable[..., Any]:
+        """``triton.compile``."""
+        from tilewright.compat.triton.compiler.compiler import compile
+
+        return compile
 
     @property
     def type(self) -> Any:

@@ -41,7 +41,7 @@ class TritonPolicy(LaunchPolicy):
     __slots__ = ("_globals", "mutable")
 
     caches = TritonDeviceCaches
-    kernel_class = CompiledKernel
+    make_kernel = CompiledKernel.of
 
     def __init__(self) -> None:
         self._globals = GlobalValues()
@@ -86,7 +86,11 @@ class TritonPolicy(LaunchPolicy):
         for name in kept:
             if name not in known:
                 raise KeyError(f"Keyword argument {name} was specified but unrecognised: it is no option of backend {backend.name!r}")
-        chosen = {**selected.specialization.options, **kept, **language_options(selected.target, triton_options(backend, selected.target, kept).__dict__)}
+        chosen = {
+            **selected.specialization.options,
+            **_other_than_default(kept, triton_options(backend, selected.target, {}).__dict__),
+            **language_options(selected.target, triton_options(backend, selected.target, kept).__dict__),
+        }
         if "line_info" in chosen and "line_info" not in given and selected.target.kind != "cpu":
             chosen["line_info"] = not knobs.compilation.disable_line_info
         return selected._replace(specialization=replace(selected.specialization, options=chosen))
@@ -133,6 +137,11 @@ class TritonPolicy(LaunchPolicy):
         if writes:
             plan.launcher = partial(_first_launch, plan, plan.launcher, bounds_check(kernel.name, kernel.artifact.parameters, writes))
         return plan
+
+
+def _other_than_default(kept: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that say something: programs that ask for the key of a launch give what the launch itself leaves out."""
+    return {name: value for name, value in kept.items() if value != defaults.get(name)}
 
 
 def _artifact_and_times(result: Any) -> tuple[Any, knobs.CompileTimes]:
