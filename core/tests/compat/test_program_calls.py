@@ -288,3 +288,30 @@ def test_files_of_other_compilers_are_refused(directory):
     refused("the code of scaled is in scaled.binary, which is not among the kernel's files")
     with pytest.raises(ForeignFilesError, match=r"one that ends with .json, and there are x.ptx"):
         CompiledKernel(first.src, {"x.ptx": "nowhere"}, first.hash)
+
+
+@triton.jit
+def added(x, y, out, n, BLOCK: tl.constexpr, TWICE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    total = tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask)
+    tl.store(out + offsets, total * 2 if TWICE else total, mask=mask)
+
+
+def test_pytorch_finds_the_kernels_of_an_exported_program_by_their_constants():
+    """``torch.export`` reads the constants of compiled kernels from their keys."""
+    from torch._export.serde.serialize import get_triton_kernel_and_cache_entry
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table, triton_kernel_wrapper_functional
+
+    def found(**constants):
+        graph = torch.fx.Graph()
+        given = {"kernel_idx": kernel_side_table.add_kernel(added), "kwargs": constants}
+        return get_triton_kernel_and_cache_entry(graph.call_function(triton_kernel_wrapper_functional, kwargs=given))
+
+    (x, out), launched = arguments(), {}
+    for block, twice in ((64, True), (64, False), (16, True)):
+        launched[block, twice] = added[(7,)](x, x, out, 100, BLOCK=block, TWICE=twice)
+    for (block, twice), compiled in launched.items():
+        assert found(BLOCK=block, TWICE=twice) == (added, compiled)
+    with pytest.raises(AssertionError, match="couldn't find a kernel cache entry"):
+        found(BLOCK=32, TWICE=True)

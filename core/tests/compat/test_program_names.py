@@ -1,6 +1,7 @@
-"""Names that published programs read of Triton beyond its documentation: each is there, or is refused with a reason.
+"""Names that published programs read of Triton beyond its documentation: each is there, or is refused with a reason; and what they read of the objects of its
+runtime, which is there.
 
-``python test_program_names.py`` prints the table.
+``python test_program_names.py`` prints both tables.
 """
 
 import functools
@@ -74,6 +75,126 @@ NAMES = {
     "testing.runtime.driver.active.get_empty_cache_for_benchmark": "aiter",
     "tools.compile.CompileArgs": "aiter",
     "tools.compile.compile_kernel": "aiter",
+}
+
+#: attribute of an object of the runtime, below its class -> who reads it
+ATTRIBUTES = {
+    "CompiledKernel.__init__": "aiter, unsloth",
+    "CompiledKernel.__dict__": "PyTorch, helion",
+    "CompiledKernel._init_handles": "PyTorch, helion",
+    "CompiledKernel.asm": "PyTorch, aiter, TransformerEngine",
+    "CompiledKernel.function": "PyTorch, SGLang, unsloth",
+    "CompiledKernel.hash": "PyTorch, helion",
+    "CompiledKernel.kernel": "aiter",
+    "CompiledKernel.launch_metadata": "PyTorch",
+    "CompiledKernel.launch_metadata_schema": "PyTorch",
+    "CompiledKernel.metadata.cluster_dims": "PyTorch",
+    "CompiledKernel.metadata.global_scratch_size": "PyTorch",
+    "CompiledKernel.metadata.launch_cooperative_grid": "PyTorch",
+    "CompiledKernel.metadata.launch_pdl": "PyTorch",
+    "CompiledKernel.metadata.name": "PyTorch",
+    "CompiledKernel.metadata.num_ctas": "PyTorch",
+    "CompiledKernel.metadata.num_stages": "FlagGems",
+    "CompiledKernel.metadata.num_warps": "PyTorch, FlagGems",
+    "CompiledKernel.metadata.profile_scratch_size": "PyTorch",
+    "CompiledKernel.metadata.shared": "PyTorch, FlagGems, helion",
+    "CompiledKernel.metadata.target.backend": "tritonparse",
+    "CompiledKernel.metadata.tensordesc_meta": "PyTorch",
+    "CompiledKernel.metadata.triton_version": "tritonparse",
+    "CompiledKernel.metadata_group": "aiter, tritonparse",
+    "CompiledKernel.module": "PyTorch",
+    "CompiledKernel.n_regs": "PyTorch, unsloth, aiter, FlagGems",
+    "CompiledKernel.n_spills": "PyTorch, unsloth, aiter, FlagGems",
+    "CompiledKernel.name": "unsloth, SGLang, vLLM",
+    "CompiledKernel.packed_metadata": "PyTorch, SGLang, unsloth",
+    "CompiledKernel.run": "PyTorch, SGLang, unsloth, helion",
+    "CompiledKernel.src.constants": "PyTorch",
+    "CompiledKernel.src.fn.arg_names": "PyTorch",
+    "CompiledKernel.src.hash": "tritonparse",
+    "CompiledKernel.src.signature": "PyTorch, SGLang",
+    "JITFunction.ASTSource": "helion",
+    "JITFunction.__globals__": "PyTorch",
+    "JITFunction._fn_name": "vLLM",
+    "JITFunction._hash_lock": "PyTorch",
+    "JITFunction._pack_args": "helion",
+    "JITFunction._unsafe_update_src": "vLLM",
+    "JITFunction.arg_names": "PyTorch, SGLang, unsloth, vLLM",
+    "JITFunction.cache_key": "FlagGems, vLLM, tritonparse",
+    "JITFunction.compile": "helion",
+    "JITFunction.constexprs": "PyTorch, vLLM",
+    "JITFunction.debug": "vLLM, helion",
+    "JITFunction.device_caches": "PyTorch, helion, vLLM",
+    "JITFunction.fn.__code__": "PyTorch",
+    "JITFunction.get_capture_scope": "vLLM",
+    "JITFunction.launch_metadata": "tritonparse",
+    "JITFunction.params": "PyTorch, SGLang, FlagGems, vLLM, helion",
+    "JITFunction.raw_src": "tritonparse",
+    "JITFunction.repr": "vLLM, PyTorch",
+    "JITFunction.run": "SGLang, helion, FlagGems, PyTorch",
+    "JITFunction.src": "PyTorch, vLLM",
+    "JITFunction.starting_line_number": "tritonparse",
+    "JITFunction.used_global_vals": "PyTorch",
+    "JITFunction.warmup": "vLLM, unsloth",
+    "Autotuner._bench": "FlagGems",
+    "Autotuner._do_bench": "triton-viz",
+    "Autotuner.arg_names": "fla, FlagGems, vLLM, PyTorch",
+    "Autotuner.base_fn": "PyTorch, FlagGems, vLLM",
+    "Autotuner.bench_time": "FlagGems",
+    "Autotuner.best_config": "unsloth, vLLM, liger, FlagGems",
+    "Autotuner.cache": "fla, FlagGems, unsloth",
+    "Autotuner.configs": "fla, FlagGems, torchao, unsloth, vLLM, PyTorch",
+    "Autotuner.configs_timings": "FlagGems, tritonparse",
+    "Autotuner.configs_top_k": "PyTorch",
+    "Autotuner.early_config_prune": "fla, PyTorch",
+    "Autotuner.fn": "fla, FlagGems, unsloth, vLLM, PyTorch",
+    "Autotuner.keys": "fla, FlagGems, vLLM, PyTorch",
+    "Autotuner.nargs": "FlagGems, vLLM",
+    "Autotuner.perf_model": "PyTorch",
+    "Autotuner.post_hook": "PyTorch",
+    "Autotuner.pre_hook": "FlagGems, PyTorch",
+    "Autotuner.prune_configs": "FlagGems, vLLM, PyTorch",
+    "Autotuner.reset_to_zero": "fla, PyTorch",
+    "Autotuner.restore_value": "fla, PyTorch",
+    "Autotuner.run": "vLLM, fla, FlagGems",
+    "Autotuner.user_defined_post_hook": "fla, PyTorch",
+    "Autotuner.user_defined_pre_hook": "fla, PyTorch",
+    "Heuristics.fn": "vLLM, unsloth, PyTorch",
+    "Heuristics.values": "vLLM, unsloth, PyTorch",
+    "Config.all_kwargs": "vLLM, FlagGems, fla, PyTorch",
+    "Config.kwargs": "vLLM, FlagGems, PyTorch",
+    "Config.maxnreg": "PyTorch",
+    "Config.num_ctas": "PyTorch",
+    "Config.num_stages": "PyTorch, FlagGems",
+    "Config.num_warps": "PyTorch, FlagGems",
+    "Config.pre_hook": "vLLM, FlagGems, PyTorch",
+    "KernelParam.annotation": "PyTorch",
+    "KernelParam.default": "SGLang, vLLM",
+    "KernelParam.do_not_specialize": "PyTorch",
+    "KernelParam.do_not_specialize_on_alignment": "PyTorch",
+    "KernelParam.is_const": "PyTorch",
+    "KernelParam.is_constexpr": "PyTorch, FlagGems, vLLM",
+    "KernelParam.name": "PyTorch, FlagGems, vLLM, helion",
+    "KernelParam.num": "PyTorch",
+    "driver.active.clear_cache": "helion",
+    "driver.active.get_active_torch_device": "FlagGems",
+    "driver.active.get_current_device": "PyTorch, vLLM",
+    "driver.active.get_current_stream": "SGLang, PyTorch",
+    "driver.active.get_current_target": "helion, unsloth, fla, SGLang, PyTorch",
+    "driver.active.get_device_interface": "helion, aiter",
+    "driver.active.get_empty_cache_for_benchmark": "helion, aiter",
+    "driver.active.map_python_to_cpp_type": "aiter",
+    "driver.active.utils.get_device_properties": "torchao, unsloth, fla, liger",
+    "driver.active.utils.load_binary": "unsloth",
+    "knobs.amd.use_async_copy": "SGLang",
+    "knobs.amd.use_buffer_ops": "SGLang",
+    "knobs.autotuning.listener": "tritonparse",
+    "knobs.compilation.instrumentation_mode": "vLLM",
+    "knobs.compilation.listener": "tritonparse, SGLang",
+    "knobs.runtime.add_stages_inspection_hook": "vLLM",
+    "knobs.runtime.jit_post_compile_hook": "vLLM, tritonparse, PyTorch",
+    "knobs.runtime.kernel_load_start_hook.calls": "SGLang",
+    "knobs.runtime.launch_enter_hook.calls": "unsloth, SGLang, PyTorch",
+    "knobs.runtime.launch_exit_hook.calls": "unsloth, SGLang, PyTorch",
 }
 
 
@@ -185,6 +306,37 @@ def _filled(x):
     tl.store(x, 1.0)
 
 
+@functools.cache
+def objects():
+    """An object of each class, whose kernel was compiled and launched."""
+    import torch
+
+    kernel = triton.jit(_filled.fn)
+    tuned = triton.autotune([triton.Config({})], key=[])(kernel)
+    tuned[(1,)](torch.zeros(1))
+    return {
+        "CompiledKernel": kernel[(1,)](torch.zeros(1)),
+        "JITFunction": kernel,
+        "Autotuner": tuned,
+        "Heuristics": triton.heuristics({})(kernel),
+        "Config": tuned.configs[0],
+        "KernelParam": kernel.params[0],
+        "driver": triton.runtime.driver,
+        "knobs": triton.knobs,
+    }
+
+
+def attribute(name):
+    class_, *parts = name.split(".")
+    return functools.reduce(getattr, parts, objects()[class_])
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_an_attribute_is_there(name):
+    pytest.importorskip("tilewright_cpu")
+    attribute(name)
+
+
 @core.extern
 def _put(dest, source, size_bytes, pe, _semantic=None):
     int32, int64 = core.dtype("int32"), core.dtype("int64")
@@ -252,6 +404,12 @@ def print_table():
             answer = f"resolves, and says: {error}"
         except AttributeError:
             answer = "refused: the program is not on this machine, and its setting is None"
+        print(f"{name:62} {users:28} {answer}")
+    for name, users in ATTRIBUTES.items():
+        try:
+            answer = f"is there: {type(attribute(name)).__name__}"
+        except AttributeError as error:
+            answer = f"missing: {error}"
         print(f"{name:62} {users:28} {answer}")
 
 

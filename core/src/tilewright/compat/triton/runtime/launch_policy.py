@@ -96,10 +96,10 @@ class TritonPolicy(LaunchPolicy):
         return selected._replace(specialization=replace(selected.specialization, options=chosen))
 
     def key(self, selected: Selected) -> str:
-        """A text, as Triton's keys are."""
+        """A text, as Triton's keys are: it begins with a pair of each parameter, whose constants programs read from it."""
         specialization, signature = selected.specialization, selected.signature
         parts = (
-            signature.types,
+            [_pair(type_, signature.constants.get(name), signature.attributes.get(name)) for name, type_ in signature.types.items()],
             [(parameter, constant_key(value)) for parameter, value in signature.constants.items()],
             [(parameter, sorted(facts.items())) for parameter, facts in signature.attributes.items()],
             option_key(specialization.options.items()),
@@ -137,6 +137,13 @@ class TritonPolicy(LaunchPolicy):
         if writes:
             plan.launcher = partial(_first_launch, plan, plan.launcher, bounds_check(kernel.name, kernel.artifact.parameters, writes))
         return plan
+
+
+def _pair(type_: Any, constant: Any, facts: Mapping[str, Any] | None) -> tuple[Any, Any]:
+    """(type, what is assumed) of a parameter, as in Triton's keys: a constant is assumed to be itself."""
+    if type_ == "constexpr":
+        return type_, constant if isinstance(constant, bool | int | float | str) else constant_key(constant)
+    return type_, "D" if facts else None
 
 
 def _other_than_default(kept: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
