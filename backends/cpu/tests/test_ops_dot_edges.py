@@ -154,3 +154,11 @@ def test_rows_outside_an_operand_take_one_loop(m: int, n: int, k: int, module_of
     text = write_module(module, named_target("x86-64-v4"), {}).text
     assert len(re.findall(r"call <\d+ x float> @llvm\.masked\.load", text)) == 4
     same_as_reference(module, arguments, relative=1e-5)
+
+
+def test_addresses_of_rows_are_computed_in_front_of_the_loops_along_them(module_of: Callable[..., Any]) -> None:
+    arguments = [np.zeros((64, 64), np.float32)] * 3
+    text = write_module(module_of(_masked_product, [*arguments, 64, 64, 64], optimise=True, M=64, N=128, K=64), named_target("x86-64-v4"), {}).text
+    loops = [block for block in re.findall(r"^(loop\d+):\n((?:  .*\n)+)", text, re.MULTILINE) if f"label %{block[0]}," in block[1]]
+    copies = [body for _, body in loops if "masked.load" in body and "store <16 x float>" in body]
+    assert copies and not any(" = mul " in body for body in copies)

@@ -90,6 +90,8 @@ class Loop:
         "_guard",
         "_header",
         "_line",
+        "_number",
+        "_position",
         "_signed",
         "_step",
         "_type",
@@ -119,6 +121,8 @@ class Loop:
         self.body = self._header
         #: where in the header the phis go, which are written when the loop ends
         self._line = 0
+        #: where the header is among the function's blocks, and how many loops it has up to this one
+        self._position = self._number = 0
         self.index = ""
         self.values: list[str] = []
         self.results: list[str] = []
@@ -141,6 +145,7 @@ class FunctionWriter:
         self.blocks: list[Block] = [self.entry]
         self.current = self.entry
         self._types: dict[str, str] = {}
+        self._loops = 0
         #: put behind each instruction from now on
         self.mark = ""
 
@@ -249,7 +254,9 @@ class FunctionWriter:
         loop = Loop(lower, upper, step, carried, type_, signed, guard, (preheader, header, leave))
         loop.index = self.fresh("i")
         loop.values = [self.fresh("c") for _ in carried]
-        loop._line = len(header.lines)
+        loop._line, loop._position = len(header.lines), len(self.blocks) - 1
+        self._loops += 1
+        loop._number = self._loops
         header.lines.extend([""] * (1 + len(carried)))
         return loop
 
@@ -260,6 +267,13 @@ class FunctionWriter:
         overflow = " nuw nsw" if type_ == "i64" and loop._first.isdigit() else ""
         following = self.emit(f"add{overflow} {type_} {loop.index}, {loop._step}")
         again = self.emit(f"icmp {'slt' if loop._signed else 'ult'} {type_} {following}, {loop._upper}")
+        if self.module.plain_loops and not self._multiplies(loop):
+            # of a value that went through here, strength reduction does not see that it moves by a step
+            following = self.emit(f"freeze {type_} {following}")
+            next_values = [
+                self.emit(f"freeze {carried} {value}") if carried == "ptr" or carried[0] == "i" else value
+                for (carried, _), value in zip(loop._carried, next_values, strict=True)
+            ]
         latch = self.current
         self.branch_if(again, header, loop._exit)
         lines = [f"  {loop.index} = phi {type_} [ {loop._first}, %{preheader.label} ], [ {following}, %{latch.label} ]"]
@@ -274,6 +288,14 @@ class FunctionWriter:
                 self.phi(carried, ((first, loop._guard), (value, latch))) for (carried, first), value in zip(loop._carried, next_values, strict=True)
             ]
         return loop.results
+
+    def _multiplies(self, loop: Loop) -> bool:
+        """Whether a loop that holds no other multiplies its index."""
+        if loop._number != self._loops:
+            return False
+        factors = f" {loop.index},", f", {loop.index}"
+        lines = (line for block in self.blocks[loop._position :] for line in block.lines)
+        return any(" = mul " in line and (factors[0] in line or line.endswith(factors[1])) for line in lines)
 
     def is_last(self, loop: Loop) -> str:
         """An i1: no iteration of an open loop follows the one at hand. The index after the last one must be a number of its type."""
@@ -379,11 +401,15 @@ _UNLIKELY: Final = '!{!"branch_weights", i32 1, i32 2000}'
 class ModuleWriter:
     """Writes a module: functions, the declarations they need, constants, attributes and metadata.
 
-    ``attributes`` is the text of attribute group #0, which :class:`FunctionWriter` gives to each function.
+    Args:
+        attributes: the text of attribute group #0, which :class:`FunctionWriter` gives to each function.
+        plain_loops: the code generator takes addresses in loops as they are written, except in those that multiply their index and hold no other loop. To
+            look for others that the loop may count on instead takes it a third of its time, and gains nothing where an instruction adds a base, a scaled
+            index and an offset anyway.
     """
 
-    def __init__(self, attributes: str = "nounwind") -> None:
-        self.attributes = attributes
+    def __init__(self, attributes: str = "nounwind", *, plain_loops: bool = False) -> None:
+        self.attributes, self.plain_loops = attributes, plain_loops
         self.functions: list[FunctionWriter] = []
         self._declared: dict[str, str] = {}
         self._globals: list[str] = []

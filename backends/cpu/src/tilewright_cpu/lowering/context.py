@@ -94,14 +94,16 @@ ZERO = Coordinate("0")
 
 
 class Scope:
-    """A place where code that is invariant in deeper loops goes: the block, what has been evaluated there, and which bounds were checked (:mod:`.bounds`)."""
+    """A place where code that is invariant in deeper loops goes: the block, what has been evaluated there, which bounds were checked (:mod:`.bounds`), and
+    which addresses in buffers there are: (type, address before, index, stride) -> address."""
 
-    __slots__ = ("block", "checks", "memo")
+    __slots__ = ("addresses", "block", "checks", "memo")
 
     def __init__(self, block: Block) -> None:
         self.block = block
         self.memo: dict[tuple[Value, Index], str] = {}
         self.checks: dict[Any, Any] = {}
+        self.addresses: dict[tuple[str, str, str, int], str] = {}
 
 
 class Callee:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tilewright.llvm.registers import storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter, vector
 from tilewright_cpu.lowering.dot_kernel import Accumulator, masked_load, masked_store, multiply_add, narrowed, widened
-from tilewright_cpu.lowering.dot_pack import Matrix, plus, scaled
+from tilewright_cpu.lowering.dot_pack import Matrix, scaled
 from tilewright_cpu.lowering.dot_plan import Extent
 from tilewright_cpu.machine import Machine
 
@@ -39,15 +39,14 @@ def _block(w: FunctionWriter, element: str, lanes: int, fused: bool, a: Matrix, 
     """``rows`` rows of C from ``first`` on: a sum a row and column."""
     stored, type_, columns = storage_type(a.element), vector(element, lanes), b.columns
     corner = w.gep(stored, a.pointer, scaled(w, first, a.row_stride))
-    offsets = [scaled(w, r, a.row_stride) for r in range(rows)]
+    a_rows = [w.gep(stored, corner, scaled(w, r, a.row_stride)) for r in range(rows)]
     b_columns = [w.gep(element, b.pointer, scaled(w, n, b.column_stride)) for n in range(columns)]
 
     def step(k: Extent, valid: int, sums: list[str]) -> list[str]:
         right = [masked_load(w, element, w.gep(element, b_column, k), 4, lanes, valid) for b_column in b_columns]
         result = []
         for r in range(rows):
-            here = w.gep(stored, corner, plus(w, offsets[r], k))
-            left = convert(masked_load(w, stored, here, storage_size(a.element), lanes, valid), lanes)
+            left = convert(masked_load(w, stored, w.gep(stored, a_rows[r], k), storage_size(a.element), lanes, valid), lanes)
             result += [multiply_add(w, fused, element, left, right[n], sums[r * columns + n], lanes) for n in range(columns)]
         return result
 

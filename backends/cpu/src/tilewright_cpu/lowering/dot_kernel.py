@@ -37,6 +37,8 @@ _WORD_PAIRS = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512
 _NARROWEST = 4
 #: Beyond this many steps along K the loop is kept; below it is written out.
 _UNROLL = 4
+#: Rows of A, of a stride known only when the kernel runs, that one pointer is moved along K for: an instruction adds a stride to it, or two.
+_ROWS_A_POINTER = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +154,21 @@ def _add_up(
     """The sums of a block with the products along K added to them."""
     scheme, rows, widths = kernel.scheme, len(row_offsets), panel.widths
     a_row = w.gep(a.element, a.pointer, scaled(w, row, a.row_stride))
+    together = rows if isinstance(a.row_stride, int) else _ROWS_A_POINTER
+    a_rows = [w.gep(a.element, a_row, row_offsets[r]) for r in range(0, rows, together)]
     b_stride: Extent
     if b.packed:
-        b_column, b_stride = w.gep(scheme.unit, b.pointer, scaled(w, column, b.units)), panel.stride
+        b_column, b_stride, b_element = w.gep(scheme.unit, b.pointer, scaled(w, column, b.units)), panel.stride, scheme.unit
     else:
-        b_column, b_stride = w.gep(b.stored, b.pointer, column), b.row_stride
+        b_column, b_stride, b_element = w.gep(b.stored, b.pointer, column), b.row_stride, b.stored
     starts = [sum(widths[:v]) for v in range(len(widths))]
 
-    def step(k: Extent, sums: Sequence[str]) -> list[str]:
-        b_row = w.gep(scheme.unit if b.packed else b.stored, b_column, scaled(w, k, b_stride))
+    def step(a_rows: Sequence[str], b_row: str, sums: Sequence[str]) -> list[str]:
         vectors = [_load_b(w, kernel, b, b_row, starts[v], width, panel.valid if v == len(widths) - 1 else width) for v, width in enumerate(widths)]
-        a_k = w.gep(a.element, a_row, scaled(w, k, a.k_stride))
         result = []
         for r in range(rows):
-            unit = w.load(scheme.unit, w.gep(a.element, a_k, row_offsets[r]), a.align)
+            group, within = divmod(r, together)
+            unit = w.load(scheme.unit, w.gep(a.element, a_rows[group], row_offsets[within]), a.align)
             splats: dict[int, str] = {}
             for v, width in enumerate(widths):
                 if width not in splats:
@@ -175,13 +178,17 @@ def _add_up(
 
     if isinstance(kernel.steps, int) and kernel.steps <= _UNROLL:
         for k in range(kernel.steps):
-            sums = step(k, sums)
+            here = [w.gep(a.element, pointer, scaled(w, k, a.k_stride)) for pointer in a_rows]
+            sums = step(here, w.gep(b_element, b_column, scaled(w, k, b_stride)), sums)
         return list(sums)
     types = [vector(scheme.accumulator, width) for _ in range(rows) for width in widths]
     known = isinstance(kernel.steps, int)
-    with w.loop("0", str(kernel.steps), 1, list(zip(types, sums, strict=True)), nonempty=known) as loop:
-        loop.next_values = step(loop.index, loop.values)
-    return loop.results
+    pointers = [("ptr", pointer) for pointer in (*a_rows, b_column)]
+    with w.loop("0", str(kernel.steps), 1, [*pointers, *zip(types, sums, strict=True)], nonempty=known) as loop:
+        *here, b_row = loop.values[: len(pointers)]
+        sums = step(here, b_row, loop.values[len(pointers) :])
+        loop.next_values = [*(w.gep(a.element, pointer, a.k_stride) for pointer in here), w.gep(b_element, b_row, b_stride), *sums]
+    return loop.results[len(pointers) :]
 
 
 def _mask(width: int, valid: int) -> str:

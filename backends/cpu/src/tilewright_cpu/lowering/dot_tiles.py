@@ -63,19 +63,21 @@ def write_tile_block(
         a_stride, b_stride = scaled(w, a.row_stride, _ELEMENT_BYTES[a.element]), panel.columns * _UNIT_BYTES
         a_row = [w.gep(a.element, a.pointer, scaled(w, plus(w, row, i * TILE), a.row_stride)) for i in down]
         b_column = w.gep("i32", b.pointer, scaled(w, column, b.units))
-        with w.loop("0", str(_tiles(w, steps)), 1, nonempty=isinstance(steps, int)) as loop:
-            a_copy, b_copy = scaled(w, TILE, a.k_stride), TILE * panel.columns
-            a_step = scaled(w, loop.index, scaled(w, copies, a_copy))
-            b_row = w.gep("i32", b_column, scaled(w, loop.index, copies * b_copy))
+        a_copy, b_copy = scaled(w, TILE, a.k_stride), TILE * panel.columns
+        pointers = [("ptr", pointer) for pointer in (*a_row, b_column)]
+        with w.loop("0", str(_tiles(w, steps)), 1, pointers, nonempty=isinstance(steps, int)) as loop:
+            *a_here, b_here = loop.values
             held = dict.fromkeys(range(_A, _B + len(across)), -1)  # which copy a tile holds
             for (of_a, of_b), i, j in product(products, down, across):
                 if held[_A + i] != of_a:
-                    tile_unit.load(w, _A + i, w.gep(a.element, a_row[i], plus(w, a_step, scaled(w, of_a, a_copy))), a_stride)
+                    tile_unit.load(w, _A + i, w.gep(a.element, a_here[i], scaled(w, of_a, a_copy)), a_stride)
                     held[_A + i] = of_a
                 if held[_B + j] != of_b:
-                    tile_unit.load(w, _B + j, w.gep("i32", b_row, of_b * b_copy + j * TILE), b_stride)
+                    tile_unit.load(w, _B + j, w.gep("i32", b_here, of_b * b_copy + j * TILE), b_stride)
                     held[_B + j] = of_b
                 tile_unit.multiply_add(w, how, places[i, j][0], _A + i, _B + j)
+            a_step = scaled(w, copies, a_copy)
+            loop.next_values = [*(w.gep(a.element, pointer, a_step) for pointer in a_here), w.gep("i32", b_here, copies * b_copy)]
 
     if noted is None:
         add_up(a, b, kernel.steps)

@@ -258,8 +258,9 @@ def _addptr(context: Context, operation: Addptr, index: Index, lane: int, scope:
 
 
 def buffer_address(context: Context, pointer: str, strides: tuple[int, ...], element: object, index: Index) -> str:
-    """The address of a buffer's element at an index, of the first lane where it has lanes. Parts that change least come first."""
-    writer = context.writer
+    """The address of a buffer's element at an index, of the first lane where it has lanes. Parts that change least come first, in front of the loops that do
+    not change them."""
+    writer, saved = context.writer, context.writer.current
     fixed = 0
     parts: list[tuple[int, str, int]] = []
     for coordinate, stride in zip(index, strides, strict=True):
@@ -269,10 +270,18 @@ def buffer_address(context: Context, pointer: str, strides: tuple[int, ...], ele
             parts.append((coordinate.depth, coordinate.base, stride))
     type_ = storage_type(element)  # type: ignore[arg-type]
     parts.sort(key=lambda part: part[0])
-    for _, base, stride in parts:
-        if stride != 1:
-            base = writer.emit(f"mul nuw nsw i64 {base}, {stride}")
-        pointer = writer.emit(f"getelementptr {type_}, ptr {pointer}, i64 {base}")
+    for depth, base, stride in parts:
+        scope = context.scopes[max(depth, context.floor)]
+        key = type_, pointer, base, stride
+        found = scope.addresses.get(key)
+        if found is None:
+            if scope is not context.scopes[-1]:
+                writer.current = scope.block
+            if stride != 1:
+                base = writer.emit(f"mul nuw nsw i64 {base}, {stride}")
+            found = scope.addresses[key] = writer.emit(f"getelementptr {type_}, ptr {pointer}, i64 {base}")
+            writer.current = saved
+        pointer = found
     return writer.gep(type_, pointer, fixed)
 
 

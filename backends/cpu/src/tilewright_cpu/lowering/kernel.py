@@ -64,7 +64,7 @@ def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> 
         attributes.append(f'"target-cpu"="{target.cpu}"')
     if target.features:
         attributes.append(f'"target-features"="{",".join(target.features)}"')
-    text = ModuleWriter(" ".join(attributes))
+    text = ModuleWriter(" ".join(attributes), plain_loops=machine.x86)
     if not machine.can("half"):
         text.add_global(SOFT_HALF)
     kernel = module.kernel
