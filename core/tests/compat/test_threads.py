@@ -132,7 +132,7 @@ def test_an_interrupt_waits_for_what_it_must_not_cut():
 
 
 INTERRUPTED = """
-    import random, signal, sys, threading
+    import gc, random, signal, sys, threading
     import numpy as np
     import tilewright.compat.triton as triton, tilewright.language as tl
 
@@ -168,6 +168,7 @@ INTERRUPTED = """
     launch(shift, 0)
     chosen, by, interrupts = random.Random(SEED), 0, 0
     for locks in (False, True):
+        gc.collect()  # what interrupted compilations left takes locks when it is freed
         counter, by = Counter(-1, locks), by + 1
         launch(triton.jit(shift.fn), by, counter)
         for _ in range(COUNT):
