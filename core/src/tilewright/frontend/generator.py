@@ -198,19 +198,18 @@ class Generator:
 
     # -- functions of the language --------------------------------------------------------------------------------------------------------
 
-    def call(self, fn: JitCallable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def call(self, fn: JitCallable | constexpr, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The value of ``fn(*args, **kwargs)``: inlined here, or a call where ``fn`` is ``noinline``.
 
         Raises:
             TypeError: the arguments do not fit the parameters.
             CompilationError: an error inside ``fn``, with the chain of calls.
         """
-        if type(fn) is constexpr:
-            fn = fn.value
-        scope = bind(fn, args, kwargs)
-        if fn.noinline:
-            return self._call_separate(fn, scope)
-        return self._visit(self._frame(fn), scope)
+        callee: JitCallable = fn.value if isinstance(fn, constexpr) else fn
+        scope = bind(callee, args, kwargs)
+        if callee.noinline:
+            return self._call_separate(callee, scope)
+        return self._visit(self._frame(callee), scope)
 
     #: the name that builtins written for Triton know
     call_JitFunction = call  # noqa: N815

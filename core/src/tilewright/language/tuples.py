@@ -12,8 +12,6 @@ from tilewright.ir import types as ir_types
 from tilewright.language.dtypes import base_type, dtype
 from tilewright.language.values import base_value, constexpr, unwrap_if_constexpr
 
-_Tuple = builtins.tuple
-
 
 class tuple_type(base_type):  # noqa: N801
     """The type of a tuple: the types of its items, and their names where it came from a namedtuple."""
@@ -52,7 +50,7 @@ class tuple_type(base_type):  # noqa: N801
         return self is other or (isinstance(other, tuple_type) and self.types == other.types and self.fields == other.fields)
 
     def __hash__(self) -> int:
-        return hash(_Tuple(self.types))
+        return hash(builtins.tuple(self.types))
 
     def __repr__(self) -> str:
         return f"tuple_type{self.name}"
@@ -161,7 +159,7 @@ class tuple(base_value):  # noqa: N801
         return constexpr(not (self == other).value)
 
     def __hash__(self) -> int:
-        return hash(_Tuple(self.values))
+        return hash(builtins.tuple(self.values))
 
     def __repr__(self) -> str:
         return f"({', '.join(map(repr, self.values))}{',' if len(self.values) == 1 else ''})"

@@ -28,7 +28,7 @@ def _jit() -> llvm.orcjit.LLJIT:
     return llvm.create_lljit_compiler(machine, use_jit_link="windows" not in triple)
 
 
-class _Mapped(llvm.orcjit.ResourceTracker):
+class _Mapped(llvm.orcjit.ResourceTracker):  # type: ignore[misc]  # llvmlite has no types
     """Code in the process, whose removal, by whatever destructor, no interrupt cuts."""
 
     close = uninterrupted(llvm.orcjit.ResourceTracker.close)

@@ -21,8 +21,7 @@ from tilewright.plugins.registry import Backend
 from tilewright.tools.usage import UsageError
 
 if TYPE_CHECKING:
-    from tilewright.simt.compile import Stage
-    from tilewright.simt.target import SimtTarget
+    from tilewright.simt.target import SimtTarget, Stage
 
 #: The machine that needs no backend; ``emulator:8`` has warps of 8 lanes.
 EMULATOR = "emulator"

@@ -12,7 +12,8 @@ from typing import Any
 
 from tilewright.errors import AutotunerError
 from tilewright.runtime import devices
-from tilewright.runtime.autotune import Autotuner, Config, config_text
+from tilewright.runtime.autotune import Autotuner
+from tilewright.runtime.config import Config, config_text
 from tilewright.runtime.heuristics import Heuristics
 from tilewright.runtime.keys import digest
 from tilewright.runtime.tuning_records import Record

@@ -16,7 +16,7 @@ from tilewright.llvm.elementwise import emit_operation
 from tilewright.llvm.registers import constant, register_type, storage_size, vector_type
 from tilewright.llvm.writer import Block
 from tilewright_cpu.lowering.analysis import LANE_SUM_GROUPS, Induction, LaneSum, is_tile
-from tilewright_cpu.lowering.context import ZERO, Buffer, Context
+from tilewright_cpu.lowering.context import ZERO, Buffer, Context, Index
 from tilewright_cpu.lowering.evaluate import as_vector, evaluate
 from tilewright_cpu.lowering.lane_sums import LaneSumState
 from tilewright_cpu.lowering.materialize import begin_fill, buffers_read, complete_partial, copy_buffer, donated, end_fill, materialize_into
@@ -113,7 +113,7 @@ def _add_lanes(context: Context, lane_sum: LaneSum, groups: list[str], width: in
     with context.nest():
         filled = begin_fill(plan)
 
-        def body(index: tuple, values: list[str], copy: int) -> Sequence[str]:
+        def body(index: Index, values: list[str], copy: int) -> Sequence[str]:
             text = as_vector(context, lane_sum.term, index, width)
             for value in filled:
                 evaluate(context, value, index)
