@@ -111,6 +111,16 @@ class Decoder:
         """A scalar source: [waves] or [1]."""
         return self.uniform_operand(self.operands[place], kind_name)
 
+    def whole(self, place: int) -> Reader:
+        """All 32 bits of a source, whatever the selection of the instruction says: [waves, lanes] or [waves, 1]."""
+        operand = self.operands[place]
+        if operand.kind == "v":
+            self.note_read(operand, 1)
+            register = operand.index
+            return lambda m: m.vector(register)
+        uniform = self.uniform_operand(operand)
+        return lambda m: uniform(m)[:, None]
+
     def uniform_operand(self, operand: Operand, kind_name: str = "b32") -> Reader:
         kind = KINDS[kind_name]
         if operand.kind == "s":

@@ -132,7 +132,7 @@ def _narrow_to_one(d: Decoder) -> Step:
     place = d.instruction.number("byte_sel", int(selection[-1]) if selection.startswith("BYTE") else 0)
     if chosen := d.instruction.numbers("op_sel"):
         place = chosen[0] * 2 + (chosen[1] if len(chosen) > 1 else 0) if d.generation >= 12 else chosen[0]
-    read, write = _whole(d, 1), d.result(0, "f32", 1) if d.instruction.encoding != "sdwa" else _plain_result(d)
+    read, write = d.whole(1), d.result(0, "f32", 1) if d.instruction.encoding != "sdwa" else _plain_result(d)
     shift = np.uint32(8 * place)
     return lambda m: write(m, decoded((read(m) >> shift) & np.uint32(255), name, unsigned_zero))
 
@@ -146,7 +146,7 @@ def _narrow_to_two(d: Decoder) -> Step:
     chosen = d.instruction.numbers("op_sel")
     operand = d.operands[1]
     high = d.instruction.modifiers.get("src0_sel") == "WORD_1" or bool(chosen and chosen[0]) or operand.half == 1
-    read = _whole(d, 1)
+    read = d.whole(1)
     d.note_write(d.operands[0], 2)
     register, shift = d.operands[0].index, np.uint32(16 if high else 0)
 
@@ -156,17 +156,6 @@ def _narrow_to_two(d: Decoder) -> Step:
         m.set_vector(register + 1, decoded((word >> np.uint32(8)) & np.uint32(255), name, unsigned_zero).view(np.uint32))
 
     return step
-
-
-def _whole(d: Decoder, place: int) -> Reader:
-    """All of a word, whatever the selection of the instruction says."""
-    operand = d.operands[place]
-    if operand.kind == "v":
-        d.note_read(operand, 1)
-        register = operand.index
-        return lambda m: m.vector(register)
-    uniform = d.uniform_operand(operand)
-    return lambda m: uniform(m)[:, None]
 
 
 def _plain_result(d: Decoder) -> Callable[[Machine, Array], None]:
@@ -191,7 +180,7 @@ def _scaled_from(name: str, wide: str) -> Callable[[Decoder], Step]:
         chosen = (*(d.instruction.numbers("op_sel") or ()), 0, 0)
         width = _TYPES[name][2]
         first = 16 * chosen[0] if width == 8 else 8 * (chosen[0] + 2 * chosen[1])
-        read, factor = _whole(d, 1), d.source(2, "b32", -1)
+        read, factor = d.whole(1), d.source(2, "b32", -1)
         register = d.operands[0].index
         d.note_write(d.operands[0], 2 if wide == "f32" else 1)
         ones = np.uint32((1 << width) - 1)
@@ -223,7 +212,7 @@ def _scaled_to(name: str, wide: str) -> Callable[[Decoder], Step]:
         place = 2 if packed else 3
         first = 16 * chosen[place] if width == 8 else 8 * (chosen[2] + 2 * chosen[3])
         if packed:
-            word, unpack = _whole(d, 1), _WIDE[wide][0]
+            word, unpack = d.whole(1), _WIDE[wide][0]
             sources: list[Reader] = [lambda m: unpack(word(m) & np.uint32(0xFFFF)), lambda m: unpack(word(m) >> np.uint32(16))]
         else:
             sources = [d.source(1, "f32", -1), d.source(2, "f32", -1)]

@@ -29,15 +29,10 @@ def _flags(d: Decoder, name: str, count: int, default: int) -> tuple[int, ...]:
 def raw(d: Decoder, place: int) -> Reader:
     """All 32 bits of a source; a number written with a point is an f16 in the lower half."""
     operand = d.operands[place]
-    if operand.kind == "v":
-        d.note_read(operand, 1)
-        register = operand.index
-        return lambda m: m.vector(register)
     if operand.kind == "real":
         value = np.array([[constant(operand, KINDS["f16"])]], np.uint32)
         return lambda m: value
-    uniform = d.uniform_operand(operand)
-    return lambda m: uniform(m)[:, None]
+    return d.whole(place)
 
 
 def _half(word: Array, which: int, dtype: Any) -> Array:

@@ -52,28 +52,25 @@ def _convert(source: str, target: str, rounding: str | None, session: Session) -
     check(session, found, conversions.cast(x, target, rounding or "rtne"))
 
 
+def _case(source: str, target: str, rounding: str | None, quick: bool) -> Case:
+    return Case(
+        f"casts/to/{IR[source]}_{IR[target]}/{rounding or 'values'}",
+        profile="core",
+        subject="tl.cast",
+        run=functools.partial(_convert, source, target, rounding),
+        needs=needs(source, target, elements=_BLOCK),
+        quick=quick,
+        source=_SOURCE,
+    )
+
+
 def _numbers() -> Iterator[Case]:
+    often = (("float64", "float16"), ("float32", "bfloat16"), ("int64", "float32"))
     for index, (source, target) in enumerate((a, b) for a in (*NUMBERS, "bool") for b in (*NUMBERS, "bool") if a != b):
-        yield Case(
-            f"casts/to/{IR[source]}_{IR[target]}/values",
-            profile="core",
-            subject="tl.cast",
-            run=functools.partial(_convert, source, target, None),
-            needs=needs(source, target, elements=_BLOCK),
-            quick=index % 7 == 0 or (source, target) in (("float64", "float16"), ("float32", "bfloat16"), ("int64", "float32")),
-            source=_SOURCE,
-        )
+        yield _case(source, target, None, index % 7 == 0 or (source, target) in often)
     for source, target in (("float32", "float16"), ("float32", "bfloat16"), ("float64", "float16"), ("float64", "bfloat16"), ("float64", "float32")):
         for rounding in ("rtz", "rtne"):
-            yield Case(
-                f"casts/to/{IR[source]}_{IR[target]}/{rounding}",
-                profile="core",
-                subject="tl.cast",
-                run=functools.partial(_convert, source, target, rounding),
-                needs=needs(source, target, elements=_BLOCK),
-                quick=source == "float32" and rounding == "rtz",
-                source=_SOURCE,
-            )
+            yield _case(source, target, rounding, source == "float32" and rounding == "rtz")
 
 
 # ---- there and back: what one cast takes away, another does not bring back
