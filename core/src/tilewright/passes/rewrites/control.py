@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tilewright.ir.core import Operation, Region, Value
@@ -43,6 +44,23 @@ def _available(value: Value, operation: Operation, rewriter: Rewriter) -> Value 
     return None if constant is None else rewriter.constant_like(value.type, constant)
 
 
+#: Values, each with the one that stands in its place from then on.
+_Replacements = Iterator[tuple[Value, Value]]
+
+
+def _replacing(find: Callable[[Any, Rewriter], _Replacements]) -> Callable[[Any, Rewriter], Any]:
+    """A rewrite that leaves the operation, and replaces results or arguments of its regions one by one."""
+
+    def apply(operation: Operation, rewriter: Rewriter) -> Any:
+        changed = False
+        for value, found in find(operation, rewriter):
+            rewriter.replace_value(value, found)
+            changed = True
+        return rewriter.update(operation) if changed else None
+
+    return apply
+
+
 # if
 
 
@@ -63,34 +81,27 @@ def _negated_condition(operation: If, rewriter: Rewriter) -> Any:
     return rewriter.update(operation)
 
 
-def _same_either_way(operation: If, rewriter: Rewriter) -> Any:
-    changed = False
-    then, otherwise = operation.then, operation.else_
+def _ways(operation: If) -> Iterator[tuple[Value, Value, Value]]:
+    """Each result that is read, with what either region yields for it."""
     for index, result in enumerate(operation.results):
-        if not result.uses:
-            continue
-        a, b = _yielded(then)[index], _yielded(otherwise)[index]
-        if a is b or _same_constant(a, b):
-            found = _available(a, operation, rewriter)
-            if found is not None:
-                rewriter.replace_value(result, found)
-                changed = True
-    return rewriter.update(operation) if changed else None
+        if result.uses:
+            yield result, _yielded(operation.then)[index], _yielded(operation.else_)[index]
 
 
-def _choose(operation: If, rewriter: Rewriter) -> Any:
-    changed = False
-    then, otherwise = operation.then, operation.else_
-    for index, result in enumerate(operation.results):
-        if not result.uses or not result.type.is_scalar:
-            continue
-        a, b = _yielded(then)[index], _yielded(otherwise)[index]
-        if any(not _defined_outside(value, operation) and constant_of(value) is None for value in (a, b)):
-            continue
-        choices = _available(a, operation, rewriter), _available(b, operation, rewriter)
-        rewriter.replace_value(result, rewriter.select(operation.condition, *choices))
-        changed = True
-    return rewriter.update(operation) if changed else None
+@_replacing
+def _same_either_way(operation: If, rewriter: Rewriter) -> _Replacements:
+    for result, a, b in _ways(operation):
+        found = _available(a, operation, rewriter) if a is b or _same_constant(a, b) else None
+        if found is not None:
+            yield result, found
+
+
+@_replacing
+def _choose(operation: If, rewriter: Rewriter) -> _Replacements:
+    for result, a, b in _ways(operation):
+        if result.type.is_scalar and all(_defined_outside(value, operation) or constant_of(value) is not None for value in (a, b)):
+            choices = _available(a, operation, rewriter), _available(b, operation, rewriter)
+            yield result, rewriter.select(operation.condition, *choices)
 
 
 # for
@@ -113,8 +124,8 @@ def _one_trip(operation: For, rewriter: Rewriter) -> Any:
     return rewriter.splice(operation.body, [operation.lower, *operation.inits], operation)
 
 
-def _unchanged_by_body(operation: For, rewriter: Rewriter) -> Any:
-    changed = False
+@_replacing
+def _unchanged_by_body(operation: For, rewriter: Rewriter) -> _Replacements:
     body, inits = operation.body, operation.inits
     for index, result in enumerate(operation.results):
         init, argument = inits[index], body.arguments[1 + index]
@@ -122,10 +133,8 @@ def _unchanged_by_body(operation: For, rewriter: Rewriter) -> Any:
             continue
         value = _yielded(body)[index]
         if value is argument or value is init or _same_constant(value, init):
-            rewriter.replace_value(argument, init)
-            rewriter.replace_value(result, init)
-            changed = True
-    return rewriter.update(operation) if changed else None
+            yield argument, init
+            yield result, init
 
 
 # while
@@ -138,23 +147,20 @@ def _never(operation: While, rewriter: Rewriter) -> Any:
     return rewriter.splice(before, operation.inits, operation)[1:]
 
 
-def _forwarded_from_outside(operation: While, rewriter: Rewriter) -> Any:
-    changed = False
-    before, after = operation.before, operation.after
+@_replacing
+def _forwarded_from_outside(operation: While, rewriter: Rewriter) -> _Replacements:
     for index, result in enumerate(operation.results):
-        argument = after.arguments[index]
+        argument = operation.after.arguments[index]
         if not (result.uses or argument.uses):
             continue
-        found = _available(_yielded(before)[1 + index], operation, rewriter)
+        found = _available(_yielded(operation.before)[1 + index], operation, rewriter)
         if found is not None:
-            rewriter.replace_value(argument, found)
-            rewriter.replace_value(result, found)
-            changed = True
-    return rewriter.update(operation) if changed else None
+            yield argument, found
+            yield result, found
 
 
-def _unchanged_by_loop(operation: While, rewriter: Rewriter) -> Any:
-    changed = False
+@_replacing
+def _unchanged_by_loop(operation: While, rewriter: Rewriter) -> _Replacements:
     before, after = operation.before, operation.after
     positions = {argument: index for index, argument in enumerate(after.arguments)}
     for index, argument in enumerate(before.arguments):
@@ -164,9 +170,7 @@ def _unchanged_by_loop(operation: While, rewriter: Rewriter) -> Any:
         forwarded = positions.get(value)
         returns = forwarded is not None and _yielded(before)[1 + forwarded] is argument
         if returns or value is init or _same_constant(value, init):
-            rewriter.replace_value(argument, init)
-            changed = True
-    return rewriter.update(operation) if changed else None
+            yield argument, init
 
 
 REWRITES: tuple[Rewrite, ...] = (
