@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 from types import ModuleType
@@ -9,7 +10,8 @@ from types import ModuleType
 import pytest
 
 from tilewright.ir import TABLE
-from tilewright.ir.table import merged
+from tilewright.ir.ops.rules import nothing
+from tilewright.ir.table import Attribute, Operand, OpSpec, OpTable, merged
 from tilewright.language import libdevice
 from tilewright.language.device_math import special
 from tilewright.passes.decompose import catalogue, numbers, shapes
@@ -30,6 +32,15 @@ def test_a_keyword_is_read_in_one_way(kind: str) -> None:
     table = TABLE.extended((), **{kind: {"thing": lambda *_: None}})
     with pytest.raises(ValueError, match=f"{kind[:-1]} 'thing' has a row in two tables"):
         table.extended((), **{kind: {"thing": lambda *_: None}})
+
+
+def test_an_operation_is_declared_once_and_so_is_each_part_of_it() -> None:
+    spec = OpSpec("acme.blend", "", (Operand("a"), Operand("b")), nothing, (Attribute("scale", "int"),), regions=("body",))
+    with pytest.raises(ValueError, match=r"operation 'acme.blend' is declared twice"):
+        OpTable((spec, spec))
+    for twice in ({"operands": (Operand("a"), Operand("a"))}, {"attributes": (Attribute("a", "int"),)}, {"regions": ("a",)}):
+        with pytest.raises(ValueError, match=r"operation 'acme.blend' has two parts called 'a'"):
+            dataclasses.replace(spec, **twice)
 
 
 def test_an_operation_has_one_meaning(monkeypatch: pytest.MonkeyPatch) -> None:

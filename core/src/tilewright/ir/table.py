@@ -181,6 +181,9 @@ class OpSpec:
     _simple: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        names = [*(operand.name for operand in self.operands), *(attribute.name for attribute in self.attributes), *self.regions]
+        if len(set(names)) != len(names):
+            raise ValueError(f"operation {self.name!r} has two parts called {next(name for name in names if names.count(name) > 1)!r}")
         self._attributes.update({attribute.name: attribute for attribute in self.attributes})
         object.__setattr__(self, "_simple", all(operand.kind is Kind.SINGLE for operand in self.operands))
 
