@@ -15,7 +15,7 @@ from tilewright.plugins.manifest import Target
 from tilewright.simt.block_mechanisms import ROW_COPIES
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import CLUSTER, PROGRAMS
-from tilewright.simt.interface import Interface
+from tilewright.simt.interface import Interface, merged
 from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.pressure import peak_words
 from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
@@ -330,7 +330,7 @@ class PtxTarget(SimtTarget):
 
     @property
     def interfaces(self) -> Mapping[str, Interface]:
-        return {**scaled.interfaces(self._words), **im2col.interfaces(self._tensor_maps, there=self.hopper or self.gathers)}
+        return merged((scaled.interfaces(self._words), im2col.interfaces(self._tensor_maps, there=self.hopper or self.gathers)))
 
     def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
         rows = self.gathers and (operation.name == "descriptor_gather" or self.capability < 120)
