@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.environment import VARIABLES, flag, mistyped
+from tilewright.environment import VARIABLES, chosen, flag, mistyped
+from tilewright.errors import VariableError
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,6 +17,42 @@ def test_switches_are_on_or_off(monkeypatch, text, on):
     assert flag("TILEWRIGHT_DEBUG") is on and flag("TILEWRIGHT_DEBUG", True) is on
     monkeypatch.delenv("TILEWRIGHT_DEBUG")
     assert flag("TILEWRIGHT_DEBUG", True) and not flag("TILEWRIGHT_DEBUG")
+
+
+def test_variables_with_a_few_values(monkeypatch):
+    monkeypatch.delenv("TILEWRIGHT_SOME_CHOICE", raising=False)
+    assert chosen("TILEWRIGHT_SOME_CHOICE", ("fast", "slow")) == "fast"
+    for text, wanted in (("slow", "slow"), (" slow ", "slow"), ("", "fast")):
+        monkeypatch.setenv("TILEWRIGHT_SOME_CHOICE", text)
+        assert chosen("TILEWRIGHT_SOME_CHOICE", ("fast", "slow")) == wanted
+    monkeypatch.setenv("TILEWRIGHT_SOME_CHOICE", "SLOW")
+    with pytest.raises(VariableError, match="TILEWRIGHT_SOME_CHOICE must be one of fast, slow, not 'SLOW'"):
+        chosen("TILEWRIGHT_SOME_CHOICE", ("fast", "slow"))
+
+
+SIZE = 4
+
+
+@pytest.mark.parametrize(("text", "permitted"), [("1", True), ("yes", True), ("0", False), ("no", False), ("perhaps", None)])
+def test_the_switch_for_global_variables_is_read_as_the_others(monkeypatch, text, permitted):
+    import numpy as np
+
+    import tilewright as tw
+    import tilewright.language as tl
+
+    @tw.jit
+    def put(x):
+        tl.store(x, SIZE)
+
+    monkeypatch.setenv("TILEWRIGHT_CACHE_SIZE", "0")  # what was compiled where it was permitted is not compiled again
+    monkeypatch.setenv("TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS", text)
+    x = np.zeros(1)
+    if permitted:
+        put[(1,)](x, backend="reference")
+        assert x[0] == SIZE
+    else:
+        with pytest.raises(tw.TilewrightError, match="Cannot access global variable SIZE" if permitted is False else "GLOBALS must be 0 or 1, not 'perhaps'"):
+            put[(1,)](x, backend="reference")
 
 
 @pytest.mark.parametrize("name", ["TILEWRIGHT_DEBUG", "TILEWRIGHT_VERIFY"])
@@ -30,7 +67,7 @@ def test_garbage_in_a_switch_is_refused(monkeypatch, name):
         tl.store(x, 1)
 
     monkeypatch.setenv(name, "maybe")
-    with pytest.raises(ValueError, match=f"{name} must be 0 or 1, not 'maybe'"):
+    with pytest.raises(VariableError, match=f"{name} must be 0 or 1, not 'maybe'"):
         put[(1,)](np.zeros(1))
 
 

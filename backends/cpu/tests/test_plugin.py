@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tilewright.errors import BackendError, LoweringError
+from tilewright.errors import LoweringError, VariableError
 from tilewright.ir import Module
 from tilewright.ir.ops.linear import accumulator_types
 from tilewright.ir.ops.memory import check_atomic_element
@@ -78,7 +78,7 @@ def test_the_target_is_the_hosts_unless_a_level_is_named(monkeypatch):
     narrow = target.host()
     assert narrow.limits["vector_bits"] == 128 and narrow.key != native.key and "+avx" not in narrow.features
     monkeypatch.setenv("TILEWRIGHT_CPU_LEVEL", "pentium")
-    with pytest.raises(BackendError, match="TILEWRIGHT_CPU_LEVEL must be one of x86-64, x86-64-v2"):
+    with pytest.raises(VariableError, match="TILEWRIGHT_CPU_LEVEL must be one of x86-64, x86-64-v2"):
         target.host()
 
 
@@ -88,7 +88,7 @@ def test_a_level_the_machine_lacks_is_refused(monkeypatch):
     target._host.cache_clear()
     try:
         assert target._host("x86-64-v3").limits["vector_bits"] == 256
-        with pytest.raises(BackendError, match="this machine lacks avx512f"):
+        with pytest.raises(VariableError, match="this machine lacks avx512f"):
             target._host("x86-64-v4")
     finally:
         target._host.cache_clear()

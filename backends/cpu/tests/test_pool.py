@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from tilewright.errors import BackendError
+from tilewright.errors import VariableError
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.llvm.link import load_object
 from tilewright_cpu import pool as pool_module
@@ -286,12 +286,12 @@ def test_an_interrupt_reaches_the_main_thread():
 def test_settings_are_checked(monkeypatch):
     for value in ("0", "-1", "many"):
         monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", value)
-        with pytest.raises(BackendError, match="TILEWRIGHT_NUM_THREADS must be a positive number"):
+        with pytest.raises(VariableError, match="TILEWRIGHT_NUM_THREADS must be a positive number"):
             pool_module.requested_threads()
     monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "3")
     assert pool_module.requested_threads() == 3
     monkeypatch.setenv("TILEWRIGHT_CPU_POOL", "quick")
-    with pytest.raises(BackendError, match="TILEWRIGHT_CPU_POOL must be one of auto"):
+    with pytest.raises(VariableError, match="TILEWRIGHT_CPU_POOL must be one of auto"):
         pool_module._requested_mode()
 
 

@@ -1,4 +1,4 @@
-"""The environment variables of Tilewright: what each means, and reading those that are switches.
+"""The environment variables of Tilewright: what each means, and reading those that are switches or have a few values.
 
 A backend's own variables begin with ``TILEWRIGHT_`` and its name.
 """
@@ -6,7 +6,9 @@ A backend's own variables begin with ``TILEWRIGHT_`` and its name.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from tilewright.errors import VariableError
 
 PREFIX = "TILEWRIGHT_"
 
@@ -33,6 +35,9 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_TRITON": ("0 or 1", "1: `import triton` is answered by Tilewright in this process"),
 }
 
+#: How a backend starts its kernels, as ``TILEWRIGHT_<BACKEND>_LAUNCHER`` says.
+LAUNCHERS = ("native", "python")
+
 _ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
@@ -40,15 +45,32 @@ def flag(name: str, default: bool = False) -> bool:
     """Whether a switch is on.
 
     Raises:
-        ValueError: it is neither on nor off.
+        VariableError: it is neither on nor off.
     """
     text = os.environ.get(name)
     if text is None:
         return default
     word = text.strip().lower()
     if word not in (*_ON, *_OFF):
-        raise ValueError(f"{name} must be 0 or 1, not {text!r}")
+        raise refused(name, "0 or 1", text)
     return word in _ON
+
+
+def chosen(name: str, values: Sequence[str]) -> str:
+    """The value of a variable that has a few; the first one where it is not set.
+
+    Raises:
+        VariableError: it is another.
+    """
+    text = os.environ.get(name, "").strip()
+    if text and text not in values:
+        raise refused(name, values[0] if len(values) == 1 else f"one of {', '.join(values)}", text)
+    return text or values[0]
+
+
+def refused(name: str, wanted: str, text: object) -> VariableError:
+    """The error for a variable that is to be what ``wanted`` says, and is ``text``."""
+    return VariableError(f"{name} must be {wanted}, not {text!r}")
 
 
 def mistyped(environment: Mapping[str, str]) -> list[str]:

@@ -125,6 +125,10 @@ class OutOfResources(BackendError):
         return type(self), (self.required, self.limit, self.name)
 
 
+class VariableError(TilewrightError, ValueError):
+    """A variable of the environment has a value that means nothing."""
+
+
 class LaunchError(TilewrightError):
     """A launch's arguments, grid or options do not fit the kernel."""
 

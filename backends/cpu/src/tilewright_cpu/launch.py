@@ -7,11 +7,11 @@ launches are made of and hands everything else to the Python launcher.
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tilewright.environment import LAUNCHERS, chosen
 from tilewright.errors import LaunchError
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import DescriptorType, IntType, PointerType, Type
@@ -128,7 +128,7 @@ def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options
     loaded.record.limit = threads
     running = pool()
     slow = PythonLauncher(loaded, parameters, running)
-    if os.environ.get("TILEWRIGHT_CPU_LAUNCHER") != "python" and "bounds" not in loaded.metadata:
+    if chosen("TILEWRIGHT_CPU_LAUNCHER", LAUNCHERS) != "python" and "bounds" not in loaded.metadata:
         from tilewright_cpu.native_launch import native_launcher
 
         fast = native_launcher(loaded, parameters, slow)

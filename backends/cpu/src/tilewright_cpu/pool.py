@@ -31,6 +31,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from tilewright.environment import chosen, refused
 from tilewright.errors import BackendError
 from tilewright_cpu.pool_ir import COMMON_SYMBOLS, MAX_WORKERS, THREAD_SYMBOLS, pool_ir, supports_threads
 from tilewright_cpu.status import INTERRUPTED
@@ -72,21 +73,18 @@ def requested_threads() -> int:
     """``TILEWRIGHT_NUM_THREADS``, or 0 where it is not set.
 
     Raises:
-        BackendError: it is not a positive number.
+        VariableError: it is not a positive number.
     """
     text = os.environ.get("TILEWRIGHT_NUM_THREADS", "")
     if not text:
         return 0
     if not text.isdigit() or int(text) < 1:
-        raise BackendError(f"TILEWRIGHT_NUM_THREADS must be a positive number, not {text!r}")
+        raise refused("TILEWRIGHT_NUM_THREADS", "a positive number", text)
     return int(text)
 
 
 def _requested_mode() -> str:
-    mode = os.environ.get("TILEWRIGHT_CPU_POOL", "auto")
-    if mode not in MODES:
-        raise BackendError(f"TILEWRIGHT_CPU_POOL must be one of {', '.join(MODES)}, not {mode!r}")
-    return mode
+    return chosen("TILEWRIGHT_CPU_POOL", MODES)
 
 
 class Pool:
@@ -316,7 +314,7 @@ def pool() -> Pool:
     """The pool of this process, made when first asked for; it adopts OpenMP when PyTorch has been loaded since.
 
     Raises:
-        BackendError: an environment variable has a value that is not understood.
+        VariableError: a variable of the environment has a value that means nothing.
     """
     global _pool
     with _pool_lock:

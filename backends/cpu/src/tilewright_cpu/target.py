@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.errors import BackendError
+from tilewright.errors import VariableError
 from tilewright.plugins.manifest import Device, Target
 from tilewright_cpu.machine import LEVELS, NAMED, USUAL_CACHES, Machine, machine_of, named_target, vector_unit
 
@@ -141,7 +141,7 @@ def host() -> Target:
     ``limits`` has what code generation depends on: ``vector_bits``, and bytes and ways of the caches.
 
     Raises:
-        BackendError: the machine lacks the level.
+        VariableError: the machine lacks the level.
     """
     return _host(os.environ.get("TILEWRIGHT_CPU_LEVEL", ""))
 
@@ -173,10 +173,10 @@ def _host(level: str) -> Target:
     arch, features = architecture(triple), tuple(text.split(",")) if text else ()
     if level:
         if level not in LEVELS or arch != "x86-64":
-            raise BackendError(f"TILEWRIGHT_CPU_LEVEL must be one of {', '.join(LEVELS)} on an x86-64 host, not {level!r} on {arch}")
+            raise VariableError(f"TILEWRIGHT_CPU_LEVEL must be one of {', '.join(LEVELS)} on an x86-64 host, not {level!r} on {arch}")
         missing = [name for name in LEVELS[level] if f"-{name}" in features]
         if missing:
-            raise BackendError(f"TILEWRIGHT_CPU_LEVEL={level}: this machine lacks {', '.join(missing)}")
+            raise VariableError(f"TILEWRIGHT_CPU_LEVEL={level}: this machine lacks {', '.join(missing)}")
         cpu, features = level, tuple(f"+{name}" for name in LEVELS[level])
     elif "+amx-tile" in features and not ask_for_tiles():
         features = tuple(f"-{name[1:]}" if name.startswith("+amx-") else name for name in features)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import enum
-import os
 from types import ModuleType
 from typing import Any
 
+from tilewright.environment import flag
 from tilewright.errors import CompilationError, similar, with_help
 from tilewright.frontend import remedies
 from tilewright.frontend.errors import located
@@ -45,7 +45,7 @@ def load_name(g: Generator, node: ast.AST, name: str) -> Any:
     if value is _MISSING:
         value = frame.namespace.get(name, _MISSING)
     if value is not _MISSING:
-        if isinstance(value, _PERMITTED) or is_permitted(value) or name in PYTHON_BUILTINS or os.environ.get(_ALLOW_GLOBALS, "0") == "1":
+        if isinstance(value, _PERMITTED) or is_permitted(value) or name in PYTHON_BUILTINS or flag(_ALLOW_GLOBALS):
             return lift(value)
         raise _refused(name, value)
     value = PYTHON_BUILTINS.get(name, _MISSING)

@@ -7,6 +7,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterable
 
+from tilewright.environment import flag
 from tilewright.plugins.manifest import Capabilities
 
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
@@ -55,8 +56,8 @@ def why_disabled(name: str, extra: str, why_not: Callable[[], str] = str) -> str
         why_not: why no kernel of it can run here, empty where nothing speaks against it; asked where nothing else does.
     """
     switch = f"TILEWRIGHT_{name.upper()}_DISABLE"
-    if os.environ.get(switch) == "1":
-        return f"disabled by {switch}=1"
+    if flag(switch):
+        return f"disabled by {switch}={os.environ[switch]}"
     if importlib.util.find_spec("llvmlite") is None:
         return f"llvmlite is not installed: pip install 'tilewright[{extra}]'"
     return why_not()

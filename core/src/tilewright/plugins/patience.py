@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.environment import refused
+
 #: Seconds that importing a plugin, and asking it for its devices, may take each.
 DEFAULT_LIMIT = 60.0
 VARIABLE = "TILEWRIGHT_PLUGIN_TIME_LIMIT"
@@ -29,7 +31,7 @@ def time_limit() -> float:
     """The limit in seconds that the environment says; 0 is none.
 
     Raises:
-        ValueError: it is no such number.
+        VariableError: it is no such number.
     """
     text = os.environ.get(VARIABLE, "").strip()
     if not text:
@@ -39,7 +41,7 @@ def time_limit() -> float:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds <= threading.TIMEOUT_MAX:
-        raise ValueError(f"{VARIABLE} must be a number of seconds from 0 on, not {text!r}")
+        raise refused(VARIABLE, "a number of seconds from 0 on", text)
     return seconds
 
 

@@ -130,7 +130,7 @@ def load_backend(source: PluginSource) -> Backend:
 
     Raises:
         BackendError: naming plugin, distribution, cause and remedy.
-        ValueError: the time limit in the environment is none.
+        VariableError: the time limit in the environment is none.
     """
     started, limit = time.perf_counter(), time_limit()
     try:

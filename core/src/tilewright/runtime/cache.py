@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.environment import refused
 from tilewright.runtime import private_folder
 from tilewright.runtime.artifact import Artifact, DamagedArtifactError, pack, unpack
 from tilewright.runtime.files import NotAFileError, read_whole, remove, warn_user, write_whole
@@ -221,11 +222,11 @@ def parse_size(text: str) -> int:
     """Bytes of ``"512M"``, ``"2G"``, ``"1000000"``.
 
     Raises:
-        ValueError: it is no size.
+        VariableError: it is no size.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?\s*", text, re.IGNORECASE)
     if not found:
-        raise ValueError(f"TILEWRIGHT_CACHE_SIZE must be bytes, or a number with K, M or G, not {text!r}")
+        raise refused("TILEWRIGHT_CACHE_SIZE", "bytes, or a number with K, M or G", text)
     return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 

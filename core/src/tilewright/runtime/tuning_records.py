@@ -27,6 +27,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tilewright.environment import PREFIX, refused
+from tilewright.errors import TuningArgumentError, VariableError
 from tilewright.language.callable import JitCallable
 from tilewright.runtime import private_folder, shipped_records
 from tilewright.runtime.cache import default_directory
@@ -41,19 +43,19 @@ def mode() -> str:
     """The mode that ``TILEWRIGHT_AUTOTUNE`` names now.
 
     Raises:
-        ValueError: it names none.
+        VariableError: it names none.
     """
     return check_mode(os.environ.get("TILEWRIGHT_AUTOTUNE", "").strip().lower() or "on", "TILEWRIGHT_AUTOTUNE")
 
 
 def check_mode(found: str, source: str) -> str:
-    """A mode that ``source`` names.
+    """A mode that ``source`` names: an argument, or a variable of the environment.
 
     Raises:
-        ValueError: it is none.
+        TuningArgumentError, VariableError: it is none.
     """
     if found not in MODES:
-        raise ValueError(f"{source} must be one of {', '.join(MODES)}, not {found!r}")
+        raise _refused(source, f"one of {', '.join(MODES)}", found)
     return found
 
 
@@ -61,25 +63,31 @@ def budget() -> float | None:
     """The seconds that ``TILEWRIGHT_AUTOTUNE_BUDGET`` allows a tuning; None where there is no limit.
 
     Raises:
-        ValueError: it is no positive number.
+        VariableError: it is no positive number.
     """
     named = os.environ.get("TILEWRIGHT_AUTOTUNE_BUDGET", "").strip()
     return check_budget(named, "TILEWRIGHT_AUTOTUNE_BUDGET") if named else None
 
 
 def check_budget(given: Any, source: str) -> float:
-    """A number of seconds that ``source`` names.
+    """A number of seconds that ``source`` names: an argument, or a variable of the environment.
 
     Raises:
-        ValueError: it is no positive number.
+        TuningArgumentError, VariableError: it is no positive number.
     """
     try:
         found = math.nan if isinstance(given, bool) else float(given)
     except (TypeError, ValueError):
         found = math.nan
     if not found > 0:
-        raise ValueError(f"{source} must be a number of seconds above 0, not {given!r}")
+        raise _refused(source, "a number of seconds above 0", given)
     return found
+
+
+def _refused(source: str, wanted: str, given: Any) -> TuningArgumentError | VariableError:
+    if source.startswith(PREFIX):
+        return refused(source, wanted, given)
+    return TuningArgumentError(f"{source} must be {wanted}, not {given!r}")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import sys
 import threading
 from dataclasses import dataclass, replace
 
+from tilewright.environment import refused
 from tilewright.errors import BackendError, LoweringError
 from tilewright.plugins.registry import registry
 from tilewright.runtime.worker_server import FORK, KILL, REAP, Job, receive, send
@@ -36,12 +37,12 @@ def worker_count() -> int:
     """How many workers there may be: ``TILEWRIGHT_WORKERS``, else as many as this process has processors.
 
     Raises:
-        ValueError: the variable is no count.
+        VariableError: the variable is no count.
     """
     named = os.environ.get("TILEWRIGHT_WORKERS", "").strip()
     if named:
         if not named.isdecimal():
-            raise ValueError(f"TILEWRIGHT_WORKERS must be a number of processes, 0 to compile in threads of this one, not {named!r}")
+            raise refused("TILEWRIGHT_WORKERS", "a number of processes, 0 to compile in threads of this one", named)
         return int(named)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any
 
 import tilewright
-from tilewright.errors import TilewrightError
+from tilewright.errors import TilewrightError, VariableError
 from tilewright.runtime.executors import FORMS as EXECUTORS
 from tilewright.tools.printing import print_json, size_text
 from tilewright.tools.usage import UsageError
@@ -152,17 +152,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     try:
         code: int = options.run(options)
-    except UsageError as error:
+    except (UsageError, VariableError) as error:
         print(f"tilewright {options.command}: {error}", file=sys.stderr)
         return 2
     except TilewrightError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    except ValueError as error:
-        if not str(error).startswith("TILEWRIGHT_"):
-            raise
-        print(f"tilewright {options.command}: {error}", file=sys.stderr)  # an environment variable with a value that is not understood
-        return 2
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of a pipe has seen enough

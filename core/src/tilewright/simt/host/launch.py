@@ -7,12 +7,12 @@ being captured into a graph, but for kernels whose backend does so around each l
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+from tilewright.environment import LAUNCHERS, chosen
 from tilewright.errors import LaunchError
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.writability import write_guard
@@ -71,7 +71,7 @@ class PythonLauncher:
 def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
     """The callable that starts a loaded kernel: native where that is possible, unless ``TILEWRIGHT_<BACKEND>_LAUNCHER=python``."""
     slow = PythonLauncher(loaded, parameters)
-    if os.environ.get(f"TILEWRIGHT_{loaded.driver.table.backend.upper().replace('-', '_')}_LAUNCHER") != "python":
+    if chosen(f"TILEWRIGHT_{loaded.driver.table.backend.upper().replace('-', '_')}_LAUNCHER", LAUNCHERS) != "python":
         from tilewright.simt.host.native_launch import native_launcher
 
         fast = native_launcher(loaded, parameters, slow)
