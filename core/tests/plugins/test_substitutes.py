@@ -96,6 +96,43 @@ def test_a_backend_that_says_it_cannot_run_is_told(tmp_path):
     assert "'other'" not in told
 
 
+SEARCHING = """
+from tilewright.errors import BackendError, VariableError
+from tilewright.plugins.hooks import hookimpl
+from tilewright.plugins.manifest import Capabilities, Manifest
+
+class plugin:
+    @staticmethod
+    @hookimpl
+    def tilewright_backend():
+        return Manifest("fast", "1", "for tests", device_kinds=("cpu",), targets=("t",), capabilities=Capabilities(frozenset({{'f32'}})))
+
+    @staticmethod
+    @hookimpl
+    def tilewright_devices():
+        {search}
+"""
+
+
+@pytest.mark.parametrize("search", ["raise BackendError('the driver is of another age')", "return ['the driver is of another age']", "raise OSError('age')"])
+def test_a_backend_whose_search_for_devices_fails_is_told(tmp_path, search):
+    shipped(tmp_path, "pl-fast", "fast", SEARCHING.format(search=search))
+    told = run(tmp_path).stderr
+    assert told.count("backend 'reference' is used, since one that comes before it failed") == 1
+    assert "age" in told or "gave a str, not a Device" in told
+
+
+def test_a_backend_that_finds_no_device_is_told_nothing_of(tmp_path):
+    shipped(tmp_path, "pl-fast", "fast", SEARCHING.format(search="return []"))
+    assert "since one that comes before" not in run(tmp_path).stderr
+
+
+def test_garbage_in_a_variable_that_the_search_reads_is_refused(tmp_path):
+    shipped(tmp_path, "pl-fast", "fast", SEARCHING.format(search="raise VariableError('TILEWRIGHT_FAST must be 0 or 1')"))
+    with pytest.raises(AssertionError, match="VariableError: TILEWRIGHT_FAST must be 0 or 1"):
+        run(tmp_path)
+
+
 def test_whoever_asks_for_the_interpreter_is_told_nothing(broken):
     assert "interpreter" not in run(broken, TILEWRIGHT_BACKEND="reference").stderr
 

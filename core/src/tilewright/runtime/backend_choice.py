@@ -150,20 +150,28 @@ def _first_that_works(candidates: Sequence[Backend], place: tuple[str, int] | No
     Raises:
         BackendError: none has; the errors of all, the first one first.
     """
-    failures: list[tuple[Backend, BackendError]] = []
+    failures: list[BackendError] = []
+    searches: list[tuple[Backend, BackendError]] = []
     for candidate in candidates:
+        if not candidate.manifest.status:
+            try:
+                devices.devices(candidate)
+            except BackendError as error:
+                failures.append(error)
+                searches.append((candidate, error))
+                continue
         try:
             found = candidate, devices.find(candidate, place)
         except BackendError as error:
-            failures.append((candidate, error))
+            failures.append(error)
             continue
-        for other, failure in failures:
-            if not other.manifest.status and failure.__cause__ is not None and other.name not in _passed_over:
+        for other, failure in searches:
+            if other.name not in _passed_over:
                 _passed_over.add(other.name)
                 warn_user(f"backend {candidate.name!r} is used, since one that comes before it failed: {failure}")
         _tell_substitute(candidate)
         return found
-    raise BackendError("\n".join(str(failure) for _, failure in failures))
+    raise BackendError("\n".join(map(str, failures)))
 
 
 def _tell_substitute(chosen: Backend) -> None:
