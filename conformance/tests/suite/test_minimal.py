@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -91,6 +92,14 @@ def test_a_case_that_keeps_a_need_to_itself_shows(profile: str, case: str, lacki
     assert not minimal.judged(profile, catalogue(), [found], (case,)).holds
     registry().unregister(minimal.NAME)
     assert outcomes(profile, [catalogue()[case]])[0].status is Status.NOT_SUPPORTED
+
+
+def test_no_profile_needs_llvm(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend may have a compiler of its own, and nothing of LLVM beside it."""
+    for module in ("llvmlite", "llvmlite.binding", "llvmlite.ir"):
+        monkeypatch.setitem(sys.modules, module, None)
+    (found,) = outcomes("control", [catalogue()["control/extern/bitcode"]])
+    assert found.status is Status.NOT_SUPPORTED, found.message
 
 
 def test_operations_are_of_the_table_and_of_core_first() -> None:
