@@ -1,4 +1,5 @@
-"""Telling people how a run gets on: one line that is rewritten on a terminal, a line now and then elsewhere, and each case that goes wrong at once."""
+"""Telling people how a run gets on: one line that is rewritten on a terminal, a line now and then elsewhere, and at once which cases go wrong; of those that go
+wrong in one way, the first ones."""
 
 from __future__ import annotations
 
@@ -8,10 +9,13 @@ from typing import TextIO
 
 from tilewright_conformance.case import Outcome
 from tilewright_conformance.expectations import Verdict
+from tilewright_conformance.report.causes import general, missing_operations
 from tilewright_conformance.report.document import BAD
 
 #: Seconds between lines, on a terminal and elsewhere.
 _ON_TERMINAL, _ELSEWHERE = 0.1, 10.0
+#: Cases that go wrong in one way, of which each is told. A backend that lowers little yet has thousands; the end of a run and its reports have them by cause.
+_TOLD = 5
 
 
 class Printer:
@@ -20,6 +24,7 @@ class Printer:
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._terminal = stream, stream.isatty()
         self._counts: Counter[str] = Counter()
+        self._alike: Counter[tuple[str, ...]] = Counter()
         self._started = time.monotonic()
         self._last = self._started
         self._before = 0
@@ -32,13 +37,23 @@ class Printer:
             return
         self._counts[outcome.status] += 1
         if verdict in BAD:
-            self.end()
-            reason = outcome.message.splitlines()[0] if outcome.message else "the expectations say that it does not pass"
-            print(f"{outcome.status.upper()} {outcome.case}: {reason}", file=self._stream, flush=True)
+            self._tell(outcome)
         now = time.monotonic()
         if now - self._last > (_ON_TERMINAL if self._terminal else _ELSEWHERE) or done == total:
             self._last = now
             self._line(total, done, now)
+
+    def _tell(self, outcome: Outcome) -> None:
+        """Tell of a case that went wrong, if it is one of the first in its way."""
+        family = "/".join(outcome.case.split("/")[:2])
+        way = ("lower",) if missing_operations(outcome.message) else (outcome.status, family, general(outcome.message))
+        self._alike[way] += 1
+        if self._alike[way] > _TOLD + 1:
+            return
+        self.end()
+        reason = outcome.message.splitlines()[0] if outcome.message else "the expectations say that it does not pass"
+        text = f"{outcome.status.upper()} {outcome.case}: {reason}"
+        print(text if self._alike[way] <= _TOLD else "… and further ones like this, which are counted below and in the report", file=self._stream, flush=True)
 
     def end(self) -> None:
         """End the line that is being rewritten."""

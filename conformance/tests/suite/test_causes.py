@@ -74,7 +74,7 @@ def test_other_failures_are_one_cause_where_they_fail_alike() -> None:
         {"verdict": "expected"},
     ]
     assert [str(cause) for cause in causes.failures(document(*rows))] == [
-        "ValueError: ValueError: bad … of fp32 at … in … steps: 3 cases",
+        "ValueError: bad … of fp32 at … in … steps: 3 cases",
         "wrong results of `exp`: 2 cases",
         "time limits of `exp` (give a slow machine more by --time-scale): 1 case",
         "the process ended (SIGSEGV) on `exp`: 1 case",

@@ -137,10 +137,11 @@ def _failure(result: Mapping[str, Any]) -> str:
         return f"declare or refuse {undeclared[1]}"
     if result["exception"] == "MismatchError":
         return f"wrong results of `{subject}`"
-    return f"{result['exception'] or status}: {_general(result['message'])}"
+    named = result["exception"] or status
+    return f"{named}: {general(result['message'].removeprefix(f'{named}: '))}"
 
 
-def _general(message: str) -> str:
+def general(message: str) -> str:
     """The first line of a message without what is of one case."""
     first = message.strip().partition("\n")[0]
     return re.sub(r"…(?:[ ,]*…)+", "…", _PARTICULAR.sub("…", first))[:_LONGEST]
