@@ -118,11 +118,11 @@ class _Check:
 
 def lower_assert(context: Context, operation: Operation) -> None:
     """Stop where a condition is false and its mask holds."""
-    if operation in context.asserted:
+    if operation in context.checks.asserted:
         return
     w = context.writer
     together = [operation, *_companions(context, operation)]
-    context.asserted.update(together)
+    context.checks.asserted.update(together)
     failures: list[list[str]] = [[] for _ in together]
     checks: list[_Check] = []
     for number, assertion in enumerate(together):

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from tilewright.ir.core import Module, Operation
 from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType, PointerType, TileType
+from tilewright.llvm.registers import storage_size
 from tilewright.passes.stores import accesses_of
 from tilewright_cpu.lowering.context import Context, Index, KernelState, Scope
 from tilewright_cpu.status import OUT_OF_BOUNDS
@@ -35,15 +36,15 @@ def bounded_arguments(module: Module) -> list[int]:
 def note_accesses(state: KernelState, module: Module, first_slot: int) -> None:
     """Have a module's accesses checked. ``first_slot`` is that of the first argument."""
     arguments = module.kernel.arguments
-    state.bounds_slot = first_slot + sum(1 + 2 * argument.type.rank if isinstance(argument.type, DescriptorType) else 1 for argument in arguments)
-    state.bounded = bounded_arguments(module)
-    state.accesses = {access.operation: tuple(sorted(access.arguments)) for access in accesses_of(module)}
-    state.argument_names = [argument.name for argument in arguments]
+    state.checks.slot = first_slot + sum(1 + 2 * argument.type.rank if isinstance(argument.type, DescriptorType) else 1 for argument in arguments)
+    state.checks.bounded = bounded_arguments(module)
+    state.checks.accesses = {access.operation: tuple(sorted(access.arguments)) for access in accesses_of(module)}
+    state.checks.names = [argument.name for argument in arguments]
 
 
 def is_checked(context: Context, operation: Operation) -> bool:
-    """Whether an operation's accesses are held against bounds."""
-    return operation in context.state.accesses
+    """Whether an operation's accesses are held against bounds where code is being written."""
+    return operation in context.state.checks.accesses and operation not in context.checks.trusted
 
 
 def checked_address(context: Context, operation: Operation, address: str, size: int, guard: str | None = None) -> str:
@@ -70,7 +71,7 @@ def checked_chunk(
     pointer = operation.operands[0]
     assert isinstance(pointer.type, TileType)
     extent = pointer.type.shape[lane]
-    if not consecutive or len(context.state.accesses[operation]) > 1 or (guard is None and extent * size > _LANDING_LIMIT):
+    if not consecutive or len(context.state.checks.accesses[operation]) > 1 or (guard is None and extent * size > _LANDING_LIMIT):
         if consecutive and guard is None:
             return checked_address(context, operation, address, size * width), None
         return address, checked_lanes(context, operation, address, consecutive, width, size, guard)
@@ -83,6 +84,22 @@ def checked_chunk(
     with context.ahead_of_row():
         base = _Row(context, operation, index, lane, size, extent).span(count)
     return context.writer.gep("i8", base, _scaled(context, index[lane].base, size)), guard
+
+
+def is_span(context: Context, operation: Operation) -> bool:
+    """Whether an access of a single row is checked at once, as a span of neighbours."""
+    from tilewright_cpu.lowering.masks import bound_of, conjuncts
+    from tilewright_cpu.lowering.strides import form
+
+    pointer, mask = operation.operands[0], operation.operand("mask")
+    assert isinstance(pointer.type, TileType) and isinstance(pointer.type.element, PointerType)
+    shape, size = pointer.type.shape, storage_size(pointer.type.element.pointee)
+    lane = max(range(len(shape)), key=shape.__getitem__)
+    if len(context.state.checks.accesses[operation]) > 1 or shape[lane] * size > _LANDING_LIMIT or form(context, pointer, lane) != size:
+        return False
+    leaves = conjuncts(context, mask, tuple(range(len(shape)))) if mask is not None else []
+    along = [(leaf, axes) for leaf, axes in leaves if lane in axes and form(context, leaf, axes.index(lane)) != 0]
+    return all(bound_of(context, leaf, axes, lane) is not None for leaf, axes in along)
 
 
 def _admitted(context: Context, operation: Operation, lane: int, extent: int) -> str | None:
@@ -133,13 +150,13 @@ class _Row:
         self.first: Index = (*index[:lane], self.coordinate._replace(base="0", depth=0, width=0), *index[lane + 1 :])
         self.home = scope_of(context, self.first)
         self.base = evaluate(context, operation.operands[0], self.first)
-        self.argument = context.state.accesses[operation][0]
+        self.argument = context.state.checks.accesses[operation][0]
 
     def _before(self) -> str:
         """The bytes of the argument's memory before lane 0: negative, as an i64, where that is not inside."""
 
         def write() -> str:
-            w, (start, _) = self.context.writer, _bounds(self.context, self.argument, 0)
+            w, (start, _) = self.context.writer, bounds_of(self.context, self.argument, 0)
             return w.emit(f"sub i64 {w.emit(f'ptrtoint ptr {self.base} to i64')}, {start}")
 
         return _once(self.context, self.home, ("before", self.operation, self.first), write)
@@ -148,7 +165,7 @@ class _Row:
         """The first lane that is inside, and how many are from it on, i64 of at most the extent."""
 
         def write() -> tuple[str, str]:
-            w, (_, bytes_) = self.context.writer, _bounds(self.context, self.argument, 0)
+            w, (_, bytes_) = self.context.writer, bounds_of(self.context, self.argument, 0)
             shift, extent = self.size.bit_length() - 1, ("i64", str(self.extent))
 
             def lanes(distance: str, least: str) -> str:
@@ -169,10 +186,10 @@ class _Row:
             w, context = self.context.writer, self.context
             if count.isdigit():
                 # places at which so many bytes may begin: none where there are fewer
-                _, room = _bounds(context, self.argument, int(count) * self.size)
+                _, room = bounds_of(context, self.argument, int(count) * self.size)
                 inside = w.emit(f"icmp ult i64 {before}, {room}")
             else:
-                _, bytes_ = _bounds(context, self.argument, 0)
+                _, bytes_ = bounds_of(context, self.argument, 0)
                 end = w.emit(f"add i64 {before}, {_scaled(context, count, self.size)}")
                 held = w.emit(f"and i1 {w.emit(f'icmp sge i64 {before}, 0')}, {w.emit(f'icmp sle i64 {end}, {bytes_}')}")
                 inside = w.emit(f"or i1 {held}, {w.emit(f'icmp eq i64 {count}, 0')}")
@@ -227,16 +244,16 @@ def checked_span(context: Context, operation: Operation, first: str, last: str, 
 
 def stop_where_told(context: Context) -> None:
     """Behind a statement: stop where an access of it was not inside."""
-    if not context.unlooked_checks:
+    if not context.checks.unlooked:
         return
     w = context.writer
-    for (operation, width), lost in context.unlooked_lanes.items():
+    for (operation, width), lost in context.checks.unlooked_lanes.items():
         type_ = f"<{width} x i1>"
         some = w.intrinsic("llvm.vector.reduce.or", "i1", [(type_, w.load(type_, lost, 64))], [type_])
         _tell(context, operation, w.emit(f"xor i1 {some}, true"))
-    context.unlooked_lanes.clear()
-    context.unlooked_checks = False
-    told = w.load("i32", context.told, 4)
+    context.checks.unlooked_lanes.clear()
+    context.checks.unlooked = False
+    told = w.load("i32", context.checks.told, 4)
     failed, passed = w.new_block("outside"), w.new_block("inside")
     w.branch_if(w.emit(f"icmp eq i32 {told}, 0"), passed, failed, likely=True)
     w.place(failed)
@@ -247,11 +264,11 @@ def stop_where_told(context: Context) -> None:
 def _kept(context: Context, operation: Operation, inside: str, guard: str | None, width: int) -> str:
     """The lanes of a guard that are inside; those that are not are noted, and told behind the statement: a row's loop only gathers them."""
     w, type_ = context.writer, f"<{width} x i1>"
-    lost = context.unlooked_lanes.get((operation, width))
+    lost = context.checks.unlooked_lanes.get((operation, width))
     if lost is None:
-        lost = context.unlooked_lanes[operation, width] = w.alloca(type_)
+        lost = context.checks.unlooked_lanes[operation, width] = w.alloca(type_)
         w.entry.lines.append(f"  store {type_} zeroinitializer, ptr {lost}, align 64")
-    context.unlooked_checks = True
+    context.checks.unlooked = True
     outside = w.emit(f"xor {type_} {inside}, splat (i1 true)")
     if guard is not None:
         inside, outside = (w.emit(f"and {type_} {lanes}, {guard}") for lanes in (inside, outside))
@@ -263,8 +280,8 @@ def _inside(context: Context, operation: Operation, number: str, size: int, widt
     """An i1 a lane: whether ``size`` bytes at an address (i64) lie in the memory of one of the arguments it may come from."""
     w, found = context.writer, ""
     type_ = f"<{width} x i64>" if width else "i64"
-    for argument in context.state.accesses[operation]:
-        start, room = _bounds(context, argument, size)
+    for argument in context.state.checks.accesses[operation]:
+        start, room = bounds_of(context, argument, size)
         if width:
             start, room = w.splat("i64", start, width), w.splat("i64", room, width)
         here = w.emit(f"icmp ult {type_} {w.emit(f'sub {type_} {number}, {start}')}, {room}")
@@ -272,13 +289,13 @@ def _inside(context: Context, operation: Operation, number: str, size: int, widt
     return found
 
 
-def _bounds(context: Context, argument: int, size: int) -> tuple[str, str]:
+def bounds_of(context: Context, argument: int, size: int) -> tuple[str, str]:
     """Where an argument's memory begins, and how many places in it ``size`` bytes may begin at, or for 0 its size: read in the function's entry."""
-    found = context.bounds.get((argument, size))
+    found = context.checks.bounds.get((argument, size))
     if found is None:
         w, state = context.writer, context.state
         start, bytes_ = (w.fresh(name) for name in ("start", "bytes"))
-        slot = state.bounds_slot + 2 * state.bounded.index(argument)
+        slot = state.checks.slot + 2 * state.checks.bounded.index(argument)
         w.entry.lines += [
             f"  {start}.at = getelementptr i64, ptr %args, i64 {slot}",
             f"  {start} = load i64, ptr {start}.at, align 8",
@@ -290,35 +307,35 @@ def _bounds(context: Context, argument: int, size: int) -> tuple[str, str]:
             room = w.fresh("room")
             w.module.declare("llvm.usub.sat.i64", "i64", ["i64", "i64"])
             w.entry.lines.append(f"  {room} = call i64 @llvm.usub.sat.i64(i64 {bytes_}, i64 {size - 1})")
-        found = context.bounds[argument, size] = start, room
+        found = context.checks.bounds[argument, size] = start, room
     return found
 
 
 def _tell(context: Context, operation: Operation, fine: str) -> None:
     """Write the message of an operation to the word that is looked at, unless ``fine`` holds."""
     w, state = context.writer, context.state
-    index = state.bounds_messages.get(operation)
+    index = state.checks.messages.get(operation)
     if index is None:
-        names = " or ".join(repr(state.argument_names[argument]) for argument in state.accesses[operation])
+        names = " or ".join(repr(state.checks.names[argument]) for argument in state.checks.accesses[operation])
         verb = operation.name if operation.name.startswith("atomic") else "store" if operation.spec.effects & Effect.WRITE else "load"
-        index = state.bounds_messages[operation] = context.message(f"{verb} outside the memory of argument {names}", operation.location)
-    if not context.told:
+        index = state.checks.messages[operation] = context.message(f"{verb} outside the memory of argument {names}", operation.location)
+    if not context.checks.told:
         # two words: the one that is looked at, and one that nobody reads
-        context.told = w.alloca("i32", 2, 4)
-        w.entry.lines.append(f"  store i32 0, ptr {context.told}, align 4")
-        context.untold = w.fresh("untold")
-        w.entry.lines.append(f"  {context.untold} = getelementptr i32, ptr {context.told}, i64 1")
-    where = w.emit(f"select i1 {fine}, ptr {context.untold}, ptr {context.told}")
+        context.checks.told = w.alloca("i32", 2, 4)
+        w.entry.lines.append(f"  store i32 0, ptr {context.checks.told}, align 4")
+        context.checks.untold = w.fresh("untold")
+        w.entry.lines.append(f"  {context.checks.untold} = getelementptr i32, ptr {context.checks.told}, i64 1")
+    where = w.emit(f"select i1 {fine}, ptr {context.checks.untold}, ptr {context.checks.told}")
     w.store("i32", str(index + 1), where, 4)
-    context.unlooked_checks = True
+    context.checks.unlooked = True
 
 
 def _landing(context: Context, size: int) -> str:
     """Zeros of our own, at least ``size`` bytes, in place of what is not inside."""
-    found = context.landings.get(size)
+    found = context.checks.landings.get(size)
     if found is None:
         w = context.writer
-        found = context.landings[size] = w.alloca("i8", size, 64)
+        found = context.checks.landings[size] = w.alloca("i8", size, 64)
         w.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
         w.allocations.append(f"  call void @llvm.memset.p0.i64(ptr align 64 {found}, i8 0, i64 {size}, i1 false)")
     return found

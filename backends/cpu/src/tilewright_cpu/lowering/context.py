@@ -23,6 +23,7 @@ from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
 from tilewright.llvm.writer import Block, FunctionWriter, Loop, ModuleWriter
 from tilewright_cpu.lowering.analysis import Analysis
+from tilewright_cpu.lowering.checks import FunctionChecks, ModuleChecks
 from tilewright_cpu.lowering.lane_sums import LaneSumState
 from tilewright_cpu.machine import Machine
 from tilewright_cpu.status import poll_symbol
@@ -148,10 +149,7 @@ class KernelState:
         callees: the functions written so far but for the kernel, by name and paddings of descriptor arguments.
         arena_bytes: heap memory of the functions written so far.
         prepackable: whether a product asks for operands that were packed before the launch.
-        accesses: the operations whose accesses are held against bounds -> the arguments that they may be of; see :mod:`.bounds`.
-        bounded: the arguments that have bounds; their first slot is ``bounds_slot``.
-        argument_names: what messages call the kernel's arguments.
-        bounds_messages: the message of each checked operation, by its index.
+        checks: what debug mode checks.
         poll: the variable that holds what loops ask whether to go on.
         polls: whether there is a loop that asks.
         run: programs that a thread should run one after the other, where it has as many.
@@ -171,11 +169,7 @@ class KernelState:
         self.arena_bytes = 0
         self.prepackable = False
         self.run = 1
-        self.accesses: dict[Operation, tuple[int, ...]] = {}
-        self.bounded: list[int] = []
-        self.bounds_slot = 0
-        self.argument_names: list[str] = []
-        self.bounds_messages: dict[Operation, int] = {}
+        self.checks = ModuleChecks()
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
 
 
@@ -247,8 +241,8 @@ class Context:
         self.pending: dict[Value, Operation] = {}
         #: of those, the ones that a barrier follows: nothing after it may be written before they are read, through whatever pointer
         self.fenced: set[Value] = set()
-        #: assertions that were tested with an earlier one
-        self.asserted: set[Operation] = set()
+        #: what debug mode checks
+        self.checks = FunctionChecks()
         # memory
         self._slots: dict[str, Slot] = {}
         self._free: list[Slot] = []
@@ -258,13 +252,6 @@ class Context:
         self.arena_parts: list[tuple[str, int]] = []
         self.arena_bytes = 0
         self._dummy = self._dummy_store = ""
-        # checks of bounds, see :mod:`.bounds`: what was read of the arguments' slots, memory in place of what is not inside, the word that messages are
-        # written to and the one beside it, whether it is still to be looked at, and the lanes of accesses that were outside and are still to be told
-        self.bounds: dict[tuple[int, int], tuple[str, str]] = {}
-        self.landings: dict[int, str] = {}
-        self.told = self.untold = ""
-        self.unlooked_checks = False
-        self.unlooked_lanes: dict[tuple[Operation, int], str] = {}
         #: what holds in front of the loops over the lanes of a row that are being written: the scopes, the floor, what is assumed, the forms
         self.row: tuple[list[Scope], int, frozenset[Value], dict[Value, tuple[Any, ...]]] | None = None
 
@@ -567,6 +554,30 @@ class Context:
             yield
         finally:
             self.writer.current, self.scopes, self.floor, self.assumed, self.forms = saved
+
+    @contextmanager
+    def ahead_of_nest(self) -> Iterator[None]:
+        """Write code in front of all the loops of the nest at hand, where nothing is assumed yet."""
+        saved = self.writer.current, self.scopes, self.floor, self.assumed, self.forms
+        if len(self.scopes) > 1:
+            self.writer.current = self.scopes[0].block
+        self.scopes, self.floor = self.scopes[:1], 0
+        try:
+            yield
+        finally:
+            current, self.scopes, self.floor, self.assumed, self.forms = saved
+            if len(self.scopes) > 1:
+                self.writer.current = current
+
+    @contextmanager
+    def trusting(self, operations: Sequence[Operation]) -> Iterator[None]:
+        """Write code that accesses what the operations access without a check."""
+        saved = self.checks.trusted
+        self.checks.trusted = saved | frozenset(operations)
+        try:
+            yield
+        finally:
+            self.checks.trusted = saved
 
     @contextmanager
     def loop(

@@ -87,7 +87,7 @@ def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
     for argument, facts in zip(function.arguments, function.argument_attributes, strict=True):
         slot = _load_argument(context, argument, slot, facts.get("padding", "zero"))
     used = {operation.axis for operation in context.analysis.start if isinstance(operation, ProgramId)}
-    if state.accesses or any(isinstance(operation, Print | Assert | Call) for operation in context.analysis.start):
+    if state.checks.accesses or any(isinstance(operation, Print | Assert | Call) for operation in context.analysis.start):
         used = {0, 1, 2}
     _program_loop(context, function, used, grid)
     end_function(frame, "void", "void")

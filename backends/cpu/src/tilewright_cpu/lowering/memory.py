@@ -109,6 +109,7 @@ def lower_store(context: Context, operation: Store) -> None:
     axes = identity(len(shape))
     roots = [(operand, axes) for operand in operation.operands]
     plan = Plan(context, shape, roots, mask)
+    plan.accesses.append(operation)
     stopping: list[Bound] = [bound for bound in plan.bounds if bound.leaf in plan.store_conditions]
     complete_partial(plan, frozenset() if plan.fresh else frozenset(bound.leaf for bound in stopping))
     writer = context.writer

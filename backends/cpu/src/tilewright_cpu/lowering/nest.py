@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Value
+from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Select
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.ops.shape import Reshape
@@ -22,6 +22,7 @@ from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index
 from tilewright_cpu.lowering.contiguity import assuming
 from tilewright_cpu.lowering.evaluate import evaluate, with_coordinate
 from tilewright_cpu.lowering.masks import Axes, Bound, bound_of, conjuncts, emit_limit, operand_axes
+from tilewright_cpu.lowering.nest_bounds import decidable, emit_inside
 from tilewright_cpu.lowering.strides import form
 
 if TYPE_CHECKING:
@@ -48,11 +49,12 @@ class Plan:
         unroll: chunks a turn of the main loop takes.
         bounds: comparisons that bound the lanes.
         row_conditions: conditions of loads' and stores' masks that a row decides, with their axes.
-        loads: the loads that are evaluated.
+        accesses: the loads that are evaluated, and the store whose nest it is.
         leading: an i64, how far along the first axis the nest goes where that is no axis of lanes; None for all of it.
     """
 
     __slots__ = (
+        "accesses",
         "bounds",
         "brief",
         "consecutive",
@@ -61,7 +63,6 @@ class Plan:
         "fresh",
         "lane",
         "leading",
-        "loads",
         "roots",
         "row_conditions",
         "shape",
@@ -83,7 +84,7 @@ class Plan:
         self.context, self.shape, self.roots = context, shape, roots
         self.leading: str | None = None
         self.fresh: list[Value] = []
-        self.loads: list[Root] = []
+        self.accesses: list[Operation] = []
         visited = self._prepare(volatile)
         maybe = [value for value in visited if value in context.consecutive]
         with assuming(context, maybe):
@@ -143,7 +144,7 @@ class Plan:
                     context.materialize(value)
                     continue
             if operation.name == "load":
-                self.loads.append((value, axes))
+                self.accesses.append(operation)
             for number, operand in enumerate(operation.operands):
                 stack.append((operand, operand_axes(value, axes, number)))
         for value in twice:
@@ -252,6 +253,13 @@ class Plan:
                 if bound is not None:
                     self.bounds.append(bound)
 
+    def decidable(self) -> list[Operation]:
+        """The accesses whose bounds are checked for the whole nest."""
+        if not self.accesses or self.lane < 0 or not self.context.state.checks.accesses:
+            return []
+        with assuming(self.context, self.consecutive):
+            return decidable(self.context, self.accesses, bool(self.outer_axes()))
+
     # ---- loops
 
     def outer_axes(self) -> list[int]:
@@ -277,10 +285,11 @@ def decide_row(plan: Plan, index: Index, write: Callable[[], list[tuple[str, str
     """Write a row twice: for the case that all its row conditions hold, and for the other one.
 
     ``write`` writes the row and gives back (type, name) of what it computed. With ``stores_only`` a row whose store conditions do not all hold is
-    skipped.
+    skipped. Where the nest checks bounds, that all it may access is inside is one of the conditions.
     """
     context, writer = plan.context, plan.context.writer
-    if not plan.row_conditions and not plan.consecutive:
+    decided = plan.decidable()
+    if not plan.row_conditions and not plan.consecutive and not decided:
         return [name for _, name in write()]
 
     def holds(conditions: Sequence[Root]) -> str | None:
@@ -297,17 +306,21 @@ def decide_row(plan: Plan, index: Index, write: Callable[[], list[tuple[str, str
     for value in plan.consecutive:
         flag = context.consecutive[value]
         condition = flag if condition is None else writer.emit(f"and i1 {condition}, {flag}")
+    if decided:
+        with context.ahead_of_nest(), assuming(context, plan.consecutive):
+            inside = emit_inside(context, decided)
+        condition = inside if condition is None else writer.emit(f"and i1 {condition}, {inside}")
     assert condition is not None
     scope = context.scopes[-1]
     scope.block = writer.current
-    only_stores = stores_only and leaves <= plan.store_conditions
+    only_stores = stores_only and not decided and leaves <= plan.store_conditions
     then, join = writer.new_block("row"), writer.new_block("join")
     other = join if only_stores else writer.new_block("edge")
     writer.branch_if(condition, then, other)
     writer.place(then)
     incoming: list[tuple[list[tuple[str, str]], Block]] = []
     saved_limits = dict(context.limits)
-    with context.scope(then, leaves):
+    with context.scope(then, leaves, floor=bool(decided)), context.trusting(decided):
         incoming.append((write(), writer.current))
     context.limits = saved_limits
     writer.branch(join)

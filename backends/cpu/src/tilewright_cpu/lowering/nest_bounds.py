@@ -1,0 +1,121 @@
+"""Accesses of a whole nest that are held against bounds at once, in front of its loops.
+
+The addresses of an access that grows by steps along each axis lie between those of two corners of its tile: cut to what bounds in its mask admit, which
+other conditions only make less of. Where both corners are inside, so is every lane that may be on, and rows are written without a check. Rows of nests
+where that does not hold are written a second time, with every lane that is on checked: see :func:`.nest.decide_row`.
+
+A corner's address is computed as a lane's is, in the kernel's own integers: where these wrap around on the way from one corner to the other, the distance
+of the two is not that of the steps, and nothing is taken to be inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from tilewright.ir.core import Operation
+from tilewright.ir.types import I64, PointerType, TileType, element_type
+from tilewright.llvm.casts import emit_cast
+from tilewright.llvm.registers import storage_size
+from tilewright_cpu.lowering.bounds import bounds_of, is_checked, is_span
+from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index
+from tilewright_cpu.lowering.evaluate import evaluate, with_coordinate
+from tilewright_cpu.lowering.masks import Bound, bound_of, conjuncts, emit_limit
+from tilewright_cpu.lowering.strides import Form, form
+
+#: Steps beyond this many bytes are not looked at: with any tile's extents their sums are numbers of 63 bits.
+_FARTHEST: Final = 1 << 38
+
+
+def decidable(context: Context, operations: Iterable[Operation], several_rows: bool) -> list[Operation]:
+    """Those of a nest's accesses that can be checked for all of it at once, if a check for each row or chunk costs more than that."""
+    found = [operation for operation in dict.fromkeys(operations) if is_checked(context, operation) and None not in _steps(context, operation)]
+    return found if several_rows or not all(is_span(context, operation) for operation in found) else []
+
+
+def emit_inside(context: Context, operations: Sequence[Operation]) -> str:
+    """An i1: whether all that the operations may access is inside. Written into the outermost scope of the nest."""
+    w, result = context.writer, ""
+    for operation in operations:
+        inside = _inside(context, operation)
+        result = w.emit(f"and i1 {result}, {inside}") if result else inside
+    return result
+
+
+def _steps(context: Context, operation: Operation) -> list[Form]:
+    pointer = operation.operands[0].type
+    assert isinstance(pointer, TileType)
+    return [form(context, operation.operands[0], axis) for axis in range(pointer.rank)]
+
+
+def _inside(context: Context, operation: Operation) -> str:
+    w, pointer = context.writer, operation.operands[0]
+    assert isinstance(pointer.type, TileType) and isinstance(pointer.type.element, PointerType)
+    shape, size = pointer.type.shape, storage_size(pointer.type.element.pointee)
+    zeros: Index = (ZERO,) * len(shape)
+
+    def address(index: Index) -> str:
+        return w.emit(f"ptrtoint ptr {evaluate(context, pointer, index)} to i64")
+
+    counts, sound = _admitted(context, operation, shape)
+    low = high = zeros
+    distance, empty = "0", ""
+    for axis, step in enumerate(_steps(context, operation)):
+        count = counts[axis]
+        if not count.isdigit():
+            none = w.emit(f"icmp eq i64 {count}, 0")
+            empty = w.emit(f"or i1 {empty}, {none}") if empty else none
+        if step == 0 or shape[axis] == 1:
+            continue
+        last = str(int(count) - 1) if count.isdigit() else w.intrinsic("llvm.usub.sat", "i64", [("i64", count), ("i64", "1")])
+        if isinstance(step, int):
+            ends = (ZERO, Coordinate(last)) if step > 0 else (Coordinate(last), ZERO)
+            length = str(abs(step))
+        else:
+            moved = w.emit(f"sub i64 {address(with_coordinate(zeros, axis, Coordinate('1')))}, {address(zeros)}")
+            grows = w.emit(f"icmp sgt i64 {moved}, 0")
+            first, second = (w.emit(f"select i1 {grows}, i64 {a}, i64 {b}") for a, b in (("0", last), (last, "0")))
+            ends = Coordinate(first), Coordinate(second)
+            length = w.emit(f"select i1 {grows}, i64 {moved}, i64 {w.emit(f'sub i64 0, {moved}')}")
+            sound.append(w.emit(f"icmp ult i64 {length}, {_FARTHEST}"))
+        low, high = with_coordinate(low, axis, ends[0]), with_coordinate(high, axis, ends[1])
+        distance = w.emit(f"add i64 {distance}, {w.emit(f'mul i64 {last}, {length}')}")
+    lowest, highest = address(low), address(high)
+    sound.append(w.emit(f"icmp eq i64 {w.emit(f'sub i64 {highest}, {lowest}')}, {distance}"))
+    inside = ""
+    for argument in context.state.checks.accesses[operation]:
+        start, room = bounds_of(context, argument, size)
+        here = [w.emit(f"icmp ult i64 {w.emit(f'sub i64 {end}, {start}')}, {room}") for end in (lowest, highest)]
+        both = w.emit(f"and i1 {here[0]}, {here[1]}")
+        inside = w.emit(f"or i1 {inside}, {both}") if inside else both
+    for one in sound:
+        inside = w.emit(f"and i1 {inside}, {one}")
+    return w.emit(f"or i1 {inside}, {empty}") if empty else inside
+
+
+def _admitted(context: Context, operation: Operation, shape: Sequence[int]) -> tuple[list[str], list[str]]:
+    """How many coordinates along each axis, from 0 on, the mask's bounds admit (i64), and the conditions (i1) under which that is so."""
+    w, mask = context.writer, operation.operand("mask")
+    counts: list[str] = [str(extent) for extent in shape]
+    sound: list[str] = []
+    if mask is None:
+        return counts, sound
+    for leaf, axes in conjuncts(context, mask, tuple(range(len(shape)))):
+        moving = [axis for number, axis in enumerate(axes) if axis is not None and form(context, leaf, number) != 0]
+        bound = bound_of(context, leaf, axes, moving[0]) if len(moving) == 1 else None
+        if bound is None:
+            continue
+        axis = moving[0]
+        limit = emit_limit(context, bound, (ZERO,) * len(shape), shape[axis])
+        counts[axis] = limit if counts[axis].isdigit() else w.intrinsic("llvm.umin", "i64", [("i64", counts[axis]), ("i64", limit)])
+        sound += _steady(context, bound, shape[axis])
+    return counts, sound
+
+
+def _steady(context: Context, bound: Bound, extent: int) -> list[str]:
+    """The condition under which what a bound compares does not wrap around along its axis."""
+    w, element = context.writer, element_type(bound.moving.type)
+    row: Index = (ZERO,) * len(bound.axes)
+    ends = [evaluate(context, bound.moving, with_coordinate(row, bound.axis, Coordinate(at))) for at in ("0", str(extent - 1))]
+    first, last = (emit_cast(context, text, element, I64, 0) for text in ends)
+    return [w.emit(f"icmp eq i64 {w.emit(f'sub i64 {last}, {first}')}, {bound.step * (extent - 1)}")]
