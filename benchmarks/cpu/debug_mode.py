@@ -74,6 +74,34 @@ def scatter_kernel(x_ptr, index_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 @tw.jit
+def masked_gather_kernel(x_ptr, index_ptr, mask_ptr, out_ptr, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    wanted = tl.load(mask_ptr + places) != 0
+    tl.store(out_ptr + places, tl.load(x_ptr + tl.load(index_ptr + places), mask=wanted, other=0))
+
+
+@tw.jit
+def strided_kernel(x_ptr, out_ptr, n, step, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + places, tl.load(x_ptr + places * step, mask=places < n), mask=places < n)
+
+
+@tw.jit
+def reversed_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + places, tl.load(x_ptr + n - 1 - places, mask=places < n), mask=places < n)
+
+
+@tw.jit
+def running_kernel(x_ptr, mask_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    places = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n, BLOCK):
+        total += tl.load(x_ptr + start + places, mask=tl.load(mask_ptr + start + places) != 0, other=0.0)
+    tl.store(out_ptr, tl.sum(total, axis=0))
+
+
+@tw.jit
 def rows_kernel(x_ptr, out_ptr, rows, columns, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     j = tl.arange(0, COLUMNS)[None, :]
@@ -190,6 +218,19 @@ def integer_total_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 @tw.jit
+def products_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < n
+    tl.store(out_ptr + places, tl.load(x_ptr + places, mask=inside, other=0) * tl.load(y_ptr + places, mask=inside, other=0), mask=inside)
+
+
+@tw.jit
+def running_total_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + places, tl.cumsum(tl.load(x_ptr + places), axis=0))
+
+
+@tw.jit
 def dropout_kernel(x_ptr, out_ptr, n, p, seed, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = places < n
@@ -267,6 +308,16 @@ def cases() -> Iterator[Case]:
     yield case("copy f16, mask from memory", masked_copy_kernel, half, flags, half.copy(), BLOCK=BLOCK)
     yield case("gather", gather_kernel, x, index, out, n, BLOCK=BLOCK)
     yield case("scatter", scatter_kernel, x, index, out, n, BLOCK=BLOCK)
+    yield case("gather, mask from memory", masked_gather_kernel, x, index, flags, out, BLOCK=BLOCK)
+    bytes_, small_index = RNG.integers(0, 100, COUNT).astype(np.int8), RNG.integers(0, 256, COUNT).astype(np.uint8)
+    yield case("gather of bytes by bytes", masked_gather_kernel, bytes_, small_index, flags, bytes_.copy(), BLOCK=BLOCK)
+    yield case("every other element", strided_kernel, floats(2 * COUNT), out, n, 2, BLOCK=BLOCK)
+    yield case("backwards", reversed_kernel, x, out, n, BLOCK=BLOCK)
+    yield case("tiles of 16", add_kernel, x, y, out, n, programs=(256, 1), repeats=16, BLOCK=16)
+    yield case("tiles of 16, mask from memory", masked_copy_kernel, x, flags, out, programs=(256, 1), repeats=16, BLOCK=16)
+    cut = np.where(np.arange(BLOCK) < 1000, flags[:BLOCK], 0)
+    yield case("copy, mask that cuts a tile", masked_copy_kernel, floats(1000), cut, floats(1000), programs=(1, 1), repeats=1024, BLOCK=BLOCK)
+    yield case("loop, mask from memory", running_kernel, x, flags, out, COUNT, programs=(1, 1), BLOCK=256)
     for columns, extent in ((3, 4), (4, 4), (16, 16), (1000, 1024)):
         tile = BLOCK // extent
         lines = COUNT // columns
@@ -292,6 +343,12 @@ def cases() -> Iterator[Case]:
     yield case("integer sums", integers_kernel, small, others, integers, n, BLOCK=BLOCK)
     yield case("integer sums of 8 bits", integers_kernel, *(array.astype(np.int8) // 4 for array in (small, others, integers)), n, BLOCK=BLOCK)
     yield case("integer polynomial", polynomial_kernel, small, integers, BLOCK=BLOCK)
+    yield case("integer products", products_kernel, small, others, integers, n, BLOCK=BLOCK)
+    large, one = np.full(COUNT, 2**31 - 1, I32), np.ones(COUNT, I32)
+    large[::2], one[::2] = 1, 2**31 - 1
+    yield case("integer products, far apart", products_kernel, large, one, integers, n, BLOCK=BLOCK)
+    yield case("integer products of 8 bits", products_kernel, *(array.astype(np.int8) // 16 for array in (small, others, integers)), n, BLOCK=BLOCK)
+    yield case("running total of integers", running_total_kernel, small, integers, BLOCK=BLOCK)
     yield case("total of integers", integer_total_kernel, small, integers, n, BLOCK=BLOCK)
     yield case("dropout", dropout_kernel, x, out, n, 0.5, 7, BLOCK=BLOCK)
     yield case("device_assert", asserted_kernel, x, index, out, n, COUNT, BLOCK=BLOCK)

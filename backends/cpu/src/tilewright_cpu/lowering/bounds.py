@@ -319,14 +319,12 @@ def _tell(context: Context, operation: Operation, fine: str) -> None:
         names = " or ".join(repr(state.checks.names[argument]) for argument in state.checks.accesses[operation])
         verb = operation.name if operation.name.startswith("atomic") else "store" if operation.spec.effects & Effect.WRITE else "load"
         index = state.checks.messages[operation] = context.message(f"{verb} outside the memory of argument {names}", operation.location)
-    if not context.checks.told:
-        # two words: the one that is looked at, and one that nobody reads
-        context.checks.told = w.alloca("i32", 2, 4)
-        w.entry.lines.append(f"  store i32 0, ptr {context.checks.told}, align 4")
-        context.checks.untold = w.fresh("untold")
-        w.entry.lines.append(f"  {context.checks.untold} = getelementptr i32, ptr {context.checks.told}, i64 1")
-    where = w.emit(f"select i1 {fine}, ptr {context.checks.untold}, ptr {context.checks.told}")
-    w.store("i32", str(index + 1), where, 4)
+    told = context.checks.told
+    if not told:
+        told = context.checks.told = w.alloca("i32", 1, 4)
+        w.entry.lines.append(f"  store i32 0, ptr {told}, align 4")
+    # read and written as a whole: where it is looked at, it is a register
+    w.store("i32", w.emit(f"select i1 {fine}, i32 {w.load('i32', told, 4)}, i32 {index + 1}"), told, 4)
     context.checks.unlooked = True
 
 

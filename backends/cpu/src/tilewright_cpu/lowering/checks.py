@@ -32,7 +32,7 @@ class FunctionChecks:
     Attributes:
         bounds: (position of an argument, bytes of an access) -> where its memory begins, and how many places in it so many bytes may begin at.
         landings: bytes -> the address of as many of our own, in place of what is not inside.
-        told: the word that messages are written to; "" where there is none yet. ``untold`` is one beside it that nobody reads.
+        told: the word that messages are written to; "" where there is none yet.
         unlooked: whether that word is still to be looked at.
         unlooked_lanes: (operation, width) -> memory of the lanes of its accesses that were outside, which are still to be told.
         trusted: the operations all of whose accesses are inside where code is being written now.
@@ -42,7 +42,6 @@ class FunctionChecks:
     bounds: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
     landings: dict[int, str] = field(default_factory=dict)
     told: str = ""
-    untold: str = ""
     unlooked: bool = False
     unlooked_lanes: dict[tuple[Operation, int], str] = field(default_factory=dict)
     trusted: frozenset[Operation] = frozenset()
