@@ -38,6 +38,7 @@ _ABILITIES: dict[str, dict[str, frozenset[str]]] = {
     "ldexp": {"x86-64": frozenset({"avx512vl"})},
     "range": {"x86-64": frozenset({"avx512dq"})},
     "bf16": {"x86-64": frozenset({"avx512bf16"})},
+    "mask": {"x86-64": frozenset({"avx512bw"})},
 }
 
 #: Caches of a machine that does not tell.
@@ -62,7 +63,8 @@ class Machine:
     limits: Mapping[str, int] = field(default_factory=lambda: USUAL_CACHES, hash=False)
 
     def can(self, ability: str) -> bool:
-        """Whether the machine has an instruction for one of: ``fused`` multiply-add, conversion of ``half``, ``ldexp``, ``range``, conversion to ``bf16``."""
+        """Whether the machine has an instruction for one of: ``fused`` multiply-add, conversion of ``half``, ``ldexp``, ``range``, conversion to ``bf16``,
+        loads and stores of vectors of any element under a ``mask``."""
         wanted = _ABILITIES[ability].get(self.arch, frozenset())
         return "" in wanted or bool(wanted & self.features)
 

@@ -145,7 +145,7 @@ def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str
     # What is put into memory here is in memory on this way only.
     saved = context.buffers, context.pending, context.partial, context.lane_sums
     context.buffers, context.pending, context.partial, context.lane_sums = dict(saved[0]), dict(saved[1]), dict(saved[2]), dict(saved[3])
-    materialize_into(context, value, copy, rows)
+    materialize_into(context, value, copy, rows, brief=True)
     context.buffers, context.pending, context.partial, context.lane_sums = saved
     edge = w.current
     w.branch(join)

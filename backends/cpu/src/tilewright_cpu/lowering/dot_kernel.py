@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tilewright.ir.types import F16, Type
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter, mangle, vector
-from tilewright_cpu.lowering.dot_pack import plus, scaled
+from tilewright_cpu.lowering.dot_pack import fetch, plus, scaled
 from tilewright_cpu.lowering.dot_plan import (
     BF16_PAIRS,
     BYTE_QUADS,
@@ -90,6 +90,7 @@ class Kernel:
         units: extent along K in units.
         steps: how many of them count.
         correction: address of one accumulator value a column that every sum starts with, or None.
+        ahead: how many rows further on operand B is asked for where it is read in place, and ``line_bytes`` of it at once; 0 where it is not.
     """
 
     scheme: Scheme
@@ -98,6 +99,8 @@ class Kernel:
     units: int
     steps: Extent
     correction: str | None = None
+    ahead: int = 0
+    line_bytes: int = 64
 
 
 def write_block(
@@ -164,6 +167,10 @@ def _add_up(
     starts = [sum(widths[:v]) for v in range(len(widths))]
 
     def step(a_rows: Sequence[str], b_row: str, sums: Sequence[str]) -> list[str]:
+        if kernel.ahead and not b.packed:
+            later = w.gep(b.stored, b_row, scaled(w, kernel.ahead, b_stride))
+            for start in range(0, panel.columns, max(1, kernel.line_bytes // b.align)):
+                fetch(w, w.gep(b.stored, later, start))
         vectors = [_load_b(w, kernel, b, b_row, starts[v], width, panel.valid if v == len(widths) - 1 else width) for v, width in enumerate(widths)]
         result = []
         for r in range(rows):

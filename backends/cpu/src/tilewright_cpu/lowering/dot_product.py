@@ -14,7 +14,7 @@ from tilewright_cpu.lowering.dot_deferred import Deferral, Noted, Notes, depth_o
 from tilewright_cpu.lowering.dot_edges import ALL, Limits
 from tilewright_cpu.lowering.dot_kernel import Accumulator, Kernel, UnitsA, UnitsB, write_block, write_column_sums
 from tilewright_cpu.lowering.dot_memo import Memo
-from tilewright_cpu.lowering.dot_pack import Matrix, Packer, address, fetch, plus, scaled
+from tilewright_cpu.lowering.dot_pack import Matrix, Packer, address, plus, scaled
 from tilewright_cpu.lowering.dot_plan import (
     FMA32,
     FMA64,
@@ -44,8 +44,8 @@ Allocate = Callable[[int, Type], str]
 #: As many blocks along M must read a panel of B before packing it pays.
 _REUSES_TO_PACK = 3
 
-#: Rows that are multiplied without packing B, a slice of so many steps along K at a time, where a mask leaves no more of them.
-_FEW_ROWS, _SLICE = 2, 4
+#: Rows that are multiplied without packing B where a mask leaves no more of them, and steps along K after which sums that take turns in registers do so.
+_FEW_ROWS, _SLICE = 2, 16
 #: How many rows of B further on are asked for meanwhile: each is a page of its own where rows are long.
 _AHEAD = 32
 
@@ -104,7 +104,8 @@ def write_product(product: Product) -> None:
     narrow, wide, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
     w.branch_if(w.emit(f"icmp ule i64 {rows}, {_FEW_ROWS}"), narrow, wide)
     w.place(narrow)
-    _write_slices(replace(few, a=replace(a, rows=_FEW_ROWS), prepacked=None, deferral=None, memo=None))
+    limits = Limits(k=product.limits.k)
+    _write_few(replace(few, a=replace(a, rows=_FEW_ROWS), limits=limits, prepacked=None, deferral=None, memo=None))
     w.branch(join)
     w.place(wide)
     _write_whole(product)
@@ -118,26 +119,26 @@ def _widened(product: Product) -> Product:
     return replace(product, elements=(F32, F32), precision=IEEE) if narrow else product
 
 
-def _write_slices(product: Product) -> None:
-    """The product with few rows, a few steps along K at a time: B is read once, straight through its rows, and nothing but that takes time. The sums, which are
-    few as well, go to memory and back instead."""
+def _write_few(product: Product) -> None:
+    """The product with few rows: B is read once, straight through its rows, and nothing but that takes time. Where registers do not hold all sums, they go to
+    memory and back after a few steps along K."""
     w, a, b, c, limits = product.w, product.a, product.b, product.c, product.limits
+    block = block_of(product.scheme, product.elements, a.rows, b.columns, product.machine)
+    if b.columns <= block.columns:
+        _write_whole(product, _AHEAD)
+        return
     if c.zero:
         stored, count = storage_type(c.element), a.rows * c.row_stride
         with w.loop("0", str(count), 1, nonempty=True) as sums:
             w.store(stored, "0.0" if isinstance(c.element, FloatType) else "0", w.gep(stored, c.pointer, sums.index), c.align)
-    step = max(1, product.machine.limit("line_bytes") // byte_size(b.element))
     with w.loop("0", limits.k or str(a.columns), _SLICE, nonempty=limits.k is None) as steps:
-        left, right = address(w, a, 0, steps.index), address(w, b, steps.index, 0)
-        for row in range(_SLICE):
-            with w.loop("0", str(b.columns), step, nonempty=True) as lines:
-                fetch(w, address(w, b, plus(w, steps.index, _AHEAD + row), lines.index))
-        slice_a, slice_b = replace(a, pointer=left, columns=_SLICE), replace(b, pointer=right, rows=_SLICE)
-        _write_whole(replace(product, a=slice_a, b=slice_b, c=replace(c, zero=False), limits=replace(limits, k=None)))
+        slice_a = replace(a, pointer=address(w, a, 0, steps.index), columns=_SLICE)
+        slice_b = replace(b, pointer=address(w, b, steps.index, 0), rows=_SLICE)
+        _write_whole(replace(product, a=slice_a, b=slice_b, c=replace(c, zero=False), limits=ALL), _AHEAD)
 
 
-def _write_whole(product: Product) -> None:
-    """The product by blocks of sums in registers."""
+def _write_whole(product: Product, ahead: int = 0) -> None:
+    """The product by blocks of sums in registers. ``ahead``: how many rows further on B is asked for, which is read in place."""
     w, machine, a, b, limits, scheme = product.w, product.machine, product.a, product.b, product.limits, product.scheme
     block = block_of(scheme, product.elements, a.rows, b.columns, machine)
     panels = split_columns(b.columns, block)
@@ -148,7 +149,7 @@ def _write_whole(product: Product) -> None:
     units_b = _operand_b(product, panels, -(-a.rows // block.rows), room)
     units = -(-a.columns // scheme.group)
     steps = limits.blocks(w, limits.k, 0, scheme.group, units)
-    kernel = Kernel(scheme, machine.can("fused"), a_is_unsigned(a.element, flip), units, steps)
+    kernel = Kernel(scheme, machine.can("fused"), a_is_unsigned(a.element, flip), units, steps, ahead=ahead, line_bytes=machine.limit("line_bytes"))
 
     def multiply(noted: Noted | None) -> None:
         corrected = _corrected(w, kernel, b, units_b, panels, product.allocate, noted) if flip else kernel

@@ -129,8 +129,11 @@ def materialize(context: Context, value: Value) -> Buffer:
     return buffer
 
 
-def materialize_into(context: Context, value: Value, buffer: Buffer, leading: str | None = None) -> None:
-    """Evaluate a tile into a buffer, which may be one that it reads itself at the same coordinates only; the first ``leading`` rows (an i64) at least."""
+def materialize_into(context: Context, value: Value, buffer: Buffer, leading: str | None = None, *, brief: bool = False) -> None:
+    """Evaluate a tile into a buffer, which may be one that it reads itself at the same coordinates only; the first ``leading`` rows (an i64) at least.
+
+    ``brief``: in as little code as may be, where the machine's instructions take masks.
+    """
     value = context.resolve(value)
     source = context.buffers.get(value)
     if source is not None:
@@ -139,6 +142,8 @@ def materialize_into(context: Context, value: Value, buffer: Buffer, leading: st
         return
     axes = identity(len(buffer.shape))
     plan = Plan(context, buffer.shape, [(value, axes)])
+    if brief and context.state.machine.can("mask"):
+        plan.without_versions()
     complete_partial(plan, frozenset())
     with context.nest():
         write_rows(plan, lambda index: store_to_buffer(context, buffer, value, index), leading=leading)

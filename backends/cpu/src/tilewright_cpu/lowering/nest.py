@@ -260,6 +260,11 @@ class Plan:
         with assuming(self.context, self.consecutive):
             return decidable(self.context, self.accesses, bool(self.outer_axes()))
 
+    def without_versions(self) -> None:
+        """Write a row once, for all that its conditions and bounds may be: every chunk under its mask."""
+        if not self.consecutive:
+            self.brief, self.row_conditions = True, []
+
     # ---- loops
 
     def outer_axes(self) -> list[int]:
@@ -412,8 +417,8 @@ class Lanes:
         if self.initial:
             copies, straight = len(self.initial), False
             groups = [list(group) for group in self.initial]
-        if plan.brief and not self.carried and chunks > 1:
-            groups = self._bounded(whole, groups, False, None, stop)
+        if plan.brief and not self.carried:
+            groups = self._bounded(whole, groups, False, None, stop) if chunks > 1 else self._straight(groups, chunks)
         elif limit is None and stop is None:
             groups = self._all(chunks, groups, straight)
         else:
