@@ -1,5 +1,5 @@
-"""What all tests share: a garbage collector that leaves the tests themselves alone, of which there are twenty thousand with all that they refer to; and a
-browser without a window."""
+"""What all tests share: a garbage collector that leaves the tests themselves alone, of which there are twenty thousand with all that they refer to, and comes
+seldom; and a browser without a window."""
 
 import gc
 import json
@@ -22,6 +22,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 50, 100)  # compilers make many small objects, few of which wait for it: Python's own thresholds take a twentieth of the time
 
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
