@@ -179,6 +179,8 @@ class OpSpec:
     op_class: type[Operation] = Operation
     _attributes: dict[str, Attribute] = field(default_factory=dict, repr=False, compare=False)
     _simple: bool = field(default=False, init=False, repr=False, compare=False)
+    # asked many times for each operation: a look among traits takes several times as long
+    _elementwise: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         names = [*(operand.name for operand in self.operands), *(attribute.name for attribute in self.attributes), *self.regions]
@@ -186,6 +188,7 @@ class OpSpec:
             raise ValueError(f"operation {self.name!r} has two parts called {next(name for name in names if names.count(name) > 1)!r}")
         self._attributes.update({attribute.name: attribute for attribute in self.attributes})
         object.__setattr__(self, "_simple", all(operand.kind is Kind.SINGLE for operand in self.operands))
+        object.__setattr__(self, "_elementwise", Trait.ELEMENTWISE in self.traits)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -202,7 +205,7 @@ class OpSpec:
 
     @property
     def elementwise(self) -> bool:
-        return Trait.ELEMENTWISE in self.traits
+        return self._elementwise
 
     @property
     def commutative(self) -> bool:
