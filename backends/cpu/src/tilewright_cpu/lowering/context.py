@@ -18,43 +18,17 @@ from typing import Any, NamedTuple
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Location, Operation, Region, Value
-from tilewright.ir.types import I1, TileType, Type, element_type
+from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
 from tilewright.llvm.writer import Block, FunctionWriter, Loop, ModuleWriter
 from tilewright_cpu.lowering.analysis import Analysis
 from tilewright_cpu.lowering.checks import FunctionChecks, ModuleChecks
 from tilewright_cpu.lowering.lane_sums import LaneSumState
+from tilewright_cpu.lowering.slots import Buffer as Buffer
+from tilewright_cpu.lowering.slots import Slots
 from tilewright_cpu.machine import Machine
 from tilewright_cpu.status import poll_symbol
-
-
-@dataclass(frozen=True, slots=True)
-class Buffer:
-    """A tile in memory: row-major, dense, 64-byte aligned, elements in storage form (see :mod:`tilewright.llvm.registers`).
-
-    ``pointer`` is the LLVM name of its first element's address, good in the whole function.
-    """
-
-    pointer: str
-    shape: tuple[int, ...]
-    element: Type
-
-    @property
-    def numel(self) -> int:
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Elements from one coordinate to the next, by axis."""
-        found, step = [], 1
-        for extent in reversed(self.shape):
-            found.append(step)
-            step *= extent
-        return tuple(reversed(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,25 +147,7 @@ class KernelState:
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
 
 
-class Slot:
-    """Memory of buffers. It is free again after the position ``end``. ``holders`` are the values it holds or held since it was allocated. What is
-    ``borrowed`` belongs to the caller of this function: its values must stay."""
-
-    __slots__ = ("borrowed", "end", "holders", "pointer", "size")
-
-    def __init__(self, pointer: str, size: int, *, borrowed: bool = False) -> None:
-        self.pointer, self.size, self.end, self.borrowed = pointer, size, -1, borrowed
-        self.holders: list[Value] = []
-
-
-#: A position behind all operations: memory that is not free again until then.
-FOREVER = 1 << 60
-
-#: Bytes of stack a function's buffers may take; what is beyond comes from the heap, once a call.
-STACK_LIMIT = 256 << 10
-
-
-class Context:
+class Context(Slots):
     """Lowering of one function.
 
     Attributes:
@@ -202,7 +158,8 @@ class Context:
     """
 
     def __init__(self, state: KernelState, writer: FunctionWriter, function: Function, analysis: Analysis) -> None:
-        self.state, self.writer, self.function, self.analysis = state, writer, function, analysis
+        super().__init__(writer)
+        self.state, self.function, self.analysis = state, function, analysis
         self.operation: Operation | None = None
         #: the places of instructions, where the code says its lines
         self.lines: LineTable | None = None
@@ -213,8 +170,6 @@ class Context:
         self.stop_block: Block | None = None
         #: a word in which its loops keep when they last let signals be handled; "" where none asks
         self.heeded = ""
-        #: position of the operation being lowered, in the analysis' numbering
-        self.position = 0
         #: a region of scalars is being run on elements by the operation at ``position``
         self.in_elements = False
         self.scalars: dict[Value, str] = {}
@@ -244,13 +199,6 @@ class Context:
         #: what debug mode checks
         self.checks = FunctionChecks()
         # memory
-        self._slots: dict[str, Slot] = {}
-        self._free: list[Slot] = []
-        self._scratch: list[Slot] = []
-        self._stack = 0
-        #: buffers on the heap: (name, offset), and the size of all
-        self.arena_parts: list[tuple[str, int]] = []
-        self.arena_bytes = 0
         self._dummy = self._dummy_store = ""
         #: what holds in front of the loops over the lanes of a row that are being written: the scopes, the floor, what is assumed, the forms
         self.row: tuple[list[Scope], int, frozenset[Value], dict[Value, tuple[Any, ...]]] | None = None
@@ -290,7 +238,7 @@ class Context:
         operands = [] if operation is None else [self.resolve(operand) for operand in operation.operands]
         if operands.count(value) > 1:
             return None
-        for holder in self._slots[buffer.pointer].holders:
+        for holder in self.holders(buffer):
             last = -1 if holder is value else last_use.get(holder, -1)
             # what the operation read of it through this value has been read by now
             if last > position or (last == position and operation is None):
@@ -312,127 +260,13 @@ class Context:
         """Give a tile result. The buffer lives until the last reader of ``value``."""
         assert isinstance(value.type, TileType) and value.type.shape == buffer.shape and value.type.element is buffer.element, (value, buffer)
         self.buffers[value] = buffer
-        slot = self._slots[buffer.pointer]
-        slot.holders.append(value)
-        slot.end = max(slot.end, self.analysis.last_use.get(value, self.position))
-
-    def is_borrowed(self, buffer: Buffer) -> bool:
-        """Whether a buffer's memory belongs to the caller of the function."""
-        return self._slots[buffer.pointer].borrowed
-
-    def holders(self, buffer: Buffer) -> list[Value]:
-        """The values that were bound to the memory of a buffer since it was allocated."""
-        return self._slots[buffer.pointer].holders
-
-    def reserve(self, buffer: Buffer, end: int) -> None:
-        """Keep a buffer's memory until the position ``end``."""
-        slot = self._slots[buffer.pointer]
-        slot.end = max(slot.end, end)
+        self.holders(buffer).append(value)
+        self.reserve(buffer, self.analysis.last_use.get(value, self.position))
 
     def in_place(self, value: Value) -> Strided | None:
         """Where a tile can be read without copying it: a load whose addresses are a sum of strides (its mask, if any, bounds each axis), or a tile
         in memory. None where it must be computed. Code is written for the address and strides."""
         return self.state.methods.in_place(self, value)
-
-    # ---- buffers
-
-    def new_buffer(self, shape: Sequence[int], element: Type) -> Buffer:
-        """Memory for a tile, not cleared: on the stack, or on the heap where it is large. It is free again after the operation being lowered
-        unless a value was bound to it."""
-        shape = tuple(shape)
-        count = 1
-        for extent in shape:
-            count *= extent
-        slot = self._allocate(count * storage_size(element))
-        return Buffer(slot.pointer, shape, element)
-
-    def adopt(self, pointer: str, shape: Sequence[int], element: Type) -> Buffer:
-        """Memory that is not ours as a buffer: a callee's operands and results."""
-        slot = Slot(pointer, 0, borrowed=True)
-        slot.end = FOREVER
-        self._slots[pointer] = slot
-        return Buffer(pointer, tuple(shape), element)
-
-    def scratch(self, size: int) -> str:
-        """The address of ``size`` bytes (64-byte aligned) for the operation being lowered."""
-        return self._allocate(size).pointer
-
-    def _allocate(self, size: int) -> Slot:
-        size = max(64, (size + 63) & ~63)
-        best: Slot | None = None
-        for slot in self._free:
-            if size <= slot.size <= 2 * size and (best is None or slot.size < best.size):
-                best = slot
-        if best is not None:
-            self._free.remove(best)
-        else:
-            if self._stack + size <= STACK_LIMIT:
-                self._stack += size
-                pointer = self.writer.alloca("i8", size, 64)
-            else:
-                pointer = self.writer.fresh("h")
-                self.arena_parts.append((pointer, self.arena_bytes))
-                self.arena_bytes += size
-            best = Slot(pointer, size)
-            self._slots[pointer] = best
-        best.end = self.position
-        best.holders = []
-        self._scratch.append(best)
-        return best
-
-    def lasting(self, size: int, end: int) -> str:
-        """The address of ``size`` bytes (64-byte aligned) that nothing else uses before the position ``end``, in earlier turns of a loop neither."""
-        free, self._free = self._free, []
-        slot = self._allocate(size)
-        self._free, slot.end = free, end
-        return slot.pointer
-
-    def release(self) -> None:
-        """Make memory free whose last reader was lowered. Called between operations."""
-        position = self.position
-        kept = []
-        for slot in self._scratch:
-            if slot.end <= position:
-                self._free.append(slot)
-            else:
-                kept.append(slot)
-        self._scratch = kept
-
-    def _address(self, buffer: Buffer, index: Sequence[str | int]) -> str:
-        """The address of an element. ``index`` has an i64 operand or a number for each axis."""
-        fixed, parts = 0, []
-        for coordinate, stride in zip(index, buffer.strides, strict=True):
-            if isinstance(coordinate, int) or coordinate.isdigit():
-                fixed += int(coordinate) * stride
-            else:
-                parts.append(coordinate if stride == 1 else self.writer.emit(f"mul nsw i64 {coordinate}, {stride}"))
-        type_, pointer = storage_type(buffer.element), buffer.pointer
-        for part in parts:
-            pointer = self.writer.gep(type_, pointer, part)
-        return self.writer.gep(type_, pointer, fixed)
-
-    def load_element(self, buffer: Buffer, index: Sequence[str | int]) -> str:
-        """One element in register form."""
-        size = storage_size(buffer.element)
-        raw = self.writer.load(storage_type(buffer.element), self._address(buffer, index), size)
-        return self.writer.emit(f"trunc i8 {raw} to i1") if buffer.element is I1 else raw
-
-    def store_element(self, buffer: Buffer, index: Sequence[str | int], value: str) -> None:
-        """Store one element given in register form."""
-        if buffer.element is I1:
-            value = self.writer.emit(f"zext i1 {value} to i8")
-        self.writer.store(storage_type(buffer.element), value, self._address(buffer, index), storage_size(buffer.element))
-
-    def load_vector(self, buffer: Buffer, index: Sequence[str | int], width: int) -> str:
-        """``width`` elements that follow each other along the last axis, in register form."""
-        raw = self.writer.load(f"<{width} x {storage_type(buffer.element)}>", self._address(buffer, index), storage_size(buffer.element))
-        return self.writer.emit(f"trunc <{width} x i8> {raw} to <{width} x i1>") if buffer.element is I1 else raw
-
-    def store_vector(self, buffer: Buffer, index: Sequence[str | int], value: str, width: int) -> None:
-        """Store ``width`` elements along the last axis, given in register form."""
-        if buffer.element is I1:
-            value = self.writer.emit(f"zext <{width} x i1> {value} to <{width} x i8>")
-        self.writer.store(f"<{width} x {storage_type(buffer.element)}>", value, self._address(buffer, index), storage_size(buffer.element))
 
     @property
     def dummy(self) -> str:

@@ -21,7 +21,7 @@ from tilewright.ir.ops.shape import Moved, Permute
 from tilewright.ir.types import F32, FloatType, TileType, Type, element_type
 from tilewright.llvm.registers import storage_size, storage_type
 from tilewright.passes.rewriter import constant_of
-from tilewright_cpu.lowering.context import FOREVER, Buffer, Context
+from tilewright_cpu.lowering.context import Buffer, Context
 from tilewright_cpu.lowering.dot_deferred import Deferral, can_be_deferred
 from tilewright_cpu.lowering.dot_edges import ALL, Limits, limits_of
 from tilewright_cpu.lowering.dot_kernel import Accumulator
@@ -31,6 +31,7 @@ from tilewright_cpu.lowering.dot_plan import IEEE, Extent
 from tilewright_cpu.lowering.dot_prepacked import SLOT
 from tilewright_cpu.lowering.dot_product import Product, write_product
 from tilewright_cpu.lowering.materialize import copy_buffer, materialize_into
+from tilewright_cpu.lowering.slots import FOREVER
 
 
 def lower_dot(context: Context, operation: Dot) -> None:
