@@ -49,7 +49,7 @@ rouse:
   call void @wake(ptr %asleep, i32 1)
   ret void
 waiting:
-  %k = phi i64 [ 0, %entry ], [ %k1, %pause ], [ %k, %heed ], [ %k, %block ]
+  %k = phi i64 [ 0, %entry ], [ %k1, %linger ]
   %done1 = load atomic i64, ptr %p6 seq_cst, align 8
   %all = icmp uge i64 %done1, %programs
   %halted = call i1 @halted(ptr %arguments)
@@ -57,21 +57,14 @@ waiting:
   br i1 %leave, label %out, label %patience
 patience:
   %spinning = icmp ult i64 %k, SPIN_CALLER
-  br i1 %spinning, label %pause, label %sleep
-pause:
-  call void @PAUSE(PAUSE_ARG)
-  %k1 = add i64 %k, 1
-  br label %waiting
+  br i1 %spinning, label %linger, label %sleep
 sleep:
   store atomic i64 1, ptr %asleep seq_cst, align 8
   %done2 = load atomic i64, ptr %p6 seq_cst, align 8
   %late = icmp uge i64 %done2, %programs
-  br i1 %late, label %out, label %block
-block:
-  %woken = call i1 @wait_shortly(ptr %asleep, i32 1)
-  br i1 %woken, label %waiting, label %heed
-heed:
-  call void @heed(ptr %arguments)
+  br i1 %late, label %out, label %linger
+linger:
+  %k1 = call i64 @linger(i64 %k, ptr %asleep, i32 1, ptr %arguments)
   br label %waiting
 out:
   ret void

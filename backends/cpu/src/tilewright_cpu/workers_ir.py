@@ -40,6 +40,27 @@ define internal i1 @wait_shortly(ptr %word, i32 %value) #0 {
   ret i1 %woken
 }
 
+; One turn of waiting for a word to change: a pause while the turns are few, else sleep, and signals handled by whom they concern. The turns from then on.
+define internal i64 @linger(i64 %turns, ptr %word, i32 %value, ptr %arguments) #1 {
+  %spinning = icmp ult i64 %turns, SPIN_CALLER
+  br i1 %spinning, label %pause, label %sleep
+pause:
+  call void @PAUSE(PAUSE_ARG)
+  %more = add i64 %turns, 1
+  ret i64 %more
+sleep:
+  %woken = call i1 @wait_shortly(ptr %word, i32 %value)
+  br i1 %woken, label %out, label %unwoken
+unwoken:
+  %mine = call i1 @listens()
+  br i1 %mine, label %heed, label %out
+heed:
+  call void @heed(ptr %arguments)
+  br label %out
+out:
+  ret i64 %turns
+}
+
 define internal void @wake(ptr %word, i32 %count) #0 {
   %r = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %word, i32 129, i32 %count, ptr null, ptr null, i32 0)
   ret void
@@ -221,26 +242,13 @@ go:
   %closing = atomicrmw add ptr @pool, i64 4294967296 seq_cst
   br label %waiting
 waiting:
-  %k = phi i64 [ 0, %go ], [ %k1, %pause ], [ %k, %block ], [ %k, %unwoken ], [ %k, %heed ]
+  %k = phi i64 [ 0, %go ], [ %k1, %linger ]
   %state = load atomic i64, ptr @pool acquire, align 64
   %inside = trunc i64 %state to i32
   %alone = icmp eq i32 %inside, 0
-  br i1 %alone, label %out, label %patience
-patience:
-  %spinning = icmp ult i64 %k, SPIN_CALLER
-  br i1 %spinning, label %pause, label %block
-pause:
-  call void @PAUSE(PAUSE_ARG)
-  %k1 = add i64 %k, 1
-  br label %waiting
-block:
-  %woken = call i1 @wait_shortly(ptr @pool, i32 %inside)
-  br i1 %woken, label %waiting, label %unwoken
-unwoken:
-  %mine = call i1 @listens()
-  br i1 %mine, label %heed, label %waiting
-heed:
-  call void @heed(ptr %arguments)
+  br i1 %alone, label %out, label %linger
+linger:
+  %k1 = call i64 @linger(i64 %k, ptr @pool, i32 %inside, ptr %arguments)
   br label %waiting
 out:
   ret void
