@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
+from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.types import element_type
 from tilewright.llvm.registers import register_type
 from tilewright.simt.context import SimtContext
@@ -72,20 +73,20 @@ class ScaledPlan(ScaledLayouts):
 # ---- which products
 
 
-def serves(row: Architecture, operation: Operation) -> bool:
+def serves(row: Architecture, operation: DotScaled) -> bool:
     """Whether there is an instruction for a ``dot_scaled``: of its formats, of scales by 32, of pairs along k, and small enough."""
     if row.matrix != MFMA or row.generation < 4 or any(not is_known(operation, name) for name in ("a", "b")):
         return False
     return bool(_fitting(operation))
 
 
-def _fitting(operation: Operation) -> list[int]:
+def _fitting(operation: DotScaled) -> list[int]:
     """Extents of the instructions that are not greater than the product."""
     shape, k = extents(operation)
     return [extent for extent in _EXTENTS if extent <= min(shape[-2:]) and 2048 // extent <= k]
 
 
-def plan_of(operation: Operation, num_warps: int, extent: int = 0) -> ScaledPlan:
+def plan_of(operation: DotScaled, num_warps: int, extent: int = 0) -> ScaledPlan:
     """How a product that :func:`serves` found is computed; ``extent`` asks for rows and columns, 0 chooses: greater ones where each warp gets one."""
     shape, k = extents(operation)
     fitting = _fitting(operation)
@@ -128,21 +129,21 @@ def _shape(extent: int, depth: int, per_unit: int) -> MatrixShape:
 # ---- how they are written
 
 
-def _planned(operation: Operation, target: SimtTarget, num_warps: int) -> ScaledPlan:
+def _planned(operation: DotScaled, target: SimtTarget, num_warps: int) -> ScaledPlan:
     from tilewright_amd.target import GcnTarget
 
     assert isinstance(target, GcnTarget)
     return target.scaled_plan(operation, num_warps)
 
 
-def _lower(context: SimtContext, operation: Operation) -> None:
+def _lower(context: SimtContext, operation: DotScaled) -> None:
     w, plan = context.writer, _planned(operation, context.target, warps_of(operation))
     t, held = plan.tiling, plan.extent**2 // 64
     formats = {name: FORMATS[operation.attribute(f"{name}_format")] for name in ("a", "b")}
     # the first operand of the instruction is the product's second
     left, right = (_vectors(context, operation.operand(name), operation.attribute(f"{name}_format")) for name in ("b", "a"))
     scales = [_scales(context, operation.operand(f"{name}_scale")) for name in ("b", "a")]
-    names = context.registers[operation.operands[-1]]
+    names = context.registers[operation.c]
     sums = [join(w, "float", names[i : i + held]) for i in range(0, len(names), held)]
     steps = len(left) // (t.batches * t.repeats_m)
     for x, y, place in t.instructions(steps):

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Value
+from tilewright.ir.ops.arithmetic import ProgramId
+from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.types import F32, F64, I32, U32, Type, element_type
 from tilewright.llvm.atomics import Reach, atomic_read, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.inline_assembly import emit_inline_asm
@@ -92,7 +94,7 @@ class GcnTarget(SimtTarget):
     def prepare(self, function: Function) -> None:
         self.record_words = prints.record_words(function)
         # every line that is printed begins with its program
-        axes = set(range(3)) if self.record_words else {operation.attribute("axis") for operation in function.walk() if operation.name == "program_id"}
+        axes = set(range(3)) if self.record_words else {operation.axis for operation in function.walk() if isinstance(operation, ProgramId)}
         groups = tuple(f"workgroup-id-{'xyz'[axis]}" for axis in (1, 2) if axis not in axes)
         counts = any(operation.name == "num_programs" for operation in function.walk()) or (self._chiplets > 1 and 0 in axes)
         self._copies = any(operation.name == "simt.copy_start" for operation in function.walk())
@@ -273,14 +275,14 @@ class GcnTarget(SimtTarget):
         self._vectors.update({plan.c: together for plan in found})
         return found
 
-    def keeps_scaled(self, operation: Operation) -> bool:
+    def keeps_scaled(self, operation: DotScaled) -> bool:
         return scaled.serves(self.row, operation)
 
     @property
     def interfaces(self) -> Mapping[str, Interface]:
         return scaled.INTERFACES
 
-    def scaled_plan(self, operation: Operation, num_warps: int) -> scaled.ScaledPlan:
+    def scaled_plan(self, operation: DotScaled, num_warps: int) -> scaled.ScaledPlan:
         """How a ``dot_scaled`` that was kept is computed by so many warps."""
         plan = scaled.plan_of(operation, num_warps, self._extent)
         self._vectors[plan.c] = plan.extent**2 // 64

@@ -17,21 +17,25 @@ from typing import Final
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.memory import DescriptorGather, DescriptorLoad, DescriptorReduce, DescriptorScatter, MakeDescriptor
 from tilewright.ir.types import BF16, F16, F32, I32, I64, U32, U64, DescriptorType, FloatType, TileType, Type
 from tilewright.llvm.registers import storage_size
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.block_mechanisms import ROW_COPIES
 from tilewright.simt.context import SimtContext
-from tilewright.simt.copies import BARRIER, BlockCopy, CopyMechanism
+from tilewright.simt.copies import BARRIER, ROW_COPIES, BlockAccess, BlockCopy, CopyMechanism
 from tilewright.simt.facts import CLUSTER, function_of
 from tilewright.simt.host.expressions import Expression
 from tilewright.simt.linear_layout import SharedLayout, row_major
 from tilewright.simt.lowering.shared import slot_type
-from tilewright.simt.matmul_plans import PRODUCTS
+from tilewright.simt.ops import block_copies as ops
+from tilewright.simt.ops import descriptors
+from tilewright.simt.ops.buffers import Slot
+from tilewright.simt.ops.products import Multiplication
 from tilewright_nvidia import im2col
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.launched import expressions_of
 from tilewright_nvidia.made_maps import MadeMap, MadeMaps
+from tilewright_nvidia.operations import LoadIm2col
 from tilewright_nvidia.slabs import SPANS, Slabs, slab_layout, slabs_of
 from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX, ROUNDED, PixelBox, TensorMap, engine_type, fills_with_nan
 
@@ -41,14 +45,11 @@ SLOT_ALIGNMENT: Final = 1024
 #: What the engine updates elements by, and of which types.
 _INTEGERS: Final = frozenset({U32, I32, U64, I64})
 _REDUCED: Final = {"add": frozenset({U32, I32, U64, F32, F16, BF16})} | dict.fromkeys(("min", "max", "and", "or", "xor"), _INTEGERS)
-_LOADS: Final = frozenset({"simt.block_load_start", "simt.rows_load_start"})
-_ROW_COPIES: Final = frozenset({"simt.rows_load_start", "simt.rows_store_start"})
-_COPIES: Final = _LOADS | _ROW_COPIES | {"simt.block_store_start"}
+_Copy = ops.BlockCopy | ops.RowCopy
+_LOADS: Final = (ops.BlockLoadStart, ops.RowsLoadStart)
 #: Rows that an instruction copies whose numbers it takes, and what their place in shared memory is a multiple of, in bytes.
 _FOUR: Final = 4
 _ROWS_ALIGNMENT: Final = 128
-#: Accesses that do not write.
-_READING: Final = frozenset({"descriptor_load", "descriptor_gather"})
 _SHARED: Final = "ptr addrspace(3)"
 #: The LLVM type of a parameter that is a tensor map: it stays in the memory of parameters, where the engine reads it.
 MAP_TYPE: Final = f'ptr byval([{BYTES} x i8]) align 64 "nvvm.grid_constant"'
@@ -128,13 +129,13 @@ def can_fill_rows(shared: SharedLayout, element: Type) -> bool:
     return row_boxes(shared, element) is not None
 
 
-def _boxes_of(copy: Operation) -> Boxes:
+def _boxes_of(copy: _Copy) -> Boxes:
     """How the tile of a copy is copied."""
-    type_ = slot_type(copy.operands[0])
-    if copy.name in _ROW_COPIES:
+    type_ = slot_type(copy.slot)
+    if isinstance(copy, ops.RowCopy):
         found = row_boxes(type_.layout, type_.element)
     else:
-        found = boxes(type_.layout, type_.element, function_of(copy).attributes[CLUSTER] if copy.attributes.get("to_all") else 1)
+        found = boxes(type_.layout, type_.element, function_of(copy).attributes[CLUSTER] if isinstance(copy, ops.BlockLoadStart) and copy.to_all else 1)
     assert found is not None, f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
     return found
 
@@ -149,31 +150,31 @@ def layouts(shape: tuple[int, ...], element: Type) -> list[SharedLayout]:
     return [layout for layout in found if layout is not None and can_fill(layout, element)]
 
 
-def keeps(operation: Operation, divisors: Sequence[int], width: int) -> bool:
+def keeps(operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
     """Whether the engine can copy the block of a load or store through a descriptor: its rows are aligned, as the runtime found, or the kernel that makes it
     promises, the block begins at an aligned place of them (elsewhere the engine faults), its elements are known, and what is outside the tensor can be filled
     in. Of a row of a tensor the engine writes whole pieces of 16 bytes, the last one too: ``width``, which divides the number of a row's elements, must say
     that none goes beyond the end."""
-    descriptor = operation.operands[0]
+    descriptor = operation.descriptor
     type_ = descriptor.type
     assert isinstance(type_, DescriptorType)
     divisor, padding = _known(descriptor)
-    if operation.name == "descriptor_reduce" and type_.element not in _REDUCED.get(operation.attribute("kind"), ()):
+    if isinstance(operation, DescriptorReduce) and type_.element not in _REDUCED.get(operation.kind, ()):
         return False
     if padding == "nan" and isinstance(type_.element, FloatType) and not fills_with_nan(type_.element):
         return False
-    if operation.name not in _READING and width * storage_size(type_.element) % ALIGNMENT:
+    if not isinstance(operation, DescriptorLoad | DescriptorGather) and width * storage_size(type_.element) % ALIGNMENT:
         return False
     place = math.gcd(divisor, divisors[-1] * storage_size(type_.element))
-    if operation.name in ROW_COPIES:
+    if isinstance(operation, ROW_COPIES):
         return _reaches_rows(operation, type_, place)
     return reaches(type_, place)
 
 
-def _reaches_rows(operation: Operation, type_: DescriptorType, divisor: int) -> bool:
+def _reaches_rows(operation: DescriptorGather | DescriptorScatter, type_: DescriptorType, divisor: int) -> bool:
     """Whether the engine can copy rows that numbers name: of 32 bits, for a multiple of four rows that fill what slots are multiples of."""
-    rows = operation.operand("rows")
-    assert rows is not None and isinstance(rows.type, TileType)
+    rows = operation.rows
+    assert isinstance(rows.type, TileType)
     shape = rows.type.shape[0], type_.block_shape[1]
     return rows.type.element is I32 and divisor % ALIGNMENT == 0 and can_fill_rows(SharedLayout.row_major(shape), type_.element)
 
@@ -182,7 +183,8 @@ def _known(descriptor: Value) -> tuple[int, str]:
     """What divides a descriptor's address and strides, in bytes, and what is read outside the tensor."""
     made = descriptor.definition
     if made is not None:
-        return ALIGNMENT if made.attribute("aligned") else 1, made.attribute("padding")
+        assert isinstance(made, MakeDescriptor)
+        return ALIGNMENT if made.aligned else 1, made.padding
     function = descriptor.owner.owner if isinstance(descriptor.owner, Region) else None
     assert isinstance(function, Function)
     facts = function.argument_attributes[function.arguments.index(descriptor)]
@@ -219,17 +221,17 @@ class TensorMaps:
                 self._want_pixels(argument, function.argument_attributes[number].get("divisibility", 1), functools.partial(TensorMap.of_descriptor, number))
         #: the maps that the kernel makes itself
         self.made = MadeMaps(function)
-        for made in [operation for operation in function.walk() if operation.name == "simt.make_descriptor"]:
-            for copy in [user for user in made.result.uses if user.name in _COPIES]:
+        for made in [operation for operation in function.walk() if isinstance(operation, descriptors.MakeDescriptor)]:
+            for copy in [user for user in made.result.uses if isinstance(user, _Copy)]:
                 self.made.want(made, _made_map(copy))
         known: dict[tuple[tuple[Expression, ...], ...], str] = {}
-        for tensor in [operation for operation in function.walk() if operation.name == "simt.tensor"]:
-            address, extents, strides = (expressions_of(tensor.group(name), function) for name in ("base", "shape", "strides"))
+        for tensor in [operation for operation in function.walk() if isinstance(operation, descriptors.Tensor)]:
+            address, extents, strides = (expressions_of(values, function) for values in ([tensor.base], tensor.shape, tensor.strides))
             name = self.tensors[tensor] = known.setdefault((address, extents, strides), f"tensor{len(known)}")
             self._want(tensor.result, name, functools.partial(_implied, address[0], extents, strides), nan=False)
 
     def _want(self, descriptor: Value, stands_for: str, made: Callable[..., TensorMap], nan: bool) -> None:
-        for copy in [user for user in descriptor.uses if user.name in _COPIES]:
+        for copy in [user for user in descriptor.uses if isinstance(user, _Copy)]:
             found, element = _boxes_of(copy), _engine_element(copy)
             key = stands_for, found.shape, found.span, element
             if key not in self._names:
@@ -239,15 +241,15 @@ class TensorMaps:
 
     def _want_pixels(self, descriptor: Value, divisibility: int, made: Callable[..., TensorMap]) -> None:
         known: dict[PixelBox, str] = {}
-        for load in [user for user in descriptor.uses if user.name == im2col.NAME and im2col.can_copy(user, divisibility)]:
-            type_, box = descriptor.type, PixelBox(load.attribute("lower"), load.attribute("upper"), load.attribute("pixels"))
+        for load in [user for user in descriptor.uses if isinstance(user, LoadIm2col) and im2col.can_copy(user, divisibility)]:
+            type_, box = descriptor.type, PixelBox(load.lower, load.upper, load.pixels)
             assert isinstance(type_, DescriptorType)
             if box not in known:
                 known[box] = f"%map{len(self.wanted)}"
                 self.wanted.append((known[box][1:], made(str(type_.element), type_.block_shape, 0, nan=False, pixel_box=box)))
             self._pixels[load] = known[box]
 
-    def im2col(self, load: Operation) -> str:
+    def im2col(self, load: LoadIm2col) -> str:
         """The parameter that is the map of a load of pixels.
 
         Raises:
@@ -256,47 +258,47 @@ class TensorMaps:
         if load not in self._pixels:
             raise LoweringError(
                 f"load_im2col at {load.location}: the tensor's address and strides must be multiples of {ALIGNMENT} bytes, and so must the channels of a "
-                f"pixel be, {MOST_BOX} at the most; the descriptor is {load.operands[0].type}"
+                f"pixel be, {MOST_BOX} at the most; the descriptor is {load.descriptor.type}"
             )
         return self._pixels[load]
 
     def name(self, context: SimtContext, copy: BlockCopy, found: Boxes) -> str:
         """The parameter that is the map of a copy, or the address of the map."""
-        assert context.operation is not None
-        made = context.operation.operands[1].definition
-        if made is not None and made.name == "simt.make_descriptor":
+        assert isinstance(context.operation, _Copy)
+        made = context.operation.descriptor.definition
+        if isinstance(made, descriptors.MakeDescriptor):
             return self.made.name(context.writer, made, copy.descriptor, _made_map(context.operation))
         return self._names[copy.descriptor, found.shape, found.span, _engine_element(context.operation)]
 
 
-def _made_map(copy: Operation) -> MadeMap:
+def _made_map(copy: _Copy) -> MadeMap:
     """The map that a copy needs of a descriptor that the kernel makes."""
-    type_, found, element = slot_type(copy.operands[0]), _boxes_of(copy), _engine_element(copy)
-    return MadeMap(element if element == ROUNDED else str(engine_type(type_.element)), found.shape, found.span, copy.name not in _LOADS)
+    type_, found, element = slot_type(copy.slot), _boxes_of(copy), _engine_element(copy)
+    return MadeMap(element if element == ROUNDED else str(engine_type(type_.element)), found.shape, found.span, not isinstance(copy, _LOADS))
 
 
-def _engine_element(copy: Operation) -> str:
+def _engine_element(copy: _Copy) -> str:
     """What the engine takes the elements of a copy for: f32 that only products of tf32 read are rounded on the way, since such a product cuts off what it has
     no bits for."""
-    type_ = slot_type(copy.operands[0])
-    rounded = type_.element is F32 and copy.name in _LOADS and _feeds_tf32_alone(copy.operands[0])
+    type_ = slot_type(copy.slot)
+    rounded = type_.element is F32 and isinstance(copy, _LOADS) and _feeds_tf32_alone(copy.slot)
     return ROUNDED if rounded else str(type_.element)
 
 
 def _feeds_tf32_alone(slot: Value) -> bool:
     """Whether all that reads a slot, or another one of its buffer, are products of tf32 that take it from there."""
     definition = slot.definition
-    if definition is None or definition.name != "simt.slot":
+    if not isinstance(definition, Slot):
         return False
-    readers = [user for one in definition.operands[0].uses if one.name == "simt.slot" for user in one.results[0].uses]
+    readers = [user for one in definition.buffer.uses if isinstance(one, Slot) for user in one.results[0].uses]
     found = False
     while readers:
         reader = readers.pop()
         if reader.name == "simt.view":
             readers += reader.results[0].uses
-        elif reader.name in PRODUCTS and reader.attribute("precision") == "tf32":
+        elif isinstance(reader, Multiplication) and reader.precision == "tf32":
             found = True
-        elif reader.name not in _LOADS:
+        elif not isinstance(reader, _LOADS):
             return False
     return found
 
@@ -347,7 +349,7 @@ def _pieces(context: SimtContext, copy: BlockCopy, maps: TensorMaps) -> list[tup
     """(address in shared memory, tensor map, coordinates in the tensor with the innermost first) of each box of a block; of rows that numbers name, of each
     four: the column, and their numbers."""
     w = context.writer
-    assert context.operation is not None
+    assert isinstance(context.operation, _Copy)
     found = _boxes_of(context.operation)
     pieces, name, numbers = [], maps.name(context, copy, found), dict[int, list[str]]()
     first, offsets = copy.shared, copy.offsets

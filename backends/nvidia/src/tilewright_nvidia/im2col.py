@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
 from tilewright.ir.types import DescriptorType, TileType, element_type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt import layout_rules
@@ -42,49 +42,49 @@ _SHARED: Final = "ptr addrspace(3)"
 def interfaces(maps: Callable[[], TensorMaps], *, there: bool) -> dict[str, Interface]:
     """Of the operation, for a kernel whose maps are known by the time it is written; ``there``: whether the machine has such copies, and may use them."""
 
-    def lower(context: SimtContext, operation: Operation) -> None:
+    def lower(context: SimtContext, operation: LoadIm2col) -> None:
         _require(operation, context.target, there=there)
         _lower(context, operation, maps())
 
     return {NAME: Interface(lower, layout_rules.block, scratch=_scratch)}
 
 
-def can_copy(operation: Operation, divisibility: int) -> bool:
+def can_copy(operation: LoadIm2col, divisibility: int) -> bool:
     """Whether the engine can read the channels of a load's pixels, of a tensor whose address and strides are multiples of so many bytes."""
-    type_ = operation.operands[0].type
+    type_ = operation.descriptor.type
     assert isinstance(type_, DescriptorType)
     channels, size = type_.block_shape[-1], storage_size(type_.element)
     return divisibility % ALIGNMENT == 0 and channels <= MOST_BOX and channels * size % ALIGNMENT == 0
 
 
-def _require(operation: Operation, target: SimtTarget, *, there: bool) -> None:
+def _require(operation: LoadIm2col, target: SimtTarget, *, there: bool) -> None:
     if not there:
         why = f"{target.name} has no such copies, which are those of sm_90a on, or asynchronous=False forbids them"
         raise LoweringError(f"load_im2col at {operation.location}: {why}")
 
 
-def _tile(operation: Operation) -> TileType:
+def _tile(operation: LoadIm2col) -> TileType:
     type_ = operation.results[0].type
     assert isinstance(type_, TileType)
     return type_
 
 
-def _bytes(operation: Operation) -> int:
+def _bytes(operation: LoadIm2col) -> int:
     type_ = _tile(operation)
     return math.prod(type_.shape) * storage_size(type_.element)
 
 
-def _scratch(operation: Operation, target: SimtTarget) -> int:
+def _scratch(operation: LoadIm2col, target: SimtTarget) -> int:
     """The tile, where it may begin, and the barrier object."""
     return _PLACE + -(-_bytes(operation) // barrier_objects.BYTES) * barrier_objects.BYTES + barrier_objects.BYTES
 
 
-def _lower(context: SimtContext, operation: Operation, maps: TensorMaps) -> None:
+def _lower(context: SimtContext, operation: LoadIm2col, maps: TensorMaps) -> None:
     w, size, name = context.writer, _bytes(operation), maps.im2col(operation)
     place = -offset_of(operation) % _PLACE
     tile = context.scratch(operation, place)
     barrier = context.scratch(operation, place + -(-size // barrier_objects.BYTES) * barrier_objects.BYTES)
-    at, window = ([_narrowed(context, value, to) for value in reversed(operation.group(group))] for group, to in (("offsets", "i32"), ("window", "i16")))
+    at, window = ([_narrowed(context, value, to) for value in reversed(values)] for values, to in ((operation.offsets, "i32"), (operation.window, "i16")))
     # what threads did in this memory is over before the engine writes there
     barrier_objects.proxy_fence(w)
     context.barrier()

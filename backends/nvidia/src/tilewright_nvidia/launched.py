@@ -7,6 +7,7 @@ from typing import Final
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Value
+from tilewright.ir.ops.arithmetic import Binary, Cast, Constant, Unary
 from tilewright.ir.types import IntType, PointerType
 from tilewright.simt.host.expressions import Expression, word
 
@@ -27,16 +28,15 @@ def _expression(value: Value, function: Function) -> Expression:
     if operation is None and value.owner is function.body and isinstance(value.type, IntType | PointerType):
         return word(value.index)
     if operation is not None and isinstance(value.type, IntType):
-        if operation.name == "constant":
-            return int(operation.attribute("value"))
-        if operation.name in _OPERATORS:
-            first, second = (_expression(operand, function) for operand in operation.operands)
-            return (operation.name, first, second)
-        if operation.name == "cast" and isinstance(operation.operands[0].type, IntType):
-            return _expression(operation.operands[0], function)
-        if operation.name == "shl" and isinstance(shift := _expression(operation.operands[1], function), int):
-            return ("mul", _expression(operation.operands[0], function), 1 << shift)
-        if operation.name == "neg":
-            return ("sub", 0, _expression(operation.operands[0], function))
+        if isinstance(operation, Constant):
+            return int(operation.value)
+        if isinstance(operation, Binary) and operation.name in _OPERATORS:
+            return (operation.name, _expression(operation.a, function), _expression(operation.b, function))
+        if isinstance(operation, Cast) and isinstance(operation.x.type, IntType):
+            return _expression(operation.x, function)
+        if isinstance(operation, Binary) and operation.name == "shl" and isinstance(shift := _expression(operation.b, function), int):
+            return ("mul", _expression(operation.a, function), 1 << shift)
+        if isinstance(operation, Unary) and operation.name == "neg":
+            return ("sub", 0, _expression(operation.x, function))
     made = f"{operation.name} at {operation.location}" if operation is not None else f"an argument of a region ({value.name or value.type})"
     raise LoweringError(f"a tensor's extent or stride is computed of more than the kernel's arguments: {made}")

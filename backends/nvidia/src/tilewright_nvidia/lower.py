@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.ir.core import Function, Module
+from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.types import DescriptorType
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.simt.host.expressions import Expression, word
@@ -148,7 +149,7 @@ def tensor_maps(source: Function, function: Function, machine: PtxTarget) -> lis
 
 def _waits(module: Module) -> bool:
     """Whether the kernel itself says where it waits for the one before."""
-    return any(operation.name == "inline_asm" and "griddepcontrol.wait" in operation.attribute("assembly") for operation in module.walk())
+    return any(isinstance(operation, InlineAsm) and "griddepcontrol.wait" in operation.assembly for operation in module.walk())
 
 
 def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -> str:

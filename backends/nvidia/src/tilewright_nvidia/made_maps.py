@@ -16,6 +16,7 @@ from tilewright.llvm.registers import encode_float, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import SHARED_BYTES
+from tilewright.simt.ops import descriptors as ops
 from tilewright.simt.target import MadeDescriptor
 from tilewright_nvidia.architectures import Architecture
 from tilewright_nvidia.assembly import call_asm
@@ -90,7 +91,7 @@ class _Memory:
     """
 
     number: int
-    made: list[tuple[Operation, MadeMap]] = field(default_factory=list)
+    made: list[tuple[ops.MakeDescriptor, MadeMap]] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
@@ -102,27 +103,27 @@ class MadeMaps:
 
     def __init__(self, function: Function) -> None:
         self._memories: dict[Operation, _Memory] = {}
-        self._known: dict[tuple[Operation, MadeMap], int] = {}
+        self._known: dict[tuple[ops.MakeDescriptor, MadeMap], int] = {}
         self._shared = int(function.attributes.get(SHARED_BYTES, 0))
         self._processors, self._programs = _PROCESSORS[0], _BITS
         for operation in function.walk():
             if operation.name == "simt.descriptors":
                 self._memories[operation] = _Memory(len(self._memories))
 
-    def want(self, made: Operation, map_: MadeMap) -> None:
+    def want(self, made: ops.MakeDescriptor, map_: MadeMap) -> None:
         """A copy needs a map of a descriptor."""
         if (made, map_) not in self._known:
             memory = self._memory(made)
             self._known[made, map_] = len(memory.made)
             memory.made.append((made, map_))
 
-    def name(self, w: FunctionWriter, made: Operation, descriptor: str, map_: MadeMap) -> str:
+    def name(self, w: FunctionWriter, made: ops.MakeDescriptor, descriptor: str, map_: MadeMap) -> str:
         """The address of a map, by that of the first one in the place."""
         place = BYTES * self._known[made, map_]
         return w.emit(f"getelementptr i8, ptr {descriptor}, i64 {place}") if place else descriptor
 
-    def _memory(self, made: Operation) -> _Memory:
-        definition = made.operands[0].definition
+    def _memory(self, made: ops.MakeDescriptor) -> _Memory:
+        definition = made.memory.definition
         assert definition is not None
         return self._memories[definition]
 
@@ -169,7 +170,7 @@ class MadeMaps:
 
     # ---- maps
 
-    def make(self, context: SimtContext, operation: Operation, made: MadeDescriptor) -> str:
+    def make(self, context: SimtContext, operation: ops.MakeDescriptor, made: MadeDescriptor) -> str:
         """Make the maps of a descriptor; the address of the place."""
         w, memory = context.writer, self._memory(operation)
         distance = w.emit(f"mul i64 {w.emit(f'zext i32 {made.memory} to i64')}, {memory.bytes}")
@@ -181,7 +182,7 @@ class MadeMaps:
                     self._make(context, operation, made, map_, w.emit(f"addrspacecast ptr {to} to {_GLOBAL}"))
         return place
 
-    def _make(self, context: SimtContext, operation: Operation, made: MadeDescriptor, map_: MadeMap, to: str) -> None:
+    def _make(self, context: SimtContext, operation: ops.MakeDescriptor, made: MadeDescriptor, map_: MadeMap, to: str) -> None:
         w, warp = context.writer, context.target
         own = w.emit(f"getelementptr i32, {_SHARED} {made.shared}, i32 {context.lane}")
         # all that is not said is zero
@@ -205,7 +206,7 @@ class MadeMaps:
                     call_asm(w, f"fence.proxy.tensormap::generic.acquire.gpu [$0], {BYTES};", (), [("ptr", place)], memory=True)
 
 
-def _fill(w: FunctionWriter, operation: Operation, made: MadeDescriptor, map_: MadeMap) -> None:
+def _fill(w: FunctionWriter, operation: ops.MakeDescriptor, made: MadeDescriptor, map_: MadeMap) -> None:
     """Say all of a map. A tensor without elements has no map: one of a single element takes its place, which is what is outside of the tensor."""
     rank, (type_,) = len(map_.box), (result.type for result in operation.results)
     assert isinstance(type_, DescriptorType)
@@ -244,17 +245,17 @@ def _is_first_warp(context: SimtContext) -> str:
     return context.thread_is_zero(0, (1 << (context.threads.count - 1).bit_length()) - 1) or "true"
 
 
-def _fills_with_nan(operation: Operation) -> bool:
-    return operation.attribute("padding") == "nan" and fills_with_nan(_element(operation))
+def _fills_with_nan(operation: ops.MakeDescriptor) -> bool:
+    return operation.padding == "nan" and fills_with_nan(_element(operation))
 
 
-def _element(operation: Operation) -> Type:
+def _element(operation: ops.MakeDescriptor) -> Type:
     type_ = operation.results[0].type
     assert isinstance(type_, DescriptorType)
     return type_.element
 
 
-def _nothing(operation: Operation, map_: MadeMap) -> tuple[str, int, int]:
+def _nothing(operation: ops.MakeDescriptor, map_: MadeMap) -> tuple[str, int, int]:
     """The memory of the one element that a map of an empty tensor has: its name, the bits of elements there, and how many they are. Stores go to memory of
     their own, which nobody reads."""
     element = _element(operation)

@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
+from tilewright.ir.ops.linear import DotScaled
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import warps_of
@@ -85,7 +86,7 @@ class ScaledPlan(ScaledLayouts):
 # ---- which products
 
 
-def serves(capability: int, operation: Operation) -> bool:
+def serves(capability: int, operation: DotScaled) -> bool:
     """Whether there is an instruction for a ``dot_scaled``: of its formats, of scales by 32, of pairs along k, and small enough."""
     if capability // 10 != 12 or not all(is_known(operation, name) for name in _FACTORS):
         return False
@@ -93,7 +94,7 @@ def serves(capability: int, operation: Operation) -> bool:
     return min(m, n) >= _COLUMNS and max(m, n) >= _ROWS and k >= GROUP
 
 
-def plan_of(operation: Operation, num_warps: int) -> ScaledPlan:
+def plan_of(operation: DotScaled, num_warps: int) -> ScaledPlan:
     """How a product that :func:`serves` found is computed: by the kind that multiplies e2m1 at twice the rate where both operands are of that."""
     shape, k = extents(operation)
     turned = shape[-2] < _ROWS
@@ -138,18 +139,18 @@ def _shape(kind: Kind, per_unit: int) -> MatrixShape:
 def interfaces(words: Words) -> dict[str, Interface]:
     """That of ``dot_scaled``, for a kernel whose elements are in ``words``."""
 
-    def lower(context: SimtContext, operation: Operation) -> None:
+    def lower(context: SimtContext, operation: DotScaled) -> None:
         _lower(words, context, operation)
 
     return {"dot_scaled": scaled_interface(lower, lambda operation, target, num_warps: plan_of(operation, num_warps))}
 
 
-def _lower(words: Words, context: SimtContext, operation: Operation) -> None:
+def _lower(words: Words, context: SimtContext, operation: DotScaled) -> None:
     w, plan = context.writer, plan_of(operation, warps_of(operation))
     t = plan.tiling
     left, right = (_factor(words, context, operation.operand(side), plan.kind, format_) for side, format_ in zip(plan.sides, plan.formats, strict=True))
     scales = [_scales(words, context, operation.operand(f"{side}_scale")) for side in plan.sides]
-    sums = list(context.registers[operation.operands[-1]])
+    sums = list(context.registers[operation.c])
     steps, each = t.repeats_k, plan.kind.depth // GROUP
     for x, y, z in t.instructions(steps):
         # (register, byte in it) of each side's scales

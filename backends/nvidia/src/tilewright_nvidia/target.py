@@ -6,17 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Function, Operation
+from tilewright.ir.core import Function
+from tilewright.ir.ops.linear import DotScaled
+from tilewright.ir.ops.memory import DescriptorGather
 from tilewright.ir.types import BF16, F16, F32, U16, U32, DescriptorType, Type, element_type
 from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
-from tilewright.simt.block_mechanisms import ROW_COPIES
 from tilewright.simt.context import SimtContext
+from tilewright.simt.copies import ROW_COPIES, BlockAccess
 from tilewright.simt.facts import CLUSTER, PROGRAMS
 from tilewright.simt.interface import Interface, merged
 from tilewright.simt.matmul_plans import Product, ProductPlan
+from tilewright.simt.ops.copies import Wait
+from tilewright.simt.ops.descriptors import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
+from tilewright.simt.ops.partitions import Part
 from tilewright.simt.pressure import peak_words
 from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
 from tilewright.simt.types import COPIES, PRODUCTS, STORES
@@ -114,7 +119,7 @@ class PtxTarget(SimtTarget):
     def prepare(self, function: Function) -> None:
         matrices = any(operation.name in _MATRIX_OPERATIONS for operation in function.walk())
         self.maps = bulk_copies.TensorMaps(function)
-        self._moves_registers = any(operation.name == "simt.part" and operation.attribute("registers") for operation in function.walk())
+        self._moves_registers = any(isinstance(operation, Part) and operation.registers for operation in function.walk())
         self._programs, self._cluster = function.attributes.get(PROGRAMS, 1), function.attributes.get(CLUSTER, 1)
         light = not matrices and peak_words(function) <= _LIGHT
         self._register_limit = _LIGHT_REGISTERS if light else None
@@ -282,14 +287,14 @@ class PtxTarget(SimtTarget):
             assert context.operation is not None
             operation = context.operation
             tiles, held = operation.results[: len(names)], []
-            for tile in operation.group("held") if operation.name == "simt.wait" else ():
+            for tile in operation.held if isinstance(operation, Wait) else ():
                 held += warpgroups.operand_words(self._words, context.writer, context.registers[tile], element_type(tile.type))
             return warpgroups.wait(self._words, context.writer, pending, names, [element_type(tile.type) for tile in tiles], held)
         if queue == COPIES.queue:
             context.writer.call("llvm.nvvm.cp.async.wait.group", "void", [("i32", str(pending))])
         elif queue == STORES.queue:
-            assert context.operation is not None
-            bulk_copies.wait(context, pending, written=context.operation.attribute("written"))
+            assert isinstance(context.operation, Wait)
+            bulk_copies.wait(context, pending, written=context.operation.written)
         return [list(tile) for tile in names]
 
     # ---- arithmetic
@@ -325,16 +330,16 @@ class PtxTarget(SimtTarget):
             return tensor_memory.plans(product)
         return warpgroups.plans(self._words, product) if self.hopper else ()
 
-    def keeps_scaled(self, operation: Operation) -> bool:
+    def keeps_scaled(self, operation: DotScaled) -> bool:
         return scaled.serves(self.capability, operation)
 
     @property
     def interfaces(self) -> Mapping[str, Interface]:
         return merged((scaled.interfaces(self._words), im2col.interfaces(self._tensor_maps, there=self.hopper or self.gathers)))
 
-    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
-        rows = self.gathers and (operation.name == "descriptor_gather" or self.capability < 120)
-        kept = (rows if operation.name in ROW_COPIES else self.engine) and bulk_copies.keeps(operation, divisors, width)
+    def keeps_descriptor(self, operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
+        rows = self.gathers and (isinstance(operation, DescriptorGather) or self.capability < 120)
+        kept = (rows if isinstance(operation, ROW_COPIES) else self.engine) and bulk_copies.keeps(operation, divisors, width)
         # where nothing but rows is for the copy engine, kernels without them need not let it see what threads write
         self.published = self.published or kept
         return kept
@@ -345,20 +350,20 @@ class PtxTarget(SimtTarget):
     def reaches(self, block: DescriptorType, divisor: int) -> bool:
         return bulk_copies.reaches(block, divisor)
 
-    def tensor(self, context: SimtContext, operation: Operation) -> str:
+    def tensor(self, context: SimtContext, operation: Tensor) -> str:
         return self._tensor_maps().tensors[operation]
 
-    def descriptors(self, context: SimtContext, operation: Operation) -> str:
+    def descriptors(self, context: SimtContext, operation: Descriptors) -> str:
         return self._tensor_maps().made.take(context, operation)
 
-    def make_descriptor(self, context: SimtContext, operation: Operation, made: MadeDescriptor) -> str:
+    def make_descriptor(self, context: SimtContext, operation: MakeDescriptor, made: MadeDescriptor) -> str:
         return self._tensor_maps().made.make(context, operation, made)
 
-    def show_descriptor(self, context: SimtContext, operation: Operation, descriptor: str) -> None:
-        self._tensor_maps().made.show(context, operation.operands[0], descriptor)
+    def show_descriptor(self, context: SimtContext, operation: ShowDescriptor, descriptor: str) -> None:
+        self._tensor_maps().made.show(context, operation.descriptor, descriptor)
 
-    def free_descriptors(self, context: SimtContext, operation: Operation, memory: str) -> None:
-        self._tensor_maps().made.give_back(context, operation.operands[0], memory)
+    def free_descriptors(self, context: SimtContext, operation: FreeDescriptors, memory: str) -> None:
+        self._tensor_maps().made.give_back(context, operation.memory, memory)
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
         return emit_inline_asm(context.writer, ASSEMBLY_REGISTERS, text, constraints, result_types, operands)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.ir import Module
+from tilewright.ir.ops.linear import Dot
 from tilewright.ir.types import TileType, byte_size
 from tilewright.ir.work import Work
 from tilewright.plugins.manifest import Target
@@ -30,7 +31,7 @@ def tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]]:
     Hopper also products of warpgroups and copies of blocks, with and without warps of their own for loads."""
     greatest = max((value.type.numel for operation in module.walk() for value in operation.results if isinstance(value.type, TileType)), default=1)
     warps = [count for count in (1, 2, 4, 8, 16) if 32 * count <= max(32, greatest)]
-    operands = [sum(_bytes(value.type) for value in operation.operands[:2]) for operation in module.walk() if operation.name == "dot"]
+    operands = [_bytes(operation.a.type) + _bytes(operation.b.type) for operation in module.walk() if isinstance(operation, Dot)]
     if not operands:
         return [{"num_warps": count} for count in warps]
     chosen = [count for count in warps if count in (4, 8)] or warps[-1:]

@@ -4,6 +4,7 @@ numbers do."""
 from __future__ import annotations
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.arithmetic import Binary
 from tilewright.ir.types import I32, U32, Type
 from tilewright.simt.context import SimtContext
 from tilewright_nvidia.assembly import call_asm
@@ -34,8 +35,8 @@ class WideProducts:
 
 def _has_partner(operation: Operation | None, name: str) -> bool:
     """Whether the other half of the product is computed in the same straight line of operations."""
-    if operation is None or operation.name != name:
+    if not isinstance(operation, Binary) or operation.name != name:
         return False
-    factors = set(operation.operands)
-    candidates = [other for other in operation.operands[0].uses if other.name == _OTHER[name]]
+    factors = {operation.a, operation.b}
+    candidates = [other for other in operation.a.uses if other.name == _OTHER[name]]
     return any(other.parent is operation.parent and set(other.operands) == factors for other in candidates)

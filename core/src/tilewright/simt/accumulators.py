@@ -31,13 +31,17 @@ from tilewright.errors import OutOfResources
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.control import For
 from tilewright.ir.types import I1, I32
 from tilewright.passes.dce import dce_function
 from tilewright.passes.rewriter import constant_of, is_positive_zero
 from tilewright.simt.block_mechanisms import create
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.facts import SUMS, function_of, part_of
-from tilewright.simt.matmul_plans import PRODUCTS, Accumulator, product_of, step_attributes
+from tilewright.simt.matmul_plans import Accumulator, product_of, step_attributes
+from tilewright.simt.ops.accumulators import Accumulators
+from tilewright.simt.ops.copies import Wait
+from tilewright.simt.ops.products import DotStart, Product
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import carry_in_for, thread_values, yield_more
@@ -52,35 +56,42 @@ ACCUMULATORS: Final = "memory for sums"
 
 def accumulator_of(product: Operation, target: SimtTarget) -> Accumulator | None:
     """Where the sums of a product are, if not in registers."""
-    return plan_of(product, target).accumulator if product.name in ("simt.dot", "simt.dot_start") else None
+    return plan_of(product, target).accumulator if isinstance(product, Product) else None
 
 
-def accumulated(product: Operation) -> int | None:
+def accumulated(product: Product) -> int | None:
     """The number of the value carried by the loop around a product that it only adds to, and that nothing else in the loop reads; None where there is none."""
     body = product.parent
     assert body is not None
-    loop, accumulator, result = body.owner, product.operands[2], product.results[0]
-    if not isinstance(loop, Operation) or loop.name != "for" or accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1:
+    loop, accumulator, result = body.owner, product.c, product.results[0]
+    if not isinstance(loop, For) or accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1:
         return None
     last, index = body.terminator, accumulator.index - 1
     assert last is not None
     return index if set(result.uses) == {last} and result.uses[last] == 1 and last.operands[index] is result else None
 
 
-def new_place(product: Operation, target: SimtTarget, first: int | None = None) -> Value:
+def new_place(product: Product, target: SimtTarget, first: int | None = None) -> Value:
     """A place for the sums of a product: of its own, or at a known unit. The function takes memory for it where it begins."""
     function, found = function_of(product), accumulator_of(product, target)
     assert found is not None
-    memory = next((operation for operation in function.body if operation.name == "simt.accumulators"), None)
+    memory = _memory(function)
     if memory is None:
         builder = Builder(function.body, function.body.first, product.location)
-        memory = create(builder, "simt.accumulators", result=I32, units=0)
+        made = create(builder, "simt.accumulators", result=I32, units=0)
+        assert isinstance(made, Accumulators)
+        memory = made
     if first is None:
-        first = memory.attribute("units")
-    memory.attributes["units"] = max(memory.attribute("units"), first + found.units)
+        first = memory.units
+    memory.attributes["units"] = max(memory.units, first + found.units)
     type_ = product.results[0].type
     builder = Builder(memory.parent, memory.next, product.location)
     return create(builder, "simt.accumulator", [memory.results[0]], result=AccumulatorType(type_.shape, type_.element), first=first).results[0]  # type: ignore[attr-defined]
+
+
+def _memory(function: Function) -> Accumulators | None:
+    """What a function takes of the memory for sums, if it does."""
+    return next((operation for operation in function.body if isinstance(operation, Accumulators)), None)
 
 
 def starts_at_zero(value: Value) -> bool:
@@ -88,12 +99,12 @@ def starts_at_zero(value: Value) -> bool:
     return is_positive_zero(constant_of(value))
 
 
-def write_sums(builder: Builder, place: Value, sums: Value, product: Operation, target: SimtTarget) -> None:
+def write_sums(builder: Builder, place: Value, sums: Value, product: Product, target: SimtTarget) -> None:
     """Write sums to a place, by all threads."""
     create(builder, "simt.accumulator_store", [place], [sums], **_described(product, target))
 
 
-def read_sums(builder: Builder, place: Value, there: Value | None, product: Operation, target: SimtTarget) -> Value:
+def read_sums(builder: Builder, place: Value, there: Value | None, product: Product, target: SimtTarget) -> Value:
     """Read sums from a place, by all threads: zeros where nothing is there."""
     type_ = place.type
     assert isinstance(type_, AccumulatorType)
@@ -102,15 +113,14 @@ def read_sums(builder: Builder, place: Value, there: Value | None, product: Oper
     return made
 
 
-def start_into(builder: Builder, product: Operation, place: Value, adds: Value, barriers: Value, index: Value) -> None:
+def start_into(builder: Builder, product: Product, place: Value, adds: Value, barriers: Value, index: Value) -> None:
     """Start a product, and let a barrier object know of its end."""
-    a, b = product.operands[:2]
-    known = {name: product.attribute(name) for name in ("plan", "precision", "max_imprecise")}
-    create(builder, "simt.dot_into", [a], [b], [place], [adds], **known)
+    known = {"plan": product.plan, "precision": product.precision, "max_imprecise": product.max_imprecise}
+    create(builder, "simt.dot_into", [product.a], [product.b], [place], [adds], **known)
     create(builder, "simt.arrive_after", [barriers], [index])
 
 
-def _described(product: Operation, target: SimtTarget) -> dict[str, object]:
+def _described(product: Product, target: SimtTarget) -> dict[str, object]:
     return step_attributes(product_of(product), plan_of(product, target))
 
 
@@ -125,8 +135,9 @@ def write_accumulators(function: Function, target: SimtTarget) -> None:
     """
     if not target.accumulator_units:
         return
-    found = [operation for operation in operations_of_program(function.body) if operation.name in PRODUCTS and accumulator_of(operation, target) is not None]
-    started = [operation for operation in found if operation.name == "simt.dot_start"]
+    products = [operation for operation in operations_of_program(function.body) if isinstance(operation, Product)]
+    found = [operation for operation in products if accumulator_of(operation, target) is not None]
+    started = [operation for operation in found if isinstance(operation, DotStart)]
     if started:
         _Started(function, started, target).run()
     if len(found) > len(started):
@@ -140,7 +151,7 @@ def write_accumulators(function: Function, target: SimtTarget) -> None:
 class _Kept:
     """A product whose sums stay in a place while its loop runs: number ``index`` of what the loop carries."""
 
-    loop: Operation
+    loop: For
     index: int
     place: Value
     adds: Value
@@ -153,7 +164,7 @@ class _Products:
         ended: a barrier object for those that are waited for one by one, in the order of the parts that they are in.
     """
 
-    def __init__(self, function: Function, found: Sequence[Operation], target: SimtTarget) -> None:
+    def __init__(self, function: Function, found: Sequence[Product], target: SimtTarget) -> None:
         self.function, self.found, self.target = function, found, target
         #: the parts that products are in, None for the program
         self.parts = list(dict.fromkeys(part_of(product) for product in found))
@@ -171,7 +182,7 @@ class _Products:
             region: Region = part.regions[0] if part is not None else self.function.body
             mine = [product for product in self.found if part_of(product) is part]
 
-            def update(product: Operation, values: tuple[Value, ...], number: int = number) -> list[Value]:
+            def update(product: Product, values: tuple[Value, ...], number: int = number) -> list[Value]:
                 (phase,) = values
                 builder = Builder.at(product)
                 if product in kept:
@@ -184,16 +195,16 @@ class _Products:
 
             thread_values(region, mine, [false], update)
 
-    def _keep(self, product: Operation) -> _Kept | None:
+    def _keep(self, product: Product) -> _Kept | None:
         """Let the loop around a product carry whether there are sums in place of the sums, if it only adds to them."""
         index = accumulated(product)
         if index is None:
             return None
         body = product.parent
-        assert body is not None and isinstance(body.owner, Operation)
+        assert body is not None and isinstance(body.owner, For)
         loop = body.owner
         place, before = new_place(product, self.target), Builder.at(loop)
-        init, readers = loop.operands[3 + index], list(loop.results[index].uses)
+        init, readers = loop.inits[index], list(loop.results[index].uses)
         fresh = starts_at_zero(init)
         if not fresh:
             write_sums(before, place, init, product, self.target)
@@ -205,7 +216,7 @@ class _Products:
         _replace(loop.results[index], readers, tile)
         return _Kept(loop, index, place, adds)
 
-    def _add(self, product: Operation, kept: _Kept, number: int, phase: Value) -> None:
+    def _add(self, product: Product, kept: _Kept, number: int, phase: Value) -> None:
         """Start a product that adds to what is in its place. It is waited for where the iteration ends, if nothing before that may touch what it reads."""
         builder, body = Builder.at(product), product.parent
         assert body is not None
@@ -218,9 +229,9 @@ class _Products:
         create(waiting, "simt.await", [self.ended], [which], [phase])
         last.set_operand(kept.index, body.arguments[1 + kept.index])
 
-    def _compute(self, product: Operation, place: Value, number: int, phase: Value) -> None:
+    def _compute(self, product: Product, place: Value, number: int, phase: Value) -> None:
         """Start a product, and wait for its sums."""
-        builder, sums = Builder.at(product), product.operands[2]
+        builder, sums = Builder.at(product), product.c
         adds = not starts_at_zero(sums)
         if adds:
             if not self.same_threads:
@@ -237,16 +248,16 @@ class _Products:
 class _Carried:
     """A product in a loop that only adds to number ``index`` of what the loop carries, with its copy behind the loop, which goes on with that."""
 
-    loop: Operation
+    loop: For
     index: int
-    inside: Operation
-    behind: Operation
+    inside: DotStart
+    behind: DotStart
 
 
 class _Started:
     """Writes out the products of chains, which are started in one place and waited for in another one of the same region."""
 
-    def __init__(self, function: Function, started: Sequence[Operation], target: SimtTarget) -> None:
+    def __init__(self, function: Function, started: Sequence[DotStart], target: SimtTarget) -> None:
         self.function, self.started, self.target = function, started, target
         self.count = 1 + max(start.attributes[SUMS] for start in started)
 
@@ -255,14 +266,14 @@ class _Started:
         ended = create(beginning, "simt.barriers", result=BarriersType(self.count), count=1).results[0]
         false = beginning.constant(value=False, result=I1)
         waits = {_wait_for(start): start for start in self.started}
-        places: dict[Operation, Value] = {}
+        places: dict[DotStart, Value] = {}
         for number in range(self.count):
             mine, first = [start for start in self.started if start.attributes[SUMS] == number], new_first(self.function)
             places.update((start, new_place(start, self.target, first)) for start in mine)
 
         adds = self._keep(places)
 
-        def read(wait: Operation, phases: tuple[Value, ...]) -> list[Value]:
+        def read(wait: Wait, phases: tuple[Value, ...]) -> list[Value]:
             start, builder = waits[wait], Builder.at(wait)
             number = start.attributes[SUMS]
             create(builder, "simt.await", [ended], [builder.constant(value=number, result=I32)], [phases[number]])
@@ -276,7 +287,7 @@ class _Started:
         region = part.regions[0] if part is not None else self.function.body
         thread_values(region, list(waits), [false] * self.count, read)
         for start, place in places.items():
-            builder, sums = Builder.at(start), start.operands[2]
+            builder, sums = Builder.at(start), start.c
             if start not in adds:
                 adds[start] = builder.constant(value=not starts_at_zero(sums), result=I1)
                 if not starts_at_zero(sums):
@@ -286,13 +297,13 @@ class _Started:
             start_into(builder, start, place, adds[start], ended, which)
             start.erase()
 
-    def _keep(self, places: Mapping[Operation, Value]) -> dict[Operation, Value]:
+    def _keep(self, places: Mapping[DotStart, Value]) -> dict[DotStart, Value]:
         """Let loops carry whether there are sums in place of sums that they only add to; whether products add to what is in their place, if they do not write
         it."""
-        adds: dict[Operation, Value] = {}
+        adds: dict[DotStart, Value] = {}
         for one in filter(None, map(_carried_by, self.started)):
-            before, (body,) = Builder.at(one.loop), one.loop.regions
-            init = one.loop.operands[3 + one.index]
+            before, body = Builder.at(one.loop), one.loop.body
+            init = one.loop.inits[one.index]
             fresh = starts_at_zero(init)
             if not fresh:
                 write_sums(before, places[one.inside], init, one.inside, self.target)
@@ -303,33 +314,34 @@ class _Started:
         return adds
 
 
-def _carried_by(start: Operation) -> _Carried | None:
+def _carried_by(start: DotStart) -> _Carried | None:
     """The loop that carries what a product of a chain adds to, if that goes nowhere else."""
-    body, sums, result = start.parent, start.operands[2], _wait_for(start).results[0]
+    body, sums, result = start.parent, start.c, _wait_for(start).results[0]
     assert body is not None
     loop = body.owner
-    if not isinstance(loop, Operation) or loop.name != "for" or sums.owner is not body or sums.index == 0 or len(sums.uses) != 1:
+    if not isinstance(loop, For) or sums.owner is not body or sums.index == 0 or len(sums.uses) != 1:
         return None
     last, index = _last(body), sums.index - 1
     if set(result.uses) != {last} or result.uses[last] != 1 or last.operands[index] is not result:
         return None
     readers = list(loop.results[index].uses)
-    if len(readers) != 1 or readers[0].name != "simt.dot_start" or readers[0].attributes.get(SUMS) != start.attributes[SUMS]:
+    if len(readers) != 1 or not isinstance(reader := readers[0], DotStart) or reader.attributes.get(SUMS) != start.attributes[SUMS]:
         return None
-    return _Carried(loop, index, start, readers[0]) if readers[0].operands[2] is loop.results[index] else None
+    return _Carried(loop, index, start, reader) if reader.c is loop.results[index] else None
 
 
-def _wait_for(start: Operation) -> Operation:
+def _wait_for(start: DotStart) -> Wait:
     """The wait for a product of a chain."""
     tile, token = start.results
     (waiting,) = token.uses
-    assert set(tile.uses) == {waiting} and waiting.name == "simt.wait" and len(waiting.operands) == 2
+    assert set(tile.uses) == {waiting} and isinstance(waiting, Wait) and len(waiting.operands) == 2
     return waiting
 
 
 def new_first(function: Function) -> int:
     """The first unit that no place of a function has."""
-    return next((operation.attribute("units") for operation in function.body if operation.name == "simt.accumulators"), 0)
+    memory = _memory(function)
+    return memory.units if memory is not None else 0
 
 
 def _is_idle(operation: Operation) -> bool:
@@ -353,12 +365,11 @@ def _replace(value: Value, readers: Sequence[Operation], other: Value) -> None:
 
 def _take_and_give_back(function: Function, target: SimtTarget) -> None:
     """Let the program give its memory for sums back where it ends."""
-    memory = next((operation for operation in function.body if operation.name == "simt.accumulators"), None)
+    memory = _memory(function)
     if memory is None:
         return
-    units = memory.attribute("units")
-    if units > target.accumulator_units:
-        raise OutOfResources(units, target.accumulator_units, ACCUMULATORS)
+    if memory.units > target.accumulator_units:
+        raise OutOfResources(memory.units, target.accumulator_units, ACCUMULATORS)
     last = _last(function.body)
     function.body.insert_before(Operation(TABLE["barrier"], (), (), {}, (), location=last.location), last)
     create(Builder.at(last), "simt.free_accumulators", [memory.results[0]])

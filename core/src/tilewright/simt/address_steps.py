@@ -19,10 +19,8 @@ from tilewright.passes.polynomials import Polynomial
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import coordinates
+from tilewright.simt.ops.copies import LoadStart
 from tilewright.simt.target import SimtTarget
-
-#: Operations that compute the addresses of their accesses so.
-_FROM_FIRST = frozenset({"simt.load_start"})
 
 
 class AddressSteps:
@@ -36,7 +34,7 @@ class AddressSteps:
     def of(self, operation: Operation) -> tuple[Polynomial, ...] | None:
         """For each register of the pointers of an operation, how many elements its address is from the first one's; None where threads may differ in that, or
         where the operation computes its addresses on their own."""
-        if not self._wanted or operation.name not in _FROM_FIRST:
+        if not self._wanted or not isinstance(operation, LoadStart):
             return None
         if operation not in self._known:
             self._affine = self._affine or Affine(self._function)
@@ -61,9 +59,9 @@ def _wide(context: SimtContext, w: FunctionWriter, value: Value) -> str:
     return name if type_ == "i64" else w.emit(f"sext {type_} {name} to i64")
 
 
-def _steps(affine: Affine, operation: Operation) -> tuple[Polynomial, ...] | None:
-    pointer = operation.operand("pointer")
-    assert pointer is not None and isinstance(pointer.type, TileType)
+def _steps(affine: Affine, operation: LoadStart) -> tuple[Polynomial, ...] | None:
+    pointer = operation.pointer
+    assert isinstance(pointer.type, TileType)
     layout = layout_of(pointer)
     # no carries from what a register adds to what a thread adds
     form = affine.form(pointer) if sum(layout.images) == functools.reduce(operator.or_, layout.images, 0) else None

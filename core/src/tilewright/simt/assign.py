@@ -14,6 +14,9 @@ from typing import Any, Final
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Cast
+from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.shape import Split
 from tilewright.ir.types import TileType, bit_width, element_type
 from tilewright.passes.axis import axis_info
 from tilewright.simt.carried import CARRIERS, Carried, all_carried, operations_of_program
@@ -86,7 +89,7 @@ class LayoutStatement:
         self._side_by_side: dict[Operation, LinearLayout] = {}
         self.accesses: dict[Operation, TileAccess] = {}
         for operation in self.operations:
-            if operation.name in ACCESSES and (access := tile_access(operation, self.axes, limit)) is not None:
+            if isinstance(operation, ACCESSES) and (access := tile_access(operation, self.axes, limit)) is not None:
                 self.accesses[operation] = access
         self.coalesced = coalesced(self.accesses.values(), target.warp_size, self.num_warps, limit)
 
@@ -140,8 +143,8 @@ class LayoutStatement:
         elif operation.spec.terminator or name in SOURCES:
             return
         elif name in SHAPE_OPERATIONS:
-            if not isinstance(operation.results[0].type, TileType):  # the halves of a pair, as scalars
-                shape = tile_shape(operation.operands[0])
+            if isinstance(operation, Split) and not isinstance(operation.results[0].type, TileType):  # the halves of a pair, as scalars
+                shape = tile_shape(operation.x)
                 self.reads[operation] = [replicated(shape, self.target.warp_size, self.num_warps)]
         elif not any(isinstance(value.type, TileType) for value in (*operation.operands, *operation.results)):
             return
@@ -179,7 +182,7 @@ class LayoutStatement:
         variable.prices.append(per_register(operation_cost(operation, self.target.costs)))
         self._share(result, variable)
         self.reads[operation] = [variable] * len(operation.operands)
-        if operation.name == "cast" and bit_width(element_type(operation.operands[0].type)) < bit_width(element_type(result.type)):
+        if isinstance(operation, Cast) and bit_width(element_type(operation.x.type)) < bit_width(element_type(result.type)):
             self.recompute.add(result)
 
     # ---- what rules ask (:mod:`.layout_rules`)
@@ -198,41 +201,41 @@ class LayoutStatement:
         limit, costs = self.target.max_access, self.target.costs
         return lambda layout: access.cost(layout, limit, costs)
 
-    def plan(self, operation: Operation) -> ProductPlan:
+    def plan(self, operation: Dot) -> ProductPlan:
         """The plan of a product: the target's first choice, or one that reads from registers what is there anyway."""
         product = product_of(operation)
         plan = self._in_place(operation) or self._by_rows(operation) or plans(product, self.target)[0]
         if plan.name == FMA:
-            a, b = (operand.type for operand in operation.operands[:2])
+            a, b = operation.a.type, operation.b.type
             note(operation, f"no matrix instruction for {a} by {b} in {product.accumulator} ({product.precision}): multiplied and added")
         self.plans[operation] = plan
         return plan
 
-    def _in_place(self, operation: Operation) -> ProductPlan | None:
+    def _in_place(self, operation: Dot) -> ProductPlan | None:
         """A plan that reads the first operand from registers, in the layout of the product's result that the operand was computed from, element by element,
         where the target would have it put into shared memory."""
         known = plans(product_of(operation), self.target)
         if known[0].reads[0] == REGISTERS:
             return None
-        for source in self._computed_from(operation.operands[0]):
+        for source in self._computed_from(operation.a):
             for plan in known:
                 if plan.reads == (REGISTERS, known[0].reads[1]) and plan.a == self.plans[source].c:
                     return plan
         return None
 
-    def _by_rows(self, operation: Operation) -> ProductPlan | None:
+    def _by_rows(self, operation: Dot) -> ProductPlan | None:
         """A plan that leaves rows in their warps, for products of which one is computed of the other."""
         plan = next((plan for plan in plans(product_of(operation), self.target) if plan.whole_rows), None)
-        return plan if plan is not None and (self._computed_from(operation.operands[0]) or _feeds_product(operation.results[0])) else None
+        return plan if plan is not None and (self._computed_from(operation.a) or _feeds_product(operation.results[0])) else None
 
-    def _computed_from(self, value: Value) -> list[Operation]:
+    def _computed_from(self, value: Value) -> list[Dot]:
         """The products from whose results a tile is computed element by element."""
         found, work, seen = [], [value], {value}
         while work:
             operation = work.pop().definition
             if operation is None:
                 continue
-            if operation in self.plans:
+            if isinstance(operation, Dot) and operation in self.plans:
                 found.append(operation)
             elif operation.spec.elementwise:
                 fresh = [operand for operand in operation.operands if operand not in seen and isinstance(operand.type, TileType)]
@@ -310,7 +313,7 @@ def _feeds_product(value: Value) -> bool:
     while work:
         tile = work.pop()
         for user in tile.uses:
-            if user.name == "dot" and user.operands[0] is tile:
+            if isinstance(user, Dot) and user.a is tile:
                 return True
             if user.spec.elementwise and user.results[0] not in seen:
                 seen.add(user.results[0])

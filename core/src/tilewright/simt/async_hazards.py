@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.control import For
 from tilewright.ir.types import TileType
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.carried import CARRIERS, Carried, carried_values
+from tilewright.simt.ops.buffers import Slot, View
+from tilewright.simt.ops.copies import Commit, CopyStart, Wait
+from tilewright.simt.ops.products import DotStart
 from tilewright.simt.rules import LayoutError
 from tilewright.simt.types import COPIES, LOADS, PRODUCTS, TokenType
 
@@ -45,8 +49,8 @@ class InFlight:
         while self._spread():
             pass
         for operation in operations:
-            if operation.name == "simt.dot_start" and operation.operands[2] in self._starts:
-                self._join(operation.results[0], operation.operands[2])
+            if isinstance(operation, DotStart) and operation.c in self._starts:
+                self._join(operation.results[0], operation.c)
         leaders = dict.fromkeys(self._leader(value) for value in self._starts if self.queue(value) == PRODUCTS.queue)
         self._numbers = {leader: number for number, leader in enumerate(leaders)}
 
@@ -104,20 +108,20 @@ def check_in_flight(function: Function) -> None:
     """
     flights = InFlight(function)
     for value in flights.values:
-        plans = {start.attribute("plan") for start in flights.starts(value) if start.name == "simt.dot_start"}
+        plans = {start.plan for start in flights.starts(value) if isinstance(start, DotStart)}
         for user in value.uses:
             for position, operand in enumerate(user.operands):
                 if operand is value:
                     _check_use(flights, value, user, position, plans)
     for operation in function.walk():
-        if operation.name == "simt.dot_start":
+        if isinstance(operation, DotStart):
             _check_held(operation)
     _check_slots(function.body, [])
 
 
-def _check_held(start: Operation) -> None:
+def _check_held(start: DotStart) -> None:
     """What a product reads in registers stays there until a wait for it, which names it; where a loop carries its token, the loop carries that too."""
-    _check_kept(start, start.results[1], [operand for operand in start.operands[:2] if isinstance(operand.type, TileType)], set())
+    _check_kept(start, start.results[1], [operand for operand in (start.a, start.b) if isinstance(operand.type, TileType)], set())
 
 
 def _check_kept(start: Operation, token: Value, read: list[Value], seen: set[Value]) -> None:
@@ -126,22 +130,22 @@ def _check_kept(start: Operation, token: Value, read: list[Value], seen: set[Val
         return
     seen.add(token)
     for user in token.uses:
-        if user.name == "simt.wait" and all(operand in user.group("held") for operand in read):
+        if isinstance(user, Wait) and all(operand in user.held for operand in read):
             continue
         loop = user.parent.owner if user.spec.terminator and user.parent is not None else None
-        if not isinstance(loop, Operation) or loop.name != "for" or any(operand not in user.operands for operand in read):
+        if not isinstance(loop, For) or any(operand not in user.operands for operand in read):
             raise _error(start, f"reads {', '.join(map(_named, read))} in registers, which the {user.name} for it does not hold")
         yielded = list(user.operands)
-        for place in (loop.regions[0].arguments[1:], loop.results):
+        for place in (loop.body.arguments[1:], loop.results):
             _check_kept(start, place[yielded.index(token)], [place[yielded.index(operand)] for operand in read], seen)
 
 
 def _check_use(flights: InFlight, value: Value, user: Operation, position: int, plans: set[str]) -> None:
-    if user.name == "simt.wait":
+    if isinstance(user, Wait):
         _check_wait(flights, value, user)
-    elif user.name == "simt.dot_start" and position == 2 and flights.queue(value) == PRODUCTS.queue:
-        if plans != {user.attribute("plan")}:
-            raise _error(user, f"goes on by {user.attribute('plan')} with {_named(value)}, which is in flight by {', '.join(sorted(plans))}")
+    elif isinstance(user, DotStart) and position == 2 and flights.queue(value) == PRODUCTS.queue:
+        if plans != {user.plan}:
+            raise _error(user, f"goes on by {user.plan} with {_named(value)}, which is in flight by {', '.join(sorted(plans))}")
     elif user.name not in CARRIERS and not (user.spec.terminator and _carries(user)):
         raise _error(user, f"reads {_named(value)}, which is in flight: a simt.wait with its token makes it readable")
 
@@ -151,10 +155,10 @@ def _carries(terminator: Operation) -> bool:
     return region is not None and isinstance(region.owner, Operation) and region.owner.name in CARRIERS
 
 
-def _check_wait(flights: InFlight, value: Value, wait: Operation) -> None:
+def _check_wait(flights: InFlight, value: Value, wait: Wait) -> None:
     """A tile's token, or a later one of its queue, is waited for."""
     queue = flights.queue(value)
-    tokens = [token for token in wait.group("tokens") if isinstance(token.type, TokenType) and token.type.queue == queue]
+    tokens = [token for token in wait.tokens if isinstance(token.type, TokenType) and token.type.queue == queue]
     if not tokens:
         raise _error(wait, f"waits for {_named(value)} without a token of {queue}")
     start = value.definition
@@ -192,19 +196,19 @@ def _check_slots(region: Region, copies: _Copies) -> None:
             for operand in operation.operands:
                 if any(slot == _slot(operand) for slot, _ in copies):
                     raise _error(operation, f"reads {_named(operand)} while a copy into it is under way: a simt.wait for its group comes before")
-        elif operation.name == "simt.copy_start":
-            copies.append((_slot(operation.operands[0]), None))
-        elif operation.name == "simt.commit" and operation.results[0].type is COPIES:
+        elif isinstance(operation, CopyStart):
+            copies.append((_slot(operation.slot), None))
+        elif isinstance(operation, Commit) and operation.results[0].type is COPIES:
             copies[:] = [(slot, token or operation.results[0]) for slot, token in copies]
-        elif operation.name == "simt.wait":
+        elif isinstance(operation, Wait):
             _end_waited(operation, copies, ended)
         elif operation.regions:
             _enter(operation, copies)
 
 
-def _end_waited(wait: Operation, copies: _Copies, ended: dict[Value, int]) -> None:
+def _end_waited(wait: Wait, copies: _Copies, ended: dict[Value, int]) -> None:
     """Groups that ended before the youngest token that is waited for are over; one from outside of the region is older than all of the region."""
-    for token in wait.group("tokens"):
+    for token in wait.tokens:
         if token.type is COPIES:
             youngest = ended.get(token, -1)
             copies[:] = [(slot, group) for slot, group in copies if group is None or (ended.get(group, -1) > youngest and group is not token)]
@@ -223,12 +227,12 @@ def _enter(operation: Operation, copies: _Copies) -> None:
 def _slot(value: Value) -> tuple[Value, object]:
     """What tells a slot from others: its buffer and number where they are known, else the value."""
     definition = value.definition
-    while definition is not None and definition.name == "simt.view":
-        value = definition.operands[0]
+    while isinstance(definition, View):
+        value = definition.x
         definition = value.definition
-    if definition is not None and definition.name == "simt.slot":
-        index = constant_of(definition.operands[1])
-        return definition.operands[0], index if index is not None else definition.operands[1]
+    if isinstance(definition, Slot):
+        index = constant_of(definition.index)
+        return definition.buffer, index if index is not None else definition.index
     return value, None
 
 

@@ -34,6 +34,7 @@ from typing import Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore
 from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, element_type
 from tilewright.passes.effects import effects_of
@@ -44,6 +45,8 @@ from tilewright.simt.facts import WARPS, layout_of, offset_of
 from tilewright.simt.interface import SharedEffects
 from tilewright.simt.interfaces import interface_of
 from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.ops.buffers import Slot
+from tilewright.simt.roots import MAKING
 from tilewright.simt.shared_memory import is_place, scratch_of
 from tilewright.simt.strides import TiledAffine
 from tilewright.simt.target import SimtTarget
@@ -59,7 +62,7 @@ _ANYWHERE: Final = None
 #: Operations before whose end all threads have met: barrier objects are made by one thread, and then there for all.
 _MEETINGS: Final = frozenset({"barrier", "simt.barriers"})
 
-_ATOMICS: Final = frozenset({"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store"})
+_ATOMICS: Final = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
 
 
 def insert_barriers(function: Function, target: SimtTarget) -> None:
@@ -364,9 +367,9 @@ class _Barriers:
             return [found for value in carried.incoming() for found in self._allocations(value, seen)]
         operation = place.definition
         assert operation is not None
-        if operation.name == "simt.slot":
-            index = constant_of(operation.operands[1])
-            return [(allocation, index if isinstance(index, int) else None) for allocation, _ in self._allocations(operation.operands[0], seen)]
+        if isinstance(operation, Slot):
+            index = constant_of(operation.index)
+            return [(allocation, index if isinstance(index, int) else None) for allocation, _ in self._allocations(operation.buffer, seen)]
         if operation.name in ("simt.buffer", "simt.barriers"):
             return [(operation, None)]
         return [found for value in operation.operands if is_place(value) for found in self._allocations(value, seen)]
@@ -376,13 +379,10 @@ class _Barriers:
     def _global(self, operation: Operation) -> list[_Global]:
         effects = effects_of(operation)
         slots = any(is_place(operand) for operand in operation.operands)
-        if any(declared.name == "pointer" for declared in operation.spec.operands):
-            pointer = operation.operand("pointer")
-            assert pointer is not None
+        addresses = {declared.name: operation.operand(declared.name) for declared in operation.spec.operands if declared.name in ("pointer", "descriptor")}
+        if (pointer := addresses.get("pointer")) is not None:
             return [_Global(self.roots(pointer), pointer, bool(effects & Effect.WRITE) and not slots)]
-        if any(declared.name == "descriptor" for declared in operation.spec.operands):
-            descriptor = operation.operand("descriptor")
-            assert descriptor is not None
+        if (descriptor := addresses.get("descriptor")) is not None:
             return [_Global(self._described(descriptor), None, bool(effects & Effect.WRITE) and not _effects(operation, self.target).blocks)]
         if slots:
             return []
@@ -395,14 +395,13 @@ class _Barriers:
         arguments = self.function.arguments
         made = descriptor.definition
         if made is not None:
-            base = made.operand("base")
-            assert base is not None
-            return self.roots(base)
+            assert isinstance(made, MAKING)
+            return self.roots(made.base)
         return frozenset((descriptor, *(arguments[descriptor.index + 1 : descriptor.index + 2] if descriptor.owner is self.function.body else ())))
 
     def _global_conflict(self, operation: Operation, access: _Global, pending: _Pending) -> bool:
-        if operation.name in _ATOMICS and operation.attribute("order") in ("release", "acq_rel"):
-            scalar = not isinstance(operation.operands[0].type, TileType)
+        if isinstance(operation, _ATOMICS) and operation.order in ("release", "acq_rel"):
+            scalar = not isinstance(operation.pointer.type, TileType)
             if any((scalar or other.writes) and not self._same_thread(other, access) for other in pending.globals):
                 return True
         for other in pending.globals:

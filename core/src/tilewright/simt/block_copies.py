@@ -21,20 +21,22 @@ Stores, and updates by an atomic for each element, go the other way (:mod:`.bloc
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.memory import DescriptorGather, DescriptorLoad, DescriptorScatter
 from tilewright.ir.types import I1, I32, TileType
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.dce import dce_function
-from tilewright.simt.block_mechanisms import BLOCK_STORES, block_buffer, block_mechanism, block_slot, create, no_layout
+from tilewright.simt.block_mechanisms import block_buffer, block_mechanism, block_slot, create, no_layout
 from tilewright.simt.block_stores import write_block_stores
 from tilewright.simt.carried import operations_of_program
+from tilewright.simt.copies import BLOCK_STORES
 from tilewright.simt.device_descriptors import write_device_descriptors
 from tilewright.simt.facts import part_of
 from tilewright.simt.linear_layout import SharedLayout
-from tilewright.simt.matmul_plans import PRODUCTS
+from tilewright.simt.ops.products import Multiplication
 from tilewright.simt.pipeline.loads import wished_layout
 from tilewright.simt.pipeline.views import views_of
 from tilewright.simt.plans import plan_of
@@ -43,7 +45,7 @@ from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import thread_values
 from tilewright.simt.types import BarriersType, SlotType
 
-_LOADS: Final = frozenset({"descriptor_load", "descriptor_gather"})
+_Load = DescriptorLoad | DescriptorGather
 
 
 def write_block_copies(function: Function, target: SimtTarget) -> None:
@@ -53,26 +55,26 @@ def write_block_copies(function: Function, target: SimtTarget) -> None:
         LoweringError: the target keeps a descriptor that it has no mechanism for, or whose block its mechanisms cannot lay out.
     """
     operations = operations_of_program(function.body)
-    loads = [operation for operation in operations if operation.name in _LOADS]
+    loads = [operation for operation in operations if isinstance(operation, _Load)]
     if loads:
         start = Builder(function.body, function.body.first, loads[0].location)
         full = create(start, "simt.barriers", result=BarriersType(len(loads)), count=1).results[0]
         for number, load in enumerate(loads):
             _write_load(load, full, number, function, target)
-    write_row_stores([operation for operation in operations if operation.name == "descriptor_scatter"], function, target)
-    write_block_stores([operation for operation in operations if operation.name in BLOCK_STORES], function, target)
+    write_row_stores([operation for operation in operations if isinstance(operation, DescriptorScatter)], function, target)
+    write_block_stores([operation for operation in operations if isinstance(operation, BLOCK_STORES)], function, target)
     write_device_descriptors(function, target)
     if loads:
         dce_function(function)
 
 
-def _write_load(load: Operation, full: Value, number: int, function: Function, target: SimtTarget) -> None:
+def _write_load(load: _Load, full: Value, number: int, function: Function, target: SimtTarget) -> None:
     part = part_of(load)
     region = part.regions[0] if part is not None else function.body
     # a scalar of the function's may be read in a part
     false = Builder(function.body, function.body.first, load.location).constant(value=False, result=I1)
 
-    def write(place: Operation, values: tuple[Value, ...]) -> list[Value]:
+    def write(place: _Load, values: tuple[Value, ...]) -> list[Value]:
         (phase,) = values
         builder = Builder.at(place)
         slot = _start_load(builder, place, full, number, phase, target)
@@ -84,7 +86,7 @@ def _write_load(load: Operation, full: Value, number: int, function: Function, t
     thread_values(region, [load], [false], write)
 
 
-def _start_load(builder: Builder, load: Operation, full: Value, number: int, phase: Value, target: SimtTarget) -> Value:
+def _start_load(builder: Builder, load: _Load, full: Value, number: int, phase: Value, target: SimtTarget) -> Value:
     """Copy a block, or rows, and wait for it; its slot."""
     (result,) = load.results
     assert isinstance(result.type, TileType)
@@ -95,24 +97,24 @@ def _start_load(builder: Builder, load: Operation, full: Value, number: int, pha
     slot = block_slot(builder, block_buffer(builder, 1, result.type, shared, mechanism), 0)
     which = builder.constant(value=number, result=I32)
     create(builder, "simt.expect", [full], [which], bytes=result.type.numel * storage_size(result.type.element))
-    if load.name == "descriptor_gather":
-        create(builder, "simt.rows_load_start", [slot], [load.operands[0]], *numbers_and_column(builder, load), [full], [which], by=mechanism.name)
+    if isinstance(load, DescriptorGather):
+        create(builder, "simt.rows_load_start", [slot], [load.descriptor], *numbers_and_column(builder, load), [full], [which], by=mechanism.name)
     else:
-        create(builder, "simt.block_load_start", [slot], [load.operands[0]], load.operands[1:], [full], [which], by=mechanism.name)
+        create(builder, "simt.block_load_start", [slot], [load.descriptor], load.offsets, [full], [which], by=mechanism.name)
     create(builder, "simt.await", [full], [which], [phase])
     return slot
 
 
-def _read(builder: Builder, load: Operation, slot: Value, target: SimtTarget) -> None:
+def _read(builder: Builder, load: _Load, slot: Value, target: SimtTarget) -> None:
     """Let the readers of a load have its slot: products beside it, or in loops and branches beside it, the slot itself, others a tile."""
     (result,) = load.results
     assert isinstance(slot.type, SlotType)
     for view in list(views_of(result)):
         seen = _seen(slot.type, view.value.type, view.shared(slot.type.layout))
         readers = [view.value, *(user.results[0] for user in view.value.uses if user.name == "simt.convert")]
-        for product in [user for reader in readers for user in reader.uses if user.name in PRODUCTS and _is_inside(user, load.parent)]:
+        for product in [user for reader in readers for user in reader.uses if isinstance(user, Multiplication) and _is_inside(user, load.parent)]:
             plan = plan_of(product, target)
-            for position, operand in enumerate(product.operands[:2]):
+            for position, operand in enumerate((product.a, product.b)):
                 if operand in readers and plan.can_read(position, seen.layout):
                     place = slot if seen is slot.type else create(Builder.at(product), "simt.view", [slot], result=seen).results[0]
                     product.set_operand(position, place)

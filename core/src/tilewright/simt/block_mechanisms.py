@@ -4,32 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.memory import DescriptorScatter
 from tilewright.ir.types import I32, TileType
-from tilewright.simt.copies import BARRIER, CopyMechanism
+from tilewright.simt.copies import BARRIER, BLOCK_STORES, ROW_COPIES, BlockAccess, CopyMechanism
 from tilewright.simt.linear_layout import SharedLayout
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.staging import OPERAND_ALIGNMENT
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import BufferType
 
-#: Operations that write to a descriptor's block.
-BLOCK_STORES: Final = frozenset({"descriptor_store", "descriptor_reduce"})
-#: Operations on rows of a descriptor's tensor, which numbers name.
-ROW_COPIES: Final = frozenset({"descriptor_gather", "descriptor_scatter"})
 
-
-def block_mechanism(operation: Operation, target: SimtTarget) -> CopyMechanism:
+def block_mechanism(operation: BlockAccess, target: SimtTarget) -> CopyMechanism:
     """The mechanism for a load or store through a descriptor; for rows, what it fills is what it fills with those.
 
     Raises:
         LoweringError: the target keeps the descriptor, and has none.
     """
-    stores, rows = operation.name in BLOCK_STORES or operation.name == "descriptor_scatter", operation.name in ROW_COPIES
+    stores, rows = isinstance(operation, (*BLOCK_STORES, DescriptorScatter)), isinstance(operation, ROW_COPIES)
     for mechanism in target.mechanisms:
         if mechanism.completes == BARRIER and (mechanism.store if stores else mechanism.start) is not None:
             if not rows:
@@ -39,9 +35,9 @@ def block_mechanism(operation: Operation, target: SimtTarget) -> CopyMechanism:
     raise LoweringError(f"{operation.name} at {operation.location}: {target.name} keeps the descriptor, and has no copies of blocks for it")
 
 
-def no_layout(operation: Operation, mechanism: CopyMechanism, target: SimtTarget) -> LoweringError:
+def no_layout(operation: BlockAccess, mechanism: CopyMechanism, target: SimtTarget) -> LoweringError:
     """The error that a mechanism cannot lay out a block."""
-    type_ = operation.operands[0].type
+    type_ = operation.descriptor.type
     return LoweringError(f"{operation.name} at {operation.location}: {mechanism.name} of {target.name} copies no block of {type_} in a layout that is wanted")
 
 

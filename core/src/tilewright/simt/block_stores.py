@@ -27,13 +27,16 @@ from dataclasses import dataclass
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.memory import DescriptorReduce, DescriptorScatter, DescriptorStore, MakeDescriptor
 from tilewright.ir.table import Effect
 from tilewright.ir.types import TileType, Type
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.block_mechanisms import BLOCK_STORES, block_buffer, block_mechanism, block_slot, create, no_layout
+from tilewright.simt.block_mechanisms import block_buffer, block_mechanism, block_slot, create, no_layout
 from tilewright.simt.carried import is_repeated, operations_of_program
+from tilewright.simt.copies import BLOCK_STORES
 from tilewright.simt.facts import function_of, layout_of, part_of
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout
+from tilewright.simt.ops.block_copies import BlockStoreStart, RowsStoreStart
 from tilewright.simt.roots import may_be_same, reached, root_of
 from tilewright.simt.shared_memory import peak_bytes
 from tilewright.simt.store_order import draining_stores
@@ -48,8 +51,9 @@ _LEAST_ROW = 128
 _WELL = 32768
 
 _LOOPS = frozenset({"for", "while"})
+_Store = DescriptorStore | DescriptorReduce
 #: Operations that store a block, as they are written before and after this stage.
-_STORING = BLOCK_STORES | {"simt.block_store_start", "descriptor_scatter", "simt.rows_store_start"}
+_STORING = (*BLOCK_STORES, DescriptorScatter, BlockStoreStart, RowsStoreStart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +67,21 @@ class Pieces:
         return self.slots * _bytes(tile) // self.count
 
 
-def write_block_stores(stores: Sequence[Operation], function: Function, target: SimtTarget) -> None:
+def write_block_stores(stores: Sequence[_Store], function: Function, target: SimtTarget) -> None:
     """Write out stores through descriptors.
 
     Raises:
         LoweringError: the target keeps a descriptor that it has no mechanism for, or whose block its mechanisms cannot lay out.
     """
     drained = draining_stores([store for store in stores if is_unread(store)], function)
-    together: dict[tuple[Operation | None, TileType, LinearLayout, bool], list[Operation]] = {}
+    together: dict[tuple[Operation | None, TileType, LinearLayout, bool], list[_Store]] = {}
     for store in stores:
-        tile = _value(store)
+        tile = store.value
         assert isinstance(tile.type, TileType)
         together.setdefault((part_of(store), tile.type, layout_of(tile), may_run_on(store)), []).append(store)
     for store in drained:
         drain(store, written=True)
-    for made in dict.fromkeys(store.operands[0].definition for store in stores if may_run_on(store)):
+    for made in dict.fromkeys(store.descriptor.definition for store in stores if may_run_on(store)):
         if made is not None and is_repeated(made):
             # another one takes its place, and stores under way may still read it
             drain(made, written=False)
@@ -95,19 +99,19 @@ def drain(place: Operation, *, written: bool) -> None:
     create(builder, "simt.wait", [create(builder, "simt.commit", result=STORES).results[0]], written=written)
 
 
-def may_run_on(store: Operation) -> bool:
+def may_run_on(store: _Store) -> bool:
     """Whether a store may be under way while the program goes on: it is in a loop, and the kernel does not read what it writes."""
     return is_repeated(store) and is_unread(store)
 
 
-def is_unread(store: Operation) -> bool:
+def is_unread(store: _Store | DescriptorScatter) -> bool:
     """Whether nothing in the kernel reads the tensor of a store, or tells others to, nor stores to it in another way. Different arguments are different
     memory."""
-    function, descriptor = function_of(store), store.operands[0]
+    function, descriptor = function_of(store), store.descriptor
     if descriptor in function.arguments:
         # its parts stand behind it, the pointer first
         following = function.arguments.index(descriptor) + 1
-        if any(pointer.uses for pointer in function.arguments[following : following + 1]) or any(user.name not in _STORING for user in descriptor.uses):
+        if any(pointer.uses for pointer in function.arguments[following : following + 1]) or any(not isinstance(user, _STORING) for user in descriptor.uses):
             return False
         anywhere = any(root_of(made) is None for made in _made(function))
     else:
@@ -118,12 +122,12 @@ def is_unread(store: Operation) -> bool:
 
 def _made(function: Function) -> Iterator[Value]:
     """The descriptors that a kernel makes."""
-    return (operation.results[0] for operation in function.walk() if operation.name == "make_descriptor")
+    return (operation.results[0] for operation in function.walk() if isinstance(operation, MakeDescriptor))
 
 
 def _shares(operation: Operation, root: Value) -> bool:
     """Whether an operation reads the memory of a root, or stores to memory that may be the same without that being known."""
-    if operation.name in _STORING:
+    if isinstance(operation, _STORING):
         return any(may_be_same(other, root) and other is not root for other in reached(operation, Effect.WRITE))
     return any(may_be_same(other, root) for other in reached(operation, Effect.READ))
 
@@ -134,19 +138,13 @@ def least_staging(loop: Operation, target: SimtTarget) -> int:
     found: dict[Type, int] = {}
     for around in outer:
         for store in operations_of_program(around.regions[-1]):
-            if store.name == "descriptor_store":
-                tile = _value(store)
+            if isinstance(store, DescriptorStore):
+                tile = store.value
                 assert isinstance(tile.type, TileType)
                 ways = list(_ways(tile, 1)) if may_run_on(store) else [Pieces(1, 1)]
                 well = next((one for one in ways if one.bytes(tile.type) <= _WELL), ways[-1])
                 found[tile.type] = max(found.get(tile.type, 0), well.bytes(tile.type))
     return sum(found.values())
-
-
-def _value(store: Operation) -> Value:
-    value = store.operand("value")
-    assert value is not None
-    return value
 
 
 def _bytes(tile: TileType) -> int:
@@ -169,9 +167,9 @@ def _ways(tile: Value, stores: int) -> Iterator[Pieces]:
 # ---- in place
 
 
-def _write_alone(store: Operation, unread: bool, target: SimtTarget) -> None:
+def _write_alone(store: _Store, unread: bool, target: SimtTarget) -> None:
     """A store that is waited for where it stands."""
-    builder, tile = Builder.at(store), _value(store)
+    builder, tile = Builder.at(store), store.value
     assert isinstance(tile.type, TileType)
     mechanism = block_mechanism(store, target)
     shared = staging_layout(store, tile.type, layout_of(tile), target)
@@ -180,7 +178,7 @@ def _write_alone(store: Operation, unread: bool, target: SimtTarget) -> None:
     store.erase()
 
 
-def staging_layout(store: Operation, type_: TileType, layout: LinearLayout, target: SimtTarget) -> SharedLayout:
+def staging_layout(store: _Store | DescriptorScatter, type_: TileType, layout: LinearLayout, target: SimtTarget) -> SharedLayout:
     """The layout in shared memory of a tile, or a piece of it: the one that is written fastest of those that can be copied from."""
     mechanism = block_mechanism(store, target)
     size = storage_size(type_.element)
@@ -192,23 +190,23 @@ def staging_layout(store: Operation, type_: TileType, layout: LinearLayout, targ
     return min(candidates, key=lambda one: transactions(layout, one, size, target.max_access, target.banks)[1])
 
 
-def _start(builder: Builder, store: Operation, tile: Value, slot: Value, column: int, target: SimtTarget) -> Value:
+def _start(builder: Builder, store: _Store, tile: Value, slot: Value, column: int, target: SimtTarget) -> Value:
     """Copy a tile, or the piece of it that begins at a column, through a slot; the token."""
-    *others, last = store.group("offsets")
+    *others, last = store.offsets
     at = builder.add(last, builder.constant(value=column, result=last.type)) if column else last
     create(builder, "simt.store", [slot], [tile])
-    how = {"by": block_mechanism(store, target).name, "reduction": store.attributes.get("kind", "")}
-    create(builder, "simt.block_store_start", [slot], [store.operands[0]], [*others, at], **how)
+    how = {"by": block_mechanism(store, target).name, "reduction": store.kind if isinstance(store, DescriptorReduce) else ""}
+    create(builder, "simt.block_store_start", [slot], [store.descriptor], [*others, at], **how)
     return create(builder, "simt.commit", result=STORES).results[0]
 
 
 # ---- in a loop
 
 
-def _write_together(stores: list[Operation], region: Region, target: SimtTarget) -> None:
+def _write_together(stores: list[_Store], region: Region, target: SimtTarget) -> None:
     """Stores of tiles alike, which take turns with the same slots."""
     first = stores[0]
-    tile = _value(first)
+    tile = first.value
     assert isinstance(tile.type, TileType)
     room = target.shared_memory - peak_bytes(region, target)
     ways = list(_ways(tile, len(stores)))
@@ -221,10 +219,10 @@ def _write_together(stores: list[Operation], region: Region, target: SimtTarget)
     tokens = [create(start, "simt.commit", result=STORES).results[0] for _ in slots]
     turn = 0
 
-    def write(store: Operation, values: tuple[Value, ...]) -> list[Value]:
+    def write(store: _Store, values: tuple[Value, ...]) -> list[Value]:
         nonlocal turn
         builder, now = Builder.at(store), list(values)
-        for number, piece in enumerate(_cut(builder, _value(store), pieces.count)):
+        for number, piece in enumerate(_cut(builder, store.value, pieces.count)):
             create(builder, "simt.wait", [now[turn]])
             now[turn] = _start(builder, store, piece, slots[turn], number * type_.shape[-1], target)
             turn = (turn + 1) % pieces.slots

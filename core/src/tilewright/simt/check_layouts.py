@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.control import Condition, For, If, While, Yield
 from tilewright.ir.types import TileType
 from tilewright.simt.carried import CARRIERS
 from tilewright.simt.facts import layout_of
@@ -59,18 +60,16 @@ def _check_operation(operation: Operation, target: SimtTarget) -> None:
 
 
 def _check_carriers(operation: Operation) -> None:
-    name = operation.name
-    if name == "for":
-        (body,) = operation.regions
-        _check_carried(operation.group("inits"), body.arguments[1:], _last(body).group("values"), operation.results, operation)
-    elif name == "while":
-        before, after = operation.regions
-        _check_carried(operation.group("inits"), before.arguments, _last(after).group("values"), before.arguments, operation)
-        _check_carried(_last(before).group("values"), after.arguments, operation.results, operation.results, operation)
+    if isinstance(operation, For):
+        _check_carried(operation.inits, operation.body.arguments[1:], _given(operation.body), operation.results, operation)
+    elif isinstance(operation, While):
+        before, after = operation.before, operation.after
+        _check_carried(operation.inits, before.arguments, _given(after), before.arguments, operation)
+        _check_carried(_given(before), after.arguments, operation.results, operation.results, operation)
     else:
-        then, otherwise = operation.regions
-        values = _last(then).group("values")
-        _check_carried(values, values, _last(otherwise).group("values"), operation.results, operation)
+        assert isinstance(operation, If)
+        values = _given(operation.then)
+        _check_carried(values, values, _given(operation.else_), operation.results, operation)
 
 
 def _check_carried(a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], d: Sequence[Value], operation: Operation) -> None:
@@ -82,7 +81,8 @@ def _check_carried(a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], d
             raise LayoutError(f"{operation.name} at {operation.location}: a carried value changes its layout: {text}")
 
 
-def _last(region: object) -> Operation:
-    terminator = region.terminator  # type: ignore[attr-defined]
-    assert isinstance(terminator, Operation)
-    return terminator
+def _given(region: Region) -> list[Value]:
+    """What a region gives to what is around it."""
+    last = region.terminator
+    assert isinstance(last, Yield | Condition)
+    return last.values

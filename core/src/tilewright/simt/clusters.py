@@ -22,6 +22,11 @@ from typing import Any, Final
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Arange
+from tilewright.ir.ops.control import Reduce, Scan
+from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.memory import AtomicRmw, AtomicStore, DescriptorLoad, DescriptorReduce, DescriptorScatter, DescriptorStore, Store
+from tilewright.ir.ops.shape import Cat, ExpandDims, Gather, Moved, Permute
 from tilewright.ir.table import Effect, Trait
 from tilewright.ir.types import I32, DescriptorType, FloatType, TileType, Type, shape_of
 from tilewright.passes.canonicalize import canonicalize
@@ -30,6 +35,7 @@ from tilewright.passes.dce import dce
 from tilewright.passes.effects import effects_of
 from tilewright.passes.licm import licm
 from tilewright.simt.carried import CARRIERS, all_carried, operations_of_program, terminator
+from tilewright.simt.coalesce import ACCESSES
 from tilewright.simt.facts import CLUSTER, WHOLE, note
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.roots import reached
@@ -44,9 +50,9 @@ _MOST: Final = 4096
 #: Operations whose tiles have one shape, and are divided alike.
 _ALIKE: Final = frozenset({"load", "store", "atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", "assert", "map", "inline_asm", "extern"})
 #: Operations on one axis that must not be divided; the others are divided alike.
-_ALONG_AXIS: Final = frozenset({"scan", "gather", "cat"})
+_ALONG_AXIS: Final = (Scan, Gather, Cat)
 #: Stores that block 0 does alone where the tile is whole.
-_MASKED: Final = frozenset({"store", "atomic_rmw", "atomic_store"})
+_MASKED: Final = (Store, AtomicRmw, AtomicStore)
 
 
 class _NotDividedError(Exception):
@@ -183,8 +189,12 @@ class _Division:
             roots = reached(operation, Effect.WRITE)
             if not roots:
                 continue
-            division = self.found.get(operation.operands[0], _UNDIVIDED)
-            if division == _UNDIVIDED and (operation.name not in _MASKED or any(result.uses for result in operation.results)):
+            division = _UNDIVIDED
+            if isinstance(operation, ACCESSES):
+                division = self.found.get(operation.pointer, _UNDIVIDED)
+            elif isinstance(operation, DescriptorStore | DescriptorReduce | DescriptorScatter):
+                division = self.found.get(operation.descriptor, _UNDIVIDED)
+            if division == _UNDIVIDED and (not isinstance(operation, _MASKED) or any(result.uses for result in operation.results)):
                 raise _NotDividedError(f"{operation.name} at {operation.location} is of no divided tile")
             if any(writers.setdefault(root, division) != division for root in roots):
                 raise _NotDividedError(f"{operation.name} at {operation.location} is divided in another way than what is written to the same memory before")
@@ -243,8 +253,8 @@ class _Division:
             rule(self, operation)
         elif name in _FREE:
             return
-        elif name in _ALIKE or operation.spec.traits & Trait.ELEMENTWISE or name in _ALONG_AXIS:
-            self._alike(tiles, operation.attribute("axis") if name in _ALONG_AXIS else None)
+        elif name in _ALIKE or operation.spec.traits & Trait.ELEMENTWISE or isinstance(operation, _ALONG_AXIS):
+            self._alike(tiles, operation.axis if isinstance(operation, _ALONG_AXIS) else None)
         else:
             for value in (*operation.operands, *operation.results):
                 if _has_parts(value.type):
@@ -270,17 +280,17 @@ class _Division:
                 raise _NotDividedError(f"{_place(result)} is computed along the divided axis")
             self.settle(result, axes.get(division, _UNDIVIDED))
 
-    def _expand(self, operation: Operation) -> None:
-        axis, rank = operation.attribute("axis"), len(shape_of(operation.result.type))
+    def _expand(self, operation: ExpandDims) -> None:
+        axis, rank = operation.axis, len(shape_of(operation.result.type))
         forth = {before: before + (before >= axis) for before in range(rank - 1)}
-        self._through(operation.operands[0], operation.result, forth, {after: before for before, after in forth.items()})
+        self._through(operation.x, operation.result, forth, {after: before for before, after in forth.items()})
 
-    def _permute(self, operation: Operation) -> None:
-        back = dict(enumerate(operation.attribute("order")))
-        self._through(operation.operands[0], operation.result, {before: after for after, before in back.items()}, back)
+    def _permute(self, operation: Permute) -> None:
+        back = dict(enumerate(operation.order))
+        self._through(operation.x, operation.result, {before: after for after, before in back.items()}, back)
 
-    def _reshape(self, operation: Operation) -> None:
-        source, result = operation.operands[0], operation.result
+    def _reshape(self, operation: Moved) -> None:
+        source, result = operation.x, operation.result
         self._through(source, result, self._same_part(source, result), self._same_part(result, source))
 
     def _same_part(self, source: Value, result: Value) -> dict[int, int]:
@@ -290,8 +300,8 @@ class _Division:
         fronts = {axis: math.prod(shape[:axis]) for axis, extent in enumerate(shape) if extent % self.blocks == 0}
         return {axis: ends[front] for axis, front in fronts.items() if front in ends}
 
-    def _broadcast(self, operation: Operation) -> None:
-        source, result = operation.operands[0], operation.result
+    def _broadcast(self, operation: Moved) -> None:
+        source, result = operation.x, operation.result
         before, after = shape_of(source.type), shape_of(result.type)
         repeated = {axis for axis, (old, new) in enumerate(zip(before, after, strict=True)) if old != new}
         division = self.found.get(result)
@@ -301,10 +311,10 @@ class _Division:
         if known is not None and known != _UNDIVIDED:
             self.settle(result, known)
 
-    def _reduce(self, operation: Operation) -> None:
-        axis, rank = operation.attribute("axis"), len(shape_of(operation.operands[0].type))
+    def _reduce(self, operation: Reduce) -> None:
+        axis, rank = operation.axis, len(shape_of(operation.inputs[0].type))
         forth = {before: before - (before > axis) for before in range(rank) if before != axis}
-        for source in operation.operands:
+        for source in operation.inputs:
             for result in operation.results:
                 if not isinstance(result.type, TileType):
                     self.settle(source, _UNDIVIDED)
@@ -319,8 +329,8 @@ class _Division:
             for result in operation.results:
                 self._through(source, result, same, same)
 
-    def _dot(self, operation: Operation) -> None:
-        a, b, c = operation.operands[:3]
+    def _dot(self, operation: Dot) -> None:
+        a, b, c = operation.a, operation.b, operation.c
         result = operation.result
         self._alike([c, result])
         rank = len(shape_of(result.type))
@@ -338,15 +348,16 @@ class _Division:
         self.settle(a, _UNDIVIDED if division == columns else division)
         self.settle(b, _UNDIVIDED if division == rows else division)
 
-    def _descriptor(self, operation: Operation) -> None:
-        block = operation.result if operation.name == "descriptor_load" else operation.operands[-1]
-        self._alike([operation.operands[0], block])
+    def _descriptor(self, operation: DescriptorLoad | DescriptorStore | DescriptorReduce) -> None:
+        block = operation.result if isinstance(operation, DescriptorLoad) else operation.value
+        self._alike([operation.descriptor, block])
 
     def _nothing(self, operation: Operation) -> None:
         """Its scalars are the same however its tile or descriptor is divided."""
 
 
-_RULES: Final[dict[str, Callable[[_Division, Operation], None]]] = {
+# Operations are of the classes that their rows name, which a table by name cannot tell.
+_RULES: Final[dict[str, Callable[[_Division, Any], None]]] = {
     "expand_dims": _Division._expand,
     "permute": _Division._permute,
     "reshape": _Division._reshape,
@@ -374,7 +385,7 @@ class _Rewriting:
     def run(self) -> None:
         operations = list(operations_of_program(self.function.body))
         for operation in operations:
-            if operation.name in _MASKED and not self._is_divided(operation):
+            if isinstance(operation, _MASKED) and not self._is_divided(operation):
                 self._mask(operation)
             elif operation.name in ("load", "descriptor_load") and not self._is_divided(operation) and isinstance(operation.result.type, TileType):
                 operation.attributes[WHOLE] = True
@@ -383,21 +394,20 @@ class _Rewriting:
             if axis != _UNDIVIDED:
                 value.type = _part(value.type, axis, self.blocks)
         for operation in operations:
-            if operation.name == "arange":
+            if isinstance(operation, Arange):
                 self._begin_later(operation)
             elif operation.name == "hint":
                 self._promise_less(operation, shapes.get(operation.result, ()))
-            elif operation.name in ("descriptor_load", "descriptor_store", "descriptor_reduce"):
+            elif isinstance(operation, DescriptorLoad | DescriptorStore | DescriptorReduce):
                 self._move(operation)
 
     def _is_divided(self, operation: Operation) -> bool:
         return any(self.division.get(value, _UNDIVIDED) != _UNDIVIDED for value in (*operation.operands, *operation.results))
 
-    def _mask(self, operation: Operation) -> None:
+    def _mask(self, operation: Store | AtomicRmw | AtomicStore) -> None:
         """Let block 0 alone store."""
         builder = Builder.at(operation)
-        pointer, mask = operation.operand("pointer"), operation.operand("mask")
-        assert pointer is not None
+        pointer, mask = operation.pointer, operation.mask
         alone: Value = self.is_first
         if isinstance(pointer.type, TileType):
             alone = builder.splat(alone, result=TileType(pointer.type.shape, alone.type))
@@ -406,13 +416,13 @@ class _Rewriting:
         builder.create(operation.spec, list(groups.values()), operation.attributes)
         operation.erase()
 
-    def _begin_later(self, operation: Operation) -> None:
+    def _begin_later(self, operation: Arange) -> None:
         """The numbers of a block's part of an index tile."""
         value = operation.result
         if self.division.get(value, _UNDIVIDED) == _UNDIVIDED:
             return
         (count,) = shape_of(value.type)
-        operation.attributes["end"] = operation.attribute("start") + count
+        operation.attributes["end"] = operation.start + count
         readers = list(value.uses)
         builder = Builder(operation.parent, operation.next, operation.location)
         start = builder.splat(self._start(builder, count), result=value.type)
@@ -442,14 +452,14 @@ class _Rewriting:
                     values[axis] = min(values[axis], count)
                 operation.attributes[name] = tuple(values)
 
-    def _move(self, operation: Operation) -> None:
+    def _move(self, operation: DescriptorLoad | DescriptorStore | DescriptorReduce) -> None:
         """Where a block's part of a descriptor's block begins."""
-        descriptor = operation.operands[0]
+        descriptor = operation.descriptor
         axis = self.division[descriptor]
         if axis == _UNDIVIDED:
             return
         builder = Builder.at(operation)
-        offset = operation.operands[1 + axis]
+        offset = operation.offsets[axis]
         start = self._start(builder, _extents(descriptor.type)[axis])
         start = start if offset.type is start.type else builder.cast(start, result=offset.type)
         operation.set_operand(1 + axis, builder.add(offset, start))

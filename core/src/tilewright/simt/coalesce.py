@@ -6,14 +6,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
+from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Load, Store
 from tilewright.ir.types import TileType
 from tilewright.passes.axis import AxisInfo
 from tilewright.simt.costs import MachineCosts, access_cost, element_size, fits
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, blocked, log2
 
-#: Operations that access global memory through pointers.
-ACCESSES = frozenset({"load", "store", "atomic_rmw", "atomic_cas", "atomic_load", "atomic_store"})
+#: An access of global memory at pointers.
+Access = Load | Store | AtomicRmw | AtomicCas | AtomicLoad | AtomicStore
+ACCESSES = (Load, Store, AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class TileAccess:
         size: bytes of an element.
     """
 
-    operation: Operation
+    operation: Access
     shape: tuple[int, ...]
     order: tuple[int, ...]
     vector: int
@@ -35,12 +37,12 @@ class TileAccess:
     mask: AxisInfo | None
 
     def cost(self, layout: LinearLayout, limit: int, costs: MachineCosts) -> float:
-        return access_cost(layout, self.pointer, self.mask, self.size, limit, costs, store=self.operation.name != "load")
+        return access_cost(layout, self.pointer, self.mask, self.size, limit, costs, store=not isinstance(self.operation, Load))
 
 
-def tile_access(operation: Operation, axes: Mapping[Value, AxisInfo], limit: int) -> TileAccess | None:
+def tile_access(operation: Access, axes: Mapping[Value, AxisInfo], limit: int) -> TileAccess | None:
     """What is known of an access; None for one of a scalar. ``limit`` is in bytes."""
-    pointer, mask = operation.operands[0], mask_of(operation)
+    pointer, mask = operation.pointer, mask_of(operation)
     type_ = pointer.type
     if not isinstance(type_, TileType):
         return None
@@ -54,9 +56,9 @@ def tile_access(operation: Operation, axes: Mapping[Value, AxisInfo], limit: int
     return TileAccess(operation, type_.shape, order, max(1, vector), size, info, mask_info)
 
 
-def mask_of(operation: Operation) -> Value | None:
+def mask_of(operation: Access) -> Value | None:
     """The mask of an access, if it has one."""
-    return operation.operand("mask") if operation.name != "atomic_cas" else None
+    return None if isinstance(operation, AtomicCas) else operation.mask
 
 
 def coalesced(accesses: Iterable[TileAccess], lanes: int, warps: int, limit: int) -> dict[tuple[int, ...], list[LinearLayout]]:

@@ -14,8 +14,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tilewright.ir.ops.memory import DescriptorGather, DescriptorLoad, DescriptorReduce, DescriptorScatter, DescriptorStore
 from tilewright.ir.types import Type
 from tilewright.simt.linear_layout import SharedLayout
+
+#: Operations that write to a descriptor's block.
+BLOCK_STORES: Final = (DescriptorStore, DescriptorReduce)
+#: Operations on rows of a descriptor's tensor, which numbers name.
+ROW_COPIES: Final = (DescriptorGather, DescriptorScatter)
+#: What a descriptor's tensor is accessed by.
+BlockAccess = DescriptorLoad | DescriptorStore | DescriptorReduce | DescriptorGather | DescriptorScatter
 
 GROUPS: Final = "groups"
 BARRIER: Final = "barrier"

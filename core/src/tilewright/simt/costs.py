@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Div
 from tilewright.ir.table import Trait
 from tilewright.ir.types import IntType, PointerType, TileType, bit_width, element_type
 from tilewright.llvm.registers import storage_size
@@ -58,8 +59,8 @@ def operation_cost(operation: Operation, costs: MachineCosts) -> float:
     if not cost:
         return cost
     element = element_type(operation.results[0].type)
-    if operation.name in ("div", "rem") and isinstance(element, IntType):
-        divisor = constant_of(operation.operands[1])
+    if isinstance(operation, Div) and isinstance(element, IntType):
+        divisor = constant_of(operation.b)
         if isinstance(divisor, int) and divisor > 0 and divisor & (divisor - 1) == 0:
             cost = 1.0
     return cost * 2 if isinstance(element, PointerType) or bit_width(element) == 64 else cost

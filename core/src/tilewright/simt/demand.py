@@ -7,8 +7,13 @@ that ends at the bound or before it, those rows may hold anything.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Select
+from tilewright.ir.ops.control import Reduce
+from tilewright.ir.ops.memory import AtomicRmw, Store
+from tilewright.ir.ops.shape import ExpandDims, Permute, Reshape
 from tilewright.ir.table import Effect
 from tilewright.ir.types import FloatType, TileType, element_type, shape_of
 from tilewright.passes.affine import Affine
@@ -58,12 +63,12 @@ class _Search:
 
     # ---- operations
 
-    def write(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
-        is_value = user.operands[position] is user.operand("value") and user.operands[position] is not user.operand("mask")
-        return [] if is_value and self._ends_before(user.operand("mask"), axis) else None
+    def write(self, user: Store | AtomicRmw, position: int, axis: int) -> list[tuple[Value, int]] | None:
+        is_value = user.operands[position] is user.value and user.value is not user.mask
+        return [] if is_value and self._ends_before(user.mask, axis) else None
 
-    def select(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
-        if position == 1 and user.operands[2] is not user.operands[1] and self._ends_before(user.operands[0], axis):
+    def select(self, user: Select, position: int, axis: int) -> list[tuple[Value, int]] | None:
+        if position == 1 and user.b is not user.a and self._ends_before(user.condition, axis):
             return []
         return [(user.result, axis)]
 
@@ -72,13 +77,13 @@ class _Search:
         return [(user.result, axis)] if position == 0 or isinstance(element_type(user.result.type), FloatType) else None
 
     def moved(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
-        if user.name == "expand_dims":
-            axis += axis >= user.attribute("axis")
-        elif user.name == "permute":
-            axis = user.attribute("order").index(axis)
-        elif user.name == "reshape":
-            kept = unit_reshape(shape_of(user.operands[0].type), shape_of(user.result.type))
-            if user.attribute("reorder") or kept is None:
+        if isinstance(user, ExpandDims):
+            axis += axis >= user.axis
+        elif isinstance(user, Permute):
+            axis = user.order.index(axis)
+        elif isinstance(user, Reshape):
+            kept = unit_reshape(shape_of(user.x.type), shape_of(user.result.type))
+            if user.reorder or kept is None:
                 return None
             axis = kept[axis]
         return [(user.result, axis)]
@@ -90,8 +95,8 @@ class _Search:
         summed = {0: type_.rank - 1, 1: type_.rank - 2}.get(position)
         return [(user.result, axis)] if axis != summed else None
 
-    def reduce(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
-        along = user.attribute("axis")
+    def reduce(self, user: Reduce, position: int, axis: int) -> list[tuple[Value, int]] | None:
+        along = user.axis
         return [(result, axis - (along < axis)) for result in user.results] if along != axis else None
 
     def loop(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
@@ -110,7 +115,8 @@ class _Search:
         return [(loop.regions[0].arguments[1 + position], axis), (loop.results[position], axis)]
 
 
-_Rule = Callable[[_Search, Operation, int, int], "list[tuple[Value, int]] | None"]
+# Operations are of the classes that their rows name, which a table by name cannot tell.
+_Rule = Callable[[_Search, Any, int, int], "list[tuple[Value, int]] | None"]
 _RULES: dict[str, _Rule] = {
     **dict.fromkeys(("store", "atomic_rmw"), _Search.write),
     "select": _Search.select,

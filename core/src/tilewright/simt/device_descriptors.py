@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from tilewright.errors import LoweringError
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.core import Function, Region, Value
+from tilewright.ir.ops.memory import MakeDescriptor
 from tilewright.ir.types import I32, U8, TileType
 from tilewright.simt.block_mechanisms import create
 from tilewright.simt.carried import operations_of_program, terminator
@@ -37,7 +38,7 @@ def write_device_descriptors(function: Function, target: SimtTarget) -> None:
         LoweringError: one part of the program is to copy by what another one makes.
     """
     memory: dict[Region, Value] = {}
-    for made in [operation for operation in operations_of_program(function.body) if operation.name == "make_descriptor"]:
+    for made in [operation for operation in operations_of_program(function.body) if isinstance(operation, MakeDescriptor)]:
         (descriptor,) = made.results
         if not descriptor.uses:
             made.erase()
@@ -52,16 +53,14 @@ def write_device_descriptors(function: Function, target: SimtTarget) -> None:
         _write(made, memory[region], target)
 
 
-def _write(made: Operation, memory: Value, target: SimtTarget) -> None:
-    base = made.operand("base")
-    assert base is not None
+def _write(made: MakeDescriptor, memory: Value, target: SimtTarget) -> None:
     builder = Builder.at(made)
     place = TileType((target.descriptor_bytes,), U8)
     buffer = BufferType(1, place.shape, place.element, SharedLayout.row_major(place.shape))
     room = create(builder, "simt.buffer", result=buffer, alignment=target.descriptor_bytes).results[0]
     slot = create(builder, "simt.slot", [room], [builder.constant(value=0, result=I32)]).results[0]
-    groups = [memory], [slot], [base], made.group("shape"), made.group("strides")
-    again = create(builder, "simt.make_descriptor", *groups, result=made.results[0].type, padding=made.attribute("padding"))
+    groups = [memory], [slot], [made.base], made.shape, made.strides
+    again = create(builder, "simt.make_descriptor", *groups, result=made.results[0].type, padding=made.padding)
     again.results[0].name = made.results[0].name
     create(builder, "simt.show_descriptor", [again.results[0]])
     made.results[0].replace_all_uses(again.results[0])

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.ir.core import Operation, Region
+from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.memory import Load
 from tilewright.passes.effects import clobbers_memory
 from tilewright.simt.copies import GROUPS, CopyMechanism
 from tilewright.simt.interface import Statement
@@ -25,7 +27,7 @@ from tilewright.simt.swizzle import accesses
 from tilewright.simt.target import SimtTarget
 
 #: Products before they have plans.
-_PRODUCTS = frozenset({"dot"})
+_PRODUCTS = (Dot,)
 #: Bytes that a lane reads of shared memory at once, at least: narrower reads cost more than the way through registers.
 _LEAST_READ = 4
 
@@ -55,12 +57,12 @@ def _of_loop(statement: Statement, body: Region, mechanism: CopyMechanism) -> di
     wanted = feeding_products(body, _PRODUCTS)
     found: dict[Operation, LinearLayout] = {}
     for product in body:
-        if product.name not in _PRODUCTS:
+        if not isinstance(product, Dot):
             continue
         for position in (0, 1):
-            for leaf, path in statement.problem.paths(product.operands[position]):
+            for leaf, path in statement.problem.paths((product.a, product.b)[position]):
                 load = leaf.definition
-                if load is None or load not in wanted or load in found:
+                if not isinstance(load, Load) or load not in wanted or load in found:
                     continue
                 readers = [statement.problem.seen_before(path, reader) for reader in statement.plans[product].readers(position)]
                 layout = _layout(statement, load, mechanism, readers)
@@ -70,10 +72,10 @@ def _of_loop(statement: Statement, body: Region, mechanism: CopyMechanism) -> di
     return found if len(found) == len(wanted) else {}
 
 
-def _layout(statement: Statement, load: Operation, mechanism: CopyMechanism, readers: list[LinearLayout]) -> LinearLayout | None:
+def _layout(statement: Statement, load: Load, mechanism: CopyMechanism, readers: list[LinearLayout]) -> LinearLayout | None:
     """A load's layout, by which one of the layouts in which the product can read it reads it best; None where it cannot be copied."""
     access, target = statement.accesses.get(load), statement.target
-    if access is None or load.name != "load" or not is_copyable(load):
+    if access is None or not is_copyable(load):
         return None
     width = next((width // access.size for width in sorted(mechanism.widths, reverse=True) if access.size <= width <= access.vector * access.size), 0)
     if not width:

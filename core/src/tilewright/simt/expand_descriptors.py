@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, DescriptorLoad, Load, MakeDescriptor
 from tilewright.ir.table import Effect
 from tilewright.passes.axis import axis_info
 from tilewright.passes.descriptors import WRITES, Expansion, has_descriptors
-from tilewright.simt.block_mechanisms import ROW_COPIES
+from tilewright.simt.copies import BLOCK_STORES, ROW_COPIES, BlockAccess
 from tilewright.simt.facts import note
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.roots import may_be_same, reached, root_of
@@ -48,19 +49,20 @@ class _Expansion(Expansion):
         """Choose the accesses of an argument that the target copies by the descriptor itself. Copies by the machine and accesses by threads do not see each
         other in order: where one writes, all are of one kind."""
         accesses = [user for user in descriptor.uses if user.name not in _NUMBERS]
-        kept = {user for user in accesses if user.name in _KEPT and self._is_kept(user)}
+        kept = {user for user in accesses if isinstance(user, _KEPT) and self._is_kept(user)}
         if len(kept) == len(accesses) or not _writes(accesses):
             self.kept |= kept
 
-    def _is_kept(self, access: Operation) -> bool:
-        known = [self._known[offset] for offset in access.group("column" if access.name in ROW_COPIES else "offsets")]
-        return self.target.keeps_descriptor(access, [info.apart_from_addresses().divisibility_of_all() for info in known], self._width(access.operands[0]))
+    def _is_kept(self, access: BlockAccess) -> bool:
+        known = [self._known[offset] for offset in ([access.column] if isinstance(access, ROW_COPIES) else access.offsets)]
+        return self.target.keeps_descriptor(access, [info.apart_from_addresses().divisibility_of_all() for info in known], self._width(access.descriptor))
 
     def _width(self, descriptor: Value) -> int:
         """What divides the last extent of a descriptor's tensor, in elements."""
         made = descriptor.definition
         if made is not None:
-            return self._known[made.group("shape")[-1]].apart_from_addresses().divisibility_of_all()
+            assert isinstance(made, MakeDescriptor)
+            return self._known[made.shape[-1]].apart_from_addresses().divisibility_of_all()
         place = self.function.arguments.index(descriptor)
         return int(self.function.argument_attributes[place].get("extent_divisibility", 1))
 
@@ -72,8 +74,12 @@ class _Expansion(Expansion):
         for operation in self.function.walk():
             if operation.name == "make_descriptor":
                 accesses = [user for user in operation.results[0].uses if user.name not in _NUMBERS]
-                found = {user for user in accesses if user.name in _KEPT and self._is_kept(user)}
-                if all(user.name in _ACCESSES for user in accesses) and found and (len(found) == len(accesses) or not _writes(accesses)):
+                found: set[Operation] = {user for user in accesses if isinstance(user, _KEPT) and self._is_kept(user)}
+                if (
+                    all(isinstance(user, _KEPT) or user.name in WRITES for user in accesses)
+                    and found
+                    and (len(found) == len(accesses) or not _writes(accesses))
+                ):
                     kept[operation] = found
         waiting = any(map(_waits_for_others, self.function.walk()))
         while kept:
@@ -114,9 +120,9 @@ class _Expansion(Expansion):
 
 def _waits_for_others(operation: Operation) -> bool:
     """Whether an operation lets a program see what others wrote before."""
-    if operation.name == "load":
-        return bool(operation.attribute("volatile"))
-    ordered = operation.name.startswith("atomic") and operation.attribute("order") in ("acquire", "acq_rel", "seq_cst")
+    if isinstance(operation, Load):
+        return operation.volatile
+    ordered = isinstance(operation, AtomicRmw | AtomicCas | AtomicLoad) and operation.order in ("acquire", "acq_rel")
     return ordered and any(result.uses for result in operation.results)
 
 
@@ -125,7 +131,6 @@ def _writes(accesses: Sequence[Operation]) -> bool:
 
 
 #: What a target may copy by the descriptor itself.
-_KEPT = frozenset({"descriptor_load", "descriptor_store", "descriptor_reduce", "descriptor_gather", "descriptor_scatter"})
+_KEPT = (DescriptorLoad, *BLOCK_STORES, *ROW_COPIES)
 _PUBLISHED = frozenset({"store", "descriptor_store"})
 _NUMBERS = frozenset({"descriptor_extent", "descriptor_stride"})
-_ACCESSES = _KEPT | WRITES

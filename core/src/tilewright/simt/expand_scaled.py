@@ -7,7 +7,8 @@ eight significant bits, scaled or not; f16 for unscaled f16 and whatever it meet
 from __future__ import annotations
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Value
+from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.types import BF16, F16, F32, U8, U16, U32, FloatType, TileType, Type, element_type, with_element
 from tilewright.simt.target import SimtTarget
 
@@ -19,28 +20,27 @@ _BF16_BITS = 8
 
 def expand_scaled(function: Function, target: SimtTarget) -> bool:
     """Expand every ``dot_scaled`` but those that the target keeps; whether there was one."""
-    found = [operation for operation in function.walk() if operation.name == "dot_scaled" and not target.keeps_scaled(operation)]
+    found = [operation for operation in function.walk() if isinstance(operation, DotScaled) and not target.keeps_scaled(operation)]
     for operation in found:
         _expand(operation)
     return bool(found)
 
 
-def _expand(operation: Operation) -> None:
+def _expand(operation: DotScaled) -> None:
     b = Builder.at(operation)
-    c = operation.operand("c")
     type_ = _product_type(operation)
     left, right = (_operand(b, operation, name, k_axis, type_) for name, k_axis in (("a", 1), ("b", 0)))
-    operation.results[0].replace_all_uses(b.dot(left, right, c))
+    operation.results[0].replace_all_uses(b.dot(left, right, operation.c))
     operation.erase()
 
 
-def _product_type(operation: Operation) -> Type:
+def _product_type(operation: DotScaled) -> Type:
     """The type both operands are brought to."""
     fitting = [_operand_types(operation, name) for name in ("a", "b")]
     return next(type_ for type_ in (BF16, F16, F32) if all(type_ in types for types in fitting))
 
 
-def _operand_types(operation: Operation, name: str) -> tuple[Type, ...]:
+def _operand_types(operation: DotScaled, name: str) -> tuple[Type, ...]:
     """The types that hold an operand's scaled elements; f16 has not the range of bf16."""
     scale, format_ = operation.operand(f"{name}_scale"), operation.attribute(f"{name}_format")
     if format_ == "fp16" and scale is None:
@@ -51,7 +51,7 @@ def _operand_types(operation: Operation, name: str) -> tuple[Type, ...]:
     return (BF16, F32) if format_ == "bf16" else (BF16, F16, F32)
 
 
-def _operand(b: Builder, operation: Operation, name: str, k_axis: int, type_: Type) -> Value:
+def _operand(b: Builder, operation: DotScaled, name: str, k_axis: int, type_: Type) -> Value:
     """Operand ``name``, unpacked and scaled, in a tile of ``type_``; ``k_axis`` is 1 or 0 of its last two."""
     value, scale = operation.operand(name), operation.operand(f"{name}_scale")
     assert value is not None and isinstance(value.type, TileType)
@@ -61,7 +61,7 @@ def _operand(b: Builder, operation: Operation, name: str, k_axis: int, type_: Ty
         return _cast(b, value, type_)
     # bf16 holds element, scale and product exactly, and has the range of f32
     through = BF16 if type_ is BF16 else F32
-    factors = _spread(b, _cast(b, _factor(b, scale, fast=operation.attribute("fast_math")), through), value, k_axis)
+    factors = _spread(b, _cast(b, _factor(b, scale, fast=operation.fast_math), through), value, k_axis)
     return _cast(b, b.mul(_cast(b, value, through), factors), type_)
 
 

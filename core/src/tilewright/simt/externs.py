@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Module, Operation
+from tilewright.ir.core import Module
+from tilewright.ir.ops.debug import Extern
 from tilewright.ir.types import Type, element_type
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import FunctionWriter
@@ -36,7 +37,7 @@ def libraries_called(module: Module, given: Any, triple: str) -> Libraries | Non
     Raises:
         LoweringError: names the call and what of it the libraries do not have, or the file that is no library for the target.
     """
-    calls = [operation for operation in module.walk() if operation.name == "extern"]
+    calls = [operation for operation in module.walk() if isinstance(operation, Extern)]
     if not calls:
         return None
     from tilewright.llvm.libraries import Libraries, paths_of
@@ -47,8 +48,8 @@ def libraries_called(module: Module, given: Any, triple: str) -> Libraries | Non
     return libraries
 
 
-def _check(operation: Operation, libraries: Libraries) -> None:
-    symbol, place = operation.attribute("symbol"), f"extern at {operation.location}"
+def _check(operation: Extern, libraries: Libraries) -> None:
+    symbol, place = operation.symbol, f"extern at {operation.location}"
     if symbol not in libraries:
         given = str(libraries)
         has = f"none of the libraries of extern_libs ({given}) has {symbol!r}" if given else f"no library is given that has {symbol!r}"
@@ -56,7 +57,7 @@ def _check(operation: Operation, libraries: Libraries) -> None:
     if len(operation.results) != 1:
         raise LoweringError(f"{place}: {symbol!r} must give one result, not {len(operation.results)}")
     result, parameters = libraries.signature(symbol)
-    operands = [register_type(element_type(operand.type)) for operand in operation.operands]
+    operands = [register_type(element_type(operand.type)) for operand in operation.inputs]
     own = register_type(element_type(operation.results[0].type))
     fits = len(operands) == len(parameters) and all(map(_converts, operands, parameters)) and (result == "void" or _converts(result, own))
     if not fits:

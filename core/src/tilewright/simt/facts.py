@@ -10,6 +10,7 @@ from typing import Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.simt.linear_layout import LinearLayout
+from tilewright.simt.ops.partitions import Part
 
 #: Of a function: warps that run it, those of all parts where it has parts; and bytes of shared memory of a program.
 WARPS: Final = "warps"
@@ -55,15 +56,15 @@ def is_made_in(value: Value, operation: Operation) -> bool:
     return False
 
 
-def part_of(operation: Operation) -> Operation | None:
+def part_of(operation: Operation) -> Part | None:
     """The part of a partition that an operation is in; None outside of partitions."""
-    return next((outer for outer in operation.ancestors() if outer.name == "simt.part"), None)
+    return next((outer for outer in operation.ancestors() if isinstance(outer, Part)), None)
 
 
 def warps_of(operation: Operation) -> int:
     """The warps that run an operation."""
     part = part_of(operation)
-    return int(part.attribute("warps") if part is not None else function_of(operation).attributes[WARPS])
+    return part.warps if part is not None else int(function_of(operation).attributes[WARPS])
 
 
 def offset_of(operation: Operation) -> int:

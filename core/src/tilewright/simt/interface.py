@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.ops.linear import Dot
 from tilewright.ir.types import Type
 from tilewright.passes.axis import AxisInfo
 from tilewright.simt.coalesce import TileAccess
@@ -70,7 +71,7 @@ class Statement(Protocol):
 
     def access_price(self, access: TileAccess) -> Callable[[LinearLayout], float]: ...
 
-    def plan(self, operation: Operation) -> ProductPlan: ...
+    def plan(self, operation: Dot) -> ProductPlan: ...
 
 
 class Reader(Protocol):

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Value
+from tilewright.ir.ops.linear import Dot
 from tilewright.ir.types import TileType, bit_width
 from tilewright.simt.facts import note
 
@@ -18,7 +19,7 @@ _LEAST_K: Final = 32
 
 def slice_along_k(function: Function, most: int) -> bool:
     """Cut every product whose operands take more than so many bytes in two along K, and the halves again; whether there was one."""
-    found = [operation for operation in function.walk() if operation.name == "dot" and _is_long(operation.operands[0], operation.operands[1], most)]
+    found = [operation for operation in function.walk() if isinstance(operation, Dot) and _is_long(operation.a, operation.b, most)]
     for operation in found:
         _shorten(operation, most)
     return bool(found)
@@ -33,10 +34,9 @@ def _is_long(a: Value, b: Value, most: int) -> bool:
     return bits > 8 * most and a.type.shape[-1] >= 2 * _LEAST_K
 
 
-def _shorten(operation: Operation, most: int) -> None:
+def _shorten(operation: Dot, most: int) -> None:
     builder = Builder.at(operation)
-    a, b, total = operation.operands
-    pieces = [(a, b)]
+    pieces, total = [(operation.a, operation.b)], operation.c
     while _is_long(*pieces[0], most):
         pieces = [pair for a, b in pieces for pair in zip(_halves(builder, a, -1), _halves(builder, b, -2), strict=True)]
     for a, b in pieces:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.ir.core import Module
+from tilewright.ir.ops.debug import Extern
 
 
 def check_portable(name: str, options: Mapping[str, Any], warp_size: int, max_threads: int) -> None:
@@ -47,6 +48,6 @@ def refuse_externs(module: Module) -> None:
         LoweringError: names the operation.
     """
     for operation in module.walk():
-        if operation.name == "extern":
-            symbol = operation.attribute("symbol")
+        if isinstance(operation, Extern):
+            symbol = operation.symbol
             raise LoweringError(f"extern at {operation.location}: there is no library of functions on the GPU that has {symbol!r}; write it in the language")

@@ -11,6 +11,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.control import Map, Reduce, Scan
+from tilewright.ir.ops.debug import InlineAsm
+from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.shape import Gather
 from tilewright.ir.types import TileType
 from tilewright.simt.costs import bits_of_element, reduction_cost
 from tilewright.simt.interface import Statement
@@ -56,28 +60,26 @@ def access(statement: Statement, operation: Operation) -> None:
     variable.prices.append(statement.access_price(found))
 
 
-def grouped(statement: Statement, operation: Operation) -> None:
+def grouped(statement: Statement, operation: Map | InlineAsm) -> None:
     """Groups of ``pack`` elements in a row, in registers in a row."""
-    variable = _uniform(statement, operation)
-    pack: int = operation.attribute("pack")
+    variable, pack = _uniform(statement, operation), operation.pack
     variable.prices.append(per_register(sum(1 for region in operation.regions for _ in region) or 2.0))
     if pack > 1:
         variable.admit = lambda layout: packed(layout, pack)
 
 
-def _folded(statement: Statement, operation: Operation, times: float) -> tuple[Variable, int]:
+def _folded(statement: Statement, operation: Reduce | Scan, times: float) -> tuple[Variable, int]:
     """The operands of a reduction or scan, which share a layout, and the axis; the price is that of so many reductions."""
-    variable = statement.variable(operation.operands[0], statement.weight(operation))
-    axis: int = operation.attribute("axis")
-    words = sum(max(1.0, bits_of_element(operand) / 32) for operand in operation.operands)
-    combine = max(1.0, len(operation.regions[0]) - 1.0)
+    variable, axis = statement.variable(operation.inputs[0], statement.weight(operation)), operation.axis
+    words = sum(max(1.0, bits_of_element(operand) / 32) for operand in operation.inputs)
+    combine = max(1.0, len(operation.combine) - 1.0)
     costs = statement.target.costs
     variable.prices.append(lambda layout: times * reduction_cost(layout, axis, words, combine, costs))
     statement.reads[operation] = [variable] * len(operation.operands)
     return variable, axis
 
 
-def reduced(statement: Statement, operation: Operation) -> None:
+def reduced(statement: Statement, operation: Reduce) -> None:
     """Results are what is left of the operands without an axis."""
     variable, axis = _folded(statement, operation, 1.0)
     for result in operation.results:
@@ -85,7 +87,7 @@ def reduced(statement: Statement, operation: Operation) -> None:
             statement.origins[result] = Origin(variable, axis)
 
 
-def scanned(statement: Statement, operation: Operation) -> None:
+def scanned(statement: Statement, operation: Scan) -> None:
     """One layout, on which the scan along an axis works."""
     variable, axis = _folded(statement, operation, 2.0)
     variable.admit = lambda layout: scan_layout(layout, axis)
@@ -93,11 +95,10 @@ def scanned(statement: Statement, operation: Operation) -> None:
         statement.origins[result] = Origin(variable)
 
 
-def gathered(statement: Statement, operation: Operation) -> None:
+def gathered(statement: Statement, operation: Gather) -> None:
     """A source in any layout; index and result in one."""
-    source, index = operation.operands
     weight = statement.weight(operation)
-    reads: list[Any] = [statement.variable(source, weight), statement.variable(index, weight)]
+    reads: list[Any] = [statement.variable(operation.x, weight), statement.variable(operation.index, weight)]
     for variable in reads:
         variable.prices.append(per_register(2.0))
     statement.origins[operation.results[0]] = Origin(reads[1])
@@ -139,12 +140,12 @@ def block(statement: Statement, operation: Operation) -> None:
     indifferent(statement, operation)
 
 
-def product(statement: Statement, operation: Operation) -> None:
+def product(statement: Statement, operation: Dot) -> None:
     """The layouts of the product's plan. An operand that the plan reads from shared memory is put there, from any layout."""
     plan = statement.plan(operation)
     statement.origins[operation.results[0]] = Origin(plan.c)
     reads: list[Variable | LinearLayout | None] = []
-    for position, operand in enumerate(operation.operands[:2]):
+    for position, operand in enumerate((operation.a, operation.b)):
         if plan.reads[position] == "registers":
             reads.append(plan.operand(position))
             continue

@@ -9,10 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tilewright.ir.core import Operation
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops import linear
 from tilewright.ir.types import FloatType, IntType, TileType, Type
 from tilewright.simt.facts import warps_of
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout
+from tilewright.simt.ops.accumulators import DotInto
+from tilewright.simt.ops.products import Multiplication, Step
+from tilewright.simt.ops.products import Product as TileProduct
 from tilewright.simt.types import AccumulatorType, SlotType
 
 
@@ -156,27 +160,30 @@ class ProductPlan:
         return self.reads[position] == REGISTERS or self.accepts is None or self.accepts(position, shared)
 
 
-#: Operations on products: those whose operands are the product's own, and those on a part of it, whose attributes describe the product.
-PRODUCTS: Final = frozenset({"simt.dot", "simt.dot_start", "simt.dot_into"})
-STEPS: Final = frozenset({"simt.fragment", "simt.dot_step", "simt.accumulator_load", "simt.accumulator_store"})
 #: All that multiplies tiles, of which the last operand is what is added to: products, and those of scaled operands that a target keeps, which read theirs from
 #: registers.
-MULTIPLYING: Final = PRODUCTS | {"dot_scaled"}
+MULTIPLYING: Final = (Multiplication, linear.DotScaled)
 
 
-def product_of(operation: Operation) -> Product:
+def factors(operation: Operation) -> list[Value]:
+    """What an operation that multiplies tiles multiplies, with the scales of it; not what is added to."""
+    *found, _ = operation.operands
+    return found
+
+
+def product_of(operation: linear.Dot | Multiplication | Step) -> Product:
     """The product that a ``dot``, or one of the operations made of it, computes."""
-    attribute = operation.attribute
-    if operation.name in STEPS:
-        accumulator = attribute("c")
-        assert isinstance(accumulator, FloatType | IntType)
-        extents = attribute("shape"), attribute("k"), attribute("a"), attribute("b")
-        return Product(*extents, accumulator, attribute("precision"), attribute("max_imprecise"), warps_of(operation))
-    a, b, c = (value.type for value in operation.operands[:3])
+    rounding = operation.precision, operation.max_imprecise, warps_of(operation)
+    if isinstance(operation, Step):
+        assert isinstance(operation.c, FloatType | IntType)
+        return Product(operation.shape, operation.k, operation.a, operation.b, operation.c, *rounding)
+    assert isinstance(operation, linear.Dot | TileProduct | DotInto)
+    sums = operation.accumulator if isinstance(operation, DotInto) else operation.c
+    a, b, c = operation.a.type, operation.b.type, sums.type
     assert isinstance(a, TileType | SlotType) and isinstance(b, TileType | SlotType)
     assert isinstance(c, TileType | AccumulatorType)
     assert isinstance(c.element, FloatType | IntType)
-    return Product(c.shape, a.shape[-1], a.element, b.element, c.element, attribute("precision"), attribute("max_imprecise"), warps_of(operation))
+    return Product(c.shape, a.shape[-1], a.element, b.element, c.element, *rounding)
 
 
 def step_attributes(product: Product, plan: ProductPlan) -> dict[str, Any]:

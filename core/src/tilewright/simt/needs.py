@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.memory import Load, Store
+from tilewright.ir.ops.shape import Moved
 from tilewright.ir.types import PointerType, TileType
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.axis import AxisInfo
@@ -20,6 +21,7 @@ from tilewright.simt.costs import access_width
 from tilewright.simt.facts import layout_of
 from tilewright.simt.lowering.asynchronous import width_of
 from tilewright.simt.lowering.shape import SOURCE_NUMBERS, source_elements
+from tilewright.simt.ops.buffers import Convert
 from tilewright.simt.ops.copies import CopyStart, LoadStart
 from tilewright.simt.target import SimtTarget
 
@@ -96,7 +98,8 @@ class _Needs:
         if operation is None:
             return
         if operation.name in SOURCE_NUMBERS:
-            (operand,) = operation.operands
+            assert isinstance(operation, Moved | Convert)
+            operand = operation.x
             held = {number: register for register, number in enumerate(layout_of(operand).register_elements())}
             wanted = 0
             for register, number in enumerate(source_elements(operation, layout_of(value))):

@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.arithmetic import Binary
+from tilewright.ir.ops.control import For, Reduce
 from tilewright.ir.types import FloatType, TileType
 from tilewright.passes.clone import clone_region
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, log2
-from tilewright.simt.matmul_plans import PRODUCTS
+from tilewright.simt.ops.products import Multiplication
 from tilewright.simt.rules import result_layout
 from tilewright.simt.threading_values import carry_in_for, yield_more
 
@@ -32,7 +34,7 @@ from tilewright.simt.threading_values import carry_in_for, yield_more
 def defer_sums(function: Function) -> None:
     """Rewrite the sums that loops over products carry."""
     for loop in operations_of_program(function.body):
-        if loop.name == "for" and any(operation.name in PRODUCTS for operation in loop.regions[0]):
+        if isinstance(loop, For) and any(isinstance(operation, Multiplication) for operation in loop.body):
             for index in range(len(loop.results)):
                 found = _carried_sum(loop, index)
                 if found is not None:
@@ -53,12 +55,12 @@ class _Sum:
     addition: Operation
     kept: Value
     factor: Value | None
-    reduction: Operation
+    reduction: Reduce
     runs: tuple[tuple[int, bool], ...]
 
 
-def _carried_sum(loop: Operation, index: int) -> _Sum | None:
-    (body,) = loop.regions
+def _carried_sum(loop: For, index: int) -> _Sum | None:
+    body = loop.body
     last = body.terminator
     assert last is not None
     argument, result = body.arguments[1 + index], last.operands[index]
@@ -72,9 +74,9 @@ def _carried_sum(loop: Operation, index: int) -> _Sum | None:
         if kept is not argument and factor is None:
             continue
         reduction = added.definition
-        if reduction is None or reduction.parent is not body or not _is_sum(reduction) or dict(added.uses) != {addition: 1}:
+        if not isinstance(reduction, Reduce) or reduction.parent is not body or not _is_sum(reduction) or dict(added.uses) != {addition: 1}:
             continue
-        runs = _runs(layout_of(reduction.operands[0]), reduction.attribute("axis"))
+        runs = _runs(layout_of(reduction.inputs[0]), reduction.axis)
         if runs is not None:
             return _Sum(addition, kept, factor, reduction, runs)
     return None
@@ -83,18 +85,17 @@ def _carried_sum(loop: Operation, index: int) -> _Sum | None:
 def _factor(kept: Value, argument: Value) -> Value | None:
     """What the carried value is multiplied by to give ``kept``, which nothing else reads."""
     product = kept.definition
-    if product is None or product.name != "mul" or argument not in product.operands or sum(kept.uses.values()) != 1:
+    if not isinstance(product, Binary) or product.name != "mul" or argument not in product.operands or sum(kept.uses.values()) != 1:
         return None
-    first, second = product.operands
-    return second if first is argument else first
+    return product.b if product.a is argument else product.a
 
 
-def _is_sum(operation: Operation) -> bool:
-    if operation.name != "reduce" or len(operation.results) != 1:
+def _is_sum(operation: Reduce) -> bool:
+    if len(operation.results) != 1:
         return False
-    (region,) = operation.regions
+    region = operation.combine
     add, *rest = region
-    return add.name == "add" and set(add.operands) == set(region.arguments) and len(rest) == 1 and rest[0].operands[0] is add.results[0]
+    return add.name == "add" and set(add.operands) == set(region.arguments) and len(rest) == 1 and add.result in rest[0].operands
 
 
 def _runs(layout: LinearLayout, axis: int) -> tuple[tuple[int, bool], ...] | None:
@@ -120,11 +121,11 @@ def _runs(layout: LinearLayout, axis: int) -> tuple[tuple[int, bool], ...] | Non
     return tuple(runs)
 
 
-def _defer(loop: Operation, index: int, found: _Sum) -> None:
-    (body,) = loop.regions
+def _defer(loop: For, index: int, found: _Sum) -> None:
+    body = loop.body
     last = body.terminator
     assert last is not None
-    axis, total = found.reduction.attribute("axis"), found.addition.results[0]
+    axis, total = found.reduction.axis, found.addition.results[0]
     partial = _partial(Builder.at(found.reduction), found, axis)
     assert isinstance(partial.type, TileType)
 
@@ -151,7 +152,7 @@ def _defer(loop: Operation, index: int, found: _Sum) -> None:
     after = Builder(loop.parent, loop.next, loop.location)
     kept, parts = loop.results[index], loop.results[-1]
     readers = list(kept.uses)
-    reduced = _reduced(after, parts, axis, found.reduction.regions[0])
+    reduced = _reduced(after, parts, axis, found.reduction.combine)
     reduced.layout = layout
     whole = after.add(kept, reduced)
     whole.layout = layout
@@ -164,14 +165,14 @@ def _defer(loop: Operation, index: int, found: _Sum) -> None:
 
 def _partial(builder: Builder, found: _Sum, axis: int) -> Value:
     """What each thread holds of the reduced tile, added up: a tile with as many elements along the axis as threads hold of a row."""
-    x = found.reduction.operands[0]
+    x = found.reduction.inputs[0]
     assert isinstance(x.type, TileType)
     before, after = x.type.shape[:axis], x.type.shape[axis + 1 :]
     extents = [1 << count for count, _ in found.runs]
     seen = _reshaped(builder, x, (*before, *extents, *after))
     for position in reversed(range(len(extents))):
         if found.runs[position][1]:
-            seen = _reduced(builder, seen, axis + position, found.reduction.regions[0])
+            seen = _reduced(builder, seen, axis + position, found.reduction.combine)
             del extents[position]
     threads = 1
     for extent in extents:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Operation
 from tilewright.simt.fma import fma_plan
 from tilewright.simt.matmul_plans import Product, ProductPlan, product_of
+from tilewright.simt.ops.products import Multiplication, Step
 from tilewright.simt.target import SimtTarget
 
 
@@ -19,13 +19,13 @@ def plans(product: Product, target: SimtTarget) -> Sequence[ProductPlan]:
     return found
 
 
-def plan_of(operation: Operation, target: SimtTarget) -> ProductPlan:
+def plan_of(operation: Multiplication | Step, target: SimtTarget) -> ProductPlan:
     """The plan that an operation names.
 
     Raises:
         LoweringError: the target has none of that name for the product.
     """
-    name = operation.attribute("plan")
+    name = operation.plan
     known = plans(product_of(operation), target)
     found = next((plan for plan in known if plan.name == name), None)
     if found is None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.arithmetic import ProgramId
+from tilewright.ir.ops.control import For
 from tilewright.ir.table import Effect
 from tilewright.passes.affine import Affine, Atom
 from tilewright.passes.effects import effects_of
@@ -20,7 +22,7 @@ _ATOMICS = frozenset({"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store"}
 
 def start_longest_first(function: Function) -> bool:
     """Turn the numbers of programs along the first axis round, where loops of programs of higher numbers run longer; whether that was done."""
-    numbers = [operation for operation in function.walk() if operation.name == "program_id" and operation.attribute("axis") == 0]
+    numbers = [operation for operation in function.walk() if isinstance(operation, ProgramId) and operation.axis == 0]
     if not numbers or not _grows(function) or any(_is_seen(operation) for operation in function.walk()):
         return False
     for number in numbers:
@@ -45,9 +47,9 @@ def _grows(function: Function) -> bool:
     """Whether some loops run longer with the program's number, and none shorter, as far as can be told."""
     found, affine = False, Affine(function)
     for operation in function.walk():
-        if operation.name != "for":
+        if not isinstance(operation, For):
             continue
-        lower, upper = (_slope(affine, value) for value in operation.operands[:2])
+        lower, upper = (_slope(affine, value) for value in (operation.lower, operation.upper))
         if lower is None or upper is None or upper < lower:
             return False
         found |= upper > lower

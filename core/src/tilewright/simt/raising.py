@@ -19,6 +19,9 @@ from typing import Any, Final
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.memory import Load, MakeDescriptor
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I32, I64, DescriptorType, FloatType, IntType, PointerType, TileType, Type
 from tilewright.llvm.registers import storage_size
@@ -39,7 +42,7 @@ from tilewright.simt.target import SimtTarget
 from tilewright.simt.tensors import NotRaisedError, Tensor, divisors, is_on_host, tensor_of
 from tilewright.simt.warp_count import warps_asked
 
-_DOT: Final = frozenset({"dot"})
+_DOT: Final = (Dot,)
 #: A load of less than one part in so many of what the greatest of a loop brings is not worth it.
 _SMALL: Final = 8
 
@@ -47,13 +50,13 @@ _SMALL: Final = 8
 def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
     """Raise the loads of a module's kernel that it pays for, and the descriptors that it makes of arguments alone."""
     (function,) = module.functions.values()
-    loops = [loop for loop in function.walk() if _pays(loop, target, options)]
-    made = [operation for operation in function.body if operation.name == "make_descriptor"]
+    loops = [loop for loop in function.walk() if isinstance(loop, For) and _pays(loop, target, options)]
+    made = [operation for operation in function.body if isinstance(operation, MakeDescriptor)]
     if not loops and not made:
         return
     affine = Affine(function)
     written = _written(function)
-    raised: list[tuple[Operation, Tensor]] = []
+    raised: list[tuple[Load, Tensor]] = []
     for loop in loops:
         raised += _raised_in(loop, target, affine, written)
     writer = _Writer(affine)
@@ -67,29 +70,29 @@ def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) 
             pass_(module)
 
 
-def _is_known_at_launch(made: Operation, affine: Affine) -> bool:
+def _is_known_at_launch(made: MakeDescriptor, affine: Affine) -> bool:
     """Whether a descriptor that the kernel makes is of numbers that the launch knows, at an argument's address, and zero outside the tensor."""
-    base, type_ = made.operand("base"), made.result.type
-    assert base is not None and isinstance(type_, DescriptorType)
-    numbers = [affine.number(value) for value in (*made.group("shape"), *made.group("strides"))]
-    zero = made.attribute("padding") == "zero" or not isinstance(type_.element, FloatType)
+    base, type_ = made.base, made.result.type
+    assert isinstance(type_, DescriptorType)
+    numbers = [affine.number(value) for value in (*made.shape, *made.strides)]
+    zero = made.padding == "zero" or not isinstance(type_.element, FloatType)
     return zero and base.owner is affine.function.body and all(is_on_host(number, affine) for number in numbers)
 
 
-def _pays(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> bool:
+def _pays(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
     """Whether a loop is to be pipelined, and has products that the target wants blocks for."""
     if stages_of(loop, options) < 2:
         return False
-    (body,) = loop.regions
+    body = loop.body
     if any(inner.name in ("for", "while") for inner in body.walk()) or any(clobbers_memory(inner) for inner in body):
         return False
-    return any(inner.name == "dot" and target.wants_blocks(_product(inner, warps_asked(function_of(loop), options))) for inner in body)
+    return any(isinstance(inner, Dot) and target.wants_blocks(_product(inner, warps_asked(function_of(loop), options))) for inner in body)
 
 
-def _product(dot: Operation, warps: int) -> Product:
-    a, b, c = (operand.type for operand in dot.operands[:3])
+def _product(dot: Dot, warps: int) -> Product:
+    a, b, c = dot.a.type, dot.b.type, dot.c.type
     assert isinstance(a, TileType) and isinstance(b, TileType) and isinstance(c, TileType) and isinstance(c.element, FloatType | IntType)
-    return Product(c.shape, a.shape[-1], a.element, b.element, c.element, dot.attribute("precision"), dot.attribute("max_imprecise"), warps)
+    return Product(c.shape, a.shape[-1], a.element, b.element, c.element, dot.precision, dot.max_imprecise, warps)
 
 
 def _bytes(load: Operation) -> int:
@@ -97,14 +100,14 @@ def _bytes(load: Operation) -> int:
     return type_.numel * storage_size(type_.element) if isinstance(type_, TileType) else 0
 
 
-def _raised_in(loop: Operation, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> list[tuple[Operation, Tensor]]:
+def _raised_in(loop: For, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> list[tuple[Load, Tensor]]:
     """The loads of a loop that are raised, which are all or none."""
-    feeding = feeding_products(loop.regions[0], _DOT)
+    feeding = feeding_products(loop.body, _DOT)
     if 2 * sum(map(_bytes, feeding)) > target.shared_memory:
         return []
     most = max(map(_bytes, feeding), default=0)
-    found: list[tuple[Operation, Tensor]] = []
-    for load in [load for load in feeding if load.name == "load" and _bytes(load) * _SMALL >= most]:
+    found: list[tuple[Load, Tensor]] = []
+    for load in [load for load in feeding if isinstance(load, Load) and _bytes(load) * _SMALL >= most]:
         try:
             found.append((load, _raised(load, target, affine, written)))
         except NotRaisedError as why:
@@ -113,7 +116,7 @@ def _raised_in(loop: Operation, target: SimtTarget, affine: Affine, written: fro
     return found
 
 
-def _raised(load: Operation, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> Tensor:
+def _raised(load: Load, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> Tensor:
     if not is_copyable(load):
         raise NotRaisedError("it is volatile, or gives something else than zero where its mask is false")
     tensor = tensor_of(load, affine)
@@ -141,7 +144,7 @@ def _written(function: Function) -> frozenset[Value] | None:
     for operation in function.walk():
         if operation.name.startswith("atomic") and any(result.uses for result in operation.results):
             return None
-        if operation.name == "load" and operation.attribute("volatile"):
+        if isinstance(operation, Load) and operation.volatile:
             return None
         if Effect.WRITE not in effects_of(operation) or operation.regions:
             continue
@@ -163,7 +166,7 @@ class _Writer:
         body = affine.function.body
         self.entry = body.first
 
-    def write(self, load: Operation, tensor: Tensor) -> None:
+    def write(self, load: Load, tensor: Tensor) -> None:
         type_ = _descriptor(tensor)
         assert type_ is not None and self.entry is not None
         head = Builder(self.affine.function.body, self.entry, load.location)
@@ -185,13 +188,12 @@ class _Writer:
         load.result.replace_all_uses(tile)
         load.erase()
 
-    def write_made(self, made: Operation) -> None:
+    def write_made(self, made: MakeDescriptor) -> None:
         """A descriptor that the kernel makes, as one of the launch's."""
-        base = made.operand("base")
-        assert base is not None and self.entry is not None
+        assert self.entry is not None
         head = Builder(self.affine.function.body, self.entry, made.location)
-        groups = [[self._emit(head, self.affine.number(value), I64) for value in made.group(name)] for name in ("shape", "strides")]
-        tensor = head.create(SIMT_TABLE["simt.tensor"], [[base], *groups], {}, (made.result.type,)).results[0]
+        groups = [[self._emit(head, self.affine.number(value), I64) for value in values] for values in (made.shape, made.strides)]
+        tensor = head.create(SIMT_TABLE["simt.tensor"], [[made.base], *groups], {}, (made.result.type,)).results[0]
         tensor.name = made.result.name
         made.result.replace_all_uses(tensor)
         if self.entry is made:
@@ -232,13 +234,13 @@ class _Writer:
             atom = self.affine.atom(number)
             if atom.kind != "iteration":
                 continue
-            (loop,) = atom.of
-            step = self.affine.number(loop.operands[2]).constant
+            loop: For = atom.of[0]
+            step = self.affine.number(loop.step).constant
             ours = Polynomial(tuple(term for term in polynomial.terms if number in term[0]))
             if not step or any(monomial.count(number) != 1 or factor % step for monomial, factor in ours.terms):
                 continue
-            counter = self.affine.unknown("counter", loop.regions[0].arguments[0], value=loop.regions[0].arguments[0])
-            counted = counter.minus(self.affine.number(loop.operands[0]))
+            counter = self.affine.unknown("counter", loop.body.arguments[0], value=loop.body.arguments[0])
+            counted = counter.minus(self.affine.number(loop.lower))
             for piece in ours.pieces():
                 rest = piece.divided(Polynomial.unknown(number).scaled(step))
                 assert rest is not None
@@ -257,9 +259,9 @@ class _Writer:
         if there is not None:
             return there
         if atom.kind == "iteration":
-            (loop,) = atom.of
-            lower, step = (self._emit(b, self.affine.number(operand), type_) for operand in (loop.operands[0], loop.operands[2]))
-            counter = loop.regions[0].arguments[0]
+            loop: For = atom.of[0]
+            lower, step = (self._emit(b, self.affine.number(operand), type_) for operand in (loop.lower, loop.step))
+            counter = loop.body.arguments[0]
             counter = counter if counter.type is type_ else b.cast(counter, result=type_)
             return b.div(b.sub(counter, lower), step)
         if atom.kind in ("program_id", "num_programs"):

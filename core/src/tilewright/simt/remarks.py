@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.environment import flag
 from tilewright.ir.core import Function, Location, Operation, Value
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import I1, FloatType, IntType, TileType
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.axis import AxisInfo, axis_info
@@ -21,10 +23,12 @@ from tilewright.simt.carried import operations_of_program
 from tilewright.simt.copies import GROUPS
 from tilewright.simt.costs import access_width, element_size, fits
 from tilewright.simt.facts import NOTES, layout_of, note, notes_of, warps_of
-from tilewright.simt.matmul_plans import MULTIPLYING
+from tilewright.simt.matmul_plans import MULTIPLYING, factors
+from tilewright.simt.ops import buffers as ops
+from tilewright.simt.ops.copies import LoadStart
 from tilewright.simt.target import SimtTarget
 
-_ACCESSES = {"load": "load", "store": "store", "simt.load_start": "load"}
+_ACCESSES = (Load, Store, LoadStart)
 #: Operations that repeat a block.
 _LOOPS = frozenset({"for", "while"})
 
@@ -34,19 +38,19 @@ def note_slow_paths(function: Function, target: SimtTarget, options: Mapping[str
     axes = axis_info(function)
     told: set[tuple[Location | None, str]] = set()  # a pipelined load stands in the loop and before it
     for operation in operations_of_program(function.body):
-        if operation.name in _ACCESSES and isinstance(operation.operands[0].type, TileType):
+        if isinstance(operation, _ACCESSES) and isinstance(operation.pointer.type, TileType):
             why = _narrow(operation, target, axes)
-            if why and not (operation.name == "simt.load_start" and (operation.location, why) in told):
+            if why and not (isinstance(operation, LoadStart) and (operation.location, why) in told):
                 told.add((operation.location, why))
                 note(operation, why)
-        elif operation.name == "for" and not any("pipelined" in told for told in operation.attributes.get(NOTES, ())):
+        elif isinstance(operation, For) and not any("pipelined" in told for told in operation.attributes.get(NOTES, ())):
             for place, why in _not_pipelined(operation, target, axes, options):
                 note(place, why)
 
 
-def _narrow(operation: Operation, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> str:
+def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> str:
     """Why an access moves fewer bytes at once than a thread has of the tile, up to the machine's widest access; the empty string where it does not."""
-    pointer, mask = operation.operands[0], operation.operand("mask")
+    pointer, mask = operation.pointer, operation.mask
     type_ = pointer.type
     assert isinstance(type_, TileType)
     size, layout = element_size(pointer), layout_of(pointer)
@@ -66,14 +70,14 @@ def _narrow(operation: Operation, target: SimtTarget, axes: Mapping[Value, AxisI
         why = f"the mask is not known to be the same for {2 * width} elements in a row (a bound that is a multiple of 16 is)"
     else:
         why = "in the layout that it shares with other operations a thread has no more consecutive elements"
-    return f"{_ACCESSES[operation.name]} moves {width * size} bytes at once instead of {possible * size}: {why}"
+    return f"{'store' if isinstance(operation, Store) else 'load'} moves {width * size} bytes at once instead of {possible * size}: {why}"
 
 
-def _not_pipelined(loop: Operation, target: SimtTarget, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> list[tuple[Operation, str]]:
+def _not_pipelined(loop: For, target: SimtTarget, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> list[tuple[Operation, str]]:
     """Why loads that feed the products of a loop stay in it."""
-    (body,) = loop.regions
-    products = [operation for operation in body if operation.name in MULTIPLYING]
-    stages = loop.attribute("num_stages") or options.get("num_stages", 0)
+    body = loop.body
+    products = [operation for operation in body if isinstance(operation, MULTIPLYING)]
+    stages = loop.num_stages or options.get("num_stages", 0)
     if not products or stages < 2:
         return []
     loads = _feeding(products)
@@ -84,13 +88,12 @@ def _not_pipelined(loop: Operation, target: SimtTarget, axes: Mapping[Value, Axi
     return [(load, f"load is not pipelined: {_why_not_ahead(load, target, axes)}") for load in loads]
 
 
-def _why_not_ahead(load: Operation, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> str:
-    pointer, mask, other = (load.operand(name) for name in ("pointer", "mask", "other"))
+def _why_not_ahead(load: Load, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> str:
+    pointer, mask, other = load.pointer, load.mask, load.other
     type_ = load.results[0].type
-    assert pointer is not None
     if not isinstance(type_, TileType) or not isinstance(type_.element, IntType | FloatType) or type_.element is I1:
         return f"{type_} cannot be copied as it is"
-    if load.attribute("volatile"):
+    if load.volatile:
         return "it is volatile"
     widths = next((mechanism.widths for mechanism in target.mechanisms if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side), ())
     if widths and other is not None and constant_of(other) != 0:
@@ -102,21 +105,21 @@ def _why_not_ahead(load: Operation, target: SimtTarget, axes: Mapping[Value, Axi
     return "its addresses depend on what the loop computes, or its layout in shared memory does not fit copies"
 
 
-def _feeding(products: list[Operation]) -> list[Operation]:
+def _feeding(products: Sequence[Operation]) -> list[Load]:
     """The loads of the products' block from which what they multiply is computed, those that are put into shared memory first too."""
     found: dict[Operation, None] = {}
-    work = [operand for product in products for operand in product.operands[:-1]]
+    work = [operand for product in products for operand in factors(product)]
     while work:
         value = work.pop()
         # what was put in shared memory for this product alone
-        work += [user.operands[1] for user in value.uses if user.name == "simt.store" and user.operands[0] is value]
+        work += [user.x for user in value.uses if isinstance(user, ops.Store) and user.slot is value]
         operation = value.definition
         if operation is None or operation.parent is not products[0].parent or operation in found:
             continue
         found[operation] = None
-        if operation.name != "load" and operation.spec.pure and not operation.regions:
+        if not isinstance(operation, Load) and operation.spec.pure and not operation.regions:
             work += operation.operands
-    return [operation for operation in found if operation.name == "load"]
+    return [operation for operation in found if isinstance(operation, Load)]
 
 
 # ---- warnings

@@ -20,6 +20,7 @@ from tilewright.simt.carried import CARRIERS, Carried
 from tilewright.simt.linear_layout import LinearLayout
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.rules import SHAPE_OPERATIONS, SOURCES, from_operands
+from tilewright.simt.variables import recomputed
 
 #: Which layout an operation asks of each tile operand; None for one that is asked none.
 Needs = Callable[[Operation], Sequence[LinearLayout | None]]
@@ -63,7 +64,7 @@ class Materializer:
                 if fixed == layout:
                     continue
                 if value in self.recompute:
-                    self.demand(_definition(value).operands[0], layout)
+                    self.demand(recomputed(value).x, layout)
                 else:
                     self.demand(value, fixed)
                 continue
@@ -150,7 +151,7 @@ class Materializer:
             if result in self.recompute:
                 for layout in table:
                     if layout != own:
-                        (copy,) = clone_operation(operation, {operation.operands[0]: self._version(originals[0], layout)}, lambda at: at).results
+                        (copy,) = clone_operation(operation, {recomputed(result).x: self._version(originals[0], layout)}, lambda at: at).results
                         place = _insert_after(_definition(copy), place)
                         table[layout] = copy
                         copy.layout = layout

@@ -8,14 +8,17 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops import memory
+from tilewright.ir.ops.control import For
 from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType, PointerType, TileType, Type
 from tilewright.passes.effects import effects_of
+from tilewright.simt.ops.descriptors import MakeDescriptor, Tensor
 
 #: Operations whose result leads where their first operand does, beside those that move elements.
 _PASSING: Final = frozenset({"addptr", "hint", "bitcast"})
 #: Operations that make a descriptor of a tensor at their operand ``base``.
-_MAKING: Final = frozenset({"make_descriptor", "simt.make_descriptor", "simt.tensor"})
+MAKING: Final = (memory.MakeDescriptor, MakeDescriptor, Tensor)
 
 
 def root_of(address: Value) -> Value | None:
@@ -27,16 +30,14 @@ def root_of(address: Value) -> Value | None:
         if isinstance(owner, Region):
             if isinstance(owner.owner, Function):
                 return value if is_address(value.type) else None
-            if owner.owner is None or owner.owner.name != "for" or not value.index:
+            if not isinstance(owner.owner, For) or not value.index:
                 return None
             # what a loop carries begins outside, if it stays in the same memory
-            value = owner.owner.operands[2 + value.index]
-        elif owner.name in _MAKING:
-            base = owner.operand("base")
-            assert base is not None
-            value = base
+            value = owner.owner.inits[value.index - 1]
+        elif isinstance(owner, MAKING):
+            value = owner.base
         elif owner.spec.moves or owner.name in _PASSING:
-            value = owner.operands[0]
+            value, *_ = owner.operands
         else:
             return None
     return None

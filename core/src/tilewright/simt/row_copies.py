@@ -22,11 +22,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Value
+from tilewright.ir.ops.memory import DescriptorGather, DescriptorScatter
 from tilewright.ir.types import TileType
-from tilewright.simt.block_mechanisms import BLOCK_STORES, block_buffer, block_mechanism, block_slot, create
+from tilewright.simt.block_mechanisms import block_buffer, block_mechanism, block_slot, create
 from tilewright.simt.block_stores import drain, is_unread, staging_layout
 from tilewright.simt.carried import is_repeated
+from tilewright.simt.copies import BLOCK_STORES
 from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import SharedLayout
 from tilewright.simt.target import SimtTarget
@@ -36,23 +38,23 @@ from tilewright.simt.types import STORES, BufferType
 _ALIGNMENT = 16
 
 
-def numbers_and_column(builder: Builder, operation: Operation) -> tuple[list[Value], list[Value]]:
+def numbers_and_column(builder: Builder, operation: DescriptorGather | DescriptorScatter) -> tuple[list[Value], list[Value]]:
     """A slot with the numbers of the rows of a gather or scatter, and the first column."""
-    rows, column = operation.operand("rows"), operation.operand("column")
-    assert rows is not None and column is not None and isinstance(rows.type, TileType)
+    rows, column = operation.rows, operation.column
+    assert isinstance(rows.type, TileType)
     shared = BufferType(1, rows.type.shape, rows.type.element, SharedLayout.row_major(rows.type.shape))
     slot = block_slot(builder, create(builder, "simt.buffer", result=shared, alignment=_ALIGNMENT).results[0], 0)
     create(builder, "simt.store", [slot], [rows])
     return [slot], [column]
 
 
-def write_row_stores(scatters: Sequence[Operation], function: Function, target: SimtTarget) -> None:
+def write_row_stores(scatters: Sequence[DescriptorScatter], function: Function, target: SimtTarget) -> None:
     """Write out stores of rows.
 
     Raises:
         LoweringError: the target keeps a descriptor that it has no mechanism for, or whose rows its mechanisms cannot lay out.
     """
-    others = [operation for operation in function.walk() if operation.name in BLOCK_STORES]
+    others = [operation for operation in function.walk() if isinstance(operation, BLOCK_STORES)]
     unread = {scatter: is_unread(scatter) for scatter in scatters}
     alone = len(scatters) == 1 and not others and not is_repeated(scatters[0])
     for scatter in scatters:
@@ -61,14 +63,14 @@ def write_row_stores(scatters: Sequence[Operation], function: Function, target: 
         _write(scatter, written=not (alone and unread[scatter]), target=target)
 
 
-def _write(scatter: Operation, *, written: bool, target: SimtTarget) -> None:
-    builder, tile = Builder.at(scatter), scatter.operand("value")
-    assert tile is not None and isinstance(tile.type, TileType)
+def _write(scatter: DescriptorScatter, *, written: bool, target: SimtTarget) -> None:
+    builder, tile = Builder.at(scatter), scatter.value
+    assert isinstance(tile.type, TileType)
     mechanism = block_mechanism(scatter, target)
     shared = staging_layout(scatter, tile.type, layout_of(tile), target)
     slot = block_slot(builder, block_buffer(builder, 1, tile.type, shared, mechanism), 0)
     places = numbers_and_column(builder, scatter)
     create(builder, "simt.store", [slot], [tile])
-    create(builder, "simt.rows_store_start", [slot], [scatter.operands[0]], *places, by=mechanism.name)
+    create(builder, "simt.rows_store_start", [slot], [scatter.descriptor], *places, by=mechanism.name)
     create(builder, "simt.wait", [create(builder, "simt.commit", result=STORES).results[0]], written=written)
     scatter.erase()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.shape import Broadcast, Cat, Join, Moved, Permute
 from tilewright.ir.types import TileType
 from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, log2
@@ -14,28 +15,28 @@ from tilewright.simt.linear_layout import LinearLayout, axis_shifts, log2
 # ---- operations that only move or repeat elements: (operation, layout of its result) -> layout of its operands
 
 
-def _reshaped(operation: Operation, layout: LinearLayout) -> LinearLayout:
+def _reshaped(operation: Moved, layout: LinearLayout) -> LinearLayout:
     return layout.reshape(shape_of_operand(operation))
 
 
-def _permuted(operation: Operation, layout: LinearLayout) -> LinearLayout:
-    order = operation.attribute("order")
+def _permuted(operation: Permute, layout: LinearLayout) -> LinearLayout:
+    order = operation.order
     return layout.permute(sorted(range(len(order)), key=order.__getitem__))
 
 
-def _broadcast(operation: Operation, layout: LinearLayout) -> LinearLayout:
+def _broadcast(operation: Moved, layout: LinearLayout) -> LinearLayout:
     return layout.broadcast_source(shape_of_operand(operation))
 
 
-def _joined(operation: Operation, layout: LinearLayout) -> LinearLayout:
+def _joined(operation: Join, layout: LinearLayout) -> LinearLayout:
     return layout.without_axis(len(layout.shape) - 1)
 
 
-def _split(operation: Operation, layout: LinearLayout) -> LinearLayout:
+def _split(operation: Moved, layout: LinearLayout) -> LinearLayout:
     return layout.joined()
 
 
-def _cat(operation: Operation, layout: LinearLayout) -> LinearLayout:
+def _cat(operation: Cat, layout: LinearLayout) -> LinearLayout:
     bit = _cat_bit(operation, layout.shape)
     low = (1 << bit) - 1
 
@@ -47,13 +48,13 @@ def _cat(operation: Operation, layout: LinearLayout) -> LinearLayout:
     return LinearLayout(shape_of_operand(operation), registers, tuple(removed(layout.lanes)), tuple(removed(layout.warps)))
 
 
-def _cat_bit(operation: Operation, shape: tuple[int, ...]) -> int:
+def _cat_bit(operation: Cat, shape: tuple[int, ...]) -> int:
     """The bit of a row-major number that tells b from a."""
-    axis = operation.attribute("axis")
+    axis = operation.axis
     return axis_shifts(shape)[axis] + log2(shape[axis]) - 1
 
 
-def _cat_result(operation: Operation, layout: LinearLayout) -> LinearLayout:
+def _cat_result(operation: Cat, layout: LinearLayout) -> LinearLayout:
     shape = shape_of_result(operation)
     bit = _cat_bit(operation, shape)
     low = (1 << bit) - 1
@@ -64,7 +65,7 @@ def _cat_result(operation: Operation, layout: LinearLayout) -> LinearLayout:
     return LinearLayout(shape, (*spread(layout.registers), 1 << bit), spread(layout.lanes), spread(layout.warps))
 
 
-def _broadcast_result(operation: Operation, layout: LinearLayout) -> LinearLayout:
+def _broadcast_result(operation: Moved, layout: LinearLayout) -> LinearLayout:
     """Each thread repeats what it has."""
     source, shape = shape_of_operand(operation), shape_of_result(operation)
     before, after = axis_shifts(source), axis_shifts(shape)
@@ -80,7 +81,8 @@ def _broadcast_result(operation: Operation, layout: LinearLayout) -> LinearLayou
     return LinearLayout(shape, ordered, moved(layout.lanes), moved(layout.warps))
 
 
-Map = Callable[[Operation, LinearLayout], LinearLayout]
+# Operations are of the classes that their rows name, which a table by name cannot tell.
+Map = Callable[[Any, LinearLayout], LinearLayout]
 
 #: Layout of the operands from that of a result.
 _BACK: Final[dict[str, Map]] = {
@@ -97,7 +99,7 @@ _BACK: Final[dict[str, Map]] = {
 _FORWARD: Final[dict[str, Map]] = {
     "expand_dims": lambda operation, layout: layout.reshape(shape_of_result(operation)),
     "reshape": lambda operation, layout: layout.reshape(shape_of_result(operation)),
-    "permute": lambda operation, layout: layout.permute(operation.attribute("order")),
+    "permute": lambda operation, layout: layout.permute(operation.order),
     "broadcast": _broadcast_result,
     "join": lambda operation, layout: layout.joined(),
     "split": lambda operation, layout: layout.without_axis(len(layout.shape) - 1),
@@ -126,8 +128,8 @@ class _Independent:
         return True
 
 
-def shape_of_operand(operation: Operation) -> tuple[int, ...]:
-    type_ = operation.operands[0].type
+def shape_of_operand(operation: Moved | Cat) -> tuple[int, ...]:
+    type_ = (operation.a if isinstance(operation, Cat) else operation.x).type
     assert isinstance(type_, TileType)
     return type_.shape
 
@@ -201,11 +203,11 @@ def shape_rule(operation: Operation) -> str:
     if len(set(operands)) > 1 or len(set(results)) > 1:
         return "operands must have one layout, and results one"
     operand, result = operands[0], results[0]
-    if name == "broadcast":
+    if isinstance(operation, Broadcast):
         holds, rule = _unordered(result.broadcast_source(operand.shape)) == _unordered(operand), "the operand must have what the result repeats"
     elif name == "split":
         holds, rule = 1 in operand.registers and _unordered(result.joined()) == _unordered(operand), "results must be the halves, which are in one thread"
-    elif name == "cat":
+    elif isinstance(operation, Cat):
         held = 1 << _cat_bit(operation, result.shape) in result.registers
         holds, rule = held and _unordered(result_layout(operation, operand)) == _unordered(result), "the result must be a, then b, in one thread"
     else:

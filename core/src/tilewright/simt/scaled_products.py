@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.ir.core import Operation
+from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.types import U8, TileType, element_type
 from tilewright.simt.facts import layout_of, warps_of
 from tilewright.simt.interface import Interface, Lower, Reader, Statement
@@ -50,29 +50,29 @@ class ScaledLayouts:
         return found
 
 
-def is_known(operation: Operation, name: str) -> bool:
+def is_known(operation: DotScaled, name: str) -> bool:
     """Whether an operand (``a`` or ``b``) of a ``dot_scaled`` has a format of :data:`PER_BYTE`, packed along K, and such scales or none. A scale of fp8 has a
     sign, which the instructions do not read."""
     format_, scale = operation.attribute(f"{name}_format"), operation.operand(f"{name}_scale")
     return format_ in PER_BYTE and (format_ != "e2m1" or operation.attribute(f"{name}_pack_k")) and (scale is None or element_type(scale.type) is U8)
 
 
-def extents(operation: Operation) -> tuple[tuple[int, ...], int]:
+def extents(operation: DotScaled) -> tuple[tuple[int, ...], int]:
     """The shape of the result, and the elements of a sum."""
-    a, c = operation.operand("a"), operation.operand("c")
-    assert a is not None and c is not None and isinstance(a.type, TileType) and isinstance(c.type, TileType)
-    return c.type.shape, a.type.shape[-1] * PER_BYTE[operation.attribute("a_format")]
+    a, c = operation.a, operation.c
+    assert isinstance(a.type, TileType) and isinstance(c.type, TileType)
+    return c.type.shape, a.type.shape[-1] * PER_BYTE[operation.a_format]
 
 
-def scaled_interface(lower: Lower, plan_of: Callable[[Operation, SimtTarget, int], ScaledLayouts]) -> Interface:
+def scaled_interface(lower: Lower, plan_of: Callable[[DotScaled, SimtTarget, int], ScaledLayouts]) -> Interface:
     """The interface of ``dot_scaled`` for a machine that computes it by ``plan_of`` (operation, target, warps)."""
 
-    def layouts(statement: Statement, operation: Operation) -> None:
+    def layouts(statement: Statement, operation: DotScaled) -> None:
         plan = plan_of(operation, statement.target, statement.num_warps)
         statement.reads[operation] = [plan.operand(name) for name in _OPERANDS if operation.operand(name) is not None]
         statement.origins[operation.results[0]] = Origin(plan.c)
 
-    def check(operation: Operation, target: SimtTarget) -> str:
+    def check(operation: DotScaled, target: SimtTarget) -> str:
         plan = plan_of(operation, target, warps_of(operation))
         if layout_of(operation.results[0]) != plan.c:
             return "the result's layout must be the instruction's"
@@ -82,7 +82,7 @@ def scaled_interface(lower: Lower, plan_of: Callable[[Operation, SimtTarget, int
                 return f"the layout of {name} must be the instruction's"
         return ""
 
-    def describe(report: Reader, operation: Operation) -> list[str]:
+    def describe(report: Reader, operation: DotScaled) -> list[str]:
         return [f"by {plan_of(operation, report.target, warps_of(operation)).name}"]
 
     return Interface(lower, layouts, check, describe=describe)

@@ -19,6 +19,8 @@ from tilewright.passes.rewriter import constant_of
 from tilewright.simt.carried import CARRIERS, PARTED, all_carried, operations_of_program
 from tilewright.simt.facts import OFFSET, SHARED_BYTES, function_of, part_of
 from tilewright.simt.interfaces import interface_of
+from tilewright.simt.ops.barriers import ArriveAfter, Await, OnBarrier
+from tilewright.simt.ops.buffers import Buffer
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tokens import Tokens
 from tilewright.simt.types import COPIES, PRODUCTS, STORES, BarriersType, BufferType, MemoryType
@@ -164,7 +166,8 @@ class _Allocation:
                 end = max(end, self._end_of_use(user, operation))
             type_ = operation.results[0].type
             if isinstance(type_, BufferType):
-                size, alignment = type_.bytes, operation.attribute("alignment")
+                assert isinstance(operation, Buffer)
+                size, alignment = type_.bytes, operation.alignment
             else:
                 assert isinstance(type_, BarriersType)
                 size, alignment, start, end = type_.count * self.target.barrier_bytes, self.target.barrier_bytes, 0, len(self.positions)
@@ -214,9 +217,9 @@ class _Allocation:
         whoever wrote the loop saw to it that what it reads is there."""
         told = start.next
         assert told is not None
-        following = told.next if told.name == "simt.arrive_after" else None
+        following = told.next if isinstance(told, ArriveAfter) else None
         while following is not None:
-            if following.name == "simt.await" and not following.attribute("alone") and _same_object(following, told):
+            if isinstance(told, ArriveAfter) and isinstance(following, Await) and not following.alone and _same_object(following, told):
                 return self.positions[following]
             following = following.next
         return self.positions[start]
@@ -228,10 +231,10 @@ class _Allocation:
         return next((position for position, region in waits if position > self.positions[user] and region in regions), len(self.positions))
 
 
-def _same_object(operation: Operation, other: Operation) -> bool:
+def _same_object(operation: OnBarrier, other: OnBarrier) -> bool:
     """Whether two operations are on the same barrier object, as far as its number is known."""
-    number = constant_of(operation.operands[1])
-    return operation.operands[0] is other.operands[0] and number is not None and number == constant_of(other.operands[1])
+    number = constant_of(operation.index)
+    return operation.barriers is other.barriers and number is not None and number == constant_of(other.index)
 
 
 def _beside(part: Operation | None, other: Operation | None) -> bool:

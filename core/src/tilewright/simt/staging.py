@@ -11,8 +11,10 @@ from tilewright.llvm.registers import storage_size
 from tilewright.simt.carried import CARRIERS, operations_of_program
 from tilewright.simt.facts import layout_of, warps_of
 from tilewright.simt.linear_layout import SharedLayout
-from tilewright.simt.matmul_plans import PRODUCTS, REGISTERS, ProductPlan
+from tilewright.simt.matmul_plans import REGISTERS, ProductPlan
 from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.ops.buffers import Convert, Load
+from tilewright.simt.ops.products import Dot, Multiplication
 from tilewright.simt.plans import plan_of
 from tilewright.simt.shared_moves import moving_layout
 from tilewright.simt.swizzle import shared_between, transactions
@@ -27,7 +29,7 @@ OPERAND_ALIGNMENT = 1024
 class _Read:
     """A product that reads an operand from shared memory."""
 
-    product: Operation
+    product: Multiplication
     position: int
 
 
@@ -35,9 +37,9 @@ def stage_operands(function: Function, target: SimtTarget) -> None:
     """Give each product its operands where its plan reads them. What several products read in the same layout is put there once, for all of them."""
     reads: dict[tuple[Value, SharedLayout], list[_Read]] = {}
     for operation in operations_of_program(function.body):
-        if operation.name in PRODUCTS:
+        if isinstance(operation, Multiplication):
             plan = plan_of(operation, target)
-            for position, operand in enumerate(operation.operands[:2]):
+            for position, operand in enumerate((operation.a, operation.b)):
                 if plan.reads[position] != REGISTERS and isinstance(operand.type, TileType):
                     shared = staging_layout(plan, position, operand, target)
                     reads.setdefault((operand, shared), []).append(_Read(operation, position))
@@ -58,30 +60,30 @@ def staging_layout(plan: ProductPlan, position: int, operand: Value, target: Sim
     return min(wishes, key=lambda wish: transactions(layout, wish, size, target.max_access, target.banks)[::-1])
 
 
-def staged_bytes(operation: Operation, target: SimtTarget, elsewhere: set[Value]) -> int:
+def staged_bytes(operation: Multiplication, target: SimtTarget, elsewhere: set[Value]) -> int:
     """Shared memory for the operands of a product that come in registers and are read from shared memory; those of ``elsewhere`` are there already."""
     plan, found = plan_of(operation, target), 0
-    for position, operand in enumerate(operation.operands[:2]):
+    for position, operand in enumerate((operation.a, operation.b)):
         if plan.reads[position] != REGISTERS and isinstance(operand.type, TileType) and operand not in elsewhere:
             found += -(-operand.type.numel * storage_size(operand.type.element) // 16) * 16
     return found
 
 
-def put_in_shared(product: Operation, position: int, target: SimtTarget) -> Value:
+def put_in_shared(product: Dot, position: int, target: SimtTarget) -> Value:
     """Put an operand in registers, which a product reads from there, into shared memory, before the outermost loop that it is made before; the slot."""
-    operand = product.operands[position]
+    operand = (product.a, product.b)[position]
     place, conversion = _outermost(product, operand), operand.definition
-    if conversion is not None and conversion.name == "simt.convert":
-        operand = conversion.operands[0]
+    if isinstance(conversion, Convert):
+        operand = conversion.x
     return _staged(place, operand, staging_layout(plan_of(product, target), position, operand, target))
 
 
 def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None:
     """Let an operand that only moves, from one place in shared memory to another, pass through registers in the layout that is best for that."""
     load = operand.definition
-    if load is None or load.name != "simt.load" or len(operand.uses) != 1:
+    if not isinstance(load, Load) or len(operand.uses) != 1:
         return
-    source = load.operands[0].type
+    source = load.slot.type
     assert isinstance(source, SlotType) and isinstance(operand.type, TileType)
     size, warps = storage_size(operand.type.element), warps_of(load)
     layout = moving_layout(source.layout, shared, size, target.warp_size, warps, target.max_access, target.banks)

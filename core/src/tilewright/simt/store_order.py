@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Operation
+from tilewright.ir.ops.memory import DescriptorReduce, DescriptorStore
 from tilewright.ir.types import DescriptorType
 from tilewright.passes.affine import Affine
 from tilewright.passes.polynomials import Polynomial
@@ -24,32 +25,33 @@ from tilewright.simt.carried import is_repeated
 from tilewright.simt.roots import may_be_same, root_of
 
 _LOOPS = frozenset({"for", "while"})
+_Store = DescriptorStore | DescriptorReduce
 
 
-def draining_stores(stores: Sequence[Operation], function: Function) -> list[Operation]:
+def draining_stores(stores: Sequence[_Store], function: Function) -> list[_Store]:
     """The stores of a function, given in program order, before which all that is under way must have been written."""
     return _Order(stores, function).draining() if len(stores) > 1 or any(map(_loops, stores)) else []
 
 
 class _Order:
-    def __init__(self, stores: Sequence[Operation], function: Function) -> None:
+    def __init__(self, stores: Sequence[_Store], function: Function) -> None:
         self._affine = Affine(function)
         self._stores = stores
-        self._offsets = {store: [self._affine.number(offset) for offset in store.group("offsets")] for store in stores}
+        self._offsets = {store: [self._affine.number(offset) for offset in store.offsets] for store in stores}
 
-    def draining(self) -> list[Operation]:
-        found: list[Operation] = []
+    def draining(self) -> list[_Store]:
+        found: list[_Store] = []
         for number, store in enumerate(self._stores):
             before = [other for place, other in enumerate(self._stores) if _share_memory(other, store) and _precedes(other, place, store, number)]
             if any(_are_ordered(other, store) and self._meet(other, store) for other in before) and not self._drained_just_before(store, before, found):
                 found.append(store)
         return found
 
-    def _drained_just_before(self, store: Operation, before: Sequence[Operation], draining: Sequence[Operation]) -> bool:
+    def _drained_just_before(self, store: _Store, before: Sequence[_Store], draining: Sequence[_Store]) -> bool:
         """Whether a store beside it drains, and none since may write where this one does."""
         operation = store.previous
         while operation is not None:
-            if operation in before:
+            if isinstance(operation, _Store) and operation in before:
                 if _are_ordered(operation, store) and not self._apart(operation, store):
                     return False
                 if operation in draining:
@@ -59,20 +61,20 @@ class _Order:
             operation = operation.previous
         return False
 
-    def _apart(self, one: Operation, other: Operation) -> bool:
+    def _apart(self, one: _Store, other: _Store) -> bool:
         """Whether two stores of one iteration write to different places."""
-        return _descriptor(one) is _descriptor(other) and any(
+        return one.descriptor is other.descriptor and any(
             difference is not None and abs(difference) >= extent for difference, extent in zip(self._differences(one, other), _extents(one), strict=True)
         )
 
-    def _differences(self, one: Operation, other: Operation) -> list[int | None]:
+    def _differences(self, one: _Store, other: _Store) -> list[int | None]:
         """By axis, how far apart they are at all times; None where that is not known."""
         return [b.minus(a).constant for a, b in zip(self._offsets[one], self._offsets[other], strict=True)]
 
-    def _meet(self, one: Operation, other: Operation) -> bool:
+    def _meet(self, one: _Store, other: _Store) -> bool:
         """Whether two stores, or one at two times, may write to the same place. Offsets tell where the descriptor is one and the same: not made anew."""
-        made = _descriptor(one).definition
-        if _descriptor(one) is not _descriptor(other) or (made is not None and is_repeated(made)):
+        made = one.descriptor.definition
+        if one.descriptor is not other.descriptor or (made is not None and is_repeated(made)):
             return True
         common = [loop for loop in _loops(one) if loop in _loops(other)]
         axes = [axis for axis in range(len(_extents(one))) if self._is_shared(axis, one, other, common)]
@@ -81,7 +83,7 @@ class _Order:
             return True
         return not all(any(self._moves(axis, loop, one, differences[axis], extents[axis], common) for axis in axes) for loop in common)
 
-    def _is_shared(self, axis: int, one: Operation, other: Operation, common: Sequence[Operation]) -> bool:
+    def _is_shared(self, axis: int, one: _Store, other: _Store, common: Sequence[Operation]) -> bool:
         """Whether an offset along an axis is the same polynomial, but for a constant, of iterations of loops around both, and of nothing else that changes."""
         difference = self._differences(one, other)[axis]
         changing = {loop for store in (one, other) for loop in _loops(store)}
@@ -102,7 +104,7 @@ class _Order:
             step = step.plus(quotient)
         return step, step.times(iteration)
 
-    def _moves(self, axis: int, loop: Operation, store: Operation, difference: int | None, extent: int, common: Sequence[Operation]) -> bool:
+    def _moves(self, axis: int, loop: Operation, store: _Store, difference: int | None, extent: int, common: Sequence[Operation]) -> bool:
         """Whether stores of different iterations of a loop are apart along an axis, whatever the iterations of other loops are."""
         offset = self._offsets[store][axis]
         if difference is None or any(self._step(offset, other)[0].terms for other in common if other is not loop):
@@ -122,17 +124,13 @@ class _Order:
         return abs(factor) >= extent and all(self._affine.atom(number).kind == "num_programs" for number in monomial)
 
 
-def _descriptor(store: Operation) -> Value:
-    return store.operands[0]
-
-
-def _share_memory(one: Operation, other: Operation) -> bool:
+def _share_memory(one: _Store, other: _Store) -> bool:
     """Whether two stores are to one tensor, or to memory that may be the same."""
-    return _descriptor(one) is _descriptor(other) or may_be_same(root_of(_descriptor(one)), root_of(_descriptor(other)))
+    return one.descriptor is other.descriptor or may_be_same(root_of(one.descriptor), root_of(other.descriptor))
 
 
-def _extents(store: Operation) -> tuple[int, ...]:
-    type_ = _descriptor(store).type
+def _extents(store: _Store) -> tuple[int, ...]:
+    type_ = store.descriptor.type
     assert isinstance(type_, DescriptorType)
     return type_.block_type.shape
 
@@ -146,7 +144,7 @@ def _precedes(other: Operation, place: int, store: Operation, number: int) -> bo
     return place < number or any(loop in _loops(other) for loop in _loops(store))
 
 
-def _are_ordered(one: Operation, other: Operation) -> bool:
+def _are_ordered(one: _Store, other: _Store) -> bool:
     """Whether it matters which of two stores to one place comes first."""
-    kinds = {store.attributes.get("kind") for store in (one, other)}
+    kinds = {store.kind if isinstance(store, DescriptorReduce) else None for store in (one, other)}
     return len(kinds) > 1 or None in kinds

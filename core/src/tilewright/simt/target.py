@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Module, Operation, Value
+from tilewright.ir.core import Module, Value
+from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.table import OpSpec, OpTable
 from tilewright.ir.types import I1, DescriptorType, Type
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
-from tilewright.simt.copies import THROUGH_REGISTERS, CopyMechanism
+from tilewright.simt.copies import THROUGH_REGISTERS, BlockAccess, CopyMechanism
 from tilewright.simt.costs import MachineCosts
 from tilewright.simt.externs import call_extern
 from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.ops.descriptors import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
 from tilewright.simt.types import LOADS
 
 if TYPE_CHECKING:
@@ -414,13 +416,13 @@ class SimtTarget(ABC):
         value = w.call(symbol, storage_type(result), arguments)
         return w.emit(f"trunc i8 {value} to i1") if result is I1 else value
 
-    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
+    def keeps_descriptor(self, operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
         """Whether a load or store through a descriptor is left as it is, for the machine's own tensor copies: a mechanism of kind ``barrier``. The descriptor
         is the kernel's argument or, where there are :attr:`descriptor_bytes`, made in it (``make_descriptor``). ``divisors`` are powers of two that divide the
         block's offsets, one an axis, or the first column of rows that numbers name; ``width`` is one that divides the tensor's last extent, in elements."""
         return False
 
-    def keeps_scaled(self, operation: Operation) -> bool:
+    def keeps_scaled(self, operation: DotScaled) -> bool:
         """Whether a ``dot_scaled`` is left as it is, for the machine's own instructions: its interface is then among :attr:`interfaces`. Others become
         products of operands that are scaled first."""
         return False
@@ -433,25 +435,25 @@ class SimtTarget(ABC):
         """Whether copies of blocks reach a tensor whose address and strides, and whose blocks' places in a row, are multiples of so many bytes."""
         return False
 
-    def tensor(self, context: SimtContext, operation: Operation) -> str:
+    def tensor(self, context: SimtContext, operation: Tensor) -> str:
         """What stands for the descriptor of a ``simt.tensor``, as the ``ptr`` of a descriptor that is an argument does."""
         raise AssertionError(f"{self.name} wants no blocks")
 
-    def descriptors(self, context: SimtContext, operation: Operation) -> str:
+    def descriptors(self, context: SimtContext, operation: Descriptors) -> str:
         """Memory of this program's own for the descriptors that are made in it (``simt.descriptors``): an i32 by which it is known. All threads of the program,
         or of a part, run this, and the first of them gets the memory."""
         raise AssertionError(f"{self.name} makes no descriptors")
 
-    def make_descriptor(self, context: SimtContext, operation: Operation, made: MadeDescriptor) -> str:
+    def make_descriptor(self, context: SimtContext, operation: MakeDescriptor, made: MadeDescriptor) -> str:
         """Make a descriptor (``simt.make_descriptor``), by the first of the threads that run this, or its warp: the ``ptr`` that copies take for it which that
         thread starts, once it is shown."""
         raise AssertionError(f"{self.name} makes no descriptors")
 
-    def show_descriptor(self, context: SimtContext, operation: Operation, descriptor: str) -> None:
+    def show_descriptor(self, context: SimtContext, operation: ShowDescriptor, descriptor: str) -> None:
         """Let copies that the first of the threads that run this starts after read a descriptor that it made (``simt.show_descriptor``)."""
         raise AssertionError(f"{self.name} makes no descriptors")
 
-    def free_descriptors(self, context: SimtContext, operation: Operation, memory: str) -> None:
+    def free_descriptors(self, context: SimtContext, operation: FreeDescriptors, memory: str) -> None:
         """Give memory for descriptors back, by the thread that got it (``simt.free_descriptors``)."""
         raise AssertionError(f"{self.name} makes no descriptors")
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from tilewright.errors import TilewrightError
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import IntType, PointerType, TileType, byte_size
 from tilewright.passes.affine import Affine
 from tilewright.passes.affine_forms import Bound, Form, Wrapped
@@ -77,14 +78,14 @@ def is_on_host(polynomial: Polynomial, affine: Affine) -> bool:
     return True
 
 
-def tensor_of(load: Operation, affine: Affine) -> Tensor:
+def tensor_of(load: Load, affine: Affine) -> Tensor:
     """The tensor of which a load reads a block.
 
     Raises:
         NotRaisedError: it reads none, or it cannot be shown; the message says why.
     """
-    pointer, mask = load.operand("pointer"), load.operand("mask")
-    assert pointer is not None and isinstance(pointer.type, TileType)
+    pointer, mask = load.pointer, load.mask
+    assert isinstance(pointer.type, TileType)
     form = affine.form(pointer)
     if form is None or form.base is None:
         raise NotRaisedError("its addresses are not known to be sums of multiples of its coordinates")

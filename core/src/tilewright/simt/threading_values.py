@@ -14,15 +14,17 @@ it gives it another, and every ``for``, ``while`` and ``if`` in between has to h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.simt.carried import CARRIERS, terminator
 
+_Place = TypeVar("_Place", bound=Operation)
 #: (place, values that reach it) -> the values after it, one for each.
-Update = Callable[[Operation, tuple[Value, ...]], Sequence[Value]]
+Update = Callable[[_Place, tuple[Value, ...]], Sequence[Value]]
 
 
-def thread_values(region: Region, places: Iterable[Operation], inits: Sequence[Value], update: Update) -> tuple[Value, ...]:
+def thread_values(region: Region, places: Iterable[_Place], inits: Sequence[Value], update: Update[_Place]) -> tuple[Value, ...]:
     """Carry values through a region to places in it.
 
     Args:
@@ -38,7 +40,7 @@ def thread_values(region: Region, places: Iterable[Operation], inits: Sequence[V
     Raises:
         AssertionError: a place is in a region that carries nothing, such as a part of a partition. What changes in a part begins in its region.
     """
-    wanted = set(places)
+    wanted: set[Operation] = set(places)
     around: set[Operation] = set()
     for place in wanted:
         for outer in place.ancestors():
@@ -67,7 +69,7 @@ def yield_more(region: Region, values: Sequence[Value]) -> None:
 class _Threads:
     """Carries values to ``places``, which operations ``around`` hold."""
 
-    def __init__(self, places: set[Operation], around: set[Operation], update: Update) -> None:
+    def __init__(self, places: set[Operation], around: set[Operation], update: Update[Any]) -> None:
         self.places, self.around, self.update = places, around, update
 
     def through(self, region: Region, values: tuple[Value, ...]) -> tuple[Value, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.types import TileType
 from tilewright.simt.costs import MachineCosts, bits_of_element, conversion_cost, operation_cost
 from tilewright.simt.linear_layout import LinearLayout
@@ -18,6 +19,13 @@ from tilewright.simt.rules import SHAPE_OPERATIONS, from_operands, result_layout
 _MOST_CANDIDATES: Final = 8
 #: Rounds of improvement.
 _ROUNDS: Final = 3
+
+
+def recomputed(value: Value) -> Cast:
+    """The cast that gives a value which is computed anew where that is cheaper."""
+    operation = value.definition
+    assert isinstance(operation, Cast)
+    return operation
 
 
 @dataclass(slots=True, eq=False)
@@ -154,9 +162,7 @@ class Problem:
         if isinstance(source, Variable):
             found.append(source.root())
         if leaf in self.recompute:
-            owner = leaf.owner
-            assert isinstance(owner, Operation)
-            for inner, _ in self.paths(owner.operands[0]):
+            for inner, _ in self.paths(recomputed(leaf).x):
                 found += self._sources(inner)
         return found
 
@@ -184,8 +190,9 @@ class Problem:
             if own is None or own == layout:
                 return 0.0
             operation = value.owner
-            if value in self.recompute and isinstance(operation, Operation):
-                return self.price(operation.operands[0], layout) + operation_cost(operation, self.costs) * layout.register_count
+            if value in self.recompute:
+                cast = recomputed(value)
+                return self.price(cast.x, layout) + operation_cost(cast, self.costs) * layout.register_count
             return self.conversion(own, layout, value)
         if not self.paths(value):
             return 0.0

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.ir.core import Operation
 from tilewright.ir.types import F16, F32, F64, DescriptorType, FloatType, IntType, Type
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type
 from tilewright.simt.context import SimtContext
-from tilewright.simt.copies import GROUPS, CopyMechanism
+from tilewright.simt.copies import GROUPS, BlockAccess, CopyMechanism
 from tilewright.simt.emulator import EmulatedTarget, accumulating_plan, asynchronous_plan, bulk_mechanism, start_copy
 from tilewright.simt.emulator.multiply import operand_layout
 from tilewright.simt.fma import result_layout
@@ -115,7 +114,7 @@ class BulkTarget(EmulatedTarget):
         bulk: CopyMechanism = bulk_mechanism(stores=stores)
         self.mechanisms = (bulk, *self.mechanisms)
 
-    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
+    def keeps_descriptor(self, operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
         return operation.name in ("descriptor_load", "descriptor_gather") or (self.stores and operation.name in ("descriptor_store", "descriptor_scatter"))
 
     def wants_blocks(self, product: Product) -> bool:

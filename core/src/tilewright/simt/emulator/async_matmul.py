@@ -19,6 +19,8 @@ from tilewright.simt.emulator.code import call_engine, word
 from tilewright.simt.emulator.multiply import ProductSite, SumsSite, operand_layout
 from tilewright.simt.linear_layout import LinearLayout
 from tilewright.simt.matmul_plans import SHARED, Accumulator, OperandSource, Product, ProductPlan, SharedOperand
+from tilewright.simt.ops import products as ops
+from tilewright.simt.ops.copies import Wait
 
 if TYPE_CHECKING:
     from tilewright.simt.emulator.target import EmulatedTarget
@@ -112,13 +114,13 @@ class Products:
     ) -> list[str]:
         """Write the start of a product; the names of the registers of the result, which are what they were."""
         operation, w = context.operation, context.writer
-        assert operation is not None and self.flights is not None
+        assert isinstance(operation, ops.Product) and self.flights is not None
         elements = product.a, product.b, product.accumulator
         sizes = [layout_.register_count * storage_size(element) for layout_, element in zip(layouts, elements, strict=True)]
         place = self._place(context, operation.results[0], operation, sizes[2])
         mine = w.emit(f"icmp eq i64 {w.load('i64', place, 8)}, 0")
         registers = w.gep("i8", place, _HEADER)
-        if not self.flights.may_be(operation.operands[2]):
+        if not self.flights.may_be(operation.c):
             with w.when(w.emit(f"xor i1 {mine}, true"), likely=False):
                 call_engine(w, layout.BUSY)
         with w.when(mine):
@@ -142,11 +144,11 @@ class Products:
         """The registers of the tiles that the operation being written waits for, after the wait."""
         operation, flights = context.operation, self.flights
         assert operation is not None and flights is not None
-        if operation.name != "simt.wait":  # a product that is waited for at once, or a loop that leaves some under way
+        if not isinstance(operation, Wait):  # a product that is waited for at once, or a loop that leaves some under way
             return [self._brought_back(context, operation, tile, registers) for tile, registers in zip(operation.results[: len(names)], names, strict=True)]
         return [
             list(registers) if flights.chain(tile) is None else self._brought_back(context, operation, tile, registers)
-            for tile, registers in zip(operation.group("tiles"), names, strict=True)
+            for tile, registers in zip(operation.tiles, names, strict=True)
         ]
 
     def _brought_back(self, context: SimtContext, operation: Operation, tile: Value, names: Sequence[str]) -> list[str]:

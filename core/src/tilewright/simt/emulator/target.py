@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Function, Operation
+from tilewright.ir.core import Function
 from tilewright.ir.types import FloatType, IntType, Type
 from tilewright.llvm.atomics import atomic_read, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type
@@ -22,6 +22,11 @@ from tilewright.simt.emulator.code import call_engine, let_others_go_on, set_fau
 from tilewright.simt.emulator.multiply import ProductSite, SumsSite
 from tilewright.simt.facts import CLUSTER
 from tilewright.simt.linear_layout import SharedLayout
+from tilewright.simt.ops.block_copies import BlockCopy as BlockMove
+from tilewright.simt.ops.block_copies import RowCopy
+from tilewright.simt.ops.copies import Wait
+from tilewright.simt.ops.descriptors import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
+from tilewright.simt.ops.partitions import Part, Partition
 from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
 from tilewright.simt.types import COPIES, PRODUCTS, STORES
 
@@ -79,9 +84,9 @@ class EmulatedTarget(SimtTarget):
         self._polls = any(operation.name == "while" for operation in function.walk())
         names: dict[int, list[str]] = {}
         for partition in function.walk():
-            if partition.name == "simt.partition":
-                for number, part in enumerate(part for part in partition.regions[0] if part.name == "simt.part"):
-                    names.setdefault(number, []).append(part.attribute("name"))
+            if isinstance(partition, Partition):
+                for number, part in enumerate(part for part in partition.parts if isinstance(part, Part)):
+                    names.setdefault(number, []).append(part.name_)
         self._part_places = {number: len(self.places) + i for i, number in enumerate(names)}
         self.places += [f"part {' or '.join(dict.fromkeys(found))}" for found in names.values()]
 
@@ -193,7 +198,7 @@ class EmulatedTarget(SimtTarget):
         with context.writer.when(context.is_first_thread()):
             call_engine(context.writer, layout.PASS_TURN, [str(order), str(place), str(of)])
 
-    def tensor(self, context: SimtContext, operation: Operation) -> str:
+    def tensor(self, context: SimtContext, operation: Tensor) -> str:
         """The words of a descriptor, in memory of the thread's own."""
         with context.at_entry() as w:
             words = w.alloca("i64", len(operation.operands))
@@ -202,14 +207,14 @@ class EmulatedTarget(SimtTarget):
             context.writer.store("i64", _number(context.writer, name) if i == 0 else name, context.writer.gep("i64", words, i), 8)
         return words
 
-    def descriptors(self, context: SimtContext, operation: Operation) -> str:
+    def descriptors(self, context: SimtContext, operation: Descriptors) -> str:
         number = str(self._memories)
         self._memories += 1
         with context.writer.when(context.is_first_thread()):
             call_engine(context.writer, layout.TAKE_MEMORY, [number])
         return number
 
-    def make_descriptor(self, context: SimtContext, operation: Operation, made: MadeDescriptor) -> str:
+    def make_descriptor(self, context: SimtContext, operation: MakeDescriptor, made: MadeDescriptor) -> str:
         """The words are put together in shared memory, and brought to memory of the thread's own."""
         with context.at_entry() as w:
             place = w.alloca("i64", 1 + 2 * len(made.extents))
@@ -222,11 +227,11 @@ class EmulatedTarget(SimtTarget):
             call_engine(w, layout.MAKE_DESCRIPTOR, [memory, _number(w, made.shared), _number(w, place), str(len(words))])
         return place
 
-    def show_descriptor(self, context: SimtContext, operation: Operation, descriptor: str) -> None:
+    def show_descriptor(self, context: SimtContext, operation: ShowDescriptor, descriptor: str) -> None:
         with context.writer.when(context.is_first_thread()):
             call_engine(context.writer, layout.SHOW_DESCRIPTOR, [_number(context.writer, descriptor)])
 
-    def free_descriptors(self, context: SimtContext, operation: Operation, memory: str) -> None:
+    def free_descriptors(self, context: SimtContext, operation: FreeDescriptors, memory: str) -> None:
         w = context.writer
         with w.when(context.is_first_thread()):
             call_engine(w, layout.FREE_MEMORY, [w.emit(f"zext i32 {memory} to i64")])
@@ -328,8 +333,8 @@ class EmulatedTarget(SimtTarget):
         if queue == COPIES.queue:
             context.writer.do(f"call void @emulated_wait(ptr %block, ptr %own, i64 {pending})")
         elif queue == STORES.queue:
-            assert context.operation is not None
-            self._settle(context, queue, pending, written=context.operation.attribute("written"))
+            assert isinstance(context.operation, Wait)
+            self._settle(context, queue, pending, written=context.operation.written)
         elif queue == PRODUCTS.queue:
             self._settle(context, queue, pending)
             return self.products_under_way.brought_back(context, names)
@@ -398,9 +403,8 @@ def _store_block(context: SimtContext, copy: BlockCopy) -> None:
 def _call_block(context: SimtContext, code: int, copy: BlockCopy, barrier: Sequence[str]) -> None:
     target, w = context.target, context.writer
     assert isinstance(target, EmulatedTarget)
-    assert context.operation is not None
-    definition = context.operation.operands[1].definition
-    made = definition is not None and definition.name == "simt.make_descriptor"
+    assert isinstance(context.operation, BlockMove | RowCopy)
+    made = isinstance(context.operation.descriptor.definition, MakeDescriptor)
     site = target.add_site(BlockSite(copy.layout, copy.element, copy.padding, copy.bytes, made, copy.parts, bool(copy.rows)))
     places = [_number(w, address) for address in (copy.shared, copy.descriptor, *barrier)]
     numbers = [w.load("i32", w.gep("i32", copy.rows, row), 4) for row in range(copy.layout.shape[0])] if copy.rows else []

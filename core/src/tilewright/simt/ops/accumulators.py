@@ -6,8 +6,7 @@ from tilewright.ir.core import Operation
 from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute
 from tilewright.ir.table import Effect, RuleError, Shape
 from tilewright.ir.types import I1, I32, Type
-from tilewright.simt.ops import fields
-from tilewright.simt.ops.products import Step
+from tilewright.simt.ops.products import Multiplication, Step
 from tilewright.simt.types import AccumulatorType, SlotType
 
 
@@ -105,20 +104,15 @@ class AccumulatorStore(Step):
 
 @OPS.operation(
     "simt.dot_into",
-    "start a @ b, by one thread, added to the sums that are there, or in place of them. Those of one place end in order",
+    "start a @ b, of slots, by one thread, added to the sums that are there, or in place of them. Those of one place end in order",
     _dot_into,
     effects=Effect.READ | Effect.ORDER,
 )
-class DotInto(Operation):
+class DotInto(Multiplication):
     __slots__ = ()
 
-    a = SingleOperand("a slot")
-    b = SingleOperand("a slot")
     accumulator = _ACCUMULATOR
     adds = SingleOperand("whether it is added")
-    plan = fields.PLAN
-    precision = fields.PRECISION
-    max_imprecise = fields.MAX_IMPRECISE
 
 
 @OPS.operation("simt.free_accumulators", "give memory for sums back: nothing touches it any more", _free_accumulators, effects=Effect.ORDER)

@@ -38,17 +38,24 @@ def _dot_step(shape: Shape) -> list[Type]:
 OPS = Declarations()
 
 
-class Product(Operation):
-    """A product by a plan, of a and b, added to c."""
+class Multiplication(Operation):
+    """A product by a plan, of a and b."""
 
     __slots__ = ()
 
     a = SingleOperand("a tile, or a slot")
     b = SingleOperand("a tile, or a slot")
-    c = SingleOperand("the accumulator")
     plan = fields.PLAN
     precision = fields.PRECISION
     max_imprecise = fields.MAX_IMPRECISE
+
+
+class Product(Multiplication):
+    """One that is added to c, and whose sums are a tile."""
+
+    __slots__ = ()
+
+    c = SingleOperand("the accumulator")
 
 
 @OPS.operation("simt.dot", "a @ b + c by a plan", _dot, effects=Effect.READ)

@@ -25,18 +25,20 @@ from dataclasses import dataclass
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.memory import DescriptorLoad, DescriptorStore, MakeDescriptor
 from tilewright.ir.types import I1, I32, DescriptorType, element_type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.accumulators import new_place, read_sums, start_into, starts_at_zero, write_sums
 from tilewright.simt.facts import CLUSTER, WHOLE, function_of, warps_of
-from tilewright.simt.pipeline.decisions import BY, shared_layout
+from tilewright.simt.pipeline.decisions import BY, Ahead, shared_layout
 from tilewright.simt.pipeline.multibuffer import Ring
 from tilewright.simt.pipeline.overlap import Accumulation, accumulation, kept_sums
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import BarriersType
 
 
-def expand_blocks(loop: Operation, target: SimtTarget) -> None:
+def expand_blocks(loop: For, target: SimtTarget) -> None:
     """Write out a loop whose loads are copied in blocks."""
     _Blocks(loop, target).run()
 
@@ -65,13 +67,13 @@ class BlockRing(Ring):
         """Barrier objects of ``count`` arrivals a phase: one a slot, or so many."""
         return self.create(builder, "simt.barriers", result=BarriersType(number or self.slots), count=count).results[0]
 
-    def is_shared(self, load: Operation) -> bool:
+    def is_shared(self, load: Ahead) -> bool:
         """Whether the blocks of a cluster copy parts of what a load brings to each other."""
         cluster = function_of(self.loop).attributes.get(CLUSTER, 1)
         mechanism = self.target.mechanism(load.attributes[BY])
         return cluster > 1 and WHOLE in load.attributes and mechanism.shares(shared_layout(load), element_type(load.results[0].type), cluster)
 
-    def givers(self, *loads: Operation) -> int:
+    def givers(self, *loads: Ahead) -> int:
         """How many blocks give back a slot of some loads, or of all, before it is filled again."""
         return int(function_of(self.loop).attributes[CLUSTER]) if any(map(self.is_shared, loads or self.loads)) else 1
 
@@ -106,7 +108,7 @@ class BlockRing(Ring):
         """Start a product that adds to sums in memory of the machine's own, which stay there while the loop runs, and let it give its slot back when it has
         ended; the loop is to yield true for ``running``."""
         product, before, at = found.product, Builder.at(self.loop), Builder.at(found.product)
-        place, init = new_place(product, self.target), self.loop.operands[3 + found.index]
+        place, init = new_place(product, self.target), self.loop.inits[found.index]
         fresh = starts_at_zero(init)
         if not fresh:
             write_sums(before, place, init, product, self.target)
@@ -142,10 +144,10 @@ class BlockRing(Ring):
         earlier: Value = builder.xor(phase, builder.cmp(slot, self.number(builder, 0, I32), predicate="eq"))
         return earlier
 
-    def made_descriptors(self) -> list[Operation]:
+    def made_descriptors(self) -> list[MakeDescriptor]:
         """What makes descriptors of the loop's loads."""
-        made = (load.operands[0].definition for load in self.loads)
-        return list(dict.fromkeys(one for one in made if one is not None and one.name == "make_descriptor"))
+        made = (load.descriptor.definition for load in self.loads if isinstance(load, DescriptorLoad))
+        return list(dict.fromkeys(one for one in made if isinstance(one, MakeDescriptor)))
 
     def next_phase(self, builder: Builder, following: Value, phase: Value) -> Value:
         """The parity of the phase with the slot after this one: it changes where the ring begins anew."""
@@ -154,9 +156,10 @@ class BlockRing(Ring):
         return flipped
 
 
-def block_bytes(load: Operation) -> int:
-    """Bytes that the copy of a load's block brings."""
-    descriptor = load.operands[0].type
+def block_bytes(access: Operation) -> int:
+    """Bytes that the copy of the block of a load, or of a store, brings."""
+    assert isinstance(access, DescriptorLoad | DescriptorStore)
+    descriptor = access.descriptor.type
     assert isinstance(descriptor, DescriptorType)
     return descriptor.block_type.numel * storage_size(descriptor.element)
 

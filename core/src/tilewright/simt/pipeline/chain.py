@@ -25,9 +25,11 @@ from typing import Final
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.control import For
 from tilewright.ir.types import IntType
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import clobbers_memory
+from tilewright.simt.ops.products import Dot
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
 
@@ -35,15 +37,15 @@ from tilewright.simt.target import SimtTarget
 _REPEATED: Final = frozenset({"constant", "splat", "broadcast", "expand_dims", "arange", "simt.slot", "simt.view"})
 
 
-def asynchronous_products(body: Region, target: SimtTarget) -> list[Operation]:
+def asynchronous_products(body: Region, target: SimtTarget) -> list[Dot]:
     """The products of a loop's body that can be started and waited for later."""
-    plans = {operation: plan_of(operation, target) for operation in body if operation.name == "simt.dot"}
+    plans = {operation: plan_of(operation, target) for operation in body if isinstance(operation, Dot)}
     return [product for product, plan in plans.items() if plan.asynchronous or plan.accumulator is not None]
 
 
-def late_half(body: Region, products: Sequence[Operation]) -> set[Operation] | None:
+def late_half(body: Region, products: Sequence[Dot]) -> set[Operation] | None:
     """The late operations of a body, for its products; None where they are no chain, or the halves depend on each other both ways."""
-    late_products = [product for product in products if _reads_any(body, product.operands[:2], set(products))]
+    late_products = [product for product in products if _reads_any(body, (product.a, product.b), set(products))]
     late = _dependents(body, late_products)
     if not late_products or all(product in late for product in products):
         return None
@@ -52,7 +54,7 @@ def late_half(body: Region, products: Sequence[Operation]) -> set[Operation] | N
     return late
 
 
-def is_chain(loop: Operation, target: SimtTarget) -> bool:
+def is_chain(loop: For, target: SimtTarget) -> bool:
     """Whether a loop is worth two halves side by side: products in both, nothing that writes to memory, and room for the sums of all products at a time."""
     (body,) = loop.regions
     if any(clobbers_memory(operation) for operation in body):
@@ -132,7 +134,7 @@ class Halves:
         after: what an operation comes after besides what it reads: what waits for the memory that it names, say.
     """
 
-    loop: Operation
+    loop: For
     late: set[Operation]
     after: dict[Operation, list[Operation]] = field(default_factory=dict)
 
@@ -222,8 +224,7 @@ class _Interleaved:
 
     def run(self) -> list[Value]:
         loop, place = self.loop, Builder.at(self.loop)
-        lower, upper, step = loop.operands[:3]
-        inits = loop.operands[3:]
+        lower, upper, step, inits = loop.lower, loop.upper, loop.step, loop.inits
         runs = place.cmp(lower, upper, predicate="lt")
         then, otherwise = Region(), Region()
         inside = Builder(then, None, loop.location)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.ir.core import Operation
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.simt.linear_layout import SharedLayout
 
 #: Of a load: the copy mechanism that brings its elements to shared memory ahead of time.
@@ -37,25 +38,29 @@ PARTS: Final = "parts"
 CHAIN: Final = "chain"
 
 
-def selected(loop: Operation) -> list[Operation]:
+#: A load that may be copied ahead.
+Ahead = Load | DescriptorLoad
+
+
+def selected(loop: For) -> list[Ahead]:
     """The loads of a loop's body that are copied ahead, in order."""
-    return [operation for operation in loop.regions[0] if BY in operation.attributes]
+    return [operation for operation in loop.body if isinstance(operation, Ahead) and BY in operation.attributes]
 
 
-def shared_layout(load: Operation) -> SharedLayout:
+def shared_layout(load: Ahead) -> SharedLayout:
     """The layout in shared memory of a load that is copied ahead."""
     layout = load.attributes[SHARED]
     assert isinstance(layout, SharedLayout)
     return layout
 
 
-def forget(loop: Operation) -> None:
+def forget(loop: For) -> None:
     """Leave a loop as it is."""
     for load in selected(loop):
         deselect(load)
 
 
-def deselect(load: Operation) -> None:
+def deselect(load: Ahead) -> None:
     """Leave a load where it is."""
     for name in (BY, SHARED, WIDTH):
         load.attributes.pop(name, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.core import Function
+from tilewright.ir.ops.control import For
 from tilewright.passes.dce import dce_function
 from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.pipeline.blocks import expand_blocks
@@ -22,13 +23,14 @@ def expand(function: Function, target: SimtTarget) -> None:
     """Write out the loops that have a schedule."""
     changed = False
     # a function is divided while its other loops are as they were, so that the part that copies has nothing of them
-    chains = [operation for operation in function.walk() if operation.attributes.get(FORM) == CHAIN]
+    scheduled = [operation for operation in function.walk() if isinstance(operation, For) and FORM in operation.attributes]
+    chains = [loop for loop in scheduled if loop.attributes[FORM] == CHAIN]
     if chains:
         expand_chained_parts(chains, target)
         dce_function(function)
         changed = True
     for parts in (True, False):
-        loops = [operation for operation in function.walk() if SLOTS in operation.attributes and (operation.attributes[FORM] == PARTS) is parts]
+        loops = [loop for loop in function.walk() if isinstance(loop, For) and SLOTS in loop.attributes and (loop.attributes[FORM] == PARTS) is parts]
         for loop in loops:
             FORMS[loop.attributes[FORM]](loop, target)
         changed |= bool(loops)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.memory import DescriptorGather, Load
 from tilewright.ir.types import I1, FloatType, IntType, TileType
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.axis import AxisInfo
@@ -15,45 +17,48 @@ from tilewright.simt.facts import layout_of
 from tilewright.simt.lane_order import lane_ordered_shared
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2
 from tilewright.simt.lowering.asynchronous import copy_width
-from tilewright.simt.matmul_plans import MULTIPLYING, PRODUCTS
-from tilewright.simt.pipeline.views import LOADS, VIEWS, View, views_of
+from tilewright.simt.matmul_plans import MULTIPLYING, factors
+from tilewright.simt.ops.buffers import Convert
+from tilewright.simt.ops.products import Dot, Multiplication
+from tilewright.simt.pipeline.decisions import Ahead
+from tilewright.simt.pipeline.views import View, renames, views_of
 from tilewright.simt.plans import plan_of
 from tilewright.simt.swizzle import shared_between
 from tilewright.simt.target import SimtTarget
 
 
-def feeding_products(body: Region, products: frozenset[str] = MULTIPLYING) -> list[Operation]:
-    """The loads from which what products, of these names, multiply is computed, in program order."""
+def feeding_products(body: Region, products: tuple[type[Operation], ...] = MULTIPLYING) -> list[Ahead]:
+    """The loads from which what products, of these classes, multiply is computed, in program order."""
     reached: set[Operation] = set()
-    work = [operand for operation in body if operation.name in products for operand in operation.operands[:-1]]
+    work = [operand for operation in body if isinstance(operation, products) for operand in factors(operation)]
     while work:
         operation = work.pop().definition
         if operation is None or operation.parent is not body or operation in reached:
             continue
         reached.add(operation)
-        if operation.name not in LOADS and operation.spec.pure and not operation.regions:
+        if not isinstance(operation, Ahead) and operation.spec.pure and not operation.regions:
             work += operation.operands
-    return [operation for operation in body if operation in reached and operation.name in LOADS]
+    return [operation for operation in body if isinstance(operation, Ahead) and operation in reached]
 
 
-def is_plain(load: Operation) -> bool:
+def is_plain(load: Load) -> bool:
     """Whether a load is one of a tile of numbers."""
     type_ = load.results[0].type
-    return isinstance(type_, TileType) and isinstance(type_.element, IntType | FloatType) and type_.element is not I1 and not load.attribute("volatile")
+    return isinstance(type_, TileType) and isinstance(type_.element, IntType | FloatType) and type_.element is not I1 and not load.volatile
 
 
-def is_copyable(load: Operation) -> bool:
+def is_copyable(load: Load) -> bool:
     """Whether a load is plain, and fills with zeros where its mask is false."""
-    other = load.operand("other")
+    other = load.other
     value = 0 if other is None else constant_of(other)
     return is_plain(load) and value is not None and value == 0 and not str(value).startswith("-")
 
 
-def copied_elements(load: Operation, mechanism: CopyMechanism, axes: Mapping[Value, AxisInfo]) -> int:
+def copied_elements(load: Load, mechanism: CopyMechanism, axes: Mapping[Value, AxisInfo]) -> int:
     """How many elements one copy of a mechanism of groups can move, by the pointers; 0 where it can move none."""
-    pointer, mask = load.operand("pointer"), load.operand("mask")
+    pointer, mask = load.pointer, load.mask
     (result,) = load.results
-    assert pointer is not None and isinstance(result.type, TileType)
+    assert isinstance(result.type, TileType)
     size = storage_size(result.type.element)
     width = access_width(layout_of(pointer), axes[pointer], axes[mask] if mask is not None else None, size, max(mechanism.widths))
     while width and width * size not in mechanism.widths:
@@ -61,15 +66,15 @@ def copied_elements(load: Operation, mechanism: CopyMechanism, axes: Mapping[Val
     return width
 
 
-def group_layout(load: Operation, mechanism: CopyMechanism, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> SharedLayout | None:
+def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> SharedLayout | None:
     """The layout in shared memory that the widest copies of a mechanism of groups can write and the first product that reads the tile reads best; None
     where there is none."""
     width = copied_elements(load, mechanism, axes)
     if not width:
         return None
-    pointer, mask = load.operand("pointer"), load.operand("mask")
+    pointer, mask = load.pointer, load.mask
     (result,) = load.results
-    assert pointer is not None and isinstance(result.type, TileType)
+    assert isinstance(result.type, TileType)
     layout, shape, size = layout_of(pointer), result.type.shape, storage_size(result.type.element)
     pointer_axes, mask_axes = axes[pointer], axes[mask] if mask is not None else None
 
@@ -92,7 +97,7 @@ def group_layout(load: Operation, mechanism: CopyMechanism, target: SimtTarget, 
     return shared if copies(shared) else None
 
 
-def wished_layout(load: Operation, mechanism: CopyMechanism, target: SimtTarget) -> SharedLayout | None:
+def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, target: SimtTarget) -> SharedLayout | None:
     """The layout in shared memory that the first product that reads the tile wishes for, or reads best, if the mechanism can fill it."""
     (result,) = load.results
     assert isinstance(result.type, TileType)
@@ -114,7 +119,7 @@ def wished_layout(load: Operation, mechanism: CopyMechanism, target: SimtTarget)
 
 def _wanted(product: Operation, position: int, target: SimtTarget) -> tuple[Sequence[SharedLayout], LinearLayout]:
     """The shared layouts that an operand of a product is wanted in, the best first, and what a thread reads of it."""
-    if product.name not in PRODUCTS:
+    if not isinstance(product, Multiplication):
         return (), layout_of(product.operands[position])
     plan = plan_of(product, target)
     return plan.wishes(position), plan.operand(position)
@@ -125,9 +130,9 @@ def products_of(value: Value) -> Iterator[tuple[View, Operation, int]]:
     for view in views_of(value):
         for reader in _through_conversions(view.value):
             for user in reader.uses:
-                if user.name in MULTIPLYING:
-                    for position in range(len(user.operands) - 1):
-                        if user.operands[position] is reader:
+                if isinstance(user, MULTIPLYING):
+                    for position, factor in enumerate(factors(user)):
+                        if factor is reader:
                             yield view, user, position
 
 
@@ -136,18 +141,18 @@ def _through_conversions(value: Value) -> list[Value]:
     return [value, *converted, *(user.results[0] for one in converted for user in one.uses if user.name == "bitcast")]
 
 
-def stepped_product(loop: Operation, loads: list[Operation], target: SimtTarget) -> Operation | None:
+def stepped_product(loop: For, loads: list[Ahead], target: SimtTarget) -> Dot | None:
     """The product that can be computed step by step along K, the fragments of its first step loaded in the iteration before: both of its operands are
     copied ahead and go nowhere else, and it is the last to read what was copied. None where there is no such product."""
     (body,) = loop.regions
     sources = {load.results[0] for load in loads}
-    product: Operation | None = None
+    product: Dot | None = None
     own: tuple[Value, ...] = ()
     earlier: set[Operation] = set()
     before: set[Operation] = set()
     for operation in body:
-        if operation.name == "simt.dot" and _has_steps(operation, target):
-            first, second = (_only_source(operand) for operand in operation.operands[:2])
+        if isinstance(operation, Dot) and _has_steps(operation, target):
+            first, second = (_only_source(operand) for operand in (operation.a, operation.b))
             if first is not None and second is not None and first is not second and first in sources and second in sources:
                 product, own, earlier = operation, (first, second), set(before)
         before.add(operation)
@@ -161,10 +166,10 @@ def _readers(value: Value) -> Iterator[Operation]:
         for user in view.value.uses:
             yield user
             if user.name == "simt.convert":
-                yield from (reader for reader in user.results[0].uses if reader.name in PRODUCTS)
+                yield from (reader for reader in user.results[0].uses if isinstance(reader, Multiplication))
 
 
-def _has_steps(product: Operation, target: SimtTarget) -> bool:
+def _has_steps(product: Dot, target: SimtTarget) -> bool:
     plan = plan_of(product, target)
     return plan.reads == ("registers", "registers") and 0 < plan.k_step < plan.a.shape[-1]
 
@@ -177,7 +182,7 @@ def _only_source(operand: Value) -> Value | None:
         operation = value.definition
         if operation is None:
             return None
-        if not (operation.name in VIEWS or (operation.name == "simt.convert" and value is operand)) or operation.attributes.get("reorder"):
+        if not (renames(operation) or (isinstance(operation, Convert) and value is operand)):
             return value
-        value = operation.operands[0]
+        value = operation.x
     return None

@@ -8,12 +8,17 @@ from typing import Any
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import I1, I32, IntType, TileType, Type
 from tilewright.passes.clone import clone_operation
+from tilewright.passes.rewriter import constant_of
 from tilewright.simt.masked_off_lanes import UNSEEN, fills_with_zeros
-from tilewright.simt.matmul_plans import MULTIPLYING, PRODUCTS
+from tilewright.simt.matmul_plans import MULTIPLYING
 from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.pipeline.decisions import FORM, SLOTS, selected, shared_layout
+from tilewright.simt.ops import buffers as ops
+from tilewright.simt.ops.products import Multiplication
+from tilewright.simt.pipeline.decisions import FORM, SLOTS, Ahead, selected, shared_layout
 from tilewright.simt.pipeline.overlap import Accumulation, Trailing, held_by, no_product, start, start_and_wait, wait
 from tilewright.simt.pipeline.slices import slice_of
 from tilewright.simt.pipeline.views import View, views_of
@@ -34,7 +39,7 @@ class Ring:
         count_type: the type that the number of iterations fits.
     """
 
-    def __init__(self, loop: Operation, target: SimtTarget) -> None:
+    def __init__(self, loop: For, target: SimtTarget) -> None:
         self.loop, self.target = loop, target
         self.loads = selected(loop)
         self.slots: int = loop.attributes.pop(SLOTS)
@@ -43,7 +48,7 @@ class Ring:
         last, part = self.body.terminator, slice_of(self.body, self.loads, target)
         assert last is not None and part is not None
         self.last, self.part = last, part
-        counter = loop.operands[0].type
+        counter = loop.lower.type
         assert isinstance(counter, IntType)
         self.count_type = IntType(counter.bits, signed=False)
 
@@ -62,7 +67,7 @@ class Ring:
 
     # ---- shared memory
 
-    def buffer(self, builder: Builder, load: Operation) -> Value:
+    def buffer(self, builder: Builder, load: Ahead) -> Value:
         """The slots of a load."""
         type_ = load.results[0].type
         assert isinstance(type_, TileType)
@@ -85,13 +90,12 @@ class Ring:
 
     def iterations(self, builder: Builder) -> Value:
         """ceil((upper - lower) / step), or 0."""
-        lower, upper, step = self.loop.operands[:3]
+        lower, upper, step = self.loop.lower, self.loop.upper, self.loop.step
         runs = builder.cmp(lower, upper, predicate="lt")
         low, high, by = (value if value.type is self.count_type else builder.cast(value, result=self.count_type) for value in (lower, upper, step))
         zero, one = (self.number(builder, value, self.count_type) for value in (0, 1))
         count = builder.sub(high, low)
-        definition = step.definition
-        if definition is None or definition.name != "constant" or definition.attributes["value"] != 1:
+        if constant_of(step) != 1:
             # without iterations the difference may be anything, and so may the quotient, but nothing traps: a step is positive
             count = builder.add(builder.div(builder.sub(count, one), by), one)
         result: Value = builder.select(runs, count, zero)
@@ -106,9 +110,9 @@ class Ring:
 
     def first(self) -> dict[Value, Value]:
         """The counter and the carried values that the slice reads, as the first iteration has them."""
-        ahead = {self.body.arguments[0]: self.loop.operands[0]}
+        ahead = {self.body.arguments[0]: self.loop.lower}
         for index in self.part.carried:
-            ahead[self.body.arguments[1 + index]] = self.loop.operands[3 + index]
+            ahead[self.body.arguments[1 + index]] = self.loop.inits[index]
         return ahead
 
     def keys(self, ahead: Mapping[Value, Value]) -> list[Value]:
@@ -121,7 +125,7 @@ class Ring:
         found = {}
         for argument, value in ahead.items():
             if argument is counter:
-                found[argument] = builder.add(value, self.loop.operands[2])
+                found[argument] = builder.add(value, self.loop.step)
             else:
                 source = self.last.operands[carried.index(argument)]
                 found[argument] = mapping.get(source, source)
@@ -130,14 +134,14 @@ class Ring:
     def repeat(self, builder: Builder, mapping: dict[Value, Value], live: Value) -> None:
         """Compute the slice for another iteration, whose values ``mapping`` has at first, and then has what was made."""
         for operation in self.part.operations:
-            if operation.name == "load":
+            if isinstance(operation, Load):
                 self._repeat_load(builder, operation, mapping, live)
             else:
                 builder.insert(clone_operation(operation, mapping))
 
-    def _repeat_load(self, builder: Builder, load: Operation, mapping: dict[Value, Value], live: Value) -> None:
+    def _repeat_load(self, builder: Builder, load: Load, mapping: dict[Value, Value], live: Value) -> None:
         """A load among the slice: only where its iteration will run."""
-        pointer, mask, other = (mapping.get(value, value) if value is not None else None for value in map(load.operand, ("pointer", "mask", "other")))
+        pointer, mask, other = (mapping.get(value, value) if value is not None else None for value in (load.pointer, load.mask, load.other))
         assert pointer is not None
         groups = [(pointer,), (self.masked(builder, pointer, mask, live),), () if other is None else (other,)]
         again = builder.create(TABLE["load"], groups, load.attributes)
@@ -200,7 +204,7 @@ class Ring:
         found.product.erase()
         _, waiting = start_and_wait(found.first, self.target)
         carried = self.body.arguments[1 + found.index]
-        tokens, tiles, kept = (waiting.group(name) for name in ("tokens", "tiles", "held"))
+        tokens, tiles, kept = waiting.tokens, waiting.tiles, waiting.held
         readers = [user for user in carried.uses if user is not waiting]
         ended, settled = wait(Builder.at(waiting), [*tokens, earlier[0]], [*tiles, carried], held=[*kept, *earlier[1:]])
         waiting.results[0].replace_all_uses(ended)
@@ -241,20 +245,20 @@ class Ring:
                 for user in list(view.value.uses):
                     if user.name == "simt.convert":
                         self._read_at(user, user.results[0], slot, view, load)
-                    elif user.name in MULTIPLYING and view.value is not result:
+                    elif isinstance(user, MULTIPLYING) and view.value is not result:
                         self._read_at(user, view.value, slot, view, load, only=user)
             if result.uses:
                 self._read_at(load, result, slot, next(views_of(result)), load)
 
-    def _read_at(self, place: Operation, value: Value, slot: Value, view: View, load: Operation, only: Operation | None = None) -> None:
+    def _read_at(self, place: Operation, value: Value, slot: Value, view: View, load: Ahead, only: Operation | None = None) -> None:
         """Let the readers of ``value`` have it from a slot: products the slot, others a tile that is loaded before ``place``."""
         for product in [only] if only is not None else list(value.uses):
-            if product.name not in PRODUCTS or product.parent is not self.body:
+            if not isinstance(product, Multiplication) or product.parent is not self.body:
                 continue
             seen = self._view(Builder.at(product), slot, view, load)
             assert isinstance(seen.type, SlotType)
             plan = plan_of(product, self.target)
-            for position, operand in enumerate(product.operands[:2]):
+            for position, operand in enumerate((product.a, product.b)):
                 if operand is value and plan.can_read(position, seen.type.layout):
                     product.set_operand(position, seen)
         readers = [] if only is not None else list(value.uses)
@@ -277,10 +281,10 @@ class Ring:
         if place in slots:
             return others[slots.index(place)]
         view = place.definition
-        assert view is not None and view.name == "simt.view"
-        return self.create(builder, "simt.view", [others[slots.index(view.operands[0])]], result=place.type).results[0]
+        assert isinstance(view, ops.View)
+        return self.create(builder, "simt.view", [others[slots.index(view.x)]], result=place.type).results[0]
 
-    def _view(self, builder: Builder, slot: Value, view: View, load: Operation) -> Value:
+    def _view(self, builder: Builder, slot: Value, view: View, load: Ahead) -> Value:
         """A slot as a tile is seen."""
         assert isinstance(view.value.type, TileType)
         type_ = SlotType(view.value.type.shape, view.value.type.element, view.shared(shared_layout(load)))

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.control import For
 from tilewright.ir.types import TileType
 from tilewright.simt.accumulators import accumulated, accumulator_of
 from tilewright.simt.facts import is_made_in
 from tilewright.simt.matmul_plans import MULTIPLYING, REGISTERS
 from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.ops.copies import Wait
+from tilewright.simt.ops.products import Dot, DotStart
 from tilewright.simt.pipeline.decisions import selected, shared_layout
-from tilewright.simt.pipeline.views import VIEWS, views_of
+from tilewright.simt.pipeline.views import renames, views_of
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import PRODUCTS
@@ -28,30 +31,30 @@ def start_products(function: Function, target: SimtTarget) -> bool:
     """Start the products of a function whose plans are asynchronous, and wait for each; whether there was one."""
     found = False
     for operation in list(function.walk()):
-        if operation.name == "simt.dot" and plan_of(operation, target).asynchronous:
+        if isinstance(operation, Dot) and plan_of(operation, target).asynchronous:
             start_and_wait(operation, target)
             found = True
     return found
 
 
-def start_and_wait(product: Operation, target: SimtTarget) -> tuple[Operation, Operation]:
+def start_and_wait(product: Dot, target: SimtTarget) -> tuple[DotStart, Wait]:
     """Put (its start, the wait for it) in place of an asynchronous product."""
     held = held_by(product, target)
     tile, token = start(product)
     (result,) = wait(Builder(product.parent, product.next, product.location), [token], [tile], product.results[0], held)
     product.erase()
     started, waiting = token.definition, result.definition
-    assert started is not None and waiting is not None
+    assert isinstance(started, DotStart) and isinstance(waiting, Wait)
     return started, waiting
 
 
-def held_by(product: Operation, target: SimtTarget) -> list[Value]:
+def held_by(product: Dot, target: SimtTarget) -> list[Value]:
     """The operands that a product reads in registers: they are to stay there until a wait for it."""
     plan = plan_of(product, target)
-    return [operand for position, operand in enumerate(product.operands[:2]) if plan.reads[position] == REGISTERS and isinstance(operand.type, TileType)]
+    return [operand for position, operand in enumerate((product.a, product.b)) if plan.reads[position] == REGISTERS and isinstance(operand.type, TileType)]
 
 
-def start(product: Operation) -> tuple[Value, Value]:
+def start(product: Dot) -> tuple[Value, Value]:
     """Start a product in place of computing it; (the tile in flight, the token). The product stays, for its readers to be given something else."""
     builder = Builder.at(product)
     made = builder.create(SIMT_TABLE["simt.dot_start"], [[operand] for operand in product.operands], product.attributes)
@@ -74,15 +77,15 @@ def wait(builder: Builder, tokens: list[Value], tiles: list[Value], readers: Val
 class Accumulation:
     """A product of a loop that only adds to what the loop carries as number ``index``."""
 
-    product: Operation
+    product: Dot
     index: int
 
 
-def accumulation(loop: Operation, target: SimtTarget) -> Accumulation | None:
+def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
     """The only asynchronous product of a loop whose loads are read from their slots, if it only adds to an accumulator that nothing else in the loop reads,
     and nothing that it reads is written anew before the wait of the next iteration: neither registers nor the place that an operand is put to in each one."""
     (body,) = loop.regions
-    products = [operation for operation in body if operation.name == "simt.dot" and plan_of(operation, target).asynchronous]
+    products = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
     last = body.terminator
     assert last is not None
     if len(products) != 1:
@@ -90,28 +93,27 @@ def accumulation(loop: Operation, target: SimtTarget) -> Accumulation | None:
     (product,) = products
     if held_by(product, target) or reads_what_is_staged(product, loop, target):
         return None
-    accumulator, result = product.operands[2], product.results[0]
+    accumulator, result = product.c, product.results[0]
     if accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1 or set(result.uses) != {last} or result.uses[last] != 1:
         return None
     index = accumulator.index - 1
     return Accumulation(product, index) if last.operands[index] is result else None
 
 
-def kept_sums(loop: Operation, target: SimtTarget) -> Accumulation | None:
+def kept_sums(loop: For, target: SimtTarget) -> Accumulation | None:
     """The only product of a loop, if its plan has the sums in memory of the machine's own, it only adds to them, and it reads both operands where the loop's
     loads put them, which nothing else reads."""
     (body,) = loop.regions
-    products = [operation for operation in body if operation.name in MULTIPLYING]
-    if len(products) != 1 or accumulator_of(products[0], target) is None:
+    products = [operation for operation in body if isinstance(operation, MULTIPLYING)]
+    if len(products) != 1 or not isinstance(product := products[0], Dot) or accumulator_of(product, target) is None:
         return None
-    (product,) = products
     index, plan, read = accumulated(product), plan_of(product, target), set[int]()
     for load in selected(loop):
         for view in views_of(load.results[0]):
-            if any(user is not product and user.name not in VIEWS for user in view.value.uses):
+            if any(user is not product and not renames(user) for user in view.value.uses):
                 return None
             shared = view.shared(shared_layout(load))
-            read |= {position for position, operand in enumerate(product.operands[:2]) if operand is view.value and plan.can_read(position, shared)}
+            read |= {position for position, operand in enumerate((product.a, product.b)) if operand is view.value and plan.can_read(position, shared)}
     return Accumulation(product, index) if index is not None and read == {0, 1} else None
 
 
@@ -119,19 +121,19 @@ def kept_sums(loop: Operation, target: SimtTarget) -> Accumulation | None:
 class Trailing:
     """The last product of a loop, whose result the loop carries as number ``index``, and the first one, before whose end nothing reads that."""
 
-    product: Operation
-    first: Operation
+    product: Dot
+    first: Dot
     index: int
 
 
-def trailing_product(loop: Operation, target: SimtTarget) -> Trailing | None:
+def trailing_product(loop: For, target: SimtTarget) -> Trailing | None:
     """The last asynchronous product of a loop of several, if the loop only carries what it gives, and what reads that comes after the first product of the next
     iteration."""
     (body,) = loop.regions
-    products = [operation for operation in body if operation.name == "simt.dot" and plan_of(operation, target).asynchronous]
+    products = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
     last = body.terminator
     assert last is not None
-    if len(products) < 2 or any(operation.name == "simt.dot" and operation not in products for operation in body):
+    if len(products) < 2 or any(isinstance(operation, Dot) and operation not in products for operation in body):
         return None
     first, product = products[0], products[-1]
     result = product.results[0]
@@ -147,12 +149,12 @@ def trailing_product(loop: Operation, target: SimtTarget) -> Trailing | None:
     return None if any(reader in before for reader in readers) else Trailing(product, first, index)
 
 
-def reads_what_is_staged(product: Operation, loop: Operation, target: SimtTarget) -> bool:
+def reads_what_is_staged(product: Dot, loop: For, target: SimtTarget) -> bool:
     """Whether a product of a loop whose loads are read from their slots reads a place that threads put an operand to in each iteration."""
     reads = plan_of(product, target).reads
     return any(
         isinstance(operand.type, TileType) and reads[position] != REGISTERS and is_made_in(operand, loop)
-        for position, operand in enumerate(product.operands[:2])
+        for position, operand in enumerate((product.a, product.b))
     )
 
 

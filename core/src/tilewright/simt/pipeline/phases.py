@@ -22,27 +22,29 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
+from tilewright.ir.ops.control import For
 from tilewright.simt.facts import warps_of
 from tilewright.simt.lowering.dot import fragment
 from tilewright.simt.lowering.shared import slot_type
-from tilewright.simt.matmul_plans import PRODUCTS, product_of, step_attributes
+from tilewright.simt.matmul_plans import product_of, step_attributes
+from tilewright.simt.ops.products import Dot, Multiplication
 from tilewright.simt.pipeline.multibuffer import Ring
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
 
 
-def can_alternate(loop: Operation, product: Operation, target: SimtTarget) -> bool:
+def can_alternate(loop: For, product: Dot, target: SimtTarget) -> bool:
     """Whether the target wants halves of the warps to alternate in the loop over a product, and nothing else in it needs threads to meet."""
     (body,) = loop.regions
     if not target.alternates(product_of(product)) or scratch_beside(loop, target):
         return False
     alone = (operation for operation in body if operation is not product)
-    return not any(operation.regions or operation.name in PRODUCTS or operation.name in ("barrier", "print", "assert") for operation in alone)
+    return not any(operation.regions or isinstance(operation, Multiplication) or operation.name in ("barrier", "print", "assert") for operation in alone)
 
 
-def fragment_of(ring: Ring, builder: Builder, slot: Value, product: Operation, position: int, first: int) -> Value:
+def fragment_of(ring: Ring, builder: Builder, slot: Value, product: Dot, position: int, first: int) -> Value:
     """One step of an operand of a product, which begins at a coordinate along K."""
     plan = plan_of(product, ring.target)
     type_, layout = fragment(plan, position, slot_type(slot).element, warps_of(product), ring.target)
@@ -52,7 +54,7 @@ def fragment_of(ring: Ring, builder: Builder, slot: Value, product: Operation, p
     return result
 
 
-def step_of(ring: Ring, builder: Builder, product: Operation, fragments: list[Value], accumulator: Value) -> Value:
+def step_of(ring: Ring, builder: Builder, product: Dot, fragments: list[Value], accumulator: Value) -> Value:
     """One step of a product."""
     plan = plan_of(product, ring.target)
     attributes = step_attributes(product_of(product), plan)
@@ -61,17 +63,17 @@ def step_of(ring: Ring, builder: Builder, product: Operation, fragments: list[Va
     return made.results[0]
 
 
-def write_phases(ring: Ring, product: Operation, before_end: Callable[[Builder], None]) -> None:
+def write_phases(ring: Ring, product: Dot, before_end: Callable[[Builder], None]) -> None:
     """Write a product, whose operands are in slots, in the two phases of an iteration; ``before_end`` writes what the reading phase ends with. Halves are a
     barrier apart in the loop, in front of which all warps meet."""
     plan = plan_of(product, ring.target)
     reading = Builder.at(product)
     firsts = range(0, plan.a.shape[-1], plan.k_step)
-    steps = [[fragment_of(ring, reading, slot, product, position, first) for position, slot in enumerate(product.operands[:2])] for first in firsts]
+    steps = [[fragment_of(ring, reading, slot, product, position, first) for position, slot in enumerate((product.a, product.b))] for first in firsts]
     before_end(reading)
     reading.barrier()
     ring.create(reading, "simt.phase", products=True)
-    result = product.operands[2]
+    result = product.c
     for fragments in steps:
         result = step_of(ring, reading, product, fragments, result)
     ring.create(reading, "simt.phase", products=False)

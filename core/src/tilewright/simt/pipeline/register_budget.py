@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.control import For
 from tilewright.ir.types import FloatType, TileType, bit_width
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.facts import is_made_in, layout_of
-from tilewright.simt.matmul_plans import PRODUCTS, REGISTERS
-from tilewright.simt.pipeline.decisions import IN_TURN, KEPT, SLOTS
+from tilewright.simt.matmul_plans import REGISTERS
+from tilewright.simt.ops.products import Dot, Multiplication
+from tilewright.simt.pipeline.decisions import IN_TURN, KEPT, SLOTS, Ahead
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_bytes
 from tilewright.simt.pipeline.views import views_of
 from tilewright.simt.plans import plan_of
@@ -24,7 +26,7 @@ from tilewright.simt.staging import OPERAND_ALIGNMENT
 from tilewright.simt.target import SimtTarget
 
 
-def spare_registers(loop: Operation, loads: list[Operation], budget: int, target: SimtTarget) -> None:
+def spare_registers(loop: For, loads: list[Ahead], budget: int, target: SimtTarget) -> None:
     """Decide what a loop does without, whose loads start one iteration ahead and go through registers, so that a thread holds ``budget`` words at most."""
     ahead = [_words_apart(load.results[0]) for load in loads]
     words = words_in_loop(loop, loads, target)
@@ -51,7 +53,7 @@ def _aligned(size: int) -> int:
     return size // OPERAND_ALIGNMENT * OPERAND_ALIGNMENT
 
 
-def words_in_loop(loop: Operation, loads: list[Operation], target: SimtTarget) -> int:
+def words_in_loop(loop: For, loads: list[Ahead], target: SimtTarget) -> int:
     """About how many words a thread holds of tiles in the body of a loop, but for what is on its way to shared memory."""
     (body,) = loop.regions
     copied = {reader for load in loads for view in views_of(load.results[0]) for reader in _as_it_is(view.value)}
@@ -68,13 +70,13 @@ class _InLoop(Pressure):
         return 0 if value in self.copied else super().words(value)
 
     def in_place(self, operation: Operation) -> bool:
-        return operation.name in PRODUCTS or super().in_place(operation)
+        return isinstance(operation, Multiplication) or super().in_place(operation)
 
     def beside(self, operation: Operation) -> int:
-        if operation.name not in PRODUCTS:
+        if not isinstance(operation, Multiplication):
             return 0
         plan, words = plan_of(operation, self.target), 0
-        for position, operand in enumerate(operation.operands[:2]):
+        for position, operand in enumerate((operation.a, operation.b)):
             if operand in self.copied and plan.reads[position] == REGISTERS:
                 depth = plan.a.shape[-1]
                 words += _words_apart(operand) * (plan.k_step or depth) // depth
@@ -91,14 +93,14 @@ def _as_it_is(value: Value) -> list[Value]:
     return [value, *(user.results[0] for user in value.uses if user.name == "simt.convert")]
 
 
-def _captured(loop: Operation) -> set[Value]:
+def _captured(loop: For) -> set[Value]:
     """Tiles of numbers that are made before a loop, and that it reads: index arithmetic is not counted."""
     found = set()
     for operation in loop.regions[0].walk():
         for value in operation.operands:
             if not isinstance(value.type, TileType) or value.layout is None or is_made_in(value, loop) or _is_source(value):
                 continue
-            if isinstance(value.type.element, FloatType) or operation.name in PRODUCTS:
+            if isinstance(value.type.element, FloatType) or isinstance(operation, Multiplication):
                 found.add(value)
     return found
 
@@ -107,12 +109,12 @@ def _is_source(value: Value) -> bool:
     return value.definition is not None and (value.definition.name in SOURCES or value.definition.name in SHAPE_OPERATIONS)
 
 
-def _constant_operands(loop: Operation, target: SimtTarget) -> Iterator[tuple[Operation, int]]:
+def _constant_operands(loop: For, target: SimtTarget) -> Iterator[tuple[Dot, int]]:
     """(product, position) of operands that are made before a loop, held in registers, and could be read from shared memory step by step."""
     for product in loop.regions[0]:
-        if product.name == "simt.dot":
+        if isinstance(product, Dot):
             plan = plan_of(product, target)
-            for position, operand in enumerate(product.operands[:2]):
+            for position, operand in enumerate((product.a, product.b)):
                 held = isinstance(operand.type, TileType) and not is_made_in(operand, loop) and not _is_source(operand)
                 if held and plan.reads == (REGISTERS, REGISTERS) and plan.k_step:
                     yield product, position

@@ -31,12 +31,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import I32
 from tilewright.simt.masked_off_lanes import fills_with_zeros
-from tilewright.simt.pipeline.decisions import ALTERNATING, DISTANCE, IN_TURN, KEPT, STEPS
+from tilewright.simt.ops.buffers import View
+from tilewright.simt.ops.products import Dot
+from tilewright.simt.pipeline.decisions import ALTERNATING, DISTANCE, IN_TURN, KEPT, STEPS, Ahead
 from tilewright.simt.pipeline.multibuffer import Ring
 from tilewright.simt.pipeline.phases import fragment_of, step_of, write_phases
 from tilewright.simt.plans import plan_of
@@ -53,7 +58,7 @@ class _Flight:
     token: Value
 
 
-def expand_registers(loop: Operation, target: SimtTarget) -> None:
+def expand_registers(loop: For, target: SimtTarget) -> None:
     """Write out a loop whose loads go through registers."""
     _Registers(loop, target).run()
 
@@ -96,12 +101,13 @@ class _Registers(Ring):
         mapping = dict(ahead)
         self.repeat(top, mapping, live)
         end = Builder(self.body, self.last, self.loop.location)
-        alternating = next((operation for operation in self.body if operation.attributes.get(STEPS) == ALTERNATING), None)
+        products = (operation for operation in self.body if isinstance(operation, Dot))
+        alternating = next((product for product in products if product.attributes.get(STEPS) == ALTERNATING), None)
 
         def filled() -> list[Value]:
             return [self.slot(top, buffer, slot) for buffer in buffers]
 
-        def store(builder: Builder, flights: list[_Flight], loads: list[Operation]) -> None:
+        def store(builder: Builder, flights: list[_Flight], loads: list[Ahead]) -> None:
             self._store(builder, flights, [self.slot(builder, buffers[self.loads.index(load)], following) for load in loads], ordered=True)
 
         def store_and_start(builder: Builder) -> None:
@@ -133,14 +139,14 @@ class _Registers(Ring):
     def _keep_operands(self) -> None:
         """Put the operands that are to be read from shared memory in each iteration there, before the loop."""
         kept: dict[Value, Value] = {}
-        for product in self.body:
+        for product in [operation for operation in self.body if isinstance(operation, Dot)]:
             for position in product.attributes.pop(KEPT, ()):
-                operand = product.operands[position]
+                operand = (product.a, product.b)[position]
                 if operand not in kept:
                     kept[operand] = put_in_shared(product, position, self.target)
                 product.set_operand(position, kept[operand])
 
-    def _turns(self, filled: list[Value], top: Builder, end: Builder) -> Iterator[tuple[Builder, Builder, list[Operation]]]:
+    def _turns(self, filled: list[Value], top: Builder, end: Builder) -> Iterator[tuple[Builder, Builder, list[Ahead]]]:
         """(where loads start, where they are stored, these loads) of each turn, in order. All but the last are stored between products that read slots: after
         the barrier of the iteration."""
         pieces = self._pieces(filled)
@@ -151,23 +157,23 @@ class _Registers(Ring):
 
     def _pieces(self, filled: list[Value]) -> list[Operation]:
         """What the products that read slots, and where there are fewer of them than loads their parts along K, begin with, in order."""
-        products = [one for one in self.body if one.name == "simt.dot" and any(self._is_read(operand, filled) for operand in one.operands)]
+        products = [one for one in self.body if isinstance(one, Dot) and any(self._is_read(operand, filled) for operand in one.operands)]
         return [piece for product in products for piece in self._cut(product, -(-len(self.loads) // len(products)))]
 
     def _is_read(self, operand: Value, filled: list[Value]) -> bool:
         view = operand.definition
-        return operand in filled or (view is not None and view.name == "simt.view" and view.operands[0] in filled)
+        return operand in filled or (isinstance(view, View) and view.x in filled)
 
-    def _cut(self, product: Operation, parts: int) -> list[Operation]:
+    def _cut(self, product: Dot, parts: int) -> list[Operation]:
         """Write a product step by step along K, if it can be; what so many parts of it, or as many as it has steps, begin with."""
         plan = plan_of(product, self.target)
         depth = plan.a.shape[-1]
-        if parts == 1 or not 0 < plan.k_step < depth or not all(isinstance(operand.type, SlotType) for operand in product.operands[:2]):
+        if parts == 1 or not 0 < plan.k_step < depth or not all(isinstance(operand.type, SlotType) for operand in (product.a, product.b)):
             return [product]
-        builder, total = Builder.at(product), product.operands[2]
+        builder, total = Builder.at(product), product.c
         steps: list[Operation] = []
         for first in range(0, depth, plan.k_step):
-            fragments = [fragment_of(self, builder, slot, product, position, first) for position, slot in enumerate(product.operands[:2])]
+            fragments = [fragment_of(self, builder, slot, product, position, first) for position, slot in enumerate((product.a, product.b))]
             begin = fragments[0].definition
             assert begin is not None
             steps.append(begin)
@@ -176,14 +182,15 @@ class _Registers(Ring):
         product.erase()
         return list(dict.fromkeys(steps[len(steps) * part // parts] for part in range(parts)))
 
-    def _start(self, builder: Builder, load: Operation, mapping: Mapping[Value, Value], live: Value) -> _Flight:
+    def _start(self, builder: Builder, load: Ahead, mapping: Mapping[Value, Value], live: Value) -> _Flight:
         """Start a load, where ``live`` holds."""
-        pointer, mask, other = (mapping.get(value, value) if value is not None else None for value in map(load.operand, ("pointer", "mask", "other")))
-        assert pointer is not None
+        assert isinstance(load, Load)
+        pointer = mapping.get(load.pointer, load.pointer)
+        mask, other = (mapping.get(value, value) if value is not None else None for value in (load.mask, load.other))
         unseen = other is None and not fills_with_zeros(load)  # of an iteration that will not run nobody sees anything
-        attributes = {"cache": load.attribute("cache"), "eviction": load.attribute("eviction"), "unseen": unseen}
+        how: dict[str, Any] = {"cache": load.cache, "eviction": load.eviction, "unseen": unseen}
         masked = self.masked(builder, pointer, mask, live)
-        tile, token = self.create(builder, "simt.load_start", [pointer], [masked], [] if other is None else [other], **attributes).results
+        tile, token = self.create(builder, "simt.load_start", [pointer], [masked], [] if other is None else [other], **how).results
         tile.layout = load.results[0].layout
         return _Flight(tile, token)
 

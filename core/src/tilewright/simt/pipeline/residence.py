@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.ir.core import Function, Operation
+from tilewright.ir.core import Function
+from tilewright.ir.ops.control import For
 from tilewright.simt.copies import BARRIER
 from tilewright.simt.facts import PROGRAMS, note, warps_of
 from tilewright.simt.pipeline.blocks import block_bytes
@@ -49,7 +50,7 @@ class _Share:
 
 def settle_chains(function: Function, target: SimtTarget) -> None:
     """Decide on the programs of a multiprocessor, the form and the depth of a function's loops over chains."""
-    chains = [operation for operation in function.walk() if operation.attributes.get(FORM) == CHAIN]
+    chains = [operation for operation in function.walk() if isinstance(operation, For) and operation.attributes.get(FORM) == CHAIN]
     if not chains:
         return
     words = max(_words_under_way(loop, target) for loop in chains)
@@ -69,20 +70,25 @@ def settle_chains(function: Function, target: SimtTarget) -> None:
     elif share.slots < _LEAST:
         for loop in chains:
             loop.attributes[FORM] = BARRIER
-    for loop in function.walk():
-        if SLOTS in loop.attributes and _LEAST <= share.slots < loop.attributes[SLOTS]:
+    for loop in _scheduled(function):
+        if _LEAST <= share.slots < loop.attributes[SLOTS]:
             note(loop, f"pipelined {share.slots} deep instead of {loop.attributes[SLOTS]}, for want of shared memory")
             loop.attributes[SLOTS] = share.slots
 
 
-def _share(function: Function, chains: Sequence[Operation], words: int, programs: int, target: SimtTarget) -> _Share | None:
+def _scheduled(function: Function) -> list[For]:
+    """The loops of a function that are to be pipelined."""
+    return [operation for operation in function.walk() if isinstance(operation, For) and SLOTS in operation.attributes]
+
+
+def _share(function: Function, chains: Sequence[For], words: int, programs: int, target: SimtTarget) -> _Share | None:
     """What each of some programs gets; None where that is too little."""
     limit, widest = _registers(chains[0], programs, target), max(_widest(loop, target) for loop in chains)
     if programs > 1 and (words + _BESIDE > limit or widest + _INSTRUCTION > _first_registers(chains[0], programs, target)):
         return None
     # copies are started by others, and what they need is not needed here
     chained = programs <= _SIDE_BY_SIDE and words + target.costs.other_registers * 3 // 4 <= limit
-    loops = [operation for operation in function.walk() if SLOTS in operation.attributes]
+    loops = _scheduled(function)
     # loops whose loads are alike share their rings where the halves of chains are side by side
     rings = {(rings_of(loop) if chained and loop in chains else loop): loop for loop in loops}
     # of several programs, a guess too small costs one: blocks are taken to be stored when no ring is needed any more, and loaded ones to be read in place
@@ -95,7 +101,7 @@ def _share(function: Function, chains: Sequence[Operation], words: int, programs
     return _Share(programs, chained, slots) if programs == 1 or slots >= _LEAST else None
 
 
-def _words_under_way(loop: Operation, target: SimtTarget) -> int:
+def _words_under_way(loop: For, target: SimtTarget) -> int:
     """Words that a thread holds of what a chain has under way at a time: the results of all products, and what the late ones read."""
     (body,) = loop.regions
     products = asynchronous_products(body, target)
@@ -103,18 +109,18 @@ def _words_under_way(loop: Operation, target: SimtTarget) -> int:
     return sum(map(words_of, tiles))
 
 
-def _widest(loop: Operation, target: SimtTarget) -> int:
+def _widest(loop: For, target: SimtTarget) -> int:
     """Words that a thread holds of the largest result of a product."""
     return max(words_of(product.results[0]) for product in asynchronous_products(loop.regions[0], target))
 
 
-def _registers(loop: Operation, programs: int, target: SimtTarget) -> int:
+def _registers(loop: For, programs: int, target: SimtTarget) -> int:
     """Registers of a thread that computes, where so many programs share a multiprocessor."""
     warps = warps_of(loop)
     given = target.part_registers({MATH: warps, LOAD: target.part_warps}, programs).get(MATH)
     return given or min(target.registers, _first_registers(loop, programs, target))
 
 
-def _first_registers(loop: Operation, programs: int, target: SimtTarget) -> int:
+def _first_registers(loop: For, programs: int, target: SimtTarget) -> int:
     """Registers that each thread begins with, where so many programs share a multiprocessor."""
     return target.register_file // (target.warp_size * (warps_of(loop) + target.part_warps) * programs)

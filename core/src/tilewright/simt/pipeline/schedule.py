@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.memory import DescriptorLoad, Load, MakeDescriptor
 from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, bit_width, element_type
 from tilewright.passes.effects import clobbers_memory
@@ -13,6 +15,7 @@ from tilewright.simt.accumulators import accumulator_of
 from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.facts import PROGRAMS, function_of, layout_of, note, warps_of
 from tilewright.simt.lowering.dot import fragment
+from tilewright.simt.ops.products import Dot
 from tilewright.simt.pipeline.chain import asynchronous_products, is_chain, late_half
 from tilewright.simt.pipeline.decisions import (
     ALTERNATING,
@@ -27,6 +30,7 @@ from tilewright.simt.pipeline.decisions import (
     STEPS,
     TRAILS,
     WIDTH,
+    Ahead,
     deselect,
     forget,
     selected,
@@ -57,14 +61,14 @@ def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any])
         if selected(loop) and not _schedule(loop, target, options):
             forget(loop)
     settle_chains(function, target)
-    forms = {operation: operation.attributes[FORM] for operation in function.walk() if FORM in operation.attributes}
+    forms = {loop: loop.attributes[FORM] for loop in function.walk() if isinstance(loop, For) and FORM in loop.attributes}
     # where warps have registers of their own, or programs share a multiprocessor, there are none to spare
     if not {PARTS, CHAIN} & set(forms.values()) and PROGRAMS not in function.attributes:
         for loop in (loop for loop, form in forms.items() if form == GROUPS):
             _let_trail(loop, target, options)
 
 
-def _let_trail(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> None:
+def _let_trail(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> None:
     """Let the last product of a loop be under way at the beginning of the next iteration, if there are registers for what it reads."""
     last = trailing_product(loop, target)
     if last is not None:
@@ -73,7 +77,7 @@ def _let_trail(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) 
             last.product.attributes[TRAILS] = True
 
 
-def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> bool:
+def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
     (body,) = loop.regions
     stages = stages_of(loop, options)
     writer = next((operation for operation in body if clobbers_memory(operation)), None)
@@ -124,19 +128,19 @@ def _schedule(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -
     return True
 
 
-def _asks_for_parts(loop: Operation, options: Mapping[str, Any]) -> bool:
+def _asks_for_parts(loop: For, options: Mapping[str, Any]) -> bool:
     """Whether loads and arithmetic are to be split among warps: by the loop, one around it, or the options. Where a loop around it is to be one with it
     (``flatten``), loads go on across the ends of the inner: it is what loads do that have warps of their own."""
-    outer = [operation for operation in loop.ancestors() if operation.name == "for"]
-    asked = any(one.attribute("warp_specialize") for one in (loop, *outer)) or any(one.attribute("flatten") for one in outer)
+    outer = [operation for operation in loop.ancestors() if isinstance(operation, For)]
+    asked = any(one.warp_specialize for one in (loop, *outer)) or any(one.flatten for one in outer)
     return asked or bool(options.get("warp_specialize"))
 
 
-def _writer_of(loads: Sequence[Operation]) -> Operation | None:
+def _writer_of(loads: Sequence[Ahead]) -> Operation | None:
     """What in the program may write to the tensors that blocks are loaded of, if anything does: loads that have warps of their own are not in order with it."""
-    roots = {root_of(load.operands[0]) for load in loads}
-    definitions = (load.operands[0].definition for load in loads)
-    made = any(definition is not None and definition.name == "make_descriptor" for definition in definitions)
+    descriptors = [load.descriptor for load in loads if isinstance(load, DescriptorLoad)]
+    roots = {root_of(descriptor) for descriptor in descriptors}
+    made = any(isinstance(descriptor.definition, MakeDescriptor) for descriptor in descriptors)
 
     def changes(written: Value | None) -> bool:
         return written in roots or (made and (written is None or None in roots))
@@ -144,7 +148,7 @@ def _writer_of(loads: Sequence[Operation]) -> Operation | None:
     return next((operation for operation in function_of(loads[0]).walk() if any(map(changes, reached(operation, Effect.WRITE)))), None)
 
 
-def _is_register_chain(loop: Operation, target: SimtTarget) -> bool:
+def _is_register_chain(loop: For, target: SimtTarget) -> bool:
     """Whether a loop is over a chain of products that goes on in registers, so that nothing but copies needs threads to meet, or whose sums take none."""
     (body,) = loop.regions
     products = asynchronous_products(body, target)
@@ -152,7 +156,7 @@ def _is_register_chain(loop: Operation, target: SimtTarget) -> bool:
     return late is not None and all(held_by(product, target) or accumulator_of(product, target) is not None for product in products if product in late)
 
 
-def _form(loop: Operation, target: SimtTarget) -> str:
+def _form(loop: For, target: SimtTarget) -> str:
     """How a loop is written out: as its loads are copied, or most bytes of them where mechanisms differ. The other loads stay in place."""
     moved: dict[str, int] = {}
     for load in selected(loop):
@@ -167,45 +171,49 @@ def _form(loop: Operation, target: SimtTarget) -> str:
     return form
 
 
-def _register_budget(loop: Operation, target: SimtTarget, options: Mapping[str, Any]) -> int:
+def _register_budget(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
     """Words that a thread's tiles and addresses may take."""
     limit = min(target.registers, target.register_file // (target.warp_size * warps_of(loop)), options.get("maxnreg") or target.registers)
     return limit - target.costs.other_registers
 
 
-def _distance(loop: Operation, loads: list[Operation], most: int, target: SimtTarget, options: Mapping[str, Any]) -> int:
+def _distance(loop: For, loads: list[Ahead], most: int, target: SimtTarget, options: Mapping[str, Any]) -> int:
     """How many iterations ahead loads may start whose tiles stay in registers until they are stored: one at least."""
     ahead = sum(-(-layout_of(load.results[0]).register_count * bit_width(element_type(load.results[0].type)) // 32) for load in loads)
     left = _register_budget(loop, target, options) - peak_words_in(loop.regions[0])
     return max(1, min(most, left // ahead))
 
 
-def _alternates(loop: Operation, loads: list[Operation], product: Operation, distance: int, target: SimtTarget, options: Mapping[str, Any]) -> bool:
+def _alternates(loop: For, loads: list[Ahead], product: Dot, distance: int, target: SimtTarget, options: Mapping[str, Any]) -> bool:
     """Whether halves of the warps are to alternate in a loop whose loads start so many iterations ahead in registers (0: in none), and there are registers for
     all fragments of an iteration."""
     if not can_alternate(loop, product, target):
         return False
     words = distance * sum(map(words_of, (load.results[0] for load in loads)))
     words += sum(map(words_of, _carried_tiles(loop)))
-    for load in loads:
+    for load in _by_pointers(loads):
         # a pointer for each access
         width = load.attributes.get(WIDTH) or max(1, 8 * target.max_access // bit_width(element_type(load.results[0].type)))
-        words += 2 * -(-layout_of(load.operands[0]).register_count // width)
-    for position, operand in enumerate(product.operands[:2]):
+        words += 2 * -(-layout_of(load.pointer).register_count // width)
+    for position, operand in enumerate((product.a, product.b)):
         registers = plan_of(product, target).operand(position).register_count
         words += -(-registers * bit_width(element_type(operand.type)) // 32)
     return words <= _register_budget(loop, target, options)
 
 
-def _carried_tiles(loop: Operation) -> list[Value]:
+def _by_pointers(loads: list[Ahead]) -> list[Load]:
+    return [load for load in loads if isinstance(load, Load)]
+
+
+def _carried_tiles(loop: For) -> list[Value]:
     """The tiles that a loop carries, but for those of pointers."""
     return [argument for argument in loop.regions[0].arguments if isinstance(argument.type, TileType) and not isinstance(argument.type.element, PointerType)]
 
 
-def _words_in_steps(loop: Operation, loads: list[Operation], product: Operation, target: SimtTarget) -> int:
+def _words_in_steps(loop: For, loads: list[Ahead], product: Dot, target: SimtTarget) -> int:
     """About how many words a thread holds where ``product`` is computed step by step: what the loop carries, fragments of two steps, a pointer a copy."""
     words = sum(map(words_of, _carried_tiles(loop)))
-    for position, operand in enumerate(product.operands[:2]):
+    for position, operand in enumerate((product.a, product.b)):
         type_, layout = fragment(plan_of(product, target), position, element_type(operand.type), warps_of(product), target)
         words += 2 * -(-layout.register_count * bit_width(type_.element) // 32)
-    return words + sum(2 * layout_of(load.operands[0]).register_count // load.attributes[WIDTH] for load in loads)
+    return words + sum(2 * layout_of(load.pointer).register_count // load.attributes[WIDTH] for load in _by_pointers(loads))

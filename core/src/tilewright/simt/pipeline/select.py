@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilewright.ir.core import Function, Operation
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.passes.axis import AxisInfo, axis_info
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.copies import BARRIER, GROUPS, THROUGH_REGISTERS, CopyMechanism
 from tilewright.simt.linear_layout import SharedLayout
 from tilewright.simt.matmul_plans import MULTIPLYING
-from tilewright.simt.pipeline.decisions import BY, SHARED, WIDTH, forget, selected
+from tilewright.simt.pipeline.decisions import BY, SHARED, WIDTH, Ahead, forget, selected
 from tilewright.simt.pipeline.loads import copied_elements, feeding_products, group_layout, is_copyable, is_plain, wished_layout
 from tilewright.simt.pipeline.slices import slice_of
 from tilewright.simt.pipeline.views import sink_conversions
@@ -20,13 +22,13 @@ from tilewright.simt.target import SimtTarget
 
 def stages_of(loop: Operation, options: Mapping[str, Any]) -> int:
     """How deep a loop is to be pipelined: its own number, or that of the options."""
-    return int(loop.attribute("num_stages") or options.get("num_stages", 0)) if loop.name == "for" else 0
+    return int(loop.num_stages or options.get("num_stages", 0)) if isinstance(loop, For) else 0
 
 
-def pipelined_loops(function: Function, options: Mapping[str, Any], products: frozenset[str] = MULTIPLYING) -> Iterator[Operation]:
-    """The innermost ``for`` loops over products, of these names, that are to be pipelined."""
+def pipelined_loops(function: Function, options: Mapping[str, Any], products: tuple[type[Operation], ...] = MULTIPLYING) -> Iterator[For]:
+    """The innermost ``for`` loops over products, of these classes, that are to be pipelined."""
     for loop in operations_of_program(function.body):
-        if stages_of(loop, options) < 2 or not any(operation.name in products for operation in loop.regions[0]):
+        if not isinstance(loop, For) or stages_of(loop, options) < 2 or not any(isinstance(operation, products) for operation in loop.body):
             continue
         if not any(inner.name in ("for", "while") for inner in loop.regions[0].walk()):
             yield loop
@@ -40,41 +42,43 @@ def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -
         axes = axes or axis_info(function)
         if selected(loop) and _take_marked(loop, target, axes):
             continue
-        for load in feeding_products(loop.regions[0]):
+        for load in feeding_products(loop.body):
             found = _choose(load, loop, target, axes)
             if found is not None:
                 mechanism, shared = found
                 load.attributes[BY], load.attributes[SHARED] = mechanism.name, shared
-                if mechanism.completes == GROUPS:
+                if mechanism.completes == GROUPS and isinstance(load, Load):
                     load.attributes[WIDTH] = copied_elements(load, mechanism, axes)
 
 
-def _take_marked(loop: Operation, target: SimtTarget, axes: Mapping[Any, AxisInfo]) -> bool:
+def _take_marked(loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) -> bool:
     """Mark loads at which a mechanism is named already with their shared layouts; whether it can copy all of them, for else it copies none."""
     for load in selected(loop):
         mechanism = target.mechanism(load.attributes[BY])
-        shared = group_layout(load, mechanism, target, axes) if slice_of(loop.regions[0], (load,), target) is not None else None
-        if shared is None:
+        shared = None
+        if isinstance(load, Load) and slice_of(loop.body, (load,), target) is not None:
+            shared = group_layout(load, mechanism, target, axes)
+        if shared is None or not isinstance(load, Load):
             forget(loop)
             return False
         load.attributes[SHARED], load.attributes[WIDTH] = shared, copied_elements(load, mechanism, axes)
     return True
 
 
-def _choose(load: Operation, loop: Operation, target: SimtTarget, axes: Mapping[Any, AxisInfo]) -> tuple[CopyMechanism, SharedLayout] | None:
+def _choose(load: Ahead, loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) -> tuple[CopyMechanism, SharedLayout] | None:
     """The first mechanism that can copy a load, and the shared layout that the products that read it like best of those it can fill."""
     if slice_of(loop.regions[0], (load,), target) is None:
         return None
     mechanisms = [mechanism for mechanism in target.mechanisms if not mechanism.lanes_side_by_side]
     for mechanism in mechanisms:
         shared = None
-        if mechanism.completes == GROUPS and load.name == "load" and is_copyable(load):
+        if mechanism.completes == GROUPS and isinstance(load, Load) and is_copyable(load):
             shared = group_layout(load, mechanism, target, axes)
-        elif mechanism.completes == BARRIER and load.name == "descriptor_load":
+        elif mechanism.completes == BARRIER and isinstance(load, DescriptorLoad):
             shared = wished_layout(load, mechanism, target)
         if shared is not None:
             return mechanism, shared
-    if load.name == "load" and is_plain(load) and not any(mechanism.completes == GROUPS for mechanism in mechanisms):
+    if isinstance(load, Load) and is_plain(load) and not any(mechanism.completes == GROUPS for mechanism in mechanisms):
         shared = wished_layout(load, THROUGH_REGISTERS, target)
         return (THROUGH_REGISTERS, shared) if shared is not None else None
     return None

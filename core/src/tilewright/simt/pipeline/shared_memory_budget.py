@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
+from tilewright.ir.ops.control import For
 from tilewright.ir.types import TileType
 from tilewright.simt.block_stores import least_staging
 from tilewright.simt.facts import is_made_in
-from tilewright.simt.matmul_plans import PRODUCTS
-from tilewright.simt.pipeline.decisions import selected, shared_layout
+from tilewright.simt.ops.buffers import Convert
+from tilewright.simt.ops.products import Multiplication
+from tilewright.simt.pipeline.decisions import Ahead, selected, shared_layout
 from tilewright.simt.pipeline.views import views_of
 from tilewright.simt.shared_memory import scratch_of
 from tilewright.simt.staging import staged_bytes
@@ -17,30 +19,31 @@ from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import SlotType
 
 
-def slot_bytes(load: Operation) -> int:
+def slot_bytes(load: Ahead) -> int:
     """Bytes of the tile of a load in shared memory."""
     type_ = load.results[0].type
     assert isinstance(type_, TileType)
     return SlotType(type_.shape, type_.element, shared_layout(load)).tile_bytes
 
 
-def fitting_slots(loop: Operation, loads: list[Operation], stages: int, barriers: int, target: SimtTarget) -> int:
+def fitting_slots(loop: For, loads: list[Ahead], stages: int, barriers: int, target: SimtTarget) -> int:
     """How many slots there is shared memory for, beside what operations of the loop need and so many bytes of barrier objects."""
     taken = scratch_beside(loop, target) + barriers
     return min(stages, max(0, target.shared_memory - taken) // sum(slot_bytes(load) for load in loads))
 
 
-def scratch_beside(loop: Operation, target: SimtTarget, elsewhere: Collection[Value] = ()) -> int:
+def scratch_beside(loop: For, target: SimtTarget, elsewhere: Collection[Value] = ()) -> int:
     """Shared memory that operations of a loop need beside the slots of what is copied, and what of ``elsewhere`` is there already. Operands that stay the same
     are there all the time, all of them."""
     views = {*elsewhere, *(view.value for load in selected(loop) for view in views_of(load.results[0]))}
     scratch = staged = 0
     for operation in loop.regions[0]:
-        if operation.name in PRODUCTS:
-            kept = {operand for operand in operation.operands[:2] if not is_made_in(operand, loop)}
-            staged += staged_bytes(operation, target, views | {*operation.operands[:2]} - kept)
+        if isinstance(operation, Multiplication):
+            factors = {operation.a, operation.b}
+            kept = {operand for operand in factors if not is_made_in(operand, loop)}
+            staged += staged_bytes(operation, target, views | factors - kept)
             scratch = max(scratch, staged_bytes(operation, target, views | kept))
             views |= kept
-        elif not (operation.name == "simt.convert" and operation.operands[0] in views):
+        elif not (isinstance(operation, Convert) and operation.x in views):
             scratch = max(scratch, scratch_of(operation, target))
     return staged + max(scratch, least_staging(loop, target))

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilewright.ir.core import Operation, Region
+from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import TileType
 from tilewright.simt.conversion import SharedMove, plan_conversion
 from tilewright.simt.facts import layout_of
+from tilewright.simt.pipeline.decisions import Ahead
 from tilewright.simt.target import SimtTarget
 
 #: Operations of no effect that are too expensive to do twice, or need memory of their own.
@@ -32,7 +34,7 @@ class Slice:
     counter: bool
 
 
-def slice_of(body: Region, loads: Iterable[Operation], target: SimtTarget) -> Slice | None:
+def slice_of(body: Region, loads: Iterable[Ahead], target: SimtTarget) -> Slice | None:
     """What must be repeated to know the operands of ``loads`` in later iterations; None where that should not be done. Loads among it, such as
     of a table of pages, are repeated too: nothing in the loop may write to memory."""
     last = body.terminator
@@ -60,8 +62,8 @@ def slice_of(body: Region, loads: Iterable[Operation], target: SimtTarget) -> Sl
 
 
 def _is_repeatable(operation: Operation, target: SimtTarget) -> bool:
-    if operation.name == "load":
-        return not operation.attribute("volatile")
+    if isinstance(operation, Load):
+        return not operation.volatile
     if operation.name == "simt.convert":
         (x,), (result,) = operation.operands, operation.results
         assert isinstance(x.type, TileType)

@@ -37,9 +37,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import I32
-from tilewright.simt.pipeline.decisions import ALTERNATING, BY, EARLY, STEPS, TRAILS
+from tilewright.simt.ops.products import Dot
+from tilewright.simt.pipeline.decisions import ALTERNATING, BY, EARLY, STEPS, TRAILS, Ahead
 from tilewright.simt.pipeline.multibuffer import Ring
 from tilewright.simt.pipeline.overlap import Accumulation, Trailing, accumulation, reads_what_is_staged, trailing_product
 from tilewright.simt.pipeline.phases import fragment_of, step_of, write_phases
@@ -48,7 +51,7 @@ from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import COPIES
 
 
-def expand_groups(loop: Operation, target: SimtTarget) -> None:
+def expand_groups(loop: For, target: SimtTarget) -> None:
     """Write out a loop whose loads are copied by groups."""
     _Stream(loop, target).run()
 
@@ -62,9 +65,9 @@ class _Stream(Ring):
         alternating: whether halves of the warps alternate between reading and multiplying (:mod:`.phases`).
     """
 
-    def __init__(self, loop: Operation, target: SimtTarget) -> None:
+    def __init__(self, loop: For, target: SimtTarget) -> None:
         super().__init__(loop, target)
-        self.stepped = next((operation for operation in self.body if STEPS in operation.attributes), None)
+        self.stepped = next((operation for operation in self.body if isinstance(operation, Dot) and STEPS in operation.attributes), None)
         how = self.stepped.attributes[STEPS] if self.stepped is not None else ""
         self.early, self.alternating = how == EARLY, how == ALTERNATING
 
@@ -159,7 +162,7 @@ class _Stream(Ring):
 
     def _in_steps(
         self,
-        product: Operation,
+        product: Dot,
         before: Builder,
         firsts: list[Value],
         filled: list[Value],
@@ -175,7 +178,7 @@ class _Stream(Ring):
         builder = Builder.at(product)
         plan = plan_of(product, self.target)
         count = plan.a.shape[-1] // plan.k_step
-        operands = product.operands[:2]
+        operands = (product.a, product.b)
 
         def fragments(at: Builder, slots: list[Value], step: int) -> list[Value]:
             found = [self.seen(at, operand, filled, slots) for operand in operands]
@@ -188,7 +191,7 @@ class _Stream(Ring):
             current = fragments(builder, filled, 0)
         mapping = dict(ahead)
         starting = list(zip(self.loads, free, strict=True))
-        accumulator = product.operands[2]
+        accumulator = product.c
         token: Value | None = None
         drains = any(self.target.mechanism(load.attributes[BY]).drains for load in self.loads)
         for step in range(count):
@@ -223,12 +226,11 @@ class _Stream(Ring):
         product.erase()
         return advanced, token, current
 
-    def _start(self, builder: Builder, load: Operation, slot: Value, mapping: Mapping[Value, Value], live: Value, ordered: bool = False) -> None:
+    def _start(self, builder: Builder, load: Ahead, slot: Value, mapping: Mapping[Value, Value], live: Value, ordered: bool = False) -> None:
         """Start the copies of a load, where ``live`` holds."""
-        pointer, mask = load.operand("pointer"), load.operand("mask")
-        assert pointer is not None
-        pointer, mask = mapping.get(pointer, pointer), mapping.get(mask, mask) if mask is not None else None
-        attributes = {"by": load.attributes[BY], "cache": load.attribute("cache"), "eviction": load.attribute("eviction"), "ordered": ordered}
+        assert isinstance(load, Load)
+        pointer, mask = mapping.get(load.pointer, load.pointer), mapping.get(load.mask, load.mask) if load.mask is not None else None
+        attributes = {"by": load.attributes[BY], "cache": load.cache, "eviction": load.eviction, "ordered": ordered}
         masked = self.masked(builder, pointer, mask, live)
         self.create(builder, "simt.copy_start", [slot], [pointer], [masked], **attributes)
 

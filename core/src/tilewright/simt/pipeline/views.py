@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Bitcast
+from tilewright.ir.ops.memory import DescriptorLoad, Load
+from tilewright.ir.ops.shape import ExpandDims, Permute, Reshape
 from tilewright.ir.types import TileType
 from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, combine, log2
+from tilewright.simt.ops.buffers import Convert
 from tilewright.simt.rules import result_layout
 
-#: Operations that a tile may come from.
-LOADS = frozenset({"load", "descriptor_load"})
 #: Operations that only name elements differently.
-VIEWS = frozenset({"permute", "expand_dims", "reshape"})
+Renaming = Permute | ExpandDims | Reshape
+
+
+def renames(operation: Operation) -> TypeGuard[Renaming]:
+    """Whether an operation only names elements differently, each of which is where it was."""
+    return isinstance(operation, Renaming) and not (isinstance(operation, Reshape) and operation.reorder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ def views_of(value: Value) -> Iterator[View]:
         seen, bits = work.pop()
         yield View(seen, bits)
         for user in seen.uses:
-            if user.name in VIEWS and not (user.name == "reshape" and user.attribute("reorder")):
+            if renames(user):
                 assert isinstance(seen.type, TileType)
                 moved = result_layout(user, LinearLayout(seen.type.shape, bits, (), ()))
                 work.append((user.results[0], moved.registers))
@@ -62,12 +70,12 @@ def sink_conversions(body: Region) -> None:
     for operation in list(body):
         _let_convert_first(operation, body)
     for operation in list(body):
-        if operation.name not in VIEWS or operation.attributes.get("reorder"):
+        if not renames(operation):
             continue
-        conversion, (result,) = operation.operands[0].definition, operation.results
-        if conversion is None or conversion.name != "simt.convert" or conversion.parent is not body or len(conversion.results[0].uses) > 1:
+        conversion, (result,) = operation.x.definition, operation.results
+        if not isinstance(conversion, Convert) or conversion.parent is not body or len(conversion.results[0].uses) > 1:
             continue
-        source = conversion.operands[0]
+        source = conversion.x
         builder = Builder.at(operation)
         view = builder.create(operation.spec, ((source,),), operation.attributes, (result.type,) if operation.spec.explicit_results else ()).results[0]
         view.layout = result_layout(operation, layout_of(source))
@@ -80,11 +88,11 @@ def sink_conversions(body: Region) -> None:
 
 def _let_convert_first(conversion: Operation, body: Region) -> None:
     """Let a tile be converted before its elements are taken for others of as many bits, if it is loaded and nothing else reads those."""
-    cast = conversion.operands[0].definition if conversion.name == "simt.convert" else None
-    if cast is None or cast.name != "bitcast" or cast.parent is not body or len(cast.results[0].uses) > 1:
+    cast = conversion.x.definition if isinstance(conversion, Convert) else None
+    if not isinstance(cast, Bitcast) or cast.parent is not body or len(cast.results[0].uses) > 1:
         return
-    (source,), (result,) = cast.operands, conversion.results
-    if source.definition is None or source.definition.name not in LOADS or source.definition.parent is not body:
+    source, (result,) = cast.x, conversion.results
+    if not isinstance(source.definition, Load | DescriptorLoad) or source.definition.parent is not body:
         return
     builder = Builder.at(conversion)
     moved = builder.create(conversion.spec, ((source,),), conversion.attributes).results[0]

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.control import For
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I1, I32, TileType
 from tilewright.passes.clone import clone_operation
@@ -38,7 +39,7 @@ from tilewright.simt.threading_values import thread_values
 LOAD, MATH = "load", "math"
 
 
-def is_separable(loop: Operation) -> bool:
+def is_separable(loop: For) -> bool:
     """Whether a part of the program can compute, with numbers alone, what the loop loads and how often, without what the program loads or writes."""
     function = function_of(loop)
     if any(_has_effect(operation) and _decides(operation) for operation in function.walk()):
@@ -69,7 +70,8 @@ def is_separable(loop: Operation) -> bool:
                 return False
             work += owner.operands
         elif isinstance(owner.owner, Operation):  # a loop's counter
-            work += owner.owner.operands[:3]
+            assert isinstance(owner.owner, For)
+            work += [owner.owner.lower, owner.owner.upper, owner.owner.step]
     return True
 
 
@@ -91,7 +93,7 @@ def _decides(operation: Operation) -> bool:
     return False
 
 
-def expand_parts(loop: Operation, target: SimtTarget) -> None:
+def expand_parts(loop: For, target: SimtTarget) -> None:
     """Divide the function of a loop into a part that copies and one that computes."""
     function = function_of(loop)
     (copy,), bodies, warps = divide([loop], target)
@@ -120,14 +122,14 @@ def expand_parts(loop: Operation, target: SimtTarget) -> None:
         thread_values(bodies[MATH], [loop], [*first, first[1]], lambda place, values: math.run_kept(values, buffers, full, empty, ended, kept))
 
 
-def divide(loops: Sequence[Operation], target: SimtTarget) -> tuple[list[Operation], dict[str, Region], dict[str, int]]:
+def divide(loops: Sequence[For], target: SimtTarget) -> tuple[list[For], dict[str, Region], dict[str, int]]:
     """Divide the function of some loops into a part that is to copy what they load, and one that computes: copies of the loops in the former, and the bodies
     and the warps of the parts."""
     function = function_of(loops[0])
     for number, loop in enumerate(loops):
         loop.attributes[_MARK] = number
     bodies = _divide(function)
-    copies = sorted((operation for operation in bodies[LOAD].walk() if _MARK in operation.attributes), key=lambda one: one.attributes[_MARK])
+    copies = sorted((one for one in bodies[LOAD].walk() if isinstance(one, For) and _MARK in one.attributes), key=lambda one: one.attributes[_MARK])
     for operation in (*loops, *copies):
         del operation.attributes[_MARK]
     last = function.body.terminator

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops.control import For
 from tilewright.ir.types import I1, I32
 from tilewright.simt.accumulators import accumulator_of
 from tilewright.simt.carried import is_repeated, terminator
@@ -31,7 +32,7 @@ from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import thread_values
 
 
-def rings_of(loop: Operation) -> tuple[object, ...]:
+def rings_of(loop: For) -> tuple[object, ...]:
     """What loops that share rings have in common: the types, layouts and mechanisms of their loads, and which of them all blocks of a cluster need."""
     return tuple((load.results[0].type, shared_layout(load), load.attributes[BY], WHOLE in load.attributes) for load in selected(loop))
 
@@ -46,7 +47,7 @@ class _LoadRing:
     shared: bool
 
 
-def expand_chained_parts(loops: Sequence[Operation], target: SimtTarget) -> None:
+def expand_chained_parts(loops: Sequence[For], target: SimtTarget) -> None:
     """Divide the function of some loops into a part that copies what they load, and one that computes."""
     function = function_of(loops[0])
     kinds: dict[tuple[object, ...], list[int]] = {}
@@ -69,7 +70,7 @@ def expand_chained_parts(loops: Sequence[Operation], target: SimtTarget) -> None
         _start_loads(bodies[LOAD], loads, first, rings)
 
 
-def _start_loads(body: Region, loads: Mapping[Operation, _Loads], first: Sequence[Value], rings: Sequence[_LoadRing]) -> None:
+def _start_loads(body: Region, loads: Mapping[For, _Loads], first: Sequence[Value], rings: Sequence[_LoadRing]) -> None:
     """Write the loops of the load part that share some rings. Where what they copy by is made anew, and at the end, all that they started has come."""
     made = list(dict.fromkeys(one for loop in loads.values() for one in loop.made_descriptors()))
 
@@ -78,7 +79,7 @@ def _start_loads(body: Region, loads: Mapping[Operation, _Loads], first: Sequenc
             next(iter(loads.values())).drain(builder, ring.full, slot, phase)
 
     def update(place: Operation, values: tuple[Value, ...]) -> Sequence[Value]:
-        if place in loads:
+        if isinstance(place, For) and place in loads:
             return loads[place].run(values, rings)
         drain(Builder.at(place), *values)
         return values
@@ -151,10 +152,10 @@ class _Math(BlockRing):
             if product in late:
                 late -= {product}
                 late |= {started, waiting}
-        for place, ring, waiting in zip(slots, rings, waits, strict=True):
+        for place, ring, full in zip(slots, rings, waits, strict=True):
             made = place.definition
             assert made is not None
-            self._give_back(place, slot, ring, made, waiting, late, after)
+            self._give_back(place, slot, ring, made, full, late, after)
         self.late = frozenset(number for number, waiting in enumerate(waits) if waiting in late)
         results = Halves(self.loop, late, after).interleave()
         return results[count - 2 :]
