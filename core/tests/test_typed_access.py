@@ -47,9 +47,7 @@ def untyped(source: str) -> Iterator[int]:
                 yield node.lineno
             case ast.Call(func=ast.Attribute(attr="get", value=ast.Attribute(attr="attributes")), args=[ast.Constant(value=str(name)), *_]) if "." not in name:
                 yield node.lineno
-            case ast.Subscript(ast.Attribute(attr="attributes", value=owner), ast.Constant(value=str(name)), ast.Load()) if "." not in name and not _is_shape(
-                owner
-            ):
+            case ast.Subscript(ast.Attribute(attr="attributes", value=of), ast.Constant(value=str(name)), ast.Load()) if "." not in name and not _is_shape(of):
                 yield node.lineno
             case ast.Subscript(value=ast.Attribute(attr="operands"), slice=place) if _is_literal(place):
                 yield node.lineno
