@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tilewright.errors import LoweringError
 from tilewright.ir.types import BF16, F16, F32, F64, FloatType, IntType, Type, bit_width
+from tilewright.llvm.atomics import extreme_of_bits
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import FunctionWriter
@@ -29,7 +30,7 @@ def atomic_rmw(context: SimtContext, capability: int, kind: str, pointer: str, e
     if isinstance(element, FloatType) and kind in ("min", "max"):
         if bits == 16:
             new = to_bits(w, value, element)
-            return from_bits(w, _exchange_loop(w, bits, pointer, predicate, suffix, lambda old: _extreme_bits(w, kind, old, new)), element)
+            return from_bits(w, _exchange_loop(w, bits, pointer, predicate, suffix, lambda old: extreme_of_bits(w, kind, "i16", old, new)), element)
         return from_bits(w, _float_extreme(w, kind, bits, pointer, to_bits(w, value, element), predicate, suffix), element)
     if kind == "xchg" and bits == 16:
         new = to_bits(w, value, element)
@@ -121,18 +122,6 @@ def _float_extreme(w: FunctionWriter, kind: str, bits: int, pointer: str, value:
     operands = [("ptr", pointer), (f"i{bits}", value), ("i1", positive), ("i1", negative)]
     (old,) = call_asm(w, text, [f"i{bits}"], operands)
     return old
-
-
-def _extreme_bits(w: FunctionWriter, kind: str, a: str, b: str) -> str:
-    """The one of two encodings of 16 bits that comes first or last in the order of :func:`_float_extreme`."""
-
-    def key(name: str) -> str:
-        sign = w.emit(f"ashr i16 {name}, 15")
-        magnitude = w.emit(f"lshr i16 {sign}, 1")
-        return w.emit(f"xor i16 {name}, {magnitude}")
-
-    chosen = w.emit(f"icmp {'sgt' if kind == 'max' else 'slt'} i16 {key(a)}, {key(b)}")
-    return w.emit(f"select i1 {chosen}, i16 {a}, i16 {b}")
 
 
 def _exchange_loop(w: FunctionWriter, bits: int, pointer: str, predicate: str | None, suffix: str, compute: Callable[[str], str]) -> str:

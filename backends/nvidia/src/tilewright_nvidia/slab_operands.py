@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Final
 
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.linear_layout import SharedLayout
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.linear_layout import SharedLayout, log2
 from tilewright.simt.matmul_plans import Product
 from tilewright_nvidia.slabs import widest_slabs
+
+#: Descriptors hold addresses and offsets in units of so many bytes, addresses below so many.
+UNIT: Final = 16
+_ADDRESSES: Final = 1 << 18
+
+
+def matrix_descriptor(w: FunctionWriter, address: str, bits: int) -> str:
+    """The descriptor, as i64, of an operand at an address of shared memory, an i32, whose other bits are these."""
+    place = w.emit(f"lshr i32 {w.emit(f'and i32 {address}, {_ADDRESSES - 1}')}, {log2(UNIT)}")
+    wide = w.emit(f"zext i32 {place} to i64")
+    return w.emit(f"or i64 {wide}, {bits if bits < 1 << 63 else bits - (1 << 64)}")
 
 
 class SlabOperands(ABC):

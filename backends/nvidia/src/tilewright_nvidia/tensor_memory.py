@@ -39,7 +39,7 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.matmul_plans import SHARED, Accumulator, Product, ProductPlan, SharedOperand
 from tilewright_nvidia.assembly import call_asm
-from tilewright_nvidia.slab_operands import SlabOperands
+from tilewright_nvidia.slab_operands import UNIT, SlabOperands, matrix_descriptor
 from tilewright_nvidia.slabs import MatrixOffsets, matrix_offsets
 from tilewright_nvidia.warpgroups import registers_left
 
@@ -53,8 +53,6 @@ LEAST_COLUMNS, MOST_COLUMNS = 16, 256
 STEP: Final = 32
 #: Swizzle of a shared memory descriptor, by the bytes of a slab's row.
 SWIZZLES: Final = {128: 2, 64: 4, 32: 6}
-#: Descriptors hold addresses and offsets in units of so many bytes, addresses below so many.
-_UNIT, _ADDRESSES = 16, 1 << 18
 #: Registers that one instruction moves at most; of an instruction of 64 rows, those of 8 columns. Lanes stand in an address from bit 16 on.
 _MOVED, _OF_EIGHT, _LANE = 32, 4, 1 << 16
 _BEFORE, _AFTER = "tcgen05.fence::before_thread_sync;", "tcgen05.fence::after_thread_sync;"
@@ -262,16 +260,13 @@ class _Writer(SlabOperands):
         """The descriptor of an operand, as i64."""
         found = matrix_offsets(operand.shared, self.sizes[position], self.axes(position)[1])
         assert found is not None
-        address = w.emit(f"and i32 {w.emit(f'ptrtoint {_SHARED} {operand.address} to i32')}, {_ADDRESSES - 1}")
-        place = w.emit(f"zext i32 {w.emit(f'lshr i32 {address}, {log2(_UNIT)}')} to i64")
-        bits = descriptor_bits(found)
-        bits = bits if bits < 1 << 63 else bits - (1 << 64)
-        return w.emit(f"or i64 {place}, {bits}"), found
+        address = w.emit(f"ptrtoint {_SHARED} {operand.address} to i32")
+        return matrix_descriptor(w, address, descriptor_bits(found)), found
 
     def _offset(self, position: int, shared: SharedLayout, along: int, k: int) -> int:
         """Where a row of A or a column of B and a coordinate along K are, from the operand's beginning, in the units of descriptors."""
         point = (along, k) if position == 0 else (k, along)
-        return self.sizes[position] * shared.offset(row_major(point, shared.shape)) // _UNIT
+        return self.sizes[position] * shared.offset(row_major(point, shared.shape)) // UNIT
 
     # ---- instructions
 

@@ -28,7 +28,7 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.matmul_plans import REGISTERS, SHARED, OperandSource, Product, ProductPlan, SharedOperand
 from tilewright_nvidia.assembly import call_asm
-from tilewright_nvidia.slab_operands import SlabOperands
+from tilewright_nvidia.slab_operands import UNIT, SlabOperands, matrix_descriptor
 from tilewright_nvidia.slabs import MatrixOffsets, matrix_offsets
 from tilewright_nvidia.words import Words
 
@@ -43,8 +43,6 @@ STEP: Final = 32
 OTHER_REGISTERS: Final = 36
 #: Swizzle of a matrix descriptor, by the bytes of a slab's row.
 SWIZZLES: Final = {128: 1, 64: 2, 32: 3}
-#: Descriptors hold addresses and offsets in units of so many bytes, addresses below so many.
-_UNIT, _ADDRESSES = 16, 1 << 18
 _FENCE, _COMMIT = "wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;"
 #: Registers of A that an instruction takes.
 _WORDS: Final = 4
@@ -260,12 +258,7 @@ class _Writer(SlabOperands):
             part = shape[1 - k_axis] // groups
             images = [0] * log2(GROUP * before) + [self._offset(position, operand.shared, part << bit, 0) for bit in range(log2(groups))]
             address = w.emit(f"add i32 {address}, {context.thread_part((), images)}")
-        address = w.emit(f"and i32 {address}, {_ADDRESSES - 1}")
-        address = w.emit(f"lshr i32 {address}, {log2(_UNIT)}")
-        place = w.emit(f"zext i32 {address} to i64")
-        bits = descriptor_bits(found)
-        bits = bits if bits < 1 << 63 else bits - (1 << 64)
-        return w.emit(f"or i64 {place}, {bits}"), found
+        return matrix_descriptor(w, address, descriptor_bits(found)), found
 
     def _offset(self, position: int, shared: SharedLayout, along: int, k: int) -> int:
         """Where, in bytes from the operand's beginning, a row of A or a column of B and a coordinate along K are; both where a swizzle begins anew."""
@@ -316,9 +309,9 @@ class _Writer(SlabOperands):
     ) -> list[str]:
         """One instruction, whose sums are in registers of these names; before ``go_on`` holds, they are nothing. ``count`` operands of the text are sums."""
         t, (i, j) = self.tiling, repeat
-        lines = [f"add.s64 %b, ${count}, {self._offset(1, b.shared, t.columns * j, step * t.step) // _UNIT};"]
+        lines = [f"add.s64 %b, ${count}, {self._offset(1, b.shared, t.columns * j, step * t.step) // UNIT};"]
         if isinstance(a, SharedOperand):
-            lines.append(f"add.s64 %a, ${count + 1}, {self._offset(0, a.shared, ROWS * i, step * t.step) // _UNIT};")
+            lines.append(f"add.s64 %a, ${count + 1}, {self._offset(0, a.shared, ROWS * i, step * t.step) // UNIT};")
             source = "%a"
         else:
             word = count + 1 + _WORDS * (i * t.steps + step)

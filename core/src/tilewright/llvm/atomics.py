@@ -13,6 +13,7 @@ from tilewright.ir.types import F32, F64, FloatType, IntType, PointerType, Type,
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.elementwise import ElementContext
 from tilewright.llvm.registers import register_type, storage_size
+from tilewright.llvm.writer import FunctionWriter
 
 #: Memory orders of the table as LLVM's, for success and for the failing side of a compare-exchange.
 _ORDERS: dict[str, tuple[str, str]] = {
@@ -51,7 +52,12 @@ def atomic_update(context: ElementContext, kind: str, element: Type, pointer: st
     w, type_ = context.writer, register_type(element)
     if isinstance(element, FloatType) and kind in ("min", "max"):
         return _exchange_loop(
-            context, element, pointer, order, reach, lambda old: _extreme_of_bits(context, kind, old, _to_bits(context, value, element), element)
+            context,
+            element,
+            pointer,
+            order,
+            reach,
+            lambda old: extreme_of_bits(context.writer, kind, _bits_type(element), _to_bits(context, value, element), old),
         )
     if isinstance(element, FloatType) and kind == "add" and element not in (F32, F64):
         return _exchange_loop(context, element, pointer, order, reach, lambda old: _sum_of_bits(context, old, value, element))
@@ -107,17 +113,16 @@ def _sum_of_bits(context: ElementContext, old: str, value: str, element: FloatTy
     return _to_bits(context, emit_cast(context, w.emit(f"fadd float {a}, {b}"), F32, element, 0), element)
 
 
-def _extreme_of_bits(context: ElementContext, kind: str, old: str, value: str, element: FloatType) -> str:
-    """The lesser or greater of two floats in the total order of their bits: sign and magnitude read as an integer."""
-    w, bits = context.writer, _bits_type(element)
+def extreme_of_bits(w: FunctionWriter, kind: str, bits: str, a: str, b: str) -> str:
+    """The lesser (``min``) or greater of the bits, of type ``bits``, of two floats in their total order: sign and magnitude read as an integer."""
 
     def key(x: str) -> str:
-        sign = w.emit(f"ashr {bits} {x}, {element.bits - 1}")
+        sign = w.emit(f"ashr {bits} {x}, {int(bits[1:]) - 1}")
         magnitude = w.emit(f"lshr {bits} {sign}, 1")
         return w.emit(f"xor {bits} {x}, {magnitude}")
 
-    chosen = w.emit(f"icmp {'slt' if kind == 'min' else 'sgt'} {bits} {key(value)}, {key(old)}")
-    return w.emit(f"select i1 {chosen}, {bits} {value}, {bits} {old}")
+    chosen = w.emit(f"icmp {'slt' if kind == 'min' else 'sgt'} {bits} {key(a)}, {key(b)}")
+    return w.emit(f"select i1 {chosen}, {bits} {a}, {bits} {b}")
 
 
 def _bits_type(element: Type) -> str:

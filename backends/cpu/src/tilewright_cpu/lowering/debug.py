@@ -13,14 +13,15 @@ its own signedness, or a float's own bits in the low bytes. A scalar has rank 0.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Value
 from tilewright.ir.ops.debug import Assume, Extern, InlineAsm, Print
 from tilewright.ir.print_lines import template
-from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type, shape_of
+from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of
+from tilewright.llvm.assembly_operands import from_operands, operand_types, to_operands
 from tilewright.llvm.registers import constant, register_type
 from tilewright_cpu.lowering.chunks import for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
@@ -100,11 +101,7 @@ def lower_assume(context: Context, operation: Assume) -> None:
 
 
 def lower_inline_asm(context: Context, operation: InlineAsm) -> None:
-    """Run assembly on every group of ``pack`` elements.
-
-    Elements narrower than 32 bits share a 32-bit operand, as many as fit, the first in the low bits; others have an operand each. An operand's
-    spare elements are zero.
-    """
+    """Run assembly on every group of ``pack`` elements (:mod:`tilewright.llvm.assembly_operands`)."""
     pack = operation.pack
     text = _assembly_text(context, operation)
 
@@ -112,8 +109,8 @@ def lower_inline_asm(context: Context, operation: InlineAsm) -> None:
         w = context.writer
         arguments: list[tuple[str, str]] = []
         for value, names in zip(operation.inputs, groups, strict=True):
-            arguments += _packed(context, element_type(value.type), names, pack)
-        outputs = [_operand_types(element_type(value.type), pack) for value in operation.results]
+            arguments += to_operands(w, element_type(value.type), names)
+        outputs = [operand_types(element_type(value.type), pack) for value in operation.results]
         types = [type_ for group in outputs for type_ in group]
         listed = ", ".join(f"{type_} {name}" for type_, name in arguments)
         result_type = "void" if not types else types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
@@ -125,7 +122,7 @@ def lower_inline_asm(context: Context, operation: InlineAsm) -> None:
         names = [packed] if len(types) == 1 else [w.emit(f"extractvalue {result_type} {packed}, {i}") for i in range(len(types))]
         results, taken = [], 0
         for value, group in zip(operation.results, outputs, strict=True):
-            results.append(_unpacked(context, element_type(value.type), names[taken : taken + len(group)], pack))
+            results.append(from_operands(w, element_type(value.type), names[taken : taken + len(group)], pack))
             taken += len(group)
         return results
 
@@ -144,50 +141,6 @@ def _assembly_text(context: Context, operation: InlineAsm) -> str:
     flag = "" if operation.pure else "sideeffect "
     listed = [part for part in constraints.replace(" ", "").split(",") if part] + (["~{flags}", "~{fpsr}", "~{dirflag}"] if context.state.machine.x86 else [])
     return f'{flag}"{quoted(assembly)}", "{quoted(",".join(listed))}"'
-
-
-def _operand_types(element: Type, pack: int) -> list[str]:
-    """LLVM types of the operands that hold ``pack`` elements."""
-    bits = max(8, bit_width(element))
-    if bits >= 32:
-        return [register_type(element)] * pack
-    return ["i32"] * -(-pack * bits // 32)
-
-
-def _packed(context: Context, element: Type, names: Sequence[str], pack: int) -> list[tuple[str, str]]:
-    """(type, name) of the operands for elements in register form."""
-    w, bits = context.writer, max(8, bit_width(element))
-    if bits >= 32:
-        return [(register_type(element), name) for name in names]
-    share, operands = 32 // bits, []
-    for first in range(0, pack, share):
-        total = ""
-        for position, name in enumerate(names[first : first + share]):
-            type_ = register_type(element)
-            if type_ == "half":
-                name, type_ = w.emit(f"bitcast half {name} to i16"), "i16"
-            signed = pack == 1 and isinstance(element, IntType) and element.signed
-            wide = w.emit(f"{'sext' if signed else 'zext'} {type_} {name} to i32")
-            if position:
-                wide = w.emit(f"shl i32 {wide}, {position * bits}")
-            total = w.emit(f"or i32 {total}, {wide}") if total else wide
-        operands.append(("i32", total))
-    return operands
-
-
-def _unpacked(context: Context, element: Type, names: Sequence[str], pack: int) -> list[str]:
-    """The elements, in register form, of operands."""
-    w, bits, type_ = context.writer, max(8, bit_width(element)), register_type(element)
-    if bits >= 32:
-        return list(names)
-    share, elements = 32 // bits, []
-    for position in range(pack):
-        name, shift = names[position // share], position % share * bits
-        if shift:
-            name = w.emit(f"lshr i32 {name}, {shift}")
-        name = w.emit(f"trunc i32 {name} to {'i16' if type_ == 'half' else type_}")
-        elements.append(w.emit(f"bitcast i16 {name} to half") if type_ == "half" else name)
-    return elements
 
 
 # ---- functions of other libraries

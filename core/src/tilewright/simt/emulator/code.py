@@ -72,30 +72,29 @@ def _end_thread(w: FunctionWriter) -> None:
     w.unreachable()
 
 
+def _switch_and_end(w: FunctionWriter, predicate: str, base: str, index: int) -> None:
+    """The thread goes on at its next turn, and has ended then if a number at ``base`` is below zero (``slt``), or is not zero (``ne``)."""
+    _switch(w)
+    over, go_on = w.new_block("over"), w.new_block("on")
+    w.branch_if(w.emit(f"icmp {predicate} i64 {word(w, base, index)}, 0"), over, go_on)
+    w.place(over)
+    _end_thread(w)
+    w.place(go_on)
+    w.ret()
+
+
 def _call(module: ModuleWriter) -> None:
     """A call is made by who gives the turns, so that the engine runs on the stack of its own thread; then the thread goes on at once."""
     parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "code"), ("ptr", "arguments"), ("i64", "count")]
     w = module.function("emulated_call", parameters, linkage="internal")
     for index, type_, value in ((layout.CODE, "i64", "%code"), (layout.ARGUMENTS, "ptr", "%arguments"), (layout.COUNT, "i64", "%count")):
         w.store(type_, value, w.gep("i64", "%own", index), 8)
-    _switch(w)
-    over, go_on = w.new_block("over"), w.new_block("on")
-    w.branch_if(w.emit(f"icmp slt i64 {word(w, '%own', layout.ANSWER)}, 0"), over, go_on)
-    w.place(over)
-    _end_thread(w)
-    w.place(go_on)
-    w.ret()
+    _switch_and_end(w, "slt", "%own", layout.ANSWER)
 
 
 def _rest(module: ModuleWriter) -> None:
     w = module.function("emulated_rest", [("ptr", "block"), ("ptr", "own")], linkage="internal")
-    _switch(w)
-    over, go_on = w.new_block("over"), w.new_block("on")
-    w.branch_if(w.emit(f"icmp ne i64 {word(w, '%block', layout.STOP)}, 0"), over, go_on)
-    w.place(over)
-    _end_thread(w)
-    w.place(go_on)
-    w.ret()
+    _switch_and_end(w, "ne", "%block", layout.STOP)
 
 
 def _wait_word(module: ModuleWriter) -> None:

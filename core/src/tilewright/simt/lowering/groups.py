@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation
 from tilewright.ir.ops.control import Map
 from tilewright.ir.ops.debug import Extern, InlineAsm
-from tilewright.ir.types import IntType, TileType, Type, bit_width, element_type
-from tilewright.llvm.registers import constant, register_type
+from tilewright.ir.types import TileType, element_type
+from tilewright.llvm.assembly_operands import from_operands, operand_types, to_operands
+from tilewright.llvm.registers import constant
 from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
 from tilewright.simt.interface import Interface
@@ -59,71 +60,25 @@ def lower_map(context: SimtContext, operation: Map) -> None:
 
 
 def lower_inline_asm(context: SimtContext, operation: InlineAsm) -> None:
-    """Elements narrower than 32 bits share a 32-bit operand, as many as fit, the first in the low bits; others have an operand each."""
+    """Run assembly on every group of ``pack`` elements (:mod:`tilewright.llvm.assembly_operands`)."""
     pack, assembly, constraints = operation.pack, operation.assembly, operation.constraints
     if not (assembly + constraints).isascii():
         raise LoweringError(f"assembly and its constraints must be ASCII, at {operation.location}")
     results = [element_type(result.type) for result in operation.results]
 
     def run(group: Group) -> Group:
-        operands = [pair for operand, names in zip(operation.inputs, group, strict=True) for pair in _packed(context, element_type(operand.type), names)]
-        types = [_operand_types(element, pack) for element in results]
+        operands = [
+            pair for operand, names in zip(operation.inputs, group, strict=True) for pair in to_operands(context.writer, element_type(operand.type), names)
+        ]
+        types = [operand_types(element, pack) for element in results]
         names = context.target.inline_asm(context, assembly, constraints.replace(" ", ""), [type_ for part in types for type_ in part], operands)
         found, position = [], 0
         for element, part in zip(results, types, strict=True):
-            found.append(_unpacked(context, element, names[position : position + len(part)], pack))
+            found.append(from_operands(context.writer, element, names[position : position + len(part)], pack))
             position += len(part)
         return found
 
     _by_groups(context, operation, pack, run)
-
-
-def _share(element: Type) -> int:
-    """How many elements a 32-bit operand holds; 0 for elements that have an operand of their own."""
-    bits = max(8, bit_width(element))
-    return 32 // bits if bits < 32 else 0
-
-
-def _operand_types(element: Type, pack: int) -> list[str]:
-    """LLVM types of the operands that hold ``pack`` elements."""
-    share = _share(element)
-    return ["i32"] * -(-pack // share) if share else [register_type(element)] * pack
-
-
-def _packed(context: SimtContext, element: Type, names: Sequence[str]) -> list[tuple[str, str]]:
-    """(type, name) of the operands for a group of elements."""
-    w, share, type_ = context.writer, _share(element), register_type(element)
-    if not share:
-        return [(type_, name) for name in names]
-    operands = []
-    for first in range(0, len(names), share):
-        total = ""
-        for position, name in enumerate(names[first : first + share]):
-            bits = type_
-            if type_ == "half":
-                name, bits = w.emit(f"bitcast half {name} to i16"), "i16"
-            signed = len(names) == 1 and isinstance(element, IntType) and element.signed
-            wide = w.emit(f"{'sext' if signed else 'zext'} {bits} {name} to i32")
-            if position:
-                wide = w.emit(f"shl i32 {wide}, {position * (32 // share)}")
-            total = w.emit(f"or i32 {total}, {wide}") if total else wide
-        operands.append(("i32", total))
-    return operands
-
-
-def _unpacked(context: SimtContext, element: Type, names: Sequence[str], pack: int) -> list[str]:
-    """The elements that operands hold."""
-    w, share, type_ = context.writer, _share(element), register_type(element)
-    if not share:
-        return list(names)
-    elements = []
-    for position in range(pack):
-        name, shift = names[position // share], position % share * (32 // share)
-        if shift:
-            name = w.emit(f"lshr i32 {name}, {shift}")
-        name = w.emit(f"trunc i32 {name} to {'i16' if type_ == 'half' else type_}")
-        elements.append(w.emit(f"bitcast i16 {name} to half") if type_ == "half" else name)
-    return elements
 
 
 # ---- functions of libraries

@@ -1,0 +1,59 @@
+"""How elements are operands of assembly that a kernel runs on groups of them: those narrower than 32 bits share an operand of 32, as many as fit, the first in
+the low bits; others have an operand each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.types import IntType, Type, bit_width
+from tilewright.llvm.registers import register_type
+from tilewright.llvm.writer import FunctionWriter
+
+
+def _share(element: Type) -> int:
+    """How many elements a 32-bit operand holds; 0 for elements that have an operand of their own."""
+    bits = max(8, bit_width(element))
+    return 32 // bits if bits < 32 else 0
+
+
+def operand_types(element: Type, pack: int) -> list[str]:
+    """LLVM types of the operands that hold ``pack`` elements."""
+    share = _share(element)
+    return ["i32"] * -(-pack // share) if share else [register_type(element)] * pack
+
+
+def to_operands(w: FunctionWriter, element: Type, names: Sequence[str]) -> list[tuple[str, str]]:
+    """(LLVM type, name) of the operands for a group of elements in register form. Bits to spare are zero; a signed integer that is alone is extended by its
+    sign."""
+    share, type_ = _share(element), register_type(element)
+    if not share:
+        return [(type_, name) for name in names]
+    operands = []
+    for first in range(0, len(names), share):
+        total = ""
+        for position, name in enumerate(names[first : first + share]):
+            bits = type_
+            if type_ == "half":
+                name, bits = w.emit(f"bitcast half {name} to i16"), "i16"
+            signed = len(names) == 1 and isinstance(element, IntType) and element.signed
+            wide = w.emit(f"{'sext' if signed else 'zext'} {bits} {name} to i32")
+            if position:
+                wide = w.emit(f"shl i32 {wide}, {position * (32 // share)}")
+            total = w.emit(f"or i32 {total}, {wide}") if total else wide
+        operands.append(("i32", total))
+    return operands
+
+
+def from_operands(w: FunctionWriter, element: Type, names: Sequence[str], pack: int) -> list[str]:
+    """The ``pack`` elements, in register form, that operands hold."""
+    share, type_ = _share(element), register_type(element)
+    if not share:
+        return list(names)
+    elements = []
+    for position in range(pack):
+        name, shift = names[position // share], position % share * (32 // share)
+        if shift:
+            name = w.emit(f"lshr i32 {name}, {shift}")
+        name = w.emit(f"trunc i32 {name} to {'i16' if type_ == 'half' else type_}")
+        elements.append(w.emit(f"bitcast i16 {name} to half") if type_ == "half" else name)
+    return elements
