@@ -28,7 +28,7 @@ from tilewright.tools.usage import UsageError
 _BEFORE = ("source", "frontend", "tileir", "layouts")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """What the compiler made of a kernel; in a notebook it shows itself as a page.
 
@@ -71,6 +71,9 @@ class Explanation:
     def _repr_html_(self) -> str:
         style = "width:100%;height:48rem;border:1px solid #8884"
         return f'<iframe title="{html.escape(self.kernel)}" srcdoc="{html.escape(self.html())}" style="{style}"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<Explanation of {self.kernel} for {self.target}: print() gives a summary, save(path) writes the page>"
 
     def __str__(self) -> str:
         width = max(map(len, self.facts), default=0)
