@@ -174,6 +174,13 @@ def value_before_the_pointer(x_ptr, out_ptr):
 
 
 @tw.jit
+def debugger_in_a_kernel(x_ptr, out_ptr):
+    import pdb  # here
+
+    pdb.set_trace()
+
+
+@tw.jit
 def dtype_as_text(x_ptr, out_ptr):
     x = tl.load(x_ptr).to("float16")  # here
     tl.store(out_ptr, x)
@@ -373,6 +380,7 @@ TRUTH = (
         (tile_at_one_pointer, "a tile takes a pointer for each of its elements: pointer + tl.arange(0, 16)"),
         (row_for_a_column, "a tile of 4 elements is a row of a matrix: x[:, None] makes a column of it"),
         (sum_of_python, "use tl.sum"),
+        (debugger_in_a_kernel, "stop with breakpoint(), under the reference interpreter"),
         (max_of_python, "use tl.max(x, axis)"),
         (comprehension_of_a_number, "loop over it with `for`, or take bounds that are known while compiling: parameters annotated tl.constexpr"),
         (value_before_the_pointer, "the pointer comes first: tl.store(pointer, value)"),

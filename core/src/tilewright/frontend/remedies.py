@@ -15,6 +15,7 @@ from tilewright.language.core import tuple as tl_tuple
 #: Packages whose functions work on arrays or numbers of the host.
 _LIBRARIES = frozenset({"cmath", "cupy", "jax", "math", "numpy", "scipy", "torch"})
 #: Their names of functions that the language has by another one.
+_DEBUGGERS = frozenset({"IPython", "bdb", "debugpy", "ipdb", "pdb", "pudb"})
 _OTHER_NAMES = {
     "absolute": "abs",
     "amax": "max",
@@ -55,6 +56,12 @@ def of_library(fn: Any, name: str) -> str:
         return ""
     own = _OTHER_NAMES.get(name, name)
     return f"use tl.{own}" if own in _OTHER_NAMES.values() or callable(getattr(language, own, None)) else ""
+
+
+def of_import(node: ast.Import | ast.ImportFrom) -> str:
+    """For an import in a kernel, where it is that of a debugger."""
+    modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+    return "stop with breakpoint(), under the reference interpreter" if any(module.partition(".")[0] in _DEBUGGERS for module in modules) else ""
 
 
 def of_builtin(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.errors import CompilationError, UnsupportedLanguageConstruct, with_help
-from tilewright.frontend import assignments
+from tilewright.frontend import assignments, remedies
 from tilewright.frontend.analysis import Facts, Names
 from tilewright.frontend.assignments import assign_target
 from tilewright.frontend.branches import guarded, if_statement
@@ -164,6 +164,8 @@ _RETURNED = frozenset({RETURN_FLAG})
 
 def _no_such_statement(g: Generator, node: ast.stmt) -> CompilationError:
     construct, alternative = _UNSUPPORTED.get(type(node), (f"the statement {type(node).__name__} is", ""))
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        alternative = remedies.of_import(node) or alternative
     return unsupported(g.frame, node, construct, alternative)
 
 
