@@ -100,6 +100,10 @@ class CompileTimeAssertionFailure(CompilationError):
     """A ``static_assert`` of a kernel does not hold."""
 
 
+class DefinitionError(TilewrightError, TypeError, ValueError):
+    """A function cannot be made a kernel or a function of the language, or what decorates it is given what makes no sense."""
+
+
 class UnsupportedLanguageConstruct(CompilationError):
     """A kernel uses Python that the language does not have."""
 

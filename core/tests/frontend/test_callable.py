@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import tilewright.language as tl
+from tilewright.errors import DefinitionError
 from tilewright.language.callable import ConstexprFunction, JitCallable, constexpr_function, device_function
 
 
@@ -60,7 +61,7 @@ def test_the_last_function_of_a_file_without_a_newline(source: Any) -> None:
 def test_a_function_without_a_file_is_refused() -> None:
     namespace: dict[str, Any] = {}
     exec("".join(("def f(x):", " pass")), namespace)
-    with pytest.raises(ValueError, match="@jit functions should be defined in a Python file"):
+    with pytest.raises(DefinitionError, match="@jit functions should be defined in a Python file"):
         device_function(namespace["f"])
     with pytest.raises(TypeError, match="made from a Python function, not from int"):
         device_function(3)  # type: ignore[call-overload]

@@ -5,7 +5,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.errors import AutotunerError, CompilationError, LaunchError
+from tilewright.errors import AutotunerError, CompilationError, DefinitionError, LaunchError
 
 
 @tw.jit
@@ -82,7 +82,7 @@ def test_what_is_no_configuration(kwargs):
 
 @pytest.mark.parametrize("decorator", [tw.autotune(configs(8)), tw.heuristics({})], ids=["autotune", "heuristics"])
 def test_what_is_no_kernel(decorator):
-    with pytest.raises(TypeError, match=r"decorates a kernel, not a function: put @tilewright\.jit below it"):
+    with pytest.raises(DefinitionError, match=r"decorates a kernel, not a function: put @tilewright\.jit below it"):
         decorator(lambda x: x)
     with pytest.raises(RuntimeError, match=r"Cannot call @jit'd outside of the scope of a kernel: launch fill on a grid"):
         decorator(fill)(1)

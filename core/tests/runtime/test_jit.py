@@ -11,7 +11,7 @@ from optional_torch import torch
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.errors import LaunchError
+from tilewright.errors import DefinitionError, LaunchError
 from tilewright.runtime.hooks import hooks
 
 
@@ -265,15 +265,34 @@ def test_threads_compile_a_kernel_once(recorder, fresh):
 
 
 def test_jit_refuses_what_is_no_function():
-    with pytest.raises(TypeError, match="Python function"):
+    with pytest.raises(DefinitionError, match="Python function"):
         tw.jit(3)
     assert tw.jit(scale) is not scale
     assert tw.jit(scale).fn is scale.fn
     assert tw.jit(debug=True)(scale.fn).debug is True
 
 
+def test_options_that_jit_has_not_are_told_with_what_was_meant():
+    for name, remedy in (("num_warps", r"options of a launch are given there: kernel\[grid\]\(..., num_warps=...\)"), ("noinlin", "did you mean noinline")):
+        with pytest.raises(DefinitionError, match=rf"jit\(\) has no option '{name}'[\s\S]*help: {remedy}"):
+            tw.jit(**{name: 4})
+
+
+def test_what_a_grids_function_may_ask_for_is_told(recorder, fresh, scale):
+    kernel, x = fresh(scale), np.zeros(8, np.float32)
+    for arguments in ((x, 8), (x, 8, 2.0, 16)):
+        launched = kernel if len(arguments) == 2 else kernel.warmup(x, 8, grid=(1,))
+        with pytest.raises(KeyError, match="m") as raised:
+            launched[lambda meta: (meta["m"],)](*arguments)
+        (note,) = raised.value.__notes__
+        assert note.startswith("in the function of a grid; it is given a dict of x, n, factor, BLOCK")
+    with pytest.raises(KeyError) as raised:
+        kernel[lambda meta: (meta["N"],)](x, 8)
+    assert raised.value.__notes__[0].endswith(": did you mean n?")
+
+
 def test_kernels_whose_text_is_nowhere_are_refused_with_the_remedy():
-    with pytest.raises(ValueError, match="@jit functions should be defined in a Python file"):
+    with pytest.raises(DefinitionError, match="@jit functions should be defined in a Python file"):
         exec("".join(("import tilewright as tw\n@tw.jit\n", "def k(x):\n    pass\n")), {"__name__": "somewhere"})
 
 

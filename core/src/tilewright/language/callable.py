@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from tilewright.errors import CompilationError, ForeignKernelError, HostCallError
+from tilewright.errors import CompilationError, DefinitionError, ForeignKernelError, HostCallError
 from tilewright.language import dtypes
 from tilewright.language.source import FunctionSource, parse_definition
 from tilewright.language.tuples import tuple as tl_tuple
@@ -160,13 +160,12 @@ class JitCallable:
         """Wrap ``fn``.
 
         Raises:
-            ValueError: ``fn`` was not written in a file, so that its source cannot be read.
-            TypeError: ``fn`` is not a Python function, or takes ``**kwargs``.
+            DefinitionError: ``fn`` is not a Python function, takes ``**kwargs``, or was not written in a file, so that its source cannot be read.
         """
         if not inspect.isfunction(fn):
-            raise TypeError(f"a function of the language is made from a Python function, not from {type(fn).__name__}")
+            raise DefinitionError(f"a function of the language is made from a Python function, not from {type(fn).__name__}")
         if fn.__code__.co_flags & inspect.CO_VARKEYWORDS and not self._host:
-            raise TypeError(f"JIT functions do not support **kwargs: name each keyword parameter of {fn.__name__}")
+            raise DefinitionError(f"JIT functions do not support **kwargs: name each keyword parameter of {fn.__name__}")
         self.fn = fn
         self._source = FunctionSource(fn)
         self.noinline = bool(noinline)

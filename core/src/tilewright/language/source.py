@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+from tilewright.errors import DefinitionError
 from tilewright.language.typed_text import is_of_another, typed_text
 
 _DEFINITION = re.compile(r"[ \t]*(?:async[ \t]+)?def\b")
@@ -40,7 +41,7 @@ class FunctionSource:
         """Take the lines of ``fn``'s file.
 
         Raises:
-            ValueError: the function was not defined in a file, and its text is nowhere else to be found.
+            DefinitionError: the function was not defined in a file, and its text is nowhere else to be found.
         """
         code = fn.__code__
         self.file: str = code.co_filename
@@ -50,7 +51,7 @@ class FunctionSource:
         if len(self._lines) < self.first_line or is_of_another(fn, self._lines):
             text = typed_text(fn, sys._getframe(1)) if isinstance(fn, FunctionType) else None
             if text is None:
-                raise ValueError(_UNREADABLE.format(name=fn.__name__, file=self.file))
+                raise DefinitionError(_UNREADABLE.format(name=fn.__name__, file=self.file))
             self._lines = text.splitlines(keepends=True)
         self._raw: list[str] | None = None
         self._tree: ast.Module | None = None
@@ -98,7 +99,7 @@ class FunctionSource:
         """The syntax tree of :attr:`text`.
 
         Raises:
-            ValueError: there is another kind of function.
+            DefinitionError: there is another kind of function.
         """
         text = self.text
         tree, self._tree = self._tree, None
@@ -109,7 +110,7 @@ class FunctionSource:
             lines = self.raw_lines
             start = next((i for i, line in enumerate(lines) if _DEFINITION.match(line)), None)
             if start is None:
-                raise ValueError(f"@jit functions are written with `def`; at {self.file}:{self.first_line} there is another kind of function")
+                raise DefinitionError(f"@jit functions are written with `def`; at {self.file}:{self.first_line} there is another kind of function")
             self._parsed = _dedent(lines[start:]), self.first_line + start, _indent_of(lines[start])
         return self._parsed
 
@@ -160,7 +161,7 @@ def parse_definition(text: str) -> ast.FunctionDef:
     """The syntax tree of the one function in ``text``.
 
     Raises:
-        ValueError: the text holds something else.
+        DefinitionError: the text holds something else.
     """
     return _only_definition(ast.parse(text))
 
@@ -168,5 +169,5 @@ def parse_definition(text: str) -> ast.FunctionDef:
 def _only_definition(tree: ast.Module) -> ast.FunctionDef:
     if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
         found = type(tree.body[0]).__name__ if tree.body else "nothing"
-        raise ValueError(f"a @jit function is one `def`, not {found}")
+        raise DefinitionError(f"a @jit function is one `def`, not {found}")
     return tree.body[0]

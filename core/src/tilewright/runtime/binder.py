@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tilewright.errors import BindingError, similar, with_help
 from tilewright.runtime import backend_choice
 from tilewright.runtime.arguments import ArgumentError
-from tilewright.runtime.grid import sizes
+from tilewright.runtime.grid import grid_of, sizes
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.options import known_options, option_key
 from tilewright.runtime.specialize import constant_key, specializer
@@ -75,6 +75,7 @@ def make_binder(
         "_tw_refusals": ArgumentError,
         "_tw_blame": partial(_blame, kernel),
         "_tw_self": kernel,
+        "_tw_grid_of": grid_of,
         "_tw_sizes": sizes,
         "_tw_enter": hooks.launch_enter.calls,
         "_tw_exit": hooks.launch_exit.calls,
@@ -108,8 +109,9 @@ def {name}({launch_parameters}):
     elif _tw_self.used_global_vals:
         _tw_check()
     if _tw_callable(_tw_grid):
-        _tw_grid = _tw_grid({{{by_name}{", " if by_name else ""}**_tw_options}})
-    _tw_grid = _tw_sizes(_tw_grid)
+        _tw_grid = _tw_grid_of(_tw_grid, {{{by_name}{", " if by_name else ""}**_tw_options}})
+    else:
+        _tw_grid = _tw_sizes(_tw_grid)
     if _tw_enter or _tw_exit:
         _tw_plan.kernel.launch(_tw_grid, None, _tw_args)
     elif 0 not in _tw_grid:

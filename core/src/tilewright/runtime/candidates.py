@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, SupportsFloat
 
-from tilewright.errors import AutotunerError, BackendError, TilewrightError
+from tilewright.errors import AutotunerError, BackendError, TilewrightError, TuningArgumentError
 from tilewright.ir.work import Work
 from tilewright.passes.work import work_of
 from tilewright.plugins.manifest import Device, Target
@@ -39,15 +39,15 @@ class Pruning(NamedTuple):
         """The pruning of a dictionary.
 
         Raises:
-            ValueError: it has other entries, or ``top_k`` is neither a count nor a part.
+            TuningArgumentError: it has other entries, or ``top_k`` is neither a count nor a part.
         """
         given = dict(given or {})
         unknown = sorted(given.keys() - set(cls._fields))
         if unknown:
-            raise ValueError(f"prune_configs_by takes early_config_prune, perf_model and top_k, not {', '.join(map(str, unknown))}")
+            raise TuningArgumentError(f"prune_configs_by takes early_config_prune, perf_model and top_k, not {', '.join(map(str, unknown))}")
         found = cls(**given)
         if isinstance(found.top_k, bool) or not isinstance(found.top_k, int | float) or found.top_k <= 0:
-            raise ValueError(f"top_k must be a count, or a part above 0 and up to 1.0, not {found.top_k!r}")
+            raise TuningArgumentError(f"top_k must be a count, or a part above 0 and up to 1.0, not {found.top_k!r}")
         return found
 
     def apply(self, configs: Sequence[Config], named: Mapping[str, Any], keywords: Mapping[str, Any]) -> list[Config]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from operator import index
 from typing import Any
 
-from tilewright.errors import LaunchError
+from tilewright.errors import LaunchError, similar
 
 #: What ``kernel[...]`` takes: one to three sizes, or what computes them from the arguments by name.
 Grid = int | Sequence[int] | Callable[[Mapping[str, Any]], Any]
@@ -22,7 +22,21 @@ def grid_of(grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int]:
     Raises:
         LaunchError: it is not one to three integers, none negative, none of 2**31 or more.
     """
-    return sizes(grid(arguments) if callable(grid) else grid)
+    if not callable(grid):
+        return sizes(grid)
+    try:
+        found = grid(arguments)
+    except KeyError as error:
+        _tell_names(error, arguments)
+        raise
+    return sizes(found)
+
+
+def _tell_names(error: KeyError, arguments: Mapping[str, Any]) -> None:
+    """Note at an error of a grid's function which names it may ask for."""
+    wanted = error.args[0] if error.args else None
+    meant = similar(wanted, arguments, shortened=True) if isinstance(wanted, str) else ""
+    error.add_note(f"in the function of a grid; it is given a dict of {', '.join(arguments)}" + (f": {meant}" if meant else ""))
 
 
 def sizes(grid: Any) -> tuple[int, int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tilewright.errors import DefinitionError
 from tilewright.runtime.interface import KernelInterface, launchable
 
 
@@ -19,7 +20,9 @@ class Heuristics(KernelInterface):
     def __init__(self, fn: Any, arg_names: list[str], values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
         for name, compute in values.items():
             if not callable(compute):
-                raise TypeError(f"heuristics take functions of a dict of all arguments, and the one of {name!r} is a {type(compute).__name__}: {compute!r}")
+                raise DefinitionError(
+                    f"heuristics take functions of a dict of all arguments, and the one of {name!r} is a {type(compute).__name__}: {compute!r}"
+                )
         self.fn = fn
         self.base_kernel = getattr(fn, "base_kernel", fn)
         self.arg_names = arg_names
@@ -49,5 +52,5 @@ def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callabl
     def kernel(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr): ...
     """
     if not isinstance(values, Mapping):
-        raise TypeError(f"heuristics takes a dict from parameter to function, not a {type(values).__name__}")
+        raise DefinitionError(f"heuristics takes a dict from parameter to function, not a {type(values).__name__}")
     return lambda fn: Heuristics(launchable(fn, "heuristics"), fn.arg_names, values)

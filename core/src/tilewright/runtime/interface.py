@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tilewright.errors import HostCallError
+from tilewright.errors import DefinitionError, HostCallError
 from tilewright.runtime.tensors import MockTensor
 
 
@@ -48,8 +48,8 @@ def launchable(kernel: Any, decorator: str) -> Any:
     """``kernel``, if it is one.
 
     Raises:
-        TypeError: it is not; names the decorator that was put around it.
+        DefinitionError: it is not; names the decorator that was put around it.
     """
     if not hasattr(kernel, "arg_names"):
-        raise TypeError(f"{decorator} decorates a kernel, not a {type(kernel).__name__}: put @tilewright.jit below it, next to the function")
+        raise DefinitionError(f"{decorator} decorates a kernel, not a {type(kernel).__name__}: put @tilewright.jit below it, next to the function")
     return kernel

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Unpack, overload
 
-from tilewright.errors import LaunchError
+from tilewright.errors import DefinitionError, LaunchError, similar, with_help
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime import backend_choice, trials
@@ -366,9 +366,11 @@ def jit(fn: Callable[..., Any] | None = None, **options: Unpack[JitOptions]) -> 
         noinline: when called from another kernel, be compiled once and called.
 
     Raises:
-        ValueError: the function's source cannot be read, because it was not written in a file.
-        TypeError: ``fn`` is not a Python function.
+        DefinitionError: ``fn`` is not a Python function, its source cannot be read because it was not written in a file, or there is no such option.
     """
+    for name in options.keys() - JitOptions.__annotations__.keys():
+        remedy = similar(name, JitOptions.__annotations__) or f"options of a launch are given there: kernel[grid](..., {name}=...)"
+        raise DefinitionError(with_help(f"jit() has no option {name!r}: it has {', '.join(sorted(JitOptions.__annotations__))}", remedy))
     if fn is None:
         return lambda function: jit_function(function, options)
     return jit_function(fn, options)
