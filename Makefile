@@ -3,7 +3,7 @@
 # operations on the CPU.
 # make bench: sizes and compile times, measured.  make perf: the conformance suite's verdicts about speed, for a machine with nothing else to do.
 # make ecosystem: programs written for Triton, installed from the package index, and a table of what runs.
-# make opencl: the OpenCL example with all cases of its profiles, for which a driver is installed.
+# make opencl: the OpenCL example with all cases of its profiles, on the OpenCL driver that there is; where there is none, one is installed.
 # make release: wheels and source archives of every distribution in dist/, checked, installed and run (TAG=v0.2.0: for that tag).
 # make gpu-test: every test that needs an NVIDIA GPU, on a machine that has one.  make gpu-sanitize: kernels under compute-sanitizer.
 PYTHON ?= python3
@@ -57,7 +57,8 @@ ecosystem: $(ECOSYSTEM)/.installed
 	$(ECOSYSTEM)/bin/python ecosystem/run.py --device $(DEVICE)
 
 opencl: $(VENV)/.developer
-	$(BIN)/python -m pip install --quiet pyopencl pocl-binary-distribution
+	$(BIN)/python -m pip install --quiet pyopencl
+	$(BIN)/python -c "import pyopencl; pyopencl.get_platforms()" 2> /dev/null || $(BIN)/python -m pip install --quiet pocl-binary-distribution
 	TILEWRIGHT_FULL_CONFORMANCE=1 $(BIN)/python -m pytest -rs examples/tests/test_backend_opencl.py
 
 release: $(VENV)/.developer

@@ -95,7 +95,7 @@ def installed(environment: Any, wheel_of: Callable[[Path], Path]) -> Any:
 
 def test_the_package_is_small() -> None:
     lines = sum(len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py"))
-    assert lines <= 500
+    assert lines <= 300
 
 
 @pytest.mark.slow

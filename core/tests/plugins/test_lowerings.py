@@ -60,6 +60,17 @@ def test_the_names_are_those_with_a_function_and_the_ends_of_regions(lowers: Low
     assert Lowerings[list[str]]("vega", "lower.py").names == {"yield", "condition", "return"}
 
 
+def test_a_table_may_go_on_from_another(lowers: Lowerings[list[str]], module: Module) -> None:
+    further: Lowerings[list[str]] = Lowerings("rigel", "own.py")
+    further.functions.update(lowers.functions)
+    further("add")(lambda code, operation: code.append("sum"))
+    code: list[str] = []
+    further.region(code, module.kernel.body)
+    assert code[0] == "constant" and further.names == lowers.names
+    further.functions["add"](code, next(module.walk()))
+    assert code[-1] == "sum" and lowers.functions["add"] is not further.functions["add"]
+
+
 def test_what_is_missing_is_named_with_what_pays_first_in_front(module: Module) -> None:
     table: Lowerings[list[str]] = Lowerings("vega", "lower.py")
     with pytest.raises(LoweringError) as caught:

@@ -32,13 +32,14 @@ class Lowerings(Generic[Code]):
 
     def __init__(self, backend: str, file: str) -> None:
         self._backend, self._file = backend, file
-        self._functions: dict[str, Lowering[Code]] = {}
+        #: operation -> its function. A backend that goes on from another one's table takes the functions of that.
+        self.functions: dict[str, Lowering[Code]] = {}
 
     def __call__(self, *operations: str) -> Callable[[Lowering[Code]], Lowering[Code]]:
         """Marks a function as the lowering of some operations."""
 
         def register(function: Lowering[Code]) -> Lowering[Code]:
-            self._functions.update(dict.fromkeys(operations, function))
+            self.functions.update(dict.fromkeys(operations, function))
             return function
 
         return register
@@ -46,7 +47,7 @@ class Lowerings(Generic[Code]):
     @property
     def names(self) -> frozenset[str]:
         """The operations that are lowered, for ``Manifest.lowers``: those with a function, and the ends of regions, which their owners write."""
-        return frozenset(self._functions) | {spec.name for spec in TABLE if spec.terminator}
+        return frozenset(self.functions) | {spec.name for spec in TABLE if spec.terminator}
 
     def require(self, module: Module) -> None:
         """Refuse a module with operations that are not lowered.
@@ -56,7 +57,7 @@ class Lowerings(Generic[Code]):
         """
         missing: dict[str, Operation] = {}
         for operation in module.walk():
-            if operation.name not in self._functions and not operation.spec.terminator:
+            if operation.name not in self.functions and not operation.spec.terminator:
                 missing.setdefault(operation.name, operation)
         if not missing:
             return
@@ -71,4 +72,4 @@ class Lowerings(Generic[Code]):
         """Write the operations of a region, but for its end."""
         for operation in region:
             if not operation.spec.terminator:
-                self._functions[operation.name](code, operation)
+                self.functions[operation.name](code, operation)

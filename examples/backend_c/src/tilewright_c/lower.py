@@ -11,30 +11,30 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
-from tilewright.errors import LoweringError
 from tilewright.ir import Function, Operation, Region, Value
-from tilewright.ir.types import I1, FloatType, TileType, Type, element_type, shape_of
-from tilewright_c.c_types import bits, kept, literal
-from tilewright_c.elementwise import EXPRESSIONS, KEPT_EXPRESSIONS, elementwise
+from tilewright.ir.types import I1, TileType, Type, element_type, shape_of
+from tilewright.plugins.lowerings import Lowerings
+from tilewright_c.c_types import kept, literal
+from tilewright_c.elementwise import EXPRESSIONS, elementwise
 from tilewright_c.prelude import CONVERSIONS, HEADERS
 
-#: The function of every kernel: ``int tilewright_kernel(const int32_t *grid, ARGUMENTS...)``, zero where all is well. A float is given as a double.
+#: The function of every kernel, whose arguments are words of 8 bytes; it returns zero where all is well.
 SYMBOL = "tilewright_kernel"
+HEAD = f"int {SYMBOL}(const int32_t *grid, const char *words) {{"
 
 #: Statements from which on a kernel is written in parts.
 LONG = 500
 #: Statements of a part, but for the last ones of its last operation.
 LONGEST = 250
 
+#: operation -> what writes its C. The others are taken apart.
+lowers: Lowerings[Emitter] = Lowerings("c", __file__)
+
 
 def lower_kernel(function: Function) -> str:
-    """C source of a kernel.
-
-    Raises:
-        LoweringError: it has an operation that has no lowering here.
-    """
+    """C source of a kernel, all of whose operations are lowered."""
     emitter = Emitter()
     lines, parts = _statements(emitter, function), []
     if len(lines) > LONG:
@@ -42,20 +42,15 @@ def lower_kernel(function: Function) -> str:
         lines = ["struct scalars scalars, *s = &scalars;", *_statements(parted, function)]
         parts = [f"struct scalars {{ {' '.join(parted.scalars)} }};", *parted.parts]
     tiles = f"struct tiles {{ {' '.join(emitter.tiles)} char end; }};"
-    head = f"int {SYMBOL}({', '.join(['const int32_t *grid', *_parameters(function)])}) {{"
     start, end = ["struct tiles *t = malloc(sizeof *t);", "if (!t) return 1;"], ["free(t);", "return 0;", "}"]
-    return HEADERS + CONVERSIONS + indented([tiles, *parts, head, *start, *lines, *end])
-
-
-def _parameters(function: Function) -> Iterator[str]:
-    for position, argument in enumerate(function.arguments):
-        yield f"{'double' if isinstance(argument.type, FloatType) else kept(argument.type)} a{position}"
+    return HEADERS + CONVERSIONS + indented([tiles, *parts, HEAD, *start, *lines, *end])
 
 
 def _statements(emitter: Emitter, function: Function) -> list[str]:
     """All programs of a grid, one after the other."""
     for position, argument in enumerate(function.arguments):
-        emitter.define(argument, bits(f"a{position}", argument.type) if isinstance(argument.type, FloatType) else f"a{position}")
+        emitter.define(argument)
+        emitter.add(f"memcpy(&{emitter.at(argument)}, words + {8 * position}, sizeof {emitter.at(argument)});")
     emitter.add("int32_t pid[3];")
     for axis in (2, 1, 0):
         emitter.open(f"for (pid[{axis}] = 0; pid[{axis}] < grid[{axis}]; pid[{axis}]++)")
@@ -74,18 +69,10 @@ def indented(lines: Sequence[str]) -> str:
     return text
 
 
-def strides_of(shape: Sequence[int]) -> list[int]:
-    """Elements from one index of an axis to the next, in row-major order."""
-    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-
-
 class Emitter:
     """The statements of a kernel, and the places of its values."""
 
-    @property
-    def lowerings(self) -> Mapping[str, Lowering]:
-        """operation -> what writes it."""
-        return LOWERINGS
+    lowerings = lowers
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -157,10 +144,7 @@ class Emitter:
 
     def operation(self, operation: Operation) -> None:
         """An operation, with its regions."""
-        lowering = self.lowerings.get(operation.name)
-        if lowering is None:
-            raise LoweringError(f"the C backend does not lower {operation.name} (at {operation.location}); run this kernel on another backend")
-        lowering(self, operation)
+        self.lowerings.functions[operation.name](self, operation)
 
 
 class PartedEmitter(Emitter):
@@ -194,26 +178,10 @@ class PartedEmitter(Emitter):
             self._begin += 1
 
 
-Lowering = Callable[[Emitter, Operation], None]
-
-#: operation -> what writes its C
-LOWERINGS: dict[str, Lowering] = {}
-
-
-def lowers(*names: str) -> Callable[[Lowering], Lowering]:
-    """Register a function as the lowering of some operations."""
-
-    def register(function: Lowering) -> Lowering:
-        LOWERINGS.update(dict.fromkeys(names, function))
-        return function
-
-    return register
-
-
 # ---- elements
 
 
-@lowers(*EXPRESSIONS, *KEPT_EXPRESSIONS, "cast", "fma")
+@lowers(*EXPRESSIONS, "cast")
 def _elementwise(e: Emitter, operation: Operation) -> None:
     e.define(operation.result, elementwise(operation, [e.at(operand) for operand in operation.operands]))
 
@@ -227,7 +195,7 @@ def _bitcast(e: Emitter, operation: Operation) -> None:
 
 @lowers("constant")
 def _constant(e: Emitter, operation: Operation) -> None:
-    e.places[operation.result] = elementwise(operation, [])
+    e.places[operation.result] = literal(operation.attribute("value"), operation.result.type)
 
 
 @lowers("arange")
@@ -243,24 +211,21 @@ def _program(e: Emitter, operation: Operation) -> None:
 # ---- shapes
 
 
-@lowers("splat", "reshape", "expand_dims", "hint")
+@lowers("splat", "reshape")
 def _same_elements(e: Emitter, operation: Operation) -> None:
     e.places[operation.result] = e.places[operation.operands[0]]
 
 
-@lowers("unsplat")
-def _unsplat(e: Emitter, operation: Operation) -> None:
-    e.define(operation.result, e.at(operation.operands[0], "0"))
-
-
-def coordinates(shape: Sequence[int]) -> list[str]:
-    """The index along each axis of element ``i``."""
-    return [f"i / {stride} % {extent}" for stride, extent in zip(strides_of(shape), shape, strict=True)]
+def strides_of(shape: Sequence[int]) -> list[int]:
+    """Elements from one index of an axis to the next, in row-major order."""
+    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def _strided(e: Emitter, operation: Operation, strides: Sequence[int]) -> None:
     """The result's element at some coordinates is the operand's at their product with ``strides``."""
-    terms = [f"{at} * {stride}" for at, stride in zip(coordinates(shape_of(operation.result.type)), strides, strict=True) if stride]
+    shape = shape_of(operation.result.type)
+    coordinates = [f"i / {stride} % {extent}" for stride, extent in zip(strides_of(shape), shape, strict=True)]
+    terms = [f"{at} * {stride}" for at, stride in zip(coordinates, strides, strict=True) if stride]
     e.define(operation.result, e.at(operation.operands[0], " + ".join(terms) or "0"))
 
 
@@ -274,29 +239,6 @@ def _broadcast(e: Emitter, operation: Operation) -> None:
 def _permute(e: Emitter, operation: Operation) -> None:
     strides = strides_of(shape_of(operation.operands[0].type))
     _strided(e, operation, [strides[axis] for axis in operation.attribute("order")])
-
-
-@lowers("cat")
-def _cat(e: Emitter, operation: Operation) -> None:
-    (a, b), axis = operation.operands, operation.attribute("axis")
-    first, second = shape_of(a.type), shape_of(b.type)
-    inner, position = math.prod(first[axis + 1 :]), coordinates(shape_of(operation.result.type))[axis]
-    outer = f"i / {inner * (first[axis] + second[axis])}"
-    of_a = e.at(a, f"({outer} * {first[axis]} + {position}) * {inner} + i % {inner}")
-    of_b = e.at(b, f"({outer} * {second[axis]} + {position} - {first[axis]}) * {inner} + i % {inner}")
-    e.define(operation.result, f"{position} < {first[axis]} ? {of_a} : {of_b}")
-
-
-@lowers("join")
-def _join(e: Emitter, operation: Operation) -> None:
-    a, b = operation.operands
-    e.define(operation.result, f"i % 2 ? {e.at(b, 'i / 2')} : {e.at(a, 'i / 2')}")
-
-
-@lowers("split")
-def _split(e: Emitter, operation: Operation) -> None:
-    for half, result in enumerate(operation.results):
-        e.define(result, e.at(operation.operands[0], f"i * 2 + {half}" if isinstance(result.type, TileType) else str(half)))
 
 
 # ---- memory
@@ -320,23 +262,12 @@ def _store(e: Emitter, operation: Operation) -> None:
     e.each(value.type, f"if ({e.at(mask)}) {write}" if mask is not None else write)
 
 
-@lowers("barrier", "assume")
+@lowers("barrier")
 def _nothing(e: Emitter, operation: Operation) -> None:
-    """One program runs at a time, one element after the other; and promises are not used."""
+    """One program runs at a time, one element after the other."""
 
 
-# ---- products and reductions
-
-
-@lowers("dot")
-def _dot(e: Emitter, operation: Operation) -> None:
-    a, b, c = operation.operands
-    (*batch, m, k), n = shape_of(a.type), shape_of(b.type)[-1]
-    e.define(operation.result, e.at(c))
-    e.open(" ".join(f"for (uint32_t {name} = 0; {name} < {extent}; {name}++)" for name, extent in (("o", math.prod(batch)), ("i", m), ("l", k), ("j", n))))
-    factors = e.at(a, f"(o * {m} + i) * {k} + l"), e.at(b, f"(o * {k} + l) * {n} + j")
-    e.add(f"{e.at(operation.result, f'(o * {m} + i) * {n} + j')} += {factors[0]} * {factors[1]};")
-    e.close()
+# ---- reductions
 
 
 @lowers("reduce")
@@ -387,4 +318,22 @@ def _for(e: Emitter, operation: Operation) -> None:
     e.open(f"for (uint64_t trips = {trips}; trips; trips--, {e.at(counter)} += {step})")
     e.region(body)
     e.assign(operation.results, body)
+    e.close()
+
+
+@lowers("while")
+def _while(e: Emitter, operation: Operation) -> None:
+    before, after = operation.regions
+    assert before.terminator is not None
+    for argument, init in zip(before.arguments, operation.operands, strict=True):
+        e.define(argument, e.at(init))
+    for argument, result in zip(after.arguments, operation.results, strict=True):
+        e.define(result)
+        e.places[argument] = e.places[result]
+    e.open("for (;;)")
+    e.region(before)
+    e.assign(operation.results, before)
+    e.add(f"if (!{e.at(before.terminator.operands[0])}) break;")
+    e.region(after)
+    e.assign(before.arguments, after)
     e.close()

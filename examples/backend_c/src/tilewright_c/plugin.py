@@ -17,21 +17,26 @@ from tilewright.errors import KernelError, LoweringError
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Target
-from tilewright.runtime.arguments import address_of
-from tilewright.runtime.writability import write_guard
+from tilewright.runtime.host_memory import HostMemory
+from tilewright.runtime.slots import word_launcher
 from tilewright_c.c_types import KEPT
-from tilewright_c.lower import SYMBOL, lower_kernel
+from tilewright_c.lower import SYMBOL, lower_kernel, lowers
 
 #: Every operation of a kernel rounds by itself (no contraction), and signed integers wrap around. More optimisation costs more than it gains here.
 FLAGS = ("-std=gnu11", "-O1", "-w", "-fwrapv", "-fno-fast-math", "-ffp-contract=off", "-shared", "-fPIC")
 
+#: Products, which are taken apart: factors of a type -> the types of their sums.
+DOT = {"f16": ("f32",), "bf16": ("f32",), "f32": ("f32",), "f64": ("f64",), "i8": ("i32",)}
+
 MANIFEST = Manifest(
     name="c",
-    version="0.2.0",
+    version="0.3.0",
     summary="an example: portable C, compiled by the system's compiler",
     device_kinds=("cpu",),
     targets=("c11",),
-    capabilities=Capabilities(dtypes=frozenset(KEPT), dot={"f32": ("f32",), "f64": ("f64",)}, power_of_two=False),
+    capabilities=Capabilities(dtypes=frozenset(KEPT), dot=DOT, power_of_two=False, features=frozenset({"descriptors", "noinline"})),
+    lowers=lowers.names,
+    computes=frozenset({"f32", "f64"}),
     priority=-10,
 )
 
@@ -65,6 +70,7 @@ def _compiler_version() -> str:
 
 @hookimpl
 def tilewright_lower(module: Module) -> CodeObject:
+    lowers.require(module)
     started = time.perf_counter()
     source = lower_kernel(module.kernel)
     emitted = time.perf_counter()
@@ -100,53 +106,15 @@ def tilewright_load(code: CodeObject) -> tuple[str, Any]:
 @hookimpl
 def tilewright_launcher(loaded: tuple[str, Any], parameters: Sequence[Parameter]) -> Launcher:
     name, function = loaded
-    guard, passed = write_guard(name, parameters), [_passed(parameter.type) for parameter in parameters]
-    function.argtypes, function.restype = [ctypes.c_int32 * 3, *(ctype for ctype, _ in passed)], ctypes.c_int
+    function.argtypes, function.restype = [ctypes.c_int32 * 3, ctypes.c_char_p], ctypes.c_int
 
-    def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
-        guard(values)
-        if function((ctypes.c_int32 * 3)(*grid), *(convert(value) for (_, convert), value in zip(passed, values, strict=True))):
+    def start(grid: tuple[int, int, int], words: bytes, stream: Any) -> None:
+        if function((ctypes.c_int32 * 3)(*grid), words):
             raise KernelError(f"{name}: there is not enough memory for its tiles; use smaller ones")
 
-    return launch
-
-
-def _passed(type_: str) -> tuple[Any, Any]:
-    """How an argument is given to the C function: its type for ctypes, and what converts the caller's value."""
-    if type_.startswith("ptr<"):
-        return ctypes.c_void_p, address_of
-    if type_.startswith(("f", "bf")):
-        return ctypes.c_double, float
-    return (ctypes.c_bool, bool) if type_ == "i1" else (getattr(ctypes, f"c_{'u' * (type_[0] == 'u')}int{type_[1:]}"), int)
+    return word_launcher(name, parameters, start)
 
 
 @hookimpl
 def tilewright_memory() -> HostMemory:
     return HostMemory()
-
-
-class Buffer:
-    """Bytes on the heap; they go with the object."""
-
-    def __init__(self, size: int, alignment: int) -> None:
-        self._bytes = ctypes.create_string_buffer(size + alignment)
-        self._address = ctypes.addressof(self._bytes) + -ctypes.addressof(self._bytes) % alignment
-
-    def data_ptr(self) -> int:
-        return self._address
-
-
-class HostMemory:
-    """The memory of the only device; see :class:`tilewright.plugins.manifest.Memory`."""
-
-    def allocate(self, size: int, alignment: int) -> Buffer:
-        return Buffer(size, alignment)
-
-    def copy_to_device(self, buffer: Any, data: memoryview) -> None:
-        ctypes.memmove(address_of(buffer), data.tobytes(), data.nbytes)
-
-    def copy_to_host(self, buffer: Any, data: memoryview) -> None:
-        data.cast("B")[:] = ctypes.string_at(address_of(buffer), data.nbytes)
-
-    def synchronize(self) -> None:
-        """Launches return when their kernel has ended."""

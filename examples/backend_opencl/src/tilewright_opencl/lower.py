@@ -6,33 +6,22 @@ A work-item runs programs one after the other, every so many-th of the grid. Its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tilewright_c import lower as c
 from tilewright_c.c_types import kept, kind
 from tilewright_c.elementwise import elementwise
 from tilewright_c.prelude import CONVERSIONS
 
 from tilewright.ir import Function, Operation
-from tilewright.ir.types import F32, F64, I1, FloatType, IntType, TileType, Type, bit_width, element_type
-from tilewright_opencl.irregular import LOWERINGS as IRREGULAR
+from tilewright.ir.types import F32, F64, I1, TileType, Type, bit_width, element_type
+from tilewright.plugins.lowerings import Lowerings
 from tilewright_opencl.prelude import HEADERS
 
 #: The function of every kernel. A grid, the memory of the first work-item, and the address of the arguments, a word of 8 bytes each.
 SYMBOL = "tilewright_kernel"
 HEAD = f"__kernel void {SYMBOL}(uint32_t x, uint32_t y, uint32_t z, uint64_t memory, uint64_t given)"
 
-#: Operations that OpenCL has a function of its own for, and signed arithmetic, which wraps around here as it does without a sign.
-EXPRESSIONS = {
-    "add": "({type})((uint64_t){a} + (uint64_t){b})",
-    "sub": "({type})((uint64_t){a} - (uint64_t){b})",
-    "mul": "({type})((uint64_t){a} * (uint64_t){b})",
-    "neg": "({type})(0 - (uint64_t){a})",
-    "abs": "({type})abs({a})",
-    "clz": "clz({a})",
-    "popcount": "popcount({a})",
-    "mulhi": "mul_hi({a}, {b})",
-}
+lowers: Lowerings[c.Emitter] = Lowerings("opencl", __file__)
+lowers.functions.update(c.lowers.functions)
 
 
 class Emitter(c.Emitter):
@@ -42,13 +31,11 @@ class Emitter(c.Emitter):
         bytes: that the tiles of a work-item take at most.
     """
 
+    lowerings = lowers
+
     def __init__(self) -> None:
         super().__init__()
         self.bytes = 8
-
-    @property
-    def lowerings(self) -> Mapping[str, c.Lowering]:
-        return LOWERINGS
 
     def new_place(self, type_: Type) -> str:
         if isinstance(type_, TileType):
@@ -57,11 +44,7 @@ class Emitter(c.Emitter):
 
 
 def lower_kernel(function: Function) -> tuple[str, int]:
-    """OpenCL C of a kernel, and the bytes of memory that each work-item needs.
-
-    Raises:
-        LoweringError: it has an operation that has no lowering here.
-    """
+    """OpenCL C of a kernel, all of whose operations are lowered, and the bytes of memory that each work-item needs."""
     e = Emitter()
     for position, argument in enumerate(function.arguments):
         e.define(argument, _argument(f"((__global const uint64_t *)given)[{position}]", argument.type))
@@ -83,11 +66,10 @@ def _argument(word: str, type_: Type) -> str:
 
 def _in_memory(type_: Type, address: str) -> str:
     """What is at an address: a value, as it is kept, or for i1 a byte."""
-    element = element_type(type_)
-    name = "u8" if element is I1 else str(element) if isinstance(element, IntType | FloatType) else "u64"
-    return f"*(__global at_{name} *){address}"
+    return f"*(__global at_{'uint8_t' if element_type(type_) is I1 else kept(type_)} *){address}"
 
 
+@lowers("load")
 def _load(e: c.Emitter, operation: Operation) -> None:
     result, mask, other = operation.result, operation.operand("mask"), operation.operand("other")
     e.define(result)
@@ -98,12 +80,14 @@ def _load(e: c.Emitter, operation: Operation) -> None:
     e.each(result.type, read)
 
 
+@lowers("store")
 def _store(e: c.Emitter, operation: Operation) -> None:
     (pointer, value), mask = operation.operands[:2], operation.operand("mask")
     write = f"{_in_memory(value.type, e.at(pointer))} = {e.at(value)};"
     e.each(value.type, f"if ({e.at(mask)}) {write}" if mask is not None else write)
 
 
+@lowers("bitcast")
 def _bitcast(e: c.Emitter, operation: Operation) -> None:
     (source,), result = operation.operands, operation.result
     e.define(result)
@@ -111,20 +95,11 @@ def _bitcast(e: c.Emitter, operation: Operation) -> None:
     e.each(result.type, f"{{ {copied} {e.at(result)} = y; }}")
 
 
-def _elementwise(e: c.Emitter, operation: Operation) -> None:
-    first, read = operation.operands[0].type, [e.at(operand) for operand in operation.operands]
-    if operation.name in EXPRESSIONS and (kind(first) == "i" or (kind(first) == "u" and operation.name in ("clz", "popcount", "mulhi"))):
-        named = dict(zip("ab", (f"(({kept(first)}){text})" for text in read), strict=False))
-        e.define(operation.result, EXPRESSIONS[operation.name].format(type=kept(first), **named))
-    else:
-        e.define(operation.result, elementwise(operation, read))
-
-
-LOWERINGS: dict[str, c.Lowering] = {
-    **c.LOWERINGS,
-    **IRREGULAR,
-    **dict.fromkeys(EXPRESSIONS, _elementwise),
-    "load": _load,
-    "store": _store,
-    "bitcast": _bitcast,
-}
+@lowers("add", "sub", "mul")
+def _arithmetic(e: c.Emitter, operation: Operation) -> None:
+    """Signed integers wrap around here as they do without a sign."""
+    type_, read = operation.result.type, [e.at(operand) for operand in operation.operands]
+    if kind(type_) == "i":
+        read = [f"(uint64_t){text}" for text in read]
+    found = elementwise(operation, read)
+    e.define(operation.result, f"({kept(type_)})({found})" if kind(type_) == "i" else found)

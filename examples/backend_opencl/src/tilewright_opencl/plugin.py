@@ -6,15 +6,14 @@ import importlib.util
 import time
 from collections.abc import Sequence
 
-from tilewright_c.c_types import KEPT
-from tilewright_c.plugin import HostMemory
+from tilewright_c.plugin import MANIFEST as C
 
 from tilewright.ir import Module
-from tilewright.passes.inline import inline
-from tilewright.passes.math import expand_math
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Pass, Target
+from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
+from tilewright.runtime.host_memory import HostMemory
 from tilewright_opencl import __version__
+from tilewright_opencl.lower import lower_kernel, lowers
 
 NAME = "opencl"
 
@@ -27,7 +26,9 @@ def tilewright_backend() -> Manifest:
         summary="an example: OpenCL C, for processors",
         device_kinds=("cpu",),
         targets=("opencl12",),
-        capabilities=Capabilities(dtypes=frozenset(KEPT), dot={"f32": ("f32",), "f64": ("f64",)}, power_of_two=False, features=frozenset({"noinline"})),
+        capabilities=C.capabilities,
+        lowers=lowers.names,
+        computes=C.computes,
         priority=-15,
         status="" if importlib.util.find_spec("pyopencl") else "pyopencl is not installed: pip install 'tilewright-opencl[pocl]'",
     )
@@ -50,15 +51,10 @@ def tilewright_target() -> Target:
 
 
 @hookimpl
-def tilewright_passes(passes: Sequence[Pass]) -> Sequence[Pass]:
-    return (*passes, inline, expand_math)
-
-
-@hookimpl
 def tilewright_lower(module: Module) -> CodeObject:
-    from tilewright_opencl.lower import lower_kernel
     from tilewright_opencl.runtime import built
 
+    lowers.require(module)
     started = time.perf_counter()
     source, memory = lower_kernel(module.kernel)
     emitted = time.perf_counter()

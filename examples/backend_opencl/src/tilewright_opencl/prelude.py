@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright_c.c_types import KEPT
 
 #: The C types in which values are in memory: at addresses of any alignment, whatever else was written there.
-IN_MEMORY = "".join(f"typedef {type_} at_{name} __attribute__((may_alias, aligned(1)));\n" for name, type_ in KEPT.items() if name != "i1")
+IN_MEMORY = "".join(f"typedef {type_} at_{type_} __attribute__((may_alias, aligned(1)));\n" for type_ in sorted({*KEPT.values()} - {"_Bool"}))
 
 HEADERS = f"""
 #pragma OPENCL FP_CONTRACT OFF
@@ -25,5 +25,5 @@ typedef uchar uint8_t; typedef ushort uint16_t; typedef uint uint32_t; typedef u
 #define UINT32_MAX UINT_MAX
 #define UINT64_MAX ULONG_MAX
 #define memcpy __builtin_memcpy
-{"".join(f"#define {name}f {name}{chr(10)}" for name in ("ceil", "copysign", "fabs", "floor", "fma", "fmod", "ldexp", "nextafter", "rint", "sqrt", "trunc"))}
+{"".join(f"#define {name}f {name}{chr(10)}" for name in ("fma", "fmod", "nextafter", "sqrt"))}
 {IN_MEMORY}"""

@@ -6,7 +6,7 @@ A processor's memory is the host's, so addresses are given to kernels as they ar
 from __future__ import annotations
 
 import functools
-import struct
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from tilewright.errors import LaunchError, LoweringError
-from tilewright.ir.type_text import parse_type
+from tilewright.errors import LoweringError
 from tilewright.plugins.manifest import CodeObject, Launcher, Parameter
-from tilewright.runtime.arguments import address_of
-from tilewright.runtime.slots import MISFITS, misfit, slot_codec
-from tilewright.runtime.writability import write_guard
+from tilewright.runtime.slots import word_launcher
 from tilewright_opencl.lower import SYMBOL
 
 #: Numbers as IEEE has them. Optimising costs more than it gains here.
 OPTIONS = ["-cl-std=CL1.2", "-cl-fp32-correctly-rounded-divide-sqrt", "-cl-opt-disable", "-w"]
+
+# The core keeps programs. In pocl's own cache one process finds what another one is still writing, and is ended by an assertion.
+os.environ.setdefault("POCL_KERNEL_CACHE", "0")
 
 
 @functools.cache
@@ -66,31 +66,14 @@ def launcher(code: CodeObject, parameters: Sequence[Parameter]) -> Launcher:
     """What starts a kernel: as many work-items as the processor has units, or programs if these are fewer."""
     context, queue = _queue()
     kernel = cl.Kernel(cl.Program(context, [processor()], [code.binary]).build(), SYMBOL)
-    codecs = [slot_codec(parse_type(parameter.type), _address) for parameter in parameters]
-    pack = struct.Struct("<" + "".join(letters for letters, _ in codecs)).pack
-    guard, one_at_a_time = write_guard(code.name, parameters), threading.Lock()
-    units, each = processor().max_compute_units, code.metadata["memory"]
+    one_at_a_time, units, each = threading.Lock(), processor().max_compute_units, code.metadata["memory"]
 
-    def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
-        guard(values)
-        if 0 in grid:
-            return
-        try:
-            words = np.frombuffer(
-                pack(*(number for (_, numbers), value in zip(codecs, values, strict=True) for number in numbers(value))) + bytes(8), np.uint64
-            )
-        except MISFITS as error:
-            raise misfit(code.name, parameters, values, _address) or LaunchError(f"{code.name}: {error}") from error
+    def start(grid: tuple[int, int, int], words: bytes, stream: Any) -> None:
         items = min(units, grid[0] * grid[1] * grid[2])
-        memory = np.empty(items * each, np.uint8)
+        given, memory = np.frombuffer(words + bytes(8), np.uint64), np.empty(items * each, np.uint8)
         with one_at_a_time:  # arguments belong to the kernel
-            kernel.set_args(*(np.uint32(extent) for extent in grid), np.uint64(memory.ctypes.data), np.uint64(words.ctypes.data))
+            kernel.set_args(*(np.uint32(extent) for extent in grid), np.uint64(memory.ctypes.data), np.uint64(given.ctypes.data))
             event = cl.enqueue_nd_range_kernel(queue, kernel, (items,), (1,))
         event.wait()
 
-    return launch
-
-
-def _address(value: Any) -> int:
-    """The address of an array, or the number that is one."""
-    return value if type(value) is int else address_of(value)
+    return word_launcher(code.name, parameters, start)
