@@ -63,7 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--load", action="append", default=[], metavar="MODULE", help="a plugin module to register under the backend's name; may be repeated")
     run.add_argument("--emulate", default="", metavar="TARGET", help="emulate this hardware, as gfx942, or gfx942:lockstep for another order of its waves")
     run.add_argument("--memory", type=_positive, default=4096, metavar="MIB", help="what a worker may grow by during one case (%(default)s)")
-    run.add_argument("--wheel", type=Path, action="append", default=[], metavar="FILE", help="what was installed; a claim names its hash; may be repeated")
+    run.add_argument("--wheel", type=Path, action="extend", nargs="+", default=[], metavar="FILE", help="what was installed; a claim names its hash")
     run.add_argument("--time-scale", type=float, default=1.0, metavar="X", help="multiply the time limits, for slow machines")
 
     verify = _command(commands, "verify", "check reports offline; exit code 1 where one is damaged or not consistent, or does not come out again", _verify)

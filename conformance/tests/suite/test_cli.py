@@ -127,6 +127,11 @@ def test_wrong_questions(arguments: list[str], message: str, tmp_path: Path, cap
     assert message in capsys.readouterr().err
 
 
+def test_wheels_are_named_one_or_several_at_a_time() -> None:
+    options = cli.build_parser().parse_args(["run", "--backend", "cpu", "--wheel", "a.whl", "b.whl", "--quick", "--wheel", "c.whl"])
+    assert options.wheel == [Path("a.whl"), Path("b.whl"), Path("c.whl")]
+
+
 def test_listing(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list", "elementwise/fma/*", "--profile", "core") == cli.GOOD
     ids = capsys.readouterr().out.split()
