@@ -17,7 +17,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -275,14 +275,23 @@ def moments_kernel(x_ptr, length_ptr, out_ptr, stride, BLOCK: tl.constexpr):
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, its arguments but for ``debug``, and its grid; ``repeats`` more programs do the same again."""
+    """A kernel, its arguments but for ``debug``, and its grid; ``repeats`` times as many programs do the same again, 0 for as many as take long enough."""
 
     name: str
     kernel: Any
     arguments: tuple[Any, ...]
     programs: tuple[int, int] = (1, 1)
-    repeats: int = 256
+    repeats: int = 0
     constants: tuple[tuple[str, int], ...] = ()
+
+    def repeated(self, least: float) -> Case:
+        """The case with as many repeats as take some seconds without checks: those of a launch itself do not count."""
+        if self.repeats:
+            return self
+        repeats = 1
+        while seconds(replace(self, repeats=repeats).launch(False), 3) < least:
+            repeats *= 2
+        return replace(self, repeats=repeats)
 
     def launch(self, debug: bool) -> Callable[[], object]:
         constants = dict(self.constants)
@@ -293,7 +302,7 @@ def cases() -> Iterator[Case]:
     def floats(*shape: int) -> np.ndarray:
         return RNG.standard_normal(shape, dtype=F32)
 
-    def case(name: str, kernel: Any, *arguments: Any, programs: tuple[int, int] = (COUNT // BLOCK, 1), repeats: int = 256, **constants: int) -> Case:
+    def case(name: str, kernel: Any, *arguments: Any, programs: tuple[int, int] = (COUNT // BLOCK, 1), repeats: int = 0, **constants: int) -> Case:
         return Case(name, kernel, arguments, programs, repeats, tuple(constants.items()))
 
     n = COUNT - 3
@@ -313,10 +322,11 @@ def cases() -> Iterator[Case]:
     yield case("gather of bytes by bytes", masked_gather_kernel, bytes_, small_index, flags, bytes_.copy(), BLOCK=BLOCK)
     yield case("every other element", strided_kernel, floats(2 * COUNT), out, n, 2, BLOCK=BLOCK)
     yield case("backwards", reversed_kernel, x, out, n, BLOCK=BLOCK)
-    yield case("tiles of 16", add_kernel, x, y, out, n, programs=(256, 1), repeats=16, BLOCK=16)
-    yield case("tiles of 16, mask from memory", masked_copy_kernel, x, flags, out, programs=(256, 1), repeats=16, BLOCK=16)
+    yield case("add, a launch of one tile", add_kernel, x, y, out, n, programs=(1, 1), repeats=1, BLOCK=BLOCK)
+    yield case("tiles of 16", add_kernel, x, y, out, n, programs=(256, 1), BLOCK=16)
+    yield case("tiles of 16, mask from memory", masked_copy_kernel, x, flags, out, programs=(256, 1), BLOCK=16)
     cut = np.where(np.arange(BLOCK) < 1000, flags[:BLOCK], 0)
-    yield case("copy, mask that cuts a tile", masked_copy_kernel, floats(1000), cut, floats(1000), programs=(1, 1), repeats=1024, BLOCK=BLOCK)
+    yield case("copy, mask that cuts a tile", masked_copy_kernel, floats(1000), cut, floats(1000), programs=(1, 1), BLOCK=BLOCK)
     yield case("loop, mask from memory", running_kernel, x, flags, out, COUNT, programs=(1, 1), BLOCK=256)
     for columns, extent in ((3, 4), (4, 4), (16, 16), (1000, 1024)):
         tile = BLOCK // extent
@@ -333,9 +343,9 @@ def cases() -> Iterator[Case]:
     yield case("softmax of 60", softmax_kernel, x, out, 60, programs=(64, 1), BLOCK=64)
     yield case("layer norm", layer_norm_kernel, x, y, y, out, 1000, BLOCK=1024)
     a, b, c = floats(100, 100), floats(100, 100), floats(100, 100)
-    yield case("matmul of 100", matmul_kernel, a, b, c, 100, 100, 100, programs=(4, 4), repeats=4, M=32, N=32, K=32)
-    yield case("attention", attention_kernel, *(floats(120, 32) for _ in range(4)), 120, 0.2, programs=(4, 1), repeats=4, M=32, N=32, D=32)
-    yield case("histogram", histogram_kernel, np.abs(small) % 64, np.zeros(64, I32), n, BLOCK=BLOCK, repeats=16)
+    yield case("matmul of 100", matmul_kernel, a, b, c, 100, 100, 100, programs=(4, 4), M=32, N=32, K=32)
+    yield case("attention", attention_kernel, *(floats(120, 32) for _ in range(4)), 120, 0.2, programs=(4, 1), M=32, N=32, D=32)
+    yield case("histogram", histogram_kernel, np.abs(small) % 64, np.zeros(64, I32), n, BLOCK=BLOCK)
     blocks = [TensorDescriptor(array.reshape(64, 64), [64, 64], [64, 1], [16, 64]) for array in (x, out)]
     yield case("descriptors", descriptors_kernel, *blocks, ROWS=16, COLUMNS=64)
     short = [TensorDescriptor(array.reshape(1024, 4), [1024, 4], [4, 1], [256, 4]) for array in (x, out)]
@@ -352,7 +362,7 @@ def cases() -> Iterator[Case]:
     yield case("total of integers", integer_total_kernel, small, integers, n, BLOCK=BLOCK)
     yield case("dropout", dropout_kernel, x, out, n, 0.5, 7, BLOCK=BLOCK)
     yield case("device_assert", asserted_kernel, x, index, out, n, COUNT, BLOCK=BLOCK)
-    yield case("scalars", scalars_kernel, x, out, COUNT, programs=(1, 1), repeats=16)
+    yield case("scalars", scalars_kernel, x, out, COUNT, programs=(1, 1))
     yield case("band of 5", band_kernel, x, y, out, n, BLOCK=BLOCK, TAPS=5)
     lengths = RNG.integers(800, 1000, 4).astype(I32)
     yield case("every other lane", moments_kernel, x, lengths, out, 1000, BLOCK=1024)
@@ -368,6 +378,8 @@ def seconds(call: Callable[[], object], turns: int) -> float:
 
 def measure(case: Case, rounds: int, least: float) -> tuple[float, float]:
     """Processor seconds of a launch without and with checks, the medians of rounds of ``least`` seconds at least."""
+    case.launch(False)()
+    case = case.repeated(least)
     calls = [case.launch(debug) for debug in (False, True)]
     turns = []
     for call in calls:
@@ -391,7 +403,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="part of the names of the kernels to run")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--least", type=float, default=0.004, help="seconds of a round")
+    parser.add_argument("--least", type=float, default=0.002, help="seconds of a launch of all programs, and of a round")
     parser.add_argument("--json", type=Path, help="where to write the ratios")
     parser.add_argument("--against", type=Path, help="ratios to print beside these")
     options = parser.parse_args()

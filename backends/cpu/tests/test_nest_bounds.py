@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -219,6 +220,45 @@ def test_both_corners_are_in_the_same_argument(module_of: Any, compiled: Any) ->
         run.status[:] = 0
         run.function(slots.ctypes.data, 0, 1)
         assert (run.status[0] == OUT_OF_BOUNDS) == wild
+
+
+# ---- what an assertion has read already
+
+
+@tw.jit
+def asserted_in_a_branch(x, y, start, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    a = tl.load(x + start + i)
+    if n > 0:
+        tl.device_assert(a != 7, "seven")
+    tl.store(y + i, a)
+
+
+@tw.jit
+def asserted_in_a_loop(x, y, start, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    for turn in range(n):
+        a = tl.load(x + start * turn + i)
+        tl.device_assert(a != 7, "seven")
+        tl.store(y + i, a)
+
+
+@tw.jit
+def asserted_at_ends(x, y, start, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    a = tl.load(x + start + i)
+    tl.device_assert(i + n < 1000, "far")
+    tl.store(y + i, a)
+
+
+@pytest.mark.parametrize("kernel", [asserted_in_a_branch, asserted_in_a_loop, asserted_at_ends], ids=lambda kernel: kernel.__name__)
+def test_what_an_assertion_has_read_is_checked_once(kernel: Any) -> None:
+    x, y = np.zeros(64, np.int32), np.zeros(64, np.int32)
+    for n in (0, 1, 2, 5):
+        for start in (0, 1, -1, 64):
+            wild = start != 0 and (kernel is not asserted_in_a_loop or n > 1)
+            with pytest.raises(KernelError, match="load outside the memory of argument 'x'") if wild else nullcontext():
+                kernel[(1,)](x, y, start, n, BLOCK=64, backend="cpu", debug=True)
 
 
 # ---- pages that nobody may touch

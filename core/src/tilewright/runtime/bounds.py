@@ -30,7 +30,8 @@ def memory_of(value: Any) -> tuple[int, int] | None:
             value = value.base
         if value.base is not None or not value.flags.forc:
             return None
-        return value.ctypes.data, value.ctypes.data + value.nbytes
+        address = address_of(value)
+        return address, address + value.nbytes
     storage = getattr(value, "untyped_storage", None)
     if storage is None:
         return None

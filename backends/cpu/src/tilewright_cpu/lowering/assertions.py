@@ -32,6 +32,7 @@ from tilewright_cpu.lowering.evaluate import as_vector, evaluate
 from tilewright_cpu.lowering.masks import conjuncts
 from tilewright_cpu.lowering.materialize import begin_fill, complete_partial, end_fill
 from tilewright_cpu.lowering.nest import Lanes, Plan, decide_row, identity
+from tilewright_cpu.lowering.nest_bounds import note_passed
 from tilewright_cpu.lowering.strides import form
 from tilewright_cpu.status import ASSERTION_FAILED
 
@@ -135,12 +136,16 @@ def lower_assert(context: Context, operation: Operation) -> None:
     loops: dict[tuple[tuple[int, ...], int], list[_Check]] = {}
     for check in checks:
         loops.setdefault((check.shape, max(_bits(operand) for operand in check.operands)), []).append(check)
+    read: list[Operation] = []
     for group in loops.values():
-        for number, failed in _test(context, group).items():
+        plan, tested = _test(context, group)
+        for number, failed in tested.items():
             failures[number].append(failed)
+        read += [] if any(any(check.ends) for check in group) else plan.accesses
     if not context.in_elements:
         # what was outside of its argument's memory says more than a condition on the zeros read instead
         stop_where_told(context)
+        note_passed(context, read)
     for assertion, found in zip(together, failures, strict=True):
         failed = functools.reduce(lambda a, b: w.emit(f"or i1 {a}, {b}"), found)
         failing, passed = w.new_block("failed"), w.new_block("passed")
@@ -429,8 +434,8 @@ def overflow_of_products(element: IntType) -> Gathering:
 # ---- testing
 
 
-def _test(context: Context, checks: Sequence[_Check]) -> dict[int, str]:
-    """Loops over checks of one shape: for each assertion an i1 that holds where one of its conditions fails."""
+def _test(context: Context, checks: Sequence[_Check]) -> tuple[Plan, dict[int, str]]:
+    """Loops over checks of one shape: their nest, and for each assertion an i1 that holds where one of its conditions fails."""
     w, shape = context.writer, checks[0].shape
     axes = identity(len(shape))
     plan = Plan(context, shape, [(operand, axes) for check in checks for operand in check.operands if is_tile(operand)])
@@ -489,7 +494,7 @@ def _test(context: Context, checks: Sequence[_Check]) -> dict[int, str]:
         end_fill(context, filled)
     if kept:
         failures = [w.emit(f"icmp ne i8 {w.load('i8', w.gep('i8', kept, position), 1)}, 0") for position in range(len(numbers))]
-    return dict(zip(numbers, failures, strict=True))
+    return plan, dict(zip(numbers, failures, strict=True))
 
 
 LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {"assert": lower_assert}

@@ -44,7 +44,8 @@ def note_accesses(state: KernelState, module: Module, first_slot: int) -> None:
 
 def is_checked(context: Context, operation: Operation) -> bool:
     """Whether an operation's accesses are held against bounds where code is being written."""
-    return operation in context.state.checks.accesses and operation not in context.checks.trusted
+    checks = context.checks
+    return operation in context.state.checks.accesses and operation not in checks.trusted and operation not in checks.passed
 
 
 def checked_address(context: Context, operation: Operation, address: str, size: int, guard: str | None = None) -> str:

@@ -36,6 +36,7 @@ class FunctionChecks:
         unlooked: whether that word is still to be looked at.
         unlooked_lanes: (operation, width) -> memory of the lanes of its accesses that were outside, which are still to be told.
         trusted: the operations all of whose accesses are inside where code is being written now.
+        passed: the loads of which that is known behind the statements of the region that have been lowered: an assertion has read all of their lanes.
         asserted: assertions that were tested with an earlier one.
     """
 
@@ -45,4 +46,5 @@ class FunctionChecks:
     unlooked: bool = False
     unlooked_lanes: dict[tuple[Operation, int], str] = field(default_factory=dict)
     trusted: frozenset[Operation] = frozenset()
+    passed: frozenset[Operation] = frozenset()
     asserted: set[Operation] = field(default_factory=set)

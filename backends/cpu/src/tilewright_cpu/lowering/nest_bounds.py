@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from tilewright.ir.core import Operation
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import I64, PointerType, TileType, element_type
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import storage_size
+from tilewright_cpu.lowering.analysis import is_tile
 from tilewright_cpu.lowering.bounds import bounds_of, is_checked, is_span
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index
 from tilewright_cpu.lowering.evaluate import evaluate, with_coordinate
@@ -31,6 +33,32 @@ def decidable(context: Context, operations: Iterable[Operation], several_rows: b
     """Those of a nest's accesses that can be checked for all of it at once, if a check for each row or chunk costs more than that."""
     found = [operation for operation in dict.fromkeys(operations) if is_checked(context, operation) and None not in _steps(context, operation)]
     return found if several_rows or not all(is_span(context, operation) for operation in found) else []
+
+
+def note_passed(context: Context, operations: Iterable[Operation]) -> None:
+    """Take loads for checked behind the statement that has read all their lanes, and has stopped where one was outside.
+
+    Where another load decides on addresses or lanes it may give something else when it is read again, if the kernel races with itself.
+    """
+    checked = [operation for operation in operations if is_checked(context, operation)]
+    # an address and its mask
+    known = [operation for operation in checked if not any(_reads(context, operand) for operand in operation.operands[:2])]
+    context.checks.passed |= frozenset(known)
+
+
+def _reads(context: Context, value: Value) -> bool:
+    """Whether evaluating a tile reads the kernel's memory."""
+    stack, seen = [value], set()
+    while stack:
+        here = context.resolve(stack.pop())
+        operation = here.definition
+        if here in seen or here in context.buffers or operation is None or not is_tile(here):
+            continue
+        if isinstance(operation, Load):
+            return True
+        seen.add(here)
+        stack.extend(operation.operands)
+    return False
 
 
 def emit_inside(context: Context, operations: Sequence[Operation]) -> str:

@@ -25,6 +25,7 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
     # what is put into memory in this region is in memory in this region only
     context.buffers, context.pending = dict(context.buffers), dict(context.pending)
     context.partial, context.lane_sums, context.consecutive = dict(context.partial), dict(context.lane_sums), dict(context.consecutive)
+    passed = context.checks.passed
     terminator: Operation | None = None
     lines, mark = context.lines, context.writer.mark
     for operation in region:
@@ -49,7 +50,7 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
             stop_where_told(context)
             context.release()
     context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums, context.consecutive = saved
-    context.writer.mark = mark
+    context.writer.mark, context.checks.passed = mark, passed
     assert terminator is not None
     return terminator
 
