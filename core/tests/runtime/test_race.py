@@ -79,23 +79,40 @@ class Simulated:
         monkeypatch.setattr(race_module.time, "perf_counter", lambda: self.now * 1e-3)
 
     def measure(self, call, repetitions):
-        self.now += self.kernel
+        call()
         self.taken += 1
         return [self.kernel]
+
+    def call(self):
+        self.now += self.kernel
 
     def flush_cache(self):
         self.now += self.flush
 
 
+@pytest.mark.parametrize("around", [0.0, 3.0])
 @pytest.mark.parametrize("flush", [0.0, 0.2, 6.0, 12.0])
 @pytest.mark.parametrize("kernel", [0.001, 0.07, 1.0, 4.0, 30.0, 700.0])
-def test_a_trial_costs_little_more_than_its_kernel(monkeypatch, kernel, flush):
+def test_a_trial_costs_little_more_than_its_kernel(monkeypatch, kernel, flush, around):
+    """Its first run and what is done around it are of it."""
     timer = Simulated(monkeypatch, kernel, flush)
-    assert race(timer, lambda: None, None)[0] == kernel
-    assert timer.now <= 20 * kernel + 50
+    began, timer.now = 0.0, around
+    assert race(timer, timer.call, None, began=began, after=around)[0] == kernel
+    assert timer.now + around <= 20 * kernel + 50
     assert timer.taken >= (3 if kernel < 50 else 1)
     if kernel <= 4 and flush == 0.2:
-        assert timer.taken >= 14  # and what there is time for is used
+        assert timer.taken >= 13  # and what there is time for is used
+
+
+def test_what_loading_a_kernel_takes_leaves_its_trial_as_long(monkeypatch):
+    timer = Simulated(monkeypatch, 1.0, 1.0)
+    calls = iter([400.0])
+
+    def call():
+        timer.now += next(calls, timer.kernel)
+
+    race(timer, call, None)
+    assert timer.now > 450
 
 
 class RunsAhead:
@@ -142,13 +159,13 @@ def test_a_host_that_is_always_late_ends(monkeypatch):
 
 def test_three_times_are_taken_however_long_a_flush_is(monkeypatch):
     timer = Simulated(monkeypatch, 0.07, 300.0)
-    race(timer, lambda: None, None)
+    race(timer, timer.call, None)
     assert timer.taken == 3
 
 
 def test_a_length_that_was_chosen_is_kept_to(monkeypatch):
     timer = Simulated(monkeypatch, 1.0, 0.5)
-    race(timer, lambda: None, None, rep=300)
+    race(timer, timer.call, None, rep=300)
     assert timer.taken == 25 + 300
 
 
@@ -214,6 +231,21 @@ def test_a_tuning_measures_losers_briefly(timed):
     assert kernel.best_config.kwargs == {"BLOCK": 16}
     assert timed.of_block == {8: 1 + 4, 16: 3 + 10, 32: 10, 64: 1}  # for 25 ms and 100 ms; a round; no more than that
     assert [times[0] for times in kernel.configs_timings.values()] == [30.0, 10.0, 11.0, 9.0e9]
+
+
+def test_what_a_tuner_does_around_a_trial_is_of_the_trial(timed, monkeypatch):
+    """And what the timer makes for its flushes is of none."""
+    told = []
+
+    def recorded(timer, call, best, **settings):
+        told.append((timed.flushed, settings["began"], settings["after"], time.perf_counter()))
+        return race(timer, call, best, **settings)
+
+    monkeypatch.setattr("tilewright.runtime.autotune.race", recorded)
+    kernel = tuned()
+    kernel[grid](np.zeros(1 << 20, np.float32), 64)
+    assert told[0][0] == 1 and [after > 0 for _, _, after, _ in told] == [False, True, True, True]
+    assert all(earlier[-1] < began < now for earlier, (_, began, _, now) in zip([(0.0,), *told], told, strict=False))
 
 
 def test_a_budget_takes_the_best_so_far_and_is_tuned_again_without(timed, recorder):

@@ -368,6 +368,9 @@ class Autotuner(KernelInterface):
         by_config = {trial.config: trial for trial in found}
         timer = timer_of(place.backend, place.device) if self._races() else None
         on_device = place.device.kind != "cpu"
+        began = 0.0
+        if timer is not None:
+            timer.flush_cache()  # makes what it flushes with, which is of no trial
 
         def failed(config: Config, error: Exception) -> None:
             nonlocal tried
@@ -383,9 +386,10 @@ class Autotuner(KernelInterface):
             if timer is None:
                 return self.do_bench(call, quantiles=QUANTILES)
             chosen: dict[str, Any] = {name: value for name, value in (("warmup", self.num_warmups), ("rep", self.num_reps)) if value is not None}
+            of_trial = {"began": began, "after": kept.seconds * 1e3}
             ends = [] if self.time_limit is None else [time.perf_counter() + self.time_limit]
             ends += [] if deadline is None or best is None else [deadline]
-            return race(timer, call, None if best is None else timings[best], deadline=min(ends, default=None), runs_ahead=on_device, **chosen)
+            return race(timer, call, None if best is None else timings[best], deadline=min(ends, default=None), runs_ahead=on_device, **of_trial, **chosen)
 
         ready = trials.compile_trials(
             found,
@@ -398,6 +402,7 @@ class Autotuner(KernelInterface):
         try:
             with contextlib.closing(ready):
                 for config in ready:
+                    began = time.perf_counter()
                     with kept.restored(by_config[config]):
                         timings[config] = self._measured(args, grid, config, kwargs, clock)
                     tried += 1

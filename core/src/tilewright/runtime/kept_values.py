@@ -7,6 +7,7 @@ launch itself, need not store to the same elements.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -56,6 +57,8 @@ class KeptValues:
         """
         self._kernel, self._arguments, self._cared_for = kernel, arguments, frozenset(cared_for)
         self._saved: dict[int, tuple[Any, Any]] = {}
+        #: Seconds that giving values back took, the last time.
+        self.seconds = 0.0
         self._left_out: set[int] = set()
 
     def restored(self, trial: Trial) -> AbstractContextManager[None]:
@@ -77,8 +80,10 @@ class KeptValues:
         self._restore(used)
 
     def _restore(self, arrays: list[Any]) -> None:
+        started = time.perf_counter()
         for array in arrays:
             copy_into(array, self._saved[id(array)][1])
+        self.seconds = time.perf_counter() - started
 
     def _kept(self, name: str, read: bool) -> Iterator[Any]:
         """The arrays of a parameter, once there are copies of them."""

@@ -18,8 +18,8 @@ _FIRST: Final = 3
 #: After each so many times: one whose lower quantile is above the best one's upper quantile by this factor is slower.
 _ROUND: Final = 10
 _SLOWER: Final = 1.03
-#: A trial whose length nobody chose takes at most so many times as long as the kernel, and so many milliseconds, with all flushes; three times are taken
-#: at least.
+#: A trial whose length nobody chose takes at most so many times as long as the kernel, and so many milliseconds: with its first run, all flushes, and what its
+#: caller does before and after, without loading the kernel. Three times are taken at least.
 MOST, BASE = 20.0, 50.0
 #: Milliseconds to warm up and to measure for, where there is time for that.
 _WARMUP, _REP = 25.0, 100.0
@@ -67,6 +67,8 @@ def race(
     rep: float | None = None,
     deadline: float | None = None,
     runs_ahead: bool = False,
+    began: float | None = None,
+    after: float = 0.0,
 ) -> list[float]:
     """The median, the 20 % and the 80 % quantile of the milliseconds that ``call()`` takes, the device's caches flushed before each.
 
@@ -75,18 +77,26 @@ def race(
         warmup, rep: milliseconds to warm up and to measure for, however long that takes; where neither is given, no longer than ``MOST`` and ``BASE`` say.
         deadline: when to end, by ``time.perf_counter``; at least one time is taken.
         runs_ahead: whether calls return before the kernel has run, as on a GPU.
+        began: when the trial began, by ``time.perf_counter``; where None, now.
+        after: milliseconds that the caller takes when this has ended.
     """
+    before = 0.0 if began is None else time.perf_counter() - began
     call()  # loads the kernel
     lead, anew = _Lead(timer, runs_ahead), _ANEW
     all_times: list[float] = []
     least = math.inf
     bounded = warmup is None and rep is None
-    started = time.perf_counter()
+    started = last = time.perf_counter()
+    longest = 0.0
 
     def is_spent() -> bool:
-        """Whether one more time would be more than a trial may cost."""
-        count, spent = len(all_times), (time.perf_counter() - started) * 1e3
-        return bounded and count >= _FIRST and spent * (count + 1) / count > BASE + MOST * least
+        """Whether one more time, with its flush, would be more than a trial may cost, if it took as long as the longest did."""
+        nonlocal last, longest
+        now = time.perf_counter()
+        last, longest = now, max(longest, now - last)
+        if not bounded or len(all_times) < _FIRST:
+            return False
+        return (before + now - started + longest) * 1e3 + least + after > BASE + MOST * least
 
     def measure_for(milliseconds: float) -> tuple[list[float], bool]:
         """Times that add up to so many milliseconds; and whether the race is lost, or over."""

@@ -1,0 +1,204 @@
+"""What a trial of a tuning costs on a CPU: at most 20 times the kernel and 50 ms.
+
+    python benchmarks/cpu/tuning.py
+    python benchmarks/cpu/tuning.py --kernel matmul
+    python benchmarks/cpu/tuning.py --processor-time        where other programs have the processors, too
+
+Twenty kernels, from a microsecond to tens of milliseconds, each tuned over several configurations. A line a trial: the kernel's time in it, how often it ran,
+what the trial took from its first run to the first run of the next one (flushes, values given back and the tuner's own work with it), the bound, and the
+ratio of both. A kernel's first line also has what came before: compiling all configurations. Ends with 1 where the trials of a kernel took more than 1.1 times
+their bounds.
+
+With ``--processor-time`` kernels run on one thread, and every clock, the tuner's own too, is that of the time which processors gave this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import starmap
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+import tilewright.language as tl
+
+#: The bound of a trial: so many times the kernel, and so many milliseconds.
+TIMES, MILLISECONDS = 20, 50.0
+#: How much more the trials of a kernel may take: interpreters collect garbage.
+TOLERANCE = 1.1
+
+
+@tw.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask)
+
+
+@tw.jit
+def scale(x, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(x + offsets, tl.load(x + offsets, mask=mask) * 0.5, mask=mask)
+
+
+@tw.jit
+def softmax(x, out, rows, columns, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, WIDTH)[None, :]
+    mask = (row < rows) & (column < columns)
+    values = tl.load(x + row * columns + column, mask=mask, other=-float("inf"))
+    powers = tl.exp(values - tl.max(values, axis=1)[:, None])
+    tl.store(out + row * columns + column, powers / tl.sum(powers, axis=1)[:, None], mask=mask)
+
+
+@tw.jit
+def row_sums(x, out, columns, BLOCK: tl.constexpr):
+    row, total = tl.program_id(0), tl.zeros([BLOCK], tl.float32)
+    for start in range(0, columns, BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        total += tl.load(x + row * columns + offsets, mask=offsets < columns, other=0.0)
+    tl.store(out + row, tl.sum(total, axis=0))
+
+
+@tw.jit
+def matmul(a, b, out, n, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows = tl.program_id(0) * M + tl.arange(0, M)[:, None]
+    columns = tl.program_id(1) * N + tl.arange(0, N)[None, :]
+    total = tl.zeros([M, N], tl.float32)
+    for start in range(0, n, K):
+        inner = start + tl.arange(0, K)
+        left = tl.load(a + rows * n + inner[None, :], mask=(rows < n) & (inner[None, :] < n), other=0.0)
+        right = tl.load(b + inner[:, None] * n + columns, mask=(inner[:, None] < n) & (columns < n), other=0.0)
+        total = tl.dot(left, right, total)
+    tl.store(out + rows * n + columns, total, mask=(rows < n) & (columns < n))
+
+
+@dataclass
+class Case:
+    """A kernel at one size.
+
+    Attributes:
+        arguments: of a launch; key: the parameters whose values choose the configuration.
+        settings: of each configuration.
+    """
+
+    name: str
+    kernel: Any
+    arguments: Callable[[], tuple[Any, ...]]
+    key: list[str]
+    grid: Callable[[dict[str, Any]], tuple[int, ...]]
+    settings: list[dict[str, int]]
+
+
+def floats(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
+BLOCKS = [{"BLOCK": block} for block in (256, 1024, 4096)]
+TILES = [{"M": m, "N": n, "K": k} for m, n, k in ((16, 64, 32), (32, 32, 64), (64, 64, 64), (64, 128, 128))]
+
+
+def blocks_of_n(given: dict[str, Any]) -> tuple[int, ...]:
+    return (tw.cdiv(given["n"], given["BLOCK"]),)
+
+
+def addition(n: int) -> Case:
+    return Case(f"add {n}", add, lambda: (floats(n), floats(n), floats(n), n), ["n"], blocks_of_n, BLOCKS)
+
+
+def scaling(n: int) -> Case:
+    return Case(f"scale in place {n}", scale, lambda: (floats(n), n), ["n"], blocks_of_n, BLOCKS)
+
+
+def softmax_of(rows: int, columns: int) -> Case:
+    widths = [{"ROWS": count, "WIDTH": 1 << (columns - 1).bit_length()} for count in (1, 4, 16)]
+    arguments = lambda: (floats(rows, columns), floats(rows, columns), rows, columns)  # noqa: E731
+    return Case(f"softmax {rows} x {columns}", softmax, arguments, ["columns"], lambda given: (tw.cdiv(rows, given["ROWS"]),), widths)
+
+
+def sums(rows: int, columns: int) -> Case:
+    return Case(f"sums of {rows} x {columns}", row_sums, lambda: (floats(rows, columns), floats(rows), columns), ["columns"], lambda given: (rows,), BLOCKS)
+
+
+def product(n: int) -> Case:
+    arguments = lambda: (floats(n, n), floats(n, n), floats(n, n), n)  # noqa: E731
+    return Case(f"matmul {n}", matmul, arguments, ["n"], lambda given: (tw.cdiv(n, given["M"]), tw.cdiv(n, given["N"])), TILES)
+
+
+def cases() -> list[Case]:
+    return [
+        *map(addition, (64, 1 << 12, 1 << 16, 1 << 20, 1 << 24)),
+        *map(scaling, (1 << 10, 1 << 18, 1 << 22, 1 << 25)),
+        *starmap(softmax_of, ((16, 64), (256, 1000), (8192, 2048))),
+        *starmap(sums, ((1, 4096), (1024, 4096), (8192, 8192))),
+        *map(product, (32, 100, 256, 500, 1024)),
+    ]
+
+
+@dataclass
+class Runs:
+    """When the runs of each configuration began, in the order of the trials."""
+
+    began: list[tuple[int, float]] = field(default_factory=list)
+
+    def hook(self, number: int) -> Callable[[dict[str, Any]], None]:
+        return lambda given: self.began.append((number, time.perf_counter()))
+
+    def trials(self) -> list[tuple[int, int, float]]:
+        """(Configuration, runs, milliseconds until the next trial's first run) of each trial; the last run of all is the launch's own."""
+        found: list[tuple[int, int, float]] = []
+        *tried, (_, end) = self.began
+        starts = [place for place, (number, _) in enumerate(tried) if place == 0 or tried[place - 1][0] != number]
+        for place, after in zip(starts, [*starts[1:], len(tried)], strict=True):
+            until = tried[after][1] if after < len(tried) else end
+            found.append((tried[place][0], after - place, (until - tried[place][1]) * 1e3))
+        return found
+
+
+def measure(case: Case) -> float:
+    """Print the trials of a kernel; gives what they took of their bounds."""
+    runs = Runs()
+    configs = [tw.Config(setting, pre_hook=runs.hook(number)) for number, setting in enumerate(case.settings)]
+    kernel = tw.autotune(configs, case.key, mode="memory")(tw.jit(case.kernel.fn))
+    arguments = case.arguments()
+    started = time.perf_counter()
+    kernel[case.grid](*arguments)
+    before = f"{(runs.began[0][1] - started) * 1e3:10.0f}"
+    total = bounds = 0.0
+    for number, count, taken in runs.trials():
+        milliseconds = kernel.configs_timings[configs[number]][0]
+        bound = TIMES * milliseconds + MILLISECONDS
+        total, bounds = total + taken, bounds + bound
+        settings = " ".join(f"{name}={value}" for name, value in case.settings[number].items())
+        print(f"{case.name:22} {settings:20} {milliseconds:10.4f} {count:6} {taken:10.1f} {bound:10.1f} {taken / bound:7.2f} {before}", flush=True)
+        before = ""
+    return total / bounds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--kernel", default="", help="those whose name has this in it")
+    parser.add_argument("--processor-time", action="store_true", help="measure the time that processors gave this process")
+    given = parser.parse_args()
+    if given.processor_time:
+        os.environ["TILEWRIGHT_NUM_THREADS"] = "1"
+        time.perf_counter, time.perf_counter_ns = time.process_time, time.process_time_ns
+    with contextlib.redirect_stdout(io.StringIO()):
+        measure(addition(100))  # what the first kernel of a process loads is of no trial
+    print(f"{'kernel':22} {'configuration':20} {'kernel ms':>10} {'runs':>6} {'trial ms':>10} {'bound ms':>10} {'ratio':>7} {'before ms':>10}")
+    ratios = [measure(case) for case in cases() if given.kernel in case.name]
+    print(f"the greatest ratio of all trials of a kernel, of {len(ratios)} kernels: {max(ratios, default=0.0):.2f}")
+    return 1 if any(ratio > TOLERANCE for ratio in ratios) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
