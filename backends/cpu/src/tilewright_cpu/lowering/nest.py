@@ -413,6 +413,8 @@ class Lanes:
         rows = len(plan.outer_axes()) > 0
         straight = chunks <= STRAIGHT_CHUNKS and (rows or chunks <= 2) and plan.cost * chunks <= 160
         copies = min(plan.unroll if not straight else chunks, 4, chunks)
+        if not straight and not self.carried and chunks <= 2 * copies:
+            copies = 1  # a loop of few turns takes longer to compile than it saves
         groups = [list(first) for _ in range(copies)]
         if self.initial:
             copies, straight = len(self.initial), False
