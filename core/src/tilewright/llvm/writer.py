@@ -241,7 +241,7 @@ class FunctionWriter:
         """
         leave, header = self.new_block("exit"), self.new_block("loop")
         guard: Block | None = None
-        if nonempty:
+        if nonempty or (lower.isdigit() and upper.isdigit() and int(lower) < int(upper)):
             preheader = self.current
         else:
             preheader = self.new_block("preheader")

@@ -171,7 +171,8 @@ def _add_up(
             later = w.gep(b.stored, b_row, scaled(w, kernel.ahead, b_stride))
             for start in range(0, panel.columns, max(1, kernel.line_bytes // b.align)):
                 fetch(w, w.gep(b.stored, later, start))
-        vectors = [_load_b(w, kernel, b, b_row, starts[v], width, panel.valid if v == len(widths) - 1 else width) for v, width in enumerate(widths)]
+        valid = [*widths[:-1], panel.valid]
+        vectors = [_factor(w, scheme, _load_b(w, kernel, b, b_row, starts[v], width, valid[v]), width) for v, width in enumerate(widths)]
         result = []
         for r in range(rows):
             group, within = divmod(r, together)
@@ -179,7 +180,7 @@ def _add_up(
             splats: dict[int, str] = {}
             for v, width in enumerate(widths):
                 if width not in splats:
-                    splats[width] = w.splat(scheme.unit, unit, width)
+                    splats[width] = _factor(w, scheme, w.splat(scheme.unit, unit, width), width)
                 result.append(_multiply_add(w, kernel, splats[width], vectors[v], sums[r * len(widths) + v], width))
         return result
 
@@ -268,8 +269,18 @@ def multiply_add(w: FunctionWriter, fused: bool, element: str, a: str, b: str, t
     return w.intrinsic("llvm.fma" if fused else "llvm.fmuladd", type_, [(type_, a), (type_, b), (type_, total)])
 
 
+def _factor(w: FunctionWriter, scheme: Scheme, units: str, width: int) -> str:
+    """A vector of units in the type that the instruction takes, of the lanes that it has at least."""
+    if scheme in (FMA32, FMA64, INT32):
+        return units
+    if width < _NARROWEST:
+        units, width = _resize(w, "i32", units, width, _NARROWEST), _NARROWEST
+    element = "bfloat" if scheme is BF16_PAIRS else scheme.element
+    return w.emit(f"bitcast {vector('i32', width)} {units} to {vector(element, scheme.group * width)}")
+
+
 def _multiply_add(w: FunctionWriter, kernel: Kernel, a: str, b: str, total: str, width: int) -> str:
-    """``total`` plus the products of the units of two vectors."""
+    """``total`` plus the products of the units of two vectors, as :func:`_factor` gives them."""
     scheme = kernel.scheme
     if scheme in (FMA32, FMA64):
         return multiply_add(w, kernel.fused, scheme.accumulator, a, b, total, width)
@@ -278,24 +289,20 @@ def _multiply_add(w: FunctionWriter, kernel: Kernel, a: str, b: str, total: str,
         return w.emit(f"add {type_} {total}, {w.emit(f'mul {type_} {a}, {b}')}")
     if width < _NARROWEST:
         # Narrower than any register the instruction takes.
-        a, b = (_resize(w, "i32", value, width, _NARROWEST) for value in (a, b))
         total = _resize(w, scheme.accumulator, total, width, _NARROWEST)
         return _resize(w, scheme.accumulator, _multiply_add(w, kernel, a, b, total, _NARROWEST), _NARROWEST, width)
     bits, i32s = width * 32, vector("i32", width)
     if scheme in (SIGNED_DOT, UNSIGNED_DOT):
         quads = vector("i8", 4 * width)
-        a, b = (w.emit(f"bitcast {i32s} {value} to {quads}") for value in (a, b))
         name = "sdot" if scheme is SIGNED_DOT else "udot"
         return w.call(f"llvm.aarch64.neon.{name}.v{width}i32.v{4 * width}i8", i32s, [(i32s, total), (quads, a), (quads, b)])
     if scheme is BYTE_QUADS:
         return byte_quads(w, total, a, b, width) if kernel.a_unsigned else byte_quads(w, total, b, a, width)
     if scheme is BF16_PAIRS:
         pairs, floats = vector("bfloat", 2 * width), vector("float", width)
-        a, b = (w.emit(f"bitcast {i32s} {value} to {pairs}") for value in (a, b))
         return w.call(f"llvm.x86.avx512bf16.dpbf16ps.{bits}", floats, [(floats, total), (pairs, a), (pairs, b)])
     assert scheme is WORD_PAIRS
     words = vector("i16", 2 * width)
-    a, b = (w.emit(f"bitcast {i32s} {value} to {words}") for value in (a, b))
     return w.emit(f"add {i32s} {total}, {w.call(_WORD_PAIRS[bits], i32s, [(words, a), (words, b)])}")
 
 
@@ -306,9 +313,8 @@ def _resize(w: FunctionWriter, element: str, value: str, width: int, wanted: int
 
 
 def byte_quads(w: FunctionWriter, total: str, unsigned: str, signed: str, width: int) -> str:
-    """``total`` plus, in each lane, the sum of four products of an unsigned and a signed byte. Vectors of ``width`` units, or splats of bytes."""
+    """``total`` plus, in each lane, the sum of four products of an unsigned and a signed byte, from vectors of ``4 * width`` bytes."""
     i32s, quads = vector("i32", width), vector("i8", 4 * width)
-    unsigned, signed = (value if value[0] != "%" else w.emit(f"bitcast {i32s} {value} to {quads}") for value in (unsigned, signed))
     return w.call(f"llvm.x86.avx512.vpdpbusd.{width * 32}", i32s, [(i32s, total), (quads, unsigned), (quads, signed)])
 
 
@@ -324,9 +330,7 @@ def write_column_sums(
             row, start = w.gep("i32", base, scaled(w, steps.index, panel.columns)), 0
             for width, total in zip(panel.widths, steps.values, strict=True):
                 wide = max(width, _NARROWEST)
-                units = w.load(vector("i32", width), w.gep("i32", row, start), 4)
-                if width != wide:
-                    units = _resize(w, "i32", units, width, wide)
+                units = _factor(w, kernel.scheme, w.load(vector("i32", width), w.gep("i32", row, start), 4), width)
                 operands = (units, "splat (i8 1)") if b_unsigned else ("splat (i8 1)", units)
                 sums.append(byte_quads(w, total, *operands, wide))
                 start += width

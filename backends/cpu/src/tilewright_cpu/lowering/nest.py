@@ -419,7 +419,8 @@ class Lanes:
         if self.initial:
             copies, straight = len(self.initial), False
             groups = [list(group) for group in self.initial]
-        if plan.brief and not self.carried:
+        few = not rows and not straight and limit is not None and chunks <= STRAIGHT_CHUNKS and self.context.state.machine.can("mask")
+        if (plan.brief or few) and not self.carried:
             groups = self._bounded(whole, groups, False, None, stop) if chunks > 1 else self._straight(groups, chunks)
         elif limit is None and stop is None:
             groups = self._all(chunks, groups, straight)
