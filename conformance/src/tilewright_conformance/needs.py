@@ -55,7 +55,8 @@ class _Found:
                 self.features.add("descriptors")
 
     def operation(self, operation: Operation) -> None:
-        self.types(value.type for value in (*operation.operands, *operation.results))
+        # operands are results and arguments, and so are looked at where they are made
+        self.types(value.type for value in operation.results)
         for region in operation.regions:
             self.types(argument.type for argument in region.arguments)
         name = operation.name
