@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -59,12 +60,26 @@ def completed(*command: object, **environment: str) -> subprocess.CompletedProce
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=3600, check=False, env=settings)
 
 
+def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """A folder that ``make`` fills, by the first process that asks for it; others wait."""
+    import fcntl  # which Windows has not: the rest of this file does without
+
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            part = Path(f"{folder}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            make(part)
+            part.rename(folder)
+    return folder
+
+
 class Environment:
-    """A virtual environment of its own, with a kernel cache of its own; the pip of this one fills it."""
+    """A virtual environment in a folder, with a kernel cache of its own; the pip of the tests' own fills it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        venv.create(folder / "env", with_pip=False)
         self.programs = folder / "env" / "bin"
 
     def python(self, *arguments: object, code: int = 0, path: Path | str = "") -> str:
@@ -95,28 +110,47 @@ class Environment:
 
 
 @pytest.fixture(scope="session")
-def wheel_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of all processes of a run of the tests."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def wheel_of(shared: Path) -> Callable[[Path], Path]:
     """Builds the wheel of a project."""
-    folder = tmp_path_factory.mktemp("wheels")
-    built: dict[Path, Path] = {}
 
     def build(project: Path) -> Path:
-        if project not in built:
-            out = folder / str(len(built))
+        def make(out: Path) -> None:
             done = completed(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, project)
             assert done.returncode == 0, done.stdout + done.stderr
-            (built[project],) = out.glob("*.whl")
-        return built[project]
+
+        (built,) = made_once(shared / f"wheel of {project.name}", make).glob("*.whl")
+        return built
 
     return build
 
 
+@pytest.fixture(scope="session")
+def with_wheels(shared: Path, wheel_of: Callable[[Path], Path]) -> Path:
+    """The folder of an environment with the wheels of the core and of the conformance suite, to be copied; what these import is compiled."""
+
+    def make(folder: Path) -> None:
+        venv.create(folder / "env", with_pip=False)
+        made = Environment(folder)
+        made.install(wheel_of(ROOT / "core"), wheel_of(ROOT / "conformance"))
+        made.python("-m", "tilewright_conformance", "list")
+
+    return made_once(shared / "environment", make)
+
+
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory, wheel_of: Callable[[Path], Path]) -> Environment:
-    """An environment with the wheels of the core and of the conformance suite."""
-    found = Environment(tmp_path_factory.mktemp("vendor"))
-    found.install(wheel_of(ROOT / "core"), wheel_of(ROOT / "conformance"))
-    return found
+def environment(tmp_path_factory: pytest.TempPathFactory, with_wheels: Path) -> Environment:
+    """An environment with the wheels of the core and of the conformance suite. Its files are links to those of the one that is copied: neither pip nor Python
+    writes into a file that is there."""
+    folder = tmp_path_factory.mktemp("vendor")
+    shutil.copytree(with_wheels / "env", folder / "env", symlinks=True, copy_function=os.link)
+    return Environment(folder)
 
 
 @pytest.fixture(scope="session")

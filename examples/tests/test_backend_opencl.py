@@ -82,9 +82,10 @@ print("ran")
 
 
 @pytest.fixture(scope="module")
-def installed(environment: Any, wheel_of: Callable[[Path], Path]) -> Any:
+def installed(request: pytest.FixtureRequest, wheel_of: Callable[[Path], Path]) -> Any:
     if importlib.util.find_spec("pyopencl") is None:
         pytest.skip("pyopencl is not installed: make opencl")
+    environment = request.getfixturevalue("environment")
     driver = [DRIVER.replace("_", "-")] if importlib.util.find_spec(DRIVER) else []
     environment.install(wheel_of(EXAMPLES / "backend_c"), wheel_of(PACKAGE), *driver)
     why_not = environment.python("-c", PROBE).strip()
