@@ -18,6 +18,12 @@ def pytest_sessionstart() -> None:
     gc.disable()  # while they are collected
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of several workers none is left alone with a long test at the end: these come first."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
