@@ -1,4 +1,4 @@
-"""Reductions, scans, sorting, histograms, maps and movements of elements on CPU and GPU, with data of any kind, against NumPy."""
+"""Reductions, scans, maps and movements of elements on CPU and GPU, several in a kernel, with data of any kind, against NumPy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from hypothesis.extra import numpy as hnp
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.cases.reductions import moments
-from tilewright_conformance.kit.combining import affine
 from tilewright_conformance.kit.numbers import FLOATS, INTEGERS, kind
 
 Run = Callable[..., None]
@@ -129,29 +128,6 @@ def test_what_combines_may_have_effects(launch: Run) -> None:
 
 
 @tw.jit
-def recurrence(x_ptr, y_ptr, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr, AXIS: tl.constexpr, REVERSE: tl.constexpr):
-    at = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    _, value = tl.associative_scan((tl.load(x_ptr + at), tl.load(y_ptr + at)), AXIS, affine, reverse=REVERSE)
-    tl.store(out + at, value)
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("shape", [(1, 64), (64, 1), (8, 32), (32, 4)])
-def test_recurrences(launch: Run, shape: tuple[int, int], axis: int, reverse: bool) -> None:
-    x, y = RNG.integers(-1, 2, shape).astype(np.int32), RNG.integers(-9, 9, shape).astype(np.int32)
-    out = np.zeros(shape, np.int32)
-    launch(recurrence, (1,), x, y, out, ROWS=shape[0], COLUMNS=shape[1], AXIS=axis, REVERSE=reverse)
-    p, q = (np.moveaxis(np.flip(v, axis) if reverse else v, axis, 0) for v in (x, y))
-    rows, value = [], np.zeros(p.shape[1:], np.int32)
-    for a, b in zip(p, q, strict=True):
-        value = a * value + b
-        rows.append(value)
-    wanted = np.moveaxis(np.array(rows), 0, axis)
-    assert np.array_equal(out, np.flip(wanted, axis) if reverse else wanted)
-
-
-@tw.jit
 def running(x_ptr, sums, products, N: tl.constexpr, REVERSE: tl.constexpr):
     at = tl.arange(0, N)
     x = tl.load(x_ptr + at)
@@ -169,62 +145,6 @@ def test_running_sums_and_products(launch: Run, x: Any, reverse: bool) -> None:
     with np.errstate(over="ignore"):
         wanted = [wide.cumsum(), wide.cumprod()]
     assert np.array_equal([sums, products], [w[::-1] for w in wanted] if reverse else wanted)
-
-
-# -- order --------------------------------------------------------------------------------------------------------------------------------------------
-
-
-@tw.jit
-def in_order(x_ptr, up, best, worst, ROWS: tl.constexpr, COLUMNS: tl.constexpr, K: tl.constexpr):
-    rows = tl.arange(0, ROWS)[:, None]
-    x = tl.load(x_ptr + rows * COLUMNS + tl.arange(0, COLUMNS)[None, :])
-    tl.store(up + rows * COLUMNS + tl.arange(0, COLUMNS)[None, :], tl.sort(x))
-    tl.store(best + rows * K + tl.arange(0, K)[None, :], tl.topk(x, K))
-    tl.store(worst + rows * K + tl.arange(0, K)[None, :], tl.topk(x, K, descending=False))
-
-
-@pytest.mark.parametrize(("rows", "columns", "k"), [(1, 64, 8), (8, 16, 1), (4, 8, 8)])
-@pytest.mark.parametrize("name", [*INTEGERS, *FLOATS])
-def test_sorting(launch: Run, name: str, rows: int, columns: int, k: int) -> None:
-    x = draw(name, rows, columns)
-    up, best, worst = (np.zeros((rows, count), kind(name)) for count in (columns, k, k))
-    launch(in_order, (1,), x, up, best, worst, ROWS=rows, COLUMNS=columns, K=k)
-    wanted = np.sort(x.astype(np.float64), 1)
-    for found, expected in ((up, wanted), (best, wanted[:, ::-1][:, :k]), (worst, wanted[:, :k])):
-        assert np.array_equal(found.astype(np.float64), expected)
-
-
-@tw.jit
-def merged(x_ptr, out, N: tl.constexpr, DESCENDING: tl.constexpr):
-    at = tl.arange(0, N)
-    tl.store(out + at, tl.bitonic_merge(tl.load(x_ptr + at), descending=DESCENDING))
-
-
-@EXAMPLES
-@given(hnp.arrays(np.float32, 32, elements=st.floats(-100, 100, width=32)), st.integers(0, 31), st.booleans())
-def test_rows_that_rise_and_fall_merge(launch: Run, x: Any, turn: int, descending: bool) -> None:
-    bitonic = np.roll(np.concatenate([np.sort(x[:13]), np.sort(x[13:])[::-1]]), turn)
-    out = np.zeros(32, np.float32)
-    launch(merged, (1,), bitonic, out, N=32, DESCENDING=descending)
-    assert np.array_equal(out, np.sort(x)[::-1] if descending else np.sort(x))
-
-
-@tw.jit
-def counts(x_ptr, out, kept, limit, N: tl.constexpr, BINS: tl.constexpr):
-    x = tl.load(x_ptr + tl.arange(0, N))
-    at = tl.arange(0, BINS)
-    tl.store(out + at, tl.histogram(x, BINS))
-    tl.store(kept + at, tl.histogram(x, BINS, mask=tl.arange(0, N) < limit))
-
-
-@pytest.mark.parametrize("name", ["int32", "uint32", "int64", "uint8"])
-@pytest.mark.parametrize(("n", "bins"), [(256, 8), (32, 128), (64, 1)])
-def test_histograms(launch: Run, name: str, n: int, bins: int) -> None:
-    x = RNG.integers(0, bins + 3, n).astype(name)  # numbers beyond the last bin are not counted
-    out, kept = np.zeros(bins, np.int32), np.zeros(bins, np.int32)
-    launch(counts, (1,), x, out, kept, n - 5, N=n, BINS=bins)
-    assert np.array_equal(out, np.bincount(x, minlength=bins)[:bins])
-    assert np.array_equal(kept, np.bincount(x[: n - 5], minlength=bins)[:bins])
 
 
 # -- places -------------------------------------------------------------------------------------------------------------------------------------------
