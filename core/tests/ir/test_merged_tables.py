@@ -16,6 +16,8 @@ from tilewright.language import libdevice
 from tilewright.language.device_math import special
 from tilewright.passes.decompose import catalogue, numbers, shapes
 from tilewright.reference import semantics, shape
+from tilewright.simt import interfaces
+from tilewright.simt.lowering import phases, scan
 
 
 def test_rows_are_kept_in_order() -> None:
@@ -54,6 +56,13 @@ def test_an_operation_has_one_decomposition(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(shapes, "ROWS", (*shapes.ROWS, row))
     with pytest.raises(ValueError, match=f"operation '{row.operation}' has a row in two tables"):
         importlib.reload(catalogue)
+
+
+def test_an_operation_of_the_toolkit_has_one_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    (name, interface), *_ = scan.INTERFACES.items()
+    monkeypatch.setitem(phases.INTERFACES, name, interface)
+    with pytest.raises(ValueError, match=f"operation '{name}' has a row in two tables"):
+        importlib.reload(interfaces)
 
 
 @pytest.mark.parametrize("name", ["tan", "fast_tanf", "tanh"])  # of another file, a fast one, one of the library's own file

@@ -33,7 +33,7 @@ from tilewright.simt.compile import STAGES, compile_kernel, kernel_of, run_stage
 from tilewright.simt.context import SimtContext
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.facts import layout_of
-from tilewright.simt.interface import Interface, SharedEffects, Statement, merged
+from tilewright.simt.interface import Interface, SharedEffects, Statement
 from tilewright.simt.layout_rules import per_register
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, blocked, log2
 from tilewright.simt.lowering.shared import slot_address, slot_type
@@ -495,10 +495,3 @@ def test_a_defect_of_a_lowering_names_the_operation() -> None:
 def test_other_targets_do_not_know_it() -> None:
     with pytest.raises(ValueError, match=r"acme\.fused"):
         parse_module(KERNEL, EmulatedTarget(LANES).table)
-
-
-def test_no_interface_hides_another_modules() -> None:
-    flip = {"acme.flip": FLIP_INTERFACE}
-    assert merged([flip, {"acme.turn": FLIP_INTERFACE}]) == {**flip, "acme.turn": FLIP_INTERFACE}
-    with pytest.raises(ValueError, match=r"two modules have an interface for acme\.flip"):
-        merged([flip, {"acme.turn": FLIP_INTERFACE}, {"acme.flip": replace(FLIP_INTERFACE, check=None)}])

@@ -9,6 +9,7 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Function
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.ops.memory import DescriptorGather
+from tilewright.ir.table import merged
 from tilewright.ir.types import BF16, F16, F32, U16, U32, DescriptorType, Type, element_type
 from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.registers import register_type, storage_size
@@ -17,7 +18,7 @@ from tilewright.plugins.manifest import Target
 from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import ROW_COPIES, BlockAccess
 from tilewright.simt.facts import CLUSTER, PROGRAMS
-from tilewright.simt.interface import Interface, merged
+from tilewright.simt.interface import Interface
 from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.ops.copies import Wait
 from tilewright.simt.ops.descriptors import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
@@ -335,7 +336,7 @@ class PtxTarget(SimtTarget):
 
     @property
     def interfaces(self) -> Mapping[str, Interface]:
-        return merged((scaled.interfaces(self._words), im2col.interfaces(self._tensor_maps, there=self.hopper or self.gathers)))
+        return merged(scaled.interfaces(self._words), im2col.interfaces(self._tensor_maps, there=self.hopper or self.gathers))
 
     def keeps_descriptor(self, operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
         rows = self.gathers and (isinstance(operation, DescriptorGather) or self.capability < 120)

@@ -6,7 +6,7 @@ Each operation that is not elementwise brings an :class:`Interface`, the toolkit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -117,18 +117,3 @@ class Interface:
     scratch: Scratch | None = None
     effects: Callable[[Any], SharedEffects] | None = None
     describe: Callable[[Reader, Any], list[str]] | None = None
-
-
-def merged(tables: Iterable[Mapping[str, Interface]]) -> dict[str, Interface]:
-    """The interfaces of several modules, by operation.
-
-    Raises:
-        ValueError: two of them have one for an operation, of which one would hide the other.
-    """
-    found: dict[str, Interface] = {}
-    for table in tables:
-        twice = sorted(found.keys() & table.keys())
-        if twice:
-            raise ValueError(f"two modules have an interface for {', '.join(twice)}")
-        found |= table
-    return found

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tilewright.simt.interface import Interface, merged
+from tilewright.ir.table import merged
+from tilewright.simt.interface import Interface
 from tilewright.simt.lowering import (
     accesses,
     accumulators,
@@ -54,7 +55,7 @@ _MODULES: Final = (
     shared,
 )
 #: The toolkit's own, by operation.
-INTERFACES: Final[Mapping[str, Interface]] = merged(module.INTERFACES for module in _MODULES)
+INTERFACES: Final[Mapping[str, Interface]] = merged(*(module.INTERFACES for module in _MODULES))
 
 
 def interface_of(target: SimtTarget, name: str) -> Interface | None:
