@@ -154,6 +154,30 @@ def test_what_names_no_executor_is_refused(text, says):
         pass
 
 
+def test_modules_of_the_current_folder_name_executors(tmp_path, monkeypatch):
+    (tmp_path / "my_fleet.py").write_text("import concurrent.futures\n\ndef fleet():\n    return concurrent.futures.ThreadPoolExecutor(1)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    before = list(sys.path)
+    with executors.opened("my_fleet:fleet") as pool:
+        assert pool.submit(pow, 2, 5).result() == 32
+    assert sys.path == before
+    monkeypatch.delitem(sys.modules, "my_fleet")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="ray is installed")
+def test_ray_needs_its_extra():
+    with pytest.raises(executors.ExecutorError, match=r"which the extra tilewright\[ray\] brings"), executors.opened("ray://local"):
+        pass
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+@pytest.mark.parametrize("text", ["ray://", "ray://local?cpus=1", "ray://local?gpus=some"])
+def test_what_names_no_ray_cluster_is_refused(text):
+    with pytest.raises(executors.ExecutorError, match="Ray cluster"), executors.opened(text):
+        pass
+
+
 @pytest.mark.skipif(importlib.util.find_spec("distributed") is not None, reason="distributed is installed")
 def test_dask_needs_its_extra():
     with pytest.raises(executors.ExecutorError, match=r"which the extra tilewright\[dask\] brings"), executors.opened("dask://localhost:1"):

@@ -290,6 +290,13 @@ def test_a_worker_without_the_file_imports_what_it_was_sent(file, tmp_path, monk
     assert job.kernel().__name__ == "plain"
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+def test_workers_of_a_ray_cluster_measure(run, file, tmp_path):
+    code, out, err = run("tune", f"{file}:tuned", *ARGUMENTS, "--executor", "ray://local", "--records", tmp_path / "records")
+    assert code == 0, err
+    assert "best: " in out and len(list((tmp_path / "records").glob("*.json"))) == 1
+
+
 @pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="distributed is not installed")
 def test_workers_of_a_dask_cluster_measure(run, file, tmp_path):
     import distributed

@@ -3,7 +3,10 @@
 processes[:N]     N processes of this machine, as many as it has processors otherwise
 threads[:N]       threads of this process
 dask://HOST:PORT  the workers of a Dask cluster, whose scheduler listens there; needs the extra ``tilewright[dask]``
-MODULE:NAME       an executor of yours (``concurrent.futures.Executor``), or a function without arguments that makes one
+ray://HOST:PORT   those of a Ray cluster, whose client server listens there; ``ray://auto`` is the cluster of this machine, ``ray://local`` one that is
+                  started for it; ``?gpus=N`` gives each worker so many GPUs of its own; needs the extra ``tilewright[ray]``
+MODULE:NAME       an executor of yours (``concurrent.futures.Executor``), or a function without arguments that makes one; modules of the directory where
+                  the command is given are found, too
 """
 
 from __future__ import annotations
@@ -13,12 +16,16 @@ import contextlib
 import importlib
 import multiprocessing
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
-FORMS = "processes[:N], threads[:N], dask://HOST:PORT or MODULE:NAME"
+from tilewright.errors import TilewrightError
+
+FORMS = "processes[:N], threads[:N], dask://HOST:PORT, ray://HOST:PORT or MODULE:NAME"
 
 
-class ExecutorError(ValueError):
+class ExecutorError(TilewrightError, ValueError):
     """A text names no executor, or one that is not to be had."""
 
 
@@ -31,6 +38,10 @@ def opened(text: str) -> Iterator[concurrent.futures.Executor]:
     """
     if text.startswith("dask://"):
         with _dask(text.removeprefix("dask://")) as cluster:
+            yield cluster
+        return
+    if text.startswith("ray://"):
+        with _ray(text.removeprefix("ray://")) as cluster:
             yield cluster
         return
     kind, colon, rest = text.partition(":")
@@ -58,10 +69,13 @@ def _count(text: str, number: str) -> int:
 
 
 def _named(text: str, module: str, name: str) -> concurrent.futures.Executor:
+    sys.path.append(os.getcwd())
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ExecutorError(f"there is no executor {text!r} ({error})") from error
+    finally:
+        sys.path.remove(os.getcwd())
     if callable(found) and not isinstance(found, concurrent.futures.Executor):
         found = found()
     if not isinstance(found, concurrent.futures.Executor):
@@ -86,3 +100,54 @@ def _dask(address: str) -> Iterator[concurrent.futures.Executor]:
             yield executor
         finally:
             executor.shutdown(wait=False)
+
+
+class _RayExecutor(concurrent.futures.Executor):
+    """Calls as tasks of a Ray cluster, one at a time on each worker."""
+
+    def __init__(self, ray: Any, gpus: float) -> None:
+        self._ray = ray
+        # a call that ends its worker is not made again elsewhere: it is a result
+        self._task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_called)
+        self._tasks: list[Any] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        task = self._task.remote(fn, args, kwargs)
+        self._tasks.append(task)
+        found: concurrent.futures.Future[Any] = task.future()
+        return found
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        if cancel_futures:
+            for task in self._tasks:
+                self._ray.cancel(task)
+        if wait and self._tasks:
+            self._ray.wait(self._tasks, num_returns=len(self._tasks))
+        self._tasks = []
+
+
+def _called(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return fn(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _ray(text: str) -> Iterator[concurrent.futures.Executor]:
+    try:
+        ray = importlib.import_module("ray")
+    except ImportError as error:
+        raise ExecutorError(f"ray:// needs the package ray, which the extra tilewright[ray] brings ({error})") from error
+    address, mark, query = text.partition("?")
+    name, _, number = query.partition("=")
+    if not address or (mark and (name != "gpus" or not number.isdecimal())):
+        raise ExecutorError(f"a Ray cluster is ray://HOST:PORT, ray://auto or ray://local, each with ?gpus=N behind it if workers need GPUs, not ray://{text}")
+    try:
+        ray.init(address if address in ("auto", "local") else f"ray://{address}", include_dashboard=False if address == "local" else None)
+    except (OSError, RuntimeError, ImportError, ValueError) as error:
+        ray.shutdown()
+        raise ExecutorError(f"no Ray cluster answers at {address!r}: {error}") from error
+    executor = _RayExecutor(ray, int(number or 0))
+    try:
+        yield executor
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+        ray.shutdown()
