@@ -7,6 +7,7 @@ import csv
 import functools
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import platform
 import re
@@ -42,7 +43,8 @@ def distribution_facts(name: str, wheels: Sequence[Path] = ()) -> dict[str, Any]
         wheels: files, one of which may be what it was installed from: installers keep no hash of what they took from an index.
 
     Returns:
-        ``name``, ``version``, ``editable``; ``wheel``: the SHA-256 of the wheel it was installed from, where the installer kept it or it is among ``wheels``;
+        ``name``, ``version``, ``editable``; ``wheel``: the SHA-256 of the wheel it was installed from, where the installer kept it or it is among ``wheels``,
+        and its packages are imported from there;
         ``content``: the SHA-256 over the paths and contents of its files; ``modified``: files that are not as the wheel had them (for an editable
         installation always empty).
     """
@@ -74,7 +76,16 @@ def distribution_facts(name: str, wheels: Sequence[Path] = ()) -> dict[str, Any]
             found = hashlib.new(file.hash.mode, path.read_bytes()).digest() if path.exists() else b""
             if base64.urlsafe_b64encode(found).rstrip(b"=").decode() != file.hash.value:
                 modified.append(file.as_posix())
+    if _is_hidden(files):
+        facts["wheel"] = ""
     return {**facts, "content": _digest(files), "modified": sorted(modified)}
+
+
+def _is_hidden(files: Mapping[str, Path]) -> bool:
+    """Whether a package of an installation is imported from elsewhere, such as a folder of PYTHONPATH."""
+    packages = {name.removesuffix("/__init__.py"): path for name, path in files.items() if name.count("/") == 1 and name.endswith("/__init__.py")}
+    found = {name: importlib.util.find_spec(name) for name in packages}
+    return any(spec is None or spec.origin is None or Path(spec.origin).resolve() != packages[name].resolve() for name, spec in found.items())
 
 
 def normal_name(name: str) -> str:

@@ -47,6 +47,22 @@ def test_changed_files_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert distribution_facts("made-up")["modified"] == ["made_up/module.py"]
 
 
+def test_what_is_imported_from_elsewhere_is_of_no_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "installed" / "made_up"
+    package.parent.mkdir()
+    module = install(package.parent, {"archive_info": {"hashes": {"sha256": "ab" * 32}}})
+    (package / "__init__.py").write_text("")
+    record = package.parent / "made_up-1.2.dist-info" / "RECORD"
+    record.write_text(record.read_text() + "made_up/__init__.py,,\n")
+    monkeypatch.syspath_prepend(package.parent)
+    assert distribution_facts("made-up")["wheel"] == "ab" * 32
+    other = tmp_path / "made_up"
+    other.mkdir()
+    (other / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert module.exists() and distribution_facts("made-up")["wheel"] == "" and distribution_facts("made-up")["modified"] == []
+
+
 def wheel(folder: Path, content: str = "x = 1\n") -> Path:
     """The wheel that ``install`` installs, where the content is the same."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).rstrip(b"=").decode()

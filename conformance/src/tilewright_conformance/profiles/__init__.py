@@ -168,7 +168,8 @@ def claim(
     """
     reasons = ["a quick run is not valid for a claim"] if quick else []
     if unknown:
-        reasons.append(f"{', '.join(unknown)}: not installed from a wheel whose hash is known (install the file itself, or name it: --wheel FILE)")
+        remedy = "install the file itself, or name it: --wheel FILE; what PYTHONPATH hides is of none"
+        reasons.append(f"{', '.join(unknown)}: not installed from a wheel whose hash is known ({remedy})")
     missing = REQUIRES[profile].missing(capabilities)
     if missing:
         reasons.append(f"the backend does not declare {', '.join(missing[:3])}{f' and {len(missing) - 3} more' if missing[3:] else ''}")
