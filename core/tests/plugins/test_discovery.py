@@ -12,7 +12,7 @@ from tilewright.errors import BackendError
 from tilewright.ir import IR_VERSION
 from tilewright.plugins import discovery
 from tilewright.plugins.hooks import hookimpl
-from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, Target
+from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, ManifestError, Target
 from tilewright.plugins.registry import Registry
 
 
@@ -351,3 +351,10 @@ def test_what_is_taken_back_shows_what_was_discovered_before():
     for name in ("b", "c"):
         registry.unregister(name)
     assert registry.names() == ["b"] and registry.get("b").distribution == "shipper 1" and looks == [1]
+
+
+def test_a_manifest_lowers_operations_that_there_are():
+    with pytest.raises(ManifestError, match=r"^lowers: there is no operation 'reshap'; did you mean reshape\?$"):
+        manifest("vega", lowers=frozenset({"add", "reshap"}))
+    with pytest.raises(ManifestError, match=r"no operation 'qqqqqqq'; `tilewright ops` lists them$"):
+        manifest("vega", lowers=frozenset({"qqqqqqq"}))

@@ -13,6 +13,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
+from tilewright.errors import similar
 from tilewright.ir import IR_VERSION, TABLE, Module, OpSpec
 from tilewright.ir.table import OpTable
 from tilewright.ir.types import FLOATS
@@ -194,7 +195,8 @@ class Manifest:
                 raise ManifestError(f"{label} must be a frozenset of strings, not {value!r}")
         unknown = self.lowers - {spec.name for spec in (*TABLE, *self.ops)}
         if unknown:
-            raise ManifestError(f"lowers: there is no operation {min(unknown)!r}; `tilewright ops` lists them")
+            near = similar(min(unknown), [spec.name for spec in TABLE])
+            raise ManifestError(f"lowers: there is no operation {min(unknown)!r}; {near or '`tilewright ops` lists them'}")
         floats = {str(type_) for type_ in FLOATS}
         if self.computes and not {"f32"} <= self.computes <= floats:
             raise ManifestError(f"computes: it must have f32, and be of {', '.join(sorted(floats))}; it is {', '.join(sorted(self.computes))}")

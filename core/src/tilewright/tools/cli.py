@@ -70,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     operations = _command(commands, "ops", "list the operations of Tile IR, or tell all of one: types, rules, an example", _ops)
     operations.add_argument("name", nargs="?", metavar="NAME", help="an operation")
-    operations.add_argument("--backend", default="", metavar="NAME", help="with the operations that this backend adds")
+    operations.add_argument("--backend", default="", metavar="NAME", help="with those that this backend adds, and which it lowers, has taken apart, refuses")
     operations.add_argument("--json", action="store_true", help="print JSON")
 
     tune = _command(commands, "tune", "measure the configurations of a kernel for a launch, and print a table", _tune)
