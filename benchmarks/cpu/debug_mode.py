@@ -289,6 +289,7 @@ class Case:
         if self.repeats:
             return self
         repeats = 1
+        replace(self, repeats=repeats).launch(False)()
         while seconds(replace(self, repeats=repeats).launch(False), 3) < least:
             repeats *= 2
         return replace(self, repeats=repeats)
@@ -378,7 +379,6 @@ def seconds(call: Callable[[], object], turns: int) -> float:
 
 def measure(case: Case, rounds: int, least: float) -> tuple[float, float]:
     """Processor seconds of a launch without and with checks, the medians of rounds of ``least`` seconds at least."""
-    case.launch(False)()
     case = case.repeated(least)
     calls = [case.launch(debug) for debug in (False, True)]
     turns = []

@@ -7,6 +7,8 @@ The condition of a tile is taken apart into the conditions it is the conjunction
 - ``least <= a + b <= greatest`` of integers that were widened for it, by the numbers of the type they were widened from, asks whether ``a + b`` overflows
   that type, which is found without widening.
 
+Sums and products are first asked for of their operands' ranges, where that is cheaper (:mod:`.ranges`).
+
 What is left is a loop over chunks that gathers where a condition fails. Assertions that follow each other share these loops where all that their conditions
 read is there: each load is done once for them.
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -28,11 +31,12 @@ from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.lowering.analysis import is_lazy, is_tile
 from tilewright_cpu.lowering.bounds import stop_where_told
 from tilewright_cpu.lowering.context import Context, Coordinate, Index
-from tilewright_cpu.lowering.evaluate import as_vector, evaluate
+from tilewright_cpu.lowering.evaluate import as_vector
+from tilewright_cpu.lowering.gathered import Gathered, gather_tiles
 from tilewright_cpu.lowering.masks import conjuncts
-from tilewright_cpu.lowering.materialize import begin_fill, complete_partial, end_fill
-from tilewright_cpu.lowering.nest import Lanes, Plan, decide_row, identity
+from tilewright_cpu.lowering.nest import Plan, identity
 from tilewright_cpu.lowering.nest_bounds import note_passed
+from tilewright_cpu.lowering.ranges import Arithmetic, emit_fits, tiles_to_range
 from tilewright_cpu.lowering.strides import form
 from tilewright_cpu.status import ASSERTION_FAILED
 
@@ -73,6 +77,7 @@ class _Check:
         ends: for each axis the coordinates that it is tested at; none where it is tested at all of them.
         operands: what it is evaluated from: tiles of one shape, and scalars.
         gathering: what its failures are gathered in, of the operands' elements; for a scalar and for vectors.
+        arithmetic: the sum, difference or product that must fit its type, where that is what it asks.
     """
 
     assertion: int
@@ -81,6 +86,7 @@ class _Check:
     operands: tuple[Value, ...]
     scalar: Gathering
     vector: Gathering
+    arithmetic: Arithmetic | None = None
 
     def indices(self, index: Index) -> list[Index]:
         """Where it is tested when its loops are at an index."""
@@ -138,10 +144,10 @@ def lower_assert(context: Context, operation: Operation) -> None:
         loops.setdefault((check.shape, max(_bits(operand) for operand in check.operands)), []).append(check)
     read: list[Operation] = []
     for group in loops.values():
-        plan, tested = _test(context, group)
+        loads, tested = _tested(context, group)
         for number, failed in tested.items():
             failures[number].append(failed)
-        read += [] if any(any(check.ends) for check in group) else plan.accesses
+        read += loads
     if not context.in_elements:
         # what was outside of its argument's memory says more than a condition on the zeros read instead
         stop_where_told(context)
@@ -282,6 +288,7 @@ def _overflow(context: Context, number: int, sum_: Value, *pair: Value) -> _Chec
     if any(asked.get(predicate, 0 if predicate == "ge" and not element.signed else None) != limit for predicate, limit in limits.items()):
         return None
     found = [_narrow(context, operand, element) for operand in operation.operands]
+    first, second = found
     operands = tuple(operand for operand in found if isinstance(operand, Value))
     numbers = [(position, operand) for position, operand in enumerate(found) if isinstance(operand, int)]
     if len(operands) + len(numbers) < 2 or not any(map(is_tile, operands)):
@@ -294,7 +301,9 @@ def _overflow(context: Context, number: int, sum_: Value, *pair: Value) -> _Chec
         if operation.name == "mul" and element.bits == 32:
             vector = overflow_of_products(element)
     assert isinstance(sum_.type, TileType)
-    return _Check(number, sum_.type.shape, ((),) * sum_.type.rank, operands, scalar, vector)
+    assert first is not None
+    assert second is not None
+    return _Check(number, sum_.type.shape, ((),) * sum_.type.rank, operands, scalar, vector, Arithmetic(operation.name, element, (first, second)))
 
 
 def _admitted(name: str, number: int, position: int, element: IntType) -> tuple[int, int]:
@@ -352,6 +361,7 @@ def _fails(context: Context, gathered: str, texts: Sequence[str], width: int) ->
     return w.emit(f"or {type_} {gathered}, {failed}")
 
 
+_EITHER: Final = Gathered("i1", "false", lambda context, a, b: context.writer.emit(f"or i1 {a}, {b}"))
 _FAILS: Final = Gathering(I1, 0, _fails, lambda context, gathered, width: gathered)
 
 
@@ -434,66 +444,51 @@ def overflow_of_products(element: IntType) -> Gathering:
 # ---- testing
 
 
+def _tested(context: Context, checks: Sequence[_Check]) -> tuple[list[Operation], dict[int, str]]:
+    """Test checks of one shape: the loads all of whose lanes are read for it, and for each assertion an i1 that holds where one of its conditions fails."""
+    asked = [check.arithmetic for check in checks if check.arithmetic is not None]
+    tiles = tiles_to_range(context, math.prod(checks[0].shape), asked)
+    if not tiles:
+        plan, failures = _test(context, checks)
+        return [] if any(any(check.ends) for check in checks) else plan.accesses, failures
+    others, exact = [check for check in checks if check.arithmetic is None], [check for check in checks if check.arithmetic is not None]
+    failures = _test(context, others)[1] if others else {}
+    w = context.writer
+    plan, fits = emit_fits(context, checks[0].shape, asked, tiles)
+    looked, join, before = w.new_block("exact"), w.new_block("join"), w.current
+    w.branch_if(fits, join, looked, likely=True)
+    w.place(looked)
+    _, found = _test(context, exact)
+    end = w.current
+    w.branch(join)
+    w.place(join)
+    for number, text in found.items():
+        failed = w.phi("i1", [("false", before), (text, end)])
+        failures[number] = w.emit(f"or i1 {failures[number]}, {failed}") if number in failures else failed
+    return plan.accesses, failures
+
+
 def _test(context: Context, checks: Sequence[_Check]) -> tuple[Plan, dict[int, str]]:
     """Loops over checks of one shape: their nest, and for each assertion an i1 that holds where one of its conditions fails."""
-    w, shape = context.writer, checks[0].shape
-    axes = identity(len(shape))
-    plan = Plan(context, shape, [(operand, axes) for check in checks for operand in check.operands if is_tile(operand)])
-    complete_partial(plan, frozenset())
+    w = context.writer
     numbers = list(dict.fromkeys(check.assertion for check in checks))
-    kept = w.alloca("i8", len(numbers), 1) if plan.outer_axes() else ""
-    if kept:
-        for position in range(len(numbers)):
-            w.store("i8", "0", w.gep("i8", kept, position), 1)
-    failures: list[str] = []
-    with context.nest():
-        filled = begin_fill(plan)
 
-        def gather(index: Index, gathered: Sequence[str]) -> list[str]:
-            context.nest_index = index
-            width = index[plan.lane].width if plan.lane >= 0 else 0
-            gathered = [check.add(context, text, index, width) for check, text in zip(checks, gathered, strict=True)]
-            for value in filled:
-                evaluate(context, value, index)
-            return gathered
+    def carried(width: int) -> list[tuple[str, str]]:
+        return [(check.type(width), check.start(width)) for check in checks]
 
-        def ask(gathered: Sequence[str], width: int) -> list[str]:
-            """For each assertion whether one of its checks failed."""
-            found: dict[int, str] = {}
-            for check, text in zip(checks, gathered, strict=True):
-                failed, earlier = check.failed(context, text, width), found.get(check.assertion)
-                found[check.assertion] = failed if earlier is None else w.emit(f"or i1 {earlier}, {failed}")
-            return [found[number] for number in numbers]
+    def add(index: Index, gathered: Sequence[str], width: int) -> list[str]:
+        return [check.add(context, text, index, width) for check, text in zip(checks, gathered, strict=True)]
 
-        def chunk(index: Index, width: int) -> list[str]:
-            return ask(gather(index, [check.start(width) for check in checks]), width)
+    def ask(gathered: Sequence[str], width: int) -> list[str]:
+        """For each assertion whether one of its checks failed."""
+        found: dict[int, str] = {}
+        for check, text in zip(checks, gathered, strict=True):
+            failed, earlier = check.failed(context, text, width), found.get(check.assertion)
+            found[check.assertion] = failed if earlier is None else w.emit(f"or i1 {earlier}, {failed}")
+        return [found[number] for number in numbers]
 
-        for row in plan.rows():
-
-            def write(row: Index = row) -> list[tuple[str, str]]:
-                pieces: list[list[str]] = []
-
-                def body(index: Index, values: list[str], copy: int) -> Sequence[str]:
-                    return gather(index, values)
-
-                def rest(index: Index) -> None:
-                    pieces.append(chunk(index, index[plan.lane].width))
-
-                if plan.lane < 0:
-                    pieces.append(chunk(row, 0))
-                else:
-                    lanes = Lanes(plan, row, body, [(check.type(plan.width), check.start(plan.width)) for check in checks], rest)
-                    pieces += [ask(group, plan.width) for group in lanes.run(None, lanes.limit())]
-                return [("i1", functools.reduce(lambda a, b: w.emit(f"or i1 {a}, {b}"), texts)) for texts in zip(*pieces, strict=True)]
-
-            failures = decide_row(plan, row, write, False)
-            if kept:
-                for position, text in enumerate(failures):
-                    place = w.gep("i8", kept, position)
-                    w.store("i8", w.emit(f"or i8 {w.load('i8', place, 1)}, {w.emit(f'zext i1 {text} to i8')}"), place, 1)
-        end_fill(context, filled)
-    if kept:
-        failures = [w.emit(f"icmp ne i8 {w.load('i8', w.gep('i8', kept, position), 1)}, 0") for position in range(len(numbers))]
+    tiles = [operand for check in checks for operand in check.operands if is_tile(operand)]
+    plan, failures = gather_tiles(context, checks[0].shape, tiles, carried, add, ask, [_EITHER] * len(numbers))
     return plan, dict(zip(numbers, failures, strict=True))
 
 
