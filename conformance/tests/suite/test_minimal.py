@@ -37,7 +37,11 @@ def outcomes(profile: str, cases: Iterable[Case]) -> list[Outcome]:
 
 
 #: Cases for which the interpreter executes hundreds of thousands of operations; for each, one that differs in the shape of its tiles alone.
-LONG = {"sorting/tl.sort/f32/2048": "sorting/tl.sort/f32/256", "sorting/tl.sort/i32/2048": "sorting/tl.sort/i32/16x1"}
+LONG = {
+    "sorting/tl.sort/f32/2048": "sorting/tl.sort/f32/256",
+    "sorting/tl.sort/i32/2048": "sorting/tl.sort/i32/16x1",
+    "sorting/argsort/i32/1024": "sorting/argsort/i32/128",
+}
 
 
 @pytest.mark.parametrize("profile", PROFILES)
