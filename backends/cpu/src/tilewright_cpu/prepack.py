@@ -99,7 +99,7 @@ class PackedMatrix:
         return int(self._view.itemsize)
 
     def numel(self) -> int:
-        return self.shape[0] * self.shape[1]
+        return int(self.shape[0] * self.shape[1])
 
     def __repr__(self) -> str:
         rows, columns = self.shape

@@ -94,7 +94,7 @@ class Analysis:
         return Facts(reads, kills, frozenset(assigned), jumps)
 
     def _statement(self, node: ast.stmt) -> Facts:
-        made = _SUMMARIES.get(type(node), Analysis._simple)(self, node)
+        made: Facts = _SUMMARIES.get(type(node), Analysis._simple)(self, node)
         self.facts[node] = made
         return made
 

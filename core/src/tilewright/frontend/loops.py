@@ -234,9 +234,9 @@ def _for_as_while(
         counters.append(_iterations(builder, lower, upper, step, unsigned))
 
     def more(arguments: list[ir.Value]) -> ir.Value:
-        if unit:
-            return builder.cmp(arguments[0], upper, predicate="lt")
-        return builder.cmp(arguments[1], builder.constant(value=0, result=unsigned), predicate="ne")
+        left, right, predicate = (arguments[0], upper, "lt") if unit else (arguments[1], builder.constant(value=0, result=unsigned), "ne")
+        goes_on: ir.Value = builder.cmp(left, right, predicate=predicate)
+        return goes_on
 
     def enter(arguments: list[ir.Value]) -> None:
         variable = tensor(arguments[0], iv_type)

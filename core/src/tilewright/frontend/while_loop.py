@@ -163,9 +163,10 @@ class WhileLoop:
     def _holds(self, go_on: Any, stop: ir.Value | None) -> ir.Value:
         """The condition of going on."""
         builder = self.g.builder
-        true = builder.constant(value=True, result=ir_types.I1)
+        true: ir.Value = builder.constant(value=True, result=ir_types.I1)
         if stop is None:
-            return true if go_on is True else go_on
+            holds: ir.Value = true if go_on is True else go_on
+            return holds
         running = builder.xor(stop, true)
         found: ir.Value = running if go_on is True else builder.and_(running, go_on)
         return found

@@ -112,7 +112,8 @@ class Builder:
             raise AttributeError(f"no operation {name!r} in the op table")
         method = _make_method(spec)
         setattr(Builder, name, method)
-        return method.__get__(self, Builder)
+        bound: Callable[..., Any] = method.__get__(self, Builder)
+        return bound
 
 
 def _as_group(operand: Value | Sequence[Value] | None) -> Sequence[Value]:

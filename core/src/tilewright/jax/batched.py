@@ -6,7 +6,7 @@ import functools
 import itertools
 import linecache
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.parser import parse_module
@@ -122,4 +122,5 @@ def batched(kernel: JITFunction, axis: int, names: tuple[str, ...]) -> JITFuncti
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     scope: dict[str, Any] = {"tl": tl, "function_of_an_element": kernel, "__name__": __name__}
     exec(compile(source, file, "exec"), scope)
-    return jit(scope[name])
+    function: Callable[..., Any] = scope[name]
+    return jit(function)

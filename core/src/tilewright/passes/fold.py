@@ -66,15 +66,16 @@ def _remainder(element: Type, operation: Operation, a: Any, b: Any) -> int | flo
     if isinstance(element, IntType):
         if b == 0 or (b == -1 and a == element.minimum):
             return None
-        return int(math.copysign(1, a)) * (abs(a) % abs(b))
+        remainder: int = abs(a) % abs(b)
+        return remainder if a >= 0 else -remainder
     if a != a or b != b or math.isinf(a) or b == 0:
         return math.nan
     return math.fmod(a, b)
 
 
-def _negate(element: Type, operation: Operation, x: Any) -> int | float:
+def _negate(element: Type, operation: Operation, x: float) -> float:
     if isinstance(element, IntType):
-        return element.wrap(-x)
+        return element.wrap(int(-x))
     return -x if x != 0 or not isinstance(element, FloatType) or element.has_negative_zero else x
 
 
@@ -98,8 +99,8 @@ def _upper_product(element: IntType, operation: Operation, a: int, b: int) -> in
     return element.wrap((a * b) >> element.bits)
 
 
-def _extreme(choose: Callable[[Any, Any], Any]) -> Fold:
-    def function(element: Type, operation: Extremum, a: Any, b: Any) -> int | float | bool:
+def _extreme(choose: Callable[[float, float], float]) -> Fold:
+    def function(element: Type, operation: Extremum, a: float, b: float) -> float:
         if a != a or b != b:
             if operation.nan == "propagate" or (a != a and b != b):
                 return math.nan

@@ -28,7 +28,7 @@ _PI = (
 def _two_over_pi(bits: int) -> int:
     """floor(2/pi * 2**bits)."""
     digits = _PI.replace(".", "")
-    scale = 10 ** (len(digits) - 1)
+    scale: int = 10 ** (len(digits) - 1)
     return (2 * scale << bits) // int(digits)
 
 

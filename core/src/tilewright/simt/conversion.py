@@ -209,7 +209,7 @@ def within_warp(a: LinearLayout, b: LinearLayout) -> WarpMove | None:
 def _choose_variable(register: int, lane: int, variables: list[tuple[int, int]], reached: Basis, rotations: list[int]) -> int | None:
     """The sum of variables (a column of Y) that sends a lane bit, whose source is (register, lane), to lanes not reached yet, or reached with the same
     rotation; None where there is none."""
-    numbers = [0, *(1 << bit for bit in range(len(variables))), *range(1 << min(len(variables), 10))]
+    numbers: list[int] = [0, *(1 << bit for bit in range(len(variables))), *range(1 << min(len(variables), 10))]
     for number in numbers:
         to = lane ^ combine([there for _, there in variables], number)
         used = reached.solve(to)

@@ -263,11 +263,13 @@ class _Writer:
             lower, step = (self._emit(b, self.affine.number(operand), type_) for operand in (loop.lower, loop.step))
             counter = loop.body.arguments[0]
             counter = counter if counter.type is type_ else b.cast(counter, result=type_)
-            return b.div(b.sub(counter, lower), step)
+            turns: Value = b.div(b.sub(counter, lower), step)
+            return turns
         if atom.kind in ("program_id", "num_programs"):
-            value = getattr(b, atom.kind)(axis=atom.of[0])
+            value: Value = getattr(b, atom.kind)(axis=atom.of[0])
             return value if value.type is type_ else b.cast(value, result=type_)
-        return getattr(b, atom.kind)(*(self._emit(b, part, type_) for part in atom.of))
+        found: Value = getattr(b, atom.kind)(*(self._emit(b, part, type_) for part in atom.of))
+        return found
 
 
 def _reshaped(b: Builder, value: Value, shape: Sequence[int]) -> Value:

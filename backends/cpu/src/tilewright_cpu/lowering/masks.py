@@ -165,7 +165,8 @@ class DeadLanes:
     def fold(self, value: Value, axes: Axes) -> int | float | bool | None:
         """The number ``value`` is in dead lanes, None where it is not known."""
         if not isinstance(value.type, TileType):
-            return constant_of(value)
+            number: int | float | bool | None = constant_of(value)
+            return number
         value = self.context.resolve(value)
         key = (value, axes)
         if key not in self._memo:
@@ -191,7 +192,7 @@ class DeadLanes:
             return self.fold(operands[number], operand_axes(value, axes, number))
 
         if name == "splat":
-            return constant_of(operands[0])
+            return self.fold(operands[0], ())
         if name in ("broadcast", "expand_dims", "permute", "hint"):
             return inner(0)
         if name == "reshape" and unit_reshape(shape_of(operands[0].type), shape_of(value.type)) is not None:

@@ -324,7 +324,7 @@ class Engine:
         over = self._reading(site, descriptor)
 
         def read() -> Callable[[], None]:
-            write = site.writer(site.read(shared), descriptor, offsets)
+            write: Callable[[], None] = site.writer(site.read(shared), descriptor, offsets)
             over()
             return write
 

@@ -216,4 +216,4 @@ def _words_in_steps(loop: For, loads: list[Ahead], product: Dot, target: SimtTar
     for position, operand in enumerate((product.a, product.b)):
         type_, layout = fragment(plan_of(product, target), position, element_type(operand.type), warps_of(product), target)
         words += 2 * -(-layout.register_count * bit_width(type_.element) // 32)
-    return words + sum(2 * layout_of(load.pointer).register_count // load.attributes[WIDTH] for load in _by_pointers(loads))
+    return words + sum(2 * layout_of(load.pointer).register_count // int(load.attributes[WIDTH]) for load in _by_pointers(loads))
