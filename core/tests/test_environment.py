@@ -1,5 +1,6 @@
 """Environment variables: switches that are neither on nor off are refused, slips are found, and the page lists all of them."""
 
+import os
 import re
 from pathlib import Path
 
@@ -86,3 +87,15 @@ def test_the_page_lists_every_variable():
     read |= {name for path in ROOT.glob("backends/*/src/**/*.py") for name in re.findall(r'"(TILEWRIGHT_[A-Z_]+)"', path.read_text())}
     of_tests = ("TILEWRIGHT_PYTEST", "TILEWRIGHT_BROKEN", "TILEWRIGHT_IN_MEMCHECK", "TILEWRIGHT_EMULATION", "TILEWRIGHT_NO_")
     assert {name for name in read if not name.startswith(of_tests) and name != "TILEWRIGHT_"} <= {name for name, *_ in rows}
+
+
+@pytest.mark.parametrize("text", ["0", "", "no", "False", " off ", "1", "yes"])
+def test_the_shims_switch_is_read_as_the_others_at_the_start_of_a_process(monkeypatch, text):
+    """The two places that read it run before Tilewright is imported."""
+    startup = ROOT / "core/src/tilewright/compat/startup/sitecustomize.py"
+    (condition,) = {
+        re.search(r"os\.environ\.get\(\"TILEWRIGHT_TRITON\".*?\) not in \(.*?\)", path.read_text())[0]
+        for path in (ROOT / "core/tilewright_triton.pth", startup)
+    }
+    monkeypatch.setenv("TILEWRIGHT_TRITON", text)
+    assert eval(condition, {"os": os}) is flag("TILEWRIGHT_TRITON")

@@ -14,6 +14,6 @@ def _run_the_next(here: str) -> None:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
-if os.environ.get("TILEWRIGHT_TRITON", "0") not in ("", "0"):
+if os.environ.get("TILEWRIGHT_TRITON", "").strip().lower() not in ("", "0", "false", "no", "off"):
     import tilewright.compat.triton  # noqa: F401
 _run_the_next(os.path.realpath(os.path.dirname(__file__)))
