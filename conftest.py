@@ -28,7 +28,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 50, 100)  # compilers make many small objects, few of which wait for it: Python's own thresholds take a twentieth of the time
+    gc.set_threshold(20_000, 50, 100)  # by Python's own a twentieth of the time of tests of compilers goes to it, a third of that for coming too often
 
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
