@@ -19,6 +19,7 @@ DONE: dict[str, frozenset[str]] = {
             "assertions.py",
             "bounds.py",
             "nest_bounds.py",
+            "ranges.py",
         }
     ),
     "core/src/tilewright/simt": frozenset(),
