@@ -378,3 +378,10 @@ def test_it_runs_as_a_program(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert "kernel @only(%x: ptr<f32>" in result.stdout
+
+
+def test_without_a_command_the_commands_are_listed(capsys):
+    assert cli.main([]) == 2
+    told = capsys.readouterr().err
+    listed = {line.split()[0] for line in told.splitlines() if re.match(r" {4}\w", line)}
+    assert {"backends", "inspect", "explain", "tune", "doctor", "new-backend"} <= listed

@@ -149,7 +149,11 @@ def _command(commands: Any, name: str, text: str, run: Callable[[argparse.Namesp
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; gives the exit code: 0, 1 where something is broken, 2 for wrong usage."""
-    options = build_parser().parse_args(arguments)
+    parser = build_parser()
+    if not (sys.argv[1:] if arguments is None else arguments):
+        parser.print_help(sys.stderr)
+        return 2
+    options = parser.parse_args(arguments)
     try:
         code: int = options.run(options)
     except (UsageError, VariableError) as error:
