@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+import tilewright as tw
+import tilewright.language as tl
 from tilewright.errors import LoweringError, VariableError
 from tilewright.ir import Module
 from tilewright.ir.ops.linear import accumulator_types
@@ -14,9 +16,10 @@ from tilewright.ir.table import RuleError
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import FLOATS, INTEGERS
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import lower_module
+from tilewright.runtime import devices
+from tilewright.runtime.compile import Specialization, compile_kernel, lower_module
 from tilewright_cpu import plugin, target, tuning
-from tilewright_cpu.manifest import manifest
+from tilewright_cpu.manifest import IGNORED, manifest
 
 
 def test_the_registry_finds_the_backend():
@@ -158,3 +161,25 @@ kernel @highest(%x: ptr<f16>, %value: f16) {
     with pytest.raises(LoweringError, match=wanted):
         lower_module(parse_module(text), backend.manifest.options, backend, target)
     assert lower_module(parse_module(text.replace("f16", "f32")), backend.manifest.options, backend, target).code.binary
+
+
+@tw.jit
+def looped_product(x, y, out, n, BLOCK: tl.constexpr):
+    rows, total = tl.arange(0, BLOCK), tl.zeros([BLOCK, BLOCK], tl.float32)
+    for start in tl.range(0, n, BLOCK, num_stages=2):
+        columns = start + rows
+        total = tl.dot(tl.load(x + rows[:, None] * n + columns[None, :]), tl.load(y + columns[:, None] * BLOCK + rows[None, :]), total)
+    tl.store(out + rows[:, None] * BLOCK + rows[None, :], total)
+
+
+@pytest.mark.parametrize("option", sorted(IGNORED))
+def test_ignored_options_change_nothing_in_the_code(option):
+    backend = registry().get("cpu")
+    here = devices.target_of(backend, devices.devices(backend)[0])
+    types = {**dict.fromkeys(("x", "y", "out"), "*fp32"), "n": "i32", "BLOCK": "constexpr"}
+    made = []
+    for value in (1, 8):
+        options = {**backend.manifest.options, option: value}
+        artifact = compile_kernel(Specialization(looped_product, types, {"BLOCK": 32}, {}, options), backend, here, anew=True)
+        made.append((artifact.code.binary, artifact.code.stages["llir"], artifact.code.metadata))
+    assert made[0] == made[1]

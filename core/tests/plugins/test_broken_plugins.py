@@ -55,6 +55,7 @@ DISABLED = {
     "versions": (manifest_with("ir_versions='1.0'"), "ir_versions must be two versions"),
     "capable": (manifest_with("capabilities='all'"), "capabilities must be a Capabilities"),
     "sets": (manifest_with("capabilities=Capabilities({'f32'})"), "dtypes must be a frozenset"),
+    "ignorant": (manifest_with("ignored=frozenset({'warps'})"), "ignored must be a frozenset of launch options"),
     "urgent": (manifest_with("priority='high'"), "priority must be an integer"),
     "optional": (manifest_with("options=5"), "options must be a mapping"),
     "operative": (manifest_with("ops=(1,)"), "ops must be a tuple of OpSpec"),

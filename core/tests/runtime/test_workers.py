@@ -20,6 +20,7 @@ from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
 from tilewright.runtime import devices, trials, workers
 from tilewright.runtime.cache import disk_cache
+from tilewright.runtime.config import config_text
 from tilewright.runtime.worker_server import Job
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork") or sys.platform == "darwin", reason="needs processes that fork")
@@ -35,7 +36,7 @@ TYPES = frozenset(["i1", "i32", "i64", "f32"])
 
 @hookimpl
 def tilewright_backend():
-    return Manifest("crooked", "1", "lowers to nothing", ("cpu",), ("paper",), Capabilities(TYPES), priority=2000)
+    return Manifest("crooked", "1", "lowers to nothing", ("cpu",), ("paper",), Capabilities(TYPES), ignored=frozenset({"num_warps"}), priority=2000)
 
 @hookimpl
 def tilewright_devices():
@@ -82,7 +83,8 @@ def tilewright_lower(module, target, options):
     for block, deed in deeds.items():
         if f"end = {block}" in text:
             DEEDS[deed]()
-    return CodeObject(module.kernel.name, b"code", {"tileir": text}, {"process": os.getpid(), "directory": os.environ.get("HERE", ""), "niceness": priority()})
+    facts = {"process": os.getpid(), "at": time.monotonic_ns(), "directory": os.environ.get("HERE", ""), "niceness": priority()}
+    return CodeObject(module.kernel.name, b"code", {"tileir": text}, facts)
 
 @hookimpl
 def tilewright_link(code, target):
@@ -180,6 +182,23 @@ def test_kernels_are_lowered_by_workers_and_linked_here(crooked):
         assert all(min(facts.niceness, facts.patience) > min(own, 18) for facts in found.values())
     kept = [disk_cache().get(one.hash) for one in kernel.base_kernel.device_caches["crooked:0"][0].values()]
     assert all(artifact is not None and artifact.code.metadata["linked"] == os.getpid() for artifact in kept)
+
+
+def test_configurations_of_the_same_code_are_lowered_once(crooked, monkeypatch):
+    """They differ in options that the backend ignores; each is kept under a key of its own."""
+    monkeypatch.setenv("CROOKED", "16=full")
+    configs = [tw.Config({"BLOCK": block}, num_warps=warps, num_stages=stages) for block in (8, 16) for warps in (1, 2, 4) for stages in (1, 2)]
+    kernel = tuned(configs)
+    launch(kernel)
+    found = list(kernel.base_kernel.device_caches["crooked:0"][0].values())
+    lowered = {}
+    for one in found:
+        lowered.setdefault(one.metadata.num_stages, set()).add((one.metadata.process, one.metadata.at))
+    assert sorted((one.metadata.num_warps, one.metadata.num_stages) for one in found) == [(warps, stages) for warps in (1, 2, 4) for stages in (1, 2)]
+    assert [len(jobs) for jobs in lowered.values()] == [1, 1] and lowered[1] != lowered[2]
+    kept = [disk_cache().get(one.hash) for one in found]
+    assert len({one.hash for one in found}) == 6 and all(artifact.key == one.hash for artifact, one in zip(kept, found, strict=True))
+    assert sorted(config_text(config) for config, error in kernel.failures if "shared memory" in str(error)) == sorted(map(config_text, configs[6:]))
 
 
 def test_workers_are_kept_and_follow_the_environment(crooked, monkeypatch):

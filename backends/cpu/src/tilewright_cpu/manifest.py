@@ -20,6 +20,10 @@ CAPABILITIES = every_type(
 OPTIONS = {"num_threads": 0, "line_info": False}
 
 
+#: Launch options that are for GPUs.
+IGNORED = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg"})
+
+
 def manifest() -> Manifest:
     """The backend's manifest. ``TILEWRIGHT_CPU_DISABLE=1`` in the environment keeps the backend out of use."""
     return Manifest(
@@ -30,6 +34,7 @@ def manifest() -> Manifest:
         targets=tuple(NAMED),
         capabilities=CAPABILITIES,
         options=OPTIONS,
+        ignored=IGNORED,
         language={"cpu": "tilewright_cpu.language"},
         host="tilewright_cpu.host",
         priority=100,

@@ -12,12 +12,13 @@ from typing import Any
 
 from tilewright.ir import Module
 from tilewright.plugins.manifest import Target
+from tilewright_cpu.manifest import IGNORED
 from tilewright_cpu.target import available_cores
 
-#: Options that change nothing in this backend's code.
-IGNORED_OPTIONS = ("num_warps", "num_ctas", "maxnreg")
+#: Options by which configurations are not told apart: those that change nothing in this backend's code, but for one that kernels may take as a constant.
+IGNORED_OPTIONS = IGNORED - {"num_stages"}
 #: Options that are no block sizes.
-_OPTIONS = frozenset((*IGNORED_OPTIONS, "num_stages", "num_threads", "enable_fp_fusion", "debug", "sanitize_overflow"))
+_OPTIONS = IGNORED | {"num_threads", "enable_fp_fusion", "debug", "sanitize_overflow"}
 #: Bytes an element is taken to have: tiles are computed in 32 bits where nothing else is known.
 _ELEMENT = 4
 #: A tile of this many elements amortises the cost of starting a program.

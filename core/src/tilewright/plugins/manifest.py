@@ -121,6 +121,8 @@ class Manifest:
         targets: architectures it generates code for.
         capabilities: see :class:`Capabilities`; None where no target is available yet.
         options: launch options beyond :data:`PORTABLE_OPTIONS`, or other defaults for those, by name.
+        ignored: launch options that change nothing in what ``tilewright_lower`` makes of a module: configurations of a tuning that differ in them alone are
+            lowered once.
         language: modules of functions that kernels for its targets call: name below ``tl.extra`` -> the module's full name. A module is imported when a
             program first asks for it, on any machine: it must need neither driver nor compiler. Where several backends bring one name, the one of the
             highest priority is taken.
@@ -143,6 +145,7 @@ class Manifest:
     capabilities: Capabilities | None = None
     ir_versions: tuple[tuple[int, int], tuple[int, int]] = ((IR_VERSION[0], 0), IR_VERSION)
     options: Mapping[str, Any] = field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
     language: Mapping[str, str] = field(default_factory=dict)
     host: str = ""
     ops: tuple[OpSpec, ...] = ()
@@ -187,6 +190,8 @@ class Manifest:
         if not isinstance(self.host, str) or (self.host and not all(part.isidentifier() for part in self.host.split("."))):
             raise ManifestError(f"host must be the full name of a module, package.module, or empty, not {self.host!r}")
         object.__setattr__(self, "options", MappingProxyType({**PORTABLE_OPTIONS, **_frozen("options", self.options)}))
+        if not isinstance(self.ignored, frozenset) or not self.ignored <= self.options.keys():
+            raise ManifestError(f"ignored must be a frozenset of launch options, which are {', '.join(self.options)}, not {self.ignored!r}")
 
     def _check_decompositions(self) -> None:
         for label in ("lowers", "computes"):

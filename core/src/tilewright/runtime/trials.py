@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -171,6 +171,7 @@ def _worker_place(first: Selected) -> _Place:
     pool.prepare(_job_of(first, "", ""))
     threads = concurrent.futures.ThreadPoolExecutor(_WAITING * worker_count(), "tilewright-workers", give_way)
     futures: list[concurrent.futures.Future[Any]] = []
+    lowered: dict[Any, concurrent.futures.Future[Any]] = {}
     owner = threading.Event()
 
     def submit(wanted: Wanted, time_limit: float | None) -> concurrent.futures.Future[Any]:
@@ -186,7 +187,10 @@ def _worker_place(first: Selected) -> _Place:
         except Exception as error:
             future.set_exception(error)
             return future
-        future = threads.submit(_lowered, pool, _job_of(selection, module, key or ""), selection, time_limit, owner)
+        same = _what_is_lowered(selection, module)
+        if same in lowered:
+            return _copied(lowered[same], key or "")
+        future = lowered[same] = threads.submit(_lowered, pool, _job_of(selection, module, key or ""), selection, time_limit, owner)
         futures.append(future)
         return future
 
@@ -196,6 +200,33 @@ def _worker_place(first: Selected) -> _Place:
             pool.end_busy(owner)
 
     return _Place(submit, end, True, limited=True)
+
+
+def _what_is_lowered(selection: Selected, module: str) -> Any:
+    """Equal for selections of one tuning of which the backend makes the same code."""
+    backend = selection.backend
+    told = {name: value for name, value in selection.specialization.options.items() if name not in backend.manifest.ignored}
+    return module, backend.name, backend.completed(selection.target).key, repr(sorted(told.items()))
+
+
+def _copied(first: concurrent.futures.Future[Any], key: str) -> concurrent.futures.Future[Any]:
+    """What another job gives, as the artifact of a key of its own, which the disk cache keeps."""
+    found: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def copy(done: concurrent.futures.Future[Any]) -> None:
+        try:
+            artifact: Artifact = done.result()
+            code = replace(artifact.code, stages=dict(artifact.code.stages), metadata=dict(artifact.code.metadata))
+            mine = replace(artifact, key=key, code=code)
+            if key:
+                disk_cache().put(mine)
+        except BaseException as error:
+            found.set_exception(error)
+        else:
+            found.set_result(mine)
+
+    first.add_done_callback(copy)
+    return found
 
 
 def _job_of(selection: Selected, module: str, key: str) -> Job:
