@@ -164,14 +164,19 @@ class Packer:
         whole, rest = divmod(self.k, group)
 
         def rows(unit: Extent, present: int) -> None:
+            first = scaled(w, unit, group)
+            sources = [address(w, self.source, plus(w, first, g), 0) for g in range(present)]
+            later = address(w, self.source, plus(w, first, _AHEAD), 0) if self._is_far else None
             for panel in panels:
-                with w.loop("0", str(panel.count), 1, nonempty=True) as loop:
-                    base, column = self._panel_base(panel, loop.index, target)
-                    targets = [w.gep(self.scheme.unit, base, scaled(w, place, panel.columns)) for place in self.places(unit)]
-                    first = scaled(w, unit, group)
-                    self._fetch_ahead(plus(w, first, _AHEAD), column, panel)
-                    pointers = [address(w, self.source, plus(w, first, g), column) for g in range(present)]
-                    self._row_of_vectors(panel, pointers, targets)
+                base = w.gep(self.scheme.unit, target, panel.start * self.units)
+                starts = [("ptr", w.gep(self.scheme.unit, base, scaled(w, place, panel.columns))) for place in self.places(unit)]
+                with w.loop("0", str(panel.count), 1, [*starts, ("i64", str(panel.start))], nonempty=True) as loop:
+                    *targets, column = loop.values
+                    if later is not None:
+                        self._fetch(w.gep(self.stored, later, column), panel)
+                    self._row_of_vectors(panel, [w.gep(self.stored, source, column) for source in sources], targets)
+                    following = [w.gep(self.scheme.unit, place, self.units * panel.columns) for place in targets]
+                    loop.next_values = [*following, str(plus(w, column, panel.columns))]
 
         if whole:
             with w.loop("0", str(whole), 1, nonempty=True) as loop:
@@ -179,13 +184,16 @@ class Packer:
         if rest:
             rows(whole, rest)
 
-    def _fetch_ahead(self, row: Extent, column: Extent, panel: Panel) -> None:
-        """Ask for a panel's part of a row that is packed later, perhaps in the next tile along K: rows that lie far apart are not foreseen by hardware."""
-        w, stride = self.w, self.source.row_stride
-        if isinstance(stride, int) and stride * self.align <= self.machine.far_bytes:
-            return
+    @property
+    def _is_far(self) -> bool:
+        """Whether rows lie so far apart that hardware does not foresee them."""
+        stride = self.source.row_stride
+        return not isinstance(stride, int) or stride * self.align > self.machine.far_bytes
+
+    def _fetch(self, place: str, panel: Panel) -> None:
+        """Ask for a panel's part of a row that is packed later, perhaps in the next tile along K."""
         for start in range(0, panel.columns, max(1, self.machine.limit("line_bytes") // self.align)):
-            fetch(w, address(w, self.source, row, plus(w, column, start)))
+            fetch(self.w, self.w.gep(self.stored, place, start))
 
     def _row_of_vectors(self, panel: Panel, pointers: list[str], targets: list[str]) -> None:
         """A row of units of a panel, for each copy, from as many rows of the source as a unit takes."""
