@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
+from tilewright.ir.ops.arithmetic import Binary, Cast
+from tilewright.ir.ops.shape import Splat
 from tilewright.ir.types import I1, I64, IntType, element_type
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import constant, vector_type
@@ -126,20 +128,20 @@ def _pattern(element: IntType, number: int) -> int:
     return number - (1 << element.bits) if number >> (element.bits - 1) else number
 
 
-def _parts(context: Context, value: Value) -> Operation | None:
+def _parts(context: Context, value: Value) -> Splat | Cast | Binary | None:
     """The operation from whose operands' ranges a tile's follows; None where its elements have to be looked at."""
     operation = value.definition
     if operation is None or value in context.buffers or context.analysis.is_deep(value):
         return None
     element = element_type(value.type)
-    if operation.name == "splat":
-        return operation if operation.operands[0] in context.scalars else None
+    if isinstance(operation, Splat):
+        return operation if operation.x in context.scalars else None
     if not isinstance(element, IntType) or element is I1:
         return None
-    if operation.name in _EXACT:
+    if isinstance(operation, Binary) and operation.name in _EXACT:
         return operation if element.bits <= 32 else None
-    if operation.name == "cast":
-        source = element_type(operation.operands[0].type)
+    if isinstance(operation, Cast):
+        source = element_type(operation.x.type)
         widens = isinstance(source, IntType) and source is not I1 and source.bits < element.bits <= 32 and (element.signed or not source.signed)
         return operation if widens else None
     return None
@@ -164,11 +166,10 @@ class _Ranges:
         if found is None:
             operation = _parts(self.context, value)
             assert operation is not None
-            if operation.name in _EXACT:
-                a, b = operation.operands
-                found = self.of_result(operation.name, _integer(value), (a, b))
+            if isinstance(operation, Binary):
+                found = self.of_result(operation.name, _integer(value), (operation.a, operation.b))
             else:
-                found = self.of(operation.operands[0])
+                found = self.of(operation.x)
             self.known[value] = found
         return found
 
