@@ -275,16 +275,18 @@ def _compare(options: argparse.Namespace) -> int:
 def _scoreboard(options: argparse.Namespace) -> int:
     from tilewright_conformance.report import document, scoreboard, signature
 
-    code, good = GOOD, []
+    code, of_each = GOOD, dict[str, dict[str, Any]]()
     for path in options.reports:
         try:
             report = document.read(path)
             document.verify(report, catalogue())
             signature.signer(report)
-            good.append(report)
+            if "signature" not in of_each.get(report["checksum"], {}):  # one report, signed where some copy of it is
+                of_each[report["checksum"]] = report
         except ReportError as error:
             print(f"{path}: left out: {error}", file=sys.stderr)
             code = WRONG
+    good = list(of_each.values())
     if options.site is not None:
         scoreboard.write_site(good, options.site)
         print(options.site / "index.html")

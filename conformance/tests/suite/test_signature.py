@@ -88,6 +88,16 @@ def test_the_scoreboard_shows_no_signature_that_is_not_right(report: Document, k
     assert (tmp_path / "site" / "index.html").read_text().count(good["signature"]["key"][:8] + "</td>") == 1
 
 
+def test_the_scoreboard_has_a_report_once(report: Document, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, signed = tmp_path / "plain.json", tmp_path / "signed.json"
+    write(report, plain)
+    write(signature.signed(report, key), signed)
+    for order in ((plain, signed), (signed, plain)):
+        assert run("scoreboard", "--html", *order) == cli.GOOD
+        page = capsys.readouterr().out
+        assert page.count(report["checksum"]) == 1 and signature.signed(report, key)["signature"]["key"] in page
+
+
 def test_without_the_package_reports_are_checked_all_the_same(
     report: Document, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
