@@ -15,6 +15,7 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Manifest, Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime import reference_backend
+from tilewright.runtime.declared import is_let_through
 from tilewright_conformance.case import Case, Needs
 from tilewright_conformance.needs import needs_of
 from tilewright_conformance.session import Session, Subject
@@ -99,6 +100,6 @@ def undeclared(case: Case, found: Used) -> list[str]:
     texts += [f"dot {a} into {b}" for a, b in sorted(needs.dot - declared.dot)]
     texts += [f"dot precision {name}" for name in sorted(needs.dot_precisions - declared.dot_precisions)]
     texts += [f"atomic {kind} on {element}" for element, kind in sorted(needs.atomics - declared.atomics)]
-    texts += [f"feature {name}" for name in sorted(needs.features - declared.features)]
+    texts += [f"feature {name}" for name in sorted(needs.features) if not is_let_through(name, declared.features)]
     texts += ["extents that are no powers of two"] * (needs.any_extent and not declared.any_extent)
     return texts

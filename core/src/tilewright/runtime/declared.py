@@ -8,7 +8,7 @@ What it does not know is left to the backend: operations that plugins add, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import NoReturn
 
 from tilewright.errors import LoweringError, noted
@@ -31,6 +31,12 @@ FEATURES: dict[str, str] = {
 
 #: feature -> another that an operation of it is let through for: whether it can be lowered depends on the launch, and the backend says so
 IN_PLACE: dict[str, str] = {"extern": "extern_libraries"}
+
+
+def is_let_through(feature: str, declared: Set[str]) -> bool:
+    """Whether operations that belong to a feature reach a backend that declares others."""
+    return feature in declared or IN_PLACE.get(feature) in declared
+
 
 #: Element types that no kernel can do without: masks, program ids, extents.
 GRANTED = frozenset({"i1", "i32", "i64"})
@@ -78,7 +84,7 @@ class _Check:
         #: types that were found to be declared: a kernel has few types and many values
         self.accepted: set[Type] = set()
         has = capabilities.features
-        self.features = {name: feature for name, feature in FEATURES.items() if feature not in has and IN_PLACE.get(feature) not in has}
+        self.features = {name: feature for name, feature in FEATURES.items() if not is_let_through(feature, has)}
         self.operations: dict[str, Callable[[Operation], None]] = {
             "dot": self.dot,
             "atomic_rmw": self.atomic_rmw,

@@ -416,7 +416,7 @@ def call_tripled(x, out, BLOCK: tl.constexpr):
     tl.store(out + offsets, tripled(tl.load(x + offsets)))
 
 
-@CASES("extern/bitcode", "extern_elementwise", needs=elements("f32", tile=8, features={"extern", "extern_libraries"}), quick=True)
+@CASES("extern/bitcode", "extern_elementwise", needs=elements("f32", tile=8, features={"extern_libraries"}), quick=True)
 def functions_of_bitcode_libraries(session: Session) -> None:
     """A function that the launch gives as LLVM's bitcode is run; without it the launch is an error."""
     library = b"a backend that takes no libraries has no LLVM, and looks into none"
