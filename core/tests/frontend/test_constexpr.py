@@ -294,6 +294,8 @@ def test_assignments_of_every_form(source: Any) -> None:
             tl.store(out + 2, len(middle) * 100 + middle[0] + middle[1])
             tl.store(out + 3, g + h)
             tl.store(out + 4, (y := x * 2) + y)
+            i, i = x, 3
+            tl.store(out + 5, i)
         """
     )
     a = 6
@@ -304,7 +306,7 @@ def test_assignments_of_every_form(source: Any) -> None:
     a %= 100
     a |= 8
     a ^= 1
-    assert stored(made, 5, count=5, x="i32") == [a, 6 + 36 + 5 + 8, 205, 6, 20]
+    assert stored(made, 5, count=6, x="i32") == [a, 6 + 36 + 5 + 8, 205, 6, 20, 3]
 
 
 def test_a_constant_may_be_an_argument_and_is_not_decayed(source: Any) -> None:

@@ -93,7 +93,8 @@ class Writer:
                 operator = self.random.choice(["+", "^"])
                 self.put(depth, f"{target} = ({target} {operator} {self.expression()}) % 89")
             elif self.random.random() < 0.2:
-                other = self.random.choice(self.variables)
+                # not one name twice: CPython 3.11 before 3.11.3 assigns to it in the wrong order
+                other = self.random.choice([name for name in self.variables if name != target])
                 self.put(depth, f"{target}, {other} = {self.expression()}, {self.expression()}")
             else:
                 self.put(depth, f"{target} = {self.expression()}")
