@@ -27,6 +27,8 @@ ROWS = "conformance/src/tilewright_conformance/kernels/rows.py"
 MATRICES = "conformance/src/tilewright_conformance/kernels/matrices.py"
 ATOMICS = "conformance/src/tilewright_conformance/cases/atomics/order.py"
 REDUCTIONS = "conformance/tests/test_language_reductions.py"
+SCANS = "conformance/src/tilewright_conformance/cases/scans.py"
+SORTING = "conformance/src/tilewright_conformance/cases/sorting.py"
 #: the modules imported so far, by file
 modules: dict[str, ModuleType] = {}
 
@@ -198,8 +200,8 @@ OTHERS = (
     Case(ATOMICS, "message", pointers("flag data out", "i32"), {"BLOCK": 64}),
     Case(ATOMICS, "swap", pointers("target compare value old", "i16"), {"SEM": "acq_rel", "SCOPE": "gpu", "BLOCK": 128}),
     Case(REDUCTIONS, "moments", pointers("x_ptr out", "fp32"), {"ROWS": 4, "COLUMNS": 64}),
-    Case(REDUCTIONS, "recurrence", pointers("x_ptr y_ptr out", "i32"), {"ROWS": 8, "COLUMNS": 32, "AXIS": 0, "REVERSE": True}),
-    Case(REDUCTIONS, "in_order", pointers("x_ptr up best worst", "bf16"), {"ROWS": 4, "COLUMNS": 64, "K": 8}),
+    Case(SCANS, "recurrence", pointers("x_ptr y_ptr out", "i32"), {"SHAPE": (8, 32), "AXIS": 0, "REVERSE": True}),
+    Case(SORTING, "in_order", pointers("x_ptr up down", "bf16"), {"SHAPE": (4, 64)}),
     Case(
         REDUCTIONS,
         "moved",
