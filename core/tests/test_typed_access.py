@@ -19,7 +19,6 @@ DONE: dict[str, frozenset[str]] = {
             "assertions.py",
             "bounds.py",
             "nest_bounds.py",
-            "ranges.py",
         }
     ),
     "core/src/tilewright/simt": frozenset(),
