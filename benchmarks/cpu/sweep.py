@@ -34,6 +34,8 @@ import tilewright.language as tl
 
 F32 = np.float32
 RNG = np.random.default_rng(0)
+#: Calls after which a kernel is launched the way it stays, and a library has its threads.
+_CALLS_TO_LEARN = 10
 Calls = dict[str, Callable[[], object]]
 
 
@@ -255,9 +257,15 @@ def measured(calls: Calls, rounds: int, window: float) -> dict[str, list[float]]
     found: dict[str, list[float]] = {name: [] for name in calls}
     for name, call in calls.items():
         call()
-        began = time.perf_counter()
-        call()
-        repetitions[name] = max(1, int(window / max(time.perf_counter() - began, 1e-7)))
+        least, until = float("inf"), time.perf_counter() + window
+        for _ in range(_CALLS_TO_LEARN):
+            began = time.perf_counter()
+            call()
+            ended = time.perf_counter()
+            least = min(least, ended - began)
+            if ended > until:
+                break
+        repetitions[name] = max(1, int(window / max(least, 1e-7)))
     for _ in range(rounds):
         for name, call in calls.items():
             began = time.perf_counter()
