@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from tilewright.ir.core import Module
 from tilewright.passes.reach import certain_writes
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright_cpu.lowering.bounds import bounded_arguments
 from tilewright_cpu.lowering.kernel import write_module
-
-#: The code generator's level: the first that allots registers and schedules. The next one writes the same loops, and takes a tenth longer.
-_LEVEL: Final = 1
 
 
 def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
@@ -36,7 +33,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     found = write_module(module, target, options)
     timings = {"lower": (time.perf_counter() - started) * 1e3}
     passes = _passes(bool(options.get("debug")))
-    binary = compile_to_object(found.text, triple=triple, cpu=cpu, features=features, opt=_LEVEL, passes=passes, timings=timings)
+    binary = compile_to_object(found.text, triple=triple, cpu=cpu, features=features, passes=passes, timings=timings)
     metadata = {
         "kernel": found.symbol,
         "arch": target.arch,
@@ -67,4 +64,4 @@ def listing(code: CodeObject, target: Target) -> str:
     from tilewright_cpu.target import llvm_target
 
     triple, cpu, features = llvm_target(target)
-    return assembly(str(code.stages["llir"]), triple=triple, cpu=cpu, features=features, opt=_LEVEL, passes=_passes("bounds" in code.metadata))
+    return assembly(str(code.stages["llir"]), triple=triple, cpu=cpu, features=features, passes=_passes("bounds" in code.metadata))
