@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import types
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime import reference_backend
-from tilewright_conformance.audit import undeclared, used
+from tilewright_conformance.audit import Used, undeclared, used
 from tilewright_conformance.case import Case, Needs
 from tilewright_conformance.catalogue import Catalogue, CatalogueError, catalogue
 from tilewright_conformance.session import Session
@@ -85,6 +86,17 @@ def test_a_case_that_uses_more_than_it_declares_is_found() -> None:
 
     assert undeclared(Case("a/b", "core", "add", case.run, needs=case.needs), used(case)) == []
     assert "dtype f64" in undeclared(Case("a/b", "core", "add", case.run), used(case))
+
+
+def test_functions_of_a_bitcode_library_need_no_others() -> None:
+    """A backend that takes libraries is judged by the case of them also where it has no functions of the C library."""
+    case = catalogue()["control/extern/bitcode"]
+    calls = Used(Needs(dtypes=case.needs.dtypes, features=frozenset({"extern"})), frozenset({"extern"}))
+    without = dataclasses.replace(reference_backend.CAPABILITIES, features=reference_backend.CAPABILITIES.features - {"extern"} | {"extern_libraries"})
+
+    assert case.needs.missing(without) == ()
+    assert undeclared(case, calls) == []
+    assert undeclared(Case("a/b", "core", "extern_elementwise", case.run, needs=Needs(dtypes=case.needs.dtypes)), calls) == ["feature extern"]
 
 
 @tw.jit
