@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -29,6 +30,9 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime.descriptor import TensorDescriptor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+from kernels.vector_add import add_kernel
+
 F32, I32 = np.float32, np.int32
 RNG = np.random.default_rng(0)
 #: Elements of an array, and of a program's tile where it is one row.
@@ -36,13 +40,6 @@ COUNT, BLOCK = 4096, 1024
 
 #: What the checks may cost.
 LIMIT = 3.0
-
-
-@tw.jit
-def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = places < n
-    tl.store(out_ptr + places, tl.load(x_ptr + places, mask=inside) + tl.load(y_ptr + places, mask=inside), mask=inside)
 
 
 @tw.jit

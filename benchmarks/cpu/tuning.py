@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import starmap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,17 +31,13 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+from kernels.vector_add import add_kernel
+
 #: The bound of a trial: so many times the kernel, and so many milliseconds.
 TIMES, MILLISECONDS = 20, 50.0
 #: How much more the trials of a kernel may take: interpreters collect garbage.
 TOLERANCE = 1.1
-
-
-@tw.jit
-def add(x, y, out, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    tl.store(out + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask)
 
 
 @tw.jit
@@ -112,7 +109,7 @@ def blocks_of_n(given: dict[str, Any]) -> tuple[int, ...]:
 
 
 def addition(n: int) -> Case:
-    return Case(f"add {n}", add, lambda: (floats(n), floats(n), floats(n), n), ["n"], blocks_of_n, BLOCKS)
+    return Case(f"add {n}", add_kernel, lambda: (floats(n), floats(n), floats(n), n), ["n"], blocks_of_n, BLOCKS)
 
 
 def scaling(n: int) -> Case:
