@@ -33,7 +33,7 @@ class CompiledModule:
         self.code = lower(module, target or host(), options or {})
         symbol = self.code.metadata["kernel"]
         self.loaded = load_object(self.code.binary, [symbol], imports or {})
-        self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(self.loaded.address(symbol))
+        self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(self.loaded.address(symbol))
         self.status = np.zeros(16, np.int32)
 
     def pack(self, arguments: Sequence[Any], grid: tuple[int, int, int]) -> np.ndarray:
@@ -52,7 +52,7 @@ class CompiledModule:
     def __call__(self, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1)) -> None:
         slots = self.pack(arguments, grid)
         self.status[:] = 0
-        self.function(slots.ctypes.data, 0, grid[0] * grid[1] * grid[2])
+        self.function(slots.ctypes.data, 0, grid[0] * grid[1] * grid[2], None)
 
 
 def _slot(value: Any, type_: Type) -> int:

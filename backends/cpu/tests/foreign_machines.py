@@ -30,7 +30,7 @@ _MAIN = r"""
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-typedef void kernel_t(const uint64_t *words, int64_t first, int64_t last);
+typedef void kernel_t(const uint64_t *words, int64_t first, int64_t last, void **kept);
 extern kernel_t *const kernels[];
 void tilewright_print(void) { exit(4); }
 static void take(void *to, size_t size) { if (fread(to, 1, size, stdin) != size) exit(3); }
@@ -55,7 +55,7 @@ int main(void) {
             take(slot, sizeof slot);
             words[5 + s] = slot[0] ? (uint64_t)(uintptr_t)(blocks[slot[0] - 1] + slot[1]) : slot[1];
         }
-        kernels[head[0]](words, 0, (int64_t)(head[1] * head[2] * head[3]));
+        kernels[head[0]](words, 0, (int64_t)(head[1] * head[2] * head[3]), 0);
         give(status, 5 * sizeof *status);
         for (uint64_t b = 0; b < head[5]; ++b) give(blocks[b], sizes[b]), free(blocks[b]);
         fflush(stdout);

@@ -393,6 +393,6 @@ def test_a_loop_asks_after_as_many_turns_as_it_was_told(kernel: Any, first: int,
     ctypes.c_void_p.from_address(loaded.address(poll_symbol(symbol))).value = ctypes.cast(answer, ctypes.c_void_p).value
     status = np.zeros(STATUS_WORDS, np.int32)
     slots = np.asarray([3, 1, 1, status.ctypes.data, 0, out.ctypes.data, 3000], np.int64)
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(loaded.address(symbol))(slots.ctypes.data, 0, 3)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(loaded.address(symbol))(slots.ctypes.data, 0, 3, None)
     assert asked == [first, first + 5, first + 6, first + 46]
     assert out[0] == first + 46  # neither the rest of the program nor the other two

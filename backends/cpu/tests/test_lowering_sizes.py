@@ -55,7 +55,7 @@ def test_a_grid_of_many_programs_on_many_threads(compiled: Any, module_of: Any) 
     kernel = compiled(module_of(mark, [out, count], BLOCK=block))
     slots = kernel.pack([out, count], (programs, 1, 1))
     edges = np.linspace(0, programs, 38).astype(np.int64)
-    threads = [threading.Thread(target=kernel.function, args=(slots.ctypes.data, int(low), int(high))) for low, high in itertools.pairwise(edges)]
+    threads = [threading.Thread(target=kernel.function, args=(slots.ctypes.data, int(low), int(high), None)) for low, high in itertools.pairwise(edges)]
     for thread in threads:
         thread.start()
     for thread in threads:

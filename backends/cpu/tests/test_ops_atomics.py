@@ -113,7 +113,7 @@ def test_threads_lose_no_update(kind: str, element: Type, total: float, compiled
     programs, threads = 20000, 4
     slots = run.pack([memory], (programs, 1, 1))
     step = programs // threads
-    workers = [threading.Thread(target=run.function, args=(slots.ctypes.data, i * step, (i + 1) * step)) for i in range(threads)]
+    workers = [threading.Thread(target=run.function, args=(slots.ctypes.data, i * step, (i + 1) * step, None)) for i in range(threads)]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -123,10 +123,10 @@ def test_costly_programs_are_shared_and_their_cost_is_learnt(pools, kernel, mode
 def test_a_launch_that_was_held_up_raises_the_cost_to_twice_at_most_and_cheap_ones_lower_it_soon(pools, mode):
     seconds = [0.0]
 
-    def program(slots, low, high):
+    def program(slots, low, high, kept):
         time.sleep(seconds[0])
 
-    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(program)
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(program)
     launch, pool = Launch(ctypes.cast(kernel, ctypes.c_void_p).value, 8), pools[mode, 1]
 
     def run(pause):
@@ -300,14 +300,14 @@ def test_costly_programs_run_on_two_threads_at_once(mode):
     """In each launch two programs wait for each other, which one thread alone would do for ever."""
     pool, begun, seen = Pool(2, mode), [], []
 
-    def program(slots, low, high):
+    def program(slots, low, high, kept):
         begun.append(threading.get_ident())
         if len(begun) <= 2:
             together.wait(GUARD)
         time.sleep(0.002 * (high - low))  # costly on any machine
         seen.extend(range(low, high))
 
-    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(program)
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(program)
     launch = Launch(ctypes.cast(kernel, ctypes.c_void_p).value, 32)
     for _ in range(5):
         together = threading.Barrier(2)

@@ -44,7 +44,7 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         "#include <omp.h>",
         "#endif",
         "",
-        f"extern void {symbol}(const uint64_t *words, int64_t first, int64_t last);",
+        f"extern void {symbol}(const uint64_t *words, int64_t first, int64_t last, void **kept);",
         "",
     ]
     if messages:
@@ -64,10 +64,10 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         "#pragma omp parallel",
         "    {",
         "        const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();",
-        f"        {symbol}(words, programs * thread / threads, programs * (thread + 1) / threads);",
+        f"        {symbol}(words, programs * thread / threads, programs * (thread + 1) / threads, 0);",
         "    }",
         "#else",
-        f"    {symbol}(words, 0, programs);",
+        f"    {symbol}(words, 0, programs, 0);",
         "#endif",
         "    return status[0] ? status[1] + 1 : 0;",
         "}",

@@ -114,6 +114,11 @@ class Machine:
         return self.limit("l2_bytes") // 2
 
     @property
+    def kept_bytes(self) -> int:
+        """What packed rows of A may take that a thread keeps for the next columns: what it reads straight through at little cost, beyond its own cache."""
+        return 4 * self.limit("l2_bytes")
+
+    @property
     def column_rows(self) -> int:
         """Rows read side by side along K: as many as the nearest cache has ways, where rows lie a power of two apart."""
         return min(8, self.limit("l1d_ways"))

@@ -37,6 +37,7 @@ SHARING = """
 @cold = global i64 0                                        ; ... that sleep
 
 declare i64 @CYCLES()
+declare void @free(ptr)
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 
@@ -44,6 +45,9 @@ declare i64 @llvm.umax.i64(i64, i64)
 define i64 @share(ptr %job, i64 %number) #0 {
 entry:
   %function = load ptr, ptr %job
+  ; the memory that the kernel's function keeps for its next calls
+  %kept = alloca ptr, align 8
+  store ptr null, ptr %kept
   %p1 = getelementptr %Job, ptr %job, i64 0, i32 1
   %arguments = load ptr, ptr %p1
   %p3 = getelementptr %Job, ptr %job, i64 0, i32 3
@@ -98,7 +102,7 @@ grab:
 run:
   %past = add i64 %first, %size
   %last = call i64 @llvm.umin.i64(i64 %past, i64 %end)
-  call void %function(ptr %arguments, i64 %first, i64 %last)
+  call void %function(ptr %arguments, i64 %first, i64 %last, ptr %kept)
   %ran = sub i64 %last, %first
   %sum = add i64 %done, %ran
   br i1 %paced, label %timed, label %take
@@ -127,6 +131,13 @@ empty:
   %more = icmp ult i64 %turn1, %count
   br i1 %more, label %lane, label %none
 none:
+  %memory = load ptr, ptr %kept
+  %some.kept = icmp ne ptr %memory, null
+  br i1 %some.kept, label %drop, label %out
+drop:
+  call void @free(ptr %memory)
+  br label %out
+out:
   ret i64 %done
 }
 
@@ -226,7 +237,7 @@ define void @serial(ptr %kernel, ptr %arguments, i64 %programs) #0 {
   %timed = or i1 %due, %several
   br i1 %timed, label %measure, label %plain
 plain:
-  call void %function(ptr %arguments, i64 0, i64 %programs)
+  call void %function(ptr %arguments, i64 0, i64 %programs, ptr null)
   ret void
 measure:
   %work = call i64 @estimate(ptr %kernel, i64 %programs)
@@ -239,7 +250,7 @@ slowly:
   ret void
 once:
   %start = call i64 @CYCLES()
-  call void %function(ptr %arguments, i64 0, i64 %programs)
+  call void %function(ptr %arguments, i64 0, i64 %programs, ptr null)
   %end = call i64 @CYCLES()
   %cycles = sub i64 %end, %start
   call void @learn(ptr %kernel, i64 %cycles, i64 %programs)

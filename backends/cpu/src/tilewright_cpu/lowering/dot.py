@@ -25,13 +25,12 @@ from tilewright_cpu.lowering.context import Buffer, Context
 from tilewright_cpu.lowering.dot_deferred import Deferral, can_be_deferred
 from tilewright_cpu.lowering.dot_edges import ALL, Limits, limits_of
 from tilewright_cpu.lowering.dot_kernel import Accumulator
-from tilewright_cpu.lowering.dot_memo import RUN, Memo, can_be_kept
+from tilewright_cpu.lowering.dot_memo import RUN, WAYS, Memo, can_be_kept
 from tilewright_cpu.lowering.dot_pack import Matrix, scaled
 from tilewright_cpu.lowering.dot_plan import IEEE, Extent
 from tilewright_cpu.lowering.dot_prepacked import SLOT
 from tilewright_cpu.lowering.dot_product import Product, write_product
 from tilewright_cpu.lowering.materialize import copy_buffer, materialize_into
-from tilewright_cpu.lowering.slots import FOREVER
 
 
 def lower_dot(context: Context, operation: Dot) -> None:
@@ -44,9 +43,9 @@ def lower_dot(context: Context, operation: Dot) -> None:
     in_loop = carried is not None and carried.pointer == target.pointer and place_a.stays != "false"
     deferral = _deferral(context, operation, place_a.stays) if in_loop else None
     elements = element_type(a.type), element_type(b.type)
-    memo = _memo(context, operation, place_b.stays) if len(target.shape) == 2 else None
+    memos = _memos(context, operation, place_a.stays, place_b.stays) if len(target.shape) == 2 else (None, None)
     precision = operation.precision
-    multiply(context, elements, place_a, place_b, target, zero, limits, _prepacked(context, b), deferral, memo, precision)
+    multiply(context, elements, place_a, place_b, target, zero, limits, _prepacked(context, b), deferral, memos, precision)
     context.bind_buffer(operation.result, target)
 
 
@@ -61,16 +60,20 @@ def _deferral(context: Context, dot: Dot, stays: str) -> Deferral | None:
     return Deferral(context.writer.is_last(context.loops[loop]), stays, lambda size: context.lasting(size, end))
 
 
-def _memo(context: Context, dot: Dot, stays: str) -> Memo | None:
-    """Where packed tiles of operand B are kept; None where they are not."""
+def _memos(context: Context, dot: Dot, *stay: str) -> tuple[Memo | None, Memo | None]:
+    """Where packed tiles of the operands are kept; None where they are not."""
     analysis, machine, w = context.analysis, context.state.machine, context.writer
-    if stays == "false" or w.name != context.state.symbol or not can_be_kept(analysis, dot):
-        return None
+    if w.name != context.state.symbol or not can_be_kept(analysis, dot):
+        return None, None
     owner = dot.parent.owner if dot.parent is not None else None
     turns = w.turns(context.loops[owner]) if isinstance(owner, For) else ("0", "0")
     context.state.run = RUN
     others = sum(isinstance(operation, Dot) for operation in analysis.start)
-    return Memo(turns, stays, machine.packed_bytes // others, lambda size: context.lasting(size, FOREVER))
+    a, b = (
+        None if stays == "false" else Memo(turns, stays, ways, most // others, context.in_arena, context.cleared)
+        for stays, ways, most in zip(stay, (WAYS, 1), (machine.kept_bytes, machine.packed_bytes), strict=True)
+    )
+    return a, b
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +201,7 @@ def multiply(
     limits: Limits = ALL,
     prepacked: str | None = None,
     deferral: Deferral | None = None,
-    memo: Memo | None = None,
+    memos: tuple[Memo | None, Memo | None] = (None, None),
     precision: str = IEEE,
 ) -> None:
     """Write the product of two places into ``target``, or add it to what is there unless ``zero``, for each batch.
@@ -213,7 +216,7 @@ def multiply(
     def batch(axis: int, a_at: str, b_at: str, c_at: str) -> None:
         if axis == len(target.shape) - 2:
             sums = Accumulator(c_at, target.element, target.shape[-1], storage_size(target.element), zero)
-            write_product(Product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits, prepacked, deferral, memo, precision))
+            write_product(Product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits, prepacked, deferral, memos, precision))
             return
         with w.loop("0", str(target.shape[axis]), 1, nonempty=True) as loop:
             moved = []

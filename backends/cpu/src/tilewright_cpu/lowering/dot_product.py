@@ -66,7 +66,7 @@ class Product:
         prepacked: the address of the list of matrices that were packed before (see :mod:`.dot_prepacked`), or the null pointer; None where B is not one of
             them for certain.
         deferral: how it is added up together with those of other iterations of a loop; None where it is not.
-        memo: where packed tiles of B are kept for later programs; None where they are not.
+        memos: where packed tiles of A, and of B, are kept for later programs; None where they are not.
     """
 
     w: FunctionWriter
@@ -79,7 +79,7 @@ class Product:
     limits: Limits = ALL
     prepacked: str | None = None
     deferral: Deferral | None = None
-    memo: Memo | None = None
+    memos: tuple[Memo | None, Memo | None] = (None, None)
     precision: str = IEEE
 
     @property
@@ -105,7 +105,7 @@ def write_product(product: Product) -> None:
     w.branch_if(w.emit(f"icmp ule i64 {rows}, {_FEW_ROWS}"), narrow, wide)
     w.place(narrow)
     limits = Limits(k=product.limits.k)
-    _write_few(replace(few, a=replace(a, rows=_FEW_ROWS), limits=limits, prepacked=None, deferral=None, memo=None))
+    _write_few(replace(few, a=replace(a, rows=_FEW_ROWS), limits=limits, prepacked=None, deferral=None, memos=(None, None)))
     w.branch(join)
     w.place(wide)
     _write_whole(product)
@@ -209,21 +209,36 @@ def _operand_a(product: Product, flip: bool, allocate: Allocate) -> UnitsA:
         return UnitsA(a.pointer, scheme.element, a.row_stride, scaled(w, scheme.group, a.column_stride), byte_size(a.element))
     packer = Packer(w, scheme, a.transposed, flip, machine)
     element, lanes = _BUFFER_ELEMENT[scheme.unit], machine.vector_bytes // scheme.unit_bytes
+
+    def placed(rows: int, pack: Callable[[str], None]) -> str:
+        count = rows * packer.units
+        return _kept(product, 0, count * scheme.unit_bytes, allocate(count, element), pack)
+
     if a.column_stride == 1:
-        target = allocate(a.rows * packer.units, element)
-        packer.pack_columns(target, lanes)
+        target = placed(a.rows, lambda place: packer.pack_columns(place, lanes))
         return UnitsA(target, scheme.unit, packer.units, 1, scheme.unit_bytes)
     if scheme.tiled:
         panels = split_columns(a.rows, Block(1, 1, TILE))
-        packed, target = product.allocate(a.rows * packer.units, element), allocate(a.rows * packer.units, element)
-        packer.pack_panels(panels, packed)
-        turn_panels(w, scheme, packed, panels[0].count, TILE, packer.units, target)
-        return UnitsA(target, scheme.unit, packer.units, 1, scheme.unit_bytes)
+
+        def pack(place: str) -> None:
+            packed = product.allocate(a.rows * packer.units, element)
+            packer.pack_panels(panels, packed)
+            turn_panels(w, scheme, packed, panels[0].count, TILE, packer.units, place)
+
+        return UnitsA(placed(a.rows, pack), scheme.unit, packer.units, 1, scheme.unit_bytes)
     panels = split_columns(a.rows, Block(1, -(-a.rows // lanes), lanes))
     assert len(panels) == 1
-    target = allocate(packed_columns(panels) * packer.units, element)
-    packer.pack_panels(panels, target)
+    target = placed(packed_columns(panels), lambda place: packer.pack_panels(panels, place))
     return UnitsA(target, scheme.unit, 1, panels[0].columns, scheme.unit_bytes)
+
+
+def _kept(product: Product, which: int, size: int, otherwise: str, pack: Callable[[str], None]) -> str:
+    """The address of operand A packed (``which`` 0) or B (1), ``size`` bytes, where it is kept, or else at ``otherwise``."""
+    memo = product.memos[which]
+    if memo is None:
+        pack(otherwise)
+        return otherwise
+    return memo.packed(product.w, (product.a, product.b)[which], size, otherwise, pack)
 
 
 def _a_in_place(scheme: Scheme, a: Matrix, flip: bool) -> bool:
@@ -260,10 +275,7 @@ def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int, all
     target = allocate(count, _BUFFER_ELEMENT[scheme.unit])
 
     def pack() -> str:
-        if product.memo is not None:
-            return product.memo.packed(w, b, count * scheme.unit_bytes, target, lambda place: packer.pack_panels(panels, place))
-        packer.pack_panels(panels, target)
-        return target
+        return _kept(product, 1, count * scheme.unit_bytes, target, lambda place: packer.pack_panels(panels, place))
 
     if product.prepacked is None or not can_be_prepacked(b, panels):
         return UnitsB(pack(), True, 0, scheme.unit_bytes, scheme.unit, units=packer.units)

@@ -1,10 +1,12 @@
 """A module's kernel with its loop over programs.
 
-    void NAME(ptr args, i64 lo, i64 hi)
+    void NAME(ptr args, i64 lo, i64 hi, ptr kept)
 
-runs the programs lo .. hi-1 of a grid, numbered x + gx * (y + gy * z). ``args`` is an array of 8-byte slots: the grid's extents (3), a pointer to the
-status block, the list of packed operands (see :mod:`.dot_prepacked`) or 0, then the arguments in order: integers and floats in the low bytes, pointers, and
-for a descriptor its base, extents and strides. Behind them are the arguments' bounds in kernels that are compiled with ``debug`` (see :mod:`.bounds`).
+runs the programs lo .. hi-1 of a grid, numbered x + gx * (y + gy * z). ``kept`` is the null pointer, or points to a pointer, null at first, that is the same at
+all calls of a launch by one thread: heap memory that the function leaves there for its next call, and that the caller frees in the end. ``args`` is an array of
+8-byte slots: the grid's extents (3), a pointer to the status block, the list of packed operands (see :mod:`.dot_prepacked`) or 0, then the arguments in order:
+integers and floats in the low bytes, pointers, and for a descriptor its base, extents and strides. Behind them are the arguments' bounds in kernels that are
+compiled with ``debug`` (see :mod:`.bounds`).
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> 
 
 
 def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
-    writer = state.module.function(symbol, [("ptr", "args"), ("i64", "lo"), ("i64", "hi")])
+    writer = state.module.function(symbol, [("ptr", "args"), ("i64", "lo"), ("i64", "hi"), ("ptr", "kept")])
     frame = begin_function(state, writer, function)
     context = frame.context
     if state.options.get("line_info") and function.location is not None:
@@ -90,7 +92,7 @@ def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
     if state.checks.accesses or any(isinstance(operation, Print | Assert | Call) for operation in context.analysis.start):
         used = {0, 1, 2}
     _program_loop(context, function, used, grid)
-    end_function(frame, "void", "void")
+    end_function(frame, "void", "void", keeps=True)
 
 
 def _load_argument(context: Context, argument: Value, slot: int, padding: str) -> int:

@@ -62,6 +62,7 @@ class Slots:
         position: of the operation being lowered, in the analysis' numbering.
         arena_parts: buffers on the heap: (name, offset).
         arena_bytes: the size of all of these.
+        cleared_parts, cleared_bytes: the same of heap memory that is zero at first; it lies before the other.
     """
 
     def __init__(self, writer: FunctionWriter) -> None:
@@ -73,6 +74,8 @@ class Slots:
         self._stack = 0
         self.arena_parts: list[tuple[str, int]] = []
         self.arena_bytes = 0
+        self.cleared_parts: list[tuple[str, int]] = []
+        self.cleared_bytes = 0
 
     def new_buffer(self, shape: Sequence[int], element: Type) -> Buffer:
         """Memory for a tile, not cleared: on the stack, or on the heap where it is large. It is free again after the operation being lowered
@@ -105,9 +108,7 @@ class Slots:
                 self._stack += size
                 pointer = self.writer.alloca("i8", size, 64)
             else:
-                pointer = self.writer.fresh("h")
-                self.arena_parts.append((pointer, self.arena_bytes))
-                self.arena_bytes += size
+                pointer = self.in_arena(size)
             best = Slot(pointer, size)
             self._slots[pointer] = best
         best.end = self.position
@@ -121,6 +122,21 @@ class Slots:
         slot = self._allocate(size)
         self._free, slot.end = free, end
         return slot.pointer
+
+    def in_arena(self, size: int) -> str:
+        """The address of ``size`` bytes (64-byte aligned) of heap memory that nothing else uses. A kernel's function finds there what its last call in the same
+        launch and thread has left."""
+        pointer = self.writer.fresh("h")
+        self.arena_parts.append((pointer, self.arena_bytes))
+        self.arena_bytes += (size + 63) & ~63
+        return pointer
+
+    def cleared(self, size: int) -> str:
+        """As :meth:`in_arena`, of memory that is zero before the first call."""
+        pointer = self.writer.fresh("h")
+        self.cleared_parts.append((pointer, self.cleared_bytes))
+        self.cleared_bytes += (size + 63) & ~63
+        return pointer
 
     def is_borrowed(self, buffer: Buffer) -> bool:
         """Whether a buffer's memory belongs to the caller of the function."""
