@@ -51,6 +51,14 @@ class Machine:
     def reset(self) -> None:
         self._library.tile_machine_reset()
 
+    @property
+    def products(self) -> int:
+        return int(self._library.tile_machine_count(0))
+
+    @property
+    def loads(self) -> int:
+        return int(self._library.tile_machine_count(3))
+
     def check(self) -> None:
         """Fail where a processor would have ended the process, where no product ran, and where a configuration was left."""
         assert self._library.tile_machine_error() == b""
@@ -178,6 +186,36 @@ def test_numbers_at_the_ends_of_the_range(machine: Machine, kind: Any) -> None:
     np.testing.assert_allclose(found[6, usual[6]], exact[6, usual[6]], rtol=1e-6)
 
 
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "tf32x3"])
+def test_infinities_of_some_programs_and_iterations(machine: Machine, precision: str) -> None:
+    """Infinities lie in one iteration of the loop and in the rows of one program; others take the quick way, and none sees what another has packed."""
+    kind = np.float16 if precision == "ieee" else np.float32
+    (m, n, k), blocks = (192, 96, 512), (64, 32, 32)
+    a, b = draw(kind, (m, k)), draw(kind, (k, n))
+    run(a, b, blocks, precision=precision)
+    finite = machine.loads
+    a[70, 100], b[300, 40], b[301, 41] = np.inf, -np.inf, np.inf
+    a[70, 300] = a[100, 300] = 0
+    with np.errstate(invalid="ignore"):
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+    found = run(a, b, blocks, precision=precision)
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(exact))
+    np.testing.assert_array_equal(found[~np.isfinite(exact)], exact[~np.isfinite(exact)])
+    usual = np.isfinite(exact)
+    np.testing.assert_allclose(found[usual], exact[usual], rtol=1e-3, atol=2e-3)
+    # an iteration with infinities, in each of three programs, two blocks of rows each: four loads more
+    assert machine.loads - 2 * finite == 2 * 3 * 2 * 4
+
+
+@pytest.mark.parametrize(("precision", "loads", "products"), [("ieee", 10, 16), ("tf32", 8, 12), ("tf32x3", 16, 24)])
+def test_parts_are_loaded_as_often_as_must_be(machine: Machine, precision: str, loads: int, products: int) -> None:
+    """Of 32 rows, 32 columns and 32 numbers along K; four more loads are of sums."""
+    kind = np.float16 if precision == "ieee" else np.float32
+    a, b = draw(kind, (32, 64)), draw(kind, (64, 32))
+    check(run(a, b, (32, 32, 64), precision=precision), a, b, precision)
+    assert (machine.products, machine.loads - 4) == (2 * products, 2 * loads)
+
+
 def test_iterations_are_taken_together(machine: Machine, monkeypatch: Any) -> None:
     noted = []
 
@@ -198,9 +236,22 @@ def test_packed_before_the_launch(machine: Machine, kind: Any) -> None:
     packed = tw.cpu.prepack(b)
     assert packed.panel_columns == 32
     c = np.full((64, 128), 77, np.float32)
-    product[(1, 2)](
-        a, packed, c, 64, 128, 200, 200, 1, 128, 1, SUM=tl.float32, SALT=next(SALTS), BLOCK_M=64, BLOCK_N=64, BLOCK_K=64
-    )  # fmt: skip
+
+    def launch() -> None:
+        product[(1, 2)](
+            a, packed, c, 64, 128, 200, 200, 1, 128, 1, SUM=tl.float32, SALT=0, BLOCK_M=64, BLOCK_N=64, BLOCK_K=64
+        )  # fmt: skip
+
+    launch()
+    check(c, a, b)
+    there = b[5, 70]
+    b[5, 70], a[3, 5] = np.inf, -1
+    packed.refresh()
+    launch()
+    assert c[3, 70] == -np.inf and np.isinf(c[:, 70]).sum() == len(c) and np.isfinite(np.delete(c, 70, 1)).all()
+    b[5, 70] = there
+    packed.refresh()
+    launch()
     check(c, a, b)
 
 

@@ -8,7 +8,7 @@
 static _Thread_local uint8_t tiles[8][16][64];
 static _Thread_local int configured;
 static char error[200];
-static int64_t counts[3]; /* of products, configurations, releases */
+static int64_t counts[4]; /* of products, configurations, releases, loads */
 
 const char *tile_machine_error(void) { return error; }
 int tile_machine_configured(void) { return configured; }
@@ -44,6 +44,7 @@ void emulated_tilezero(int8_t tile) {
 }
 
 void emulated_tileloadd64(int8_t tile, const uint8_t *from, int64_t stride) {
+    __atomic_fetch_add(&counts[3], 1, __ATOMIC_RELAXED);
     if (fine("tileloadd", tile))
         for (int i = 0; i < 16; i++) memcpy(tiles[tile][i], from + i * stride, 64);
 }

@@ -30,6 +30,8 @@ from tilewright_cpu.machine import machine_of
 _ELEMENTS = {"float": "float32", "double": "float64", "i8": "int8", "i16": "int16", "i32": "int32"}
 #: Packed panels begin at multiples of this many bytes.
 _ALIGNMENT = 64
+#: The form of no matrix.
+_NO_FORM = -1
 #: An extent that is no reason for smaller blocks.
 _MANY = 1 << 20
 
@@ -55,7 +57,7 @@ class PackedMatrix:
         rows, count = self._view.shape
         self.shape, self.panel_columns = (rows, count), columns
         self._scheme, self._element = scheme, element
-        units, panels = -(-rows // scheme.step) * (scheme.step // scheme.group) * scheme.copies, -(-count // columns)
+        units, panels = -(-rows // scheme.step) * (scheme.step // scheme.group) * scheme.parts, -(-count // columns)
         kind = np.dtype(_ELEMENTS[scheme.element])
         size = panels * units * columns * scheme.group
         self.nbytes = size * kind.itemsize
@@ -63,7 +65,7 @@ class PackedMatrix:
         start = -memory.ctypes.data % _ALIGNMENT
         self._packed = memory[start : start + self.nbytes].view(kind).reshape(panels, units, columns, scheme.group)
         row_stride, column_stride = _extents_and_strides(matrix)[1]
-        self._record = Record(address_of(matrix), rows, count, row_stride, column_stride, self._packed.ctypes.data, units, form(scheme, element, columns))
+        self._record = Record(address_of(matrix), rows, count, row_stride, column_stride, self._packed.ctypes.data, units, _NO_FORM)
         self.record_address = ctypes.addressof(self._record)
         self.refresh()
 
@@ -73,18 +75,21 @@ class PackedMatrix:
         rows, count = self.shape
         scheme, element = self._scheme, self._element
         values = decode(self._view, element) if isinstance(element, FloatType) and (group == 1 or scheme.split) else self._view
-        copies = [values] if scheme.split is None else split_array(values, scheme.split)
+        parts = [values] if scheme.split is None else split_array(values, scheme.split)
+        # kernels treat infinities that are split in a way of their own, and pack such a matrix themselves
+        refused = scheme.split is not None and bool(np.isinf(values).any())
+        self._record.form = _NO_FORM if refused else form(scheme, element, columns)
         whole, rest = divmod(rows, group)
-        for number, copy in enumerate(copies):
+        for number, part in enumerate(parts):
             unit = np.arange(-(-rows // group))
-            places = unit if len(copies) == 1 else (unit // TILE * len(copies) + number) * TILE + unit % TILE
+            places = unit if len(parts) == 1 else (unit // TILE * len(parts) + number) * TILE + unit % TILE
             for panel in range(panels):
                 width = min(columns, count - panel * columns)
-                part = copy[:, panel * columns : panel * columns + width]
+                here = part[:, panel * columns : panel * columns + width]
                 if whole:
-                    self._packed[panel, places[:whole], :width] = part[: whole * group].reshape(whole, group, width).swapaxes(1, 2)
+                    self._packed[panel, places[:whole], :width] = here[: whole * group].reshape(whole, group, width).swapaxes(1, 2)
                 if rest:
-                    self._packed[panel, places[whole], :width, :rest] = part[whole * group :].T
+                    self._packed[panel, places[whole], :width, :rest] = here[whole * group :].T
 
     def data_ptr(self) -> int:
         """The address of the matrix itself."""
@@ -110,7 +115,8 @@ def prepack(matrix: Any, *, dtype: Any = None, block_n: int | None = None) -> Pa
     """Pack the right operand of products once, to be passed to kernels in its place.
 
     Products that read it skip the packing of B; results are those of the matrix itself, bit for bit. The packing is a copy: call ``refresh()`` after the
-    matrix has changed. Tiles of a product that reach past the matrix's edges, and tiles narrower than a panel, are packed by the kernel as ever.
+    matrix has changed. Tiles of a product that reach past the matrix's edges, and tiles narrower than a panel, are packed by the kernel as ever, and so is a
+    matrix with infinities in a type that the machine multiplies in parts (f16 on tile registers).
 
     Args:
         matrix: K x N, an array or a tensor on the host of any element type that products take, contiguous along K or along N.

@@ -30,7 +30,7 @@ _HARMLESS: Final = Effect.NONE | Effect.READ | Effect.REGION
 #: Iterations that are taken together at most.
 _MOST: Final = 16
 #: Numbers that are noted of an iteration.
-_FIELDS: Final = 6
+_FIELDS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,15 @@ class Noted:
             w.load(type_, w.gep("i64", entry, position), 8) if isinstance(value, str) else value
             for position, (type_, value) in enumerate(_fields(self.a, self.b, self.steps))
         ]
-        a_pointer, row_stride, k_stride, b_pointer, units, steps = values
-        a = replace(self.a, pointer=str(a_pointer), row_stride=row_stride, k_stride=k_stride)
-        return a, replace(self.b, pointer=str(b_pointer), units=units), steps
+        a_pointer, row_stride, k_stride, infinite_a, b_pointer, units, infinite_b, steps = values
+        a = replace(self.a, pointer=str(a_pointer), row_stride=row_stride, k_stride=k_stride, infinite=infinite_a)
+        return a, replace(self.b, pointer=str(b_pointer), units=units, infinite=infinite_b), steps
 
 
 def _fields(a: UnitsA, b: UnitsB, steps: Extent) -> tuple[tuple[str, Extent], ...]:
     """(LLVM type, value) of what an iteration has of its own, where it is not a number known now."""
-    return ("ptr", a.pointer), ("i64", a.row_stride), ("i64", a.k_stride), ("ptr", b.pointer), ("i64", b.units), ("i64", steps)
+    of_a = ("ptr", a.pointer), ("i64", a.row_stride), ("i64", a.k_stride), ("i64", a.infinite)
+    return *of_a, ("ptr", b.pointer), ("i64", b.units), ("i64", b.infinite), ("i64", steps)
 
 
 def depth_of(steps: int, panel_units: int, bytes_each: int, most_bytes: int) -> int:

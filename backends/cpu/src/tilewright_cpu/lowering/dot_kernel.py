@@ -43,13 +43,15 @@ _ROWS_A_POINTER = 3
 
 @dataclass(frozen=True, slots=True)
 class UnitsA:
-    """Operand A in units: unit (m, k) lies at ``pointer`` + m * row_stride + k * k_stride elements of ``element``, an LLVM type."""
+    """Operand A in units: unit (m, k) lies at ``pointer`` + m * row_stride + k * k_stride elements of ``element``, an LLVM type. ``infinite``, an i64: other
+    than 0 where the first part of a number that was split may be infinite."""
 
     pointer: str
     element: str
     row_stride: Extent
     k_stride: Extent
     align: int
+    infinite: Extent = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class UnitsB:
     """Operand B in units.
 
     Packed: panels as :mod:`dot_pack` lays them out, each of ``units`` along K. Else unit (k, n) lies at ``pointer`` + k * row_stride + n, in ``stored``
-    elements that ``convert`` makes units.
+    elements that ``convert`` makes units. ``infinite``: see :class:`UnitsA`.
     """
 
     pointer: str
@@ -67,6 +69,7 @@ class UnitsB:
     stored: str
     convert: Callable[[str, int], str] | None = None
     units: Extent = 0
+    infinite: Extent = 0
 
 
 @dataclass(frozen=True, slots=True)

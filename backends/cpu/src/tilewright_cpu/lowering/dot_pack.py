@@ -2,7 +2,7 @@
 
 A packed B is a row of panels. A panel of P columns holds, for each unit along K, P units that follow each other; so a micro-kernel reads memory
 straight through. Columns that pad the last vector are zero, and so are elements that pad the last group along K. Where a scheme splits its operands, a tile's
-units along K are there once for each copy: those of the first copy, then those of the next (:class:`.dot_plan.Split`).
+units along K are there once for each part: those of the first part, then those of the next (:class:`.dot_plan.Split`).
 
 Which loops run depends on which axis is contiguous in the source: along N vectors are copied (and interleaved into groups), along K square
 blocks are transposed in registers, and otherwise elements are copied one by one.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.types import Type, byte_size
 from tilewright.llvm.registers import storage_type
-from tilewright.llvm.writer import FunctionWriter, vector
+from tilewright.llvm.writer import FunctionWriter, splat_constant, vector
 from tilewright_cpu.lowering.dot_plan import TILE, Extent, Panel, Scheme, packed_columns
 from tilewright_cpu.lowering.dot_split import split_float
 from tilewright_cpu.lowering.widen import widen
@@ -93,8 +93,10 @@ class Packer:
         self.k = source.rows
         self.n = source.columns
         whole = -(-self.k // scheme.step) * (scheme.step // scheme.group)
-        #: Units of a packed column, those of all copies.
-        self.units = whole * scheme.copies
+        #: Units of a packed column, those of all parts.
+        self.units = whole * scheme.parts
+        #: lanes -> the address of i1s: in which of them no infinite number has been packed
+        self._finite: dict[int, str] = {}
 
     # ---- elements and vectors
 
@@ -108,23 +110,43 @@ class Packer:
         return value
 
     def load(self, pointer: str, lanes: int) -> list[str]:
-        """Source elements as packed elements, of each copy."""
+        """Source elements as packed elements, of each part."""
         w, value = self.w, self.w.load(vector(self.stored, lanes), pointer, self.align)
         if self.scheme.split is None:
             return [self.convert(value, lanes)]
-        return split_float(w, widen(w, self.source.element, value, lanes, "float", self.machine.can("half")), lanes, self.scheme.split)
+        widened = widen(w, self.source.element, value, lanes, "float", self.machine.can("half"))
+        parts, finite = split_float(w, widened, lanes, self.scheme.split)
+        bools = vector("i1", lanes)
+        if lanes not in self._finite:
+            self._finite[lanes] = w.alloca(bools)
+            w.allocations.append(f"  store {bools} {splat_constant('i1', 'true', lanes)}, ptr {self._finite[lanes]}")
+        so_far = w.load(bools, self._finite[lanes])
+        w.store(bools, w.emit(f"and {bools} {so_far}, {finite}"), self._finite[lanes])
+        return parts
+
+    def take_infinite(self) -> str:
+        """An i64 that is not 0 where a number was infinite that has been packed since this was last asked."""
+        w, found = self.w, "false"
+        for lanes, place in self._finite.items():
+            bools = vector("i1", lanes)
+            finite = w.load(bools, place)
+            w.store(bools, splat_constant("i1", "true", lanes), place)
+            if lanes:
+                finite = w.call(f"llvm.vector.reduce.and.v{lanes}i1", "i1", [(bools, finite)])
+            found = w.emit(f"or i1 {found}, {w.emit(f'xor i1 {finite}, true')}")
+        return w.emit(f"zext i1 {found} to i64")
 
     def places(self, unit: Extent) -> list[Extent]:
-        """Where a unit along K lies in a packed column, for each copy. Units that follow it in the same tile follow it there."""
-        w, copies = self.w, self.scheme.copies
-        if copies == 1:
+        """Where a unit along K lies in a packed column, for each part. Units that follow it in the same tile follow it there."""
+        w, parts = self.w, self.scheme.parts
+        if parts == 1:
             return [unit]
         if isinstance(unit, int):
-            first: Extent = unit // TILE * TILE * copies + unit % TILE
+            first: Extent = unit // TILE * TILE * parts + unit % TILE
         else:
             tile = w.emit(f"and i64 {unit}, {-TILE}")
-            first = plus(w, scaled(w, tile, copies - 1), unit)
-        return [plus(w, first, copy * TILE) for copy in range(copies)]
+            first = plus(w, scaled(w, tile, parts - 1), unit)
+        return [plus(w, first, part * TILE) for part in range(parts)]
 
     # ---- panels of columns
 
@@ -196,7 +218,7 @@ class Packer:
             fetch(self.w, self.w.gep(self.stored, place, start))
 
     def _row_of_vectors(self, panel: Panel, pointers: list[str], targets: list[str]) -> None:
-        """A row of units of a panel, for each copy, from as many rows of the source as a unit takes."""
+        """A row of units of a panel, for each part, from as many rows of the source as a unit takes."""
         w, group, element = self.w, self.scheme.group, self.scheme.element
         start = 0
         for position, width in enumerate(panel.widths):
@@ -302,9 +324,9 @@ class Packer:
                 chunk = chunk // 2 if chunk > 1 else 1
 
     def _elements(self, k: Extent) -> list[Extent]:
-        """Where an element along K lies in a packed column, for each copy."""
+        """Where an element along K lies in a packed column, for each part."""
         w, group = self.w, self.scheme.group
-        if self.scheme.copies == 1:
+        if self.scheme.parts == 1:
             return [k]
         unit: Extent = k // group if isinstance(k, int) else w.emit(f"udiv i64 {k}, {group}")
         return [scaled(w, place, group) for place in self.places(unit)]

@@ -31,12 +31,12 @@ Extent = int | str
 class Split:
     """Floats as sums of bf16 numbers, each the leading bits of what the ones before leave, and which of their products are added up.
 
-    Packed, an operand has a copy of itself for each part, and one more: copy 0 is the first part, copy 1 the same with 0 in the place of infinities, and the
-    others are the further parts, which are 0 there too. So an infinity meets one factor alone, which has the sign of the number that it stands for.
+    Infinities are in the first part, and 0 in the others. There they must meet one factor alone, which has the sign of the number that it stands for: in
+    products with other parts than the first, they are 0 in the first part too.
 
     Attributes:
-        parts: numbers that a float becomes.
-        products: (copy of A, copy of B), the least first.
+        parts: numbers that a float becomes. Packed, an operand has as many copies of itself.
+        products: (part of A, part of B), in an order in which few of them are loaded anew.
     """
 
     parts: int
@@ -71,19 +71,19 @@ class Scheme:
     split: Split | None = None
 
     @property
-    def copies(self) -> int:
+    def parts(self) -> int:
         """Packed elements that an element becomes."""
-        return 1 if self.split is None else self.split.parts + 1
+        return 1 if self.split is None else self.split.parts
 
     @property
     def step(self) -> int:
-        """Elements along K that are packed together: those of a unit, or of a tile where tiles of all copies follow each other."""
+        """Elements along K that are packed together: those of a unit, or of a tile where tiles of all parts follow each other."""
         return self.group if self.split is None else TILE * self.group
 
     @property
     def packed_bytes(self) -> int:
         """What a unit of an operand takes once packed."""
-        return self.unit_bytes * self.copies
+        return self.unit_bytes * self.parts
 
     def fits(self, m: int, n: int, k: int) -> bool:
         """Whether a product of these extents can be computed so."""
@@ -94,9 +94,9 @@ FMA32 = Scheme("fma", "float", 4, 1, "float", "float")
 FMA64 = Scheme("fma", "double", 8, 1, "double", "double")
 BF16_PAIRS = Scheme("bf16 pairs", "i32", 4, 2, "float", "i16")
 BF16_TILES = Scheme("bf16 tiles", "i32", 4, 2, "float", "i16", tiled=True)
-HALF_TILES = Scheme("half tiles", "i32", 4, 2, "float", "i16", tiled=True, split=Split(2, ((1, 2), (0, 0), (2, 1), (2, 2))))
-FLOAT_TILES = Scheme("float tiles", "i32", 4, 2, "float", "i16", tiled=True, split=Split(2, ((1, 2), (2, 1), (0, 0))))
-FINE_FLOAT_TILES = Scheme("fine float tiles", "i32", 4, 2, "float", "i16", tiled=True, split=Split(3, ((1, 3), (2, 2), (3, 1), (1, 2), (2, 1), (0, 0))))
+HALF_TILES = Scheme("half tiles", "i32", 4, 2, "float", "i16", tiled=True, split=Split(2, ((0, 1), (0, 0), (1, 0), (1, 1))))
+FLOAT_TILES = Scheme("float tiles", "i32", 4, 2, "float", "i16", tiled=True, split=Split(2, ((0, 1), (0, 0), (1, 0))))
+FINE_FLOAT_TILES = Scheme("fine float tiles", "i32", 4, 2, "float", "i16", tiled=True, split=Split(3, ((0, 2), (0, 1), (0, 0), (1, 0), (1, 1), (2, 0))))
 BYTE_TILES = Scheme("byte tiles", "i32", 4, 4, "i32", "i8", tiled=True)
 BYTE_QUADS = Scheme("byte quads", "i32", 4, 4, "i32", "i8")
 WORD_PAIRS = Scheme("word pairs", "i32", 4, 2, "i32", "i16")

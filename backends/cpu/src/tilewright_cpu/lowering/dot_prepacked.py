@@ -37,7 +37,7 @@ class Record(ctypes.Structure):
 
 def form(scheme: Scheme, stored: Type, columns: int) -> int:
     """A number, of 63 bits, for how a matrix of ``stored`` elements is packed for a scheme in panels of ``columns``; another one for every other way."""
-    text = f"{scheme.unit} {scheme.group} {scheme.element} {scheme.copies} {stored} {columns}"
+    text = f"{scheme.unit} {scheme.group} {scheme.element} {scheme.parts} {stored} {columns}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
@@ -47,8 +47,11 @@ def can_be_prepacked(b: Matrix, panels: tuple[Panel, ...]) -> bool:
     return alike and (b.column_stride == 1 or b.row_stride == 1)
 
 
-def find_or_pack(w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, units: int, matrices: str, pack: Callable[[], str]) -> tuple[str, Extent]:
-    """(address of panels, units along K in one of them): what was packed before, else what ``pack`` gives. ``matrices`` is the list's address, or null."""
+def find_or_pack(
+    w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, units: int, matrices: str, pack: Callable[[], tuple[str, Extent]]
+) -> tuple[str, Extent, Extent]:
+    """(address of panels, units along K in one of them, other than 0 where an element may be infinite): what was packed before, else what ``pack`` gives, which
+    is the address and the last. ``matrices`` is the list's address, or null."""
     search, packing, done = w.new_block("search"), w.new_block("packing"), w.new_block("packed")
     w.branch_if(w.emit(f"icmp eq ptr {matrices}, null"), packing, search)
     w.place(search)
@@ -64,12 +67,14 @@ def find_or_pack(w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, uni
         w.place(following)
     w.branch(packing)
     w.place(packing)
-    target = pack()
+    target, infinite = pack()
     packed = w.current
     w.branch(done)
     w.place(done)
     address = w.phi("ptr", ((found[0][0], hits[0]), (target, packed)))
-    return address, w.phi("i64", ((found[0][1], hits[0]), (str(units), packed)))
+    if infinite != 0:
+        infinite = w.phi("i64", (("0", hits[0]), (str(infinite), packed)))
+    return address, w.phi("i64", ((found[0][1], hits[0]), (str(units), packed))), infinite
 
 
 def _look_up(w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, units: int, record: str, otherwise: str) -> tuple[str, str]:
@@ -102,5 +107,5 @@ def _look_up(w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, units: 
             need(w.emit(f"icmp eq i64 {w.emit(f'and i64 {first}, {step - 1}')}, 0"))
     length = field("units")
     unit = w.emit(f"udiv i64 {row}, {scheme.group}") if scheme.group > 1 else row
-    place = plus(w, w.emit(f"mul i64 {column}, {length}"), scaled(w, unit, scheme.copies * panel.columns))
+    place = plus(w, w.emit(f"mul i64 {column}, {length}"), scaled(w, unit, scheme.parts * panel.columns))
     return w.gep(scheme.unit, field("packed", "ptr"), place), length

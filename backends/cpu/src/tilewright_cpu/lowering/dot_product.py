@@ -172,7 +172,7 @@ def _notes(product: Product, block: Block, panels: tuple[Panel, ...]) -> Notes |
     units = -(-a.columns // scheme.group)
     columns, rows = packed_columns(panels), 0 if _a_in_place(scheme, a, flips_sign(scheme, *product.elements)) else a.rows
     panel_units = machine.panel_bytes // (block.columns * scheme.unit_bytes)
-    depth = depth_of(units * scheme.copies, panel_units, (rows + columns) * units * scheme.packed_bytes, machine.packed_bytes)
+    depth = depth_of(units * scheme.parts, panel_units, (rows + columns) * units * scheme.packed_bytes, machine.packed_bytes)
     return Notes(product.w, product.deferral, depth) if depth > 1 else None
 
 
@@ -208,37 +208,47 @@ def _operand_a(product: Product, flip: bool, allocate: Allocate) -> UnitsA:
     if _a_in_place(scheme, a, flip):
         return UnitsA(a.pointer, scheme.element, a.row_stride, scaled(w, scheme.group, a.column_stride), byte_size(a.element))
     packer = Packer(w, scheme, a.transposed, flip, machine)
-    element, lanes = _BUFFER_ELEMENT[scheme.unit], machine.vector_bytes // scheme.unit_bytes
+    lanes = machine.vector_bytes // scheme.unit_bytes
 
-    def placed(rows: int, pack: Callable[[str], None]) -> str:
-        count = rows * packer.units
-        return _kept(product, 0, count * scheme.unit_bytes, allocate(count, element), pack)
+    def placed(rows: int, pack: Callable[[str], None]) -> tuple[str, Extent]:
+        return _kept(product, 0, packer, rows * packer.units, allocate, pack)
 
     if a.column_stride == 1:
-        target = placed(a.rows, lambda place: packer.pack_columns(place, lanes))
-        return UnitsA(target, scheme.unit, packer.units, 1, scheme.unit_bytes)
+        target, infinite = placed(a.rows, lambda place: packer.pack_columns(place, lanes))
+        return UnitsA(target, scheme.unit, packer.units, 1, scheme.unit_bytes, infinite)
     if scheme.tiled:
         panels = split_columns(a.rows, Block(1, 1, TILE))
 
         def pack(place: str) -> None:
-            packed = product.allocate(a.rows * packer.units, element)
+            packed = product.allocate(a.rows * packer.units, _BUFFER_ELEMENT[scheme.unit])
             packer.pack_panels(panels, packed)
             turn_panels(w, scheme, packed, panels[0].count, TILE, packer.units, place)
 
-        return UnitsA(placed(a.rows, pack), scheme.unit, packer.units, 1, scheme.unit_bytes)
+        target, infinite = placed(a.rows, pack)
+        return UnitsA(target, scheme.unit, packer.units, 1, scheme.unit_bytes, infinite)
     panels = split_columns(a.rows, Block(1, -(-a.rows // lanes), lanes))
     assert len(panels) == 1
-    target = placed(packed_columns(panels), lambda place: packer.pack_panels(panels, place))
+    target, _ = placed(packed_columns(panels), lambda place: packer.pack_panels(panels, place))
     return UnitsA(target, scheme.unit, 1, panels[0].columns, scheme.unit_bytes)
 
 
-def _kept(product: Product, which: int, size: int, otherwise: str, pack: Callable[[str], None]) -> str:
-    """The address of operand A packed (``which`` 0) or B (1), ``size`` bytes, where it is kept, or else at ``otherwise``."""
-    memo = product.memos[which]
+def _kept(product: Product, which: int, packer: Packer, units: int, allocate: Allocate, pack: Callable[[str], None]) -> tuple[str, Extent]:
+    """(the address of operand A packed (``which`` 0) or B (1) in so many units, other than 0 where an element may be infinite). It is where it was packed for
+    an earlier program, else ``pack`` packs it; whether one is infinite stands behind it."""
+    w, scheme, memo = product.w, product.scheme, product.memos[which]
+    size, behind = units * scheme.unit_bytes, 0 if scheme.split is None else 1
+
+    def pack_and_tell(place: str) -> None:
+        pack(place)
+        if behind:
+            w.store("i64", packer.take_infinite(), w.gep("i8", place, size), 8)
+
+    target = allocate(units + behind * 8 // scheme.unit_bytes, _BUFFER_ELEMENT[scheme.unit])
     if memo is None:
-        pack(otherwise)
-        return otherwise
-    return memo.packed(product.w, (product.a, product.b)[which], size, otherwise, pack)
+        pack_and_tell(target)
+    else:
+        target = memo.packed(w, (product.a, product.b)[which], size + 8 * behind, target, pack_and_tell)
+    return target, w.load("i64", w.gep("i8", target, size), 8) if behind else 0
 
 
 def _a_in_place(scheme: Scheme, a: Matrix, flip: bool) -> bool:
@@ -271,16 +281,16 @@ def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int, all
         same = storage_type(b.element) == scheme.element
         return UnitsB(b.pointer, False, b.row_stride, byte_size(b.element), storage_type(b.element), None if same else convert)
     packer = Packer(w, scheme, b, False, machine)
-    count = packed_columns(panels) * packer.units
-    target = allocate(count, _BUFFER_ELEMENT[scheme.unit])
 
-    def pack() -> str:
-        return _kept(product, 1, count * scheme.unit_bytes, target, lambda place: packer.pack_panels(panels, place))
+    def pack() -> tuple[str, Extent]:
+        return _kept(product, 1, packer, packed_columns(panels) * packer.units, allocate, lambda place: packer.pack_panels(panels, place))
 
+    units: Extent = packer.units
     if product.prepacked is None or not can_be_prepacked(b, panels):
-        return UnitsB(pack(), True, 0, scheme.unit_bytes, scheme.unit, units=packer.units)
-    pointer, units = find_or_pack(w, scheme, b, panels[0], packer.units, product.prepacked, pack)
-    return UnitsB(pointer, True, 0, scheme.unit_bytes, scheme.unit, units=units)
+        pointer, infinite = pack()
+    else:
+        pointer, units, infinite = find_or_pack(w, scheme, b, panels[0], packer.units, product.prepacked, pack)
+    return UnitsB(pointer, True, 0, scheme.unit_bytes, scheme.unit, units=units, infinite=infinite)
 
 
 def _write_blocks(

@@ -18,8 +18,8 @@ from tilewright_cpu.lowering.dot_plan import Split
 _LEADING, _HALF = 0xFFFF0000, 0x8000
 
 
-def split_float(w: FunctionWriter, value: str, lanes: int, split: Split) -> list[str]:
-    """The copies of ``value``, floats of LLVM type ``float``, as 16-bit integers that hold bf16 numbers."""
+def split_float(w: FunctionWriter, value: str, lanes: int, split: Split) -> tuple[list[str], str]:
+    """(the parts of ``value``, floats of LLVM type ``float``, as 16-bit integers that hold bf16 numbers; i1s: which are not infinite)."""
     ints, floats, words, bools = (vector(type_, lanes) for type_ in ("i32", "float", "i16", "i1"))
 
     def bits_of(value: str) -> str:
@@ -31,8 +31,7 @@ def split_float(w: FunctionWriter, value: str, lanes: int, split: Split) -> list
     bits = bits_of(value)
     magnitude = w.call(f"llvm.fabs.{'f32' if not lanes else f'v{lanes}f32'}", floats, [(floats, value)])
     finite = w.emit(f"fcmp une {floats} {magnitude}, {splat_constant('float', float_constant('float', float('inf')), lanes)}")
-    first = leading(bits)
-    copies = [first, w.emit(f"select {bools} {finite}, {words} {first}, {words} {splat_constant('i16', '0', lanes)}")]
+    parts = [leading(bits)]
     for number in range(1, split.parts):
         part = w.emit(f"and {ints} {bits}, {splat_constant('i32', str(_LEADING - (1 << 32)), lanes)}")
         value = w.emit(f"fsub {floats} {value}, {w.emit(f'bitcast {ints} {part} to {floats}')}")
@@ -40,12 +39,12 @@ def split_float(w: FunctionWriter, value: str, lanes: int, split: Split) -> list
         value = w.emit(f"select {bools} {finite}, {floats} {value}, {floats} {splat_constant('float', '0.0', lanes)}")
         bits = bits_of(value)
         last = number == split.parts - 1
-        copies.append(leading(w.emit(f"add {ints} {bits}, {splat_constant('i32', str(_HALF), lanes)}") if last else bits))
-    return copies
+        parts.append(leading(w.emit(f"add {ints} {bits}, {splat_constant('i32', str(_HALF), lanes)}") if last else bits))
+    return parts, finite
 
 
 def split_array(values: Any, split: Split) -> list[Any]:
-    """The copies of an array of ``float32``, as ``int16``: what :func:`split_float` does."""
+    """The parts of an array of ``float32``, as ``int16``: what :func:`split_float` does."""
     values = np.ascontiguousarray(values, np.float32)
     finite = ~np.isinf(values)
     parts = []
@@ -55,5 +54,4 @@ def split_array(values: Any, split: Split) -> list[Any]:
         with np.errstate(invalid="ignore"):
             values = np.where(finite, values - parts[-1].view(np.float32), np.float32(0))
     parts[-1] = bits + np.uint32(_HALF)
-    copies = [parts[0], np.where(finite, parts[0], np.uint32(0)), *parts[1:]]
-    return [(copy >> np.uint32(16)).astype(np.uint16).view(np.int16) for copy in copies]
+    return [(part >> np.uint32(16)).astype(np.uint16).view(np.int16) for part in parts]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from tilewright.ir.types import IntType, Type
-from tilewright.llvm.writer import FunctionWriter, vector
+from tilewright.llvm.writer import FunctionWriter, splat_constant, vector
 from tilewright_cpu.lowering import tile_unit
 from tilewright_cpu.lowering.dot_deferred import Noted
 from tilewright_cpu.lowering.dot_kernel import Accumulator, Kernel, UnitsA, UnitsB
@@ -26,6 +26,8 @@ _ELEMENT_BYTES = {"i8": 1, "i16": 2, "i32": 4}
 _A, _B = 4, 6
 #: Tiles along K that the four tiles of operand A can hold of two tiles' rows.
 _HELD = 2
+#: The bits of an infinite bf16 number without its sign.
+_INFINITY = 0x7F80
 #: Square blocks of this many units a side are transposed in vector registers.
 _TRANSPOSED = 8
 
@@ -49,7 +51,7 @@ def write_tile_block(
     """
     down, across, how = range(rows // TILE), range(panel.columns // TILE), _instruction(elements)
     split = kernel.scheme.split
-    products, copies = ((0, 0),) if split is None else split.products, kernel.scheme.copies
+    products, parts = ((0, 0),) if split is None else split.products, kernel.scheme.parts
     corner = w.gep("i32", c.pointer, plus(w, scaled(w, row, c.row_stride), column))
     places = {(i, j): (len(across) * i + j, w.gep("i32", corner, TILE * (i * c.row_stride + j))) for i in down for j in across}  # (tile, address) of the sums
     stride = c.row_stride * _UNIT_BYTES
@@ -59,33 +61,68 @@ def write_tile_block(
         else:
             tile_unit.load(w, tile, place, stride)
 
-    def add_up(a: UnitsA, b: UnitsB, steps: Extent) -> None:
+    def add_up(a: UnitsA, b: UnitsB, steps: Extent, infinite: bool) -> None:
+        """``infinite``: infinities of a first part are 0 in products with another part."""
         a_stride, b_stride = scaled(w, a.row_stride, _ELEMENT_BYTES[a.element]), panel.columns * _UNIT_BYTES
         a_row = [w.gep(a.element, a.pointer, scaled(w, plus(w, row, i * TILE), a.row_stride)) for i in down]
         b_column = w.gep("i32", b.pointer, scaled(w, column, b.units))
-        a_copy, b_copy = scaled(w, TILE, a.k_stride), TILE * panel.columns
+        a_part, b_part = scaled(w, TILE, a.k_stride), TILE * panel.columns
         pointers = [("ptr", pointer) for pointer in (*a_row, b_column)]
         with w.loop("0", str(_tiles(w, steps)), 1, pointers, nonempty=isinstance(steps, int)) as loop:
             *a_here, b_here = loop.values
-            held = dict.fromkeys(range(_A, _B + len(across)), -1)  # which copy a tile holds
+            held = dict[int, tuple[int, bool]]()  # tile -> the part that it holds, and whether infinities are 0 there
+
+            def hold(tile: int, part: int, other: int, pointer: str, stride: Extent) -> None:
+                cleared = infinite and part == 0 and other != 0
+                if held.get(tile) != (part, cleared):
+                    if cleared:
+                        pointer, stride = _without_infinities(w, pointer, stride), tile_unit.ROW_BYTES
+                    tile_unit.load(w, tile, pointer, stride)
+                    held[tile] = part, cleared
+
             for (of_a, of_b), i, j in product(products, down, across):
-                if held[_A + i] != of_a:
-                    tile_unit.load(w, _A + i, w.gep(a.element, a_here[i], scaled(w, of_a, a_copy)), a_stride)
-                    held[_A + i] = of_a
-                if held[_B + j] != of_b:
-                    tile_unit.load(w, _B + j, w.gep("i32", b_here, of_b * b_copy + j * TILE), b_stride)
-                    held[_B + j] = of_b
+                hold(_A + i, of_a, of_b, w.gep(a.element, a_here[i], scaled(w, of_a, a_part)), a_stride)
+                hold(_B + j, of_b, of_a, w.gep("i32", b_here, of_b * b_part + j * TILE), b_stride)
                 tile_unit.multiply_add(w, how, places[i, j][0], _A + i, _B + j)
-            a_step = scaled(w, copies, a_copy)
-            loop.next_values = [*(w.gep(a.element, pointer, a_step) for pointer in a_here), w.gep("i32", b_here, copies * b_copy)]
+            a_step = scaled(w, parts, a_part)
+            loop.next_values = [*(w.gep(a.element, pointer, a_step) for pointer in a_here), w.gep("i32", b_here, parts * b_part)]
+
+    def add_up_either(a: UnitsA, b: UnitsB, steps: Extent) -> None:
+        if a.infinite == b.infinite == 0:
+            add_up(a, b, steps, False)
+            return
+        usual, rare, join = w.new_block("finite"), w.new_block("infinite"), w.new_block("join")
+        some = w.emit(f"icmp ne i64 {w.emit(f'or i64 {a.infinite}, {b.infinite}')}, 0")
+        w.branch_if(some, rare, usual, likely=False)
+        for block, infinite in ((usual, False), (rare, True)):
+            w.place(block)
+            add_up(a, b, steps, infinite)
+            w.branch(join)
+        w.place(join)
 
     if noted is None:
-        add_up(a, b, kernel.steps)
+        add_up_either(a, b, kernel.steps)
     else:
         with w.loop("0", noted.count, 1, nonempty=True) as iterations:
-            add_up(*noted.operands(w, iterations.index))
+            add_up_either(*noted.operands(w, iterations.index))
     for tile, place in places.values():
         tile_unit.store(w, tile, place, stride)
+
+
+def _without_infinities(w: FunctionWriter, pointer: str, stride: Extent) -> str:
+    """The address of a copy of a tile of bf16 numbers, in rows that follow each other, with 0 in the place of infinities."""
+    lanes = tile_unit.ROW_BYTES // 2
+    words, copy = vector("i16", lanes), w.alloca("i8", TILE * tile_unit.ROW_BYTES)
+    with w.loop("0", str(TILE), 1, nonempty=True) as rows:
+        value = w.load(words, w.gep("i8", pointer, scaled(w, rows.index, stride)))
+        magnitude = w.emit(f"and {words} {value}, {splat_constant('i16', '32767', lanes)}")
+        infinite = w.emit(f"icmp eq {words} {magnitude}, {splat_constant('i16', str(_INFINITY), lanes)}")
+        w.store(
+            words,
+            w.emit(f"select {vector('i1', lanes)} {infinite}, {words} zeroinitializer, {words} {value}"),
+            w.gep("i8", copy, scaled(w, rows.index, tile_unit.ROW_BYTES)),
+        )
+    return copy
 
 
 def holds_rows(kernel: Kernel, noted: Noted | None) -> bool:
