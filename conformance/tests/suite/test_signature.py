@@ -44,7 +44,7 @@ def test_a_signature_is_of_one_report_and_one_key(report: Document, key: Path, t
 
 def test_keys_are_private_and_not_overwritten(key: Path) -> None:
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    with pytest.raises(FileExistsError):
+    with pytest.raises(signature.KeyFileError, match="is there already"):
         signature.new_key(key)
 
 
@@ -77,6 +77,14 @@ def test_the_commands(report: Document, tmp_path: Path, capsys: pytest.CaptureFi
     assert f"signed by {public}" in capsys.readouterr().out
     assert run("verify", path, "--signed-by", "0" * 64) == cli.WRONG
     assert run("verify", path, "--signed-by", "0") == cli.USAGE
+
+
+def test_a_key_is_not_written_over(key: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = key.read_bytes()
+    assert run("keygen", key) == cli.USAGE
+    error = capsys.readouterr().err
+    assert f"keygen: {key} is there already" in error and "give the new key another name" in error and "Errno" not in error
+    assert key.read_bytes() == kept
 
 
 def test_the_scoreboard_shows_no_signature_that_is_not_right(report: Document, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,19 +23,23 @@ class SignatureUnavailableError(ImportError):
 
 
 class KeyFileError(ValueError):
-    """A file or text is no key; the message says which."""
+    """A file or text is no key, or a file is where a new key was to be; the message says which."""
 
 
 def new_key(path: Path) -> str:
     """Write a new private key (PEM, readable by its owner alone), and give the public key in hexadecimal.
 
     Raises:
-        FileExistsError: the file is there already: no key is overwritten.
+        KeyFileError: the file is there already: no key is overwritten.
     """
     serialization, ed25519 = _tools()
     key = ed25519.Ed25519PrivateKey.generate()
     text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise KeyFileError(f"{path} is there already, and what a lost key signed nobody can vouch for: give the new key another name") from None
+    with open(descriptor, "wb") as file:
         file.write(text)
     return _public(key)
 
