@@ -185,6 +185,10 @@ class TuningArgumentError(TilewrightError, ValueError):
     """What ``autotune`` was given makes no sense for the kernel."""
 
 
+class BenchmarkError(TilewrightError, ValueError):
+    """What a measurement was given makes no sense."""
+
+
 class ConfigError(TilewrightError, TypeError):
     """What was given is no configuration, or sets what configurations do not have."""
 

@@ -11,6 +11,7 @@ from optional_torch import torch
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.errors import BenchmarkError
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.registry import registry
 from tilewright.runtime import timing
@@ -84,13 +85,21 @@ def test_quantiles_are_numpys():
     wanted = [0.0, 0.2, 0.5, 0.77, 1.0]
     assert np.allclose(timing.summarize(times, wanted), np.quantile(times, wanted))
     assert timing.summarize(times, [0.5]) == pytest.approx(np.median(times))
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(BenchmarkError, match="between 0 and 1"):
         timing.summarize(times, [1.5])
 
 
 def test_an_unknown_return_mode():
-    with pytest.raises(ValueError, match="return_mode must be one of mean, median"):
+    with pytest.raises(BenchmarkError, match="return_mode must be one of mean, median") as raised:
         do_bench(lambda: None, return_mode="best")
+    assert isinstance(raised.value, ValueError)
+
+
+def test_a_quantile_that_is_none_is_refused_before_anything_runs():
+    calls = []
+    with pytest.raises(BenchmarkError, match="a quantile lies between 0 and 1, not at 50"):
+        do_bench(lambda: calls.append(1), quantiles=[0.5, 50])
+    assert not calls
 
 
 def test_gradients_are_dropped_before_each_run(clock):
@@ -197,7 +206,7 @@ def test_a_report_measures_each_point(monkeypatch, capsys):
     several = perf_report([sweep(), sweep(plot_name="other")])(lambda **_: 1.0)
     assert len(several.run(return_df=True)) == 2
     assert several.run() is None
-    with pytest.raises(ValueError, match="3 entries for 2 names"):
+    with pytest.raises(BenchmarkError, match="3 entries for 2 names"):
         perf_report(sweep(x_vals=[(1, 2, 3)]))(lambda **_: 1.0).run()
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from tilewright.errors import BenchmarkError
 from tilewright.plugins.manifest import Device, Timer
 from tilewright.plugins.registry import Backend
 
@@ -42,10 +43,12 @@ def do_bench(
         n_warmup, n_repeat: so many repetitions, in place of ``warmup`` and ``rep``.
 
     Raises:
-        ValueError: an unknown ``return_mode``.
+        BenchmarkError: an unknown ``return_mode``, or a quantile that is none. Nothing was run.
     """
     if return_mode not in RETURN_MODES:
-        raise ValueError(f"return_mode must be one of {', '.join(RETURN_MODES)}, not {return_mode!r}")
+        raise BenchmarkError(f"return_mode must be one of {', '.join(RETURN_MODES)}, not {return_mode!r}")
+    for q in quantiles or ():
+        _check_quantile(q)
     started = time.perf_counter()
     timer = _find_timer(fn, backend)
     grads = list(grad_to_none or ())
@@ -101,12 +104,16 @@ def summarize(times: Sequence[float], quantiles: Sequence[float] | None = None, 
 
 def _quantile(ordered: Sequence[float], q: float) -> float:
     """The quantile of sorted values, linear between neighbours."""
-    if not 0 <= q <= 1:
-        raise ValueError(f"a quantile lies between 0 and 1, not at {q}")
+    _check_quantile(q)
     place = q * (len(ordered) - 1)
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def _check_quantile(q: float) -> None:
+    if not 0 <= q <= 1:
+        raise BenchmarkError(f"a quantile lies between 0 and 1, not at {q}")
 
 
 class WallTimer:

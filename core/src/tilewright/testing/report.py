@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.errors import BenchmarkError
+
 
 @dataclass
 class Benchmark:
@@ -58,7 +60,7 @@ class Mark:
 
         Raises:
             ImportError: matplotlib is not installed, and plots are to be shown; or pandas, and a ``DataFrame`` is asked for. Nothing was measured.
-            ValueError: an x value has not one entry for each x name.
+            BenchmarkError: an x value has not one entry for each x name.
         """
         several = not isinstance(self.benchmarks, Benchmark)
         sweeps: Sequence[Benchmark] = self.benchmarks if not isinstance(self.benchmarks, Benchmark) else [self.benchmarks]
@@ -139,7 +141,7 @@ def _measured(fn: Callable[..., Any], sweep: Benchmark, kwargs: Mapping[str, Any
     for x in sweep.x_vals:
         values = tuple(x) if isinstance(x, list | tuple) else (x,) * len(sweep.x_names)
         if len(values) != len(sweep.x_names):
-            raise ValueError(f"an x value has {len(values)} entries for {len(sweep.x_names)} names: {x!r}")
+            raise BenchmarkError(f"an x value has {len(values)} entries for {len(sweep.x_names)} names: {x!r}")
         named = dict(zip(sweep.x_names, values, strict=True))
         points = []
         for line in sweep.line_vals:
