@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "simt/host": {"ir", "llvm", "plugins", "runtime", "errors", "environment"},
     "jax": {"ir", "language", "runtime", "errors"},
     "testing": {"ir", "reference", "frontend", "passes", "runtime", "llvm", "simt", "simt/host", "errors"},
-    "compat": {"ir", "language", "passes", "plugins", "runtime", "testing", "errors"},
+    "compat": {"ir", "language", "passes", "plugins", "runtime", "testing", "errors", "environment"},
     "tools": {"ir", "reference", "language", "passes", "plugins", "runtime", "simt", "compat", "testing", "errors", "environment"},
     "__init__": {"ir", "language", "plugins", "runtime", "testing", "tools", "errors"},
     "__main__": {"tools"},

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from tilewright.errors import VariableError
 
 PREFIX = "TILEWRIGHT_"
+ALLOW_GLOBALS = "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS"
 
 #: variable -> (what it may be, what it means), in the order of the page that lists them
 VARIABLES: dict[str, tuple[str, str]] = {
@@ -18,7 +19,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_DEBUG": ("0 or 1", "1: compile `device_assert`, overflow checks and, on the CPU, checks of bounds"),
     "TILEWRIGHT_VERIFY": ("0 or 1", "1: verify the IR before and after every pass"),
     "TILEWRIGHT_WARN_SLOW": ("0 or 1", "1: warn of what leaves the fast path of a GPU, with the reason, when a kernel is compiled"),
-    "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS": ("0 or 1", "1: kernels may read any global variable, whose value is compiled in"),
+    ALLOW_GLOBALS: ("0 or 1", "1: kernels may read any global variable, whose value is compiled in"),
     "TILEWRIGHT_FRONT_END_DEBUGGING": ("0 or 1", "1: errors of the frontend keep the Python traceback of the compiler itself"),
     "TILEWRIGHT_REPRODUCER_DIR": ("a folder", "where what LLVM or a vendor's tool rejects is written, to be reported; that of temporary files otherwise"),
     "TILEWRIGHT_CACHE_DIR": ("a folder", "where compiled kernels and tuning records are kept; the user's cache folder otherwise"),

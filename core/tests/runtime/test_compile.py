@@ -12,12 +12,12 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.errors import BackendError, LoweringError, OutOfResources
+from tilewright.errors import BackendError, CompilationError, LoweringError, OutOfResources
 from tilewright.ir.parser import parse_module
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime.artifact import unpack
-from tilewright.runtime.cache import disk_cache
+from tilewright.runtime.cache import DiskCache, disk_cache
 from tilewright.runtime.compile import Specialization, cache_key, compile_job, compile_kernel
 from tilewright.runtime.keys import UnstableError, digest, stable_text
 
@@ -27,6 +27,9 @@ def scale(x, n, BLOCK: tl.constexpr = 16):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) * 2, mask=offsets < n)
 
+
+#: No constant.
+PLAIN = 3
 
 BASE = Specialization(scale, {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"}, {"BLOCK": 16}, {"x": {"divisibility": 16}}, {"num_warps": 4})
 TARGET = Target("recorder", "paper", kind="cpu")
@@ -77,6 +80,20 @@ def test_everything_that_changes_code_changes_the_key(recorder, changes):
     key = cache_key(BASE, backend, TARGET)
     assert key == cache_key(dataclasses.replace(BASE), backend, TARGET)
     assert cache_key(dataclasses.replace(BASE, **changes), backend, TARGET) != key
+
+
+def test_kernels_that_may_read_any_global_are_kept_apart(recorder, monkeypatch):
+    @tw.jit
+    def kernel(x):
+        tl.store(x, PLAIN)
+
+    monkeypatch.setenv("TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS", "1")
+    x = np.zeros(1, np.int32)
+    assert not kernel[(1,)](x).cache_hit
+    assert tw.jit(kernel.fn)[(1,)](x).cache_hit
+    monkeypatch.delenv("TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS")
+    with pytest.raises(CompilationError, match="Cannot access global variable PLAIN"):
+        tw.jit(kernel.fn)[(1,)](x)
 
 
 def test_target_and_backend_are_in_the_key(install_recorder):
@@ -159,7 +176,10 @@ def test_stable_texts_tell_values_apart():
         stable_text((1, [object()]))
 
 
-def test_constants_without_a_stable_text_compile_and_are_not_kept(recorder):
+def test_constants_without_a_stable_text_compile_and_are_not_kept(recorder, monkeypatch):
+    kept = []
+    monkeypatch.setattr(DiskCache, "put", lambda cache, artifact: kept.append(artifact.parameters))
+
     class Odd:
         pass
 
@@ -172,7 +192,9 @@ def test_constants_without_a_stable_text_compile_and_are_not_kept(recorder):
         compiled = kernel[(1,)](np.zeros(1, np.int32), odd)
     assert compiled.hash == ""
     assert len(recorder.lowered) == 1
-    assert disk_cache().info().entries == 0
+    assert not any(kept)  # what has no parameters is code of the runtime's own
+    kernel[(1,)](np.zeros(1, np.int32), 1)
+    assert len(list(filter(None, kept))) == 1
 
 
 def test_every_stage_can_be_kept_and_read_back(recorder):

@@ -7,7 +7,7 @@ import enum
 from types import ModuleType
 from typing import Any
 
-from tilewright.environment import flag
+from tilewright.environment import ALLOW_GLOBALS, flag
 from tilewright.errors import CompilationError, similar, with_help
 from tilewright.frontend import remedies
 from tilewright.frontend.errors import located
@@ -19,7 +19,6 @@ from tilewright.language.binding import BoundCallable, is_builtin
 from tilewright.language.callable import BoundConstexprFunction, JitCallable
 from tilewright.language.core import base_type, base_value, constexpr
 
-_ALLOW_GLOBALS = "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS"
 _MISSING = object()
 #: Kinds of globals that need no further look.
 _PERMITTED = (ModuleType, JitCallable, constexpr, base_type, BoundConstexprFunction, BoundCallable)
@@ -45,7 +44,7 @@ def load_name(g: Generator, node: ast.AST, name: str) -> Any:
     if value is _MISSING:
         value = frame.namespace.get(name, _MISSING)
     if value is not _MISSING:
-        if isinstance(value, _PERMITTED) or is_permitted(value) or name in PYTHON_BUILTINS or flag(_ALLOW_GLOBALS):
+        if isinstance(value, _PERMITTED) or is_permitted(value) or name in PYTHON_BUILTINS or flag(ALLOW_GLOBALS):
             return lift(value)
         raise _refused(name, value)
     value = PYTHON_BUILTINS.get(name, _MISSING)
@@ -79,6 +78,6 @@ def _refused(name: str, value: Any) -> NameError:
     return NameError(
         with_help(
             f"Cannot access global variable {name} (of type {kind}) from a kernel: {name} is not defined as an instance of tl.constexpr",
-            f"write `{name} = tl.constexpr({value!r})`, pass it as an argument, or set {_ALLOW_GLOBALS}=1",
+            f"write `{name} = tl.constexpr({value!r})`, pass it as an argument, or set {ALLOW_GLOBALS}=1",
         )
     )

@@ -1,7 +1,7 @@
 """The way of a kernel from source to code: frontend, passes, the backend's lowering, and the disk cache in front of them.
 
-Each stage is timed. The cache key is made of the source's key, the specialisation, the options, the target and the versions of everything that writes
-code, so that a warm start runs neither frontend nor lowering.
+Each stage is timed. The cache key is made of the source's key, the specialisation, the options, the target, which globals may be read and the versions
+of everything that writes code, so that a warm start runs neither frontend nor lowering.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.environment import ALLOW_GLOBALS, flag
 from tilewright.errors import BackendError, LoweringError, TilewrightError, write_reproducer
 from tilewright.plugins.manifest import CodeObject, Parameter, Target
 from tilewright.plugins.registry import Backend, registry
@@ -65,6 +66,7 @@ def cache_key(kernel: Specialization, backend: Backend, target: Target) -> str |
             stable_text((kernel.name, getattr(kernel.fn, "version", None))),
             "" if kernel.ir_override is None else Path(kernel.ir_override).read_text(),
             libraries_text(kernel.options.get("extern_libs")),
+            "any global" if flag(ALLOW_GLOBALS) else "",
         )
     except UnstableError:
         return None

@@ -10,6 +10,7 @@ from tilewright.compat.triton import knobs
 from tilewright.compat.triton.compiler import directory  # noqa: F401  # where kernels are kept
 from tilewright.compat.triton.compiler.places import located_in_text
 from tilewright.compat.triton.compiler.sources import ASTSource, with_override
+from tilewright.environment import ALLOW_GLOBALS
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.artifact import Artifact
@@ -51,15 +52,14 @@ def _globals_allowed(allowed: bool) -> Any:
     """Let kernels read globals that are no constants, for the length of one compilation."""
     import os
 
-    name = "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS"
-    before = os.environ.get(name)
+    before = os.environ.get(ALLOW_GLOBALS)
     if allowed and before is None:
-        os.environ[name] = "1"
+        os.environ[ALLOW_GLOBALS] = "1"
     try:
         yield
     finally:
         if allowed and before is None:
-            os.environ.pop(name, None)
+            os.environ.pop(ALLOW_GLOBALS, None)
 
 
 def _times(artifact: Artifact, taken: float) -> knobs.CompileTimes:
