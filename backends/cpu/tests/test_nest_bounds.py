@@ -159,6 +159,53 @@ def test_bounds_that_overflow(module_of: Any, compiled: Any, guarded: Any) -> No
 
 
 @device_function
+def bound_in_two_parts(y, a, b, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    row = (a + i).to(tl.int64) + (b - i) + i
+    tl.store(y + i * COLUMNS + j, 1.0, mask=(row < n) & (j < COLUMNS))
+
+
+def test_bounds_whose_overflows_cancel_at_the_ends(module_of: Any, compiled: Any, guarded: Any) -> None:
+    run = compiled(module_of(bound_in_two_parts, [np.zeros(4, np.float32), 0, 0, 0], ROWS=16, COLUMNS=4), {"debug": True})
+    y, last = np.zeros(8 * 4, np.float32), 2**31 - 1
+    # of row 9 one part has wrapped around, and the bound admits it
+    for a, b, n, wild in ((0, 0, 8, False), (0, 0, 9, True), (last - 8, 8 - last, 8, True), (last - 20, 20 - last, 8, False)):
+        guarded(run, [y, a, b, n], (1, 1, 1))
+        assert (run.status[0] == OUT_OF_BOUNDS) == wild, (a, b, n)
+
+
+@device_function
+def in_two_parts(y, flags, a, b, step, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    tl.store(y + (a + i * step) + (b - i * step) + j, 1.0, mask=tl.load(flags + i * COLUMNS + j) != 0)
+
+
+@device_function
+def in_two_widened_parts(y, flags, a, b, step, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    offsets = (a + i).to(tl.int64) * 4 + 4 * (b - i + 0 * j).to(tl.int64) + step * j
+    tl.store(y + offsets, 1.0, mask=tl.load(flags + i * COLUMNS + j) != 0)
+
+
+@device_function
+def in_parts_across_axes(y, flags, a, b, step, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    tl.store(y + (a + i * step + j) + (b - i * step), 1.0, mask=tl.load(flags + i * COLUMNS + j) != 0)
+
+
+@pytest.mark.parametrize("kernel", [in_two_parts, in_two_widened_parts, in_parts_across_axes], ids=lambda kernel: kernel.__name__)
+def test_parts_whose_overflows_cancel_at_the_corners(kernel: Any, module_of: Any, compiled: Any, guarded: Any) -> None:
+    """Rows between the first and the last one are far outside: of two parts of their addresses one has wrapped around, in the last rows both have."""
+    flags = np.ones((16, 4), np.int8)
+    run = compiled(module_of(kernel, [np.zeros(4, np.float32), flags, 0, 0, 0], ROWS=16, COLUMNS=4), {"debug": True})
+    y, last = np.zeros(16, np.float32), 2**31 - 1
+    for rows, a, b, wild in ((16, 0, 0, False), (16, last - 4, 6 - last, True), (16, last, -last, True), (5, last - 4, 6 - last, False)):
+        flags[:rows], flags[rows:] = 1, 0
+        guarded(run, [y, flags.copy(), a, b, 1], (1, 1, 1))
+        assert (run.status[0] == OUT_OF_BOUNDS) == wild, (rows, a, b)
+
+
+@device_function
 def strided(x, y, rows, down, right, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
     tl.store(y + i * COLUMNS + j, tl.load(x + i.to(tl.int64) * down + j.to(tl.int64) * right, mask=i < rows, other=0.0))
@@ -220,6 +267,76 @@ def test_both_corners_are_in_the_same_argument(module_of: Any, compiled: Any) ->
         run.status[:] = 0
         run.function(slots.ctypes.data, 0, 1, None)
         assert (run.status[0] == OUT_OF_BOUNDS) == wild
+
+
+# ---- when nothing but the corners is looked at
+
+
+@device_function
+def copies_where_told(x, y, flags, start, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y + start + i, tl.load(x + start + i, mask=tl.load(flags + i) != 0, other=0.0))
+
+
+@device_function
+def gathers_columns(x, y, flags, start, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    tl.store(y + i * COLUMNS + j, tl.load(x + j.to(tl.int64) * ROWS + i + start, mask=tl.load(flags + i * COLUMNS + j) != 0, other=0.0))
+
+
+@device_function
+def goes_on(x, y, flags, start, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    for turn in range(2):
+        at = (start + turn * ROWS // 2 + i) * COLUMNS + j
+        tl.store(y + at, 2.0 * tl.load(x + at, mask=(i < ROWS // 2) & (tl.load(flags + i * COLUMNS + j) != 0)), mask=i < ROWS // 2)
+
+
+@pytest.fixture
+def exact_checks_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that is compiled now takes every lane for outside that is looked at on its own, or among those of its row; a single row may be looked at as one."""
+    from tilewright_cpu.lowering import bounds
+
+    monkeypatch.setattr(bounds, "_inside", lambda context, operation, number, size, width=0: "zeroinitializer" if width else "false")
+    before = bounds._Row._before
+
+    def bytes_before(row: bounds._Row) -> str:
+        return before(row) if len(row.first) == 1 and bounds.is_span(row.context, row.operation) else str(-(2**62))
+
+    monkeypatch.setattr(bounds._Row, "_before", bytes_before)
+
+
+#: Single rows are looked at as a whole, without corners; so is the one sum of a reduction.
+_WITH_CORNERS = [(kernel, extents) for kernel in KERNELS for extents in EXTENTS if 1 not in extents or kernel in (stores, loads)]
+
+
+@pytest.mark.parametrize(("kernel", "extents"), _WITH_CORNERS, ids=lambda value: getattr(value, "__name__", None))
+def test_whole_tiles_that_are_inside_are_looked_at_by_their_corners_alone(
+    kernel: Any, extents: tuple[int, int], module_of: Any, compiled: Any, exact_checks_tell: None
+) -> None:
+    height, width = extents
+    y, flags = np.zeros(height * width, np.float32), np.ones(extents, np.int8)
+    run = compiled(module_of(kernel, [y, flags, 0, 0, 0, 0, 0], ROWS=height, COLUMNS=width), {"debug": True})
+    # rows of a store that a bound leaves out are passed over; those of what is read and kept are written as at an edge
+    for rows in (height, max(1, height - 1)) if kernel in (stores, stores_rows) else (height,):
+        for columns in (width, max(1, width - 1)):
+            run([y, flags.copy(), 0, rows, columns, width, 1])
+            assert run.status[0] == 0, (rows, columns)
+    flags[-1, -1] = 0
+    run([y[:-1].copy(), flags, 0, height, width, width, 1])
+    assert run.status[0] == OUT_OF_BOUNDS  # a corner that nothing touches is not inside: every lane is looked at
+
+
+@pytest.mark.parametrize("kernel", [copies_where_told, gathers_columns, goes_on], ids=lambda kernel: kernel.__name__)
+def test_accesses_of_many_forms_are_looked_at_by_their_corners_alone(kernel: Any, module_of: Any, compiled: Any, exact_checks_tell: None) -> None:
+    constants = {"BLOCK": 64} if kernel is copies_where_told else {"ROWS": 8, "COLUMNS": 8}
+    x, y, flags = np.arange(64, dtype=np.float32), np.zeros(64, np.float32), np.ones(64, np.int8)
+    run = compiled(module_of(kernel, [x, y, flags, 0], **constants), {"debug": True})
+    run([x, y, flags, 0])
+    assert run.status[0] == 0
+    assert np.array_equal(y, {copies_where_told: x, gathers_columns: x.reshape(8, 8).T.ravel(), goes_on: 2 * x}[kernel])
+    run([x, y, flags, 1])
+    assert run.status[0] == OUT_OF_BOUNDS
 
 
 # ---- what an assertion has read already

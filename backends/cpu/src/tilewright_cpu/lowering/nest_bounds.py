@@ -4,8 +4,9 @@ The addresses of an access that grows by steps along each axis lie between those
 other conditions only make less of. Where both corners are inside, so is every lane that may be on, and rows are written without a check. Rows of nests
 where that does not hold are written a second time, with every lane that is on checked: see :func:`.nest.decide_row`.
 
-A corner's address is computed as a lane's is, in the kernel's own integers: where these wrap around on the way from one corner to the other, the distance
-of the two is not that of the steps, and nothing is taken to be inside.
+A corner's address is computed as a lane's is, in the kernel's own integers: where one of these wraps around on the way from one corner to the other, the
+two are nearer to each other than the steps say, and nothing is taken to be inside. Two that wrap around in opposite ways could hide that from the corners,
+which takes an axis along which both move: such accesses are checked lane by lane.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Addptr, Cast
 from tilewright.ir.ops.memory import Load
-from tilewright.ir.types import I64, PointerType, TileType, element_type
+from tilewright.ir.ops.shape import Moved, Reshape
+from tilewright.ir.types import I64, IntType, PointerType, TileType, bit_width, element_type, shape_of
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import storage_size
+from tilewright.passes.transfer import unit_reshape
 from tilewright_cpu.lowering.analysis import is_tile
 from tilewright_cpu.lowering.bounds import bounds_of, is_checked, is_span
 from tilewright_cpu.lowering.context import ZERO, Context, Coordinate, Index
 from tilewright_cpu.lowering.evaluate import evaluate, with_coordinate
-from tilewright_cpu.lowering.masks import Bound, bound_of, conjuncts, emit_limit
+from tilewright_cpu.lowering.masks import Axes, Bound, bound_of, conjuncts, emit_limit, operand_axes
 from tilewright_cpu.lowering.strides import Form, form
 
 #: Steps beyond this many bytes are not looked at: with any tile's extents their sums are numbers of 63 bits.
@@ -31,7 +35,8 @@ _FARTHEST: Final = 1 << 38
 
 def decidable(context: Context, operations: Iterable[Operation], several_rows: bool) -> list[Operation]:
     """Those of a nest's accesses that can be checked for all of it at once, if a check for each row or chunk costs more than that."""
-    found = [operation for operation in dict.fromkeys(operations) if is_checked(context, operation) and None not in _steps(context, operation)]
+    checked = [operation for operation in dict.fromkeys(operations) if is_checked(context, operation) and None not in _steps(context, operation)]
+    found = [operation for operation in checked if _wraps_are_seen(context, operation.operands[0])]
     return found if several_rows or not all(is_span(context, operation) for operation in found) else []
 
 
@@ -59,6 +64,60 @@ def _reads(context: Context, value: Value) -> bool:
         seen.add(here)
         stack.extend(operation.operands)
     return False
+
+
+def _wraps_are_seen(context: Context, value: Value) -> bool:
+    """Whether a tile whose ends, along all axes at once, are as far apart as its steps say cannot have wrapped around in between.
+
+    So it is where the integers of fewer than 64 bits that it is the sum of move along axes of their own: each, wrapped around, brings the ends nearer to each
+    other by its range, or by a multiple, and none takes them apart.
+    """
+    parts = _parts(context, value)
+    if parts is None:
+        return False
+    moved: set[int] = set()
+    for part, axes in parts:
+        along = {axis for number, axis in enumerate(axes) if axis is not None and form(context, part, number) != 0}
+        if along & moved:
+            return False
+        moved |= along
+    return True
+
+
+def _parts(context: Context, value: Value) -> dict[tuple[Value, Axes], None] | None:
+    """The tiles of integers of fewer than 64 bits that an address or a number is computed of, as they are before they are widened, with their axes in it; None
+    where they have none in common with it."""
+    assert isinstance(value.type, TileType)
+    axes: Axes = tuple(range(value.type.rank))
+    stack: list[tuple[Value, Axes]] = [(context.resolve(value), axes)]
+    seen = set(stack)
+    found: dict[tuple[Value, Axes], None] = dict.fromkeys(stack) if _is_narrow(value, 64) else {}
+    while stack:
+        here, axes = stack.pop()
+        operation = here.definition
+        if operation is None or here in context.consecutive or not (operation.spec.elementwise or isinstance(operation, Moved | Load)):
+            continue
+        if isinstance(operation, Moved) and not _keeps_axes(operation):
+            return None
+        for number, operand in enumerate(operation.operands):
+            if not is_tile(operand):
+                continue
+            part = context.resolve(operand), operand_axes(here, axes, number)
+            if isinstance(operation, Addptr | Cast) and _is_narrow(operand, 64 if isinstance(operation, Addptr) else bit_width(here.type)):
+                found[part] = None
+            if part not in seen:
+                seen.add(part)
+                stack.append(part)
+    return found
+
+
+def _keeps_axes(operation: Moved) -> bool:
+    return not isinstance(operation, Reshape) or unit_reshape(shape_of(operation.x.type), shape_of(operation.result.type)) is not None
+
+
+def _is_narrow(value: Value, bits: int) -> bool:
+    element = element_type(value.type)
+    return isinstance(element, IntType) and element.bits < bits
 
 
 def emit_inside(context: Context, operations: Sequence[Operation]) -> str:
@@ -131,7 +190,7 @@ def _admitted(context: Context, operation: Operation, shape: Sequence[int]) -> t
     for leaf, axes in conjuncts(context, mask, tuple(range(len(shape)))):
         moving = [axis for number, axis in enumerate(axes) if axis is not None and form(context, leaf, number) != 0]
         bound = bound_of(context, leaf, axes, moving[0]) if len(moving) == 1 else None
-        if bound is None:
+        if bound is None or not _wraps_are_seen(context, bound.moving):
             continue
         axis = moving[0]
         limit = emit_limit(context, bound, (ZERO,) * len(shape), shape[axis])
