@@ -146,6 +146,23 @@ def test_chained_comparisons(source: Any) -> None:
     assert [made.result(n, n="i32") for n in (2, 3, 5, 6)] == [10, 11, 11, 10]
 
 
+def test_what_stands_between_two_comparisons_is_evaluated_once(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def next_number(counter):
+            return tl.atomic_add(counter, 1)
+
+        @jit
+        def kernel(counter, out):
+            tl.store(out, -1 < next_number(counter) < 5)
+        """
+    )
+    counter, out = np.full(1, 4, np.int32), np.zeros(1, np.int32)
+    made.run([counter, out], counter="*i32", out="*i32")
+    assert (counter[0], out[0]) == (5, 1)
+
+
 def test_and_and_or_of_constants_decide_what_is_evaluated(source: Any) -> None:
     made = source(
         """
