@@ -38,15 +38,18 @@ def _higher(a, b):
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("extent", [1, 2, 4, 8, 16, 64])
 def test_extremes_across_lanes_find_every_lane(extent: int, kind: type, propagate: bool) -> None:
-    x = np.zeros((extent, extent), kind)
-    np.fill_diagonal(x, np.where(np.arange(extent) % 2, 3, -3))
-    if extent > 2:
-        x[2] = np.nan
-        x[3, 0] = np.nan
-    low, high = np.full(extent, 77, kind), np.full(extent, 77, kind)
-    extremes[(1,)](x, low, high, N=extent, PROPAGATE=propagate, SALT=next(SALTS))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of a row of NaNs
-        least, most = (np.min, np.max) if propagate else (np.nanmin, np.nanmax)
-        np.testing.assert_array_equal(low, least(x, axis=1))
-        np.testing.assert_array_equal(high, most(x, axis=1))
+    """Among numbers that are 0, and among such as are all below or all above it."""
+    salt = next(SALTS)
+    for others in (0, -9, 9):
+        x = np.full((extent, extent), others, kind)
+        np.fill_diagonal(x, others + np.where(np.arange(extent) % 2, 3, -3))
+        if extent > 2:
+            x[2] = np.nan
+            x[3, 0] = np.nan
+        low, high = np.full(extent, 77, kind), np.full(extent, 77, kind)
+        extremes[(1,)](x, low, high, N=extent, PROPAGATE=propagate, SALT=salt)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of a row of NaNs
+            least, most = (np.min, np.max) if propagate else (np.nanmin, np.nanmax)
+            np.testing.assert_array_equal(low, least(x, axis=1))
+            np.testing.assert_array_equal(high, most(x, axis=1))
