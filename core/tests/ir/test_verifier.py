@@ -395,3 +395,33 @@ def test_links_are_kept() -> None:
     assert module.kernel.body.last is not None
     module.kernel.body.last.previous = None
     refused(module, "return in @k: is linked wrongly into its region")
+
+
+_WORDS = frozenset(("i32", "u32", "i64", "u64"))
+_FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
+_NARROW = frozenset(("i1", "i8", "u8", "f8e4m3fn", "f8e5m2"))
+_HALVES = frozenset(("i16", "u16"))
+_POINTERS = frozenset(("ptr<f32>",))
+#: atomic -> the element types it works on
+ATOMICS = {
+    "add": _WORDS | _FLOATS,
+    "min": _WORDS | _FLOATS,
+    "max": _WORDS | _FLOATS,
+    "and": _WORDS,
+    "or": _WORDS,
+    "xor": _WORDS,
+    "xchg": _HALVES | _WORDS | _FLOATS | _POINTERS,
+    "cas": _HALVES | _WORDS | _FLOATS | _POINTERS,
+}
+
+
+@pytest.mark.parametrize("element", sorted(_NARROW | _HALVES | _WORDS | _FLOATS | _POINTERS))
+@pytest.mark.parametrize("kind", ATOMICS)
+def test_element_types_of_atomics(kind: str, element: str) -> None:
+    operation = f"atomic_cas %p, %v, %v : {element}" if kind == "cas" else f"atomic_rmw %p, %v {{kind = {kind}}} : {element}"
+    text = f"tilewright.ir 1.0\nkernel @k(%p: ptr<{element}>, %v: {element}) {{\n  %x = {operation}\n  return\n}}\n"
+    if element in ATOMICS[kind]:
+        verify(parse_module(text))
+    else:
+        with pytest.raises(VerificationError, match=r"an atomic (cas works on 16, 32 or 64 bits, not|\w+ does not work on)"):
+            verify(parse_module(text))
