@@ -58,6 +58,8 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ("%x = addptr %p, %n : ptr<f16>", (1,), (16,), (1,)),
     ("%x = cast %offsets : tile<128xi64>", (128,), (128,), (1,)),
     ("%x = cast %offsets : tile<128xi8>", (128,), (128,), (1,)),
+    ("%1 = add %r, %ss : tile<128xi32> %x = cast %1 : tile<128xi8>", (1,), (1,), (1,)),
+    ("%1 = arange {start = 0, end = 512} : tile<512xi32> %x = cast %1 : tile<512xi8>", (256,), (256,), (1,)),
     ("%x = expand_dims %offsets {axis = 0} : tile<1x128xi32>", (1, 128), (1, 128), (1, 1)),
     ("%1 = expand_dims %ns {axis = 1} : tile<128x1xi32> %x = broadcast %1 : tile<128x64xi32>", (1, 1), (16, 16), (128, 64)),
     (

@@ -292,6 +292,10 @@ CASES: list[tuple[str, str]] = [
         "%y = if %c : i1 then {\n%x = constant true : i1\nyield %x\n} else {\nyield %e\n}\nuse %y",
         "%x = constant true : i1\n%y = select %c, %x, %e : i1\nuse %y",
     ),
+    (
+        "%y = if %c : f32 then {\n%x = constant 0.0 : f32\nyield %x\n} else {\n%x = constant -0.0 : f32\nyield %x\n}\nuse %y",
+        "%x = constant 0.0 : f32\n%z = constant -0.0 : f32\n%y = select %c, %x, %z : f32\nuse %y",
+    ),
     # for
     *[
         (
@@ -351,6 +355,7 @@ UNTOUCHED: list[str] = [
     "%y = cmp %f, %f {predicate = eq} : i1\nuse %y",
     "%y = cmp %f, %f {predicate = ne} : i1\nuse %y",
     "%x = constant 3.0 : f32\n%y = div %f, %x : f32\nuse %y",
+    "%x = constant 3.0 : f64\n%z = cast %f : f64\n%y = div %z, %x : f64\nuse %y",
     "%x = constant 0.0 : f32\n%y = div %f, %x : f32\nuse %y",
     "%x = constant 32768.0 : f16\n%y = constant 65536.0 : f16\n%z = div %h, %y : f16\nuse %x, %z",  # the divisor is infinite in f16
     "%x = constant 1.7014118346046923e+38 : f32\n%y = constant 1e-45 : f32\n%z = div %f, %y : f32\nuse %x, %z",  # 1 / c overflows
@@ -376,6 +381,10 @@ UNTOUCHED: list[str] = [
     "%x = splat %f : tile<8xf32>\n%y = splat %g : tile<8xf32>\n%z = join %x, %y : tile<8x2xf32>\nuse %z",
     "%y = dot %a, %b, %k : tile<4x16xf32>\n%z = add %y, %k : tile<4x16xf32>\nuse %z",
     "%x = constant 0.0 : f32\n%y = splat %x : tile<4x16xf32>\n%z = dot %a, %b, %y : tile<4x16xf32>\n%r = add %z, %k : tile<4x16xf32>\nuse %r, %z",
+    # of a product before the loop the loop would make one an iteration
+    "%x = constant 0.0 : f32\n%y = splat %x : tile<4x16xf32>\n%z = dot %a, %b, %y : tile<4x16xf32>\n"
+    "%r = for %i, %j, %n, inits=[%k] : tile<4x16xf32> body(%0: i32, %1: tile<4x16xf32>) {\n%2 = add %z, %1 : tile<4x16xf32>\nyield %2\n}\nuse %r",
+    "%y, %z = split %x2 : tile<8xf32>, tile<8xf32>\n%r = join %z, %y : tile<8x2xf32>\nuse %r",
     "%x = constant false : i1\n%y = load %p, mask=%x {volatile = true} : f32\nuse %y",
     "%x = constant 0 : i32\n%y = constant 3 : i32\n%z = constant 2 : i32\nfor %x, %y, %z body(%0: i32) {\nuse %0\nyield\n}",  # two trips
     "%y = if %c : tile<8xf32> then {\nyield %t\n} else {\nyield %s\n}\nuse %y",  # only scalars become selects
