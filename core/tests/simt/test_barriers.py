@@ -209,6 +209,12 @@ def test_what_a_loop_leaves_is_found_by_its_next_iteration_and_after_it() -> Non
     assert placed(module) == "{|LS|S}|LS"
 
 
+def test_what_was_done_before_a_loop_that_may_not_run_counts_after_it() -> None:
+    """Whatever barriers the loop has."""
+    loop = "for %zero, %n, %one body(%i: i32) {\nbarrier\nyield\n}"
+    assert placed(module_of(f"store %here, %x\n{loop}\n%y = load %there : tile<64xf32>\nstore %other, %y")) == "S{|}|LS"
+
+
 def test_what_a_while_does_before_its_condition_counts_after_it() -> None:
     module = module_of("""
     %r = while %zero : i32 before(%i: i32) {
@@ -359,6 +365,7 @@ def test_bytes_are_announced_when_nobody_waits_for_the_phase_before(before: str,
 
 BLOCKS = """
 #L0 = layout<8x8, registers [(0,1) (0,2)], lanes [(0,4) (1,0) (2,0)], warps [(4,0)]>
+#L1 = layout<8x8, registers [(0,1) (0,2)], lanes [(4,0) (1,0) (2,0)], warps [(0,4)]>
 #S0 = shared<8x8>
 kernel @k(%d: desc<8x8xf32>, %n: i32) attributes {{warps = 2}} {{
   %zero = constant 0 : i32
@@ -387,6 +394,7 @@ BLOCK_LINES = {
     "a": "simt.arrive %full, %zero",
     "p": '%y, %t = simt.dot_start %a, %a, %x {plan = "toy.ss"} : tile<8x8xf32, #L0>, token<products>',
     "w": "%z = simt.wait tokens=[%t], tiles=[%y] : tile<8x8xf32, #L0>",
+    "c": "%u = simt.convert %x : tile<8x8xf32, #L1>",
     "|": "barrier",
 }
 
@@ -402,6 +410,8 @@ BLOCK_LINES = {
         ("ta", True, "{|spa}|lb"),
         ("t", True, "{p|s}p|lb"),
         ("t|", True, "{sp|}lb"),
+        ("scb", True, "{sCp|b}l|b"),  # all threads meet in a conversion, and nothing is published there
+        ("scb", False, "{s|Cb}l|b"),  # the scratch space of the iteration before
     ],
 )
 def test_what_threads_write_is_published_before_copies_of_blocks_see_it(order: str, published: bool, expected: str) -> None:
