@@ -55,6 +55,17 @@ def test_views_reach_all_of_their_allocation(kernels, rng):
     assert np.array_equal(out, base[5])
 
 
+def test_an_element_that_is_half_inside_is_outside(kernels):
+    x, out = np.zeros(11, np.uint8), np.zeros(2, np.float32)
+    kernels.run(copy_kernel(kernels, 1, start=1), [x, out], (1, 1, 1))
+    for start in (2, -1):
+        with pytest.raises(KernelError, match="load outside the memory of every argument"):
+            kernels.run(copy_kernel(kernels, 1, start=start), [x, out], (1, 1, 1))
+    for behind in (x[4:], x[8:]):
+        with pytest.raises(KernelError, match="store outside the memory of every argument"):
+            kernels.run(copy_kernel(kernels, 2), [out, behind], (1, 1, 1))
+
+
 def test_torch_tensors(kernels):
     torch = pytest.importorskip("torch")
     x = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4)
