@@ -388,6 +388,19 @@ def test_bitcasts_and_addresses(kernels, rng):
         assert got.tolist() == [I64.wrap(int(a) + 8 * int(o)) for a, o in zip(base, offset, strict=True)]
 
 
+def test_addresses_are_ordered_without_a_sign(kernels):
+    a, b = np.array([0, -1, 5, -(2**63)], np.int64), np.array([-1, 0, 6, 2**63 - 1], np.int64)
+
+    def compare(k, x, y):
+        x, y = (k.bitcast(v, result=tile(PointerType(F32), 4)) for v in (x, y))
+        return tuple(k.cmp(x, y, predicate=predicate) for predicate in ("lt", "le", "gt", "ge", "eq", "ne"))
+
+    lt, le, gt, ge, eq, ne = kernels.apply(compare, [(a, tile(I64, 4)), (b, tile(I64, 4))])
+    assert lt.tolist() == le.tolist() == [True, False, True, False]
+    assert gt.tolist() == ge.tolist() == [False, True, False, True]
+    assert not eq.any() and ne.all()
+
+
 def test_select_takes_lanes(kernels, rng):
     c, a, b = rng.integers(0, 2, COUNT).astype(np.bool_), floats(rng, BF16), floats(rng, BF16)
     got = kernels.apply(lambda k, x, y, z: k.select(x, y, z), [(c, tile(I1)), (a, tile(BF16)), (b, tile(BF16))])

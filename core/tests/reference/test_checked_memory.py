@@ -147,6 +147,8 @@ def test_pointers_from_memory_need_their_buffers_named(kernels):
     assert kernels.only(kernels.check(body, types, [table, out], grid=(1, 1, 1)), "out-of-bounds", 8)
     assert kernels.check(body, types, [table, out], grid=(1, 1, 1), buffers=[data]) == []
     assert out[0] == 4
+    # of a view no more than its own elements, whatever it is part of
+    assert kernels.only(kernels.check(body, types, [table, out], grid=(1, 1, 1), buffers=[data[:4]]), "out-of-bounds", 8)
 
 
 # -- memory that nothing wrote ----------------------------------------------------------------------------------------------------------------------
