@@ -243,3 +243,9 @@ def test_a_side_known_not_to_be_taken_makes_no_variable_of_a_constant(source: An
     made.compile(out="*i32", n="i32", BLOCK=16, GROW=False)
     error = made.error(out="*i32", n="i32", BLOCK=16, GROW=True)
     assert "arange's arguments must be of type tl.constexpr" in str(error)
+
+
+def test_truths_are_no_bounds(source: Any) -> None:
+    made = source("@jit\ndef kernel(out, go):\n    for i in range(go, go, go):\n        tl.store(out, i)\n")
+    error = str(made.error(out="*i32", go="u1"))
+    assert "the bounds of a range are booleans" in error and "convert them with `.to(tl.int32)`" in error
