@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 import struct
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import amd_kernels as kernels
+import pytest
 from amd_support import ARCHS, compiled, sections
 
 from tilewright.errors import LoweringError, OutOfResources

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from amd_emulated import launched
 from amd_support import compiled, example
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
+import amd_kernels as kernels
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import amd_kernels as kernels
 from amd_emulated import launched
 from amd_support import compiled, example
 

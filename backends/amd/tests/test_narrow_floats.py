@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import amd_kernels as kernels
 import ml_dtypes
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import amd_kernels as kernels
 from amd_emulated import launched
 from amd_support import compiled
 

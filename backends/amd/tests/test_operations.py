@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import amd_kernels as kernels
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
-import amd_kernels as kernels
 from amd_emulated import AssertionFailed, launched, run_module
 from amd_support import ARCHS, compiled
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tilewright.errors import LoweringError
 from tilewright.ir import TABLE

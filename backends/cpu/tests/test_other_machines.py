@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from foreign_machines import TOOLCHAINS, Launch, run_on
 
 from tilewright.ir import Module
 from tilewright.llvm.compile import assembly
@@ -20,9 +21,6 @@ from tilewright_cpu.lower import lower
 from tilewright_cpu.lowering.kernel import write_module
 from tilewright_cpu.machine import LEVELS, NAMED, named_target
 from tilewright_cpu.target import llvm_target, processor
-
-sys.path.insert(0, str(Path(__file__).parent))
-from foreign_machines import TOOLCHAINS, Launch, run_on
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
 from kernels.attention import attention_kernel

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from known_kernels import (
     BENCHMARKED,
     BENCHMARKS,

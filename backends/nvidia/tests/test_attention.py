@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from attention_kernels import attention_module, backward_module
 
 from tilewright.ir import Module

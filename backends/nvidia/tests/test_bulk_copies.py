@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from hopper_support import ASYNCHRONOUS, TARGET, barrier_kernel, compiled, kernel, load_kernel, shifted_module, store_kernel
 from warpgroup_kernels import matmul_module
 

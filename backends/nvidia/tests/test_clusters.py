@@ -4,12 +4,9 @@ machine (``core/tests/simt/test_clusters.py``) and on the GPU (``test_gpu_cluste
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from known_kernels import Case, built, described
 
 from tilewright.ir.types import F16, F32

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 import pytest
+from gpu_support import gpu_is_there
 
 import tilewright as tw
 import tilewright.language as tl
@@ -20,9 +20,6 @@ from tilewright.runtime.compile import Specialization, cache_key
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.target import TRIPLE
-
-sys.path.insert(0, str(Path(__file__).parent))
-from gpu_support import gpu_is_there
 
 LIBRARY = """
 @device_state = addrspace(4) externally_initialized global i64 5

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from attention_kernels import attention_module, backward_module
 from gpu_support import launch_on_gpu, prepare
 from test_gpu_hopper import hopper_is_there, tensor, within_patience

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from gpu_support import gpu_is_there, launch_on_gpu, prepare
 
 from tilewright.reference.interpreter import run

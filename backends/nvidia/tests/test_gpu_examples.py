@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
 from gpu_support import gpu_is_there
 from kernels.attention import attention

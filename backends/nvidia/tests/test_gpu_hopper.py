@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from gpu_support import gpu_is_there, launch_on_gpu, prepare
 from hopper_support import (
     ASYNCHRONOUS,

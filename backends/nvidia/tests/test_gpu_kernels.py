@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from gpu_support import gpu_is_there
 
 torch = pytest.importorskip("torch")

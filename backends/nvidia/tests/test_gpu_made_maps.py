@@ -4,15 +4,10 @@ updates."""
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[3] / "core/tests/simt"))
 import made_kernels
+import pytest
 from test_gpu_hopper import hopper_is_there, within_patience
 
 import tilewright as tw

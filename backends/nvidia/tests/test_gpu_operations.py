@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from gpu_support import gpu_is_there, run_on_gpu
 
 from tilewright.errors import LoweringError

@@ -3,15 +3,10 @@ exact, amid NaNs."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "core/tests/simt"))
 from gpu_support import launch_on_gpu, prepare
 from pointer_kernels import KERNELS, attention, batched, kernel_module, matrix, product_module
 from test_gpu_hopper import agree, hopper_is_there, operand, within_patience

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from gpu_support import gpu_is_there, run_on_gpu
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from tilewright_conformance.programs import Program, mismatch, programs
-
-sys.path.insert(0, str(Path(__file__).parent))
-from gpu_support import gpu_is_there, run_on_gpu
 
 from tilewright.errors import LoweringError
 from tilewright.passes import pipeline
 from tilewright.passes.clone import clone_module
 from tilewright.plugins.manifest import PORTABLE_OPTIONS
 from tilewright.reference.interpreter import run
+from tilewright_conformance.programs import Program, mismatch, programs
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from test_gpu_hopper import hopper_is_there
 
 import tilewright as tw

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from ctypes import CFUNCTYPE, POINTER, c_bool, c_int32, c_int64, c_void_p, cast
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from im2col_kernels import CASES, expected, module_of
 from stand_ins import FakeBindings
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import sys
 from dataclasses import fields
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stand_ins import FakeBindings
 
 from tilewright.errors import KernelError, LaunchError, OutOfResources

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "core/tests/simt"))
 from hopper_support import ASYNCHRONOUS, TARGET
 from made_kernels import batched, copied, grouped, surrounded, updated
 

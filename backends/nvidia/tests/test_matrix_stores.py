@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from hopper_support import compiled, matrix_store_kernel, plan_of
 from test_warpgroups import Recorder
 

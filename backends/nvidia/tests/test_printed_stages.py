@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from known_kernels import BENCHMARKED, OTHERS, TRITON_EXAMPLES, Case, built, forget
 
 from tilewright.ir.hash import structural_hash

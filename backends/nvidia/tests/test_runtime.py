@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from stand_ins import FakeBindings
 
 from tilewright.errors import BackendError, KernelError, LoweringError, OutOfResources

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from ctypes import CFUNCTYPE, POINTER, addressof, c_bool, c_int32, c_int64, c_void_p, cast, memset
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from hopper_support import compiled, product_kernel
 from stand_ins import FakeBindings
 

@@ -4,16 +4,12 @@ machine. None of it was run on a GPU that has tensor memory."""
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from conftest import compile_kernel
+from nvidia_support import compile_kernel
 from warpgroup_kernels import matmul_module, persistent_module
 
 import tilewright.language as tl

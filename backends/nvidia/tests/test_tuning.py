@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "core/tests/simt"))
 from pointer_kernels import plain
 
 import tilewright as tw

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from conftest import compile_kernel
 from hopper_support import ASYNCHRONOUS, TARGET, Operand, compiled, product_kernel
+from nvidia_support import compile_kernel
 from warpgroup_kernels import KINDS, SIZES, matmul_module, persistent_module, scaled_product
 
 import tilewright.language as tl

@@ -1,11 +1,6 @@
 """What a program does, counted from Tile IR and the arguments of a launch."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "simt"))
 from pointer_kernels import plain
 
 import tilewright as tw

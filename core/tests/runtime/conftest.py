@@ -1,9 +1,7 @@
 """A backend that records instead of running, and a cache of each test's own."""
 
-import sys
-from pathlib import Path
-
 import pytest
+from optional_torch import is_absent
 
 import tilewright as tw
 import tilewright.language as tl
@@ -12,9 +10,6 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime import backend_choice, devices, tuning_records
-
-sys.path.insert(0, str(Path(__file__).parent))
-from optional_torch import is_absent
 
 ALL_TYPES = frozenset(
     ["i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e4b15"]

@@ -6,13 +6,10 @@ import multiprocessing
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 from optional_torch import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tuning_support import CONFIGS, TIMES, Bench, grid, tuned
 
 import tilewright as tw

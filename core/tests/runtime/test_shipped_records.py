@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tuning_support import Bench, grid, tuned
 
 from tilewright.runtime import executors, shipped_records, tuning_records

@@ -1,12 +1,7 @@
 """What a backend has to say while configurations are tried: which are ruled out, in which order, which it proposes."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tuning_support import Bench, grid, tuned
 
 import tilewright as tw

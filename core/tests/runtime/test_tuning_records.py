@@ -4,12 +4,9 @@ import json
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tuning_support import CONFIGS, TIMES, Bench, grid, tuned
 
 from tilewright.runtime import tuning_records

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +16,6 @@ from tilewright.passes import pipeline
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.linear_layout import Basis, LinearLayout, axis_shifts, log2
 from tilewright.simt.matmul_plans import Product, ProductPlan
-
-# The tests import kernels from beside them.
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 class MatrixTarget(EmulatedTarget):
