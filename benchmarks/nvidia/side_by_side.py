@@ -17,7 +17,7 @@ from typing import Any
 import outputs
 import torch
 
-_SOURCE = Path(__file__).with_name("kernels.py")
+_SOURCE = Path(__file__).with_name("measured_kernels.py")
 
 
 def _load(name: str, path: Path) -> ModuleType:
@@ -30,18 +30,12 @@ def _load(name: str, path: Path) -> ModuleType:
 
 
 def kernels(folder: Path | None = None) -> dict[str, ModuleType]:
-    """The kernels for ``tilewright`` and, where it is installed, ``triton``. Tilewright's source is written in ``folder``: a kernel's file is part of its
-    key in the disk cache."""
-    text = (
-        _SOURCE.read_text()
-        .replace("import triton.language as tl", "import tilewright.language as tl")
-        .replace("import triton\n", "import tilewright as triton\n")
-    )
-    folder = folder or Path(tempfile.mkdtemp(prefix="tilewright-benchmark-"))
-    (folder / "tilewright_kernels.py").write_text(text)
-    found = {"tilewright": _load("tilewright_kernels", folder / "tilewright_kernels.py")}
+    """The kernels for ``tilewright`` and, where it is installed, ``triton``, whose source is written in ``folder``."""
+    found = {"tilewright": _load("tilewright_kernels", _SOURCE)}
     if importlib.util.find_spec("triton") is not None:
-        found["triton"] = _load("triton_kernels", _SOURCE)
+        path = (folder or Path(tempfile.mkdtemp(prefix="triton-benchmark-"))) / "triton_kernels.py"
+        path.write_text(_SOURCE.read_text().replace("import tilewright", "import triton"))
+        found["triton"] = _load("triton_kernels", path)
     return found
 
 

@@ -1,16 +1,19 @@
-"""Kernels that the tests of this backend compile, and run where there is a GPU."""
+"""Kernels that the tests of this backend compile, and run where there is a GPU: classic ones of the benchmarks and the suite, and those that show one thing."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.kernels.matrices import attention_forward as attention_forward
 
-
-@tw.jit
-def add(x, y, z, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    tl.store(z + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask)
+sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks/nvidia"))
+from measured_kernels import add as add
+from measured_kernels import dropout as dropout
+from measured_kernels import layer_norm as layer_norm
+from measured_kernels import softmax as softmax
 
 
 @tw.jit
@@ -43,29 +46,6 @@ def left_out(x, z, n, BLOCK: tl.constexpr, SEEN: tl.constexpr):
 
 
 @tw.jit
-def softmax(x, z, stride, columns, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    offsets = tl.arange(0, BLOCK)
-    mask = offsets < columns
-    values = tl.load(x + row * stride + offsets, mask=mask, other=-float("inf")).to(tl.float32)
-    values = tl.exp(values - tl.max(values, axis=0))
-    tl.store(z + row * stride + offsets, (values / tl.sum(values, axis=0)).to(z.dtype.element_ty), mask=mask)
-
-
-@tw.jit
-def layer_norm(x, w, b, z, columns, eps, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    offsets = tl.arange(0, BLOCK)
-    mask = offsets < columns
-    values = tl.load(x + row * columns + offsets, mask=mask, other=0.0).to(tl.float32)
-    mean = tl.sum(values, axis=0) / columns
-    centred = tl.where(mask, values - mean, 0.0)
-    variance = tl.sum(centred * centred, axis=0) / columns
-    scaled = centred * tl.rsqrt(variance + eps)
-    tl.store(z + row * columns + offsets, scaled * tl.load(w + offsets, mask=mask) + tl.load(b + offsets, mask=mask), mask=mask)
-
-
-@tw.jit
 def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, PRECISION: tl.constexpr = "ieee"):
     program, rows, columns = tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN)
     group = program // (GROUP * columns)
@@ -82,37 +62,6 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
         a_pointers += BK
         b_pointers += BK * N
     tl.store(c + rm[:, None] * N + rn[None, :], accumulator.to(c.dtype.element_ty), mask=(rm[:, None] < M) & (rn[None, :] < N))
-
-
-@tw.jit
-def attention(q, k, v, out, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    head = tl.program_id(1)
-    rows, lanes = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, D)
-    base = head * n * D
-    queries = tl.load(q + base + rows[:, None] * D + lanes[None, :], mask=rows[:, None] < n, other=0.0)
-    greatest = tl.full((BM,), -float("inf"), tl.float32)
-    total = tl.zeros((BM,), tl.float32)
-    accumulator = tl.zeros((BM, D), tl.float32)
-    for start in range(0, n, BN):
-        columns = start + tl.arange(0, BN)
-        keys = tl.load(k + base + columns[None, :] * D + lanes[:, None], mask=columns[None, :] < n, other=0.0)
-        scores = tl.where(columns[None, :] < n, tl.dot(queries, keys) * (scale * 1.44269504), -float("inf"))
-        new = tl.maximum(greatest, tl.max(scores, axis=1))
-        weights = tl.exp2(scores - new[:, None])
-        shrink = tl.exp2(greatest - new)
-        total = total * shrink + tl.sum(weights, axis=1)
-        values = tl.load(v + base + columns[:, None] * D + lanes[None, :], mask=columns[:, None] < n, other=0.0)
-        accumulator = tl.dot(weights.to(values.dtype), values, accumulator * shrink[:, None])
-        greatest = new
-    tl.store(out + base + rows[:, None] * D + lanes[None, :], (accumulator / total[:, None]).to(out.dtype.element_ty), mask=rows[:, None] < n)
-
-
-@tw.jit
-def dropout(x, z, n, p, seed, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    keep = tl.rand(seed, offsets) > p
-    tl.store(z + offsets, tl.where(keep, tl.load(x + offsets, mask=mask) / (1 - p), 0.0), mask=mask)
 
 
 @tw.jit

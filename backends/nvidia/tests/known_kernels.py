@@ -21,7 +21,7 @@ from tilewright.runtime.options import resolve
 from tilewright.tools.inspect import bind_types
 
 ROOT = Path(__file__).resolve().parents[3]
-BENCHMARKS = "benchmarks/nvidia/kernels.py"
+BENCHMARKS = "benchmarks/nvidia/measured_kernels.py"
 TESTS = "backends/nvidia/tests/gpu_kernels.py"
 ROWS = "conformance/src/tilewright_conformance/kernels/rows.py"
 MATRICES = "conformance/src/tilewright_conformance/kernels/matrices.py"
@@ -164,12 +164,10 @@ OTHERS = (
     Case(TESTS, "copy", pointers("x z", "bf16"), {"BLOCK": 2048, "CACHE": "", "EVICT": "evict_first", "STORE": ""}),
     Case(TESTS, "volatile_copy", pointers("x z", "fp32")),
     Case(TESTS, "masked_with_other", f"{pointers('x z', 'fp32')}, n=i32", {"BLOCK": 512}),
-    Case(TESTS, "softmax", f"{pointers('x z', 'fp32')}, {sizes('stride columns')}", {"BLOCK": 1024}),
-    Case(TESTS, "layer_norm", f"{pointers('x w b z', 'bf16')}, {sizes('columns')}, eps=fp32", {"BLOCK": 2048}),
+    Case(BENCHMARKS, "layer_norm", f"{pointers('x w b z', 'bf16')}, {sizes('columns')}, eps=fp32", {"BLOCK": 2048}),
     Case(TESTS, "matmul", f"{pointers('a b', 'fp8e5')}, {pointers('c', 'fp16')}, {sizes('M N K')}", {"BM": 64, "BN": 64, "BK": 32, "GROUP": 4}),
     Case(TESTS, "matmul", f"{pointers('a b c', 'fp32')}, {sizes('M N K')}", {"BM": 64, "BN": 64, "BK": 32, "GROUP": 4, "PRECISION": "tf32x3"}),
-    Case(TESTS, "attention", f"{pointers('q k v out', 'bf16')}, {sizes('n')}, scale=fp32", {"D": 64, "BM": 64, "BN": 32}),
-    Case(TESTS, "dropout", f"{pointers('x z', 'fp32')}, n=i32, p=fp32, seed=i32", {"BLOCK": 1024}),
+    Case(BENCHMARKS, "dropout", f"{pointers('x z', 'fp32')}, n=i32, p=fp32, seed=i32", {"BLOCK": 1024}),
     Case(TESTS, "assembly", pointers("x z", "i32"), {"BLOCK": 128}),
     Case(TESTS, "packed_assembly", pointers("x z", "i8"), {"BLOCK": 512}),
     Case(TESTS, "says", f"{pointers('x', 'fp32')}, n=i32", {}, {"debug": True}),
@@ -209,6 +207,12 @@ OTHERS = (
         {"R": 8, "C": 16, "AXIS": 1},
     ),
     Case(REDUCTIONS, "mapped", f"{pointers('x_ptr y_ptr', 'u32')}, {pointers('orders', 'i32')}, {pointers('quotients remainders', 'u32')}", {"N": 256}),
+    Case(
+        MATRICES,
+        "attention_forward",
+        f"{pointers('q_ptr k_ptr v_ptr o_ptr', 'bf16')}, {pointers('lse_ptr', 'fp32')}, {sizes('length')}, scale=fp32",
+        {"D": 64, "BM": 64, "BN": 32, "CAUSAL": False},
+    ),
     Case(
         MATRICES,
         "attention_forward",
@@ -422,14 +426,10 @@ def written_for_triton(folder: Path) -> Iterator[None]:
             hook.deactivate()
 
 
-def kernel_of(case: Case, folder: Path) -> JITFunction:
-    """The kernel of a file; the benchmarks' are written in Triton's words, which are put into ours; those for Triton are read through the shim."""
+def kernel_of(case: Case) -> JITFunction:
+    """The kernel of a file; those for Triton are read through the shim."""
     if case.file not in modules:
         path = ROOT / case.file
-        if case.file == BENCHMARKS:
-            text = path.read_text().replace("import triton.language", "import tilewright.language").replace("import triton\n", "import tilewright as triton\n")
-            path = folder / "benchmark_kernels.py"
-            path.write_text(text)
         spec = importlib.util.spec_from_file_location(f"assembled_{path.parent.name}_{path.stem}", path)
         assert spec is not None and spec.loader is not None
         module = modules[case.file] = importlib.util.module_from_spec(spec)
@@ -447,10 +447,10 @@ def forget() -> None:
     modules.clear()
 
 
-def built(case: Case, target: Target, folder: Path) -> tuple[Module, dict[str, Any]]:
-    """(Tile IR, launch options) of a kernel. What has to be rewritten to be imported is written into ``folder``."""
+def built(case: Case, target: Target) -> tuple[Module, dict[str, Any]]:
+    """(Tile IR, launch options) of a kernel."""
     backend = registry().get(target.backend)
-    kernel = kernel_of(case, folder)
+    kernel = kernel_of(case)
     constants = dict(case.constants)
     if case.constants.get("ACTIVATION") and not case.file.startswith(TRITON):
         constants["ACTIVATION"] = getattr(modules[case.file], case.constants["ACTIVATION"])

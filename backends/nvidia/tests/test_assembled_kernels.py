@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,22 +57,17 @@ def forget_modules() -> Iterator[None]:
     forget()
 
 
-def assembled(case: Case, arch: str, folder: Path) -> Linked:
+def assembled(case: Case, arch: str) -> Linked:
     backend, target = registry().get("nvidia"), target_of(ARCHITECTURES[arch])
-    module, options = built(case, target, folder)
+    module, options = built(case, target)
     artifact = lower_module(module, options, backend, target)
     return assemble(artifact.code.stages["ptx"], arch)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kernels")
-
-
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("case", BENCHMARKED, ids=str)
-def test_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(case: Case, arch: str, folder: Path) -> None:
-    linked = assembled(case, arch, folder)
+def test_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(case: Case, arch: str) -> None:
+    linked = assembled(case, arch)
     assert linked.spills == 0, linked.log
     assert not WARNING.search(linked.log), linked.log
     assert "0 bytes stack frame" in linked.log, linked.log
@@ -90,14 +84,14 @@ def configurations() -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("element", ["fp16", "bf16"])
 @pytest.mark.parametrize("configuration", configurations(), ids=str)
-def test_products_by_descriptors_assemble_without_spills_or_warnings(configuration: tuple[Any, ...], element: str, folder: Path) -> None:
-    linked = assembled(described(configuration, element), "sm_90a", folder)
+def test_products_by_descriptors_assemble_without_spills_or_warnings(configuration: tuple[Any, ...], element: str) -> None:
+    linked = assembled(described(configuration, element), "sm_90a")
     assert linked.spills == 0 and not WARNING.search(linked.log), linked.log
 
 
 @pytest.mark.parametrize("case", GREAT, ids=str)
-def test_great_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(case: Case, folder: Path) -> None:
-    linked = assembled(case, "sm_90a", folder)
+def test_great_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(case: Case) -> None:
+    linked = assembled(case, "sm_90a")
     assert linked.spills == 0 or case.kernel in SPILLING, linked.log
     assert not WARNING.search(linked.log), linked.log
 
@@ -105,31 +99,31 @@ def test_great_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(cas
 @pytest.mark.parametrize(
     ("case", "arch"), [(case, arch) for number, case in enumerate(OTHERS) for arch in ("sm_90a", ("sm_80", "sm_100a")[number % 2])], ids=str
 )
-def test_kernels_of_examples_and_tests_assemble(case: Case, arch: str, folder: Path) -> None:
-    assert assembled(case, arch, folder).binary.startswith(b"\x7fELF")
+def test_kernels_of_examples_and_tests_assemble(case: Case, arch: str) -> None:
+    assert assembled(case, arch).binary.startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("arch", ("sm_80", "sm_90a"))
 @pytest.mark.parametrize("case", TRITON_EXAMPLES, ids=str)
-def test_kernels_written_for_triton_assemble(case: Case, arch: str, folder: Path, record_property: Callable[[str, object], None]) -> None:
-    linked = assembled(case, arch, folder)
+def test_kernels_written_for_triton_assemble(case: Case, arch: str, record_property: Callable[[str, object], None]) -> None:
+    linked = assembled(case, arch)
     record_property("spilled bytes", linked.spills)
     assert linked.binary.startswith(b"\x7fELF")
     assert linked.spills == 0 or case.kernel in SPILLING, linked.log
     assert not WARNING.search(linked.log), linked.log
 
 
-def test_every_kernel_written_for_triton_is_here(folder: Path) -> None:
+def test_every_kernel_written_for_triton_is_here() -> None:
     found = set()
     for file in {case.file for case in TRITON_EXAMPLES}:
-        kernel_of(next(case for case in TRITON_EXAMPLES if case.file == file), folder)
+        kernel_of(next(case for case in TRITON_EXAMPLES if case.file == file))
         kernels = {name: getattr(value, "base_kernel", value) for name, value in vars(modules[file]).items()}
         found |= {(file, name) for name, value in kernels.items() if isinstance(value, JITFunction) and name.endswith("_kernel")}
     assert {case.file for case in TRITON_EXAMPLES} == {f"{TRITON}{path.name}" for path in (ROOT / TRITON).glob("*.py") if path.stem != "comparison"}
     assert found == {(case.file, case.kernel) for case in TRITON_EXAMPLES}
 
 
-def test_every_kernel_of_the_benchmarks_is_here(folder: Path) -> None:
-    kernel_of(BENCHMARKED[0], folder)
+def test_every_kernel_of_the_benchmarks_is_here() -> None:
+    kernel_of(BENCHMARKED[0])
     found = {name for name, value in vars(modules[BENCHMARKS]).items() if isinstance(value, JITFunction)}
     assert found - {"attention_span", "attention_blocks_span"} == {case.kernel for case in (*BENCHMARKED, *GREAT)}  # these are called by others

@@ -4,7 +4,6 @@ machine (``core/tests/simt/test_clusters.py``) and on the GPU (``test_gpu_cluste
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from known_kernels import Case, built, described
@@ -19,14 +18,14 @@ from tilewright_nvidia.bulk_copies import boxes, shares
 from tilewright_nvidia.slabs import Slabs, slab_layout
 
 
-def compiled(case: Case, folder: Path, arch: str = "sm_90a") -> CodeObject:
+def compiled(case: Case, arch: str = "sm_90a") -> CodeObject:
     backend, target = registry().get("nvidia"), target_of(ARCHITECTURES[arch])
-    module, options = built(case, target, folder)
+    module, options = built(case, target)
     return lower_module(module, options, backend, target).code
 
 
-def test_blocks_of_a_cluster_bring_each_other_the_left_operand(tmp_path: Path) -> None:
-    code = compiled(described((128, 128, 64, 4, 6, True, "blocks", False, 2), "fp16"), tmp_path)
+def test_blocks_of_a_cluster_bring_each_other_the_left_operand() -> None:
+    code = compiled(described((128, 128, 64, 4, 6, True, "blocks", False, 2), "fp16"))
     ptx = code.stages["ptx"]
     assert isinstance(ptx, str)
     assert re.search(r"\.reqnctapercluster\s+2, 1, 1", ptx) and "%clusterid.x" in ptx and "%ctaid" not in ptx
@@ -41,9 +40,9 @@ def test_blocks_of_a_cluster_bring_each_other_the_left_operand(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("options", [{"asynchronous": False}, {"num_ctas": 16}])
-def test_other_machines_and_greater_clusters_run_in_one_block(options: dict[str, object], tmp_path: Path) -> None:
+def test_other_machines_and_greater_clusters_run_in_one_block(options: dict[str, object]) -> None:
     case = described((128, 128, 64, 4, 4, False, "pointers", False, 2), "fp16")
-    code = compiled(Case(case.file, case.kernel, case.signature, case.constants, {**case.options, **options}), tmp_path)
+    code = compiled(Case(case.file, case.kernel, case.signature, case.constants, {**case.options, **options}))
     assert code.metadata["cluster"] == 1 and "cluster" not in str(code.stages["ptx"]).replace("shared::cluster", "").replace("init.release.cluster", "")
     assert any("has no clusters of" in note for note in code.metadata["notes"])
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+import gpu_kernels as kernels
 import numpy as np
 import pytest
 from gpu_support import gpu_is_there, launch_on_gpu, prepare
@@ -22,12 +20,6 @@ from tilewright_nvidia.driver import driver
 from tilewright_nvidia.table import TABLE
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here")]
-
-_spec = importlib.util.spec_from_file_location("tilewright_nvidia_context_kernels", Path(__file__).with_name("gpu_kernels.py"))
-assert _spec is not None and _spec.loader is not None
-kernels = importlib.util.module_from_spec(_spec)
-sys.modules[_spec.name] = kernels
-_spec.loader.exec_module(kernels)
 
 
 def new_context(cuda: Driver) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from known_kernels import BENCHMARKED, OTHERS, TRITON_EXAMPLES, Case, built, forget
@@ -29,15 +28,10 @@ def forget_modules() -> Iterator[None]:
     forget()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kernels")
-
-
 @pytest.mark.parametrize("case", KERNELS, ids=str)
-def test_every_stage_reads_back(case: Case, folder: Path) -> None:
+def test_every_stage_reads_back(case: Case) -> None:
     target = target_of(ARCHITECTURES["sm_90a"])
-    module, options = built(case, target, folder)
+    module, options = built(case, target)
     machine = PtxTarget(target, options)
     for stage in machine.stages(STAGES):
         stage.run(module, machine, options)
@@ -50,10 +44,10 @@ def test_every_stage_reads_back(case: Case, folder: Path) -> None:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("case", SAMPLE, ids=str)
-def test_what_follows_a_stage_does_the_same_with_its_text(case: Case, arch: str, folder: Path) -> None:
+def test_what_follows_a_stage_does_the_same_with_its_text(case: Case, arch: str) -> None:
     """Nothing that a stage decides is kept beside the module."""
     target = target_of(ARCHITECTURES[arch])
-    module, options = built(case, target, folder)
+    module, options = built(case, target)
 
     def rest(text: str, first: int) -> str:
         machine = PtxTarget(target, options)

@@ -120,7 +120,7 @@ def add(num_warps: int) -> None:
 
 def softmax(num_warps: int) -> None:
     x, z = normal(5, 781), poisoned(5, 781)
-    gpu_kernels.softmax[(5,)](OnDevice(x), z, 781, 781, BLOCK=1024, num_warps=num_warps)
+    gpu_kernels.softmax[(5,)](OnDevice(x), z, 781, BLOCK=1024, num_warps=num_warps)
     weights = np.exp(x.astype(float))
     close(z.host(), weights / weights.sum(1, keepdims=True), 1e-5)
 
@@ -156,8 +156,8 @@ def matmul(num_warps: int, num_stages: int, dtype: str, precision: str = "ieee",
 
 def forward(num_warps: int, dtype: str, depth: int) -> None:
     q, k, v = (normal(2, 100, depth, dtype=dtype) for _ in range(3))
-    out = poisoned(2, 100, depth, dtype=dtype)
-    gpu_kernels.attention[(2, 2)](*map(OnDevice, (q, k, v)), out, 100, depth**-0.5, D=depth, BM=64, BN=32, num_warps=num_warps)
+    out, lse = poisoned(2, 100, depth, dtype=dtype), poisoned(2, 100)
+    gpu_kernels.attention_forward[(2, 2)](*map(OnDevice, (q, k, v)), out, lse, 100, depth**-0.5, D=depth, BM=64, BN=32, CAUSAL=False, num_warps=num_warps)
     scores = np.exp(q.astype(float) @ k.astype(float).swapaxes(1, 2) * depth**-0.5)
     close(out.host(), scores / scores.sum(-1, keepdims=True) @ v.astype(float), 5e-3)
 

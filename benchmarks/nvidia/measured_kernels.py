@@ -1,23 +1,23 @@
-"""The kernels that are measured, in Triton's words. :mod:`side_by_side` loads this file once for Triton and once for Tilewright."""
+"""The kernels that are measured. :mod:`side_by_side` loads this file once as it is and once for Triton, with Triton's names of the modules."""
 
-import triton
-import triton.language as tl
+import tilewright as tw
+import tilewright.language as tl
 
 
-@triton.jit
+@tw.jit
 def ten(a, b, c, d, e, n, m, k, s, t):
     if t == 12345:
         tl.store(a, n.to(tl.float32))
 
 
-@triton.jit
+@tw.jit
 def add(x, y, z, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     tl.store(z + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask)
 
 
-@triton.jit
+@tw.jit
 def softmax(x, z, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     offsets = tl.arange(0, BLOCK)
@@ -27,7 +27,7 @@ def softmax(x, z, columns, BLOCK: tl.constexpr):
     tl.store(z + row * columns + offsets, (values / tl.sum(values, axis=0)).to(z.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@tw.jit
 def layer_norm(x, w, b, z, columns, eps, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     offsets = tl.arange(0, BLOCK)
@@ -40,7 +40,7 @@ def layer_norm(x, w, b, z, columns, eps, BLOCK: tl.constexpr):
     tl.store(z + row * columns + offsets, scaled.to(z.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@tw.jit
 def rms_norm(x, w, z, columns, eps, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     offsets = tl.arange(0, BLOCK)
@@ -50,7 +50,7 @@ def rms_norm(x, w, z, columns, eps, BLOCK: tl.constexpr):
     tl.store(z + row * columns + offsets, (values * rstd * tl.load(w + offsets, mask=mask)).to(z.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@tw.jit
 def dropout(x, z, n, p, seed, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
@@ -58,7 +58,7 @@ def dropout(x, z, n, p, seed, BLOCK: tl.constexpr):
     tl.store(z + offsets, tl.where(keep, tl.load(x + offsets, mask=mask) / (1 - p), 0.0), mask=mask)
 
 
-@triton.jit
+@tw.jit
 def cross_entropy(logits, labels, losses, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     offsets = tl.arange(0, BLOCK)
@@ -69,7 +69,7 @@ def cross_entropy(logits, labels, losses, columns, BLOCK: tl.constexpr):
     tl.store(losses + row, total - tl.load(logits + row * columns + label).to(tl.float32))
 
 
-@triton.jit
+@tw.jit
 def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr):
     program, rows, columns = tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN)
     group = program // (GROUP * columns)
@@ -92,7 +92,7 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
     tl.store(c + om[:, None] * N + on[None, :], accumulator.to(c.dtype.element_ty), mask=(om[:, None] < M) & (on[None, :] < N))
 
 
-@triton.jit
+@tw.jit
 def attention_span(accumulator, total, greatest, queries, k, v, rows, first, last, scale, D: tl.constexpr, BN: tl.constexpr, MASKED: tl.constexpr):
     """The running softmax over the keys from ``first`` to ``last``; ``scale`` is in units of log2."""
     lanes = tl.arange(0, D)
@@ -112,7 +112,7 @@ def attention_span(accumulator, total, greatest, queries, k, v, rows, first, las
     return accumulator, total, greatest
 
 
-@triton.jit
+@tw.jit
 def attention(q, k, v, out, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
     """``n`` is a multiple of BM, and BM of BN."""
     block, head = tl.program_id(0), tl.program_id(1)
@@ -132,7 +132,7 @@ def attention(q, k, v, out, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.
     tl.store(out + base + rows[:, None] * D + lanes[None, :], (accumulator / total[:, None]).to(out.dtype.element_ty))
 
 
-@triton.jit
+@tw.jit
 def attention_blocks_span(accumulator, total, greatest, queries, k, v, base, rows, first, last, scale, BN: tl.constexpr, MASKED: tl.constexpr):
     """The running softmax over the keys from ``first`` to ``last``, which are in rows of descriptors from ``base`` on; ``scale`` is in units of log2."""
     for start in range(first, last, BN):
@@ -155,7 +155,7 @@ def attention_blocks_span(accumulator, total, greatest, queries, k, v, base, row
     return accumulator, total, greatest
 
 
-@triton.jit
+@tw.jit
 def attention_blocks(q, k, v, out, lse, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
     """Attention by descriptors made on the host, of all heads' rows one after the other; ``lse`` gets the logarithms of the sums, in units of log2."""
     row, head = tl.program_id(0) * BM, tl.program_id(1)
