@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tilewright.passes import pipeline
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.linear_layout import Basis, LinearLayout, axis_shifts, log2
 from tilewright.simt.matmul_plans import Product, ProductPlan
+from tilewright.tools.inspect import find_kernel
 
 
 class MatrixTarget(EmulatedTarget):
@@ -54,52 +56,11 @@ def _layout(shape: tuple[int, int], registers: list[tuple[int, int]], lanes: lis
 
 
 @tw.jit
-def add(x, y, out, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = offsets < n
-    tl.store(out + offsets, tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside), mask=inside)
-
-
-@tw.jit
 def add_mixed(x, y, out, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
     value = tl.load(x + offsets, mask=inside).to(tl.float32) * tl.load(y + offsets, mask=inside)
     tl.store(out + offsets, value.to(tl.float16), mask=inside)
-
-
-@tw.jit
-def softmax(x, out, stride, n, BLOCK: tl.constexpr):
-    columns = tl.arange(0, BLOCK)
-    row = tl.program_id(0) * stride
-    values = tl.load(x + row + columns, mask=columns < n, other=-float("inf"))
-    values = tl.exp(values - tl.max(values, axis=0))
-    tl.store(out + row + columns, values / tl.sum(values, axis=0), mask=columns < n)
-
-
-@tw.jit
-def layer_norm(x, out, weight, mean_out, stride, n, eps, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    x += row * stride
-    out += row * stride
-    total = tl.zeros([BLOCK], dtype=tl.float32)
-    for start in range(0, n, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        total += tl.load(x + columns, mask=columns < n, other=0.0).to(tl.float32)
-    mean = tl.sum(total, axis=0) / n
-    squares = tl.zeros([BLOCK], dtype=tl.float32)
-    for start in range(0, n, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        value = tl.load(x + columns, mask=columns < n, other=0.0).to(tl.float32)
-        centred = tl.where(columns < n, value - mean, 0.0)
-        squares += centred * centred
-    rstd = 1 / tl.sqrt(tl.sum(squares, axis=0) / n + eps)
-    tl.store(mean_out + row, mean)
-    for start in range(0, n, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        value = tl.load(x + columns, mask=columns < n, other=0.0).to(tl.float32)
-        scale = tl.load(weight + columns, mask=columns < n)
-        tl.store(out + columns, (value - mean) * rstd * scale, mask=columns < n)
 
 
 @tw.jit
@@ -121,30 +82,6 @@ def matmul(a, b, c, bias, M, N, K, sa, sb, sc, BM: tl.constexpr, BN: tl.constexp
 
 
 @tw.jit
-def attention(q, k, v, out, lse, scale, length, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    dims = tl.arange(0, HEAD)
-    queries = tl.load(q + rows[:, None] * HEAD + dims[None, :], mask=rows[:, None] < length, other=0.0)
-    highest = tl.full([BM], -float("inf"), dtype=tl.float32)
-    total = tl.zeros([BM], dtype=tl.float32)
-    gathered = tl.zeros([BM, HEAD], dtype=tl.float32)
-    for start in range(0, length, BN):
-        columns = start + tl.arange(0, BN)
-        keys = tl.load(k + columns[:, None] * HEAD + dims[None, :], mask=columns[:, None] < length, other=0.0)
-        values = tl.load(v + columns[:, None] * HEAD + dims[None, :], mask=columns[:, None] < length, other=0.0)
-        scores = tl.dot(queries, tl.trans(keys)) * scale
-        scores = tl.where((rows[:, None] >= columns[None, :]) & (columns[None, :] < length), scores, -float("inf"))
-        higher = tl.maximum(highest, tl.max(scores, axis=1))
-        correction = tl.exp2(highest - higher)
-        weights = tl.exp2(scores - higher[:, None])
-        total = total * correction + tl.sum(weights, axis=1)
-        gathered = tl.dot(weights.to(values.dtype), values, gathered * correction[:, None])
-        highest = higher
-    tl.store(lse + rows, highest + tl.log2(total), mask=rows < length)
-    tl.store(out + rows[:, None] * HEAD + dims[None, :], (gathered / total[:, None]).to(out.dtype.element_ty), mask=rows[:, None] < length)
-
-
-@tw.jit
 def transpose(x, out, M, N, BM: tl.constexpr, BN: tl.constexpr):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     columns = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -159,14 +96,21 @@ def gather_rows(x, index, out, N, BM: tl.constexpr, BN: tl.constexpr):
     tl.store(out + tl.arange(0, BM)[:, None] * N + columns[None, :], tl.load(x + rows[:, None] * N + columns[None, :]))
 
 
+_EXAMPLES = Path(__file__).resolve().parents[3] / "examples/kernels"
+
 #: name -> (kernel, types of pointers and scalars that are no i32, constants, integers that are multiples of 16)
 KERNELS: dict[str, tuple[Any, dict[str, str], dict[str, int], tuple[str, ...]]] = {
-    "add": (add, {"x": "*fp32", "y": "*fp32", "out": "*fp32"}, {"BLOCK": 1024}, ("n",)),
+    "add": (find_kernel(f"{_EXAMPLES}/vector_add.py"), dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), "*fp32"), {"BLOCK": 1024}, ("n",)),
     "add_mixed": (add_mixed, {"x": "*fp16", "y": "*fp32", "out": "*fp16"}, {"BLOCK": 1024}, ("n",)),
-    "softmax": (softmax, {"x": "*fp32", "out": "*fp32"}, {"BLOCK": 1024}, ("stride", "n")),
+    "softmax": (
+        find_kernel(f"{_EXAMPLES}/softmax.py"),
+        dict.fromkeys(("x_ptr", "out_ptr"), "*fp32"),
+        {"BLOCK": 1024},
+        ("x_stride", "out_stride", "n_columns"),
+    ),
     "layer_norm": (
-        layer_norm,
-        {"x": "*fp16", "out": "*fp16", "weight": "*fp16", "mean_out": "*fp32", "eps": "fp32"},
+        find_kernel(f"{_EXAMPLES}/layer_norm.py"),
+        {**dict.fromkeys(("x_ptr", "out_ptr", "weight_ptr", "bias_ptr"), "*fp16"), **dict.fromkeys(("mean_ptr", "rstd_ptr"), "*fp32"), "eps": "fp32"},
         {"BLOCK": 1024},
         ("stride", "n"),
     ),
@@ -183,9 +127,9 @@ KERNELS: dict[str, tuple[Any, dict[str, str], dict[str, int], tuple[str, ...]]] 
         ("M", "N", "K", "sa", "sb", "sc"),
     ),
     "attention": (
-        attention,
-        {"q": "*fp16", "k": "*fp16", "v": "*fp16", "out": "*fp16", "lse": "*fp32", "scale": "fp32"},
-        {"BM": 64, "BN": 64, "HEAD": 64},
+        find_kernel(f"{_EXAMPLES}/attention.py"),
+        {**dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out_ptr"), "*fp16"), "lse_ptr": "*fp32", "scale": "fp32"},
+        {"CAUSAL": True, "BLOCK_M": 64, "BLOCK_N": 64, "HEAD": 64},
         ("length",),
     ),
     "transpose": (transpose, {"x": "*fp32", "out": "*fp32"}, {"BM": 64, "BN": 64}, ("M", "N")),

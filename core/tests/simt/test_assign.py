@@ -257,7 +257,7 @@ def _normal(*shape: int, dtype: Any = np.float16) -> Any:
 @pytest.mark.parametrize(
     ("name", "constants", "arguments", "grid"),
     [
-        ("softmax", {"BLOCK": 64}, [_normal(3, 48, dtype=np.float32), np.full((3, 48), np.nan, np.float32), 48, 48], (3, 1, 1)),
+        ("softmax", {"BLOCK": 64}, [_normal(3, 48, dtype=np.float32), np.full((3, 48), np.nan, np.float32), 48, 48, 48], (3, 1, 1)),
         ("transpose", {"BM": 16, "BN": 32}, [_normal(32, 64, dtype=np.float32), np.full((64, 32), np.nan, np.float32), 32, 64], (2, 2, 1)),
         (
             "matmul",
@@ -267,7 +267,7 @@ def _normal(*shape: int, dtype: Any = np.float16) -> Any:
         ),
         (
             "attention",
-            {"BM": 16, "BN": 16, "HEAD": 16},
+            {"BLOCK_M": 16, "BLOCK_N": 16, "HEAD": 16},
             [_normal(48, 16), _normal(48, 16), _normal(48, 16), np.full((48, 16), np.nan, np.float16), np.full(48, np.nan, np.float32), 0.25, 48],
             (3, 1, 1),
         ),

@@ -14,7 +14,7 @@ from tilewright.simt.lower import lower_function
 from tilewright.simt.target import SimtTarget
 
 OPTIONS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": False}
-SMALL = {"matmul": {"BM": 32, "BN": 32, "BK": 16}, "matmul_f32_out": {"BM": 32, "BN": 32, "BK": 16}, "attention": {"BM": 32, "BN": 32, "HEAD": 32}}
+SMALL = {"matmul": {"BM": 32, "BN": 32, "BK": 16}, "matmul_f32_out": {"BM": 32, "BN": 32, "BK": 16}, "attention": {"BLOCK_M": 32, "BLOCK_N": 32, "HEAD": 32}}
 
 
 def stages(module: Module, target: SimtTarget) -> list[str]:
