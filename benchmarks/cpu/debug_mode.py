@@ -195,13 +195,6 @@ def descriptors_kernel(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @tw.jit
-def integers_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = places < n
-    tl.store(out_ptr + places, tl.load(x_ptr + places, mask=inside) + tl.load(y_ptr + places, mask=inside), mask=inside)
-
-
-@tw.jit
 def polynomial_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + places)
@@ -348,8 +341,8 @@ def cases() -> Iterator[Case]:
     yield case("descriptors", descriptors_kernel, *blocks, ROWS=16, COLUMNS=64)
     short = [TensorDescriptor(array.reshape(1024, 4), [1024, 4], [4, 1], [256, 4]) for array in (x, out)]
     yield case("descriptors, rows of 4", descriptors_kernel, *short, ROWS=256, COLUMNS=4)
-    yield case("integer sums", integers_kernel, small, others, integers, n, BLOCK=BLOCK)
-    yield case("integer sums of 8 bits", integers_kernel, *(array.astype(np.int8) // 4 for array in (small, others, integers)), n, BLOCK=BLOCK)
+    yield case("integer sums", add_kernel, small, others, integers, n, BLOCK=BLOCK)
+    yield case("integer sums of 8 bits", add_kernel, *(array.astype(np.int8) // 4 for array in (small, others, integers)), n, BLOCK=BLOCK)
     yield case("integer polynomial", polynomial_kernel, small, integers, BLOCK=BLOCK)
     yield case("integer products", products_kernel, small, others, integers, n, BLOCK=BLOCK)
     large, one = np.full(COUNT, 2**31 - 1, I32), np.ones(COUNT, I32)

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from looped_kernels import advancing, attending, counting_to, several_readers
 
 import tilewright.language as tl
 from tilewright.language.callable import device_function
@@ -59,99 +60,26 @@ def test_bounds_and_steps_known_at_run_time(type_: str, bounds: tuple[int, int, 
 def test_counters_near_the_end_of_their_type(type_: str, top: int) -> None:
     """Three iterations, the last at the type's last values: the counter ahead wraps around, and nothing past the end is copied."""
 
-    @device_function
-    def near_the_end(a, b, out, first, last, step, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
-        rows, columns = tl.arange(0, M), tl.arange(0, N)
-        total = tl.zeros((M, N), dtype=tl.float32)
-        for start in range(first, last, step):
-            inner = ((start - first) // step).to(tl.int32) * BK + tl.arange(0, BK)
-            x = tl.load(a + rows[:, None] * 128 + inner[None, :])
-            y = tl.load(b + inner[:, None] * N + columns[None, :])
-            total = tl.dot(x, y, total)
-        tl.store(out + rows[:, None] * N + columns[None, :], total)
-
-    rng = np.random.default_rng(0)
-    step = top // 8
-    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), top - 3 * step, top - 1, step]
-    signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", **dict.fromkeys(("first", "last", "step"), type_)}
-    _, (loop,), _ = compare(near_the_end, signature, arguments, stages=4, BK=16, M=16, N=8)
+    _, (loop,), _ = compare(*counting_to(top, type_), stages=4, BK=16, M=16, N=8)
     assert inside(loop, "simt.copy_start")
-
-
-@device_function
-def carried_pointers(a, b, out, n, stride, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
-    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
-    x_at = a + rows[:, None] * 128 + inner[None, :]
-    y_at = b + columns[:, None] * 128 + inner[None, :]
-    advance = BK
-    total = tl.zeros((M, N), dtype=tl.float32)
-    for i in range(n):
-        x, y = tl.load(x_at), tl.load(y_at)
-        total = tl.dot(x, tl.trans(y), total)
-        x_at += advance
-        y_at += advance
-        advance += stride
-    tl.store(out + rows[:, None] * N + columns[None, :], total)
 
 
 @pytest.mark.parametrize("trips", [0, 1, 4])
 def test_pointers_that_advance_by_a_carried_distance(trips: int) -> None:
-    rng = np.random.default_rng(trips)
-    arguments = [small(rng, 16, 128), small(rng, 16, 128), np.full((16, 16), 7, np.float32), trips, 4]
-    signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "stride": "i32"}
-    _, (loop,), _ = compare(carried_pointers, signature, arguments, stages=3, divisibility=16, BK=16, M=16, N=16)
+    _, (loop,), _ = compare(*advancing(trips), stages=3, divisibility=16, BK=16, M=16, N=16)
     assert len(inside(loop, "simt.copy_start")) == 2
     # the transposed operand is read from where it lies
     assert not inside(loop, "permute") and not inside(loop, "simt.convert")
 
 
-@device_function
-def attention(q, k, v, out, n, D: tl.constexpr, BLOCK: tl.constexpr):
-    rows, lanes, columns = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, BLOCK)
-    query = tl.load(q + rows[:, None] * D + lanes[None, :])
-    total = tl.zeros((BLOCK, D), dtype=tl.float32)
-    largest = tl.full((BLOCK,), -1000.0, dtype=tl.float32)
-    for start in range(0, n, BLOCK):
-        at = start + columns
-        keys = tl.load(k + at[:, None] * D + lanes[None, :], mask=at[:, None] < n, other=0.0)
-        values = tl.load(v + at[:, None] * D + lanes[None, :], mask=at[:, None] < n, other=0.0)
-        scores = tl.dot(query, tl.trans(keys))
-        scores = tl.where(at[None, :] < n, scores, -1000.0)
-        largest = tl.maximum(largest, tl.max(scores, 1))
-        total = tl.dot(scores - largest[:, None], values, total)
-    tl.store(out + rows[:, None] * D + lanes[None, :], total)
-
-
 @pytest.mark.parametrize("n", [0, 16, 33, 64])
 def test_two_products_that_depend_on_each_other(n: int) -> None:
-    rng = np.random.default_rng(n)
-    arguments = [small(rng, 16, 16), small(rng, 64, 16), small(rng, 64, 16), np.full((16, 16), 7, np.float32), n]
-    signature = {"q": "*fp32", "k": "*fp32", "v": "*fp32", "out": "*fp32", "n": "i32"}
-    _, (loop,), _ = compare(attention, signature, arguments, stages=3, D=16, BLOCK=16)
+    _, (loop,), _ = compare(*attending(n), stages=3, D=16, BLOCK=16)
     assert len(inside(loop, "simt.copy_start")) == 2
 
 
-@device_function
-def shared_operands(a, b, out, sums, n, M: tl.constexpr):
-    rows, inner = tl.arange(0, M), tl.arange(0, M)
-    total = tl.zeros((M, M), dtype=tl.float32)
-    row_sums = tl.zeros((M,), dtype=tl.float32)
-    for i in range(n):
-        x = tl.load(a + i * M * M + rows[:, None] * M + inner[None, :])
-        y = tl.load(b + i * M * M + rows[:, None] * M + inner[None, :]).to(tl.float32)
-        row_sums += tl.sum(x, 1)
-        total = tl.dot(x, y, total)
-        if i % 2 == 0:
-            total = tl.dot(y, tl.trans(x), total)
-    tl.store(out + rows[:, None] * M + inner[None, :], total)
-    tl.store(sums + rows, row_sums)
-
-
 def test_loads_with_several_readers() -> None:
-    rng = np.random.default_rng(3)
-    arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16).astype(np.float16), np.full((16, 16), 7, np.float32), np.full(16, 7, np.float32), 5]
-    signature = {"a": "*fp32", "b": "*fp16", "out": "*fp32", "sums": "*fp32", "n": "i32"}
-    _, (loop,), _ = compare(shared_operands, signature, arguments, stages=3, M=16)
+    _, (loop,), _ = compare(*several_readers(), stages=3, M=16)
     assert len(inside(loop, "simt.copy_start")) == 2
 
 

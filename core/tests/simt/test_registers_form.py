@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from looped_kernels import ATTENTION, advancing, attending, attention, counting_to, several_readers
 
 import tilewright.language as tl
 from tilewright.ir.core import Operation
@@ -75,19 +76,7 @@ def test_any_number_of_iterations(stages: int, trips: int, lanes: int) -> None:
 def test_counters_near_the_end_of_their_type(type_: str, top: int) -> None:
     """Three iterations, the last at the type's last values: the counter ahead wraps around, and nothing past the end is loaded."""
 
-    @device_function
-    def near_the_end(a, b, out, first, last, step, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
-        rows, columns = tl.arange(0, M), tl.arange(0, N)
-        total = tl.zeros((M, N), dtype=tl.float32)
-        for start in range(first, last, step):
-            inner = ((start - first) // step).to(tl.int32) * BK + tl.arange(0, BK)
-            total = tl.dot(tl.load(a + rows[:, None] * 128 + inner[None, :]), tl.load(b + inner[:, None] * N + columns[None, :]), total)
-        tl.store(out + rows[:, None] * N + columns[None, :], total)
-
-    step = top // 8
-    arguments = [*operands(0, 1)[:3], top - 3 * step, top - 1, step]
-    signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", **dict.fromkeys(("first", "last", "step"), type_)}
-    _, (loop,), _ = compare(near_the_end, signature, arguments, stages=4, target=plain(), **SIZES)
+    _, (loop,), _ = compare(*counting_to(top, type_), stages=4, target=plain(), **SIZES)
     assert inside(loop, "simt.load_start")
 
 
@@ -111,82 +100,24 @@ def test_what_stands_in_for_masked_elements_may_differ_in_each_iteration(trips: 
     assert len(inside(loop, "simt.load_start")) == 1 and len(inside(loop, "barrier")) == 1 and not inside(loop, "load")
 
 
-@device_function
-def transposed(a, b, out, n, stride, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
-    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
-    x_at = a + rows[:, None] * 128 + inner[None, :]
-    y_at = b + columns[:, None] * 128 + inner[None, :]
-    advance = BK
-    total = tl.zeros((M, N), dtype=tl.float32)
-    for i in range(n):
-        x, y = tl.load(x_at), tl.load(y_at)
-        total = tl.dot(x, tl.trans(y), total)
-        x_at += advance
-        y_at += advance
-        advance += stride
-    tl.store(out + rows[:, None] * N + columns[None, :], total)
-
-
 @pytest.mark.parametrize("trips", [0, 1, 4])
 def test_transposed_operands_and_pointers_that_advance(trips: int) -> None:
-    rng = np.random.default_rng(trips)
-    arguments = [small(rng, 16, 128), small(rng, 16, 128), np.full((16, 16), 7, np.float32), trips, 4]
-    signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "stride": "i32"}
-    _, (loop,), _ = compare(transposed, signature, arguments, stages=3, target=plain(), BK=16, M=16, N=16)
+    _, (loop,), _ = compare(*advancing(trips), stages=3, target=plain(), BK=16, M=16, N=16)
     assert len(inside(loop, "simt.load_start")) == 2
     # the transposed operand is read from where it lies
     assert not inside(loop, "permute") and not inside(loop, "simt.convert")
 
 
-@device_function
-def attention(q, k, v, out, n, D: tl.constexpr, BLOCK: tl.constexpr):
-    rows, lanes, columns = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, BLOCK)
-    query = tl.load(q + rows[:, None] * D + lanes[None, :])
-    total = tl.zeros((BLOCK, D), dtype=tl.float32)
-    largest = tl.full((BLOCK,), -1000.0, dtype=tl.float32)
-    for start in range(0, n, BLOCK):
-        at = start + columns
-        keys = tl.load(k + at[:, None] * D + lanes[None, :], mask=at[:, None] < n, other=0.0)
-        values = tl.load(v + at[:, None] * D + lanes[None, :], mask=at[:, None] < n, other=0.0)
-        scores = tl.dot(query, tl.trans(keys))
-        scores = tl.where(at[None, :] < n, scores, -1000.0)
-        largest = tl.maximum(largest, tl.max(scores, 1))
-        total = tl.dot(scores - largest[:, None], values, total)
-    tl.store(out + rows[:, None] * D + lanes[None, :], total)
-
-
 @pytest.mark.parametrize("lanes", [LANES, 64])
 @pytest.mark.parametrize("n", [0, 16, 33, 64])
 def test_two_products_that_depend_on_each_other(n: int, lanes: int) -> None:
-    rng = np.random.default_rng(n)
-    arguments = [small(rng, 16, 16), small(rng, 64, 16), small(rng, 64, 16), np.full((16, 16), 7, np.float32), n]
-    signature = {"q": "*fp32", "k": "*fp32", "v": "*fp32", "out": "*fp32", "n": "i32"}
-    _, (loop,), _ = compare(attention, signature, arguments, stages=3, target=plain(lanes), D=16, BLOCK=16)
+    _, (loop,), _ = compare(*attending(n), stages=3, target=plain(lanes), D=16, BLOCK=16)
     assert len(inside(loop, "simt.load_start")) == 2
-
-
-@device_function
-def several_readers(a, b, out, sums, n, M: tl.constexpr):
-    rows, inner = tl.arange(0, M), tl.arange(0, M)
-    total = tl.zeros((M, M), dtype=tl.float32)
-    row_sums = tl.zeros((M,), dtype=tl.float32)
-    for i in range(n):
-        x = tl.load(a + i * M * M + rows[:, None] * M + inner[None, :])
-        y = tl.load(b + i * M * M + rows[:, None] * M + inner[None, :]).to(tl.float32)
-        row_sums += tl.sum(x, 1)
-        total = tl.dot(x, y, total)
-        if i % 2 == 0:
-            total = tl.dot(y, tl.trans(x), total)
-    tl.store(out + rows[:, None] * M + inner[None, :], total)
-    tl.store(sums + rows, row_sums)
 
 
 @pytest.mark.parametrize("stages", [2, 3])
 def test_loads_with_several_readers(stages: int) -> None:
-    rng = np.random.default_rng(3)
-    arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16).astype(np.float16), np.full((16, 16), 7, np.float32), np.full(16, 7, np.float32), 5]
-    signature = {"a": "*fp32", "b": "*fp16", "out": "*fp32", "sums": "*fp32", "n": "i32"}
-    _, (loop,), _ = compare(several_readers, signature, arguments, stages=stages, target=plain(), M=16)
+    _, (loop,), _ = compare(*several_readers(), stages=stages, target=plain(), M=16)
     assert len(inside(loop, "simt.load_start")) == 2
 
 
@@ -335,16 +266,13 @@ def test_loads_are_under_way_together_where_registers_are_not_few() -> None:
 REGISTERS = (255, 125, 60)
 #: Bytes of shared memory with room for the query, and without.
 MEMORIES = (5120, 5104)
-ATTENTION = {"q": "*fp32", "k": "*fp32", "v": "*fp32", "out": "*fp32", "n": "i32"}
 
 
 @pytest.mark.parametrize("n", [0, 16, 33, 64])
 def test_operands_that_stay_the_same_are_kept_in_shared_memory_where_registers_are_few(n: int) -> None:
-    rng = np.random.default_rng(n)
-    arguments = [small(rng, 16, 16), small(rng, 64, 16), small(rng, 64, 16), np.full((16, 16), 7, np.float32), n]
     found = {}
     for registers in REGISTERS:
-        _, (loop,), _ = compare(attention, ATTENTION, arguments, stages=2, target=crowded(registers), D=16, BLOCK=16)
+        _, (loop,), _ = compare(*attending(n), stages=2, target=crowded(registers), D=16, BLOCK=16)
         done = [name for name in order(loop) if name != "barrier"] == in_turn("dot", second=["dot"])
         kept = isinstance(inside(loop, "simt.dot")[0].operands[0].type, SlotType)
         found[registers] = (done, kept)

@@ -1,0 +1,113 @@
+"""Loops around products that are pipelined, with the arguments they run on: what tests of each way to pipeline share.
+
+Each function gives a kernel, the types of its arguments, and the arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import tilewright.language as tl
+from tilewright.language.callable import device_function
+from tilewright.testing.emulated import small
+
+Run = tuple[Any, dict[str, str], list[Any]]
+
+
+def poisoned(*shape: int) -> np.ndarray[Any, Any]:
+    return np.full(shape, 7, np.float32)
+
+
+@device_function
+def near_the_end(a, b, out, first, last, step, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    rows, columns = tl.arange(0, M), tl.arange(0, N)
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for start in range(first, last, step):
+        inner = ((start - first) // step).to(tl.int32) * BK + tl.arange(0, BK)
+        x = tl.load(a + rows[:, None] * 128 + inner[None, :])
+        y = tl.load(b + inner[:, None] * N + columns[None, :])
+        total = tl.dot(x, y, total)
+    tl.store(out + rows[:, None] * N + columns[None, :], total)
+
+
+def counting_to(top: int, type_: str) -> Run:
+    """Three iterations, the last at the last values of a type that ends at ``top``."""
+    rng, step = np.random.default_rng(0), top // 8
+    arguments = [small(rng, 16, 128), small(rng, 128, 8), poisoned(16, 8), top - 3 * step, top - 1, step]
+    return near_the_end, {"a": "*fp32", "b": "*fp32", "out": "*fp32", **dict.fromkeys(("first", "last", "step"), type_)}, arguments
+
+
+@device_function
+def carried_pointers(a, b, out, n, stride, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    x_at = a + rows[:, None] * 128 + inner[None, :]
+    y_at = b + columns[:, None] * 128 + inner[None, :]
+    advance = BK
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for i in range(n):
+        x, y = tl.load(x_at), tl.load(y_at)
+        total = tl.dot(x, tl.trans(y), total)
+        x_at += advance
+        y_at += advance
+        advance += stride
+    tl.store(out + rows[:, None] * N + columns[None, :], total)
+
+
+def advancing(trips: int) -> Run:
+    """Pointers that advance by a distance that the loop carries, and an operand that is turned."""
+    rng = np.random.default_rng(trips)
+    arguments = [small(rng, 16, 128), small(rng, 16, 128), poisoned(16, 16), trips, 4]
+    return carried_pointers, {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "stride": "i32"}, arguments
+
+
+@device_function
+def attention(q, k, v, out, n, D: tl.constexpr, BLOCK: tl.constexpr):
+    rows, lanes, columns = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, BLOCK)
+    query = tl.load(q + rows[:, None] * D + lanes[None, :])
+    total = tl.zeros((BLOCK, D), dtype=tl.float32)
+    largest = tl.full((BLOCK,), -1000.0, dtype=tl.float32)
+    for start in range(0, n, BLOCK):
+        at = start + columns
+        keys = tl.load(k + at[:, None] * D + lanes[None, :], mask=at[:, None] < n, other=0.0)
+        values = tl.load(v + at[:, None] * D + lanes[None, :], mask=at[:, None] < n, other=0.0)
+        scores = tl.dot(query, tl.trans(keys))
+        scores = tl.where(at[None, :] < n, scores, -1000.0)
+        largest = tl.maximum(largest, tl.max(scores, 1))
+        total = tl.dot(scores - largest[:, None], values, total)
+    tl.store(out + rows[:, None] * D + lanes[None, :], total)
+
+
+#: The types of its arguments.
+ATTENTION = {"q": "*fp32", "k": "*fp32", "v": "*fp32", "out": "*fp32", "n": "i32"}
+
+
+def attending(n: int) -> Run:
+    """Two products that depend on each other."""
+    rng = np.random.default_rng(n)
+    arguments = [small(rng, 16, 16), small(rng, 64, 16), small(rng, 64, 16), poisoned(16, 16), n]
+    return attention, ATTENTION, arguments
+
+
+@device_function
+def shared_operands(a, b, out, sums, n, M: tl.constexpr):
+    rows, inner = tl.arange(0, M), tl.arange(0, M)
+    total = tl.zeros((M, M), dtype=tl.float32)
+    row_sums = tl.zeros((M,), dtype=tl.float32)
+    for i in range(n):
+        x = tl.load(a + i * M * M + rows[:, None] * M + inner[None, :])
+        y = tl.load(b + i * M * M + rows[:, None] * M + inner[None, :]).to(tl.float32)
+        row_sums += tl.sum(x, 1)
+        total = tl.dot(x, y, total)
+        if i % 2 == 0:
+            total = tl.dot(y, tl.trans(x), total)
+    tl.store(out + rows[:, None] * M + inner[None, :], total)
+    tl.store(sums + rows, row_sums)
+
+
+def several_readers() -> Run:
+    """Loads that products and sums read."""
+    rng = np.random.default_rng(3)
+    arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16).astype(np.float16), poisoned(16, 16), poisoned(16), 5]
+    return shared_operands, {"a": "*fp32", "b": "*fp16", "out": "*fp32", "sums": "*fp32", "n": "i32"}, arguments
