@@ -22,9 +22,13 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
+from tilewright.ir.ops.arithmetic import Binary, Cast, Cmp, Constant
+from tilewright.ir.ops.debug import Assert
+from tilewright.ir.ops.memory import Load, Store
+from tilewright.ir.ops.shape import Splat
 from tilewright.ir.types import I1, I64, IntType, TileType, element_type
 from tilewright.llvm.registers import constant, vector_type
 from tilewright.passes.rewriter import constant_of
@@ -123,7 +127,7 @@ class _Check:
         return context.writer.intrinsic("llvm.vector.reduce.or", "i1", [(flags, text)], [flags])
 
 
-def lower_assert(context: Context, operation: Operation) -> None:
+def lower_assert(context: Context, operation: Assert) -> None:
     """Stop where a condition is false and its mask holds."""
     if operation in context.checks.asserted:
         return
@@ -133,7 +137,7 @@ def lower_assert(context: Context, operation: Operation) -> None:
     failures: list[list[str]] = [[] for _ in together]
     checks: list[_Check] = []
     for number, assertion in enumerate(together):
-        condition, mask = assertion.operands[0], assertion.operand("mask")
+        condition, mask = assertion.condition, assertion.mask
         if isinstance(condition.type, TileType):
             checks += _checks(context, number, condition, mask)
         else:
@@ -142,7 +146,7 @@ def lower_assert(context: Context, operation: Operation) -> None:
     loops: dict[tuple[tuple[int, ...], int], list[_Check]] = {}
     for check in checks:
         loops.setdefault((check.shape, max(_bits(operand) for operand in check.operands)), []).append(check)
-    read: list[Operation] = []
+    read: list[Load | Store] = []
     for group in loops.values():
         loads, tested = _tested(context, group)
         for number, failed in tested.items():
@@ -157,7 +161,7 @@ def lower_assert(context: Context, operation: Operation) -> None:
         failing, passed = w.new_block("failed"), w.new_block("passed")
         w.branch_if(w.emit(f"xor i1 {failed}, true"), passed, failing, likely=True)
         w.place(failing)
-        context.report(ASSERTION_FAILED, str(context.message(assertion.attribute("message"), assertion.location)))
+        context.report(ASSERTION_FAILED, str(context.message(assertion.message, assertion.location)))
         w.place(passed)
 
 
@@ -169,18 +173,18 @@ def _bits(value: Value) -> int:
 # ---- which are tested together
 
 
-def _companions(context: Context, operation: Operation) -> list[Operation]:
+def _companions(context: Context, operation: Assert) -> list[Assert]:
     """The assertions after one, with only tiles between them that are evaluated where they are read, whose conditions can be evaluated here."""
-    found: list[Operation] = []
-    if context.in_elements or not is_tile(operation.operands[0]):
+    found: list[Assert] = []
+    if context.in_elements or not is_tile(operation.condition):
         return found
     following = operation.next
     while following is not None and len(found) < _TOGETHER - 1:
-        if following.name == "assert":
-            if not is_tile(following.operands[0]) or not all(_is_there(context, operand) for operand in following.operands):
+        if isinstance(following, Assert):
+            if not is_tile(following.condition) or not all(_is_there(context, operand) for operand in following.operands):
                 break
             found.append(following)
-        elif following.name == "constant":
+        elif isinstance(following, Constant):
             context.state.methods.statements["constant"](context, following)
         elif not (following.results and is_tile(following.results[0]) and is_lazy(following)):
             break
@@ -240,16 +244,17 @@ def _ends(context: Context, leaf: Value, axis: int) -> tuple[int, ...]:
         return () if last else (0,)
     if form(context, leaf, axis) == 0:
         return (0,)
-    element = element_type(operation.operands[0].type) if operation.name == "cmp" else I1
-    if not isinstance(element, IntType) or not element.signed or element.bits < 32 or operation.attribute("predicate") not in _ORDERS:
+    if not isinstance(operation, Cmp) or operation.predicate not in _ORDERS:
         return ()
-    steps = [form(context, operand, axis) for operand in operation.operands]
-    if None in steps:
+    element = element_type(operation.a.type)
+    if not isinstance(element, IntType) or not element.signed or element.bits < 32:
         return ()
-    left, right = steps
+    left, right = form(context, operation.a, axis), form(context, operation.b, axis)
+    if left is None or right is None:
+        return ()
     if not isinstance(left, int) or not isinstance(right, int):
         return (0, last)
-    growing = (left - right) * _ORDERS[operation.attribute("predicate")]
+    growing = (left - right) * _ORDERS[operation.predicate]
     return (last,) if growing > 0 else (0,)
 
 
@@ -261,10 +266,10 @@ def _ranges(context: Context, leaves: Sequence[Value]) -> list[tuple[Value, tupl
     found: dict[Value, list[Value]] = {}
     for leaf in leaves:
         operation = leaf.definition
-        if operation is None or operation.name != "cmp" or operation.attribute("predicate") not in ("le", "ge") or leaf in context.buffers:
+        if not isinstance(operation, Cmp) or operation.predicate not in ("le", "ge") or leaf in context.buffers:
             continue
-        if constant_of(operation.operands[1]) is not None and not any(_ends(context, leaf, axis) for axis in _long_axes(leaf)):
-            found.setdefault(context.resolve(operation.operands[0]), []).append(leaf)
+        if constant_of(operation.b) is not None and not any(_ends(context, leaf, axis) for axis in _long_axes(leaf)):
+            found.setdefault(context.resolve(operation.a), []).append(leaf)
     return [(value, tuple(pair)) for value, pair in found.items()]
 
 
@@ -276,14 +281,14 @@ def _long_axes(value: Value) -> list[int]:
 def _overflow(context: Context, number: int, sum_: Value, *pair: Value) -> _Check | None:
     """Two comparisons that ask for overflow of the type that a sum, difference or product was widened from; None for others."""
     operation = sum_.definition
-    if operation is None or operation.name not in ("add", "sub", "mul") or sum_ in context.buffers:
+    if not isinstance(operation, Binary) or operation.name not in ("add", "sub", "mul") or sum_ in context.buffers:
         return None
     sources = {element for operand in operation.operands if (element := _widened_from(context, operand)) is not None}
     if len(sources) != 1:
         return None
     (element,) = sources
     limits = {"le": element.maximum, "ge": element.minimum}
-    asked = {leaf.definition.attribute("predicate"): constant_of(leaf.definition.operands[1]) for leaf in pair if leaf.definition is not None}
+    asked: dict[str, Any] = {leaf.definition.predicate: constant_of(leaf.definition.b) for leaf in pair if isinstance(leaf.definition, Cmp)}
     # a product of numbers without a sign is not compared from below
     if any(asked.get(predicate, 0 if predicate == "ge" and not element.signed else None) != limit for predicate, limit in limits.items()):
         return None
@@ -325,11 +330,11 @@ def _admitted(name: str, number: int, position: int, element: IntType) -> tuple[
 def _widened_from(context: Context, value: Value) -> IntType | None:
     """The type that a tile of integers was widened from."""
     operation = context.resolve(value).definition
-    if operation is not None and operation.name == "splat":
-        operation = operation.operands[0].definition
-    if operation is None or operation.name != "cast":
+    if isinstance(operation, Splat):
+        operation = operation.x.definition
+    if not isinstance(operation, Cast):
         return None
-    element, result = element_type(operation.operands[0].type), element_type(operation.results[0].type)
+    element, result = element_type(operation.x.type), element_type(operation.result.type)
     if not isinstance(element, IntType) or element is I1 or not isinstance(result, IntType) or result.bits <= element.bits:
         return None
     return element if result.signed or not element.signed else None
@@ -341,12 +346,12 @@ def _narrow(context: Context, value: Value, element: IntType) -> Value | int | N
     if number is not None:
         return int(number) if element.minimum <= number <= element.maximum else None
     operation = context.resolve(value).definition
-    if operation is None or _widened_from(context, value) is not element or value in context.buffers:
+    if not isinstance(operation, Splat | Cast) or _widened_from(context, value) is not element or value in context.buffers:
         return None
-    if operation.name == "splat":
-        source = operation.operands[0].definition
-        return source.operands[0] if source is not None and source.operands[0] in context.scalars else None
-    return operation.operands[0]
+    if isinstance(operation, Splat):
+        source = operation.x.definition
+        return source.x if isinstance(source, Cast) and source.x in context.scalars else None
+    return operation.x
 
 
 # ---- how failures are gathered
@@ -444,7 +449,7 @@ def overflow_of_products(element: IntType) -> Gathering:
 # ---- testing
 
 
-def _tested(context: Context, checks: Sequence[_Check]) -> tuple[list[Operation], dict[int, str]]:
+def _tested(context: Context, checks: Sequence[_Check]) -> tuple[list[Load | Store], dict[int, str]]:
     """Test checks of one shape: the loads all of whose lanes are read for it, and for each assertion an i1 that holds where one of its conditions fails."""
     asked = [check.arithmetic for check in checks if check.arithmetic is not None]
     tiles = tiles_to_range(context, math.prod(checks[0].shape), asked)
@@ -492,4 +497,4 @@ def _test(context: Context, checks: Sequence[_Check]) -> tuple[Plan, dict[int, s
     return plan, dict(zip(numbers, failures, strict=True))
 
 
-LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {"assert": lower_assert}
+LOWERINGS: dict[str, Callable[[Context, Any], None]] = {"assert": lower_assert}

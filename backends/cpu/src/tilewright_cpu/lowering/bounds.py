@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from tilewright.ir.core import Module, Operation
+from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType, PointerType, TileType
 from tilewright.llvm.registers import storage_size
@@ -60,7 +61,7 @@ def checked_address(context: Context, operation: Operation, address: str, size: 
 
 
 def checked_chunk(
-    context: Context, operation: Operation, index: Index, size: int, address: str, consecutive: bool, guard: str | None
+    context: Context, operation: Load | Store, index: Index, size: int, address: str, consecutive: bool, guard: str | None
 ) -> tuple[str, str | None]:
     """Where a chunk of a load or store is to be read or written, and under which guard; ``address`` is what :func:`.evaluate.pointer_chunk` gave."""
     if not is_checked(context, operation):
@@ -69,7 +70,7 @@ def checked_chunk(
     width = index[lane].width if lane >= 0 else 0
     if not width:
         return checked_address(context, operation, address, size, guard), guard
-    pointer = operation.operands[0]
+    pointer = operation.pointer
     assert isinstance(pointer.type, TileType)
     extent = pointer.type.shape[lane]
     if not consecutive or len(context.state.checks.accesses[operation]) > 1 or (guard is None and extent * size > _LANDING_LIMIT):
@@ -77,7 +78,7 @@ def checked_chunk(
             return checked_address(context, operation, address, size * width), None
         return address, checked_lanes(context, operation, address, consecutive, width, size, guard)
     # all that its mask admits of a row is accessed, if not in this chunk: neighbours from the first one on where bounds and conditions of rows make the mask
-    count = str(extent) if operation.operand("mask") is None else _admitted(context, operation, lane, extent) if extent * size <= _LANDING_LIMIT else None
+    count = str(extent) if operation.mask is None else _admitted(context, operation, lane, extent) if extent * size <= _LANDING_LIMIT else None
     if count is None:
         if guard is None:
             return checked_address(context, operation, address, size * width), None
@@ -87,12 +88,12 @@ def checked_chunk(
     return context.writer.gep("i8", base, _scaled(context, index[lane].base, size)), guard
 
 
-def is_span(context: Context, operation: Operation) -> bool:
+def is_span(context: Context, operation: Load | Store) -> bool:
     """Whether an access of a single row is checked at once, as a span of neighbours."""
     from tilewright_cpu.lowering.masks import bound_of, conjuncts
     from tilewright_cpu.lowering.strides import form
 
-    pointer, mask = operation.operands[0], operation.operand("mask")
+    pointer, mask = operation.pointer, operation.mask
     assert isinstance(pointer.type, TileType) and isinstance(pointer.type.element, PointerType)
     shape, size = pointer.type.shape, storage_size(pointer.type.element.pointee)
     lane = max(range(len(shape)), key=shape.__getitem__)
@@ -103,11 +104,11 @@ def is_span(context: Context, operation: Operation) -> bool:
     return all(bound_of(context, leaf, axes, lane) is not None for leaf, axes in along)
 
 
-def _admitted(context: Context, operation: Operation, lane: int, extent: int) -> str | None:
+def _admitted(context: Context, operation: Load | Store, lane: int, extent: int) -> str | None:
     """How many lanes of the row at hand an access's mask admits, from the first on, an i64; None where something else than bounds decides it."""
     from tilewright_cpu.lowering.masks import conjuncts
 
-    mask = operation.operand("mask")
+    mask = operation.mask
     assert mask is not None and isinstance(mask.type, TileType)
     limits: dict[str, None] = {}
     for leaf, axes in conjuncts(context, mask, tuple(range(mask.type.rank))):
@@ -143,14 +144,14 @@ def _once(context: Context, scope: Scope, key: object, write: Callable[[], _Writ
 class _Row:
     """The lanes of a row of an access, neighbours in memory: which of them are inside."""
 
-    def __init__(self, context: Context, operation: Operation, index: Index, lane: int, size: int, extent: int) -> None:
+    def __init__(self, context: Context, operation: Load | Store, index: Index, lane: int, size: int, extent: int) -> None:
         from tilewright_cpu.lowering.evaluate import evaluate, scope_of
 
         self.context, self.operation, self.size, self.extent = context, operation, size, extent
         self.coordinate = index[lane]
         self.first: Index = (*index[:lane], self.coordinate._replace(base="0", depth=0, width=0), *index[lane + 1 :])
         self.home = scope_of(context, self.first)
-        self.base = evaluate(context, operation.operands[0], self.first)
+        self.base = evaluate(context, operation.pointer, self.first)
         self.argument = context.state.checks.accesses[operation][0]
 
     def _before(self) -> str:

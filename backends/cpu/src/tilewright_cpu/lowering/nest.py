@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
 from tilewright.ir.ops.arithmetic import Select
-from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.ops.shape import Reshape
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, element_type
 from tilewright.llvm.registers import storage_size
@@ -84,7 +84,7 @@ class Plan:
         self.context, self.shape, self.roots = context, shape, roots
         self.leading: str | None = None
         self.fresh: list[Value] = []
-        self.accesses: list[Operation] = []
+        self.accesses: list[Load | Store] = []
         visited = self._prepare(volatile)
         maybe = [value for value in visited if value in context.consecutive]
         with assuming(context, maybe):
@@ -143,7 +143,7 @@ class Plan:
                 else:
                     context.materialize(value)
                     continue
-            if operation.name == "load":
+            if isinstance(operation, Load):
                 self.accesses.append(operation)
             for number, operand in enumerate(operation.operands):
                 stack.append((operand, operand_axes(value, axes, number)))
@@ -253,7 +253,7 @@ class Plan:
                 if bound is not None:
                     self.bounds.append(bound)
 
-    def decidable(self) -> list[Operation]:
+    def decidable(self) -> list[Load | Store]:
         """The accesses whose bounds are checked for the whole nest."""
         if not self.accesses or self.lane < 0 or not self.context.state.checks.accesses:
             return []

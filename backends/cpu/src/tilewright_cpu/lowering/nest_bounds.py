@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
 from tilewright.ir.ops.arithmetic import Addptr, Cast
-from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.ops.shape import Moved, Reshape
 from tilewright.ir.types import I64, IntType, PointerType, TileType, bit_width, element_type, shape_of
 from tilewright.llvm.casts import emit_cast
@@ -33,21 +33,20 @@ from tilewright_cpu.lowering.strides import Form, form
 _FARTHEST: Final = 1 << 38
 
 
-def decidable(context: Context, operations: Iterable[Operation], several_rows: bool) -> list[Operation]:
+def decidable(context: Context, operations: Iterable[Load | Store], several_rows: bool) -> list[Load | Store]:
     """Those of a nest's accesses that can be checked for all of it at once, if a check for each row or chunk costs more than that."""
     checked = [operation for operation in dict.fromkeys(operations) if is_checked(context, operation) and None not in _steps(context, operation)]
-    found = [operation for operation in checked if _wraps_are_seen(context, operation.operands[0])]
+    found = [operation for operation in checked if _wraps_are_seen(context, operation.pointer)]
     return found if several_rows or not all(is_span(context, operation) for operation in found) else []
 
 
-def note_passed(context: Context, operations: Iterable[Operation]) -> None:
+def note_passed(context: Context, operations: Iterable[Load | Store]) -> None:
     """Take loads for checked behind the statement that has read all their lanes, and has stopped where one was outside.
 
     Where another load decides on addresses or lanes it may give something else when it is read again, if the kernel races with itself.
     """
     checked = [operation for operation in operations if is_checked(context, operation)]
-    # an address and its mask
-    known = [operation for operation in checked if not any(_reads(context, operand) for operand in operation.operands[:2])]
+    known = [operation for operation in checked if not any(_reads(context, operand) for operand in (operation.pointer, operation.mask) if operand is not None)]
     context.checks.passed |= frozenset(known)
 
 
@@ -120,7 +119,7 @@ def _is_narrow(value: Value, bits: int) -> bool:
     return isinstance(element, IntType) and element.bits < bits
 
 
-def emit_inside(context: Context, operations: Sequence[Operation]) -> str:
+def emit_inside(context: Context, operations: Sequence[Load | Store]) -> str:
     """An i1: whether all that the operations may access is inside. Written into the outermost scope of the nest."""
     w, result = context.writer, ""
     for operation in operations:
@@ -129,14 +128,14 @@ def emit_inside(context: Context, operations: Sequence[Operation]) -> str:
     return result
 
 
-def _steps(context: Context, operation: Operation) -> list[Form]:
-    pointer = operation.operands[0].type
-    assert isinstance(pointer, TileType)
-    return [form(context, operation.operands[0], axis) for axis in range(pointer.rank)]
+def _steps(context: Context, operation: Load | Store) -> list[Form]:
+    pointer = operation.pointer
+    assert isinstance(pointer.type, TileType)
+    return [form(context, pointer, axis) for axis in range(pointer.type.rank)]
 
 
-def _inside(context: Context, operation: Operation) -> str:
-    w, pointer = context.writer, operation.operands[0]
+def _inside(context: Context, operation: Load | Store) -> str:
+    w, pointer = context.writer, operation.pointer
     assert isinstance(pointer.type, TileType) and isinstance(pointer.type.element, PointerType)
     shape, size = pointer.type.shape, storage_size(pointer.type.element.pointee)
     zeros: Index = (ZERO,) * len(shape)
@@ -180,9 +179,9 @@ def _inside(context: Context, operation: Operation) -> str:
     return w.emit(f"or i1 {inside}, {empty}") if empty else inside
 
 
-def _admitted(context: Context, operation: Operation, shape: Sequence[int]) -> tuple[list[str], list[str]]:
+def _admitted(context: Context, operation: Load | Store, shape: Sequence[int]) -> tuple[list[str], list[str]]:
     """How many coordinates along each axis, from 0 on, the mask's bounds admit (i64), and the conditions (i1) under which that is so."""
-    w, mask = context.writer, operation.operand("mask")
+    w, mask = context.writer, operation.mask
     counts: list[str] = [str(extent) for extent in shape]
     sound: list[str] = []
     if mask is None:
