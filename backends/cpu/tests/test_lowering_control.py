@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
+from tilewright.ir.types import BF16, F16
 from tilewright.language.callable import device_function
 from tilewright.llvm.link import load_object
+from tilewright.reference.numerics import encode, numpy_dtype
 from tilewright_cpu.lowering.polls import FIRST, FIRST_OF_SCALARS
 from tilewright_cpu.status import STATUS_WORDS, poll_symbol
 
@@ -197,6 +199,40 @@ def sums_in_loops(x, o, n, m, BLOCK: tl.constexpr):
 @pytest.mark.parametrize("block", [16, 256])
 def test_sums_over_loops(n: int, m: int, block: int, kernel_agrees: Check) -> None:
     kernel_agrees(sums_in_loops, [numbers(8 * block, np.float32), np.zeros(8, np.float32), n, m], BLOCK=block, relative=1e-5)
+
+
+@device_function
+def _sum(a, b):
+    return a + b
+
+
+@device_function
+def sums(x, o, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    i, j = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    a = tl.load(x + i[:, None] * COLUMNS + j[None, :])
+    tl.store(o + i, tl.reduce(a, 1, _sum))
+    tl.store(o + ROWS + j, tl.reduce(a, 0, _sum))
+    tl.store(o + ROWS + COLUMNS, tl.reduce(tl.load(x + j), 0, _sum))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (4, 4), (2, 64), (64, 2), (16, 32)])
+def test_sums_of_negative_zeros_have_their_sign(rows: int, columns: int, module_of: Any, compiled: Any) -> None:
+    x, found = np.full((rows, columns), -0.0, np.float32), np.ones(rows + columns + 1, np.float32)
+    compiled(module_of(sums, [x, found], ROWS=rows, COLUMNS=columns))([x, found])
+    assert (found == 0).all() and np.signbit(found).all()
+
+
+@pytest.mark.parametrize("element", ["fp16", "bf16"])
+def test_sums_of_narrow_floats_are_rounded_once(element: str, module_of: Any, compiled: Any) -> None:
+    """Of sixteenths of what the sum's last bit is worth, each is lost where it is added on its own."""
+    least = 2.0**-10 if element == "fp16" else 2.0**-7
+    type_ = F16 if element == "fp16" else BF16
+    x = np.full((16, 64), least / 16, np.float32)
+    x[:, 0] = x[0] = 1
+    narrow, found = encode(x, type_), np.zeros(81, numpy_dtype(type_))
+    compiled(module_of(sums, [narrow, found], {"x": f"*{element}", "o": f"*{element}"}, ROWS=16, COLUMNS=64))([narrow, found])
+    exact = np.concatenate([x.sum(1, dtype=np.float64), x.sum(0, dtype=np.float64), [x[0].sum(dtype=np.float64)]])
+    assert np.array_equal(found, encode(exact.astype(np.float32), type_))
 
 
 # ---- if

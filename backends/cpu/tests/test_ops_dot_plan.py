@@ -51,6 +51,7 @@ def test_blocks_cover_every_element_once_and_fit_the_registers(m: int, n: int, l
             start = panel.start + number * panel.columns
             columns += range(start, start + panel.columns - panel.widths[-1] + panel.valid)
         assert all(width & (width - 1) == 0 and width <= block.lanes for width in panel.widths)
+        assert panel.widths[-1] < 2 * panel.valid  # the smallest that holds them
     assert columns == list(range(n))
     assert packed_columns(split_columns(n, block)) - n < block.lanes
     rows = [first + number * size + row for first, count, size in split_rows(m, block) for number in range(count) for row in range(size)]
