@@ -20,9 +20,10 @@ from tilewright_cpu.lowering.context import ZERO, Buffer, Context, Index
 from tilewright_cpu.lowering.evaluate import as_vector, evaluate
 from tilewright_cpu.lowering.lane_sums import LaneSumState
 from tilewright_cpu.lowering.materialize import begin_fill, buffers_read, complete_partial, copy_buffer, donated, end_fill, materialize_into
-from tilewright_cpu.lowering.nest import Lanes, Plan, identity
+from tilewright_cpu.lowering.nest import Plan, identity
 from tilewright_cpu.lowering.polls import Poll
 from tilewright_cpu.lowering.reduce import Known, skippable
+from tilewright_cpu.lowering.rows import Lanes
 from tilewright_cpu.lowering.scalar_operands import bind_parts, padding_of, part_types, parts, rename, require_padding, typed_parts
 from tilewright_cpu.lowering.statements import lower_region
 

@@ -10,7 +10,8 @@ from tilewright.ir.core import Value
 from tilewright_cpu.lowering.context import Context, Index
 from tilewright_cpu.lowering.evaluate import evaluate
 from tilewright_cpu.lowering.materialize import begin_fill, complete_partial, end_fill
-from tilewright_cpu.lowering.nest import Lanes, Plan, decide_row, identity
+from tilewright_cpu.lowering.nest import Plan, identity
+from tilewright_cpu.lowering.rows import Lanes, decide_row
 
 
 @dataclass(frozen=True)

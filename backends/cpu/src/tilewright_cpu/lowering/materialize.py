@@ -16,7 +16,8 @@ from tilewright_cpu.lowering.analysis import is_lazy, is_tile
 from tilewright_cpu.lowering.context import Buffer, Context, Index
 from tilewright_cpu.lowering.evaluate import as_vector, evaluate, lane_axis, store_chunk
 from tilewright_cpu.lowering.masks import Bound
-from tilewright_cpu.lowering.nest import Lanes, Plan, decide_row, identity
+from tilewright_cpu.lowering.nest import Plan, identity
+from tilewright_cpu.lowering.rows import Lanes, decide_row
 
 # ---- kept tiles
 

@@ -2,7 +2,7 @@
 
 The addresses of an access that grows by steps along each axis lie between those of two corners of its tile: cut to what bounds in its mask admit, which
 other conditions only make less of. Where both corners are inside, so is every lane that may be on, and rows are written without a check. Rows of nests
-where that does not hold are written a second time, with every lane that is on checked: see :func:`.nest.decide_row`.
+where that does not hold are written a second time, with every lane that is on checked: see :func:`.rows.decide_row`.
 
 A corner's address is computed as a lane's is, in the kernel's own integers: where one of these wraps around on the way from one corner to the other, the
 two are nearer to each other than the steps say, and nothing is taken to be inside. Two that wrap around in opposite ways could hide that from the corners,

@@ -24,7 +24,8 @@ from tilewright_cpu.lowering.evaluate import as_vector, evaluate, store_chunk, w
 from tilewright_cpu.lowering.lane_sums import finish_lane_sum
 from tilewright_cpu.lowering.masks import Bound, DeadLanes
 from tilewright_cpu.lowering.materialize import begin_fill, complete_partial, end_fill
-from tilewright_cpu.lowering.nest import Lanes, Plan, decide_row, identity
+from tilewright_cpu.lowering.nest import Plan, identity
+from tilewright_cpu.lowering.rows import Lanes, decide_row
 from tilewright_cpu.lowering.rows_together import RowsTogether, can_be_together
 
 
