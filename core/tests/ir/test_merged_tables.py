@@ -12,6 +12,7 @@ import pytest
 from tilewright.ir import TABLE
 from tilewright.ir.ops.rules import nothing
 from tilewright.ir.table import Attribute, Operand, OpSpec, OpTable, merged
+from tilewright.ir.types import F32
 from tilewright.language import libdevice
 from tilewright.language.device_math import special
 from tilewright.passes.decompose import catalogue, numbers, shapes
@@ -34,6 +35,12 @@ def test_a_keyword_is_read_in_one_way(kind: str) -> None:
     table = TABLE.extended((), **{kind: {"thing": lambda *_: None}})
     with pytest.raises(ValueError, match=f"{kind[:-1]} 'thing' has a row in two tables"):
         table.extended((), **{kind: {"thing": lambda *_: None}})
+
+
+@pytest.mark.parametrize("name", ["tile", "desc", "ptr", "i1", "u64", "bf16", "f8e4m3fn"])
+def test_types_of_tile_ir_are_read_by_no_other(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^type '{name}' is one of Tile IR's own"):
+        TABLE.extended((), {name: lambda *_: F32})
 
 
 def test_an_operation_is_declared_once_and_so_is_each_part_of_it() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from tilewright.ir.core import Operation
 from tilewright.ir.encoding import Encoding
+from tilewright.ir.type_text import KEYWORDS
 from tilewright.ir.types import FloatType, IntType, Type
 
 Row = TypeVar("Row")
@@ -258,6 +259,9 @@ class OpTable:
 
     def __init__(self, specs: Iterable[OpSpec], types: Mapping[str, TypeParser] | None = None, encodings: Mapping[str, EncodingParser] | None = None) -> None:
         self.types, self.encodings = dict(types or {}), dict(encodings or {})
+        own = KEYWORDS & self.types.keys()
+        if own:
+            raise ValueError(f"type {min(own)!r} is one of Tile IR's own: give it another name")
         self._specs: dict[str, OpSpec] = {}
         for spec in specs:
             if spec.name in self._specs:
@@ -285,7 +289,7 @@ class OpTable:
         """A new table with a plugin's operations, whose names must be dotted (``vendor.op``), and with more types and encodings.
 
         Raises:
-            ValueError: a name has no dot, or is known already.
+            ValueError: an operation's name has no dot; or a name is known already, of Tile IR, of this table, or twice among the new ones.
         """
         specs = tuple(specs)
         for spec in specs:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
-from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, TileType, Type
+from tilewright.ir.types import FLOATS, INTEGERS, DescriptorType, FloatType, IntType, PointerType, TileType, Type
 
+#: What the text of a type of Tile IR's own begins with, up to its bracket.
+KEYWORDS: Final = frozenset(("tile", "desc", "ptr", *map(str, (*INTEGERS, *FLOATS))))
 _INTEGER = re.compile(r"([iu])(1|8|16|32|64)$")
 _SHAPED = re.compile(r"((?:\d+x)+)(.+)$", re.S)
 
