@@ -5,7 +5,6 @@ import gc
 import math
 import struct
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.runtime.arguments import ArgumentError
 from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.testing.threads import side_by_side
 from tilewright_cpu.launch import PythonLauncher, make_launcher
 from tilewright_cpu.runtime import load
 
@@ -326,22 +326,14 @@ def test_prints_come_in_the_order_of_programs(monkeypatch, capsys):
 def test_launches_from_threads_do_not_share_slots(monkeypatch):
     kernel = loaded(ECHO.replace("WORDS", "4"), "echo")
     for launch in launchers(kernel, [Parameter("out", "ptr<i64>"), Parameter("n", "i32")], monkeypatch):
-        failures = []
 
-        def work(seed, launch=launch, failures=failures):
+        def work(seed, launch=launch):
             for i in range(2000):
                 out = np.zeros((3, 4), np.int64)
                 launch((3, 1, 1), None, (out, seed * 10000 + i))
-                if not (out == [3, 1, 1, seed * 10000 + i]).all():
-                    failures.append((seed, i, out))
+                assert (out == [3, 1, 1, seed * 10000 + i]).all(), (seed, i, out)
 
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(900)
-            assert not thread.is_alive()
-        assert not failures
+        side_by_side(3, work)
 
 
 def test_the_native_launcher_keeps_reference_counts(monkeypatch):

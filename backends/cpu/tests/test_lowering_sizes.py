@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.language.callable import device_function
+from tilewright.testing.threads import side_by_side
 
 Check = Callable[..., list[Any]]
 
@@ -54,12 +53,8 @@ def test_a_grid_of_many_programs_on_many_threads(compiled: Any, module_of: Any) 
     out, count = np.ones(programs * block, np.int32), np.zeros(1, np.int32)
     kernel = compiled(module_of(mark, [out, count], BLOCK=block))
     slots = kernel.pack([out, count], (programs, 1, 1))
-    edges = np.linspace(0, programs, 38).astype(np.int64)
-    threads = [threading.Thread(target=kernel.function, args=(slots.ctypes.data, int(low), int(high), None)) for low, high in itertools.pairwise(edges)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    edges = np.linspace(0, programs, 38).astype(np.int64).tolist()
+    side_by_side(37, lambda i: kernel.function(slots.ctypes.data, edges[i], edges[i + 1], None))
     np.testing.assert_array_equal(out, np.arange(programs * block) + 1)
     assert count[0] == programs
 

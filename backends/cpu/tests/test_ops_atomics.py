@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I16, I32, I64, U16, U32, U64, FloatType, IntType, TileType, Type
 from tilewright.reference.numerics import decode
+from tilewright.testing.threads import side_by_side
 from tilewright_conformance.samples.kernel import ANY, INTEGRAL, SPECIAL, Draw, SampleKernel
 
 _WORDS: list[Type] = [I32, U32, I64, U64]
@@ -113,10 +113,6 @@ def test_threads_lose_no_update(kind: str, element: Type, total: float, compiled
     programs, threads = 20000, 4
     slots = run.pack([memory], (programs, 1, 1))
     step = programs // threads
-    workers = [threading.Thread(target=run.function, args=(slots.ctypes.data, i * step, (i + 1) * step, None)) for i in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    side_by_side(threads, lambda i: run.function(slots.ctypes.data, i * step, (i + 1) * step, None))
     found = decode(memory, element)[0] if isinstance(element, FloatType) else memory[0]
     assert found == total

@@ -15,6 +15,7 @@ import pytest
 from tilewright.errors import VariableError
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.llvm.link import load_object
+from tilewright.testing.threads import side_by_side
 from tilewright_cpu import pool as pool_module
 from tilewright_cpu.pool import KernelRecord, Pool
 from tilewright_cpu.pool_ir import supports_threads
@@ -159,27 +160,17 @@ def test_the_number_of_threads_can_be_limited(pools, kernel, limit):
 @pytest.mark.parametrize("mode", MODES)
 def test_launches_from_many_threads(pools, kernel, mode):
     """Three threads launch at once: who finds the pool busy runs alone."""
-    failures = []
 
     def work(seed):
         random = np.random.default_rng(seed)
-        try:
-            for _ in range(400):
-                launch = Launch(kernel, int(random.integers(1, 300)), rounds=int(random.integers(1, 500)))
-                repeats = int(random.integers(1, 6))
-                for _ in range(repeats):
-                    launch.run(pools[mode, 5])
-                launch.check(repeats)
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(400):
+            launch = Launch(kernel, int(random.integers(1, 300)), rounds=int(random.integers(1, 500)))
+            repeats = int(random.integers(1, 6))
+            for _ in range(repeats):
+                launch.run(pools[mode, 5])
+            launch.check(repeats)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(GUARD)
-        assert not thread.is_alive(), "a launch hangs"
-    assert not failures
+    side_by_side(3, work)
 
 
 @pytest.mark.skipif(not NATIVE, reason="needs the native pool")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import gpu_kernels as kernels
@@ -15,6 +15,7 @@ from gpu_support import gpu_is_there, launch_on_gpu, prepare
 from tilewright.reference.interpreter import run
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.table import Entry
+from tilewright.testing.threads import side_by_side
 from tilewright_conformance.samples import Sample, check_outputs, samples
 from tilewright_nvidia.driver import driver
 from tilewright_nvidia.table import TABLE
@@ -54,25 +55,6 @@ def cuda() -> Iterator[OneGpuTwice]:
     yield made
     gc.collect()  # what lies in the second context goes before it
     made("cuCtxDestroy", made.bindings.CUcontext(made.second))
-
-
-def in_threads(*works: Callable[[], None]) -> None:
-    """Run all at the same time; raises the first error."""
-    errors: list[BaseException] = []
-
-    def guarded(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def chosen() -> list[Sample]:
@@ -120,7 +102,7 @@ def test_two_devices_from_two_threads(cuda: OneGpuTwice, current: str) -> None:
             if held:
                 cuda("cuCtxPopCurrent")
 
-    in_threads(lambda: work(0), lambda: work(1))
+    side_by_side(2, work)
 
 
 def test_tensors_are_launched_on_while_a_context_of_ones_own_is_current() -> None:
@@ -145,7 +127,7 @@ def test_tensors_are_launched_on_while_a_context_of_ones_own_is_current() -> Non
                 cuda("cuCtxPopCurrent")
 
     try:
-        in_threads(lambda: launch_in(foreign, results[0]), lambda: launch_in(0, results[1]))
+        side_by_side(2, lambda number: launch_in((foreign, 0)[number], results[number]))
         torch.cuda.synchronize()
     finally:
         cuda("cuCtxDestroy", cuda.bindings.CUcontext(foreign))
@@ -166,4 +148,4 @@ def test_two_gpus_from_two_threads() -> None:
             kernels.add[(-(-n // 1024),)](x, y, z, n, BLOCK=1024)
             assert torch.equal(z, x + y)
 
-    in_threads(lambda: work(0), lambda: work(1))
+    side_by_side(2, work)

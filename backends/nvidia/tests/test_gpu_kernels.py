@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import gpu_kernels as kernels
 import pytest
 from gpu_support import gpu_is_there
+
+from tilewright.testing.threads import side_by_side
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there() or not torch.cuda.is_available(), reason="there is no NVIDIA GPU here")]
@@ -223,26 +224,16 @@ def test_kernels_that_may_overlap_see_what_the_one_before_wrote() -> None:
 
 
 def test_threads_launch_at_the_same_time() -> None:
-    errors: list[BaseException] = []
-
     def work(seed: int) -> None:
-        try:
-            generator = torch.Generator("cuda").manual_seed(seed)
-            for _ in range(50):
-                x, y = (torch.randn(2048, device="cuda", generator=generator) for _ in range(2))
-                z = poisoned(x)
-                kernels.add[(2,)](x, y, z, 2048, BLOCK=1024)
-                torch.cuda.current_stream().synchronize()
-                assert torch.equal(z, x + y)
-        except BaseException as error:
-            errors.append(error)
+        generator = torch.Generator("cuda").manual_seed(seed)
+        for _ in range(50):
+            x, y = (torch.randn(2048, device="cuda", generator=generator) for _ in range(2))
+            z = poisoned(x)
+            kernels.add[(2,)](x, y, z, 2048, BLOCK=1024)
+            torch.cuda.current_stream().synchronize()
+            assert torch.equal(z, x + y)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors[0]
+    side_by_side(4, work)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

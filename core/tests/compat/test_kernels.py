@@ -2,11 +2,12 @@
 
 import json
 import os
-import threading
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
+
+from tilewright.testing.threads import side_by_side
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tilewright_cpu")
@@ -465,11 +466,7 @@ def test_pre_run_hooks_see_the_arguments():
 def test_many_threads_compile_a_kernel_once(compilations):
     fill.clear_cache()
     outs = [torch.zeros(1) for _ in range(8)]
-    threads = [threading.Thread(target=lambda out=out: fill[(1,)](out, 11)) for out in outs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(8, lambda number: fill[(1,)](outs[number], 11))
     assert len(compilations) == 1 and all(out.item() == 11 for out in outs)
 
 

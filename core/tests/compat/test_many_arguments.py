@@ -1,9 +1,10 @@
 """Launches with hundreds of arguments, and launches from many threads, run no Python of the launcher's."""
 
 import importlib.util
-import threading
 
 import pytest
+
+from tilewright.testing.threads import side_by_side
 
 pytest.importorskip("torch")
 pytest.importorskip("tilewright_cpu")
@@ -118,11 +119,7 @@ def test_launches_from_many_threads_are_right():
             if not torch.equal(scaled(x, float(number)), x * number):
                 wrong.append((number, turn))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(8, work)
     assert not wrong
 
 

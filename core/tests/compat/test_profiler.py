@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.testing.threads import side_by_side
+
 pytest.importorskip("torch")
 pytest.importorskip("tilewright_cpu")
 
@@ -116,16 +118,12 @@ def test_scopes_are_of_their_thread_and_end_in_order():
     proton.start()
     ready = threading.Barrier(2)
 
-    def work(name):
-        with proton.scope(name):
+    def work(number):
+        with proton.scope("ab"[number]):
             ready.wait()
             launch()
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(2, work)
     proton.enter_scope("c")
     with pytest.raises(ValueError, match="innermost scope ends first"):
         proton.exit_scope("d")

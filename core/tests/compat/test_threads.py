@@ -16,6 +16,7 @@ import tilewright.language as tl
 from tilewright.compat import triton
 from tilewright.compat.triton import knobs
 from tilewright.llvm.interrupts import uninterrupted
+from tilewright.testing.threads import side_by_side
 
 THREADS = 12
 
@@ -24,26 +25,6 @@ THREADS = 12
 def scale(x, y, n, factor, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + i, tl.load(x + i, i < n) * factor, i < n)
-
-
-def together(work):
-    """Run ``work(number)`` in threads that start at once; fail as the first of them that does."""
-    gate, failures = threading.Barrier(THREADS), []
-
-    def run(number):
-        try:
-            gate.wait()
-            work(number)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 @pytest.mark.parametrize("tuned", [False, True])
@@ -59,7 +40,7 @@ def test_first_launches_of_several_threads_compile_once(tuned):
         launched[lambda meta: (triton.cdiv(1000, meta["BLOCK"]),)](x, y, 1000, float(number), **given)
         np.testing.assert_array_equal(y, x * number)
 
-    together(work)
+    side_by_side(THREADS, work)
     assert compiled == [False] * (2 if tuned else 1)
 
 
@@ -102,7 +83,7 @@ def test_gradients_of_kernels_from_any_thread():
         Scaled.apply(Deeper.apply(x, 70 if number == 0 else 1), number + 2.0).sum().backward()
         assert torch.equal(x.grad, torch.full((50,), number + 2.0))
 
-    together(work)
+    side_by_side(THREADS, work)
     assert seen == {"Thread", "_DummyThread"}, "PyTorch has started none"
 
 

@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-import threading
 
 import pytest
 
@@ -10,6 +9,7 @@ from tilewright.errors import LoweringError, write_reproducer
 from tilewright.llvm.compile import LONG, assembly, assembly_and_object, compile_to_object, host_target, options_set, parse, target_machine
 from tilewright.llvm.link import load_object
 from tilewright.llvm.subprocess_codegen import has_inline_assembly
+from tilewright.testing.threads import side_by_side
 
 ADD = "define i64 @add(i64 %a, i64 %b) {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"
 LOOP = """
@@ -89,23 +89,13 @@ def test_code_for_another_architecture():
 
 
 def test_threads_compile_at_once():
-    failures = []
-
     def work(number):
-        try:
-            for i in range(5):
-                name = f"f{number}_{i}"
-                loaded = load_object(compile_to_object(ADD.replace("@add", f"@{name}"), **host()), [name])
-                assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(loaded.address(name))(number, i) == number + i
-        except BaseException as error:
-            failures.append(error)
+        for i in range(5):
+            name = f"f{number}_{i}"
+            loaded = load_object(compile_to_object(ADD.replace("@add", f"@{name}"), **host()), [name])
+            assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(loaded.address(name))(number, i) == number + i
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(900)
-    assert not failures
+    side_by_side(4, work)
 
 
 def test_modules_may_end_in_any_order(tmp_path, monkeypatch):

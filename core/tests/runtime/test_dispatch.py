@@ -2,7 +2,6 @@
 
 import gc
 import sys
-import threading
 import weakref
 
 import llvmlite.binding  # noqa: F401  (the native dispatcher is used where LLVM is loaded)
@@ -17,6 +16,7 @@ from tilewright.llvm import native
 from tilewright.runtime import dispatch
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.hooks import hooks
+from tilewright.testing.threads import side_by_side
 
 pytestmark = pytest.mark.skipif(native.layout() is None, reason="native code cannot read this interpreter's objects")
 
@@ -412,30 +412,22 @@ def test_kernels_are_collected(recorder):
 
 
 def test_threads_launch_while_entries_come_and_go(recorder, fresh):
-    kernel, failures = fresh(many), []
+    kernel = fresh(many)
     x = np.zeros(4, np.float32)
 
     def work(seed):
         rng = np.random.default_rng(seed)
-        try:
-            for _ in range(1500):
-                block = int(rng.integers(40))
-                compiled = kernel[(1,)](x, x, 7, 8, True, 0.5, None, BLOCK=block)
-                assert compiled.src.constants["BLOCK"] == block
-        except BaseException as error:  # handed to the test's own thread
-            failures.append(error)
+        for _ in range(1500):
+            block = int(rng.integers(40))
+            compiled = kernel[(1,)](x, x, 7, 8, True, 0.5, None, BLOCK=block)
+            assert compiled.src.constants["BLOCK"] == block
 
     switch = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        side_by_side(4, work)
     finally:
         sys.setswitchinterval(switch)
-    assert not failures
 
 
 def test_grid_functions_may_give_lists(recorder, fresh, count_python):

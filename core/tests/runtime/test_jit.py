@@ -13,6 +13,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import DefinitionError, LaunchError
 from tilewright.runtime.hooks import hooks
+from tilewright.testing.threads import side_by_side
 
 
 @tw.jit
@@ -249,17 +250,12 @@ def test_a_kernel_that_was_not_launched_has_nothing_to_forget(install_recorder, 
 
 
 def test_threads_compile_a_kernel_once(recorder, fresh):
-    import threading
     import time
 
     recorder.on_lower = lambda *_: time.sleep(0.05)
     kernel = fresh(scale)
     x = np.zeros(8, np.float32)
-    threads = [threading.Thread(target=lambda: kernel[(1,)](x, 8)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(4, lambda _: kernel[(1,)](x, 8))
     assert len(recorder.lowered) == 1
     assert len(recorder.launches) == 4
 

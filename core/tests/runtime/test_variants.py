@@ -1,12 +1,11 @@
 """Launches that a kernel refuses run the same kernel compiled with other options."""
 
-import threading
-
 import numpy as np
 import pytest
 
 from tilewright.errors import LaunchError
 from tilewright.runtime.hooks import hooks
+from tilewright.testing.threads import side_by_side
 
 
 def test_refused_launches_run_the_other_kernel(choosy, one_int):
@@ -49,11 +48,7 @@ def test_hooks_see_one_launch(choosy, one_int):
 def test_threads_compile_one_other_kernel(choosy, one_int):
     x = np.zeros(4, np.int32)
     one_int[(1,)](x, 2)
-    threads = [threading.Thread(target=lambda number=number: one_int[(1,)](x, 2 * number + 3)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(8, lambda number: one_int[(1,)](x, 2 * number + 3))
     assert len(choosy.lowered) == 2 and len(choosy.launches) == 9
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tilewright.errors import BackendError, LaunchError, OutOfResources
 from tilewright.simt.host.driver import Driver
+from tilewright.testing.threads import side_by_side
 
 
 def test_loading_tells_what_a_kernel_takes(driver: Driver, bindings: Any, toy: SimpleNamespace) -> None:
@@ -45,11 +46,7 @@ def test_threads_that_load_the_same_code_share_it(driver: Driver, bindings: Any,
         return given(binary)
 
     bindings.__class__ = type("Slow", (type(bindings),), {"module_load": lambda self, binary: slow(binary)})
-    threads = [threading.Thread(target=lambda: found.append(toy.load(driver))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(2, lambda _: found.append(toy.load(driver)))
     assert len({kernel.function for kernel in found}) == 1 and len(bindings.modules) == 1
 
 
