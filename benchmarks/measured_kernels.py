@@ -1,4 +1,4 @@
-"""The kernels that are measured. :mod:`side_by_side` loads this file once as it is and once for Triton, with Triton's names of the modules."""
+"""Kernels that are measured. For GPUs :mod:`side_by_side` loads this file once as it is and once for Triton, with Triton's names of the modules."""
 
 import tilewright as tw
 import tilewright.language as tl

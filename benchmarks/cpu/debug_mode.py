@@ -30,8 +30,10 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime.descriptor import TensorDescriptor
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
 from kernels.vector_add import add_kernel
+from measured_kernels import dropout
 
 F32, I32 = np.float32, np.int32
 RNG = np.random.default_rng(0)
@@ -221,14 +223,6 @@ def running_total_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
 
 
 @tw.jit
-def dropout_kernel(x_ptr, out_ptr, n, p, seed, BLOCK: tl.constexpr):
-    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = places < n
-    keep = tl.rand(seed, places) > p
-    tl.store(out_ptr + places, tl.where(keep, tl.load(x_ptr + places, mask=inside) / (1 - p), 0.0), mask=inside)
-
-
-@tw.jit
 def asserted_kernel(x_ptr, index_ptr, out_ptr, n, size, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     index = tl.load(index_ptr + places, mask=places < n, other=0)
@@ -351,7 +345,7 @@ def cases() -> Iterator[Case]:
     yield case("integer products of 8 bits", products_kernel, *(array.astype(np.int8) // 16 for array in (small, others, integers)), n, BLOCK=BLOCK)
     yield case("running total of integers", running_total_kernel, small, integers, BLOCK=BLOCK)
     yield case("total of integers", integer_total_kernel, small, integers, n, BLOCK=BLOCK)
-    yield case("dropout", dropout_kernel, x, out, n, 0.5, 7, BLOCK=BLOCK)
+    yield case("dropout", dropout, x, out, n, 0.5, 7, BLOCK=BLOCK)
     yield case("device_assert", asserted_kernel, x, index, out, n, COUNT, BLOCK=BLOCK)
     yield case("scalars", scalars_kernel, x, out, COUNT, programs=(1, 1))
     yield case("band of 5", band_kernel, x, y, out, n, BLOCK=BLOCK, TAPS=5)

@@ -9,7 +9,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.kernels.matrices import attention_forward as attention_forward
 
-sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks/nvidia"))
+sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
 from measured_kernels import add as add
 from measured_kernels import dropout as dropout
 from measured_kernels import layer_norm as layer_norm

@@ -21,7 +21,7 @@ from tilewright.runtime.options import resolve
 from tilewright.tools.inspect import bind_types
 
 ROOT = Path(__file__).resolve().parents[3]
-BENCHMARKS = "benchmarks/nvidia/measured_kernels.py"
+BENCHMARKS = "benchmarks/measured_kernels.py"
 TESTS = "backends/nvidia/tests/gpu_kernels.py"
 ROWS = "conformance/src/tilewright_conformance/kernels/rows.py"
 MATRICES = "conformance/src/tilewright_conformance/kernels/matrices.py"
