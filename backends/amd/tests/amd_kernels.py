@@ -65,13 +65,6 @@ def called_by_mistake(x, out):
 
 
 @tw.jit
-def doubled_by_assembly(x, out, N: tl.constexpr):
-    columns = tl.arange(0, N)
-    value = tl.inline_asm_elementwise("v_add_f32 $0, $1, $1", "=v,v", [tl.load(x + columns)], tl.float32, True, 1)
-    tl.store(out + columns, value)
-
-
-@tw.jit
 def gathered(x, places, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     at = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     tl.store(out + at, tl.gather(tl.load(x + at), tl.load(places + at), axis=0))

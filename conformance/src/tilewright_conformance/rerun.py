@@ -38,7 +38,7 @@ class Rerun:
     seed: int
 
 
-def rerun(document: Document, count: int, *, seed: int | None = None, load: tuple[str, ...] = (), workers: int = 0) -> Rerun:
+def rerun(document: Document, count: int, *, seed: int | None = None, load: tuple[str, ...] = ()) -> Rerun:
     """Run ``count`` cases of a report again, twice: with the report's own seed, when results and errors have to come out as it says, and with another, when
     results alone have to.
 
@@ -60,9 +60,9 @@ def rerun(document: Document, count: int, *, seed: int | None = None, load: tupl
     ran = sorted(case for case, outcome in told.items() if outcome.status is not Status.SKIPPED)
     chosen = np.random.default_rng([int(document["checksum"].removeprefix("sha256:"), 16), other]).permutation(ran)[:count]
     cases = [catalogue()[str(id_)] for id_ in chosen]
-    found = run_cases(cases, setup, workers=workers)
+    found = run_cases(cases, setup)
     differences = [text for outcome in found for text in _differences(told[outcome.case], outcome, same_machine=not others)]
-    for outcome in run_cases(cases, dataclasses.replace(setup, seed=other), workers=workers):
+    for outcome in run_cases(cases, dataclasses.replace(setup, seed=other)):
         differences += [f"with seed {other}: {text}" for text in _differences(told[outcome.case], outcome, same_machine=False)]
     return Rerun(len(found), others, tuple(differences), other)
 

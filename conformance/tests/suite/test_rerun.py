@@ -17,7 +17,7 @@ def test_a_rerun_has_a_seed_that_the_author_did_not_choose(report: Document, mon
     """A backend that knows the report's inputs by heart does not pass."""
     told, seen = document.outcomes_of(report), []
 
-    def by_heart(cases: list[Case], setup: Setup, workers: int) -> list[Outcome]:
+    def by_heart(cases: list[Case], setup: Setup) -> list[Outcome]:
         seen.append((setup.seed, [case.id for case in cases]))
         return [told[case.id] if setup.seed == report["run"]["seed"] else Outcome(case.id, Status.FAILED, "another input") for case in cases]
 

@@ -239,7 +239,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
             "%x, %y = reduce %t, %t2 {axis = 0} : f32, f32 combine(%a: f32, %b: f32) { yield %a }",
             "inputs must have one shape, not (tile<8xf32>, tile<4x8xf32>)",
         ),
-        ("reduce {axis = 0} combine { yield }", "takes at least 1 inputs"),
+        ("reduce {axis = 0} combine { yield }", "takes at least one input"),
     ],
     "scan": [
         ("%x = scan %t {axis = -1} : tile<8xf32> combine(%a: f32, %b: f32) { yield %a }", "axis -1 is not in 0..0"),

@@ -94,26 +94,12 @@ def run() -> Callable[..., None]:
         signature.update(dict.fromkeys(constants, "constexpr"))
         module = compile_function(kernel, signature, constants, None, options)
         ir.verify(module)
-        interpret(module, [argument.array if isinstance(argument, As) else argument for argument in arguments], grid)
+        interpret(module, list(arguments), grid)
 
     return launch
 
 
-class As:
-    """An array seen as elements of another type: the bits of bf16 or fp8."""
-
-    def __init__(self, array: np.ndarray[Any, Any], dtype: str) -> None:
-        self.array, self.dtype = array, dtype
-
-
-@pytest.fixture
-def view_as() -> type[As]:
-    return As
-
-
 def _signature_of(argument: Any) -> str:
-    if isinstance(argument, As):
-        return f"*{argument.dtype}"
     if isinstance(argument, np.ndarray):
         kind, bits = argument.dtype.kind, argument.dtype.itemsize * 8
         return "*" + ("u1" if kind == "b" else {"i": "i", "u": "u", "f": "fp"}[kind] + str(bits))

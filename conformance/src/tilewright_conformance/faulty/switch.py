@@ -45,12 +45,12 @@ class Switch:
     operations: tuple[str, ...] = ()
 
 
-def rewriting(name: str, bug_class: str, operations: str, rewrite: Rewrite, description: str, **options: Any) -> Switch:
-    """A bug of the lowering of some operations (names with blanks between). ``options`` are launch options that lowering gets in place of the user's."""
+def rewriting(name: str, bug_class: str, operations: str, rewrite: Rewrite, description: str, **own: Any) -> Switch:
+    """A bug of the lowering of some operations (names with blanks between). ``own`` are launch options that lowering gets in place of the user's."""
     names = tuple(operations.split())
 
-    def lower(healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any], _own: Mapping[str, Any] = options) -> Any:
-        return healthy("tilewright_lower", module=rewritten(module, names, rewrite), target=target, options={**options, **_own})
+    def lower(healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]) -> Any:
+        return healthy("tilewright_lower", module=rewritten(module, names, rewrite), target=target, options={**options, **own})
 
     return Switch(name, bug_class, description, {"tilewright_lower": lower}, names)
 

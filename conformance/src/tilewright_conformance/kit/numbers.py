@@ -35,8 +35,6 @@ IR: dict[str, str] = {
     "float8e5b16": "f8e5m2fnuz",
     "float8e4b15": "f8e4b15",
 }
-#: units in the last place at 1, of the types that sums of floats are kept in
-EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 
 def kind(name: str) -> np.dtype[Any]:

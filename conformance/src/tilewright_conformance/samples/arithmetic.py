@@ -75,12 +75,12 @@ def _grid(name: str) -> Samples:
         yield kernel.finish()
 
 
-def _binary(name: str, types: Sequence[Type], *, ulp: float = 0.0, special: bool = True, **attributes: Any) -> Samples:
+def _binary(name: str, types: Sequence[Type], **attributes: Any) -> Samples:
     variant = "_".join(f"{key}_{value}" for key, value in attributes.items())
     for index, type_ in enumerate(types):
-        draw = SPECIAL if special and isinstance(type_, FloatType) else ANY
+        draw = SPECIAL if isinstance(type_, FloatType) else ANY
         for shape in shapes_for(index):
-            yield apply(name, (type_, type_), shape, (draw, draw), variant=variant, ulp=ulp, **attributes)
+            yield apply(name, (type_, type_), shape, (draw, draw), variant=variant, **attributes)
 
 
 def _division(name: str) -> Samples:

@@ -278,10 +278,9 @@ def shape_text(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) if shape else "scalar"
 
 
-def shapes_for(index: int, *, scalar: bool = True) -> tuple[tuple[int, ...], ...]:
+def shapes_for(index: int) -> tuple[tuple[int, ...], ...]:
     """A scalar and one of the tile shapes, in turn."""
-    tile = SHAPES[index % len(SHAPES)]
-    return ((), tile) if scalar else (tile,)
+    return (), SHAPES[index % len(SHAPES)]
 
 
 __all__ = [

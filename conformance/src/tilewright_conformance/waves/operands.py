@@ -61,10 +61,6 @@ class Operand:
     bits: bool = False
     signed: bool = False
 
-    @property
-    def is_vector(self) -> bool:
-        return self.kind == "v"
-
 
 _REGISTER = re.compile(r"^(v|s|a|ttmp)(\d+)(?:\.([lh]))?$")
 _TUPLE = re.compile(r"^(v|s|a|ttmp)\[(\d+)(?::(\d+))?\]$")

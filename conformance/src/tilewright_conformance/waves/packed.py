@@ -78,21 +78,19 @@ def _packed16(kind: str, formula: Formula, count: int, accumulates: bool = False
     return build
 
 
-def _packed32(formula: Formula, count: int, floating: bool = True) -> Callable[[Decoder], Step]:
+def _packed32(formula: Formula, count: int) -> Callable[[Decoder], Step]:
     def build(d: Decoder) -> Step:
         d.allow(*_MODIFIERS)
         d.expect(1 + count)
         low, high = _flags(d, "op_sel", count, 0), _flags(d, "op_sel_hi", count, 1)
         negated = _flags(d, "neg_lo", count, 0), _flags(d, "neg_hi", count, 0)
         pairs = [_pair(d, 1 + i) for i in range(count)]
-        flush = floating and d.modes.denormals32 == 0
+        flush = d.modes.denormals32 == 0
         d.note_write(d.operands[0], 2)
         register = d.operands[0].index
 
         def side(m: Machine, chosen: tuple[int, ...], signs: tuple[int, ...]) -> Array:
             words = [pair(m, which) for pair, which in zip(pairs, chosen, strict=True)]
-            if not floating:
-                return formula(*words)
             values = [-word.view(np.float32) if sign else word.view(np.float32) for word, sign in zip(words, signs, strict=True)]
             values = [flushed(value) for value in values] if flush else values
             result = formula(*values)

@@ -325,10 +325,10 @@ for _kind in ("i16", "u16", "i32", "u32"):
         _SUMS[_name] = (_kind, lambda x, y: y - x)
 
 
-def formula_step(d: Decoder, result: str, kinds: list[str], formula: Formula, first: int = 1) -> Step:
-    """``result = formula(sources)``; sources begin at operand ``first``."""
+def formula_step(d: Decoder, result: str, kinds: list[str], formula: Formula) -> Step:
+    """``result = formula(sources)``."""
     write = d.result(0, result, len(kinds))
-    readers = [d.source(first + i, kind, i) for i, kind in enumerate(kinds)]
+    readers = [d.source(1 + i, kind, i) for i, kind in enumerate(kinds)]
     if len(readers) == 1:
         (one,) = readers
         return lambda m: write(m, formula(one(m)))

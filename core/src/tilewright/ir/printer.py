@@ -176,11 +176,9 @@ def print_function(function: Function, *, locations: bool = True, encoding: Enco
     return "\n".join(printer.lines)
 
 
-def print_operation(operation: Operation, *, locations: bool = True, names: Names | None = None) -> str:
-    """One operation with its regions. Its values are called as in a print of the whole function, which ``names`` holds if given."""
-    if names is None:
-        names = _names_around(operation)
-    printer = _Printer(names, locations, full_text)
+def print_operation(operation: Operation, *, locations: bool = True) -> str:
+    """One operation with its regions. Its values are called as in a print of the whole function."""
+    printer = _Printer(_names_around(operation), locations, full_text)
     printer.operation(operation, "")
     return "\n".join(printer.lines)
 

@@ -9,7 +9,7 @@ from typing import Any
 from tilewright import ir
 from tilewright.errors import helped
 from tilewright.ir import types as ir_types
-from tilewright.language.dtypes import base_type, dtype
+from tilewright.language.dtypes import base_type
 from tilewright.language.values import base_value, constexpr, unwrap_if_constexpr
 
 
@@ -237,8 +237,3 @@ def listed(value: Any) -> list[Any]:
 def shape_tuple(extents: Sequence[int]) -> tuple:
     """A shape as kernels see it: a tuple of constexprs."""
     return tuple([constexpr(extent) for extent in extents])
-
-
-def is_dtype_value(item: Any) -> bool:
-    """Whether ``item`` is a dtype, plain or in a constexpr."""
-    return isinstance(unwrap_if_constexpr(item), dtype)

@@ -38,8 +38,8 @@ class _Reader:
         self.writer: FunctionWriter = module.function(name, [("ptr", "object"), ("ptr", "slot")], "i1", linkage="internal")
         self.objects = objects
 
-    def field(self, type_: str, offset: int, base: str = "%object") -> str:
-        return self.writer.load(type_, self.writer.emit(f"getelementptr i8, ptr {base}, i64 {offset}"), 8)
+    def field(self, type_: str, offset: int) -> str:
+        return self.writer.load(type_, self.writer.emit(f"getelementptr i8, ptr %object, i64 {offset}"), 8)
 
     def has_type(self, type_name: str) -> str:
         return self.writer.emit(f"icmp eq ptr {self.field('ptr', self.objects.type_offset)}, {address(self.writer, type_name)}")

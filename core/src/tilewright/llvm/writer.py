@@ -316,11 +316,9 @@ class FunctionWriter:
         return found[0], found[1]
 
     @contextlib.contextmanager
-    def loop(
-        self, lower: str, upper: str, step: str | int = 1, carried: Sequence[tuple[str, str]] = (), *, nonempty: bool = False, type_: str = "i64"
-    ) -> Iterator[Loop]:
+    def loop(self, lower: str, upper: str, step: str | int = 1, carried: Sequence[tuple[str, str]] = (), *, nonempty: bool = False) -> Iterator[Loop]:
         """A loop as a ``with`` block: read ``index`` and ``values``, set ``next_values`` inside; read ``results`` after it."""
-        loop = self.begin_loop(lower, upper, step, carried, nonempty=nonempty, type_=type_)
+        loop = self.begin_loop(lower, upper, step, carried, nonempty=nonempty)
         yield loop
         self.end_loop(loop, loop.next_values)
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tilewright.reference.frame import Frame
 
 
-def leading(operation: Moved, x: Array, operand: int = 0) -> tuple[int, ...]:
-    """The extent over programs of an operand's array, as a shape of rank 1, or of rank 0 where it has none."""
-    rank = len(shape_of(operation.operands[operand].type))
+def leading(operation: Moved, x: Array) -> tuple[int, ...]:
+    """The extent over programs of the operand's array, as a shape of rank 1, or of rank 0 where it has none."""
+    rank = len(shape_of(operation.x.type))
     return x.shape[: x.ndim - rank]
 
 

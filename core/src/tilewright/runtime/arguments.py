@@ -243,8 +243,8 @@ def _unreadable(value: Any, error: Exception) -> ArgumentError:
     return ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: it does not tell where its memory is ({type(error).__name__}: {error}){hint}")
 
 
-def _both(dtype: str, device: tuple[str, int] | None, convert: Callable[[Any], Any] | None = None) -> tuple[ArrayKind, ArrayKind]:
-    return ArrayKind(dtype, False, device, convert), ArrayKind(dtype, True, device, convert)
+def _both(dtype: str, device: tuple[str, int] | None) -> tuple[ArrayKind, ArrayKind]:
+    return ArrayKind(dtype, False, device), ArrayKind(dtype, True, device)
 
 
 def _element(value: Any, dtype: Any) -> str:

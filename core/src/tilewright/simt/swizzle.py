@@ -70,11 +70,6 @@ def transactions(layout: LinearLayout, shared: SharedLayout, size: int, max_acce
     return len(plan.groups), len(plan.groups) << (len(plan.lanes) - phase) << (words - served)
 
 
-def row_major_shared(shape: tuple[int, ...]) -> SharedLayout:
-    """Elements in the order of their numbers."""
-    return SharedLayout(shape, tuple(1 << bit for bit in range(log2(math.prod(shape)))))
-
-
 def intersection(a: Sequence[int], b: Sequence[int]) -> list[int]:
     """A basis of the vectors that are sums of both: of independent ``a`` and of independent ``b``."""
     basis, added, found = Basis(a), [], []

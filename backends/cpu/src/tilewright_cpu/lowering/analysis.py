@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.ir.core import Function, Operation, Region, Value
@@ -334,10 +333,6 @@ class Analysis:
         while value in self.replaced:
             value = self.replaced[value]
         return value
-
-    def lazy_operands(self, operation: Operation) -> Iterator[Value]:
-        for operand in operation.operands:
-            yield self._resolved(operand)
 
     def _evaluated(self, reader: Operation) -> list[Value]:
         """The values that a reader evaluates. Of carried tiles that a loop moves or adds to in registers it is the step or the term, in the loop."""

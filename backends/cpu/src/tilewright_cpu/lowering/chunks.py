@@ -11,9 +11,9 @@ from tilewright_cpu.lowering.context import Buffer
 Body = Callable[[str, int], None]
 
 
-def for_chunks(w: FunctionWriter, extent: int, width: int, body: Body, start: int = 0) -> None:
-    """Run ``body`` over ``start`` .. ``extent`` - 1 in chunks of ``width`` (a power of two), then over what is left in chunks of lesser powers of two."""
-    lanes = width
+def for_chunks(w: FunctionWriter, extent: int, width: int, body: Body) -> None:
+    """Run ``body`` over 0 .. ``extent`` - 1 in chunks of ``width`` (a power of two), then over what is left in chunks of lesser powers of two."""
+    start, lanes = 0, width
     while start < extent:
         count = (extent - start) // lanes
         if count:

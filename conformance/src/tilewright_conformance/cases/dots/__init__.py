@@ -51,8 +51,6 @@ SHAPES: tuple[tuple[int, ...], ...] = (
     (8, 8, 32),
     (2, 1, 32, 16),
 )
-#: kinds of fp8 that differ, and what their products are summed in
-_MIXED = (("f8e5m2", "f8e4m3fn", "f32"), ("f8e4m3fn", "f8e5m2", "f32"), ("f8e4m3fn", "f8e5m2", "f16"), ("f8e4m3fnuz", "f8e5m2fnuz", "f32"))
 #: Of the types that every matrix unit has, the larger ones too.
 LARGE = ((128, 128, 32), (64, 128, 64))
 

@@ -81,9 +81,9 @@ def _condition(shape: Shape) -> Sequence[Type]:
     return ()
 
 
-def _same_shape_tiles(shape: Shape, at_least: int = 1) -> list[TileType]:
+def _same_shape_tiles(shape: Shape) -> list[TileType]:
     tiles = [require_tile(type_, "operands") for type_ in shape.groups["inputs"]]
-    require(len(tiles) >= at_least, f"takes at least {at_least} inputs")
+    require(len(tiles) >= 1, "takes at least one input")
     require(len({tile.shape for tile in tiles}) <= 1, f"inputs must have one shape, not {_texts(tiles)}")
     return tiles
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import LoweringError
@@ -378,10 +378,10 @@ def _number(w: FunctionWriter, address: str) -> str:
     return w.emit(f"ptrtoint ptr {address} to i64")
 
 
-def bulk_mechanism(*, stores: bool = True, fills: Callable[..., bool] | None = None) -> CopyMechanism:
+def bulk_mechanism(*, stores: bool = True) -> CopyMechanism:
     """Copies of whole blocks, and of rows, that complete on barrier objects, and back where ``stores`` asks for it."""
     store = _store_block if stores else None
-    return CopyMechanism("bulk", BARRIER, fills=fills, start=_load_block, store=store, fills_rows=fills or _any_layout, shares=_shares)
+    return CopyMechanism("bulk", BARRIER, start=_load_block, store=store, fills_rows=_any_layout, shares=_shares)
 
 
 def _any_layout(shared: SharedLayout, element: Type) -> bool:
