@@ -322,13 +322,6 @@ def test_lanes_cover_the_programs_evenly(kernel, pools, programs, threads):
     assert max(lengths) - min(lengths) <= 1 <= min(lengths)
 
 
-@pytest.mark.parametrize(("programs", "run", "chunk"), [(16, 1, 1), (16, 4, 4), (6, 4, 3), (1, 4, 1), (1000, 4, 62), (1000, 0, 62)])
-def test_programs_that_share_something_run_one_after_the_other(kernel, pools, programs, run, chunk):
-    job, lanes, record = pool_module._Job(), (ctypes.c_int64 * 16)(), KernelRecord(kernel, 0, 0, 0, 0, run)
-    pools["python", 2]._prepare(ctypes.addressof(job), ctypes.addressof(lanes), ctypes.addressof(record), None, programs, 2)
-    assert job.chunk == chunk
-
-
 @pytest.mark.skipif(not NATIVE, reason="the native pool is for Linux on x86-64 and aarch64")
 def test_the_hand_off_is_measured_when_work_is_first_shared(kernel):
     pool = Pool(2, "native")
@@ -343,6 +336,24 @@ def test_the_hand_off_is_measured_when_work_is_first_shared(kernel):
         hot.value = usual  # what was measured once is not measured again
         launch.run(pool)
         assert (launch.counts == 2).all() and hot.value == usual
+    finally:
+        pool.stop()
+
+
+@pytest.mark.skipif(not NATIVE, reason="the native pool is for Linux on x86-64 and aarch64")
+@pytest.mark.parametrize(("times", "alone"), [(0.5, 512), (4, 2), (9, 0)])
+def test_of_launches_hardly_worth_sharing_one_in_256_runs_alone(times, alone):
+    pool, threshold, calls = Pool(2, "native"), 100_000, []
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(lambda slots, low, high, kept: calls.append(high - low))
+    launch = Launch(ctypes.cast(kernel, ctypes.c_void_p).value, 8)
+    try:
+        ctypes.c_int32.from_address(pool._object.address("measured")).value = 1
+        pool._set("hot", ctypes.c_int64, threshold)
+        pool._set("cold", ctypes.c_int64, 1)
+        for _ in range(512):
+            launch.record.cost = int(2 * times * threshold)  # sixteenths of cycles, eight programs
+            launch.run(pool)
+        assert sum(calls) == 512 * 8 and calls.count(8) == alone
     finally:
         pool.stop()
 
