@@ -19,8 +19,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     The module is left as it is. Stages: ``tileir``, ``llir``. Metadata: ``kernel`` (the symbol), ``arch`` and ``features`` that it needs, ``asserts``
     (messages by index), ``bounds`` (the arguments whose bounds the launcher puts behind them, see :mod:`.lowering.bounds`), ``arena_bytes`` (heap memory a
     thread takes), ``contracted`` (whether products and sums were fused), ``prepackable`` (whether it asks for operands that were packed before the launch),
-    ``polls`` (whether its loops ask whether to go on), ``run`` (programs that a thread should run one after the other), ``writes`` (see
-    :mod:`tilewright.runtime.bounds`).
+    ``polls`` (whether its loops ask whether to go on), ``writes`` (see :mod:`tilewright.runtime.bounds`).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location.
@@ -43,7 +42,6 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "contracted": bool(options.get("enable_fp_fusion", True)),
         "prepackable": found.prepackable,
         "polls": found.polls,
-        "run": found.run,
     }
     if options.get("debug"):
         metadata["bounds"] = bounded_arguments(module)

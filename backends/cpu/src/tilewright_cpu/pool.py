@@ -58,7 +58,6 @@ class KernelRecord(ctypes.Structure):
         ("launches", ctypes.c_int64),
         ("limit", ctypes.c_int32),
         ("polls", ctypes.c_int32),
-        ("run", ctypes.c_int64),
     )
 
 

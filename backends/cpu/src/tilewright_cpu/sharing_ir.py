@@ -2,10 +2,9 @@
 
 Everything works on two structures. A *kernel record* belongs to one loaded kernel:
 
-    { ptr function, i64 cost, i64 launches, i32 limit, i32 polls, i64 run }
+    { ptr function, i64 cost, i64 launches, i32 limit, i32 polls }
 
-    cost: cycles a program takes, times 16, 0 while unknown; limit: threads, 0 for all; polls: 1 where its programs ask whether to go on;
-    run: programs that a thread runs one after the other at least, where it has as many
+    cost: cycles a program takes, times 16, 0 while unknown; limit: threads, 0 for all; polls: 1 where its programs ask whether to go on
 
 A *job* is one launch. Its programs are cut into *lanes*, one a thread: a cache line each, with the next program that nobody has taken and the lane's end. A
 thread takes ``chunk`` programs at a time from the lane of its own number, so that launches of one grid find their data in the same core's caches, and then
@@ -26,7 +25,7 @@ from __future__ import annotations
 MOST_TURNS = 4096
 
 SHARING = """
-%Kernel = type { ptr, i64, i64, i32, i32, i64 }
+%Kernel = type { ptr, i64, i64, i32, i32 }
 %Job = type { ptr, ptr, i64, i64, i64, i64, i64, i64, ptr, i64, i64, i64 }
 ; 0 function 1 arguments 2 programs 3 chunk 4 entered 5 cycles 6 done 7 lanes 8 lane 9 programs at a time where it is paced, else 0
 ; 10 whether the listener sleeps until all are done 11 whether the programs poll
@@ -266,11 +265,7 @@ entry:
   %parts = shl i64 %count, 3
   %share = udiv i64 %programs, %parts
   %each = udiv i64 %programs, %count
-  %run.at = getelementptr %Kernel, ptr %kernel, i64 0, i32 5
-  %run = load i64, ptr %run.at
-  %least = call i64 @llvm.umin.i64(i64 %run, i64 %each)
-  %even = call i64 @llvm.umax.i64(i64 %share, i64 1)
-  %chunk = call i64 @llvm.umax.i64(i64 %even, i64 %least)
+  %chunk = call i64 @llvm.umax.i64(i64 %share, i64 1)
   %rest = urem i64 %programs, %count
   store ptr %function, ptr %job
   %p1 = getelementptr %Job, ptr %job, i64 0, i32 1

@@ -126,7 +126,6 @@ class KernelState:
         checks: what debug mode checks.
         poll: the variable that holds what loops ask whether to go on.
         polls: whether there is a loop that asks.
-        run: programs that a thread should run one after the other, where it has as many.
     """
 
     def __init__(
@@ -142,7 +141,6 @@ class KernelState:
         self.callees: dict[tuple[str, tuple[str, ...]], Callee] = {}
         self.arena_bytes = 0
         self.prepackable = False
-        self.run = 1
         self.checks = ModuleChecks()
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
 

@@ -25,7 +25,7 @@ from tilewright_cpu.lowering.context import Buffer, Context
 from tilewright_cpu.lowering.dot_deferred import Deferral, can_be_deferred
 from tilewright_cpu.lowering.dot_edges import ALL, Limits, limits_of
 from tilewright_cpu.lowering.dot_kernel import Accumulator
-from tilewright_cpu.lowering.dot_memo import RUN, WAYS, Memo, can_be_kept
+from tilewright_cpu.lowering.dot_memo import WAYS, Memo, can_be_kept
 from tilewright_cpu.lowering.dot_pack import Matrix, scaled
 from tilewright_cpu.lowering.dot_plan import IEEE, Extent
 from tilewright_cpu.lowering.dot_prepacked import SLOT
@@ -67,7 +67,6 @@ def _memos(context: Context, dot: Dot, *stay: str) -> tuple[Memo | None, Memo | 
         return None, None
     owner = dot.parent.owner if dot.parent is not None else None
     turns = w.turns(context.loops[owner]) if isinstance(owner, For) else ("0", "0")
-    context.state.run = RUN
     others = sum(isinstance(operation, Dot) for operation in analysis.start)
     a, b = (
         None if stays == "false" else Memo(turns, stays, ways, most // others, context.in_arena, context.cleared)

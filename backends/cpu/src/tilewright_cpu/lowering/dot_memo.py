@@ -24,8 +24,6 @@ from tilewright_cpu.lowering.dot_pack import Matrix, scaled
 
 #: What may stand in a kernel with order of its own: it does not order memory.
 _HARMLESS: Final = ("print", "assert", "assume")
-#: Programs that a thread should run one after the other where they have something kept for each other: the first of them packs for all.
-RUN: Final = 4
 #: Iterations whose tiles are kept at most.
 _MOST: Final = 256
 #: Tiles of A that an iteration keeps: kernels take rows in groups of eight blocks mostly, for each column of blocks again.

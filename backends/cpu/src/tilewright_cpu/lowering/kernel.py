@@ -46,14 +46,13 @@ class KernelText:
         arena_bytes: heap memory a running kernel takes a thread.
         prepackable: whether it asks for operands that were packed before the launch.
         polls: whether its loops ask whether to go on: see :func:`tilewright_cpu.status.poll_symbol`.
-        run: programs that a thread should run one after the other, where it has as many.
     """
 
-    __slots__ = ("arena_bytes", "messages", "polls", "prepackable", "run", "symbol", "text")
+    __slots__ = ("arena_bytes", "messages", "polls", "prepackable", "symbol", "text")
 
-    def __init__(self, text: str, symbol: str, messages: list[str], arena_bytes: int, prepackable: bool, polls: bool, run: int) -> None:
+    def __init__(self, text: str, symbol: str, messages: list[str], arena_bytes: int, prepackable: bool, polls: bool) -> None:
         self.text, self.symbol, self.messages, self.arena_bytes = text, symbol, messages, arena_bytes
-        self.prepackable, self.polls, self.run = prepackable, polls, run
+        self.prepackable, self.polls = prepackable, polls
 
 
 def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> KernelText:
@@ -75,7 +74,7 @@ def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> 
     if options.get("debug"):
         note_accesses(state, module, FIRST_ARGUMENT)
     _write_kernel(state, kernel, symbol)
-    return KernelText(text.text(), symbol, state.messages, state.arena_bytes, state.prepackable, state.polls, state.run)
+    return KernelText(text.text(), symbol, state.messages, state.arena_bytes, state.prepackable, state.polls)
 
 
 def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
