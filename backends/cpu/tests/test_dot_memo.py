@@ -161,11 +161,14 @@ def test_what_programs_store_in_between_is_seen(where: str) -> None:
 
 @tw.jit
 def seen(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, K: tl.constexpr, N: tl.constexpr, DEEP: tl.constexpr, BLOCK: tl.constexpr, HOW: tl.constexpr):
-    """Programs read the same addresses in their own way: those with an odd number B transposed, or each more columns than the one before."""
+    """Programs read the same addresses in their own way: those with an odd number B transposed, or every other row of it, or each more columns than the one
+    before."""
     program = tl.program_id(0)
     rows, columns, inner = program * BLOCK + tl.arange(0, BLOCK), tl.arange(0, N), tl.arange(0, DEEP)
     turned = HOW == "turned" and program % 2 == 1
     stride_k, stride_n = tl.where(turned, 1, N), tl.where(turned, K, 1)
+    if HOW == "apart":
+        stride_k, stride_n = N * (1 + program % 2), 1
     there = (program + 1) * 16 if HOW == "masked" else N
     total = tl.zeros((BLOCK, N), dtype=tl.float32)
     for k in range(0, K, DEEP):
@@ -175,10 +178,11 @@ def seen(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, K: tl.constexpr, N: tl.constex
     tl.store(c_ptr + rows[:, None] * N + columns[None, :], total)
 
 
-@pytest.mark.parametrize("how", ["turned", "masked"])
+@pytest.mark.parametrize("how", ["turned", "apart", "masked"])
 def test_programs_with_a_view_of_their_own(how: str) -> None:
-    a, b = draw(M, K), draw(K, N)
-    views = [b.reshape(N, K).T if how == "turned" and program % 2 else b.copy() for program in range(PROGRAMS)]
+    a, b = draw(M, K), draw(2 * K if how == "apart" else K, N)
+    others = {"turned": lambda: b.reshape(N, K).T, "apart": lambda: b[::2], "masked": lambda: b[:K].copy()}[how]
+    views = [others() if program % 2 else b[:K].copy() for program in range(PROGRAMS)]
     if how == "masked":
         for program, view in enumerate(views):
             view[:, (program + 1) * 16 :] = 0
