@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.language.callable import device_function
 
 Check = Callable[..., list[Any]]
 
@@ -477,3 +478,46 @@ kernel @divide(%x: ptr<T>, %y: ptr<T>, %n: i32) {
         y[y == 0] = 1
         for n in (0, 17, 40):
             same_as_reference(text.replace("T>", f"{name}>").replace("xT", f"x{name}"), [x, y, n])
+
+
+@device_function
+def repeated(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    i, j = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
+    at = x + (i * 0 + j)
+    tl.store(at, tl.load(at) + 1)
+    one = x + COLUMNS + tl.zeros((ROWS * COLUMNS,), tl.int32)
+    tl.store(one, tl.load(one) + 1)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(4, 16), (64, 2), (16, 128)])
+def test_lanes_of_one_address_all_see_what_was_there_before(rows: int, columns: int, module_of: Any, compiled: Any) -> None:
+    x = numbers(columns + 1, np.int32)
+    found = x.copy()
+    compiled(module_of(repeated, [x], ROWS=rows, COLUMNS=columns))([found])
+    np.testing.assert_array_equal(found, x + 1)
+
+
+@device_function
+def scalars(x, o, far, go):
+    value = tl.load(x + far, mask=go != 0)
+    other = tl.load(x + far, mask=go != 0, other=5)
+    tl.store(o, value)
+    tl.store(o + 1, other)
+
+
+def test_scalars_that_are_left_out_are_not_read(module_of: Any, compiled: Any) -> None:
+    x, found = np.array([7, 8], np.int32), np.zeros(2, np.int32)
+    run = compiled(module_of(scalars, [x, found, 0, 0], {"far": "i64"}))
+    for far, go, expected in ((2**40, 0, [0, 5]), (-(2**40), 0, [0, 5]), (1, 1, [8, 8])):
+        run([x, found, far, go])
+        assert found.tolist() == expected
+
+
+def test_a_scalar_truth_is_any_byte_but_zero(compiled: Any) -> None:
+    from tilewright.ir.parser import parse_module
+
+    run = compiled(parse_module("tilewright.ir 1.0\nkernel @k(%x: ptr<i1>, %o: ptr<i8>) {\n%a = load %x : i1\n%b = cast %a : i8\nstore %o, %b\nreturn\n}"))
+    for byte in (0, 1, 2, 254, 255):
+        found = np.full(1, 9, np.int8)
+        run([np.array([byte], np.uint8), found])
+        assert found[0] == (byte != 0), byte
