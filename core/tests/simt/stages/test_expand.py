@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.testing.stage_text import after, plain
 
@@ -93,6 +95,16 @@ def test_each_iteration_waits_for_its_copies_and_starts_later_ones() -> None:
     }
     """  # noqa: E501
     assert plain(TOP + after(LOOP, "expand", target=TARGET).partition(TOP)[2]) == plain(expected)
+
+
+def test_copies_past_the_last_iteration_are_left_out_whatever_their_mask() -> None:
+    masked = LOOP.replace("%n: i32)", "%n: i32, %m: tile<4x4xi1, #L0>)").replace("load %at {", "load %at, mask=%m {")
+    text = after(masked, "expand", target=TARGET)
+    masks = re.findall(r"simt.copy_start %\w+, %at, mask=(%\w+)", text)
+    assert len(masks) == 2
+    for mask in masks:
+        runs = re.search(rf"{mask} = and (%\w+), %m : ", text)
+        assert runs and re.search(rf"{runs[1]} = splat %\w+ : tile<4x4xi1, #L0>", text)
 
 
 def test_a_loop_without_a_schedule_stays() -> None:
