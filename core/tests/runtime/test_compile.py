@@ -1,6 +1,7 @@
 """From source to code: stages, times, keys, and the disk cache in front of it all."""
 
 import dataclasses
+import math
 import pickle
 import subprocess
 import sys
@@ -148,6 +149,7 @@ def test_stable_texts_tell_values_apart():
     values = [
         1,
         1.0,
+        math.nextafter(1.0, 2.0),
         True,
         "1",
         None,
