@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 from tilewright.errors import LoweringError
 from tilewright.ir import Module, verify
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import TileType
+from tilewright.passes.axis import axis_info
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
 from tilewright.simt.assign import assign
 from tilewright.simt.check_layouts import check
-from tilewright.simt.coalesce import widened
+from tilewright.simt.coalesce import tile_access, widened
 from tilewright.simt.conversion import within_warp
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.facts import layout_of, notes_of
@@ -45,6 +47,28 @@ def assigned(module: Module, target: EmulatedTarget, num_warps: int = 4) -> None
     assign(module.kernel, target, num_warps)
     verify(module)
     check(module.kernel, target)
+
+
+@pytest.mark.parametrize(("divisor", "vector"), [(None, 4), (16, 4), (4, 4), (2, 2), (1, 1)])
+def test_an_access_moves_no_more_elements_at_once_than_its_mask_treats_alike(divisor: int | None, vector: int) -> None:
+    """``divisor`` is what is known of the number of elements; None: there is no mask."""
+    module = parse_module(f"""tilewright.ir 1.0
+    kernel @k(%p: ptr<f32> {{divisibility = 16}}, %n: i32 {{divisibility = {divisor or 1}}}) {{
+      %i = arange {{start = 0, end = 64}} : tile<64xi32>
+      %ns = splat %n : tile<64xi32>
+      %m = cmp %i, %ns {{predicate = lt}} : tile<64xi1>
+      %ps = splat %p : tile<64xptr<f32>>
+      %at = addptr %ps, %i : tile<64xptr<f32>>
+      %x = load %at{", mask=%m" if divisor else ""} : tile<64xf32>
+      store %at, %x{", mask=%m" if divisor else ""}
+      return
+    }}""")
+    axes = axis_info(module.kernel)
+    for name in ("load", "store"):
+        (access,) = named(module, name)
+        assert isinstance(access, Load | Store)
+        found = tile_access(access, axes, 16)
+        assert found is not None and found.vector == vector
 
 
 def named(module: Module, name: str) -> list[Operation]:
