@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,23 @@ def test_an_order_is_tested_at_the_ends(start: int, step: int, low: int, high: i
             run()
     else:
         run()
+
+
+@tw.jit
+def around(out, start, low, high, BLOCK: tl.constexpr):
+    i = tl.add(start.to(tl.uint32), tl.arange(0, BLOCK).to(tl.uint32), sanitize_overflow=False)
+    tl.device_assert(i >= low.to(tl.uint32), "too low")
+    tl.device_assert(i <= high.to(tl.uint32), "too high")
+    tl.store(out + tl.arange(0, BLOCK), i)
+
+
+def test_numbers_without_a_sign_are_tested_wherever_they_wrap_around() -> None:
+    last = 2**32 - 1
+    cases = [(0, 0, 63, ""), (0, 2, 63, "too low"), (0, 0, 62, "too high"), (last - 63, last - 63, last, "")]
+    cases += [(last - 3, 0, last, ""), (last - 3, 0, 99, "too high"), (last - 3, 60, last, "too low"), (last - 3, 0, last - 1, "too high")]
+    for start, low, high, message in cases:
+        with pytest.raises(KernelError, match=message) if message else nullcontext():
+            around[1,](np.zeros(64, np.uint32), start, low, high, BLOCK=64, debug=True, backend="cpu")
 
 
 @tw.jit
