@@ -19,7 +19,7 @@ from tilewright.testing.threads import side_by_side
 from tilewright_cpu import pool as pool_module
 from tilewright_cpu.pool import KernelRecord, Pool
 from tilewright_cpu.pool_ir import supports_threads
-from tilewright_cpu.status import STATUS_WORDS
+from tilewright_cpu.status import INTERRUPTED, STATUS_WORDS
 
 #: Seconds after which a test that waits for what does not come fails.
 GUARD = 900
@@ -118,6 +118,22 @@ def test_costly_programs_are_shared_and_their_cost_is_learnt(pools, kernel, mode
     # no program takes longer than its whole launch; nor, whatever its core and clock, a tenth of the work's time in one thread
     assert spent / 10 < pool.expected_seconds(record, 64) < 64 * longest
     assert Pool.expected_seconds(pool, ctypes.addressof(Launch(kernel, 1).record), 1) is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_launch_that_was_stopped_takes_no_more_programs(pools, mode, threads):
+    ran = []
+
+    def program(slots, low, high, kept):
+        ran.extend(range(low, high))
+        launch.status[0] = INTERRUPTED
+
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(program)
+    launch = Launch(ctypes.cast(kernel, ctypes.c_void_p).value, 1000)
+    launch.run(pools[mode, threads])
+    # of a kernel whose cost is unknown each thread takes one program at first
+    assert 1 <= len(ran) <= threads
 
 
 @pytest.mark.parametrize("mode", MODES)
