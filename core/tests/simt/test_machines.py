@@ -17,6 +17,7 @@ from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of, run_stages
 from tilewright.simt.emulator import EmulatedDescriptor
+from tilewright.simt.facts import notes_of
 from tilewright.simt.pipeline.decisions import FORM
 from tilewright.simt.types import PRODUCTS
 from tilewright.testing.toy_targets import BulkTarget, StagedTarget
@@ -242,6 +243,32 @@ def test_a_program_that_branches_on_what_it_writes_is_not_divided() -> None:
     run_blocks(module, [EmulatedDescriptor(a), EmulatedDescriptor(b), out, ticket, 24], (1, 1, 1), "late", 3)
     np.testing.assert_array_equal(out, a @ b)
     assert ticket[0] == 1 and not operations(module, "simt.part")
+
+
+@device_function
+def gone_on_with(a, b, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WRITES: tl.constexpr):
+    for turn in range(2):
+        total = tl.zeros((BM, BN), dtype=tl.float32)
+        for k in tl.range(0, K, BK, warp_specialize=True):
+            total = tl.dot(a.load([0, k]), b.load([k, 0]), total)
+        if WRITES:
+            a.store([0, 0], total)
+        tl.store(out + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :], total)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_program_that_writes_to_what_it_loads_is_not_divided(writes: bool) -> None:
+    """Loads that have warps of their own are not in order with what others store."""
+    a, b, out = matrices(BM, BN, 24)
+    signature = {"a": f"tensordesc<fp32[{BM},{BK}]>", "b": f"tensordesc<fp32[{BK},{BN}]>", "out": "*fp32", "K": "i32"}
+    module = build(gone_on_with, signature, BM=BM, BN=BN, BK=BK, WRITES=writes)
+    once = a.copy()
+    if writes:
+        once[:, :BN] = a @ b
+    run_blocks(module, [EmulatedDescriptor(a), EmulatedDescriptor(b), out, 24], (1, 1, 1), "late", 3)
+    np.testing.assert_array_equal(out, once @ b)
+    told = [text for _, text in notes_of(kernel_of(module)) if "may change what it loads" in text]
+    assert len(operations(module, "simt.part")) == (0 if writes else 2) and bool(told) == writes
 
 
 @pytest.mark.parametrize(("warps", "form"), [(64, "parts"), (128, "barrier")])
