@@ -92,6 +92,20 @@ def test_an_estimate_may_be_missing_or_infinite(advise, recwarn):
     assert not [warning for warning in recwarn if "recorder" in str(warning.message)]
 
 
+def test_an_interrupt_tells_the_best_so_far(recorder):
+    bench = Bench(recorder)
+
+    def interrupted(call, quantiles):
+        if bench.calls == 3:
+            raise KeyboardInterrupt
+        return bench(call, quantiles)
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        tuned(interrupted)[grid](np.zeros(64, np.float32), 64)
+    (note,) = raised.value.__notes__
+    assert "while add_one was tuned, after 3 of 4 configurations; the best so far: 1 ms [BLOCK: 16" in note
+
+
 def test_an_interrupt_in_a_hook_ends_the_tuning(advise):
     def interrupt(configuration):
         raise KeyboardInterrupt
