@@ -190,6 +190,20 @@ def test_the_engine_copies_what_begins_at_16_bytes(divisor: int, copied: bool) -
     assert "cp.async.bulk.tensor.2d.global" in ptx
 
 
+def copied_on(x: Any, y: Any) -> None:
+    y.store([tl.program_id(0) * 32, 0], x.load([tl.program_id(0) * 32, 0]))
+
+
+@pytest.mark.parametrize(("divisor", "stored"), [(1, False), (4, False), (8, True), (16, True)])
+def test_the_engine_stores_rows_that_end_at_16_bytes(divisor: int, stored: bool) -> None:
+    """Of a row it writes whole pieces of 16 bytes, the last one too, which may be the beginning of what lies behind the tensor."""
+    facts = {"x": {"divisibility": 16, "extent_divisibility": 1}, "y": {"divisibility": 16, "extent_divisibility": divisor}}
+    module = compile_function(device_function(copied_on), dict.fromkeys("xy", "tensordesc<fp16[32,64]>"), {}, facts)
+    pipeline.run(module)
+    ptx = str(lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 2}).stages["ptx"])
+    assert ("cp.async.bulk.tensor.2d.global" in ptx) == stored
+
+
 # ---- updates
 
 

@@ -197,8 +197,16 @@ def test_grids(recorder, fresh, grid, sizes):
     assert all(type(extent) is int or extent is True for launched in found for extent in launched)
 
 
+#: Sizes that program ids can count, of more programs than a number of 63 bits can.
+_TOO_MANY = (2**31 - 1,) * 3
+
+
 @pytest.mark.parametrize(
-    "grid", [(), (1, 2, 3, 4), (2.5,), "ab", None, (-1,), (2**31,), (1, 1, -3), object(), {3}, 0.5, lambda meta: None, lambda meta: (1.5,)]
+    "grid",
+    [
+        *((), (1, 2, 3, 4), (2.5,), "ab", None, (-1,), (2**31,), (1, 1, -3), object(), {3}, 0.5, lambda meta: None, lambda meta: (1.5,)),
+        *(_TOO_MANY, lambda meta: _TOO_MANY),
+    ],
 )
 def test_grids_that_are_none(recorder, fresh, grid):
     kernel, x = fresh(two), np.zeros(4, np.float32)
