@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from tilewright.frontend.compile import compile_function
 from tilewright.ir import Module
-from tilewright.ir.core import Operation
 from tilewright.ir.parser import parse_module
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import DescriptorType, Type
@@ -19,19 +17,14 @@ from tilewright.language.callable import device_function
 from tilewright.passes import pipeline
 from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.simt.compile import kernel_of, run_stages
-from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import SHARED_BYTES, WARPS
-from tilewright.simt.interface import Interface
-from tilewright.simt.interfaces import INTERFACES
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, blocked
 from tilewright.simt.lower import lower_function
-from tilewright.simt.lowering.shared import slot_address, slot_type
 from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright_nvidia import warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.lower import tensor_maps, to_ptx
 from tilewright_nvidia.manifest import OPTIONS
-from tilewright_nvidia.matrix_stores import can_store, store_matrices
 from tilewright_nvidia.slabs import Slabs, slab_layout
 from tilewright_nvidia.target import PtxTarget
 from tilewright_nvidia.words import Words
@@ -63,11 +56,11 @@ def kernel(arguments: Sequence[tuple[str, str, dict[str, Any]]], body: str, warp
     return Text(text, tuple(Parameter(name, type_) for name, type_, _ in arguments))
 
 
-def compiled(kernel_text: Text, machine: PtxTarget | None = None, stages: Sequence[str] = ("allocate", "barriers")) -> CodeObject:
+def compiled(kernel_text: Text) -> CodeObject:
     """What is written for a kernel."""
-    machine = machine or PtxTarget(TARGET, ASYNCHRONOUS)
+    machine = PtxTarget(TARGET, ASYNCHRONOUS)
     module = parse_module(kernel_text.text, machine.table)
-    run_stages(module, machine, ASYNCHRONOUS, list(stages))
+    run_stages(module, machine, ASYNCHRONOUS, ["allocate", "barriers"])
     function = kernel_of(module)
     llir = lower_function(function, machine, ASYNCHRONOUS)
     ptx = to_ptx(llir, TARGET)
@@ -86,8 +79,8 @@ def compiled(kernel_text: Text, machine: PtxTarget | None = None, stages: Sequen
 # ---- pieces of bodies
 
 
-def flat_layout(elements: int, warps: int, vector: int = 1) -> LinearLayout:
-    return blocked((elements,), (0,), vector, 32, warps)
+def flat_layout(elements: int, warps: int) -> LinearLayout:
+    return blocked((elements,), (0,), 1, 32, warps)
 
 
 def flat_shared(shared: SharedLayout) -> SharedLayout:
@@ -187,47 +180,6 @@ def store_kernel(block: tuple[int, ...], element: str, slabs: Slabs) -> Text:
     arguments: list[tuple[str, str, dict[str, Any]]] = [("out", text, {}), ("x", f"ptr<{element}>", {})]
     arguments += [(f"i{axis}", "i32", {}) for axis in axes]
     return kernel(arguments, body, L0=flat_layout(elements, 4), S0=shared, S1=flat_shared(shared))
-
-
-class StoringMatrices(PtxTarget):
-    """Stores of tiles to shared memory are by ``stmatrix`` where that fits."""
-
-    @property
-    def interfaces(self) -> Mapping[str, Interface]:
-        usual = INTERFACES["simt.store"]
-
-        def lower(context: SimtContext, operation: Operation) -> None:
-            slot, x = operation.operands
-            layout, shared, element = context.layout(x), slot_type(slot).layout, slot_type(slot).element
-            if not can_store(layout, shared, element):
-                return usual.lower(context, operation)
-            return store_matrices(context, self._words, layout, element, slot_address(context, slot), shared, context.registers[x])
-
-        return {"simt.store": dataclasses.replace(usual, lower=lower)}
-
-
-def matrix_store_kernel(shape: tuple[int, int], element: str, slabs: Slabs, warps: int) -> tuple[Text, PtxTarget]:
-    """An accumulator's tile of f32, row-major in memory, is narrowed, stored to slabs by ``stmatrix``, read back row by row, and stored."""
-    (m, n), layout = shape, plan_of(shape, 64, "f16", "f16", "f32", warps).c
-    shared = slab_layout(shape, 2, slabs)
-    assert shared is not None
-    flat = layout.reshape((m * n,))
-    body = f"""
-  %zero = constant 0 : i32
-  %numbers = arange {{start = 0, end = {m * n}}} : tile<{m * n}xi32, #L1>
-  %from = splat %x : tile<{m * n}xptr<f32>, #L1>
-  %sources = addptr %from, %numbers : tile<{m * n}xptr<f32>, #L1>
-  %loaded = load %sources : tile<{m * n}xf32, #L1>
-  %sums = reshape %loaded : tile<{m}x{n}xf32, #L0>
-  %narrow = cast %sums : tile<{m}x{n}x{element}, #L0>
-  %buffer = simt.buffer {{alignment = 1024}} : buffer<1 x {m}x{n}x{element}, #S0>
-  %slot = simt.slot %buffer, %zero : slot<{m}x{n}x{element}, #S0>
-  simt.store %slot, %narrow
-  %flat = simt.view %slot : slot<{m * n}x{element}, #S1>
-  %tile = simt.load %flat : tile<{m * n}x{element}, #L2>{stored("out", "tile", m * n, element, "L2")}"""
-    arguments: list[tuple[str, str, dict[str, Any]]] = [("out", f"ptr<{element}>", {}), ("x", "ptr<f32>", {})]
-    text = kernel(arguments, body, warps, L0=layout, L1=flat, L2=flat_layout(m * n, warps), S0=shared, S1=flat_shared(shared))
-    return text, StoringMatrices(TARGET, ASYNCHRONOUS)
 
 
 def plan_of(shape: tuple[int, int], k: int, a: str, b: str, sums: str = "f32", warps: int = 4, kind: str = "ss") -> ProductPlan:

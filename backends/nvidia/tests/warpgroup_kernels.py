@@ -98,11 +98,11 @@ def persistent(
             c.store([m, n], acc.to(c.dtype))
 
 
-def persistent_module(block: tuple[int, int, int], halves: bool, flatten: bool, dtype: str = "fp16") -> Any:
+def persistent_module(block: tuple[int, int, int], halves: bool, flatten: bool) -> Any:
     bm, bn, bk = block
     constants = {"BM": bm, "BN": bn, "BK": bk, "HALVES": halves, "FLATTEN": flatten}
     shapes = {"a": [bm, bk], "b": [bk, bn], "c": [bm, bn // 2 if halves else bn]}
-    types = {name: f"tensordesc<{dtype}{shape}>" for name, shape in shapes.items()}
+    types = {name: f"tensordesc<fp16{shape}>" for name, shape in shapes.items()}
     signature = {**types, **dict.fromkeys("MNK", "i32"), **dict.fromkeys(constants, "constexpr")}
     module = compile_function(device_function(persistent), signature, constants, {name: {"divisibility": 16, "extent_divisibility": 8} for name in types})
     pipeline.run(module)
