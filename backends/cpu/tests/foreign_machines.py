@@ -99,7 +99,7 @@ class Launch:
     grid: tuple[int, int, int]
 
 
-def run_on(target: Target, launches: Sequence[Launch], directory: Path, options: dict[str, Any] | None = None) -> list[list[Any]]:
+def run_on(target: Target, launches: Sequence[Launch], directory: Path) -> list[list[Any]]:
     """Run each launch on an emulated processor; the arguments after it.
 
     Raises:
@@ -111,7 +111,7 @@ def run_on(target: Target, launches: Sequence[Launch], directory: Path, options:
         renamed = launch.module.kernel.name
         launch.module.kernel.name = f"kernel_{number}"
         try:
-            code = lower(launch.module, target, options or {})
+            code = lower(launch.module, target, {})
         finally:
             launch.module.kernel.name = renamed
         path = directory / f"{number}.o"

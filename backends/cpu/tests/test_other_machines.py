@@ -36,10 +36,10 @@ _EMULATED = ("aarch64", "neoverse-v1", "riscv64", "riscv64-v")
 _NOT_EMULATED = {"riscv64-v": r"vfn?cvt\.rtz"}
 
 
-def chosen_samples(stride: int = _STRIDE) -> list[Sample]:
+def chosen_samples() -> list[Sample]:
     """Samples of all operations, but for those that print: there is no interpreter where they run."""
     runnable = [sample for sample in all_samples() if sample.runnable and not any(op.name == "print" for op in sample.module.kernel.body)]
-    return runnable[::stride] if stride > 1 else runnable
+    return runnable[::_STRIDE]
 
 
 def copied(arguments: Sequence[Any]) -> list[Any]:
