@@ -11,49 +11,16 @@ import argparse
 import importlib
 import json
 import os
-import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import outputs
 import torch
-from side_by_side import report
+from side_by_side import host_microseconds, milliseconds, report
 
 #: How a process gets the library: environment, module in place of ``triton``.
 LIBRARIES = {"triton": ({}, "triton"), "shim": ({"TILEWRIGHT_TRITON": "1"}, "triton"), "tilewright": ({}, "tilewright")}
-
-
-def host_microseconds(call: Callable[[], Any], calls: int = 50, rounds: int = 20) -> float:
-    """The median over rounds of the time a call takes the host."""
-    for _ in range(100):
-        call()
-    torch.cuda.synchronize()
-    found = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        found.append((time.perf_counter() - start) / calls * 1e6)
-        torch.cuda.synchronize()
-    return statistics.median(found)
-
-
-def milliseconds(call: Callable[[], Any], rounds: int = 50) -> float:
-    """The median time of a call by events, the caches overwritten before it."""
-    spoiler = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-    found = []
-    for _ in range(rounds):
-        spoiler.zero_()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        found.append(start.elapsed_time(end))
-    return statistics.median(found)
 
 
 def measure(library: str, quick: bool) -> list[dict[str, Any]]:
@@ -94,7 +61,7 @@ def measure(library: str, quick: bool) -> list[dict[str, Any]]:
     rows.append(("launch with three descriptors", lambda: program.launch_product(*descriptors, 512, 512, 512)))
     if library != "triton":
         rows.append(("launch with three tensor maps", lambda: program.launch_product(*descriptors, 512, 512, 512, asynchronous=True)))
-    return [{"what": name, "host_us": host_microseconds(call), "ms": milliseconds(call)} for name, call in rows]
+    return [{"what": name, "host_us": host_microseconds(call, 50, 20), "ms": milliseconds({name: call}, 50)[name]} for name, call in rows]
 
 
 def main() -> None:

@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import outputs
 import torch
-from side_by_side import kernels, report
-
-
-def microseconds(call: Callable[[], Any], launches: int = 200, rounds: int = 60) -> float:
-    """The median over rounds of the time a launch takes the host; the queue never fills."""
-    for _ in range(300):
-        call()
-    torch.cuda.synchronize()
-    found = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        for _ in range(launches):
-            call()
-        found.append((time.perf_counter() - start) / launches * 1e6)
-        torch.cuda.synchronize()
-    return statistics.median(found)
+from side_by_side import host_microseconds, kernels, report
 
 
 def launching(kernel: Any, tensors: list[Any], numbers: tuple[int, ...]) -> Callable[[], Any]:
@@ -44,11 +27,11 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     modules = kernels()
     for name, module in modules.items():
-        rows.append({"what": f"{name} kernel[grid](10 arguments)", "us": microseconds(launching(module.ten, tensors, numbers))})
+        rows.append({"what": f"{name} kernel[grid](10 arguments)", "us": host_microseconds(launching(module.ten, tensors, numbers))})
     compiled = modules["tilewright"].ten[(1,)](*tensors, *numbers)
     run, values = compiled.run, (*tensors, *numbers)
-    rows.append({"what": "the launcher of tilewright alone", "us": microseconds(lambda: run((1, 1, 1), None, values))})
-    rows.append({"what": "torch.add(out=)", "us": microseconds(lambda: torch.add(tensors[0], tensors[1], out=tensors[2]))})
+    rows.append({"what": "the launcher of tilewright alone", "us": host_microseconds(lambda: run((1, 1, 1), None, values))})
+    rows.append({"what": "torch.add(out=)", "us": host_microseconds(lambda: torch.add(tensors[0], tensors[1], out=tensors[2]))})
     times = {row["what"].split()[0]: row["us"] for row in rows}
     if "triton" in times:
         rows.append({"what": "tilewright / triton", "ratio": times["tilewright"] / times["triton"]})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
 from typing import Any
 
 import outputs
@@ -28,26 +27,11 @@ CONFIGURATIONS = (
 
 
 def measure(size: int) -> dict[str, Any]:
-    """One row: every configuration checked and timed, the best of each side timed again with the other."""
+    """One row."""
     import torch
-    from side_by_side import fastest, instructions, milliseconds
+    from side_by_side import instructions, product
 
-    a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
-    c = torch.empty(size, size, device="cuda", dtype=torch.float16)
-    expected = a @ b
-
-    def make(module: Any, bm: int, bn: int, bk: int, warps: int, stages: int) -> Callable[[], Any]:
-        grid = (-(-size // bm) * -(-size // bn),)
-        options = {"num_warps": warps, "num_stages": stages, **instructions(module)}
-        return lambda: module.matmul[grid](a, b, c, size, size, size, BM=bm, BN=bn, BK=bk, GROUP=8, **options)
-
-    best = fastest(CONFIGURATIONS, make, c, lambda: torch.testing.assert_close(c, expected, rtol=1e-2, atol=0.5), 2 * size**3)
-    times = milliseconds({**best, "cublas": lambda: torch.mm(a, b, out=c)}, 40)
-    row: dict[str, Any] = {"size": size, **{f"{library}_TFLOPs": 2 * size**3 / taken / 1e9 for library, taken in times.items()}}
-    row["of_cublas"] = times["cublas"] / times["tilewright"]
-    if "triton" in times:
-        row["speedup"] = times["triton"] / times["tilewright"]
-    return row
+    return {"size": size, **product(size, torch.float16, CONFIGURATIONS, instructions, 40)}
 
 
 def main() -> None:

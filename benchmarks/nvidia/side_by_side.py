@@ -9,6 +9,7 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -76,6 +77,21 @@ def milliseconds(calls: Mapping[str, Callable[[], Any]], rounds: int = 30, lead:
     return {name: statistics.median(taken) for name, taken in times.items()}
 
 
+def host_microseconds(call: Callable[[], Any], launches: int = 200, rounds: int = 60) -> float:
+    """The median over rounds of the time a call takes the host, which waits for the device after each round."""
+    for _ in range(300):
+        call()
+    torch.cuda.synchronize()
+    found = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(launches):
+            call()
+        found.append((time.perf_counter() - start) / launches * 1e6)
+        torch.cuda.synchronize()
+    return statistics.median(found)
+
+
 def fastest(
     configurations: Sequence[tuple[Any, ...]], make: Callable[..., Callable[[], Any]], output: Any, check: Callable[[], None], operations: float
 ) -> dict[str, Callable[[], Any]]:
@@ -105,6 +121,28 @@ def fastest(
             if library not in best or taken < best[library][0]:
                 best[library] = taken, call
     return {library: call for library, (_, call) in best.items()}
+
+
+def product(
+    size: int, dtype: torch.dtype, configurations: Sequence[tuple[Any, ...]], options: Callable[[ModuleType], Mapping[str, Any]], rounds: int
+) -> dict[str, Any]:
+    """Of a product of square matrices the speed of each library in its fastest configuration, which are timed again in turns with cuBLAS, and its ratio to
+    the others'."""
+    a, b = (torch.randn(size, size, device="cuda", dtype=dtype) for _ in range(2))
+    c = torch.empty(size, size, device="cuda", dtype=dtype)
+    expected = a @ b
+
+    def make(module: Any, bm: int, bn: int, bk: int, warps: int, stages: int) -> Callable[[], Any]:
+        grid, own = (-(-size // bm) * -(-size // bn),), options(module)
+        return lambda: module.matmul[grid](a, b, c, size, size, size, BM=bm, BN=bn, BK=bk, GROUP=8, num_warps=warps, num_stages=stages, **own)
+
+    best = fastest(configurations, make, c, lambda: torch.testing.assert_close(c, expected, rtol=1e-2, atol=0.5), 2 * size**3)
+    times = milliseconds({**best, "cublas": lambda: torch.mm(a, b, out=c)}, rounds)
+    row = {f"{library}_TFLOPs": 2 * size**3 / taken / 1e9 for library, taken in times.items()}
+    row["of_cublas"] = times["cublas"] / times["tilewright"]
+    if "triton" in times:
+        row["speedup"] = times["triton"] / times["tilewright"]
+    return row
 
 
 def report(title: str, rows: list[dict[str, Any]], plotted: Sequence[str] = (), options: argparse.Namespace | None = None) -> None:
