@@ -12,6 +12,7 @@ from tilewright.frontend.compile import compile_function
 from tilewright.language.callable import device_function
 from tilewright.reference.checked import CheckedOptions
 from tilewright.reference.interpreter import run
+from tilewright_conformance.cases.control.whiles import search
 
 MODES = pytest.mark.parametrize("checked", [None, CheckedOptions()], ids=["plain", "checked"])
 
@@ -70,28 +71,12 @@ def test_reductions_scans_and_sort(checked, rng):
     assert np.array_equal(ordered, -np.sort(-x, 1))
 
 
-@device_function
-def search(table, keys, places, n):
-    """The first position whose entry is not below the key."""
-    pid = tl.program_id(0)
-    key = tl.load(keys + pid)
-    low = 0
-    high = n
-    while low < high:
-        middle = (low + high) // 2
-        if tl.load(table + middle) < key:
-            low = middle + 1
-        else:
-            high = middle
-    tl.store(places + pid, low)
-
-
 @MODES
 def test_binary_search_diverges(checked, rng):
     table = np.sort(rng.integers(0, 1000, 77)).astype(np.int32)
     keys = rng.integers(-5, 1010, 60).astype(np.int32)
     places = np.zeros(60, np.int32)
-    signature = {"table": "*i32", "keys": "*i32", "places": "*i32", "n": "i32"}
+    signature = {"keys": "*i32", "wanted": "*i32", "out": "*i32", "n": "i32"}
     run(build(search, signature), [table, keys, places, 77], (60, 1, 1), checked=checked)
     assert np.array_equal(places, np.searchsorted(table, keys))
 

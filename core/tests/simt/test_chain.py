@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from test_machines import build
 
 import tilewright.language as tl
-from tilewright.frontend.compile import compile_function
 from tilewright.ir import Module
 from tilewright.ir.core import Operation
 from tilewright.language.callable import device_function
-from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.async_hazards import check_in_flight
 from tilewright.simt.compile import kernel_of
@@ -70,12 +67,6 @@ def gradients(q, k, v, g, dk, dv, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: t
     columns, dims = column + tl.arange(0, BN), tl.arange(0, HEAD)
     tl.store(dk + columns[:, None] * HEAD + dims[None, :], key_gradient)
     tl.store(dv + columns[:, None] * HEAD + dims[None, :], value_gradient)
-
-
-def build(fn: Any, signature: dict[str, str], **constants: Any) -> Module:
-    module = compile_function(fn, {**signature, **dict.fromkeys(constants, "constexpr")}, constants)
-    run_passes(module)
-    return module
 
 
 def attention_module(causal: bool) -> Module:

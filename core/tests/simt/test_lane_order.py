@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from test_machines import BM, BN, MODES, by_pointers, matmul_module, matrices, operations
 
-import tilewright.language as tl
-from tilewright.language.callable import device_function
 from tilewright.passes.axis import axis_info
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of
@@ -69,24 +67,12 @@ def test_a_tile_of_too_few_elements_has_no_such_layout() -> None:
 SIZES = [(16, 8, 8), (32, 16, 40), (19, 12, 20), (16, 8, 4), (5, 4, 0)]
 
 
-@device_function
-def filled_with_ones(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
-    total = tl.zeros((BM, BN), dtype=tl.float32)
-    for k in range(0, K, BK):
-        inner = k + tl.arange(0, BK)
-        x = tl.load(a + rows[:, None] * K + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K), other=1.0)
-        y = tl.load(b + inner[:, None] * N + columns[None, :], mask=(inner[:, None] < K) & (columns[None, :] < N), other=0.0)
-        total = tl.dot(x, y, total)
-    tl.store(out + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
-
-
-def run_matmul(size: tuple[int, int, int], stages: int, target: StagedTarget, kernel: Any = by_pointers, num_warps: int = 1, **options: Any) -> Any:
+def run_matmul(size: tuple[int, int, int], stages: int, target: StagedTarget, fill: float = 0.0, num_warps: int = 1, **options: Any) -> Any:
     m, n, k = size
     a, b, out = matrices(m, n, k)
     # rows are multiples of 16 bytes, and so is where they end
     facts = {"N": 4, "K": 4}
-    module = matmul_module(kernel, blocks=False)
+    module = matmul_module(by_pointers, blocks=False, FILL=fill)
     for argument, attributes in zip(kernel_of(module).arguments, kernel_of(module).argument_attributes, strict=True):
         attributes["divisibility"] = 16 if argument.name in ("a", "b") else facts.get(argument.name, 1)
     emulator.run(module, [a, b, out, m, n, k], (-(-m // BM), -(-n // BN), 1), num_warps=num_warps, target=target, num_stages=stages, **options)
@@ -108,7 +94,7 @@ def test_matmul_by_runs(size: tuple[int, int, int], drains: bool, completion: st
 
 def test_loads_of_a_loop_are_all_copied_the_same_way() -> None:
     """Copies fill with zeros: where one load is filled with ones, both go through registers."""
-    module = run_matmul((16, 8, 20), 3, RunsTarget(8, k_step=4), filled_with_ones)
+    module = run_matmul((16, 8, 20), 3, RunsTarget(8, k_step=4), 1.0)
     assert len(operations(module, "simt.load_start")) == 2 * 3 and not operations(module, "simt.copy_start")
 
 

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from looped_kernels import advancing, attending, counting_to, several_readers
+from looped_kernels import STEPS, advancing, attending, counting_to, several_readers, steps
 
 import tilewright.language as tl
 from tilewright.language.callable import device_function
@@ -16,21 +16,6 @@ from tilewright.simt.facts import notes_of
 from tilewright.simt.tokens import Tokens
 from tilewright.testing.emulated import LANES, WARPS, build, compare, inside, small
 from tilewright.testing.matrix_target import MatrixTarget
-
-
-@device_function
-def steps(a, b, out, first, last, step, K, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
-    rows, columns = tl.arange(0, M), tl.arange(0, N)
-    total = tl.zeros((M, N), dtype=tl.float32)
-    for start in range(first, last, step):
-        inner = start + tl.arange(0, BK)
-        x = tl.load(a + rows[:, None] * 128 + inner[None, :], mask=inner[None, :] < K, other=0.0)
-        y = tl.load(b + inner[:, None] * N + columns[None, :], mask=inner[:, None] < K, other=0.0)
-        total = tl.dot(x, y, total)
-    tl.store(out + rows[:, None] * N + columns[None, :], total)
-
-
-STEPS = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "first": "i32", "last": "i32", "step": "i32", "K": "i32"}
 
 
 @pytest.mark.parametrize("stages", [2, 3, 5])

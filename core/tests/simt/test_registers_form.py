@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from looped_kernels import ATTENTION, advancing, attending, attention, counting_to, several_readers
+from looped_kernels import ATTENTION, STEPS, advancing, attending, attention, counting_to, several_readers, steps
 
 import tilewright.language as tl
 from tilewright.ir.core import Operation
@@ -40,20 +40,9 @@ def order(loop: Operation) -> list[str]:
     return [operation.name.removeprefix("simt.") for operation in loop.regions[0] if operation.name in names]
 
 
-@device_function
-def steps(a, b, out, first, last, step, K, BK: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
-    rows, columns = tl.arange(0, M), tl.arange(0, N)
-    total = tl.zeros((M, N), dtype=tl.float32)
-    for start in range(first, last, step):
-        inner = start + tl.arange(0, BK)
-        x = tl.load(a + rows[:, None] * 128 + inner[None, :], mask=inner[None, :] < K, other=2.0)
-        y = tl.load(b + inner[:, None] * N + columns[None, :], mask=inner[:, None] < K, other=-1.0)
-        total = tl.dot(x, y, total)
-    tl.store(out + rows[:, None] * N + columns[None, :], total)
-
-
-STEPS = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "first": "i32", "last": "i32", "step": "i32", "K": "i32"}
 SIZES = {"BK": 16, "M": 16, "N": 8}
+#: What stands in for masked elements of the two operands.
+FILLS = {"A_FILL": 2.0, "B_FILL": -1.0}
 
 
 def operands(seed: int, trips: int, K: int = 128) -> list[Any]:
@@ -65,7 +54,7 @@ def operands(seed: int, trips: int, K: int = 128) -> list[Any]:
 @pytest.mark.parametrize("stages", [2, 3, 5])
 @pytest.mark.parametrize("trips", range(8))
 def test_any_number_of_iterations(stages: int, trips: int, lanes: int) -> None:
-    kernel, (loop,), _ = compare(steps, STEPS, operands(trips, trips, 100), stages=stages, target=plain(lanes), **SIZES)
+    kernel, (loop,), _ = compare(steps, STEPS, operands(trips, trips, 100), stages=stages, target=plain(lanes), **SIZES, **FILLS)
     assert order(loop) == ["load_start", "load_start", "barrier", "dot", "wait", "store", "wait", "store"]
     tokens, waits = Tokens(kernel), inside(loop, "simt.wait")
     # of both loads, what is further ahead, and of the first the second
@@ -184,7 +173,7 @@ def test_nothing_is_read_for_iterations_past_the_end(trips: int) -> None:
 
 def scheduled(target: emulator.EmulatedTarget, stages: int, **sizes: int) -> tuple[Operation, list[str]]:
     """The loop of ``steps`` with its schedule, and what is noted."""
-    module = build(steps, STEPS, **{**SIZES, **sizes})
+    module = build(steps, STEPS, **{**SIZES, **FILLS, **sizes})
     run_stages(module, target, {**OPTIONS, "num_stages": stages}, ["prepare", "layouts", "select", "schedule"])
     (loop,) = (operation for operation in module.kernel.walk() if operation.name == "for")
     return loop, [text for _, text in notes_of(module.kernel) if "pipelined" in text]
@@ -212,7 +201,7 @@ def test_distance_is_limited_by_registers() -> None:
         assert told == ([] if found[registers] == 5 else [f"pipelined {found[registers] + 1} deep instead of 6, for want of registers"])
     assert found == {36: 1, 100: 1, 124: 2, 148: 3, 255: 5}
     target.registers = 124
-    compare(steps, STEPS, operands(1, 5, 70), stages=6, target=target, **SIZES)
+    compare(steps, STEPS, operands(1, 5, 70), stages=6, target=target, **SIZES, **FILLS)
 
 
 def test_shared_memory_for_two_slots_is_needed() -> None:
@@ -248,7 +237,7 @@ def test_loads_are_under_way_in_turn_where_registers_are_few(k_step: int, trips:
     """Each arrives while half of the product's steps are done; a product of one step is not cut."""
     orders = {}
     for registers in (255, 70):
-        _, (loop,), _ = compare(steps, STEPS, operands(trips, trips, 100), stages=2, target=crowded(registers, k_step), **SIZES)
+        _, (loop,), _ = compare(steps, STEPS, operands(trips, trips, 100), stages=2, target=crowded(registers, k_step), **SIZES, **FILLS)
         orders[registers] = order(loop)
     half = ["dot_step"] * (8 // k_step)
     whole = ["load_start", "load_start", "keep_order", "barrier", "dot", *STORED, "wait", "store"]
@@ -258,7 +247,7 @@ def test_loads_are_under_way_in_turn_where_registers_are_few(k_step: int, trips:
 def test_loads_are_under_way_together_where_registers_are_not_few() -> None:
     target = crowded(70)
     target.few_registers = False
-    _, (loop,), _ = compare(steps, STEPS, operands(1, 3), stages=2, target=target, **SIZES)
+    _, (loop,), _ = compare(steps, STEPS, operands(1, 3), stages=2, target=target, **SIZES, **FILLS)
     assert order(loop) == TOGETHER
 
 
