@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,9 @@ from tilewright.runtime.compile import Specialization, build_module, lower_modul
 from tilewright.runtime.devices import named_target
 from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.options import resolve
+from tilewright.simt.target import Threads
 from tilewright.tools.inspect import bind_types
+from tilewright_amd.target import GcnTarget
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
 
@@ -62,3 +64,19 @@ def sections(data: bytes) -> dict[str, tuple[int, int, int, int]]:
     rows = [struct.unpack_from("<IIQQQQIIQQ", data, headers + 64 * i) for i in range(count)]
     table = data[rows[names][4] : rows[names][4] + rows[names][5]]
     return {table[row[0] : table.index(0, row[0])].decode(): (row[1], row[3], row[4], row[5]) for row in rows}
+
+
+_BARRIER = GcnTarget.barrier
+
+
+def all_barriers_but(left_out: int) -> Callable[[GcnTarget, Any, Threads], None]:
+    """The barriers of each kernel, without one of them."""
+    met: dict[int, int] = {}
+
+    def barrier(self: GcnTarget, w: Any, threads: Threads) -> None:
+        number = met.setdefault(id(w), 0)
+        met[id(w)] += 1
+        if number != left_out:
+            _BARRIER(self, w, threads)
+
+    return barrier

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import compiled, example
+from amd_support import all_barriers_but, compiled, example
 from test_direct_copies import SCHEDULES, listing_of, loop_of
 
 from tilewright.plugins.manifest import CodeObject
@@ -78,30 +77,17 @@ def _one_more_under_way(w: Any, pending: int) -> None:
     _WAIT(w, pending + 1)
 
 
-def _all_but(left_out: int) -> Callable[[GcnTarget, Any, Any], None]:
-    """The barriers of each kernel, without one of them."""
-    met: dict[int, int] = {}
-
-    def barrier(self: GcnTarget, w: Any, threads: Any) -> None:
-        number = met.setdefault(id(w), 0)
-        met[id(w)] += 1
-        if number != left_out:
-            _BARRIER(self, w, threads)
-
-    return barrier
-
-
-_WAIT, _BARRIER = direct_copies.wait, GcnTarget.barrier
+_WAIT = direct_copies.wait
 
 
 @pytest.mark.parametrize(
     ("arch", "owner", "attribute", "value"),
     [
         ("gfx950", direct_copies, "wait", _one_more_under_way),
-        ("gfx950", GcnTarget, "barrier", _all_but(0)),
-        ("gfx942", GcnTarget, "barrier", _all_but(0)),
-        ("gfx950", GcnTarget, "barrier", _all_but(2)),
-        ("gfx942", GcnTarget, "barrier", _all_but(2)),
+        ("gfx950", GcnTarget, "barrier", all_barriers_but(0)),
+        ("gfx942", GcnTarget, "barrier", all_barriers_but(0)),
+        ("gfx950", GcnTarget, "barrier", all_barriers_but(2)),
+        ("gfx942", GcnTarget, "barrier", all_barriers_but(2)),
     ],
     ids=["a wait for one copy too few", "the first barrier", "the first barrier, through registers", "a barrier of the loop", "the same, through registers"],
 )

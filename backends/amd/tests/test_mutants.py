@@ -11,7 +11,7 @@ import amd_kernels as kernels
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import compiled, example
+from amd_support import all_barriers_but, compiled, example
 
 from tilewright.ir.core import Function
 from tilewright.plugins.manifest import CodeObject
@@ -98,19 +98,6 @@ def _one_barrier_less(number: int) -> Callable[[Function, SimtTarget], None]:
     return insert
 
 
-def _all_but_one(left_out: int) -> Callable[[GcnTarget, Any, Threads], None]:
-    """The barriers of each kernel, without one of them."""
-    met: dict[int, int] = {}
-
-    def barrier(self: GcnTarget, w: Any, threads: Threads) -> None:
-        number = met.setdefault(id(w), 0)
-        met[id(w)] += 1
-        if number != left_out:
-            _BARRIER(self, w, threads)
-
-    return barrier
-
-
 _INSERT = stages.insert_barriers
 
 
@@ -118,7 +105,7 @@ def _lane(self: GcnTarget, w: Any) -> str:
     return str(w.emit(f"and i32 {_LANE(self, w)}, {self.warp_size // 2 - 1}"))
 
 
-_BARRIER, _LANE, _EXCHANGE, _STORE, _EMIT = GcnTarget.barrier, GcnTarget.lane, lanes.exchange, memory_access.store, _Product.emit
+_LANE, _EXCHANGE, _STORE, _EMIT = GcnTarget.lane, lanes.exchange, memory_access.store, _Product.emit
 
 
 def _moved_store(w: Any, pointer: str, element: Any, values: Sequence[str], predicate: str | None, access: Any) -> None:
@@ -143,8 +130,8 @@ MUTANTS: dict[str, tuple[Run, Any, str, Any]] = {
     "barriers that order nothing": (sums, GcnTarget, "barrier", _no_fences),
     "barriers that order nothing in a loop": (product, GcnTarget, "barrier", _no_fences),
     "the first barrier of a loop is missing": (product, stages, "STAGES", _stage("barriers", _one_barrier_less(0))),
-    "the barrier of a reduction is missing": (sums, GcnTarget, "barrier", _all_but_one(0)),
-    "the barrier of a conversion is missing": (turned, GcnTarget, "barrier", _all_but_one(0)),
+    "the barrier of a reduction is missing": (sums, GcnTarget, "barrier", all_barriers_but(0)),
+    "the barrier of a conversion is missing": (turned, GcnTarget, "barrier", all_barriers_but(0)),
     "loads pass barriers": (passed_on, memory_access, "KEEP", ""),
     "others' stores are not waited for": (taken_in_turn, waits, "MFMA_MEMORY", 0xCF7F),
     "half of the lanes": (add, GcnTarget, "lane", _lane),

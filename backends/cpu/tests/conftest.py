@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from foreign_machines import bits_of
 
 from tilewright.ir import Module
-from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, Type
+from tilewright.ir.types import DescriptorType, PointerType
 from tilewright.plugins.manifest import Target
 from tilewright.reference import interpreter
-from tilewright.reference.numerics import encode, numpy_dtype
 from tilewright_conformance.samples import Sample, check_outputs
 
 #: Bytes in front of and behind every array, which no kernel may touch.
@@ -43,7 +43,7 @@ class CompiledModule:
             if isinstance(argument.type, DescriptorType):
                 slots += [value.base.ctypes.data, *value.shape, *value.strides]
             else:
-                slots.append(value.ctypes.data if isinstance(argument.type, PointerType) else _slot(value, argument.type))
+                slots.append(value.ctypes.data if isinstance(argument.type, PointerType) else bits_of(value, argument.type))
         for position in self.code.metadata.get("bounds", ()):
             array = _bare(arguments[position])
             slots += [array.ctypes.data, array.nbytes]
@@ -53,14 +53,6 @@ class CompiledModule:
         slots = self.pack(arguments, grid)
         self.status[:] = 0
         self.function(slots.ctypes.data, 0, grid[0] * grid[1] * grid[2], None)
-
-
-def _slot(value: Any, type_: Type) -> int:
-    if isinstance(type_, IntType):
-        return int(value)
-    assert isinstance(type_, FloatType)
-    bits = encode(np.asarray([value], np.float64), type_) if numpy_dtype(type_).kind == "u" else np.array([value], numpy_dtype(type_))
-    return int(bits.view(f"u{type_.bits // 8}")[0])
 
 
 def _guarded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

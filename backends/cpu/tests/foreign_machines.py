@@ -150,7 +150,7 @@ def _pack(number: int, launch: Launch) -> tuple[bytes, list[int]]:
     for value, argument in zip(launch.arguments, launch.module.kernel.arguments, strict=True):
         array = _bare(value)
         if array is None:
-            slots.append((0, _bits(value, argument.type)))
+            slots.append((0, bits_of(value, argument.type)))
             continue
         blocks.append(b"\xa5" * GUARD + array.tobytes() + b"\xa5" * GUARD)
         slots.append((len(blocks), GUARD))
@@ -164,7 +164,8 @@ def _pack(number: int, launch: Launch) -> tuple[bytes, list[int]]:
     return data, [len(block) for block in blocks]
 
 
-def _bits(value: Any, type_: Type) -> int:
+def bits_of(value: Any, type_: Type) -> int:
+    """What a scalar argument's slot holds."""
     if isinstance(type_, IntType):
         return int(value)
     assert isinstance(type_, FloatType)

@@ -7,7 +7,7 @@ from typing import Any
 from tilewright.ir import Builder, Operation, Value
 from tilewright.ir.types import I1, I32, IntType, TileType, shape_of
 from tilewright.passes.clone import clone_operation
-from tilewright_conformance.faulty.rewriting import CHANGED, again, as_bits, element, is_unsigned, like, other_sign, picked
+from tilewright_conformance.faulty.rewriting import CHANGED, again, as_bits, element, is_unsigned, like, mask_lost, other_sign, picked
 from tilewright_conformance.faulty.switch import Switch, rewriting
 
 
@@ -161,13 +161,6 @@ def _dropped(operation: Operation, b: Builder) -> Any:
     return ()
 
 
-def _mask_lost(operation: Operation, b: Builder) -> Any:
-    if operation.operand("mask") is None:
-        return None
-    operation.replace_operands(operation.operands[:1], (1, 0))
-    return CHANGED
-
-
 def _without_tile(operation: Operation, b: Builder) -> Any:
     tile = next((value for value in operation.operands if isinstance(value.type, TileType) and value.type.numel > 1), None)
     if tile is None:
@@ -196,5 +189,5 @@ SWITCHES: tuple[Switch, ...] = (
     rewriting("print-lost", "lost output", "print", _dropped, "prints are dropped"),
     rewriting("print-tiles-lost", "lost output", "print", _without_tile, "prints leave out a tile among their values"),
     rewriting("assert-lost", "error swallowed", "assert", _dropped, "assertions are not checked"),
-    rewriting("assert-mask-ignored", "masked lanes", "assert", _mask_lost, "assertions hold masked-off lanes to account too"),
+    rewriting("assert-mask-ignored", "masked lanes", "assert", mask_lost, "assertions hold masked-off lanes to account too"),
 )

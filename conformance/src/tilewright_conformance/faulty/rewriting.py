@@ -125,3 +125,11 @@ def picked(b: Builder, value: Value, axis: int, index: Callable[[Value], Value],
 def like(b: Builder, value: Value, number: float) -> Value:
     """A constant of the value's type."""
     return b.constant_like(value.type, number)
+
+
+def mask_lost(operation: Operation, b: Builder) -> Any:
+    """An operation on one operand and a mask, without the mask."""
+    if operation.operand("mask") is None:
+        return None
+    operation.replace_operands(operation.operands[:1], (1, 0))
+    return CHANGED

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.ir import Builder, Operation, Value
 from tilewright.ir.types import TileType, shape_of
-from tilewright_conformance.faulty.rewriting import CHANGED, element, like
+from tilewright_conformance.faulty.rewriting import CHANGED, element, like, mask_lost
 from tilewright_conformance.faulty.switch import Switch, rewriting
 
 
@@ -64,13 +64,6 @@ def _index_short(operation: Operation, b: Builder) -> Any:
     return CHANGED
 
 
-def _mask_lost(operation: Operation, b: Builder) -> Any:
-    if operation.operand("mask") is None:
-        return None
-    operation.replace_operands(operation.operands[:1], (1, 0))
-    return CHANGED
-
-
 def _overflow_counted(operation: Operation, b: Builder) -> Any:
     (x, *rest), last = operation.operands, operation.attribute("bins") - 1
     if last > element(x).maximum:  # type: ignore[attr-defined]
@@ -103,6 +96,6 @@ SWITCHES: tuple[Switch, ...] = (
     rewriting("broadcast-other-axis", "bad layout", "broadcast", _other_axis, "a row of a square tile is repeated along the wrong axis"),
     rewriting("arange-from-zero", "edge value", "arange", _from_zero, "arange starts at zero"),
     rewriting("gather-index-clamped", "gather", "gather", _index_short, "gather cannot reach the last element"),
-    rewriting("histogram-mask-ignored", "masked lanes", "histogram", _mask_lost, "histogram counts masked-off lanes"),
+    rewriting("histogram-mask-ignored", "masked lanes", "histogram", mask_lost, "histogram counts masked-off lanes"),
     rewriting("histogram-overflow-counted", "edge value", "histogram", _overflow_counted, "values beyond the last bin are counted in it"),
 )

@@ -36,7 +36,7 @@ from tilewright.ir.types import I1, I32
 from tilewright.passes.dce import dce_function
 from tilewright.passes.rewriter import constant_of, is_positive_zero
 from tilewright.simt.block_mechanisms import create
-from tilewright.simt.carried import operations_of_program
+from tilewright.simt.carried import operations_of_program, terminator
 from tilewright.simt.facts import SUMS, function_of, part_of
 from tilewright.simt.matmul_plans import Accumulator, product_of, step_attributes
 from tilewright.simt.ops.accumulators import Accumulators
@@ -210,7 +210,7 @@ class _Products:
             write_sums(before, place, init, product, self.target)
         before.barrier()
         adds = carry_in_for(loop, before.constant(value=not fresh, result=I1))
-        yield_more(body, [Builder.at(_last(body)).constant(value=True, result=I1)])
+        yield_more(body, [Builder.at(terminator(body)).constant(value=True, result=I1)])
         after = Builder(loop.parent, loop.next, loop.location)
         tile = read_sums(after, place, loop.results[-1] if fresh else None, product, self.target)
         _replace(loop.results[index], readers, tile)
@@ -222,7 +222,7 @@ class _Products:
         assert body is not None
         which = builder.constant(value=number, result=I32)
         start_into(builder, product, kept.place, kept.adds, self.ended, which)
-        last, following = _last(body), product.next
+        last, following = terminator(body), product.next
         while following is not None and following is not last and _is_idle(following):
             following = following.next
         waiting = Builder.at(last) if following is last else builder
@@ -308,9 +308,9 @@ class _Started:
             if not fresh:
                 write_sums(before, places[one.inside], init, one.inside, self.target)
             adds[one.inside] = carry_in_for(one.loop, before.constant(value=not fresh, result=I1))
-            yield_more(body, [Builder.at(_last(body)).constant(value=True, result=I1)])
+            yield_more(body, [Builder.at(terminator(body)).constant(value=True, result=I1)])
             adds[one.behind] = one.loop.results[-1]
-            _last(body).set_operand(one.index, body.arguments[1 + one.index])
+            terminator(body).set_operand(one.index, body.arguments[1 + one.index])
         return adds
 
 
@@ -321,7 +321,7 @@ def _carried_by(start: DotStart) -> _Carried | None:
     loop = body.owner
     if not isinstance(loop, For) or sums.owner is not body or sums.index == 0 or len(sums.uses) != 1:
         return None
-    last, index = _last(body), sums.index - 1
+    last, index = terminator(body), sums.index - 1
     if set(result.uses) != {last} or result.uses[last] != 1 or last.operands[index] is not result:
         return None
     readers = list(loop.results[index].uses)
@@ -349,12 +349,6 @@ def _is_idle(operation: Operation) -> bool:
     return operation.spec.pure and not operation.regions and all(result.layout is None for result in operation.results)
 
 
-def _last(body: Region) -> Operation:
-    last = body.terminator
-    assert last is not None
-    return last
-
-
 def _replace(value: Value, readers: Sequence[Operation], other: Value) -> None:
     """Let some readers of a value read another one."""
     for reader in readers:
@@ -370,6 +364,6 @@ def _take_and_give_back(function: Function, target: SimtTarget) -> None:
         return
     if memory.units > target.accumulator_units:
         raise OutOfResources(memory.units, target.accumulator_units, ACCUMULATORS)
-    last = _last(function.body)
+    last = terminator(function.body)
     function.body.insert_before(Operation(TABLE["barrier"], (), (), {}, (), location=last.location), last)
     create(Builder.at(last), "simt.free_accumulators", [memory.results[0]])

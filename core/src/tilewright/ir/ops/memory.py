@@ -96,7 +96,8 @@ def _make_descriptor(shape: Shape) -> Sequence[Type]:
     return (result,)
 
 
-def _descriptor(shape: Shape) -> DescriptorType:
+def descriptor_of(shape: Shape) -> DescriptorType:
+    """The type of ``descriptor``; raises :class:`RuleError` for other things."""
     descriptor = shape.type("descriptor")
     if not isinstance(descriptor, DescriptorType):
         raise RuleError(f"descriptor must be a descriptor, not {descriptor}")
@@ -104,7 +105,7 @@ def _descriptor(shape: Shape) -> DescriptorType:
 
 
 def _descriptor_number(shape: Shape) -> Sequence[Type]:
-    descriptor, axis = _descriptor(shape), shape.attributes["axis"]
+    descriptor, axis = descriptor_of(shape), shape.attributes["axis"]
     require(0 <= axis < descriptor.rank, f"axis must be 0 to {descriptor.rank - 1} for {descriptor}, not {axis}")
     return (I64,)
 
@@ -116,13 +117,13 @@ def _check_offsets(shape: Shape, descriptor: DescriptorType) -> None:
 
 
 def _descriptor_load(shape: Shape) -> Sequence[Type]:
-    descriptor = _descriptor(shape)
+    descriptor = descriptor_of(shape)
     _check_offsets(shape, descriptor)
     return (descriptor.block_type,)
 
 
 def _descriptor_store(shape: Shape) -> Sequence[Type]:
-    descriptor = _descriptor(shape)
+    descriptor = descriptor_of(shape)
     _check_offsets(shape, descriptor)
     value = shape.type("value")
     require(value is descriptor.block_type, f"value must be {descriptor.block_type}, not {value}")
@@ -130,13 +131,13 @@ def _descriptor_store(shape: Shape) -> Sequence[Type]:
 
 
 def _descriptor_reduce(shape: Shape) -> Sequence[Type]:
-    check_atomic_element(shape.attributes["kind"], _descriptor(shape).element)
+    check_atomic_element(shape.attributes["kind"], descriptor_of(shape).element)
     return _descriptor_store(shape)
 
 
 def _rows(shape: Shape) -> tuple[DescriptorType, int]:
     """The descriptor and the number of rows of a gather or scatter of rows."""
-    descriptor = _descriptor(shape)
+    descriptor = descriptor_of(shape)
     require(descriptor.rank == 2 and descriptor.block_shape[0] == 1, f"the descriptor's block must be one row, not {descriptor}")
     rows = require_tile(shape.type("rows"), "rows")
     require(rows.rank == 1, f"rows must have rank 1, not {rows}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tilewright.ir.core import Operation
 from tilewright.ir.declare import Declarations, SingleOperand, TypedAttribute, VariadicOperand
+from tilewright.ir.ops.memory import descriptor_of
 from tilewright.ir.table import Effect, RuleError, Shape
 from tilewright.ir.types import I32, DescriptorType, IntType, TileType, Type
 from tilewright.simt.ops import fields
-from tilewright.simt.ops.rules import descriptor_of, require_barrier, slot_of
+from tilewright.simt.ops.rules import require_barrier, slot_of
 
 
 def _block(shape: Shape, *, pieces: bool = False) -> None:

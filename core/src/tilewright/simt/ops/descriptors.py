@@ -6,10 +6,11 @@ from typing import Literal
 
 from tilewright.ir.core import Operation
 from tilewright.ir.declare import Declarations, SingleOperand, TypedAttribute, VariadicOperand
+from tilewright.ir.ops.memory import descriptor_of
 from tilewright.ir.table import Effect, RuleError, Shape
 from tilewright.ir.types import I32, I64, DescriptorType, IntType, PointerType, Type
 from tilewright.simt.ops import fields
-from tilewright.simt.ops.rules import descriptor_of, slot_of
+from tilewright.simt.ops.rules import slot_of
 
 
 def _tensor(shape: Shape) -> list[Type]:

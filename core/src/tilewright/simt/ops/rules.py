@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.table import RuleError, Shape
-from tilewright.ir.types import DescriptorType, IntType
+from tilewright.ir.types import IntType
 from tilewright.simt.types import BarriersType, MemoryType, SlotType
 
 
@@ -24,11 +24,3 @@ def require_barrier(shape: Shape) -> None:
     if not isinstance(shape.type("barriers"), BarriersType):
         raise RuleError(f"barriers must be barriers, not {shape.type('barriers')}")
     require_index(shape)
-
-
-def descriptor_of(shape: Shape) -> DescriptorType:
-    """The type of ``descriptor``; raises :class:`RuleError` for other things."""
-    type_ = shape.type("descriptor")
-    if not isinstance(type_, DescriptorType):
-        raise RuleError(f"descriptor must be a descriptor, not {type_}")
-    return type_
