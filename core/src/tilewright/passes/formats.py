@@ -58,20 +58,23 @@ def round_to(value: float | Fraction, type_: FloatType, *, towards_zero: bool = 
                 return math.copysign(math.inf, value)
     if value == 0:
         return 0.0
-    magnitude = abs(Fraction(value))
+    numerator, denominator = value.as_integer_ratio()
+    numerator = abs(numerator)
     # The unit in the last place: 2**scale, with 2**mantissa <= magnitude / unit < 2**(mantissa + 1) unless subnormal.
-    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
-    if magnitude < Fraction(2) ** exponent:
+    exponent = numerator.bit_length() - denominator.bit_length()
+    if (numerator << max(-exponent, 0)) < (denominator << max(exponent, 0)):
         exponent -= 1
     scale = max(exponent - type_.mantissa, least_exponent(type_))
-    quotient = magnitude / Fraction(2) ** scale
-    units = math.floor(quotient) if towards_zero else round(quotient)  # Fraction rounds ties to even
-    rounded = Fraction(units) * Fraction(2) ** scale
-    greatest = greatest_finite(type_)
-    if rounded > Fraction(greatest):
-        result = greatest if towards_zero else math.inf if type_.has_infinity else math.nan
-    else:
-        result = float(rounded)
+    numerator, denominator = numerator << max(-scale, 0), denominator << max(scale, 0)
+    units, rest = divmod(numerator, denominator)
+    if not towards_zero:
+        units += 2 * rest > denominator - (units & 1)  # ties go to even units
+    try:
+        result = math.ldexp(units, scale)
+    except OverflowError:
+        result = math.inf
+    if result > greatest_finite(type_):
+        result = greatest_finite(type_) if towards_zero else math.inf if type_.has_infinity else math.nan
     if value < 0 and (result != 0 or type_.has_negative_zero):
         return -result
     return result
