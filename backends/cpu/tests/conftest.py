@@ -16,6 +16,7 @@ from tilewright.ir.types import DescriptorType, PointerType
 from tilewright.plugins.manifest import Target
 from tilewright.reference import interpreter
 from tilewright_conformance.samples import Sample, check_outputs
+from tilewright_cpu.status import ALIGNMENT
 
 #: Bytes in front of and behind every array, which no kernel may touch.
 _GUARD = 128
@@ -33,7 +34,7 @@ class CompiledModule:
         self.code = lower(module, target or host(), options or {})
         symbol = self.code.metadata["kernel"]
         self.loaded = load_object(self.code.binary, [symbol], imports or {})
-        self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(self.loaded.address(symbol))
+        self._function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(self.loaded.address(symbol))
         self.status = np.zeros(16, np.int32)
 
     def pack(self, arguments: Sequence[Any], grid: tuple[int, int, int]) -> np.ndarray:
@@ -49,10 +50,18 @@ class CompiledModule:
             slots += [array.ctypes.data, array.nbytes]
         return np.array([int(slot) & (2**64 - 1) for slot in slots], np.uint64)
 
+    def function(self, slots: int, first: int, last: int) -> None:
+        """Run programs of a grid in the calling thread."""
+        size, cleared = self.code.metadata["memory_bytes"], self.code.metadata["cleared_bytes"]
+        memory = np.full(size + ALIGNMENT, 0xA5, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
+        memory[start : start + cleared] = 0
+        self._function(slots, first, last, memory.ctypes.data + start)
+
     def __call__(self, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1)) -> None:
         slots = self.pack(arguments, grid)
         self.status[:] = 0
-        self.function(slots.ctypes.data, 0, grid[0] * grid[1] * grid[2], None)
+        self.function(slots.ctypes.data, 0, grid[0] * grid[1] * grid[2])
 
 
 def _guarded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -30,8 +30,10 @@ _MAIN = r"""
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-typedef void kernel_t(const uint64_t *words, int64_t first, int64_t last, void **kept);
+#include <string.h>
+typedef void kernel_t(const uint64_t *words, int64_t first, int64_t last, void *memory);
 extern kernel_t *const kernels[];
+extern const uint64_t memory[][2];                           /* bytes that a kernel is given, and how many of them are zero */
 void tilewright_print(void) { exit(4); }
 static void take(void *to, size_t size) { if (fread(to, 1, size, stdin) != size) exit(3); }
 static void give(const void *from, size_t size) { if (fwrite(from, 1, size, stdout) != size) exit(3); }
@@ -55,7 +57,11 @@ int main(void) {
             take(slot, sizeof slot);
             words[5 + s] = slot[0] ? (uint64_t)(uintptr_t)(blocks[slot[0] - 1] + slot[1]) : slot[1];
         }
-        kernels[head[0]](words, 0, (int64_t)(head[1] * head[2] * head[3]), 0);
+        uint64_t bytes = (memory[head[0]][0] + 63) / 64 * 64;
+        char *room = bytes ? aligned_alloc(64, bytes) : 0;
+        if (bytes) memset(room, 0xA5, bytes), memset(room, 0, memory[head[0]][1]);
+        kernels[head[0]](words, 0, (int64_t)(head[1] * head[2] * head[3]), room);
+        free(room);
         give(status, 5 * sizeof *status);
         for (uint64_t b = 0; b < head[5]; ++b) give(blocks[b], sizes[b]), free(blocks[b]);
         fflush(stdout);
@@ -106,7 +112,7 @@ def run_on(target: Target, launches: Sequence[Launch], directory: Path) -> list[
         AssertionError: a kernel failed an assertion, or wrote beside an array.
     """
     tools = TOOLCHAINS[target.arch]
-    objects, table = [], []
+    objects, table, memory = [], [], []
     for number, launch in enumerate(launches):
         renamed = launch.module.kernel.name
         launch.module.kernel.name = f"kernel_{number}"
@@ -118,8 +124,10 @@ def run_on(target: Target, launches: Sequence[Launch], directory: Path) -> list[
         path.write_bytes(code.binary)
         objects.append(path.name)
         table.append(str(code.metadata["kernel"]))
-    declared = "".join(f"extern void {name}(const uint64_t *, int64_t, int64_t);\n" for name in table)
-    listed = f"#include <stdint.h>\n{declared}typedef void kernel_t(const uint64_t *, int64_t, int64_t);\nkernel_t *const kernels[] = {{{', '.join(table)}}};\n"
+        memory.append(f"{{{code.metadata['memory_bytes']}, {code.metadata['cleared_bytes']}}}")
+    declared = "".join(f"extern kernel_t {name};\n" for name in table)
+    type_ = "#include <stdint.h>\ntypedef void kernel_t(const uint64_t *, int64_t, int64_t, void *);\n"
+    listed = f"{type_}{declared}kernel_t *const kernels[] = {{{', '.join(table)}}};\nconst uint64_t memory[][2] = {{{', '.join(memory)}}};\n"
     (directory / "main.c").write_text(_MAIN)
     (directory / "table.c").write_text(listed)
     (directory / "objects").write_text("\n".join(objects))

@@ -87,7 +87,7 @@ kernel @ids(%o: ptr<i32>) {
     out = np.zeros(24, np.int32)
     slots = kernel.pack([out], grid)
     for low, high in ((0, 1), (1, 8), (8, 8), (8, 23), (23, 24)):
-        kernel.function(slots.ctypes.data, low, high, None)
+        kernel.function(slots.ctypes.data, low, high)
     expected = [z * 10000 + y * 100 + x for z in range(2) for y in range(4) for x in range(3)]
     np.testing.assert_array_equal(out, expected)
 

@@ -36,7 +36,7 @@ def test_tiles_beyond_the_stack(block: int, kernel_agrees: Check, compiled: Any,
     kernel_agrees(sort_row, arguments, (2, 1, 1), BLOCK=block)
     kernel = compiled(module_of(sort_row, arguments, BLOCK=block))
     text = kernel.code.stages["llir"]
-    assert (kernel.code.metadata["arena_bytes"] > 0) == (block > 1 << 16) == ("@malloc" in text)
+    assert (kernel.code.metadata["arena_bytes"] > 0) == (block > 1 << 16) == ("ptr %memory, i64 0" in text)
     assert sum(int(count) for count in re.findall(r"alloca \[(\d+) x i8\]", text)) <= (256 << 10) + 1024
 
 
@@ -54,7 +54,7 @@ def test_a_grid_of_many_programs_on_many_threads(compiled: Any, module_of: Any) 
     kernel = compiled(module_of(mark, [out, count], BLOCK=block))
     slots = kernel.pack([out, count], (programs, 1, 1))
     edges = np.linspace(0, programs, 38).astype(np.int64).tolist()
-    side_by_side(37, lambda i: kernel.function(slots.ctypes.data, edges[i], edges[i + 1], None))
+    side_by_side(37, lambda i: kernel.function(slots.ctypes.data, edges[i], edges[i + 1]))
     np.testing.assert_array_equal(out, np.arange(programs * block) + 1)
     assert count[0] == programs
 

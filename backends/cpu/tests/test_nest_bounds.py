@@ -265,7 +265,7 @@ def test_both_corners_are_in_the_same_argument(module_of: Any, compiled: Any) ->
     for off, wild in ((True, False), (False, True)):
         flags[16:48] = not off
         run.status[:] = 0
-        run.function(slots.ctypes.data, 0, 1, None)
+        run.function(slots.ctypes.data, 0, 1)
         assert (run.status[0] == OUT_OF_BOUNDS) == wild
 
 

@@ -113,6 +113,6 @@ def test_threads_lose_no_update(kind: str, element: Type, total: float, compiled
     programs, threads = 20000, 4
     slots = run.pack([memory], (programs, 1, 1))
     step = programs // threads
-    side_by_side(threads, lambda i: run.function(slots.ctypes.data, i * step, (i + 1) * step, None))
+    side_by_side(threads, lambda i: run.function(slots.ctypes.data, i * step, (i + 1) * step))
     found = decode(memory, element)[0] if isinstance(element, FloatType) else memory[0]
     assert found == total

@@ -1,6 +1,7 @@
 """The thread pool: every program runs exactly once, whoever launches, after idling, after a fork."""
 
 import ctypes
+import itertools
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from tilewright.testing.threads import side_by_side
 from tilewright_cpu import pool as pool_module
 from tilewright_cpu.pool import KernelRecord, Pool
 from tilewright_cpu.pool_ir import supports_threads
-from tilewright_cpu.status import INTERRUPTED, STATUS_WORDS
+from tilewright_cpu.status import INTERRUPTED, OUT_OF_MEMORY, STATUS_WORDS
 
 #: Seconds after which a test that waits for what does not come fails.
 GUARD = 900
@@ -125,7 +126,7 @@ def test_costly_programs_are_shared_and_their_cost_is_learnt(pools, kernel, mode
 def test_a_launch_that_was_stopped_takes_no_more_programs(pools, mode, threads):
     ran = []
 
-    def program(slots, low, high, kept):
+    def program(slots, low, high, memory):
         ran.extend(range(low, high))
         launch.status[0] = INTERRUPTED
 
@@ -140,7 +141,7 @@ def test_a_launch_that_was_stopped_takes_no_more_programs(pools, mode, threads):
 def test_a_launch_that_was_held_up_raises_the_cost_to_twice_at_most_and_cheap_ones_lower_it_soon(pools, mode):
     seconds = [0.0]
 
-    def program(slots, low, high, kept):
+    def program(slots, low, high, memory):
         time.sleep(seconds[0])
 
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(program)
@@ -307,7 +308,7 @@ def test_costly_programs_run_on_two_threads_at_once(mode):
     """In each launch two programs wait for each other, which one thread alone would do for ever."""
     pool, begun, seen = Pool(2, mode), [], []
 
-    def program(slots, low, high, kept):
+    def program(slots, low, high, memory):
         begun.append(threading.get_ident())
         if len(begun) <= 2:
             together.wait(GUARD)
@@ -356,11 +357,47 @@ def test_the_hand_off_is_measured_when_work_is_first_shared(kernel):
         pool.stop()
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_thread_gives_all_its_programs_of_a_launch_the_same_memory(pools, mode, threads):
+    size, cleared, seen = 10_000, 100, {}
+
+    def program(slots, low, high, memory):
+        assert memory % 64 == 0
+        if (threading.get_ident(), memory) not in seen:
+            assert ctypes.string_at(memory, cleared) == bytes(cleared)
+        ctypes.memset(memory, 0xA5, size)
+        seen.setdefault((threading.get_ident(), memory), []).extend(range(low, high))
+
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(program)
+    launch = Launch(ctypes.cast(kernel, ctypes.c_void_p).value, 32)
+    launch.record.memory, launch.record.cleared = size, cleared
+    for _ in range(3):
+        seen.clear()
+        launch.run(pools[mode, threads])
+        assert sorted(itertools.chain.from_iterable(seen.values())) == list(range(32))
+        assert len(seen) == len({thread for thread, _ in seen}) <= threads
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_where_there_is_no_memory_no_program_runs_and_the_launch_says_so(pools, kernel, mode, threads):
+    launch = Launch(kernel, 32)
+    launch.record.memory = 1 << 60
+    for _ in range(3):
+        launch.run(pools[mode, threads])
+        assert launch.status[0] == OUT_OF_MEMORY
+        launch.check(0)
+    launch.record.memory = launch.status[0] = 0
+    launch.run(pools[mode, threads])
+    launch.check(1)
+
+
 @pytest.mark.skipif(not NATIVE, reason="the native pool is for Linux on x86-64 and aarch64")
 @pytest.mark.parametrize(("times", "alone"), [(0.5, 512), (4, 2), (9, 0)])
 def test_of_launches_hardly_worth_sharing_one_in_256_runs_alone(times, alone):
     pool, threshold, calls = Pool(2, "native"), 100_000, []
-    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(lambda slots, low, high, kept: calls.append(high - low))
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(lambda slots, low, high, memory: calls.append(high - low))
     launch = Launch(ctypes.cast(kernel, ctypes.c_void_p).value, 8)
     try:
         ctypes.c_int32.from_address(pool._object.address("measured")).value = 1

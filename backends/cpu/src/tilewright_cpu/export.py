@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CodeObject, CProgram, Parameter, Target
 from tilewright.runtime.c_interface import c_parameters, comment, header, text_of_c, words
-from tilewright_cpu.status import STATUS_WORDS
+from tilewright_cpu.status import ALIGNMENT, OUT_OF_MEMORY, STATUS_WORDS
 from tilewright_cpu.target import REQUEST_STATE, TILE_DATA
 
 #: Words before the arguments, see :mod:`.runtime`.
@@ -30,6 +30,9 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
     fails = " Gives 0, or the number of an assertion that failed, from 1 on." if messages else " Gives 0."
     if tiles:
         fails = f"{fails[:-1]}; -1 where the system does not let the process use the processor's tile registers."
+    memory, cleared, arena = (int(code.metadata.get(f"{which}_bytes", 0)) for which in ("memory", "cleared", "arena"))
+    if arena:
+        fails = f"{fails[:-1]}; -2 where there is no memory for its large tiles, {arena} bytes a thread."
     lines = [*comment(said + fails, given), f"int32_t {name}_launch({declared});"]
     if messages:
         lines += ["", "/* What the assertions say, the first at index 0. */", f"extern const char *const {name}_messages[{len(messages)}];"]
@@ -39,12 +42,13 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         *(["#define _GNU_SOURCE"] if tiles else []),
         f'#include "{name}.h"',
         "",
+        "#include <stdlib.h>",
         "#include <string.h>",
         "#ifdef _OPENMP",
         "#include <omp.h>",
         "#endif",
         "",
-        f"extern void {symbol}(const uint64_t *words, int64_t first, int64_t last, void **kept);",
+        f"extern void {symbol}(const uint64_t *words, int64_t first, int64_t last, void *memory);",
         "",
     ]
     if messages:
@@ -52,6 +56,10 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
     if tiles:
         body += ["#include <sys/syscall.h>", "#include <unistd.h>", ""]
     body += [
+        "static void run(const uint64_t *words, int64_t first, int64_t last) {",
+        *([f"    {line}" for line in _with_memory(symbol, memory, cleared)] if memory else [f"    {symbol}(words, first, last, 0);"]),
+        "}",
+        "",
         f"int32_t {name}_launch({declared}) {{",
         *([f"    if (syscall(SYS_arch_prctl, {REQUEST_STATE:#x}, {TILE_DATA}) != 0) return -1;"] if tiles else []),
         f"    int32_t status[{STATUS_WORDS}] = {{0}};",
@@ -64,11 +72,12 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         "#pragma omp parallel",
         "    {",
         "        const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();",
-        f"        {symbol}(words, programs * thread / threads, programs * (thread + 1) / threads, 0);",
+        "        run(words, programs * thread / threads, programs * (thread + 1) / threads);",
         "    }",
         "#else",
-        f"    {symbol}(words, 0, programs, 0);",
+        "    run(words, 0, programs);",
         "#endif",
+        *([f"    if (status[0] == {OUT_OF_MEMORY}) return -2;"] if arena else []),
         "    return status[0] ? status[1] + 1 : 0;",
         "}",
         "",
@@ -79,3 +88,18 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         f"{name}_launch.c": "\n".join(body).encode(),
     }
     return CProgram(files, ("-O2", "-shared", "-fPIC", f"{name}_launch.c", f"{name}.o", "-lm"))
+
+
+def _with_memory(symbol: str, size: int, cleared: int) -> tuple[str, ...]:
+    """A thread's call of the kernel's function with the memory that it needs."""
+    return (
+        f"char *memory = malloc({size + ALIGNMENT});",
+        "if (!memory) {",
+        f"    ((int32_t *)(uintptr_t)words[3])[0] = {OUT_OF_MEMORY};",
+        "    return;",
+        "}",
+        f"char *aligned = (char *)(((uintptr_t)memory + {ALIGNMENT - 1}) & ~(uintptr_t){ALIGNMENT - 1});",
+        f"memset(aligned, 0, {cleared});",
+        f"{symbol}(words, first, last, aligned);",
+        "free(memory);",
+    )

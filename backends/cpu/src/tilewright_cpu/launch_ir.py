@@ -18,7 +18,7 @@ LAUNCH = """
 @forced = global i32 0                                      ; threads asked for by the user; 0: as many as OpenMP would use
 
 ; A kernel in which threads meet: each program waits, but not for long, until all have begun. How long that takes is what handing work over costs.
-define internal void @meet(ptr %place, i64 %first, i64 %last, ptr %kept) #0 {
+define internal void @meet(ptr %place, i64 %first, i64 %last, ptr %memory) #0 {
 entry:
   %mine = sub i64 %last, %first
   %before = atomicrmw add ptr %place, i64 %mine seq_cst

@@ -17,8 +17,9 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     """Turn a module of one kernel into an object file.
 
     The module is left as it is. Stages: ``tileir``, ``llir``. Metadata: ``kernel`` (the symbol), ``arch`` and ``features`` that it needs, ``asserts``
-    (messages by index), ``bounds`` (the arguments whose bounds the launcher puts behind them, see :mod:`.lowering.bounds`), ``arena_bytes`` (heap memory a
-    thread takes), ``contracted`` (whether products and sums were fused), ``prepackable`` (whether it asks for operands that were packed before the launch),
+    (messages by index), ``bounds`` (the arguments whose bounds the launcher puts behind them, see :mod:`.lowering.bounds`), ``memory_bytes`` and
+    ``cleared_bytes`` (what a thread gives to the kernel's function, see :mod:`.lowering.kernel`), ``arena_bytes`` (heap memory a thread takes in all),
+    ``contracted`` (whether products and sums were fused), ``prepackable`` (whether it asks for operands that were packed before the launch),
     ``polls`` (whether its loops ask whether to go on), ``writes`` (see :mod:`tilewright.runtime.bounds`).
 
     Raises:
@@ -38,6 +39,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "arch": target.arch,
         "features": [feature[1:] for feature in target.features if feature.startswith("+")],
         "asserts": found.messages,
+        "memory_bytes": found.memory_bytes,
+        "cleared_bytes": found.cleared_bytes,
         "arena_bytes": found.arena_bytes,
         "contracted": bool(options.get("enable_fp_fusion", True)),
         "prepackable": found.prepackable,

@@ -58,10 +58,12 @@ class KernelRecord(ctypes.Structure):
         ("launches", ctypes.c_int64),
         ("limit", ctypes.c_int32),
         ("polls", ctypes.c_int32),
+        ("memory", ctypes.c_int64),
+        ("cleared", ctypes.c_int64),
     )
 
 
-_JOB_WORDS = ("function", "arguments", "programs", "chunk", "entered", "cycles", "done", "lanes", "lane", "pace", "asleep", "polls")
+_JOB_WORDS = ("function", "arguments", "programs", "chunk", "entered", "cycles", "done", "lanes", "lane", "pace", "asleep", "polls", "memory", "cleared")
 
 
 class _Job(ctypes.Structure):

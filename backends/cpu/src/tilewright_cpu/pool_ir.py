@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright_cpu.launch_ir import LAUNCH
 from tilewright_cpu.openmp_ir import OPENMP
 from tilewright_cpu.sharing_ir import DEAF, LISTENING, MOST_TURNS, SHARING
-from tilewright_cpu.status import INTERRUPTED
+from tilewright_cpu.status import ALIGNMENT, INTERRUPTED, OUT_OF_MEMORY
 from tilewright_cpu.workers_ir import WORKERS
 
 #: Most workers a pool can have.
@@ -57,6 +57,9 @@ def pool_ir(machine: str, *, threads: bool, listening: bool, spin: int, spin_cal
         "SPIN": str(spin),
         "CYCLES": cycles,
         "INTERRUPTED": str(INTERRUPTED),
+        "OUT_OF_MEMORY": str(OUT_OF_MEMORY),
+        "ALIGNED_UP": str(ALIGNMENT - 1),
+        "ALIGNMENT": str(ALIGNMENT),
         "MOST_TURNS": str(MOST_TURNS),
     }
     for word, replacement in words.items():

@@ -46,7 +46,7 @@ class LoadedKernel:
         self._object = load_object(code.binary, symbols, {"tilewright_print": print_address()})
         self.name = code.name
         self.function = self._object.address(symbol)
-        self.record = KernelRecord(self.function, 0, 0, 0, polls)
+        self.record = KernelRecord(self.function, 0, 0, 0, polls, code.metadata.get("memory_bytes", 0), code.metadata.get("cleared_bytes", 0))
         if polls:
             ctypes.c_void_p.from_address(self._object.address(poll_symbol(symbol))).value = pool().poll_address
         watch(self.function, len(code.binary), code.name)

@@ -2,9 +2,10 @@
 
 Everything works on two structures. A *kernel record* belongs to one loaded kernel:
 
-    { ptr function, i64 cost, i64 launches, i32 limit, i32 polls }
+    { ptr function, i64 cost, i64 launches, i32 limit, i32 polls, i64 memory, i64 cleared }
 
-    cost: cycles a program takes, times 16, 0 while unknown; limit: threads, 0 for all; polls: 1 where its programs ask whether to go on
+    cost: cycles a program takes, times 16, 0 while unknown; limit: threads, 0 for all; polls: 1 where its programs ask whether to go on;
+    memory: bytes that a thread that takes part in a launch gives to its programs; cleared: how many of them are zero at first
 
 A *job* is one launch. Its programs are cut into *lanes*, one a thread: a cache line each, with the next program that nobody has taken and the lane's end. A
 thread takes ``chunk`` programs at a time from the lane of its own number, so that launches of one grid find their data in the same core's caches, and then
@@ -25,10 +26,10 @@ from __future__ import annotations
 MOST_TURNS = 4096
 
 SHARING = """
-%Kernel = type { ptr, i64, i64, i32, i32 }
-%Job = type { ptr, ptr, i64, i64, i64, i64, i64, i64, ptr, i64, i64, i64 }
+%Kernel = type { ptr, i64, i64, i32, i32, i64, i64 }
+%Job = type { ptr, ptr, i64, i64, i64, i64, i64, i64, ptr, i64, i64, i64, i64, i64 }
 ; 0 function 1 arguments 2 programs 3 chunk 4 entered 5 cycles 6 done 7 lanes 8 lane 9 programs at a time where it is paced, else 0
-; 10 whether the listener sleeps until all are done 11 whether the programs poll
+; 10 whether the listener sleeps until all are done 11 whether the programs poll 12 memory 13 cleared
 @raised = global [3 x ptr] zeroinitializer                  ; type, value and traceback of the exception that stopped a launch
 @listener = global i64 0                                    ; the interpreter's main thread, which handles signals; 0: none
 @pace = global i64 0                                        ; cycles of programs that a paced launch's thread takes at a time, about
@@ -36,17 +37,36 @@ SHARING = """
 @cold = global i64 0                                        ; ... that sleep
 
 declare i64 @CYCLES()
+declare ptr @malloc(i64)
 declare void @free(ptr)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 
-; Take chunks of a job, from the lane of a number on, until none is left; programs run.
+; Memory for a thread's part of a launch, %size bytes and what it takes to align them; null, and so told in the launch's status, where there is none.
+define internal ptr @allocate(ptr %status, i64 %size, i64 %cleared) #1 {
+  %room = add i64 %size, ALIGNMENT
+  %new = call ptr @malloc(i64 %room)
+  %missing = icmp eq ptr %new, null
+  br i1 %missing, label %fail, label %clear
+fail:
+  %old = cmpxchg ptr %status, i32 0, i32 OUT_OF_MEMORY monotonic monotonic, align 4
+  ret ptr null
+clear:
+  %some = icmp ne i64 %cleared, 0
+  br i1 %some, label %zero, label %out
+zero:
+  %most = add i64 %cleared, ALIGNMENT
+  call void @llvm.memset.p0.i64(ptr %new, i8 0, i64 %most, i1 false)
+  br label %out
+out:
+  ret ptr %new
+}
+
+; Take chunks of a job, from the lane of a number on, until none is left; programs run. Without memory that they need they count, but do not run.
 define i64 @share(ptr %job, i64 %number) #0 {
 entry:
   %function = load ptr, ptr %job
-  ; the memory that the kernel's function keeps for its next calls
-  %kept = alloca ptr, align 8
-  store ptr null, ptr %kept
   %p1 = getelementptr %Job, ptr %job, i64 0, i32 1
   %arguments = load ptr, ptr %p1
   %p3 = getelementptr %Job, ptr %job, i64 0, i32 3
@@ -63,18 +83,35 @@ entry:
   %budget = load i64, ptr @pace
   %quarter = lshr i64 %budget, 2
   %interval = shl i64 %budget, 6
+  %p12 = getelementptr %Job, ptr %job, i64 0, i32 12
+  %needed = load i64, ptr %p12
+  %large = icmp ne i64 %needed, 0
+  br i1 %large, label %allocate, label %begin
+allocate:
+  %p13 = getelementptr %Job, ptr %job, i64 0, i32 13
+  %cleared = load i64, ptr %p13
+  %new = call ptr @allocate(ptr %stop, i64 %needed, i64 %cleared)
+  br label %begin
+begin:
+  %raw = phi ptr [ null, %entry ], [ %new, %allocate ]
+  %raw.number = ptrtoint ptr %raw to i64
+  %up = add i64 %raw.number, ALIGNED_UP
+  %aligned = and i64 %up, -ALIGNMENT
+  %memory = inttoptr i64 %aligned to ptr
+  %missing = icmp eq ptr %raw, null
+  %unable = and i1 %large, %missing
   br i1 %paced, label %attend, label %lane
 attend:
   %attends = call i1 @listens()
   %start = call i64 @CYCLES()
   br label %lane
 lane:
-  %turn = phi i64 [ 0, %entry ], [ 0, %attend ], [ %turn1, %empty ]
-  %sofar = phi i64 [ 0, %entry ], [ 0, %attend ], [ %done, %empty ]
-  %size1 = phi i64 [ %size0, %entry ], [ %size0, %attend ], [ %size, %empty ]
-  %listens = phi i1 [ false, %entry ], [ %attends, %attend ], [ %listens, %empty ]
-  %since1 = phi i64 [ 0, %entry ], [ %start, %attend ], [ %since, %empty ]
-  %heeded1 = phi i64 [ 0, %entry ], [ %start, %attend ], [ %heeded, %empty ]
+  %turn = phi i64 [ 0, %begin ], [ 0, %attend ], [ %turn1, %empty ]
+  %sofar = phi i64 [ 0, %begin ], [ 0, %attend ], [ %done, %empty ]
+  %size1 = phi i64 [ %size0, %begin ], [ %size0, %attend ], [ %size, %empty ]
+  %listens = phi i1 [ false, %begin ], [ %attends, %attend ], [ %listens, %empty ]
+  %since1 = phi i64 [ 0, %begin ], [ %start, %attend ], [ %since, %empty ]
+  %heeded1 = phi i64 [ 0, %begin ], [ %start, %attend ], [ %heeded, %empty ]
   %at = add i64 %number, %turn
   %which = urem i64 %at, %count
   %next = getelementptr [8 x i64], ptr %lanes, i64 %which
@@ -82,10 +119,10 @@ lane:
   %end = load i64, ptr %bound
   br label %take
 take:
-  %done = phi i64 [ %sofar, %lane ], [ %sum, %run ], [ %sum, %timed ], [ %sum, %heed ]
-  %size = phi i64 [ %size1, %lane ], [ %size, %run ], [ %resized, %timed ], [ %resized, %heed ]
-  %since = phi i64 [ %since1, %lane ], [ %since, %run ], [ %now, %timed ], [ %after, %heed ]
-  %heeded = phi i64 [ %heeded1, %lane ], [ %heeded, %run ], [ %heeded, %timed ], [ %after, %heed ]
+  %done = phi i64 [ %sofar, %lane ], [ %sum, %ran ], [ %sum, %timed ], [ %sum, %heed ]
+  %size = phi i64 [ %size1, %lane ], [ %size, %ran ], [ %resized, %timed ], [ %resized, %heed ]
+  %since = phi i64 [ %since1, %lane ], [ %since, %ran ], [ %now, %timed ], [ %after, %heed ]
+  %heeded = phi i64 [ %heeded1, %lane ], [ %heeded, %ran ], [ %heeded, %timed ], [ %after, %heed ]
   %said = load atomic i32, ptr %stop monotonic, align 4
   %stopped = icmp eq i32 %said, INTERRUPTED
   br i1 %stopped, label %none, label %look
@@ -101,9 +138,13 @@ grab:
 run:
   %past = add i64 %first, %size
   %last = call i64 @llvm.umin.i64(i64 %past, i64 %end)
-  call void %function(ptr %arguments, i64 %first, i64 %last, ptr %kept)
-  %ran = sub i64 %last, %first
-  %sum = add i64 %done, %ran
+  br i1 %unable, label %ran, label %call
+call:
+  call void %function(ptr %arguments, i64 %first, i64 %last, ptr %memory)
+  br label %ran
+ran:
+  %took.on = sub i64 %last, %first
+  %sum = add i64 %done, %took.on
   br i1 %paced, label %timed, label %take
 timed:
   %now = call i64 @CYCLES()
@@ -130,11 +171,9 @@ empty:
   %more = icmp ult i64 %turn1, %count
   br i1 %more, label %lane, label %none
 none:
-  %memory = load ptr, ptr %kept
-  %some.kept = icmp ne ptr %memory, null
-  br i1 %some.kept, label %drop, label %out
+  br i1 %large, label %drop, label %out
 drop:
-  call void @free(ptr %memory)
+  call void @free(ptr %raw)
   br label %out
 out:
   ret i64 %done
@@ -214,8 +253,8 @@ define i64 @estimate(ptr %kernel, i64 %programs) #0 {
   ret i64 %found
 }
 
-; In the calling thread, paced.
-define internal void @serial_paced(ptr %kernel, ptr %arguments, i64 %programs) #1 {
+; In the calling thread, in chunks.
+define internal void @serial_in_chunks(ptr %kernel, ptr %arguments, i64 %programs) #1 {
   %job = alloca %Job, align 64
   %lanes = alloca [8 x i64], align 64
   call void @prepare(ptr %job, ptr %lanes, ptr %kernel, ptr %arguments, i64 %programs, i64 1)
@@ -226,6 +265,11 @@ define internal void @serial_paced(ptr %kernel, ptr %arguments, i64 %programs) #
 ; Run all programs in the calling thread. One program alone is timed now and then only: its cost decides nothing but whether to keep the interpreter lock.
 define void @serial(ptr %kernel, ptr %arguments, i64 %programs) #0 {
   %function = load ptr, ptr %kernel
+  %needed.at = getelementptr %Kernel, ptr %kernel, i64 0, i32 5
+  %needed = load i64, ptr %needed.at
+  %large = icmp ne i64 %needed, 0
+  br i1 %large, label %slowly, label %choose
+choose:
   %p = getelementptr %Kernel, ptr %kernel, i64 0, i32 2
   %launches = load atomic i64, ptr %p monotonic, align 8
   %more = add i64 %launches, 1
@@ -245,7 +289,7 @@ measure:
   %paced = and i1 %long, %several
   br i1 %paced, label %slowly, label %once
 slowly:
-  call void @serial_paced(ptr %kernel, ptr %arguments, i64 %programs)
+  call void @serial_in_chunks(ptr %kernel, ptr %arguments, i64 %programs)
   ret void
 once:
   %start = call i64 @CYCLES()
@@ -306,6 +350,14 @@ entry:
   %polls.wide = zext i32 %polls to i64
   %p11 = getelementptr %Job, ptr %job, i64 0, i32 11
   store i64 %polls.wide, ptr %p11
+  %memory.at = getelementptr %Kernel, ptr %kernel, i64 0, i32 5
+  %memory = load i64, ptr %memory.at
+  %p12 = getelementptr %Job, ptr %job, i64 0, i32 12
+  store i64 %memory, ptr %p12
+  %cleared.at = getelementptr %Kernel, ptr %kernel, i64 0, i32 6
+  %cleared = load i64, ptr %cleared.at
+  %p13 = getelementptr %Job, ptr %job, i64 0, i32 13
+  store i64 %cleared, ptr %p13
   ; an exception that waits to be raised, of a launch of the pool's own, stops this one at once
   %waiting = load ptr, ptr @raised
   %stop = icmp ne ptr %waiting, null

@@ -9,6 +9,9 @@ STATUS_WORDS = 5
 #: whose programs are to end, and which no other word replaces; an access was outside an argument's memory.
 ASSERTION_FAILED, OUT_OF_MEMORY, INTERRUPTED, OUT_OF_BOUNDS = 1, 2, 3, 4
 
+#: Of the heap memory that threads give to the programs of a launch, in bytes.
+ALIGNMENT = 64
+
 
 def poll_symbol(kernel: str) -> str:
     """The variable of a kernel's object file that holds the address of what its ``while`` loops ask whether to go on; null, and they do not ask."""

@@ -122,6 +122,7 @@ class KernelState:
         messages: what each assertion says, by its index in the status block.
         callees: the functions written so far but for the kernel, by name and paddings of descriptor arguments.
         arena_bytes: heap memory of the functions written so far.
+        memory_bytes, cleared_bytes: see :class:`.kernel.KernelText`.
         prepackable: whether a product asks for operands that were packed before the launch.
         checks: what debug mode checks.
         poll: the variable that holds what loops ask whether to go on.
@@ -139,7 +140,7 @@ class KernelState:
         self.options = options
         self.messages: list[str] = []
         self.callees: dict[tuple[str, tuple[str, ...]], Callee] = {}
-        self.arena_bytes = 0
+        self.arena_bytes = self.memory_bytes = self.cleared_bytes = 0
         self.prepackable = False
         self.checks = ModuleChecks()
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""

@@ -18,7 +18,7 @@ from typing import Final
 from tilewright.ir.core import Operation
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.table import Effect
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.writer import FunctionWriter, vector
 from tilewright_cpu.lowering.analysis import Analysis
 from tilewright_cpu.lowering.dot_pack import Matrix, scaled
 
@@ -30,80 +30,90 @@ _MOST: Final = 256
 WAYS: Final = 8
 
 #: A set holds what was packed in one iteration of the loop: WAYS keys of FACTS numbers each, the places of what they stand for, and the number of the key that
-#: is replaced next. Places are given out one by one, from a common count on, until there are no more; then a set replaces what it has.
+#: is replaced next. Places are given out one by one, from a common count on, until there are no more; then a set replaces what it has. The function gives the
+#: place of a key, and whether it is new there.
 _SETS: Final = """
-%memo.NAME = type { [FACTS x <WAYS x i64>], [WAYS x ptr], i64 }
+%memo.NAME = type { [FACTS x KEYS], [WAYS x ptr], i64 }
 
-define internal ptr @memo.NAME.find(ptr %set, PARAMETERS) #0 noinline {
+define internal { ptr, i1 } @memo.NAME(ptr %set, PARAMETERS, ptr %count, ptr %room, i64 %size, i64 %most, ptr %otherwise) #0 noinline {
 COMPARISONS
-  %mask = bitcast <WAYS x i1> %equal.LAST to iWAYS
-  %none = icmp eq iWAYS %mask, 0
   br i1 %none, label %missing, label %there
-missing:
-  ret ptr null
 there:
-  %way0 = call iWAYS @llvm.cttz.iWAYS(iWAYS %mask, i1 true)
-  %way = zext iWAYS %way0 to i64
-  %at = getelementptr %memo.NAME, ptr %set, i64 0, i32 1, i64 %way
-  %place = load ptr, ptr %at, align 8
-  ret ptr %place
-}
-
-define internal ptr @memo.NAME.add(ptr %set, PARAMETERS, ptr %count, ptr %room, i64 %size, i64 %most) #0 noinline {
+  %found.at = getelementptr %memo.NAME, ptr %set, i64 0, i32 1, i64 %found
+  %known = load ptr, ptr %found.at, align 8
+  %old = insertvalue { ptr, i1 } { ptr poison, i1 false }, ptr %known, 0
+  ret { ptr, i1 } %old
+missing:
   %next.at = getelementptr %memo.NAME, ptr %set, i64 0, i32 2
   %next = load i64, ptr %next.at, align 8
   %own.at = getelementptr %memo.NAME, ptr %set, i64 0, i32 1, i64 %next
   %own = load ptr, ptr %own.at, align 8
   %used = load i64, ptr %count, align 8
-  %new = icmp eq ptr %own, null
+  %unused = icmp eq ptr %own, null
   %left = icmp ult i64 %used, %most
-  %take = and i1 %new, %left
-  %end = xor i1 %left, true
-  %back = and i1 %new, %end
+  %take = and i1 %unused, %left
+  %full = xor i1 %left, true
+  %back = and i1 %unused, %full
   %way = select i1 %back, i64 0, i64 %next
-  %used1 = zext i1 %take to i64
-  %used2 = add i64 %used, %used1
-  store i64 %used2, ptr %count, align 8
+  %one = zext i1 %take to i64
+  %more = add i64 %used, %one
+  store i64 %more, ptr %count, align 8
   %offset = mul i64 %used, %size
   %fresh = getelementptr i8, ptr %room, i64 %offset
   %place.at = getelementptr %memo.NAME, ptr %set, i64 0, i32 1, i64 %way
-  %old = load ptr, ptr %place.at, align 8
-  %place = select i1 %take, ptr %fresh, ptr %old
+  %replaced = load ptr, ptr %place.at, align 8
+  %place = select i1 %take, ptr %fresh, ptr %replaced
   %nowhere = icmp eq ptr %place, null
   br i1 %nowhere, label %out, label %keep
 keep:
   store ptr %place, ptr %place.at, align 8
 STORES
-  %way1 = add i64 %way, 1
-  %around = icmp eq i64 %way1, WAYS
-  %following = select i1 %around, i64 0, i64 %way1
-  store i64 %following, ptr %next.at, align 8
+  %following = add i64 %way, 1
+  %around = urem i64 %following, WAYS
+  store i64 %around, ptr %next.at, align 8
   br label %out
 out:
-  ret ptr %place
+  %target = phi ptr [ %otherwise, %missing ], [ %place, %keep ]
+  %new = insertvalue { ptr, i1 } { ptr poison, i1 true }, ptr %target, 0
+  ret { ptr, i1 } %new
 }
 """
 
 
 def _sets(ways: int, facts: int) -> tuple[str, str, int]:
-    """(the name of sets of so many keys and numbers each, their functions' text, bytes of one)."""
+    """(the name of sets of so many keys and numbers each, their function's text, bytes of one)."""
     name = f"{ways}x{facts}"
-    parameters = ", ".join(f"i64 %fact.{number}" for number in range(facts))
-    keys, comparisons, stores = f"<{ways} x i64>", list[str](), list[str]()
+    keys, bools = vector("i64", ways if ways > 1 else 0), vector("i1", ways if ways > 1 else 0)
+    equal, comparisons, stores = "", list[str](), list[str]()
     for number in range(facts):
-        at = f"%keys.{number} = getelementptr %memo.NAME, ptr %set, i64 0, i32 0, i64 {number}"
         comparisons += [
-            at,
-            f"%known.{number} = load {keys}, ptr %keys.{number}, align 8",
-            f"%one.{number} = insertelement {keys} poison, i64 %fact.{number}, i64 0",
-            f"%all.{number} = shufflevector {keys} %one.{number}, {keys} poison, <{ways} x i32> zeroinitializer",
-            f"%{'same' if number else 'equal'}.{number} = icmp eq {keys} %known.{number}, %all.{number}",
+            f"%keys.{number} = getelementptr %memo.NAME, ptr %set, i64 0, i32 0, i64 {number}",
+            f"%kept.{number} = load {keys}, ptr %keys.{number}, align 8",
         ]
-        if number:
-            comparisons.append(f"%equal.{number} = and <{ways} x i1> %equal.{number - 1}, %same.{number}")
-        stores += [at, f"%key.{number} = getelementptr i64, ptr %keys.{number}, i64 %way", f"store i64 %fact.{number}, ptr %key.{number}, align 8"]
+        fact = f"%fact.{number}"
+        if ways > 1:
+            comparisons += [
+                f"%first.{number} = insertelement {keys} poison, i64 {fact}, i64 0",
+                f"%all.{number} = shufflevector {keys} %first.{number}, {keys} poison, <{ways} x i32> zeroinitializer",
+            ]
+            fact = f"%all.{number}"
+        comparisons.append(f"%same.{number} = icmp eq {keys} %kept.{number}, {fact}")
+        if equal:
+            comparisons.append(f"%equal.{number} = and {bools} {equal}, %same.{number}")
+        equal = f"%equal.{number}" if equal else f"%same.{number}"
+        stores += [f"%key.{number} = getelementptr i64, ptr %keys.{number}, i64 %way", f"store i64 %fact.{number}, ptr %key.{number}, align 8"]
+    if ways > 1:
+        comparisons += [
+            f"%mask = bitcast {bools} {equal} to iWAYS",
+            "%none = icmp eq iWAYS %mask, 0",
+            "%lane = call iWAYS @llvm.cttz.iWAYS(iWAYS %mask, i1 false)",
+            "%found = zext iWAYS %lane to i64",
+        ]
+    else:
+        comparisons += [f"%none = xor i1 {equal}, true", "%found = add i64 0, 0"]
     text = _SETS.replace("COMPARISONS", "\n".join(f"  {line}" for line in comparisons)).replace("STORES", "\n".join(f"  {line}" for line in stores))
-    for word, replacement in (("PARAMETERS", parameters), ("FACTS", str(facts)), ("WAYS", str(ways)), ("LAST", str(facts - 1)), ("NAME", name)):
+    parameters = ", ".join(f"i64 %fact.{number}" for number in range(facts))
+    for word, replacement in (("PARAMETERS", parameters), ("FACTS", str(facts)), ("KEYS", keys), ("WAYS", str(ways)), ("NAME", name)):
         text = text.replace(word, replacement)
     key = 8 * ways
     return name, text, -(-(facts * key + key + 8) // key) * key
@@ -144,31 +154,29 @@ class Memo:
         pointer = w.emit(f"ptrtoint ptr {source.pointer} to i64")
         facts = [pointer, *(stride for stride in (source.row_stride, source.column_stride) if isinstance(stride, str))]
         name, text, bytes_each = _sets(self.ways, len(facts))
-        w.module.declare(f"llvm.cttz.i{self.ways}", f"i{self.ways}", [f"i{self.ways}", "i1"])
+        if self.ways > 1:
+            w.module.declare(f"llvm.cttz.i{self.ways}", f"i{self.ways}", [f"i{self.ways}", "i1"])
         w.module.add_global(text)
         sets, used, room = self.cleared(count * bytes_each), self.cleared(8), self.room(most * size)
         turn, last = self.turns
         kept = w.emit(f"and i1 {w.emit(f'icmp ult i64 {last}, {count}')}, {self.stays}")
+        look, packing, done = w.new_block("look"), w.new_block("pack"), w.new_block("kept")
+        before = w.current
+        w.branch_if(kept, look, packing)
+        w.place(look)
         given = ", ".join(f"i64 {fact}" for fact in facts)
-        place = w.alloca("ptr", 1, 8)
-        w.store("ptr", otherwise, place, 8)
-        found, pack_it, done = w.new_block("look"), w.new_block("pack"), w.new_block("kept")
-        w.branch_if(kept, found, pack_it)
-        w.place(found)
         set_ = w.gep("i8", sets, scaled(w, turn, bytes_each))
-        there = w.emit(f"call ptr @memo.{name}.find(ptr {set_}, {given})")
-        w.store("ptr", there, place, 8)
-        new = w.new_block("new")
-        w.branch_if(w.emit(f"icmp eq ptr {there}, null"), new, done)
-        w.place(new)
-        target = w.emit(f"call ptr @memo.{name}.add(ptr {set_}, {given}, ptr {used}, ptr {room}, i64 {size}, i64 {most})")
-        w.store("ptr", w.emit(f"select i1 {w.emit(f'icmp eq ptr {target}, null')}, ptr {otherwise}, ptr {target}"), place, 8)
-        w.branch(pack_it)
-        w.place(pack_it)
-        pack(w.load("ptr", place, 8))
+        found = w.emit(f"call {{ ptr, i1 }} @memo.{name}(ptr {set_}, {given}, ptr {used}, ptr {room}, i64 {size}, i64 {most}, ptr {otherwise})")
+        there = w.emit(f"extractvalue {{ ptr, i1 }} {found}, 0")
+        looked = w.current
+        w.branch_if(w.emit(f"extractvalue {{ ptr, i1 }} {found}, 1"), packing, done)
+        w.place(packing)
+        place = w.phi("ptr", ((otherwise, before), (there, looked)))
+        pack(place)
+        packed = w.current
         w.branch(done)
         w.place(done)
-        return w.load("ptr", place, 8)
+        return w.phi("ptr", ((there, looked), (place, packed)))
 
 
 def can_be_kept(analysis: Analysis, dot: Dot) -> bool:

@@ -1,17 +1,18 @@
 """A module's kernel with its loop over programs.
 
-    void NAME(ptr args, i64 lo, i64 hi, ptr kept)
+    void NAME(ptr args, i64 lo, i64 hi, ptr memory)
 
-runs the programs lo .. hi-1 of a grid, numbered x + gx * (y + gy * z). ``kept`` is the null pointer, or points to a pointer, null at first, that is the same at
-all calls of a launch by one thread: heap memory that the function leaves there for its next call, and that the caller frees in the end. ``args`` is an array of
-8-byte slots: the grid's extents (3), a pointer to the status block, the list of packed operands (see :mod:`.dot_prepacked`) or 0, then the arguments in order:
-integers and floats in the low bytes, pointers, and for a descriptor its base, extents and strides. Behind them are the arguments' bounds in kernels that are
-compiled with ``debug`` (see :mod:`.bounds`).
+runs the programs lo .. hi-1 of a grid, numbered x + gx * (y + gy * z). ``memory`` is the thread's for its large tiles, the same at all its calls of a launch,
+64-byte aligned, and its first bytes are zero before the first of them (:class:`KernelText`). ``args`` is an array of 8-byte slots: the grid's extents (3), a
+pointer to the status block, the list of packed operands (see :mod:`.dot_prepacked`) or 0, then the arguments in order: integers and floats in the low bytes,
+pointers, and for a descriptor its base, extents and strides. Behind them are the arguments' bounds in kernels that are compiled with ``debug`` (see
+:mod:`.bounds`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.core import Function, Module, Value
@@ -36,6 +37,7 @@ from tilewright_cpu.machine import machine_of
 FIRST_ARGUMENT = 5
 
 
+@dataclass(frozen=True, slots=True)
 class KernelText:
     """LLVM IR of a module and what is to be known about it.
 
@@ -43,16 +45,21 @@ class KernelText:
         text: the module.
         symbol: the kernel's name.
         messages: what assertions say, by index.
-        arena_bytes: heap memory a running kernel takes a thread.
+        memory_bytes: heap memory that a thread gives to the kernel's function.
+        cleared_bytes: how much of it must be zero at first.
+        arena_bytes: heap memory a running kernel takes a thread, that of the functions which it calls with it.
         prepackable: whether it asks for operands that were packed before the launch.
         polls: whether its loops ask whether to go on: see :func:`tilewright_cpu.status.poll_symbol`.
     """
 
-    __slots__ = ("arena_bytes", "messages", "polls", "prepackable", "symbol", "text")
-
-    def __init__(self, text: str, symbol: str, messages: list[str], arena_bytes: int, prepackable: bool, polls: bool) -> None:
-        self.text, self.symbol, self.messages, self.arena_bytes = text, symbol, messages, arena_bytes
-        self.prepackable, self.polls = prepackable, polls
+    text: str
+    symbol: str
+    messages: list[str]
+    memory_bytes: int
+    cleared_bytes: int
+    arena_bytes: int
+    prepackable: bool
+    polls: bool
 
 
 def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> KernelText:
@@ -74,11 +81,12 @@ def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> 
     if options.get("debug"):
         note_accesses(state, module, FIRST_ARGUMENT)
     _write_kernel(state, kernel, symbol)
-    return KernelText(text.text(), symbol, state.messages, state.arena_bytes, state.prepackable, state.polls)
+    sizes = state.memory_bytes, state.cleared_bytes, state.arena_bytes
+    return KernelText(text.text(), symbol, state.messages, *sizes, state.prepackable, state.polls)
 
 
 def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
-    writer = state.module.function(symbol, [("ptr", "args"), ("i64", "lo"), ("i64", "hi"), ("ptr", "kept")])
+    writer = state.module.function(symbol, [("ptr", "args"), ("i64", "lo"), ("i64", "hi"), ("ptr", "memory")])
     frame = begin_function(state, writer, function)
     context = frame.context
     if state.options.get("line_info") and function.location is not None:
@@ -91,7 +99,8 @@ def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
     if state.checks.accesses or any(isinstance(operation, Print | Assert | Call) for operation in context.analysis.start):
         used = {0, 1, 2}
     _program_loop(context, function, used, grid)
-    end_function(frame, "void", "void", keeps=True)
+    end_function(frame, "void", "void", memory="%memory")
+    state.cleared_bytes, state.memory_bytes = context.cleared_bytes, context.cleared_bytes + context.arena_bytes
 
 
 def _load_argument(context: Context, argument: Value, slot: int, padding: str) -> int:
