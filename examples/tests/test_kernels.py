@@ -22,6 +22,8 @@ from kernels.vector_add import add
 sys.path.remove(str(Path(__file__).resolve().parents[1]))  # the folder triton in there is not the module
 
 import tilewright as tw
+from tilewright_conformance.oracles import attention as attention_oracle
+from tilewright_conformance.oracles import rows as rows_oracle
 
 RNG = np.random.default_rng(1)
 
@@ -57,21 +59,17 @@ def test_vector_add(wrap: Any, n: int) -> None:
 def test_softmax(wrap: Any, rows: int, columns: int) -> None:
     x, out = normal(rows, columns) * 10, poisoned(rows, columns)
     softmax(wrap(x), wrap(out))
-    exact = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
-    exact /= exact.sum(axis=1, keepdims=True)
-    assert np.abs(out - exact).max() < 1e-6
+    assert np.abs(out - rows_oracle.softmax(x)).max() < 1e-6
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 7), (2, 1024), (3, 1500)])
 def test_layer_norm(wrap: Any, rows: int, columns: int) -> None:
     x, weight, bias, out, mean, rstd = normal(rows, columns) + 2, normal(columns), normal(columns), poisoned(rows, columns), poisoned(rows), poisoned(rows)
     layer_norm(*map(wrap, (x, weight, bias, out, mean, rstd)))
-    wide = x.astype(np.float64)
-    centred = wide - wide.mean(axis=1, keepdims=True)
-    deviation = np.sqrt((centred * centred).mean(axis=1, keepdims=True) + 1e-5)
-    assert np.abs(out - (centred / deviation * weight + bias)).max() < 1e-4
-    assert np.allclose(mean, wide.mean(axis=1), atol=1e-5)
-    assert np.allclose(rstd, 1 / deviation[:, 0], rtol=1e-4)
+    exact, exact_mean, exact_rstd = rows_oracle.layer_norm(x, weight, bias, 1e-5)
+    assert np.abs(out - exact).max() < 1e-4
+    assert np.allclose(mean, exact_mean, atol=1e-5)
+    assert np.allclose(rstd, exact_rstd, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (33, 65, 17), (128, 128, 64), (130, 200, 70)])
@@ -105,12 +103,9 @@ def test_attention(wrap: Any, heads: int, length: int, head: int, causal: bool) 
     q, k, v = normal(heads, length, head), normal(heads, length, head), normal(heads, length, head)
     out, lse = poisoned(heads, length, head), poisoned(heads, length)
     attention(*map(wrap, (q, k, v, out, lse)), causal=causal, block=(32, 32))
-    scores = q.astype(np.float64) @ k.transpose(0, 2, 1) * head**-0.5
-    if causal:
-        scores = np.where(np.tril(np.ones((length, length), bool)), scores, -np.inf)
-    weights = np.exp(scores)
-    assert np.abs(out - weights / weights.sum(axis=-1, keepdims=True) @ v).max() < 1e-4
-    assert np.abs(lse - np.log2(weights.sum(axis=-1))).max() < 1e-4
+    exact, exact_lse = attention_oracle.forward(q, k, v, head**-0.5, causal)
+    assert np.abs(out - exact).max() < 1e-4
+    assert np.abs(lse - exact_lse / np.log(2)).max() < 1e-4
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -122,16 +117,8 @@ def test_attention_backward(wrap: Any, heads: int, length: int, head: int, causa
     dq, dk, dv = (poisoned(heads, length, head) for _ in range(3))
     attention(*map(wrap, (q, k, v, out, lse)), causal=causal, block=(32, 32))
     attention_backward(*map(wrap, (q, k, v, out, lse, dout, dq, dk, dv, delta)), causal=causal, block=block)
-    q64, k64, v64, dout64 = (x.astype(np.float64) for x in (q, k, v, dout))
-    scores = q64 @ k64.transpose(0, 2, 1) * head**-0.5
-    if causal:
-        scores = np.where(np.tril(np.ones((length, length), bool)), scores, -np.inf)
-    weights = np.exp(scores)
-    weights /= weights.sum(axis=-1, keepdims=True)
-    dscores = weights * (dout64 @ v64.transpose(0, 2, 1) - (weights @ v64 * dout64).sum(axis=-1, keepdims=True))
-    assert np.abs(dv - weights.transpose(0, 2, 1) @ dout64).max() < 1e-4
-    assert np.abs(dk - dscores.transpose(0, 2, 1) @ q64 * head**-0.5).max() < 1e-4
-    assert np.abs(dq - dscores @ k64 * head**-0.5).max() < 1e-4
+    for found, exact in zip((dq, dk, dv), attention_oracle.gradients(q, k, v, dout, head**-0.5, causal), strict=True):
+        assert np.abs(found - exact).max() < 1e-4
 
 
 def test_attention_backward_far_below_zero() -> None:

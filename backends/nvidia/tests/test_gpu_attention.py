@@ -10,6 +10,8 @@ from attention_kernels import attention_module, backward_module
 from gpu_support import launch_on_gpu, prepare
 from test_gpu_hopper import hopper_is_there, tensor, within_patience
 
+from tilewright_conformance.oracles import attention as exact
+
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not hopper_is_there(), reason="there is no Hopper GPU here")]
 
 
@@ -36,19 +38,14 @@ def test_attention(n: int, shape: tuple[int, int, int, int, int], element: str, 
     (q, wide_q), (k, wide_k), (v, wide_v) = (rounded(rng.standard_normal((n, d)), element) for _ in range(3))
     out = np.full((n, d), np.nan, np.float16) if element == "f16" else np.full((n, d), 0x7FC0, np.uint16)
     lse = np.full(n, np.nan, np.float32)
-    scale = d**-0.5 * 1.4426950408889634
+    scale = d**-0.5
     launch, memory = prepare(attention_module(element, d, bm, bn, causal), asynchronous=True, num_warps=warps, num_stages=stages)
-    arguments = [*map(tensor, (q, k, v)), out, lse, n, scale]
+    arguments = [*map(tensor, (q, k, v)), out, lse, n, scale / np.log(2)]
     within_patience(f"attention of {n} by {shape}", lambda: launch_on_gpu(launch, memory, arguments, (-(-n // bm), 1, 1)))
-    scores = wide_q @ wide_k.T * scale
-    if causal:
-        scores = np.where(np.arange(n)[:, None] >= np.arange(n)[None, :], scores, -np.inf)
-    highest = scores.max(axis=1, keepdims=True)
-    weights = np.exp2(scores - highest)
-    total = weights.sum(axis=1, keepdims=True)
+    (expected,), (logarithms,) = exact.forward(wide_q[None], wide_k[None], wide_v[None], scale, causal)
     found = out.astype(np.float64) if element == "f16" else from_bits(out)
-    np.testing.assert_allclose(found, weights @ wide_v / total, rtol=2e-2, atol=2e-3 if element == "f16" else 2e-2)
-    np.testing.assert_allclose(lse, (highest + np.log2(total))[:, 0], rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(found, expected, rtol=2e-2, atol=2e-3 if element == "f16" else 2e-2)
+    np.testing.assert_allclose(lse, logarithms / np.log(2), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("element", ["f16", "bf16"])
@@ -59,14 +56,10 @@ def test_backward(n: int, shape: tuple[int, int, int, int, int], element: str) -
     rng = np.random.default_rng(n)
     (q, wide_q), (k, wide_k), (v, wide_v), (g, wide_g) = (rounded(rng.standard_normal((n, d)), element) for _ in range(4))
     scale = d**-0.5
-    scores = wide_q @ wide_k.T * scale
-    highest = scores.max(axis=1, keepdims=True)
-    logarithms = highest + np.log(np.exp(scores - highest).sum(axis=1, keepdims=True))
-    weights = np.exp(scores - logarithms)
-    delta = (weights @ wide_v * wide_g).sum(axis=1, keepdims=True)
-    slopes = weights * (wide_g @ wide_v.T - delta)
-    expected = {"dk": slopes.T @ wide_q * scale, "dv": weights.T @ wide_g, "dq": slopes @ wide_k * scale}
-    inputs = [*map(tensor, (q, k, v, g)), (logarithms[:, 0] / np.log(2)).astype(np.float32), delta[:, 0].astype(np.float32)]
+    wide = [values[None] for values in (wide_q, wide_k, wide_v)]
+    (out,), (logarithms,) = exact.forward(*wide, scale, causal=False)
+    expected = dict(zip(("dq", "dk", "dv"), (one[0] for one in exact.gradients(*wide, wide_g[None], scale, causal=False)), strict=True))
+    inputs = [*map(tensor, (q, k, v, g)), (logarithms / np.log(2)).astype(np.float32), (out * wide_g).sum(axis=1).astype(np.float32)]
     for part, names, block in (("keys", ("dk", "dv"), bn), ("queries", ("dq",), bm)):
         found = {name: np.full((n, d), np.nan, np.float32) for name in names}
         launch, memory = prepare(backward_module(part, element, d, bm, bn), asynchronous=True, num_warps=warps, num_stages=stages)

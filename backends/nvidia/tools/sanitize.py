@@ -29,6 +29,8 @@ from tilewright.ir import TABLE
 from tilewright.reference.interpreter import run
 from tilewright.runtime.arguments import ArrayView
 from tilewright.simt.host.memory import DeviceMemory
+from tilewright_conformance.oracles import attention as exact_attention
+from tilewright_conformance.oracles import rows
 from tilewright_conformance.samples import Sample, check_outputs, samples
 from tilewright_nvidia.driver import driver
 
@@ -104,14 +106,6 @@ def close(found: Array, exact: Array, error: float) -> None:
     assert worst < error, f"the error is {worst}"
 
 
-def exact_attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-    """Causal attention in float64, and its weights."""
-    scores = q.astype(float) @ k.astype(float).swapaxes(1, 2) * q.shape[2] ** -0.5
-    weights = np.exp(np.where(np.tri(q.shape[1], dtype=bool), scores, -np.inf))
-    weights /= weights.sum(-1, keepdims=True)
-    return weights @ v.astype(float), weights
-
-
 def add(num_warps: int) -> None:
     x, y, z = normal(1000), normal(1000), poisoned(1000)
     gpu_kernels.add[(4,)](OnDevice(x), OnDevice(y), z, 1000, BLOCK=256, num_warps=num_warps)
@@ -121,16 +115,13 @@ def add(num_warps: int) -> None:
 def softmax(num_warps: int) -> None:
     x, z = normal(5, 781), poisoned(5, 781)
     gpu_kernels.softmax[(5,)](OnDevice(x), z, 781, BLOCK=1024, num_warps=num_warps)
-    weights = np.exp(x.astype(float))
-    close(z.host(), weights / weights.sum(1, keepdims=True), 1e-5)
+    close(z.host(), rows.softmax(x), 1e-5)
 
 
 def layer_norm(num_warps: int) -> None:
     x, w, b, z = normal(5, 300), normal(300), normal(300), poisoned(5, 300)
     gpu_kernels.layer_norm[(5,)](OnDevice(x), OnDevice(w), OnDevice(b), z, 300, 1e-5, BLOCK=512, num_warps=num_warps)
-    wide = x.astype(float)
-    centred = wide - wide.mean(1, keepdims=True)
-    close(z.host(), centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * w + b, 1e-4)
+    close(z.host(), rows.layer_norm(x, w, b, 1e-5)[0], 1e-4)
 
 
 def dropout(num_warps: int) -> None:
@@ -158,8 +149,7 @@ def forward(num_warps: int, dtype: str, depth: int) -> None:
     q, k, v = (normal(2, 100, depth, dtype=dtype) for _ in range(3))
     out, lse = poisoned(2, 100, depth, dtype=dtype), poisoned(2, 100)
     gpu_kernels.attention_forward[(2, 2)](*map(OnDevice, (q, k, v)), out, lse, 100, depth**-0.5, D=depth, BM=64, BN=32, CAUSAL=False, num_warps=num_warps)
-    scores = np.exp(q.astype(float) @ k.astype(float).swapaxes(1, 2) * depth**-0.5)
-    close(out.host(), scores / scores.sum(-1, keepdims=True) @ v.astype(float), 5e-3)
+    close(out.host(), exact_attention.forward(q, k, v, depth**-0.5, causal=False)[0], 5e-3)
 
 
 def backward(dtype: str) -> None:
@@ -169,13 +159,9 @@ def backward(dtype: str) -> None:
     lse, delta = poisoned(heads, length), poisoned(heads, length)
     attention(*placed, out, lse, causal=True, block=(32, 32))
     attention_backward(*placed, out, lse, OnDevice(dout), dq, dk, dv, delta, causal=True, block=(32, 32))
-    exact, weights = exact_attention(q, k, v)
-    wide = dout.astype(float)
-    dscores = weights * (wide @ v.astype(float).swapaxes(1, 2) - (exact * wide).sum(-1, keepdims=True)) * depth**-0.5
-    close(out.host(), exact, 5e-3)
-    close(dv.host(), weights.swapaxes(1, 2) @ wide, 1e-2)
-    close(dk.host(), dscores.swapaxes(1, 2) @ q.astype(float), 1e-2)
-    close(dq.host(), dscores @ k.astype(float), 1e-2)
+    close(out.host(), exact_attention.forward(q, k, v, depth**-0.5, causal=True)[0], 5e-3)
+    for found, exact in zip((dq, dk, dv), exact_attention.gradients(q, k, v, dout, depth**-0.5, causal=True), strict=True):
+        close(found.host(), exact, 1e-2)
 
 
 def atomics(num_warps: int) -> None:
