@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_machines import build
+from test_machines import build, operations, softmax_of_products
 
 import tilewright.language as tl
 from tilewright.ir import Module
-from tilewright.ir.core import Operation
 from tilewright.language.callable import device_function
 from tilewright.simt import emulator
 from tilewright.simt.async_hazards import check_in_flight
@@ -74,18 +73,6 @@ def attention_module(causal: bool) -> Module:
     return build(causal_attention, {**blocks, "out": "*fp32", "n": "i32", "step": "i32", "tiles": "i32"}, BM=BM, BN=BN, HEAD=HEAD, CAUSAL=causal)
 
 
-def expected(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> np.ndarray:
-    scores = q.astype(np.float64) @ k.astype(np.float64).T
-    if causal:
-        scores = np.where(np.arange(len(q))[:, None] >= np.arange(len(k))[None, :], scores, -np.inf)
-    weights = np.exp2(scores - scores.max(axis=1, keepdims=True))
-    return weights @ v / weights.sum(axis=1, keepdims=True)
-
-
-def operations(module: Module, name: str) -> list[Operation]:
-    return [operation for operation in kernel_of(module).walk() if operation.name == name]
-
-
 # every two of the four values meet
 @pytest.mark.parametrize(
     ("causal", "stages", "completion", "blocks"),
@@ -105,7 +92,7 @@ def test_attention(causal: bool, stages: int, completion: str, blocks: int) -> N
         module = attention_module(causal)
         arguments = [*map(EmulatedDescriptor, (q, k, v)), out, n, BN, tiles]
         emulator.run(module, arguments, (programs, 1, 1), num_warps=2, target=BulkTarget(8, rows=True), num_stages=stages, completion=completion, seed=blocks)
-        np.testing.assert_allclose(out, expected(q, k, v, causal), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(out, softmax_of_products(q, k, v, causal), rtol=1e-5, atol=1e-6)
     loops = 2 if causal else 1
     assert len(operations(module, "simt.part")) == 2 and len(operations(module, "simt.dot_start")) == 4 * loops
     # rings are shared; the queries are copied and not stored again
@@ -145,5 +132,5 @@ def test_rings_that_do_not_fit_are_those_of_one_loop() -> None:
     module, target = attention_module(True), BulkTarget(8, rows=True)
     target.shared_memory = 3000
     emulator.run(module, [*map(EmulatedDescriptor, (q, k, v)), out, 32, BN, 2], (2, 1, 1), num_warps=2, target=target, num_stages=2)
-    np.testing.assert_allclose(out, expected(q, k, v, True), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(out, softmax_of_products(q, k, v, True), rtol=1e-5, atol=1e-6)
     assert not operations(module, "simt.part")

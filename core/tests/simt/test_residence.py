@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_chain import HEAD, build, gradients, operations
+from test_chain import HEAD, gradients
+from test_machines import build, operations
 
 import tilewright.language as tl
 from tilewright.errors import OutOfResources
