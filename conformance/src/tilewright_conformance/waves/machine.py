@@ -31,7 +31,6 @@ class Modes:
     def __init__(self, directives: dict[str, int], generation: int) -> None:
         self.denormals32 = directives.get("float_denorm_mode_32", 3)
         self.denormals16 = directives.get("float_denorm_mode_16_64", 3)
-        self.ieee = bool(directives.get("ieee_mode", 0)) and generation < 12
         self.clamp_nan = bool(directives.get("dx10_clamp", 1))
         self.directives, self.generation = directives, generation
         if directives.get("float_round_mode_32", 0) or directives.get("float_round_mode_16_64", 0):

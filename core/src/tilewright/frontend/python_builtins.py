@@ -195,12 +195,11 @@ def items_of(value: Any) -> list[Any]:
 class PythonBuiltin:
     """A builtin of Python as the value of a name."""
 
-    __slots__ = ("__name__", "implementation", "original")
+    __slots__ = ("__name__", "implementation")
 
     def __init__(self, name: str, implementation: Implementation) -> None:
         self.__name__ = name
         self.implementation = implementation
-        self.original = getattr(builtins, name)
 
     def __repr__(self) -> str:
         return f"<builtin {self.__name__}>"
