@@ -36,6 +36,14 @@ def plain(text: str) -> str:
     return textwrap.dedent(text).strip()
 
 
+def changed(text: str, *changes: tuple[str, str]) -> str:
+    """A text as :func:`written` gives one, with some of its parts changed: (part, which the text has once; what stands in its place)."""
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return plain(text)
+
+
 def after(text: str, *stages: str, target: SimtTarget | None = None, **options: Any) -> str:
     """The text of a module after stages of the toolkit, by name. By default for the emulated machine, with two warps.
 
