@@ -14,15 +14,8 @@ NARROW = EmulatedTarget(4, copy_widths=(1,))
 #: copies of 16 bytes only
 WIDE = EmulatedTarget(4, copy_widths=(16,))
 
-#: What changes where the load of ``%x`` is copied.
-COPIED = (
-    ("warps [(2,0)]>\n", "warps [(2,0)]>\n    #S0 = shared<4x4, 8 1 2 4>\n"),
-    ("%x = load %at :", '%x = load %at {simt.by = "queue", simt.shared = #S0, simt.width = 1} :'),
-)
-
-
-def test_a_load_that_feeds_a_product_is_copied() -> None:
-    text = """
+#: A loop whose load feeds a product.
+LOOP = """
     #L0 = layout<4x4, registers [(0,1)], lanes [(0,2) (1,0)], warps [(2,0)]>
 
     kernel @k(%at: tile<4x4xptr<f32>, #L0>, %c: tile<4x4xf32, #L0>, %n: i32) attributes {warps = 2} {
@@ -36,8 +29,16 @@ def test_a_load_that_feeds_a_product_is_copied() -> None:
       store %at, %sum
       return
     }
-    """
-    assert after(text, "select", target=TARGET) == changed(text, *COPIED)
+"""
+#: What changes where the load of ``%x`` is copied.
+COPIED = (
+    ("warps [(2,0)]>\n", "warps [(2,0)]>\n    #S0 = shared<4x4, 8 1 2 4>\n"),
+    ("%x = load %at :", '%x = load %at {simt.by = "queue", simt.shared = #S0, simt.width = 1} :'),
+)
+
+
+def test_a_load_that_feeds_a_product_is_copied() -> None:
+    assert after(LOOP, "select", target=TARGET) == changed(LOOP, *COPIED)
 
 
 def test_loads_that_feed_scaled_products_are_copied_for_who_reads_them() -> None:
@@ -90,22 +91,7 @@ def test_other_loads_stay() -> None:
 
 def test_a_load_narrower_than_copies_stays() -> None:
     """Nothing is known of the addresses, so one element is read at once."""
-    text = """
-    #L0 = layout<4x4, registers [(0,1)], lanes [(0,2) (1,0)], warps [(2,0)]>
-
-    kernel @k(%at: tile<4x4xptr<f32>, #L0>, %c: tile<4x4xf32, #L0>, %n: i32) attributes {warps = 2} {
-      %zero = constant 0 : i32
-      %one = constant 1 : i32
-      %sum = for %zero, %n, %one, inits=[%c] : tile<4x4xf32, #L0> body(%i: i32, %t: tile<4x4xf32, #L0>) {
-        %x = load %at : tile<4x4xf32, #L0>
-        %r = simt.dot %x, %x, %t {plan = "multiply and add"} : tile<4x4xf32, #L0>
-        yield %r
-      }
-      store %at, %sum
-      return
-    }
-    """
-    assert after(text, "select", target=WIDE) == plain(text)
+    assert after(LOOP, "select", target=WIDE) == plain(LOOP)
 
 
 def test_copies_fill_with_zeros_and_with_nothing_else() -> None:
@@ -150,19 +136,5 @@ def test_a_load_whose_address_comes_from_a_product_stays() -> None:
 
 
 def test_a_loop_of_one_stage_is_left_alone() -> None:
-    text = """
-    #L0 = layout<4x4, registers [(0,1)], lanes [(0,2) (1,0)], warps [(2,0)]>
-
-    kernel @k(%at: tile<4x4xptr<f32>, #L0>, %c: tile<4x4xf32, #L0>, %n: i32) attributes {warps = 2} {
-      %zero = constant 0 : i32
-      %one = constant 1 : i32
-      %sum = for %zero, %n, %one, inits=[%c] {num_stages = 1} : tile<4x4xf32, #L0> body(%i: i32, %t: tile<4x4xf32, #L0>) {
-        %x = load %at : tile<4x4xf32, #L0>
-        %r = simt.dot %x, %x, %t {plan = "multiply and add"} : tile<4x4xf32, #L0>
-        yield %r
-      }
-      store %at, %sum
-      return
-    }
-    """
+    text = LOOP.replace("inits=[%c] :", "inits=[%c] {num_stages = 1} :")
     assert after(text, "select", target=TARGET) == plain(text)
