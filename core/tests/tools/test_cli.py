@@ -45,11 +45,7 @@ def broken(x):
 """
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
-    for name in ("TILEWRIGHT_CACHE_SIZE", "TILEWRIGHT_BACKEND", "TILEWRIGHT_AUTOTUNE"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture
@@ -57,21 +53,6 @@ def file(tmp_path):
     path = tmp_path / "kernels_for_inspection.py"
     path.write_text(KERNELS)
     return str(path)
-
-
-@pytest.fixture
-def run(capsys):
-    """``run(*arguments)`` -> (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        try:
-            code = cli.main(arguments)
-        except SystemExit as error:
-            code = error.code
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 class Machine:

@@ -14,7 +14,7 @@ from tilewright.errors import AutotunerError
 from tilewright.plugins.registry import registry
 from tilewright.runtime import devices, shipped_records
 from tilewright.runtime.autotune import Config, config_text
-from tilewright.tools import cli, tune_fleet
+from tilewright.tools import tune_fleet
 from tilewright.tools.launch_arguments import on_device, parsed
 from tilewright.tools.tune import given_configs
 from tilewright.tools.tune_fleet import measure_on
@@ -45,11 +45,7 @@ def tuned(x, n, TWICE, BLOCK: tl.constexpr):
 ARGUMENTS = ("--arguments", "x=fp32[n], n=1000", "--grid", "cdiv(n, BLOCK)")
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
-    for name in ("TILEWRIGHT_BACKEND", "TILEWRIGHT_AUTOTUNE", "TILEWRIGHT_TUNING_PATH"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture
@@ -57,21 +53,6 @@ def file(tmp_path):
     path = tmp_path / "kernels_to_tune.py"
     path.write_text(KERNELS)
     return path
-
-
-@pytest.fixture
-def run(capsys):
-    """``run(*arguments)`` -> (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        try:
-            code = cli.main([str(argument) for argument in arguments])
-        except SystemExit as error:
-            code = error.code
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 # ---- arguments
