@@ -110,6 +110,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def forget(self) -> None:
         """Find every name anew: plugins came or went."""
+        if not self.given:
+            return
         for fullname, module in list(sys.modules.items()):
             if _below(fullname) in self.given and getattr(module, "__name__", fullname) != fullname:
                 del sys.modules[fullname]
