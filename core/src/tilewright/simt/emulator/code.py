@@ -1,4 +1,5 @@
-"""Functions that every kernel of the emulated machine comes with: waits, barriers, queues of copies, the threads' main function.
+"""Functions that kernels of the emulated machine call: waits, barriers, queues of copies; the one that gives the threads their turns, and the threads' main
+function. But for the last they are the same for all kernels: a module of their own, compiled once a process.
 
 Threads of the machine take turns on one thread of the operating system, each with a stack of its own (POSIX's ucontext): one runs until it waits or calls
 the engine, then the next one does.
@@ -6,6 +7,7 @@ the engine, then the next one does.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -38,22 +40,29 @@ def call_engine(w: FunctionWriter, code: int, arguments: Sequence[str] = ()) -> 
     w.do(f"call void @emulated_call(ptr %block, ptr %own, i64 {code}, ptr {place}, i64 {len(arguments)})")
 
 
-def write_helpers(module: ModuleWriter) -> None:
-    """The functions that kernels call."""
-    module.declare("swapcontext", "i32", ("ptr", "ptr"))
-    module.declare("setcontext", "i32", ("ptr",))
-    module.declare("memcpy", "ptr", ("ptr", "ptr", "i64"))
-    module.declare("memmove", "ptr", ("ptr", "ptr", "i64"))
-    module.declare("memset", "ptr", ("ptr", "i32", "i64"))
-    _call(module)
-    _rest(module)
-    _wait_word(module)
-    _barrier(module)
-    _await(module)
-    _settle(module)
-    _perform(module)
-    _copy(module)
-    _wait(module)
+@functools.cache
+def helpers() -> ModuleWriter:
+    """The module of the functions that kernels call, and of ``start``."""
+    module = ModuleWriter()
+    for name, result, parameters in (
+        ("swapcontext", "i32", ("ptr", "ptr")),
+        ("setcontext", "i32", ("ptr",)),
+        ("getcontext", "i32", ("ptr",)),
+        ("makecontext", "void", ("ptr", "ptr", "i32", "...")),
+        ("memcpy", "ptr", ("ptr", "ptr", "i64")),
+        ("memmove", "ptr", ("ptr", "ptr", "i64")),
+        ("memset", "ptr", ("ptr", "i32", "i64")),
+    ):
+        module.declare(name, result, parameters)
+    for write in (_call, _rest, _wait_word, _barrier, _await, _settle, _perform, _copy, _wait, _start, _turn):
+        write(module)
+    return module
+
+
+def declare_helpers(module: ModuleWriter) -> None:
+    """Let a kernel's module call the functions of :func:`helpers`."""
+    for function in helpers().functions:
+        module.declare(function.name, "void", [type_ for type_, _ in function.parameters])
 
 
 def let_others_go_on(w: FunctionWriter) -> None:
@@ -86,21 +95,21 @@ def _switch_and_end(w: FunctionWriter, predicate: str, base: str, index: int) ->
 def _call(module: ModuleWriter) -> None:
     """A call is made by who gives the turns, so that the engine runs on the stack of its own thread; then the thread goes on at once."""
     parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "code"), ("ptr", "arguments"), ("i64", "count")]
-    w = module.function("emulated_call", parameters, linkage="internal")
+    w = module.function("emulated_call", parameters)
     for index, type_, value in ((layout.CODE, "i64", "%code"), (layout.ARGUMENTS, "ptr", "%arguments"), (layout.COUNT, "i64", "%count")):
         w.store(type_, value, w.gep("i64", "%own", index), 8)
     _switch_and_end(w, "slt", "%own", layout.ANSWER)
 
 
 def _rest(module: ModuleWriter) -> None:
-    w = module.function("emulated_rest", [("ptr", "block"), ("ptr", "own")], linkage="internal")
+    w = module.function("emulated_rest", [("ptr", "block"), ("ptr", "own")])
     _switch_and_end(w, "ne", "%block", layout.STOP)
 
 
 def _wait_word(module: ModuleWriter) -> None:
     """Wait until ``word & mask`` is ``value``, or, where ``equal`` is 0, is not. Copies that ``object`` waits for are forced meanwhile."""
     parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "kind"), ("i64", "part"), ("ptr", "word"), ("i64", "mask"), ("i64", "value"), ("i64", "equal")]
-    w = module.function("emulated_wait_word", [*parameters, ("ptr", "object")], linkage="internal")
+    w = module.function("emulated_wait_word", [*parameters, ("ptr", "object")])
 
     def holds() -> str:
         found = w.emit(f"zext i32 {w.emit('load atomic i32, ptr %word seq_cst, align 4')} to i64")
@@ -167,7 +176,7 @@ def _wait_word(module: ModuleWriter) -> None:
 
 def _barrier(module: ModuleWriter) -> None:
     parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "kind"), ("i64", "part"), ("i64", "which"), ("i32", "threads")]
-    w = module.function("emulated_barrier", parameters, linkage="internal")
+    w = module.function("emulated_barrier", parameters)
     count = w.gep("i64", "%block", "%which")
     place = w.emit(f"getelementptr i32, ptr {count}, i64 1")
     generation = w.emit(f"load atomic i32, ptr {place} seq_cst, align 4")
@@ -188,7 +197,7 @@ def _barrier(module: ModuleWriter) -> None:
 
 def _await(module: ModuleWriter) -> None:
     """Wait until the phase of a parity of a barrier object has ended: until the one it is in has the other parity."""
-    w = module.function("emulated_await", [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("ptr", "object"), ("i64", "parity")], linkage="internal")
+    w = module.function("emulated_await", [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("ptr", "object"), ("i64", "parity")])
     mark = w.load("i32", w.emit(f"getelementptr i8, ptr %object, i64 {layout.OBJECT_MARK}"), 4)
     with w.when(w.emit(f"icmp ne i32 {mark}, {layout.MARK}"), likely=False):
         call_engine(w, layout.NO_OBJECT, [w.emit("ptrtoint ptr %object to i64")])
@@ -200,7 +209,7 @@ def _settle(module: ModuleWriter) -> None:
     """Wait until ``pending`` groups of a queue of the engine are under way, and where ``written`` is not 0 nothing of the others is left to be written:
     threads beside it go on first, if the engine wants it so."""
     parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("i64", "queue"), ("i64", "pending"), ("i64", "written")]
-    w = module.function("emulated_settle", parameters, linkage="internal")
+    w = module.function("emulated_settle", parameters)
     released = w.gep("i64", "%own", layout.RELEASED)
     w.store("i64", "1", released, 8)
     call_engine(w, layout.ASK, ["%queue", "%pending"])
@@ -224,7 +233,7 @@ def _toss(w: FunctionWriter, queue: str) -> str:
 
 
 def _perform(module: ModuleWriter) -> None:
-    w = module.function("emulated_perform", [("ptr", "to"), ("ptr", "from"), ("i64", "size")], linkage="internal")
+    w = module.function("emulated_perform", [("ptr", "to"), ("ptr", "from"), ("i64", "size")])
     copy, clear, done = (w.new_block(name) for name in ("copy", "clear", "done"))
     w.branch_if(w.emit("icmp ne ptr %from, null"), copy, clear)
     w.place(copy)
@@ -239,7 +248,7 @@ def _perform(module: ModuleWriter) -> None:
 
 def _copy(module: ModuleWriter) -> None:
     """Start a copy: it happens at once, or is put into the queue."""
-    w = module.function("emulated_copy", [("ptr", "block"), ("ptr", "own"), ("ptr", "to"), ("ptr", "from"), ("i64", "size")], linkage="internal")
+    w = module.function("emulated_copy", [("ptr", "block"), ("ptr", "own"), ("ptr", "to"), ("ptr", "from"), ("i64", "size")])
     queue, mode = word(w, "%own", layout.QUEUE, "ptr"), word(w, "%block", layout.MODE)
     heads = w.emit(f"and i1 {_toss(w, queue)}, {w.emit(f'icmp eq i64 {mode}, {layout.RANDOM}')}")
     now, later, full, room, end = (w.new_block(name) for name in ("now", "later", "full", "room", "end"))
@@ -270,7 +279,7 @@ def _entry(w: FunctionWriter, queue: str, index: str) -> str:
 
 def _wait(module: ModuleWriter) -> None:
     """Wait until ``pending`` groups are under way: the copies of older ones, which the queue begins with, happen, the last one first."""
-    w = module.function("emulated_wait", [("ptr", "block"), ("ptr", "own"), ("i64", "pending")], linkage="internal")
+    w = module.function("emulated_wait", [("ptr", "block"), ("ptr", "own"), ("i64", "pending")])
     queue, mode = word(w, "%own", layout.QUEUE, "ptr"), word(w, "%block", layout.MODE)
     groups, length = word(w, queue, layout.QUEUE_GROUPS), word(w, queue, layout.QUEUE_LENGTH)
     limit = w.emit(f"sub i64 {groups}, %pending")
@@ -294,10 +303,11 @@ def _wait(module: ModuleWriter) -> None:
 # ---- threads
 
 
-def write_threads(module: ModuleWriter, kernel: str, types: Sequence[str], threads: int, cluster: int) -> None:
-    """``thread_main``, by which one thread goes through all programs, and ``start``, which runs all threads: ``threads`` in each block of a cluster."""
+def write_thread(module: ModuleWriter, kernel: str, types: Sequence[str], threads: int, cluster: int) -> None:
+    """``thread_main``, by which one of ``threads`` threads in each block of a cluster goes through all programs."""
+    module.declare("memset", "ptr", ("ptr", "i32", "i64"))
     # arguments of a context's function are ints
-    w = module.function("thread_main", [("i32", "high"), ("i32", "low")], linkage="internal")
+    w = module.function("thread_main", [("i32", "high"), ("i32", "low")])
     high, low = (w.emit(f"zext i32 %{name} to i64") for name in ("high", "low"))
     address = w.emit(f"or i64 {w.emit(f'shl i64 {high}, 32')}, {low}")
     w.do(f"%own = inttoptr i64 {address} to ptr")
@@ -334,14 +344,11 @@ def write_threads(module: ModuleWriter, kernel: str, types: Sequence[str], threa
     w.emit(f"atomicrmw add ptr {w.gep('i64', '%block', layout.PROGRESS)}, i64 1 seq_cst")
     w.store("i64", "1", w.gep("i64", "%own", layout.ENDED), 8)
     w.ret()
-    _start(module)
 
 
 def _start(module: ModuleWriter) -> None:
-    """``start(threads' words, the order in which they have their turns, how many)``: run them all until they have ended."""
-    w = module.function("start", [("ptr", "words"), ("ptr", "order"), ("i64", "count")])
-    module.declare("getcontext", "i32", ("ptr",))
-    module.declare("makecontext", "void", ("ptr", "ptr", "i32", "..."))
+    """``start(threads' words, the order in which they have their turns, how many, their main function)``: run them all until they have ended."""
+    w = module.function("start", [("ptr", "words"), ("ptr", "order"), ("i64", "count"), ("ptr", "main")])
     with w.loop("0", "%count") as loop:
         own = w.gep("i64", "%words", w.emit(f"mul i64 {loop.index}, {layout.THREAD_WORDS}"))
         context = word(w, own, layout.CONTEXT, "ptr")
@@ -351,7 +358,7 @@ def _start(module: ModuleWriter) -> None:
             w.store(type_, value, w.emit(f"getelementptr i8, ptr {context}, i64 {place}"), 8)
         address = w.emit(f"ptrtoint ptr {own} to i64")
         high, low = w.emit(f"trunc i64 {w.emit(f'lshr i64 {address}, 32')} to i32"), w.emit(f"trunc i64 {address} to i32")
-        w.do(f"call void (ptr, ptr, i32, ...) @makecontext(ptr {context}, ptr @thread_main, i32 2, i32 {high}, i32 {low})")
+        w.do(f"call void (ptr, ptr, i32, ...) @makecontext(ptr {context}, ptr %main, i32 2, i32 {high}, i32 {low})")
     again, done = w.new_block("again"), w.new_block("done")
     w.branch(again)
     w.place(again)
@@ -367,12 +374,11 @@ def _start(module: ModuleWriter) -> None:
     w.branch_if(w.emit(f"icmp slt i64 {ended_count}, %count"), again, done)
     w.place(done)
     w.ret()
-    _turn(module)
 
 
 def _turn(module: ModuleWriter) -> None:
     """Let a thread go on until it waits, calling the engine for it."""
-    w = module.function("emulated_turn", [("ptr", "own")], linkage="internal")
+    w = module.function("emulated_turn", [("ptr", "own")])
     context, home, number = word(w, "%own", layout.CONTEXT, "ptr"), word(w, "%own", layout.HOME, "ptr"), word(w, "%own", layout.NUMBER)
     engine = word(w, word(w, "%own", layout.BLOCK, "ptr"), layout.ENGINE, "ptr")
     go_on, calls, done = w.new_block("on"), w.new_block("calls"), w.new_block("done")

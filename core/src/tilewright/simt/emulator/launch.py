@@ -20,16 +20,28 @@ from tilewright.llvm.link import LoadedObject, load_object
 from tilewright.llvm.registers import constant, register_type
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.blocks import EmulatedDescriptor
+from tilewright.simt.emulator.code import helpers
 from tilewright.simt.emulator.engine import Engine
 from tilewright.simt.emulator.target import EmulatedTarget
 from tilewright.simt.facts import CLUSTER, WARPS
 
 
+def _compiled(text: str) -> bytes:
+    triple, cpu, features = host_target()
+    return compile_to_object(cut_blocks(text), triple=triple, cpu=cpu, features=features, opt=0)
+
+
+@functools.cache
+def _helpers() -> LoadedObject:
+    """What all kernels call, and what starts them."""
+    module = helpers()
+    return load_object(_compiled(module.text()), [function.name for function in module.functions])
+
+
 @functools.lru_cache(maxsize=16)
 def _loaded(text: str) -> LoadedObject:
     """The code of a text, which is often run in several modes, one after the other."""
-    triple, cpu, features = host_target()
-    return load_object(compile_to_object(cut_blocks(text), triple=triple, cpu=cpu, features=features, opt=0), ("start",))
+    return load_object(_compiled(text), ("thread_main",), {function.name: _helpers().address(function.name) for function in helpers().functions})
 
 
 class _Stacks:
@@ -100,8 +112,8 @@ def run_text(
     words[:, layout.RANK], numbers = np.divmod(np.arange(threads), each)
     words[:, layout.WARP], words[:, layout.LANE] = np.divmod(numbers, target.warp_size)
     words[:, layout.SHARED_BYTES], words[:, layout.NUMBER] = target.shared_memory, np.arange(threads)
-    start = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(loaded.address("start"))
-    start(words.ctypes.data, order.ctypes.data, threads)
+    start = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(_helpers().address("start"))
+    start(words.ctypes.data, order.ctypes.data, threads, loaded.address("thread_main"))
     del engine.entry  # which holds the engine, and with it all memory
     fault = int(first[layout.FAULT])
     if fault >= layout.ASSERTION:
